@@ -1,0 +1,83 @@
+//! The shape that all five algorithms share, and the one place that turns it into a report.
+
+use crate::decision::{QuotaReport, Retry};
+use crate::quota::Quota;
+
+/// The state of one quota for one key.
+///
+/// A counter is first *viewed* at a moment, which changes nothing; the view answers every question; and only
+/// then is it *committed*, with what was spent. A denial therefore leaves the state as it was.
+pub trait Counter {
+    /// The counter rolled to a moment.
+    type View: Copy;
+
+    /// A counter that has counted nothing.
+    fn empty(quota: &Quota) -> Self;
+
+    /// Rolls to `now_ms` without changing anything.
+    fn view(&self, quota: &Quota, now_ms: u64) -> Self::View;
+
+    /// What is counted.
+    fn used(view: &Self::View) -> u64;
+
+    /// Whether the view mended the state (a clock that stepped far back, a changed window), so that it must be
+    /// kept even though nothing is spent: otherwise it would be mended anew each time and never age.
+    fn is_mended(view: &Self::View) -> bool;
+
+    /// The moment at which `cost` fits. Asked only if it does not fit now and does not exceed the capacity.
+    fn retry_at_ms(&self, view: &Self::View, quota: &Quota, cost: u64) -> u64;
+
+    /// The moment from which nothing is counted, if `spent` is added now; in the past if that is so already.
+    fn reset_at_ms(&self, view: &Self::View, quota: &Quota, spent: u64) -> u64;
+
+    /// Keeps the view, with `spent` added.
+    fn commit(&mut self, view: &Self::View, quota: &Quota, spent: u64);
+
+    /// Keeps the view, with up to `amount` given back.
+    fn refund(&mut self, view: &Self::View, quota: &Quota, amount: u64);
+}
+
+/// Whether `cost` fits on top of `used`.
+#[inline]
+pub(crate) fn fits(quota: &Quota, used: u64, cost: u64) -> bool {
+    // In this order nothing overflows, whatever the cost.
+    used <= quota.capacity() && cost <= quota.capacity() - used
+}
+
+/// What the quota says if `spent` is added now.
+#[inline]
+pub(crate) fn report_spent<C: Counter>(
+    counter: &C,
+    view: &C::View,
+    quota: &Quota,
+    now_ms: u64,
+    spent: u64,
+) -> QuotaReport {
+    let used = C::used(view) + spent;
+    QuotaReport {
+        limit: quota.capacity(),
+        used,
+        remaining: quota.capacity().saturating_sub(used),
+        reset_after_ms: counter.reset_at_ms(view, quota, spent).saturating_sub(now_ms),
+        retry: None,
+    }
+}
+
+/// What the quota says about a request of `cost` that is denied, be it by this quota or by another.
+#[inline]
+pub(crate) fn report_denied<C: Counter>(
+    counter: &C,
+    view: &C::View,
+    quota: &Quota,
+    now_ms: u64,
+    cost: u64,
+) -> QuotaReport {
+    let retry = if fits(quota, C::used(view), cost) {
+        None
+    } else if cost > quota.capacity() {
+        Some(Retry::Never)
+    } else {
+        Some(Retry::AfterMs(counter.retry_at_ms(view, quota, cost).saturating_sub(now_ms)))
+    };
+    QuotaReport { retry, ..report_spent(counter, view, quota, now_ms, 0) }
+}

@@ -1,0 +1,147 @@
+//! A policy: a named list of quotas that are decided together.
+
+use crate::quota::{Quota, QuotaError};
+
+/// The most quotas in one policy.
+pub const MAX_QUOTAS: usize = 16;
+/// The longest name of a policy or a quota, in bytes.
+pub const MAX_NAME_BYTES: usize = 256;
+
+/// Quotas that one key meets together: a request spends from all of them or from none.
+///
+/// Counts belong to the policy's *name* and the key, not to the numbers, so that a limit can be changed while
+/// it runs: build a policy of the same name with other quotas and go on.
+///
+/// ```
+/// use slidegate_core::Policy;
+///
+/// let policy = Policy::parse("api", ["10/1s", "1000/1h"])?;
+/// assert_eq!(policy.quotas().len(), 2);
+/// assert_eq!(policy.quota_name(1), "1000/1h");
+/// # Ok::<(), slidegate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    name: Box<str>,
+    quotas: Box<[Quota]>,
+    quota_names: Box<[Box<str>]>,
+}
+
+impl Policy {
+    /// A policy whose quotas are called by their own text.
+    pub fn new(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
+        Self::with_names(name, quotas.into_iter().map(|quota| (quota.label(), quota)))
+    }
+
+    /// A policy of quotas written as text.
+    pub fn parse<'a>(name: &str, quotas: impl IntoIterator<Item = &'a str>) -> Result<Self, QuotaError> {
+        let quotas = quotas.into_iter().map(str::parse).collect::<Result<Vec<Quota>, _>>()?;
+        Self::new(name, quotas)
+    }
+
+    /// A policy without a name of its own: the whole text of its quotas is its name, so that the same quotas
+    /// always mean the same counts.
+    pub fn anonymous(quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
+        let quotas: Vec<Quota> = quotas.into_iter().take(MAX_QUOTAS + 1).collect();
+        let name = quotas.iter().map(Quota::to_string).collect::<Vec<_>>().join(" + ");
+        let labels = quotas.iter().map(Quota::label).zip(quotas.iter().copied());
+        let (quota_names, quotas) = named_quotas(labels)?;
+        Ok(Self { name: name.into(), quotas, quota_names })
+    }
+
+    /// A policy whose quotas have names of their own.
+    pub fn with_names<N: Into<String>>(
+        name: &str,
+        quotas: impl IntoIterator<Item = (N, Quota)>,
+    ) -> Result<Self, QuotaError> {
+        check_name("policy", name)?;
+        let (quota_names, quotas) = named_quotas(quotas)?;
+        Ok(Self { name: name.into(), quotas, quota_names })
+    }
+
+    /// The name.
+    #[inline]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The quotas, at least one.
+    #[inline]
+    pub fn quotas(&self) -> &[Quota] {
+        &self.quotas
+    }
+
+    /// The name of the quota at `index`.
+    pub fn quota_name(&self, index: usize) -> &str {
+        &self.quota_names[index]
+    }
+}
+
+type Named = (Box<[Box<str>]>, Box<[Quota]>);
+
+fn named_quotas<N: Into<String>>(quotas: impl IntoIterator<Item = (N, Quota)>) -> Result<Named, QuotaError> {
+    let mut names: Vec<Box<str>> = Vec::new();
+    let mut list = Vec::new();
+    for (name, quota) in quotas {
+        let name: Box<str> = name.into().into();
+        check_name("name", &name)?;
+        if names.contains(&name) {
+            let message =
+                format!("two quotas are called {name:?}: names must differ, so give one of them a name");
+            return Err(QuotaError::new("quotas", message));
+        }
+        names.push(name);
+        list.push(quota);
+        if list.len() > MAX_QUOTAS {
+            return Err(QuotaError::new(
+                "quotas",
+                format!("more than {MAX_QUOTAS}; 1 to {MAX_QUOTAS} are allowed"),
+            ));
+        }
+    }
+    if list.is_empty() {
+        return Err(QuotaError::new("quotas", format!("none given; 1 to {MAX_QUOTAS} are allowed")));
+    }
+    Ok((names.into(), list.into()))
+}
+
+fn check_name(field: &'static str, name: &str) -> Result<(), QuotaError> {
+    if name.is_empty() || name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
+        let message = format!("a name has 1 to {MAX_NAME_BYTES} bytes and no control characters");
+        return Err(QuotaError::new(field, message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(result: Result<Policy, QuotaError>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_policy_that_exists_is_valid() {
+        assert_eq!(refusal(Policy::parse("api", [])), "quotas: none given; 1 to 16 are allowed");
+        let many: Vec<String> = (1..=17).map(|limit| format!("{limit}/1s")).collect();
+        assert_eq!(
+            refusal(Policy::parse("api", many.iter().map(String::as_str))),
+            "quotas: more than 16; 1 to 16 are allowed"
+        );
+        assert!(refusal(Policy::parse("", ["1/s"])).starts_with("policy: a name has 1 to 256 bytes"));
+        assert!(refusal(Policy::parse("a\nb", ["1/s"])).starts_with("policy: "));
+        assert!(
+            refusal(Policy::parse("api", ["1/s", "1/1s"]))
+                .starts_with("quotas: two quotas are called \"1/1s\"")
+        );
+    }
+
+    #[test]
+    fn anonymous_policies_are_told_apart_by_everything_that_counts() {
+        let name = |text: &str| Policy::anonymous([text.parse().unwrap()]).unwrap().name().to_owned();
+        assert_eq!(name("1/60s"), name("1/1m"));
+        assert_ne!(name("1/1m"), name("1/1m strict-window"));
+        assert_ne!(name("1/1m token-bucket"), name("1/1m token-bucket burst=2"));
+    }
+}

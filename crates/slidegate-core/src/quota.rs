@@ -1,0 +1,260 @@
+//! A quota: a limit over a window, with the algorithm that counts it.
+
+use core::fmt;
+use core::time::Duration;
+
+/// The largest limit, burst and cost: 2^48.
+pub const MAX_LIMIT: u64 = 1 << 48;
+/// The longest window: 366 days.
+pub const MAX_WINDOW_MS: u64 = 366 * 24 * 60 * 60 * 1000;
+/// How many (timestamp, count) pairs a strict window keeps unless told otherwise.
+pub const DEFAULT_SLOTS: u8 = 16;
+/// The fewest and the most pairs that a strict window may keep.
+pub const SLOTS_RANGE: core::ops::RangeInclusive<u8> = 4..=64;
+
+/// How a quota counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    /// Two counters, the previous one weighted by how much of it still overlaps. The default.
+    #[default]
+    SlidingWindow,
+    /// A bounded log that never admits more than the limit in any window.
+    StrictWindow,
+    /// Every admission's time: exact, and as large as the limit.
+    SlidingLog,
+    /// One counter per window; up to twice the limit across a boundary.
+    FixedWindow,
+    /// A bucket of tokens that refills steadily; the same thing as GCRA.
+    TokenBucket,
+}
+
+impl Algorithm {
+    /// All algorithms, in the order in which the documentation names them.
+    pub const ALL: [Self; 5] =
+        [Self::SlidingWindow, Self::StrictWindow, Self::SlidingLog, Self::FixedWindow, Self::TokenBucket];
+
+    /// The name in quota text, config and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SlidingWindow => "sliding-window",
+            Self::StrictWindow => "strict-window",
+            Self::SlidingLog => "sliding-log",
+            Self::FixedWindow => "fixed-window",
+            Self::TokenBucket => "token-bucket",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl core::str::FromStr for Algorithm {
+    type Err = QuotaError;
+
+    fn from_str(text: &str) -> Result<Self, QuotaError> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            QuotaError::new("algorithm", format!("{text:?} is not one of {names}"))
+        })
+    }
+}
+
+/// Where a key's windows begin (sliding-window and fixed-window).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Anchor {
+    /// At whole multiples of the window since the Unix epoch.
+    #[default]
+    Epoch,
+    /// At the first request of the key, and again at the first one after it was whole.
+    FirstRequest,
+}
+
+impl Anchor {
+    /// The name in quota text, config and JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Epoch => "epoch",
+            Self::FirstRequest => "first-request",
+        }
+    }
+}
+
+impl core::str::FromStr for Anchor {
+    type Err = QuotaError;
+
+    fn from_str(text: &str) -> Result<Self, QuotaError> {
+        [Self::Epoch, Self::FirstRequest]
+            .into_iter()
+            .find(|anchor| anchor.name() == text)
+            .ok_or_else(|| QuotaError::new("anchor", format!("{text:?} is not one of epoch, first-request")))
+    }
+}
+
+/// A limit over a window. One that exists is valid.
+///
+/// ```
+/// use slidegate_core::{Algorithm, Quota};
+///
+/// let quota: Quota = "100/1m".parse()?;
+/// assert_eq!((quota.limit(), quota.window_ms()), (100, 60_000));
+/// let strict = quota.with_algorithm(Algorithm::StrictWindow);
+/// assert_eq!(strict.to_string(), "100/1m strict-window");
+/// # Ok::<(), slidegate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Quota {
+    limit: u64,
+    window_ms: u64,
+    /// The bucket's capacity; equal to the limit unless set, and for every other algorithm.
+    burst: u64,
+    algorithm: Algorithm,
+    anchor: Anchor,
+    slots: u8,
+}
+
+impl Quota {
+    /// `limit` per `window`, counted by the default algorithm.
+    pub fn new(limit: u64, window: Duration) -> Result<Self, QuotaError> {
+        if !(1..=MAX_LIMIT).contains(&limit) {
+            return Err(QuotaError::new("limit", format!("{limit} is not between 1 and 2^48 ({MAX_LIMIT})")));
+        }
+        let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
+        if !(1..=MAX_WINDOW_MS).contains(&window_ms) || !window.subsec_nanos().is_multiple_of(1_000_000) {
+            let message =
+                format!("{window:?} is not a whole number of milliseconds between 1 ms and 366 days");
+            return Err(QuotaError::new("window", message));
+        }
+        Ok(Self {
+            limit,
+            window_ms,
+            burst: limit,
+            algorithm: Algorithm::SlidingWindow,
+            anchor: Anchor::Epoch,
+            slots: DEFAULT_SLOTS,
+        })
+    }
+
+    /// The same quota counted by `algorithm`, whose options are at their defaults.
+    pub fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
+        self.algorithm = algorithm;
+        self.burst = self.limit;
+        self.anchor = Anchor::Epoch;
+        self.slots = DEFAULT_SLOTS;
+        self
+    }
+
+    /// A token bucket of this capacity.
+    pub fn with_burst(mut self, burst: u64) -> Result<Self, QuotaError> {
+        self.require("burst", &[Algorithm::TokenBucket])?;
+        if !(1..=MAX_LIMIT).contains(&burst) {
+            return Err(QuotaError::new("burst", format!("{burst} is not between 1 and 2^48 ({MAX_LIMIT})")));
+        }
+        self.burst = burst;
+        Ok(self)
+    }
+
+    /// Windows that begin at `anchor`.
+    pub fn with_anchor(mut self, anchor: Anchor) -> Result<Self, QuotaError> {
+        self.require("anchor", &[Algorithm::SlidingWindow, Algorithm::FixedWindow])?;
+        self.anchor = anchor;
+        Ok(self)
+    }
+
+    /// A strict window of this many pairs. Even, because the proof that two of them can always be merged
+    /// needs it to be.
+    pub fn with_slots(mut self, slots: u8) -> Result<Self, QuotaError> {
+        self.require("slots", &[Algorithm::StrictWindow])?;
+        if !SLOTS_RANGE.contains(&slots) || !slots.is_multiple_of(2) {
+            return Err(QuotaError::new("slots", format!("{slots} is not an even number between 4 and 64")));
+        }
+        self.slots = slots;
+        Ok(self)
+    }
+
+    /// The limit.
+    #[inline]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The window in milliseconds.
+    #[inline]
+    pub const fn window_ms(&self) -> u64 {
+        self.window_ms
+    }
+
+    /// The most that can be spent at one moment: the burst of a token bucket, the limit of all others.
+    #[inline]
+    pub const fn capacity(&self) -> u64 {
+        self.burst
+    }
+
+    /// The algorithm.
+    #[inline]
+    pub const fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Where windows begin.
+    #[inline]
+    pub const fn anchor(&self) -> Anchor {
+        self.anchor
+    }
+
+    /// How many pairs a strict window keeps.
+    #[inline]
+    pub const fn slots(&self) -> u8 {
+        self.slots
+    }
+
+    /// The start of the window of length `window_ms` in which a key with no history is at `now_ms`.
+    #[inline]
+    pub(crate) const fn window_start_ms(&self, window_ms: u64, now_ms: u64) -> u64 {
+        match self.anchor {
+            Anchor::Epoch => now_ms - now_ms % window_ms,
+            Anchor::FirstRequest => now_ms,
+        }
+    }
+
+    fn require(&self, field: &'static str, algorithms: &[Algorithm]) -> Result<(), QuotaError> {
+        if algorithms.contains(&self.algorithm) {
+            return Ok(());
+        }
+        let allowed = algorithms.iter().map(|a| a.name()).collect::<Vec<_>>().join(" and ");
+        Err(QuotaError::new(field, format!("goes with {allowed}, not with {}", self.algorithm)))
+    }
+}
+
+/// Why a quota or a policy was refused: the field, and what it allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuotaError {
+    field: &'static str,
+    message: String,
+}
+
+impl QuotaError {
+    pub(crate) fn new(field: &'static str, message: impl Into<String>) -> Self {
+        Self { field, message: message.into() }
+    }
+
+    /// The field that was refused, as config and JSON call it.
+    pub fn field(&self) -> &'static str {
+        self.field
+    }
+
+    /// What was wrong with it and what is allowed.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for QuotaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+impl core::error::Error for QuotaError {}

@@ -1,0 +1,283 @@
+//! `sliding-log`: every admission, exactly, in one to two bytes each at usual rates.
+//!
+//! The oldest and the newest entry are kept decoded; those between are bytes: the milliseconds since the entry
+//! before, shifted left by one, with the lowest bit saying that a count follows (it is 1 otherwise), both as
+//! LEB128. Two units in the same millisecond share an entry.
+
+use crate::counter::Counter;
+use crate::quota::Quota;
+
+/// Units admitted in one millisecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    at_ms: u64,
+    count: u64,
+}
+
+/// All admissions of the last window, from the oldest to the newest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    /// The oldest entry, if there are two or more.
+    oldest: Option<Entry>,
+    /// What lies between, encoded; those before `head` are gone.
+    bytes: Vec<u8>,
+    head: usize,
+    /// The time of the last encoded entry, or of the oldest if none is encoded.
+    tail_ms: u64,
+    /// The newest entry, if there is any.
+    newest: Option<Entry>,
+    total: u64,
+    /// The window under which it was counted, to know it again when a policy's quotas change.
+    window_ms: u64,
+}
+
+/// A sliding log rolled to a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct SlidingLogView {
+    /// Not before the newest entry.
+    now_ms: u64,
+    /// How many of the oldest units are over.
+    expired: u64,
+    used: u64,
+    newest_ms: u64,
+    is_mended: bool,
+}
+
+impl SlidingLog {
+    /// The window under which it was counted.
+    pub fn window_ms(&self) -> u64 {
+        self.window_ms
+    }
+
+    /// The memory that it holds besides itself.
+    pub fn heap_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    fn entries(&self) -> Entries<'_> {
+        Entries {
+            oldest: self.oldest,
+            bytes: &self.bytes[self.head..],
+            at_ms: self.oldest.map_or(0, |entry| entry.at_ms),
+            newest: self.newest,
+        }
+    }
+
+    /// Adds `count` units at `now_ms`, which is not before the newest entry.
+    fn append(&mut self, now_ms: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        self.total += count;
+        match &mut self.newest {
+            Some(newest) if newest.at_ms == now_ms => newest.count += count,
+            newest => {
+                if let Some(before) = newest.replace(Entry { at_ms: now_ms, count }) {
+                    self.push(before);
+                }
+            }
+        }
+    }
+
+    /// Puts an entry that is no longer the newest behind the others.
+    fn push(&mut self, entry: Entry) {
+        if self.oldest.is_none() {
+            self.oldest = Some(entry);
+        } else {
+            self.make_room();
+            let has_count = entry.count != 1;
+            write_varint(&mut self.bytes, (entry.at_ms - self.tail_ms) << 1 | u64::from(has_count));
+            if has_count {
+                write_varint(&mut self.bytes, entry.count);
+            }
+        }
+        self.tail_ms = entry.at_ms;
+    }
+
+    /// Before the bytes would be moved to grow, reuses what the front has left behind; then grows by a quarter
+    /// only, since a log stays at the size that its limit gives it.
+    fn make_room(&mut self) {
+        const LONGEST_ENTRY: usize = 20;
+        if self.bytes.capacity() - self.bytes.len() >= LONGEST_ENTRY {
+            return;
+        }
+        if self.head * 8 >= self.bytes.len() && self.head >= LONGEST_ENTRY {
+            self.bytes.drain(..self.head);
+            self.head = 0;
+        } else {
+            self.bytes.reserve_exact(LONGEST_ENTRY.max(self.bytes.len() / 4));
+        }
+    }
+
+    /// Forgets the oldest `units`.
+    fn drop_oldest(&mut self, units: u64) {
+        let mut left = units.min(self.total);
+        self.total -= left;
+        while left > 0 {
+            let Some(entry) = self.oldest.as_mut().or(self.newest.as_mut()) else { break };
+            if left < entry.count {
+                entry.count -= left;
+                return;
+            }
+            left -= entry.count;
+            self.pop_oldest();
+        }
+    }
+
+    fn pop_oldest(&mut self) {
+        let Some(oldest) = self.oldest.take() else {
+            self.newest = None;
+            return;
+        };
+        let mut rest = &self.bytes[self.head..];
+        self.oldest = read_entry(&mut rest, oldest.at_ms);
+        self.head = self.bytes.len() - rest.len();
+        if self.head == self.bytes.len() {
+            self.bytes.clear();
+            self.head = 0;
+        }
+    }
+
+    /// Forgets everything.
+    fn clear(&mut self) {
+        (self.oldest, self.newest, self.total) = (None, None, 0);
+        self.bytes.clear();
+        self.head = 0;
+    }
+}
+
+impl Counter for SlidingLog {
+    type View = SlidingLogView;
+
+    fn empty(quota: &Quota) -> Self {
+        let window_ms = quota.window_ms();
+        Self { oldest: None, bytes: Vec::new(), head: 0, tail_ms: 0, newest: None, total: 0, window_ms }
+    }
+
+    fn view(&self, quota: &Quota, now_ms: u64) -> SlidingLogView {
+        let newest_ms = self.newest.map_or(0, |entry| entry.at_ms);
+        if newest_ms.saturating_sub(now_ms) > quota.window_ms() {
+            // The clock stepped far back: everything counts as admitted now.
+            return SlidingLogView {
+                now_ms,
+                expired: 0,
+                used: self.total,
+                newest_ms: now_ms,
+                is_mended: true,
+            };
+        }
+        let now_ms = now_ms.max(newest_ms);
+        let is_over = |at_ms: u64| at_ms + quota.window_ms() <= now_ms;
+        let expired = if is_over(newest_ms) {
+            self.total
+        } else {
+            self.entries().take_while(|entry| is_over(entry.at_ms)).map(|entry| entry.count).sum()
+        };
+        SlidingLogView { now_ms, expired, used: self.total - expired, newest_ms, is_mended: false }
+    }
+
+    fn used(view: &SlidingLogView) -> u64 {
+        view.used
+    }
+
+    fn is_mended(view: &SlidingLogView) -> bool {
+        view.is_mended
+    }
+
+    fn retry_at_ms(&self, view: &SlidingLogView, quota: &Quota, cost: u64) -> u64 {
+        if view.is_mended {
+            return view.newest_ms + quota.window_ms();
+        }
+        // Counted from the very first entry on, so those that are over are among what has to go.
+        let mut to_free = view.expired + (view.used + cost - quota.limit());
+        for entry in self.entries() {
+            if entry.count >= to_free {
+                return entry.at_ms + quota.window_ms();
+            }
+            to_free -= entry.count;
+        }
+        view.newest_ms + quota.window_ms()
+    }
+
+    fn reset_at_ms(&self, view: &SlidingLogView, quota: &Quota, spent: u64) -> u64 {
+        match (view.used, spent) {
+            (0, 0) => 0,
+            (_, 0) => view.newest_ms + quota.window_ms(),
+            _ => view.now_ms + quota.window_ms(),
+        }
+    }
+
+    fn commit(&mut self, view: &SlidingLogView, quota: &Quota, spent: u64) {
+        self.window_ms = quota.window_ms();
+        if view.is_mended || view.used == 0 {
+            self.clear();
+            self.append(view.now_ms, view.used);
+        } else {
+            self.drop_oldest(view.expired);
+        }
+        self.append(view.now_ms, spent);
+    }
+
+    /// The oldest first, for the same reason as in a strict window.
+    fn refund(&mut self, view: &SlidingLogView, quota: &Quota, amount: u64) {
+        self.commit(view, quota, 0);
+        self.drop_oldest(amount);
+    }
+}
+
+struct Entries<'a> {
+    oldest: Option<Entry>,
+    bytes: &'a [u8],
+    at_ms: u64,
+    newest: Option<Entry>,
+}
+
+impl Iterator for Entries<'_> {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        if let Some(oldest) = self.oldest.take() {
+            return Some(oldest);
+        }
+        match read_entry(&mut self.bytes, self.at_ms) {
+            Some(entry) => {
+                self.at_ms = entry.at_ms;
+                Some(entry)
+            }
+            None => self.newest.take(),
+        }
+    }
+}
+
+fn read_entry(bytes: &mut &[u8], before_ms: u64) -> Option<Entry> {
+    if bytes.is_empty() {
+        return None;
+    }
+    let head = read_varint(bytes);
+    let count = if head & 1 == 1 { read_varint(bytes) } else { 1 };
+    Some(Entry { at_ms: before_ms + (head >> 1), count })
+}
+
+fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        #[expect(clippy::cast_possible_truncation, reason = "the low seven bits are what is meant")]
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "below 0x80")]
+    bytes.push(value as u8);
+}
+
+fn read_varint(bytes: &mut &[u8]) -> u64 {
+    let mut value = 0;
+    let mut shift = 0;
+    while let Some((byte, rest)) = bytes.split_first() {
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            break;
+        }
+        shift += 7;
+    }
+    value
+}

@@ -1,0 +1,150 @@
+//! `sliding-window`: two counters, the previous one weighted by how much of it still overlaps.
+
+use crate::counter::Counter;
+use crate::exact::{mul_div_ceil, mul_div_floor};
+use crate::quota::Quota;
+
+/// The current window, what was counted in it and in the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingWindow {
+    /// When the current window began.
+    pub start_ms: u64,
+    /// The window under which it was counted, to notice that the quota has changed.
+    pub window_ms: u64,
+    /// Counted in the previous window.
+    pub prev: u64,
+    /// Counted in the current window.
+    pub cur: u64,
+}
+
+/// A sliding window rolled to a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct SlidingWindowView {
+    start_ms: u64,
+    prev: u64,
+    cur: u64,
+    used: u64,
+    is_mended: bool,
+}
+
+impl SlidingWindow {
+    /// Rolls to `now_ms` under the window it was counted with.
+    #[inline]
+    fn roll(&self, quota: &Quota, now_ms: u64) -> SlidingWindowView {
+        let window_ms = self.window_ms;
+        let (mut start_ms, mut prev, mut cur) = (self.start_ms, self.prev, self.cur);
+        let mut is_mended = false;
+        if now_ms < start_ms {
+            // The clock stepped back. A little: time stands still at the window's start. A lot: begin the
+            // window again at `now` with the counts kept, else the key would be locked out until it caught up.
+            if start_ms - now_ms > window_ms {
+                start_ms = quota.window_start_ms(window_ms, now_ms);
+                is_mended = true;
+            }
+        } else {
+            let age_ms = now_ms - start_ms;
+            if age_ms >= window_ms {
+                if age_ms - window_ms < window_ms {
+                    (prev, cur) = (cur, 0);
+                    start_ms += window_ms;
+                } else {
+                    (prev, cur) = (0, 0);
+                }
+            }
+        }
+        if prev == 0 && cur == 0 {
+            // Nothing counted is the same as never seen: the anchor is found anew.
+            return SlidingWindowView {
+                start_ms: quota.window_start_ms(quota.window_ms(), now_ms),
+                prev,
+                cur,
+                used: 0,
+                is_mended: false,
+            };
+        }
+        let elapsed_ms = now_ms.saturating_sub(start_ms);
+        let weighted = if prev == 0 { 0 } else { mul_div_ceil(prev, window_ms - elapsed_ms, window_ms) };
+        SlidingWindowView { start_ms, prev, cur, used: weighted + cur, is_mended }
+    }
+}
+
+impl Counter for SlidingWindow {
+    type View = SlidingWindowView;
+
+    fn empty(quota: &Quota) -> Self {
+        Self { start_ms: 0, window_ms: quota.window_ms(), prev: 0, cur: 0 }
+    }
+
+    #[inline]
+    fn view(&self, quota: &Quota, now_ms: u64) -> SlidingWindowView {
+        let rolled = self.roll(quota, now_ms);
+        if self.window_ms == quota.window_ms() || rolled.used == 0 {
+            return rolled;
+        }
+        // Another window than it was counted with: all that is in use now counts as spent now, so that a
+        // reload neither forgets it (a second burst) nor keeps it longer than two new windows (a lock-out).
+        SlidingWindowView { start_ms: now_ms, prev: 0, cur: rolled.used, used: rolled.used, is_mended: true }
+    }
+
+    #[inline]
+    fn used(view: &SlidingWindowView) -> u64 {
+        view.used
+    }
+
+    #[inline]
+    fn is_mended(view: &SlidingWindowView) -> bool {
+        view.is_mended
+    }
+
+    #[inline]
+    fn retry_at_ms(&self, view: &SlidingWindowView, quota: &Quota, cost: u64) -> u64 {
+        let (limit, window_ms) = (quota.limit(), quota.window_ms());
+        let spare = limit - cost;
+        if view.cur <= spare && view.prev > 0 {
+            let overlap_ms = mul_div_floor(spare - view.cur, window_ms, view.prev).min(window_ms);
+            if overlap_ms > 0 {
+                return view.start_ms + (window_ms - overlap_ms);
+            }
+        }
+        // Not within this window. In the next one, what is current now is the previous.
+        let into_next_ms = match view.cur {
+            0 => 0,
+            cur => window_ms - mul_div_floor(spare, window_ms, cur).min(window_ms),
+        };
+        view.start_ms + window_ms + into_next_ms
+    }
+
+    #[inline]
+    fn reset_at_ms(&self, view: &SlidingWindowView, quota: &Quota, spent: u64) -> u64 {
+        if view.cur > 0 || spent > 0 {
+            view.start_ms + 2 * quota.window_ms()
+        } else if view.prev > 0 {
+            view.start_ms + quota.window_ms()
+        } else {
+            0
+        }
+    }
+
+    #[inline]
+    fn commit(&mut self, view: &SlidingWindowView, quota: &Quota, spent: u64) {
+        *self = Self {
+            start_ms: view.start_ms,
+            window_ms: quota.window_ms(),
+            prev: view.prev,
+            cur: view.cur + spent,
+        };
+    }
+
+    /// The current window first: what is refunded was most likely spent a moment ago, and then spending and
+    /// refunding leave things as they were.
+    fn refund(&mut self, view: &SlidingWindowView, quota: &Quota, amount: u64) {
+        let from_cur = amount.min(view.cur);
+        let from_prev = (amount - from_cur).min(view.prev);
+        *self = Self {
+            start_ms: view.start_ms,
+            window_ms: quota.window_ms(),
+            prev: view.prev - from_prev,
+            cur: view.cur - from_cur,
+        };
+    }
+}

@@ -1,0 +1,142 @@
+//! Any counter: what a store keeps for one quota of one key.
+
+use crate::counter::Counter;
+use crate::fixed_window::{FixedWindow, FixedWindowView};
+use crate::quota::{Algorithm, Quota};
+use crate::sliding_log::{SlidingLog, SlidingLogView};
+use crate::sliding_window::{SlidingWindow, SlidingWindowView};
+use crate::strict_window::{StrictWindow, StrictWindowView};
+use crate::token_bucket::{TokenBucket, TokenBucketView};
+
+/// The counter of any algorithm.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each variant is named after its counter")]
+pub enum State {
+    SlidingWindow(SlidingWindow),
+    StrictWindow(StrictWindow),
+    SlidingLog(SlidingLog),
+    FixedWindow(FixedWindow),
+    TokenBucket(TokenBucket),
+}
+
+/// The view of any counter.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each variant is named after its counter")]
+pub enum StateView {
+    SlidingWindow(SlidingWindowView),
+    StrictWindow(StrictWindowView),
+    SlidingLog(SlidingLogView),
+    FixedWindow(FixedWindowView),
+    TokenBucket(TokenBucketView),
+}
+
+/// Calls the same function of whichever counter and view it is. A view always comes from the state it is used
+/// with, so the two never differ in kind.
+macro_rules! each {
+    ($state:expr, $view:expr, |$counter:ident, $counter_view:ident| $call:expr, else $otherwise:expr) => {
+        match ($state, $view) {
+            (State::SlidingWindow($counter), StateView::SlidingWindow($counter_view)) => $call,
+            (State::StrictWindow($counter), StateView::StrictWindow($counter_view)) => $call,
+            (State::SlidingLog($counter), StateView::SlidingLog($counter_view)) => $call,
+            (State::FixedWindow($counter), StateView::FixedWindow($counter_view)) => $call,
+            (State::TokenBucket($counter), StateView::TokenBucket($counter_view)) => $call,
+            _ => {
+                debug_assert!(false, "a view of another algorithm");
+                $otherwise
+            }
+        }
+    };
+}
+
+impl State {
+    /// The algorithm that counts here.
+    pub fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::SlidingWindow(_) => Algorithm::SlidingWindow,
+            Self::StrictWindow(_) => Algorithm::StrictWindow,
+            Self::SlidingLog(_) => Algorithm::SlidingLog,
+            Self::FixedWindow(_) => Algorithm::FixedWindow,
+            Self::TokenBucket(_) => Algorithm::TokenBucket,
+        }
+    }
+
+    /// The window under which it was counted.
+    pub fn window_ms(&self) -> u64 {
+        match self {
+            Self::SlidingWindow(counter) => counter.window_ms,
+            Self::StrictWindow(counter) => counter.window_ms(),
+            Self::SlidingLog(counter) => counter.window_ms(),
+            Self::FixedWindow(counter) => counter.window_ms,
+            Self::TokenBucket(counter) => counter.window_ms,
+        }
+    }
+
+    /// The memory that it holds besides itself.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::StrictWindow(counter) => counter.heap_bytes(),
+            Self::SlidingLog(counter) => counter.heap_bytes(),
+            Self::SlidingWindow(_) | Self::FixedWindow(_) | Self::TokenBucket(_) => 0,
+        }
+    }
+}
+
+impl Counter for State {
+    type View = StateView;
+
+    fn empty(quota: &Quota) -> Self {
+        match quota.algorithm() {
+            Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::empty(quota)),
+            Algorithm::StrictWindow => Self::StrictWindow(StrictWindow::empty(quota)),
+            Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::empty(quota)),
+            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::empty(quota)),
+            Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::empty(quota)),
+        }
+    }
+
+    fn view(&self, quota: &Quota, now_ms: u64) -> StateView {
+        match self {
+            Self::SlidingWindow(counter) => StateView::SlidingWindow(counter.view(quota, now_ms)),
+            Self::StrictWindow(counter) => StateView::StrictWindow(counter.view(quota, now_ms)),
+            Self::SlidingLog(counter) => StateView::SlidingLog(counter.view(quota, now_ms)),
+            Self::FixedWindow(counter) => StateView::FixedWindow(counter.view(quota, now_ms)),
+            Self::TokenBucket(counter) => StateView::TokenBucket(counter.view(quota, now_ms)),
+        }
+    }
+
+    fn used(view: &StateView) -> u64 {
+        match view {
+            StateView::SlidingWindow(view) => SlidingWindow::used(view),
+            StateView::StrictWindow(view) => StrictWindow::used(view),
+            StateView::SlidingLog(view) => SlidingLog::used(view),
+            StateView::FixedWindow(view) => FixedWindow::used(view),
+            StateView::TokenBucket(view) => TokenBucket::used(view),
+        }
+    }
+
+    fn is_mended(view: &StateView) -> bool {
+        match view {
+            StateView::SlidingWindow(view) => SlidingWindow::is_mended(view),
+            StateView::StrictWindow(view) => StrictWindow::is_mended(view),
+            StateView::SlidingLog(view) => SlidingLog::is_mended(view),
+            StateView::FixedWindow(view) => FixedWindow::is_mended(view),
+            StateView::TokenBucket(view) => TokenBucket::is_mended(view),
+        }
+    }
+
+    fn retry_at_ms(&self, view: &StateView, quota: &Quota, cost: u64) -> u64 {
+        each!(self, view, |counter, view| counter.retry_at_ms(view, quota, cost), else 0)
+    }
+
+    fn reset_at_ms(&self, view: &StateView, quota: &Quota, spent: u64) -> u64 {
+        each!(self, view, |counter, view| counter.reset_at_ms(view, quota, spent), else 0)
+    }
+
+    fn commit(&mut self, view: &StateView, quota: &Quota, spent: u64) {
+        each!(self, view, |counter, view| counter.commit(view, quota, spent), else ());
+    }
+
+    fn refund(&mut self, view: &StateView, quota: &Quota, amount: u64) {
+        each!(self, view, |counter, view| counter.refund(view, quota, amount), else ());
+    }
+}

@@ -1,0 +1,141 @@
+//! Limits and windows that change while they run, and clocks that step back.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod oracle;
+
+use oracle::Key;
+use slidegate_core::{Algorithm, Policy};
+
+const MINUTE: u64 = 60_000;
+const START: u64 = 1_000_000 * MINUTE;
+
+fn change(key: &mut Key, quotas: &[&str]) {
+    key.policy = Policy::parse("test", quotas.iter().copied()).unwrap();
+}
+
+#[test]
+fn a_lowered_limit_saturates_and_a_raised_one_gives_more() {
+    for algorithm in Algorithm::ALL {
+        let mut key = Key::parse(&[&format!("10/1m {algorithm}")]);
+        assert!(key.check(START, 8).is_allowed());
+        change(&mut key, &[&format!("5/1m {algorithm}")]);
+        let denied = key.check(START, 1);
+        assert!(!denied.is_allowed(), "{algorithm}");
+        assert_eq!((denied.remaining(), denied.quotas()[0].used), (0, 8), "{algorithm}");
+        let wait = denied.retry_after_ms().unwrap();
+        assert!(!key.clone().check(START + wait - 1, 1).is_allowed(), "{algorithm}");
+        assert!(key.clone().check(START + wait, 1).is_allowed(), "{algorithm}");
+        change(&mut key, &[&format!("20/1m {algorithm}")]);
+        assert_eq!(key.check(START, 1).remaining(), 11, "{algorithm}");
+    }
+}
+
+#[test]
+fn a_changed_window_neither_forgets_nor_locks_out() {
+    for algorithm in Algorithm::ALL {
+        for (before, after, after_ms) in
+            [("1h", "1m", MINUTE), ("1m", "1h", 60 * MINUTE), ("60s", "61s", 61_000)]
+        {
+            let mut key = Key::parse(&[&format!("10/{before} {algorithm}")]);
+            assert!(key.check(START + 5, 10).is_allowed());
+            change(&mut key, &[&format!("10/{after} {algorithm}")]);
+            let denied = key.check(START + 6, 1);
+            assert!(!denied.is_allowed(), "{algorithm} {before}→{after}: no second burst");
+            // The wait it told is exact although a denial must not spend, and it is no lock-out.
+            let wait = denied.retry_after_ms().unwrap();
+            assert!(wait <= 2 * after_ms, "{algorithm} {before}→{after}: {wait}");
+            assert!(!key.clone().check(START + 6 + wait - 1, 1).is_allowed(), "{algorithm} {before}→{after}");
+            assert!(!key.check(START + 6 + wait / 2, 1).is_allowed(), "{algorithm} {before}→{after}");
+            assert!(key.check(START + 6 + wait, 1).is_allowed(), "{algorithm} {before}→{after}");
+        }
+    }
+}
+
+#[test]
+fn sliding_window_counts_all_that_is_used_as_spent_now() {
+    let mut key = Key::parse(&["10/1m"]);
+    assert!(key.check(START, 10).is_allowed());
+    // Half of the next window: 5 are still counted, and count fully in the new window that begins now.
+    change(&mut key, &["10/1h"]);
+    let now = START + MINUTE + MINUTE / 2;
+    let decision = key.check(now, 5);
+    assert!(decision.is_allowed());
+    assert_eq!(decision.quotas()[0].reset_after_ms, 2 * 60 * MINUTE);
+    assert_eq!(key.check(now + 60 * MINUTE - 1, 1).quotas()[0].used, 10);
+}
+
+#[test]
+fn another_algorithm_starts_afresh() {
+    let mut key = Key::parse(&["10/1m"]);
+    assert!(key.check(START, 10).is_allowed());
+    change(&mut key, &["10/1m sliding-log"]);
+    assert_eq!(key.check(START, 1).remaining(), 9);
+}
+
+#[test]
+fn quotas_keep_their_counts_when_others_come_and_go() {
+    let mut key = Key::parse(&["10/1s", "20/1h"]);
+    assert!(key.check(START, 7).is_allowed());
+    change(&mut key, &["10/1s", "15/1m", "20/1h"]);
+    let used = |key: &mut Key| key.peek(START, 0).quotas().iter().map(|q| q.used).collect::<Vec<_>>();
+    assert_eq!(used(&mut key), [7, 0, 7]);
+    assert!(key.check(START, 1).is_allowed());
+    assert_eq!(used(&mut key), [8, 1, 8]);
+    change(&mut key, &["20/1h", "15/1m"]);
+    assert_eq!(used(&mut key), [8, 1]);
+    change(&mut key, &["20/1h"]);
+    assert_eq!(used(&mut key), [8]);
+    let mut logs = Key::parse(&["10/1s sliding-log", "20/1h sliding-log"]);
+    assert!(logs.check(START, 7).is_allowed());
+    change(&mut logs, &["20/1h sliding-log", "10/1s sliding-log"]);
+    assert_eq!(logs.peek(START + 2000, 0).quotas().iter().map(|q| q.used).collect::<Vec<_>>(), [7, 0]);
+}
+
+#[test]
+fn a_clock_that_steps_back_a_little_stands_still() {
+    for algorithm in Algorithm::ALL {
+        let mut key = Key::parse(&[&format!("10/1m {algorithm}")]);
+        assert!(key.check(START + 100, 10).is_allowed());
+        let denied = key.check(START - 200, 1);
+        assert!(!denied.is_allowed(), "{algorithm}");
+        let wait = denied.retry_after_ms().unwrap();
+        assert!(!key.clone().check(START - 200 + wait - 1, 1).is_allowed(), "{algorithm}");
+        assert!(key.check(START - 200 + wait, 1).is_allowed(), "{algorithm}");
+    }
+}
+
+#[test]
+fn a_clock_that_steps_far_back_keeps_the_counts_and_locks_nobody_out() {
+    for algorithm in Algorithm::ALL {
+        for back in [2 * MINUTE + 1, 10 * MINUTE, START - 17, START] {
+            let mut key = Key::parse(&[&format!("10/1m {algorithm}")]);
+            assert!(key.check(START, 10).is_allowed());
+            let now = START - back;
+            let denied = key.check(now, 1);
+            assert!(!denied.is_allowed(), "{algorithm}: the counts are kept");
+            let wait = denied.retry_after_ms().unwrap();
+            assert!(wait <= 2 * MINUTE, "{algorithm}: {wait}");
+            // Asking all the time must not push the moment away.
+            for step in 1..wait / 1000 {
+                assert!(!key.check(now + step * 1000 - 1, 1).is_allowed(), "{algorithm}");
+            }
+            assert!(!key.clone().check(now + wait - 1, 1).is_allowed(), "{algorithm} {back}");
+            assert!(key.check(now + wait, 1).is_allowed(), "{algorithm} {back}");
+        }
+    }
+}
+
+#[test]
+fn a_far_step_and_another_window_at_once() {
+    for algorithm in Algorithm::ALL {
+        for (before, after) in [("1s", "1d"), ("1d", "1s")] {
+            let mut key = Key::parse(&[&format!("10/{before} {algorithm}")]);
+            assert!(key.check(START, 10).is_allowed());
+            change(&mut key, &[&format!("10/{after} {algorithm}")]);
+            let _ = key.check(START - 30 * 24 * 60 * MINUTE - 999, 1);
+            let _ = key.check(0, 1);
+            let _ = key.check(u64::MAX, 1);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The promises of every algorithm, against a naive exact log and arbitrary traffic.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod oracle;
+
+use oracle::{Key, Log};
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use slidegate_core::{Algorithm, Anchor, Quota, Verb};
+use std::time::Duration;
+
+/// Some moment that is neither the start of a window nor of anything else.
+const START: u64 = 1_700_000_000_123;
+
+/// A request: how long after the one before, and what it costs.
+type Request = (u64, u64);
+
+fn quota(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
+    let sizes = (prop_oneof![1..=8_u64, 9..=200_u64], prop_oneof![1..=20_u64, 21..=500_u64]);
+    (sizes, 1..=300_u64, 2..=16_u8, any::<bool>()).prop_map(
+        move |((limit, window_ms), burst, half_slots, anchored)| {
+            let quota =
+                Quota::new(limit, Duration::from_millis(window_ms)).unwrap().with_algorithm(algorithm);
+            match algorithm {
+                Algorithm::TokenBucket => quota.with_burst(burst).unwrap(),
+                Algorithm::StrictWindow => quota.with_slots(half_slots * 2).unwrap(),
+                Algorithm::SlidingWindow | Algorithm::FixedWindow if anchored => {
+                    quota.with_anchor(Anchor::FirstRequest).unwrap()
+                }
+                _ => quota,
+            }
+        },
+    )
+}
+
+fn any_quota() -> impl Strategy<Value = Quota> {
+    prop::sample::select(Algorithm::ALL.to_vec()).prop_flat_map(quota)
+}
+
+/// Mostly small steps and costs of one; sometimes idle for windows, sometimes more than the limit.
+fn traffic() -> impl Strategy<Value = Vec<Request>> {
+    let step = prop_oneof![4 => Just(0), 8 => 0..=5_u64, 4 => 0..=60_u64, 1 => 0..=1500_u64];
+    let cost = prop_oneof![8 => Just(1_u64), 3 => 0..=4_u64, 2 => 0..=40_u64, 1 => 0..=250_u64];
+    prop::collection::vec((step, cost), 1..300)
+}
+
+/// Sends the traffic and writes down what was admitted.
+fn admitted(quota: Quota, requests: &[Request]) -> Log {
+    let mut key = Key::new(&[quota]);
+    let mut log = Log::default();
+    let mut now = START;
+    for (step, cost) in requests {
+        now += step;
+        if key.check(now, *cost).is_allowed() {
+            log.admit(now, *cost);
+        }
+    }
+    log
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn strict_window_and_sliding_log_never_exceed_the_limit(
+        quota in prop_oneof![quota(Algorithm::StrictWindow), quota(Algorithm::SlidingLog)],
+        requests in traffic(),
+    ) {
+        prop_assert!(admitted(quota, &requests).busiest(quota.window_ms()) <= quota.limit());
+    }
+
+    #[test]
+    fn sliding_window_stays_below_twice_the_limit(quota in quota(Algorithm::SlidingWindow), requests in traffic()) {
+        let (limit, window_ms) = (quota.limit(), quota.window_ms());
+        let log = admitted(quota, &requests);
+        prop_assert!(log.busiest(window_ms) < 2 * limit);
+        for span_ms in [1, window_ms / 4, window_ms / 2, window_ms * 3 / 4] {
+            prop_assert!(log.busiest(span_ms) <= limit + limit * span_ms / window_ms);
+        }
+    }
+
+    #[test]
+    fn fixed_window_stays_within_twice_the_limit(quota in quota(Algorithm::FixedWindow), requests in traffic()) {
+        prop_assert!(admitted(quota, &requests).busiest(quota.window_ms()) <= 2 * quota.limit());
+    }
+
+    #[test]
+    fn token_bucket_stays_within_burst_and_refill(quota in quota(Algorithm::TokenBucket), requests in traffic()) {
+        let log = admitted(quota, &requests);
+        for span_ms in [1, 2, 7, 50, 333, quota.window_ms(), 2 * quota.window_ms()] {
+            let refill = quota.limit() * span_ms / quota.window_ms();
+            prop_assert!(log.busiest(span_ms) <= quota.capacity() + refill);
+        }
+    }
+
+    #[test]
+    fn sliding_log_is_the_oracle(quota in quota(Algorithm::SlidingLog), requests in traffic()) {
+        let mut key = Key::new(&[quota]);
+        let mut log = Log::default();
+        let mut now = START;
+        for (step, cost) in requests {
+            now += step;
+            let used = log.count(now, quota.window_ms());
+            let decision = key.check(now, cost);
+            prop_assert_eq!(decision.is_allowed(), used + cost <= quota.limit());
+            if decision.is_allowed() {
+                log.admit(now, cost);
+            }
+            prop_assert_eq!(decision.quotas()[0].used, log.count(now, quota.window_ms()));
+        }
+    }
+
+    #[test]
+    fn strict_window_is_exact_while_the_limit_fits_its_slots(
+        quota in quota(Algorithm::StrictWindow),
+        requests in traffic(),
+    ) {
+        let quota = Quota::new(u64::from(quota.slots()), Duration::from_millis(quota.window_ms())).unwrap();
+        let exact = admitted(quota.with_algorithm(Algorithm::SlidingLog), &requests);
+        let slots = u8::try_from(quota.limit()).unwrap();
+        let strict = quota.with_algorithm(Algorithm::StrictWindow).with_slots(slots).unwrap();
+        prop_assert_eq!(admitted(strict, &requests).0, exact.0);
+    }
+
+    #[test]
+    fn strict_window_denies_no_more_than_its_floors(quota in quota(Algorithm::StrictWindow), requests in traffic()) {
+        let (limit, window_ms, slots) = (quota.limit(), quota.window_ms(), u64::from(quota.slots()));
+        let mut key = Key::new(&[quota]);
+        let mut log = Log::default();
+        let mut now = START;
+        for (step, cost) in requests {
+            now += step;
+            if key.check(now, cost).is_allowed() {
+                log.admit(now, cost);
+            } else {
+                let longer = log.count(now, window_ms + (4 * window_ms).div_ceil(slots));
+                prop_assert!(longer + cost > limit, "denied with {longer} + {cost} over W(1+4/S)");
+                let here = log.count(now, window_ms);
+                prop_assert!((here + cost) * slots > limit * (slots - 4), "denied with {here} + {cost} over W");
+            }
+        }
+    }
+
+    #[test]
+    fn a_retry_is_exact_to_the_millisecond(quota in any_quota(), requests in traffic()) {
+        let mut key = Key::new(&[quota]);
+        let mut now = START;
+        for (step, cost) in requests {
+            now += step;
+            let decision = key.check(now, cost);
+            if let Some(wait) = decision.retry_after_ms() {
+                prop_assert!(wait >= 1);
+                prop_assert!(!key.clone().check(now + wait - 1, cost).is_allowed(), "one earlier");
+                prop_assert!(key.clone().check(now + wait, cost).is_allowed(), "then");
+            } else {
+                prop_assert_eq!(decision.is_never(), cost > quota.capacity());
+                prop_assert_eq!(decision.is_allowed(), cost <= quota.capacity());
+            }
+        }
+    }
+
+    #[test]
+    fn a_denial_or_a_peek_changes_nothing(quota in any_quota(), requests in traffic()) {
+        let mut key = Key::new(&[quota]);
+        let mut now = START;
+        for (step, cost) in requests {
+            now += step;
+            // The first one only puts empty states in place.
+            let peeked = key.peek(now, cost);
+            let before = key.states.clone();
+            prop_assert_eq!(&key.peek(now, cost), &peeked);
+            prop_assert_eq!(&key.states, &before);
+            let decision = key.check(now, cost);
+            prop_assert_eq!(decision.is_allowed(), peeked.is_allowed());
+            if !decision.is_allowed() {
+                prop_assert_eq!(&decision, &peeked);
+                prop_assert_eq!(&key.states, &before);
+            }
+        }
+    }
+
+    #[test]
+    fn remaining_and_reset_never_lie(quota in any_quota(), requests in traffic()) {
+        let mut key = Key::new(&[quota]);
+        let mut now = START;
+        for (step, cost) in requests {
+            now += step;
+            let report = key.check(now, cost).quotas()[0];
+            prop_assert_eq!(report.remaining, quota.capacity().saturating_sub(report.used));
+            prop_assert!(key.peek(now, report.remaining).is_allowed());
+            prop_assert!(!key.peek(now, report.remaining + 1).is_allowed());
+            prop_assert_eq!(key.peek(now + report.reset_after_ms, 0).quotas()[0].used, 0);
+            if report.reset_after_ms > 0 {
+                prop_assert!(key.peek(now + report.reset_after_ms - 1, 0).quotas()[0].used > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn policies_spend_from_all_or_from_none(
+        quotas in prop::collection::vec(any_quota(), 2..5),
+        requests in traffic(),
+    ) {
+        let named = quotas.iter().enumerate().map(|(place, quota)| (place.to_string(), *quota));
+        let policy = slidegate_core::Policy::with_names("test", named).unwrap();
+        let mut together = Key { policy, states: Vec::new() };
+        let mut alone: Vec<Key> = quotas.iter().map(|quota| Key::new(&[*quota])).collect();
+        let mut now = START;
+        for (step, cost) in requests {
+            now += step;
+            let peeks: Vec<_> = alone.iter_mut().map(|key| key.peek(now, cost)).collect();
+            let decision = together.check(now, cost);
+            prop_assert_eq!(decision.is_allowed(), peeks.iter().all(slidegate_core::Decision::is_allowed));
+            let violated: Vec<_> = (0..quotas.len()).filter(|place| !peeks[*place].is_allowed()).collect();
+            prop_assert_eq!(decision.violated().collect::<Vec<_>>(), violated);
+            prop_assert_eq!(decision.retry(), peeks.iter().filter_map(slidegate_core::Decision::retry).max());
+            if decision.is_allowed() {
+                for key in &mut alone {
+                    prop_assert!(key.check(now, cost).is_allowed());
+                }
+            }
+            let remaining = alone.iter_mut().map(|key| key.peek(now, 0).remaining()).min().unwrap();
+            prop_assert_eq!(decision.remaining(), remaining);
+        }
+    }
+
+    #[test]
+    fn spending_and_refunding_at_once_gives_back_just_that(quota in any_quota(), requests in traffic()) {
+        let mut key = Key::new(&[quota]);
+        let mut now = START;
+        for (step, cost) in requests {
+            now += step;
+            let before = key.peek(now, 0).remaining();
+            if key.check(now, cost).is_allowed() {
+                prop_assert_eq!(key.clone().act(Verb::Refund, now, cost).remaining(), before);
+            }
+        }
+    }
+
+    /// Any units of the last window may come back, whichever they are, and those that did not still keep to the
+    /// limit in every window.
+    #[test]
+    fn refunds_never_create_quota(
+        quota in prop_oneof![quota(Algorithm::StrictWindow), quota(Algorithm::SlidingLog)],
+        requests in prop::collection::vec((0..=20_u64, 1..=5_u64, any::<prop::sample::Index>(), any::<bool>()), 1..300),
+    ) {
+        let mut key = Key::new(&[quota]);
+        let mut outstanding = Log::default();
+        let mut now = START;
+        for (step, cost, which, is_refund) in requests {
+            now += step;
+            let live: Vec<usize> = (0..outstanding.0.len())
+                .filter(|place| outstanding.0[*place].0 + quota.window_ms() > now)
+                .collect();
+            if is_refund && !live.is_empty() {
+                let before = key.peek(now, 0).remaining();
+                let (_, units) = outstanding.0.remove(live[which.index(live.len())]);
+                prop_assert_eq!(key.act(Verb::Refund, now, units).remaining(), before + units);
+            } else if key.check(now, cost).is_allowed() {
+                outstanding.admit(now, cost);
+            }
+        }
+        prop_assert!(outstanding.busiest(quota.window_ms()) <= quota.limit());
+    }
+
+    #[test]
+    fn a_refund_never_goes_below_nothing(quota in any_quota(), requests in traffic()) {
+        let mut key = Key::new(&[quota]);
+        let mut now = START;
+        for (place, (step, cost)) in requests.into_iter().enumerate() {
+            now += step;
+            let before = key.peek(now, 0).quotas()[0];
+            let verb = if place % 3 == 2 { Verb::Refund } else { Verb::Check };
+            let after = key.act(verb, now, cost).quotas()[0];
+            prop_assert!(after.remaining <= quota.capacity());
+            if verb == Verb::Refund {
+                prop_assert!(after.used <= before.used && before.used - after.used <= cost);
+            }
+        }
+    }
+
+    /// The clock may go anywhere: nothing panics, and a denial's wait is exact. It ends two windows (or a bucket's
+    /// refill) after the stored time, which is at most one window ahead.
+    #[test]
+    fn a_wild_clock_locks_nobody_out(
+        quota in any_quota(),
+        requests in prop::collection::vec((0..2000_u64, 0..=20_u64), 1..100),
+    ) {
+        let mut key = Key::new(&[quota]);
+        for (now, cost) in requests {
+            let decision = key.check(now, cost);
+            if let Some(wait) = decision.retry_after_ms() {
+                let refill_ms = (quota.capacity() * quota.window_ms()).div_ceil(quota.limit());
+                prop_assert!(wait <= quota.window_ms() + refill_ms.max(2 * quota.window_ms()), "{wait}");
+                prop_assert!(!key.clone().check(now + wait - 1, cost).is_allowed());
+                prop_assert!(key.clone().check(now + wait, cost).is_allowed());
+            }
+        }
+    }
+}
