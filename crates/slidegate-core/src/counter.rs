@@ -38,14 +38,14 @@ pub trait Counter {
 }
 
 /// Whether `cost` fits on top of `used`.
-#[inline]
+#[inline(always)]
 pub(crate) fn fits(quota: &Quota, used: u64, cost: u64) -> bool {
     // In this order nothing overflows, whatever the cost.
     used <= quota.capacity() && cost <= quota.capacity() - used
 }
 
 /// What the quota says if `spent` is added now.
-#[inline]
+#[inline(always)]
 pub(crate) fn report_spent<C: Counter>(
     counter: &C,
     view: &C::View,
@@ -64,7 +64,7 @@ pub(crate) fn report_spent<C: Counter>(
 }
 
 /// What the quota says about a request of `cost` that is denied, be it by this quota or by another.
-#[inline]
+#[inline(always)]
 pub(crate) fn report_denied<C: Counter>(
     counter: &C,
     view: &C::View,

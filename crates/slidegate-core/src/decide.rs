@@ -25,25 +25,42 @@ pub enum Verb {
 /// A verb, the moment it happens and what it costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// What to do.
-    pub verb: Verb,
-    /// The store's time in milliseconds since the Unix epoch.
-    pub now_ms: u64,
-    /// How much to spend or to give back.
-    pub cost: u64,
+    verb: Verb,
+    now_ms: u64,
+    cost: u64,
 }
 
 impl Action {
-    #[inline]
-    fn clamped(self) -> Self {
-        Self { now_ms: self.now_ms.min(LATEST_MS), ..self }
+    /// What to do, when (in milliseconds since the Unix epoch, by the store's clock), and how much to spend or to
+    /// give back.
+    #[inline(always)]
+    pub fn new(verb: Verb, now_ms: u64, cost: u64) -> Self {
+        Self { verb, now_ms: now_ms.min(LATEST_MS), cost }
+    }
+
+    /// What to do.
+    #[inline(always)]
+    pub fn verb(&self) -> Verb {
+        self.verb
+    }
+
+    /// The moment; never so late that a sum of times would overflow.
+    #[inline(always)]
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// How much to spend or to give back.
+    #[inline(always)]
+    pub fn cost(&self) -> u64 {
+        self.cost
     }
 }
 
 /// Decides for one quota. `true` in the second place says that the counter has changed and must be kept.
-#[inline]
+#[inline(always)]
 pub fn decide_one<C: Counter>(counter: &mut C, quota: &Quota, action: Action) -> (Decision, bool) {
-    let Action { verb, now_ms, cost } = action.clamped();
+    let Action { verb, now_ms, cost } = action;
     let view = counter.view(quota, now_ms);
     match verb {
         Verb::Check | Verb::Peek => {
@@ -82,7 +99,7 @@ pub fn decide(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Deci
     if let ([state], [quota]) = (states.as_mut_slice(), policy.quotas()) {
         return decide_one(state, quota, action);
     }
-    let Action { verb, now_ms, cost } = action.clamped();
+    let Action { verb, now_ms, cost } = action;
     let quotas = policy.quotas();
     let views: Vec<_> = states.iter().zip(quotas).map(|(state, quota)| state.view(quota, now_ms)).collect();
     match verb {

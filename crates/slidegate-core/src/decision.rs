@@ -60,7 +60,7 @@ enum Reports {
 }
 
 impl Decision {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn one(allowed: bool, report: QuotaReport) -> Self {
         Self { allowed, source: Source::Store, reports: Reports::One(report) }
     }
@@ -70,7 +70,7 @@ impl Decision {
     }
 
     /// Whether the request may proceed.
-    #[inline]
+    #[inline(always)]
     pub fn is_allowed(&self) -> bool {
         self.allowed
     }
@@ -81,7 +81,7 @@ impl Decision {
     }
 
     /// Every quota's numbers, in the order of the policy.
-    #[inline]
+    #[inline(always)]
     pub fn quotas(&self) -> &[QuotaReport] {
         match &self.reports {
             Reports::One(report) => slice::from_ref(report),
@@ -101,19 +101,19 @@ impl Decision {
     }
 
     /// What can be spent now: no more than the tightest quota has left.
-    #[inline]
+    #[inline(always)]
     pub fn remaining(&self) -> u64 {
         self.tightest().remaining
     }
 
     /// When to come back; `None` if allowed. The longest of all violated quotas.
-    #[inline]
+    #[inline(always)]
     pub fn retry(&self) -> Option<Retry> {
         self.quotas().iter().filter_map(|report| report.retry).max()
     }
 
     /// The wait before this cost can be allowed; `None` if allowed, or if it never can.
-    #[inline]
+    #[inline(always)]
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self.retry() {
             Some(Retry::AfterMs(ms)) => Some(ms),

@@ -4,7 +4,7 @@
 //! where one machine division does; the wide path gives the same integer at the extremes.
 
 /// `⌊a·b/d⌋`, saturating at `u64::MAX`.
-#[inline]
+#[inline(always)]
 pub(crate) fn mul_div_floor(a: u64, b: u64, d: u64) -> u64 {
     match a.checked_mul(b) {
         Some(product) => product / d,
@@ -13,7 +13,7 @@ pub(crate) fn mul_div_floor(a: u64, b: u64, d: u64) -> u64 {
 }
 
 /// `⌈a·b/d⌉`, saturating at `u64::MAX`.
-#[inline]
+#[inline(always)]
 pub(crate) fn mul_div_ceil(a: u64, b: u64, d: u64) -> u64 {
     match a.checked_mul(b) {
         Some(product) => product.div_ceil(d),
@@ -22,7 +22,7 @@ pub(crate) fn mul_div_ceil(a: u64, b: u64, d: u64) -> u64 {
 }
 
 /// `⌈a/d⌉` of a wide number, saturating at `u64::MAX`.
-#[inline]
+#[inline(always)]
 pub(crate) fn div_ceil(a: u128, d: u64) -> u64 {
     match u64::try_from(a) {
         Ok(a) => a.div_ceil(d),
@@ -31,12 +31,12 @@ pub(crate) fn div_ceil(a: u128, d: u64) -> u64 {
 }
 
 /// The full product.
-#[inline]
+#[inline(always)]
 pub(crate) fn wide(a: u64, b: u64) -> u128 {
     u128::from(a) * u128::from(b)
 }
 
-#[inline]
+#[inline(always)]
 fn narrow(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }

@@ -29,7 +29,7 @@ impl Counter for FixedWindow {
         Self { start_ms: 0, window_ms: quota.window_ms(), cur: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn view(&self, quota: &Quota, now_ms: u64) -> FixedWindowView {
         let is_over = now_ms.checked_sub(self.start_ms).is_some_and(|age_ms| age_ms >= self.window_ms);
         if is_over || self.cur == 0 {
@@ -49,27 +49,27 @@ impl Counter for FixedWindow {
         FixedWindowView { start_ms: self.start_ms, cur: self.cur, is_mended: false }
     }
 
-    #[inline]
+    #[inline(always)]
     fn used(view: &FixedWindowView) -> u64 {
         view.cur
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_mended(view: &FixedWindowView) -> bool {
         view.is_mended
     }
 
-    #[inline]
+    #[inline(always)]
     fn retry_at_ms(&self, view: &FixedWindowView, quota: &Quota, _cost: u64) -> u64 {
         view.start_ms + quota.window_ms()
     }
 
-    #[inline]
+    #[inline(always)]
     fn reset_at_ms(&self, view: &FixedWindowView, quota: &Quota, spent: u64) -> u64 {
         if view.cur + spent == 0 { 0 } else { view.start_ms + quota.window_ms() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn commit(&mut self, view: &FixedWindowView, quota: &Quota, spent: u64) {
         *self = Self { start_ms: view.start_ms, window_ms: quota.window_ms(), cur: view.cur + spent };
     }

@@ -9,7 +9,7 @@
 //!
 //! let policy = Policy::parse("api", ["2/1s", "100/1h"])?;
 //! let mut states = Vec::new();
-//! let mut check_at = |now_ms| decide(&mut states, &policy, Action { verb: Verb::Check, now_ms, cost: 1 }).0;
+//! let mut check_at = |now_ms| decide(&mut states, &policy, Action::new(Verb::Check, now_ms, 1)).0;
 //!
 //! assert!(check_at(10_000).is_allowed());
 //! assert!(check_at(10_000).is_allowed());
@@ -25,6 +25,7 @@
 //! Stores that compute elsewhere (in Lua, in SQL) give the same integers; this crate is what they are
 //! compared with.
 
+mod check;
 mod counter;
 mod decide;
 mod decision;
@@ -39,6 +40,7 @@ mod strict_window;
 mod text;
 mod token_bucket;
 
+pub use check::Check;
 pub use counter::Counter;
 pub use decide::{Action, Verb, decide, decide_one};
 pub use decision::{Decision, QuotaReport, Retry, Source};

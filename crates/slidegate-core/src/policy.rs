@@ -1,5 +1,9 @@
 //! A policy: a named list of quotas that are decided together.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+
+use crate::check::Check;
 use crate::quota::{Quota, QuotaError};
 
 /// The most quotas in one policy.
@@ -23,7 +27,8 @@ pub const MAX_NAME_BYTES: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     name: Box<str>,
-    quotas: Box<[Quota]>,
+    digest: [u64; 2],
+    quotas: Arc<[Quota]>,
     quota_names: Box<[Box<str>]>,
 }
 
@@ -46,7 +51,7 @@ impl Policy {
         let name = quotas.iter().map(Quota::to_string).collect::<Vec<_>>().join(" + ");
         let labels = quotas.iter().map(Quota::label).zip(quotas.iter().copied());
         let (quota_names, quotas) = named_quotas(labels)?;
-        Ok(Self { name: name.into(), quotas, quota_names })
+        Ok(Self { digest: digest(&name), name: name.into(), quotas, quota_names })
     }
 
     /// A policy whose quotas have names of their own.
@@ -56,7 +61,7 @@ impl Policy {
     ) -> Result<Self, QuotaError> {
         check_name("policy", name)?;
         let (quota_names, quotas) = named_quotas(quotas)?;
-        Ok(Self { name: name.into(), quotas, quota_names })
+        Ok(Self { digest: digest(name), name: name.into(), quotas, quota_names })
     }
 
     /// The name.
@@ -65,10 +70,27 @@ impl Policy {
         &self.name
     }
 
+    /// 128 bits that stand for the name within this process.
+    #[inline]
+    pub fn digest(&self) -> [u64; 2] {
+        self.digest
+    }
+
     /// The quotas, at least one.
     #[inline]
     pub fn quotas(&self) -> &[Quota] {
         &self.quotas
+    }
+
+    /// The quotas, for whoever keeps them longer than the policy.
+    pub fn shared_quotas(&self) -> &Arc<[Quota]> {
+        &self.quotas
+    }
+
+    /// One request of `key` under this policy, at a cost of 1.
+    #[inline]
+    pub fn key<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> Check<'a> {
+        Check { policy: self, key: key.as_ref(), cost: 1 }
     }
 
     /// The name of the quota at `index`.
@@ -77,7 +99,15 @@ impl Policy {
     }
 }
 
-type Named = (Box<[Box<str>]>, Box<[Quota]>);
+fn digest(name: &str) -> [u64; 2] {
+    [0_u8, 1].map(|half| {
+        let mut hasher = DefaultHasher::new();
+        (half, name).hash(&mut hasher);
+        hasher.finish()
+    })
+}
+
+type Named = (Box<[Box<str>]>, Arc<[Quota]>);
 
 fn named_quotas<N: Into<String>>(quotas: impl IntoIterator<Item = (N, Quota)>) -> Result<Named, QuotaError> {
     let mut names: Vec<Box<str>> = Vec::new();

@@ -260,11 +260,9 @@ fn read_entry(bytes: &mut &[u8], before_ms: u64) -> Option<Entry> {
 
 fn write_varint(bytes: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
-        #[expect(clippy::cast_possible_truncation, reason = "the low seven bits are what is meant")]
         bytes.push(value as u8 | 0x80);
         value >>= 7;
     }
-    #[expect(clippy::cast_possible_truncation, reason = "below 0x80")]
     bytes.push(value as u8);
 }
 

@@ -29,7 +29,7 @@ pub struct SlidingWindowView {
 
 impl SlidingWindow {
     /// Rolls to `now_ms` under the window it was counted with.
-    #[inline]
+    #[inline(always)]
     fn roll(&self, quota: &Quota, now_ms: u64) -> SlidingWindowView {
         let window_ms = self.window_ms;
         let (mut start_ms, mut prev, mut cur) = (self.start_ms, self.prev, self.cur);
@@ -75,7 +75,7 @@ impl Counter for SlidingWindow {
         Self { start_ms: 0, window_ms: quota.window_ms(), prev: 0, cur: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn view(&self, quota: &Quota, now_ms: u64) -> SlidingWindowView {
         let rolled = self.roll(quota, now_ms);
         if self.window_ms == quota.window_ms() || rolled.used == 0 {
@@ -86,17 +86,17 @@ impl Counter for SlidingWindow {
         SlidingWindowView { start_ms: now_ms, prev: 0, cur: rolled.used, used: rolled.used, is_mended: true }
     }
 
-    #[inline]
+    #[inline(always)]
     fn used(view: &SlidingWindowView) -> u64 {
         view.used
     }
 
-    #[inline]
+    #[inline(always)]
     fn is_mended(view: &SlidingWindowView) -> bool {
         view.is_mended
     }
 
-    #[inline]
+    #[inline(always)]
     fn retry_at_ms(&self, view: &SlidingWindowView, quota: &Quota, cost: u64) -> u64 {
         let (limit, window_ms) = (quota.limit(), quota.window_ms());
         let spare = limit - cost;
@@ -114,7 +114,7 @@ impl Counter for SlidingWindow {
         view.start_ms + window_ms + into_next_ms
     }
 
-    #[inline]
+    #[inline(always)]
     fn reset_at_ms(&self, view: &SlidingWindowView, quota: &Quota, spent: u64) -> u64 {
         if view.cur > 0 || spent > 0 {
             view.start_ms + 2 * quota.window_ms()
@@ -125,7 +125,7 @@ impl Counter for SlidingWindow {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn commit(&mut self, view: &SlidingWindowView, quota: &Quota, spent: u64) {
         *self = Self {
             start_ms: view.start_ms,

@@ -14,7 +14,7 @@ use crate::token_bucket::{TokenBucket, TokenBucketView};
 pub enum State {
     SlidingWindow(SlidingWindow),
     StrictWindow(StrictWindow),
-    SlidingLog(SlidingLog),
+    SlidingLog(Box<SlidingLog>),
     FixedWindow(FixedWindow),
     TokenBucket(TokenBucket),
 }
@@ -75,7 +75,7 @@ impl State {
     pub fn heap_bytes(&self) -> usize {
         match self {
             Self::StrictWindow(counter) => counter.heap_bytes(),
-            Self::SlidingLog(counter) => counter.heap_bytes(),
+            Self::SlidingLog(counter) => size_of::<SlidingLog>() + counter.heap_bytes(),
             Self::SlidingWindow(_) | Self::FixedWindow(_) | Self::TokenBucket(_) => 0,
         }
     }
@@ -88,7 +88,7 @@ impl Counter for State {
         match quota.algorithm() {
             Algorithm::SlidingWindow => Self::SlidingWindow(SlidingWindow::empty(quota)),
             Algorithm::StrictWindow => Self::StrictWindow(StrictWindow::empty(quota)),
-            Algorithm::SlidingLog => Self::SlidingLog(SlidingLog::empty(quota)),
+            Algorithm::SlidingLog => Self::SlidingLog(Box::new(SlidingLog::empty(quota))),
             Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::empty(quota)),
             Algorithm::TokenBucket => Self::TokenBucket(TokenBucket::empty(quota)),
         }

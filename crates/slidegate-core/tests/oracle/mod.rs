@@ -41,7 +41,7 @@ impl Key {
     }
 
     pub(crate) fn act(&mut self, verb: Verb, now_ms: u64, cost: u64) -> Decision {
-        decide(&mut self.states, &self.policy, Action { verb, now_ms, cost }).0
+        decide(&mut self.states, &self.policy, Action::new(verb, now_ms, cost)).0
     }
 
     pub(crate) fn check(&mut self, now_ms: u64, cost: u64) -> Decision {

@@ -1,0 +1,120 @@
+//! Times, memory, floods and instructions.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use std::process::Command;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use crate::subjects::{Limit, Subject};
+use crate::traffic::key;
+
+/// Nanoseconds that one check takes a thread, when each goes through its list of requests. A request brings its key
+/// along, as one that was just parsed would: the lists are read in order, so the keys are in the cache.
+pub(crate) fn time_round<S: Subject>(subject: &S, requests: &[Vec<String>]) -> f64 {
+    let barrier = Barrier::new(requests.len());
+    let times: Vec<f64> = std::thread::scope(|scope| {
+        let run = |mine: &'_ [String]| {
+            barrier.wait();
+            let start = Instant::now();
+            let mut allowed = 0;
+            for key in mine {
+                allowed += usize::from(subject.check(key));
+            }
+            std::hint::black_box(allowed);
+            nanoseconds(start) / count(mine.len())
+        };
+        let threads: Vec<_> = requests.iter().map(|mine| scope.spawn(move || run(mine))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    times.iter().sum::<f64>() / count(times.len())
+}
+
+/// The same, sixteen keys at a time.
+pub(crate) fn time_round_of_16<S: Subject>(subject: &S, requests: &[String]) -> f64 {
+    let start = Instant::now();
+    let mut allowed = 0;
+    for group in requests.as_chunks::<16>().0 {
+        allowed += subject.check_16(&group.each_ref());
+    }
+    std::hint::black_box(allowed);
+    nanoseconds(start) / count(requests.len())
+}
+
+/// In a process of its own: resident bytes per key, once `keys` of them have asked.
+pub(crate) fn memory<S: Subject>(keys: usize) {
+    let before = resident_bytes();
+    let subject = S::new(Limit::Usual, keys);
+    for number in 0..keys {
+        subject.check(&key(number));
+    }
+    println!("{:.1}", count(resident_bytes() - before) / count(keys));
+    drop(subject);
+}
+
+/// In a process of its own: ten million new keys into a table meant for one million. The 99.99th percentile and
+/// the longest of all checks in microseconds, and resident megabytes.
+pub(crate) fn flood<S: Subject>() {
+    let before = resident_bytes();
+    let subject = S::new(Limit::Usual, 1_000_000);
+    let mut times: Vec<u32> = Vec::with_capacity(10_000_000);
+    let reserved = resident_bytes();
+    for number in 0..10_000_000 {
+        let key = key(number);
+        let start = Instant::now();
+        subject.check(&key);
+        times.push(u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX));
+    }
+    let table = resident_bytes() - before - (times.len() * 4).min(resident_bytes() - reserved);
+    times.sort_unstable();
+    let micros = |time: u32| f64::from(time) / 1000.0;
+    println!("{:.1} {:.0} {:.0}", micros(times[9_999_000]), micros(times[9_999_999]), count(table) / 1e6);
+    drop(subject);
+}
+
+/// In a process of its own, under callgrind: checks of one hot key.
+pub(crate) fn work<S: Subject>(checks: usize) {
+    let subject = S::new(Limit::Ample, 1000);
+    let hot = key(7);
+    let allowed = (0..checks).filter(|_| subject.check(&hot)).count();
+    assert_eq!(std::hint::black_box(allowed), checks);
+}
+
+/// Instructions per check of a hot key: the difference between a long and a short run, so that what happens once
+/// does not count. `None` without valgrind.
+pub(crate) fn instructions(name: &str) -> Option<f64> {
+    let total = |checks: usize| {
+        let output = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+            .arg(std::env::current_exe().ok()?)
+            .args(["work", name, &checks.to_string()])
+            .output()
+            .ok()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let line = text.lines().find(|line| line.contains("Collected"))?;
+        line.rsplit(' ').next()?.parse::<f64>().ok()
+    };
+    Some((total(30_000)? - total(10_000)?) / 20_000.0)
+}
+
+/// What this program prints when started anew with these words.
+pub(crate) fn child(words: &[&str]) -> String {
+    let exe = std::env::current_exe().expect("this program has a path");
+    let output = Command::new(exe).args(words).output().expect("it starts");
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it says VmRSS");
+    line.split_whitespace().nth(1).and_then(|number| number.parse::<usize>().ok()).expect("a number") * 1024
+}
+
+#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn count(number: usize) -> f64 {
+    number as f64
+}
+
+fn nanoseconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e9
+}

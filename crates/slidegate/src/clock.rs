@@ -1,0 +1,200 @@
+//! Time. This is the one file that reads a clock or sleeps; clippy bans both elsewhere.
+#![expect(clippy::disallowed_methods, reason = "the one file that may")]
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A sleep that has begun.
+pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// What time it is, for stores that do not have a clock of their own, and how to wait.
+pub trait Clock: Send + Sync + 'static {
+    /// Milliseconds since the Unix epoch.
+    fn now_ms(&self) -> u64;
+
+    /// Waits until [`now_ms`](Self::now_ms) is at least `ms` later than now.
+    fn sleep(&self, ms: u64) -> Sleep<'_>;
+}
+
+/// The time of this process: the wall clock when it was made, and a monotonic clock since, so that nobody who
+/// sets the clock moves the limits.
+///
+/// It reads the kernel's coarse clock, which costs a few nanoseconds where a precise one costs some thirty, and
+/// lags behind by up to one tick (1 to 4 ms, as the kernel is configured). A decision is exact in this time; to
+/// somebody with a better watch a wait may seem up to a tick too long. If that matters, take a [`PreciseClock`].
+/// Where there is no coarse clock (other than on Linux) it is precise.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemClock {
+    wall_minus_monotonic_ms: u64,
+}
+
+/// Like [`SystemClock`], but true to the millisecond, at some thirty nanoseconds a reading.
+#[derive(Clone, Copy, Debug)]
+pub struct PreciseClock {
+    wall_minus_monotonic_ms: u64,
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self { wall_minus_monotonic_ms: wall_ms().saturating_sub(coarse_ms()) }
+    }
+}
+
+impl Default for PreciseClock {
+    fn default() -> Self {
+        Self { wall_minus_monotonic_ms: wall_ms().saturating_sub(precise_ms()) }
+    }
+}
+
+impl Clock for SystemClock {
+    #[inline(always)]
+    fn now_ms(&self) -> u64 {
+        self.wall_minus_monotonic_ms + coarse_ms()
+    }
+
+    fn sleep(&self, ms: u64) -> Sleep<'_> {
+        sleep_on(self, ms)
+    }
+}
+
+impl Clock for PreciseClock {
+    #[inline(always)]
+    fn now_ms(&self) -> u64 {
+        self.wall_minus_monotonic_ms + precise_ms()
+    }
+
+    fn sleep(&self, ms: u64) -> Sleep<'_> {
+        sleep_on(self, ms)
+    }
+}
+
+fn sleep_on(clock: &impl Clock, ms: u64) -> Sleep<'_> {
+    Box::pin(async move {
+        let end_ms = clock.now_ms().saturating_add(ms);
+        // The timer and the coarse clock differ by up to a tick, and the promise is about the clock.
+        while let left_ms @ 1.. = end_ms.saturating_sub(clock.now_ms()) {
+            tokio::time::sleep(Duration::from_millis(left_ms)).await;
+        }
+    })
+}
+
+fn wall_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, whole_ms)
+}
+
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(target_os = "linux")]
+#[inline(always)]
+fn coarse_ms() -> u64 {
+    kernel_ms(rustix::time::ClockId::MonotonicCoarse)
+}
+
+#[cfg(target_os = "linux")]
+fn precise_ms() -> u64 {
+    kernel_ms(rustix::time::ClockId::Monotonic)
+}
+
+#[cfg(target_os = "linux")]
+#[inline(always)]
+fn kernel_ms(clock: rustix::time::ClockId) -> u64 {
+    let now = rustix::time::clock_gettime(clock);
+    #[expect(clippy::cast_sign_loss, reason = "the kernel's monotonic clock starts at zero")]
+    let (seconds, nanoseconds) = (now.tv_sec as u64, now.tv_nsec as u64);
+    seconds * 1000 + nanoseconds / 1_000_000
+}
+
+#[cfg(not(target_os = "linux"))]
+fn coarse_ms() -> u64 {
+    precise_ms()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn precise_ms() -> u64 {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    whole_ms(START.get_or_init(Instant::now).elapsed())
+}
+
+/// A clock that stands still until it is told otherwise. Clones show the same time.
+///
+/// ```
+/// use slidegate::{Clock, ManualClock};
+///
+/// let clock = ManualClock::at(1000);
+/// clock.advance(500);
+/// assert_eq!(clock.now_ms(), 1500);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ManualClock {
+    shared: Arc<ManualTime>,
+}
+
+#[derive(Debug, Default)]
+struct ManualTime {
+    now_ms: AtomicU64,
+    sleepers: Mutex<Vec<Waker>>,
+}
+
+impl ManualClock {
+    /// A clock that stands at `now_ms`.
+    pub fn at(now_ms: u64) -> Self {
+        let clock = Self::default();
+        clock.set(now_ms);
+        clock
+    }
+
+    /// Sets the time, be it forward or back, and wakes whoever sleeps to look at it.
+    pub fn set(&self, now_ms: u64) {
+        self.shared.now_ms.store(now_ms, Ordering::SeqCst);
+        let sleepers =
+            std::mem::take(&mut *self.shared.sleepers.lock().unwrap_or_else(PoisonError::into_inner));
+        sleepers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Moves the time forward.
+    pub fn advance(&self, ms: u64) {
+        self.set(self.now_ms() + ms);
+    }
+
+    /// How many are asleep.
+    pub fn sleepers(&self) -> usize {
+        self.shared.sleepers.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_ms(&self) -> u64 {
+        self.shared.now_ms.load(Ordering::SeqCst)
+    }
+
+    fn sleep(&self, ms: u64) -> Sleep<'_> {
+        Box::pin(ManualSleep { clock: self, end_ms: self.now_ms().saturating_add(ms) })
+    }
+}
+
+struct ManualSleep<'a> {
+    clock: &'a ManualClock,
+    end_ms: u64,
+}
+
+impl Future for ManualSleep<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        // Under the lock, so that a time set in between cannot pass unseen.
+        let mut sleepers = self.clock.shared.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.clock.now_ms() >= self.end_ms {
+            return Poll::Ready(());
+        }
+        sleepers.push(context.waker().clone());
+        Poll::Pending
+    }
+}

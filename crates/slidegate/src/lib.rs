@@ -1,0 +1,31 @@
+//! Rate limiting that never has to be replaced.
+//!
+//! ```
+//! use slidegate::{Limiter, MemoryStore, Policy};
+//!
+//! let limiter = Limiter::new(MemoryStore::new());
+//! let api = Policy::parse("api", ["10/1s", "1000/1h"])?;
+//!
+//! let decision = limiter.check_now(api.key("user:1"))?;
+//! if decision.is_allowed() {
+//!     // serve it; `decision.remaining()` are left
+//! } else {
+//!     // 429; come back after `decision.retry_after_ms()`
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod clock;
+mod error;
+mod limiter;
+mod store;
+
+pub use clock::{Clock, ManualClock, PreciseClock, Sleep, SystemClock};
+pub use error::StoreError;
+pub use limiter::Limiter;
+pub use slidegate_core::{
+    Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota, QuotaError,
+    QuotaReport, Retry, Source, Verb, parse_window,
+};
+pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
+pub use store::{Operation, Store};

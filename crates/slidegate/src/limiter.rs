@@ -1,0 +1,109 @@
+//! The limiter: what applications call.
+
+use std::time::Duration;
+
+use slidegate_core::{Check, Decision, Verb};
+
+use crate::clock::Clock;
+use crate::error::StoreError;
+use crate::store::memory::MemoryStore;
+use crate::store::{Operation, Store};
+
+/// Decides whether requests may proceed, over any [`Store`].
+///
+/// Share one by reference or in an `Arc`; all methods take `&self`.
+#[derive(Debug)]
+pub struct Limiter<S> {
+    store: S,
+}
+
+impl<S: Store> Limiter<S> {
+    /// A limiter over `store`.
+    pub fn new(store: S) -> Self {
+        Self { store }
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Spends the cost if every quota of the policy allows it, else nothing.
+    pub async fn check(&self, check: Check<'_>) -> Result<Decision, StoreError> {
+        self.store.execute(Operation { verb: Verb::Check, check }).await
+    }
+
+    /// Checks many at once, each for itself, in one round trip where there is one.
+    pub async fn check_many(&self, checks: &[Check<'_>]) -> Vec<Result<Decision, StoreError>> {
+        let operations: Vec<_> =
+            checks.iter().map(|check| Operation { verb: Verb::Check, check: *check }).collect();
+        self.store.execute_many(&operations).await
+    }
+
+    /// Says what [`check`](Self::check) would say, and spends nothing.
+    pub async fn peek(&self, check: Check<'_>) -> Result<Decision, StoreError> {
+        self.store.execute(Operation { verb: Verb::Peek, check }).await
+    }
+
+    /// Gives back up to the cost: never more than is counted. For what was spent within the last window; a store
+    /// cannot know whether older units are still among those it counts.
+    pub async fn refund(&self, check: Check<'_>) -> Result<Decision, StoreError> {
+        self.store.execute(Operation { verb: Verb::Refund, check }).await
+    }
+
+    /// Forgets what the key has spent under the policy.
+    pub async fn reset(&self, check: Check<'_>) -> Result<Decision, StoreError> {
+        self.store.execute(Operation { verb: Verb::Reset, check }).await
+    }
+
+    /// Waits until the check is allowed, but no longer than `patience`.
+    ///
+    /// Returns the denial at once, without waiting in vain, if the wait that it names is longer than what is left
+    /// of the patience, or if it can never be allowed. Waiting spends nothing; others may be faster, and then
+    /// it waits again. On the system clock this needs a tokio runtime with time enabled.
+    pub async fn wait(&self, check: Check<'_>, patience: Duration) -> Result<Decision, StoreError> {
+        let clock = self.store.clock();
+        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        let end_ms = clock.now_ms().saturating_add(patience_ms);
+        loop {
+            let decision = self.check(check).await?;
+            let left_ms = end_ms.saturating_sub(clock.now_ms());
+            match decision.retry_after_ms() {
+                Some(wait_ms) if wait_ms <= left_ms => clock.sleep(wait_ms).await,
+                _ => return Ok(decision),
+            }
+        }
+    }
+}
+
+/// Without a store that may wait, nothing has to be awaited.
+impl<C: Clock> Limiter<MemoryStore<C>> {
+    /// [`check`](Self::check), at once.
+    #[inline(always)]
+    pub fn check_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
+        self.store.execute_now(Operation { verb: Verb::Check, check })
+    }
+
+    /// [`check_many`](Self::check_many), at once. Faster than one by one where keys are many, because their
+    /// places in memory are fetched together.
+    pub fn check_many_now(&self, checks: &[Check<'_>]) -> Vec<Result<Decision, StoreError>> {
+        let operations: Vec<_> =
+            checks.iter().map(|check| Operation { verb: Verb::Check, check: *check }).collect();
+        self.store.execute_many_now(&operations)
+    }
+
+    /// [`peek`](Self::peek), at once.
+    pub fn peek_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
+        self.store.execute_now(Operation { verb: Verb::Peek, check })
+    }
+
+    /// [`refund`](Self::refund), at once.
+    pub fn refund_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
+        self.store.execute_now(Operation { verb: Verb::Refund, check })
+    }
+
+    /// [`reset`](Self::reset), at once.
+    pub fn reset_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
+        self.store.execute_now(Operation { verb: Verb::Reset, check })
+    }
+}

@@ -1,0 +1,159 @@
+//! From a policy's name and a key to 128 bits that only this process can know.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+
+use foldhash::SharedSeed;
+use foldhash::quality::FoldHasher;
+
+/// Tags that no key has: a place never used, and one whose key is gone.
+pub(super) const EMPTY: u64 = 0;
+pub(super) const REMOVED: u64 = 1;
+/// A bit that every key's tag has, which tells it from those two.
+const KEY: u64 = 2;
+
+/// Who somebody is in the table: where it looks, and the tag by which it knows itself.
+///
+/// The two halves are hashed with independent seeds, so being neighbours says nothing about having the same tag.
+/// A tag has 63 random bits, and a key that is looked up compares it with at most 64 others; hence a new key meets
+/// the counter of another one by accident with a probability of at most 64 / 2^63 = 2^-57: with a million *new* keys
+/// each second, once in four thousand years. Seeds are drawn per table and hashes never leave it, so nobody can aim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyId {
+    pub(super) tag: u64,
+    pub(super) place: u64,
+}
+
+/// Keys of up to 16 bytes, which are most, are hashed here in both halves at once: two words of the key, each
+/// combined with a secret, multiplied, the upper half of the product folded into the lower one. That is what
+/// foldhash does with them too, but twice it would look at the length twice; it hashes all longer keys.
+pub(super) struct KeyHasher {
+    tag: Seed,
+    place: Seed,
+}
+
+struct Seed {
+    secrets: [u64; 2],
+    shared: SharedSeed,
+}
+
+impl Seed {
+    fn random() -> Self {
+        // The standard library's hasher keys are drawn from the operating system and differ for each state.
+        let draw = || RandomState::new().build_hasher().finish();
+        Self { secrets: [draw(), draw()], shared: SharedSeed::from_u64(draw()) }
+    }
+
+    /// The hash of a key of up to 16 bytes.
+    #[inline(always)]
+    fn hash_short(&self, policy: u64, [first, last]: [u64; 2]) -> u64 {
+        fold(first ^ self.secrets[0] ^ policy, last ^ self.secrets[1])
+    }
+
+    #[inline(never)]
+    fn hash_long(&self, policy: u64, key: &[u8]) -> u64 {
+        let mut hasher = FoldHasher::with_seed(self.secrets[0] ^ policy, &self.shared);
+        hasher.write(key);
+        hasher.finish()
+    }
+}
+
+impl KeyHasher {
+    pub(super) fn random() -> Self {
+        Self { tag: Seed::random(), place: Seed::random() }
+    }
+
+    /// The policy changes the seeds and is no part of what is hashed, so the two cannot run into each other: `a` and
+    /// `bc` is not `ab` and `c`.
+    #[inline(always)]
+    pub(super) fn id(&self, policy: [u64; 2], key: &[u8]) -> KeyId {
+        let (tag, place) = match words(key) {
+            // The length turns the policy's part, so that words which overlap differently make a difference. In
+            // the tag that is enough.
+            Some(words) => (
+                self.tag.hash_short(policy[0].rotate_right(key.len() as u32), words),
+                self.place.hash_short(policy[1], words),
+            ),
+            None => (self.tag.hash_long(policy[0], key), self.place.hash_long(policy[1], key)),
+        };
+        KeyId { tag: tag | KEY, place }
+    }
+}
+
+/// The first and the last word of a key of up to 16 bytes; they overlap where it is shorter.
+#[inline(always)]
+fn words(key: &[u8]) -> Option<[u64; 2]> {
+    if let (Some(first), Some(last), 8..=16) = (key.first_chunk(), key.last_chunk(), key.len()) {
+        return Some([u64::from_le_bytes(*first), u64::from_le_bytes(*last)]);
+    }
+    if let (Some(first), Some(last), 4..8) = (key.first_chunk(), key.last_chunk(), key.len()) {
+        return Some([first, last].map(|word| u64::from(u32::from_le_bytes(*word))));
+    }
+    match *key {
+        [] => Some([0, 0]),
+        [a] => Some([u64::from(a), 0]),
+        [a, b] => Some([u64::from(a), u64::from(b)]),
+        [a, b, c] => Some([u64::from(a), u64::from(b) << 8 | u64::from(c)]),
+        _ => None,
+    }
+}
+
+#[inline(always)]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const POLICY: [u64; 2] = [7, 8];
+
+    /// Keys of all lengths that differ little.
+    fn keys() -> impl Iterator<Item = Vec<u8>> {
+        let repeated = (0..64).flat_map(|len| [b'a', 0, 255].map(|byte| vec![byte; len])).skip(2);
+        let counted = (0..100_000).map(|number| format!("user:{number}").into_bytes());
+        let padded = (0..100_000).map(|number| format!("{number:020}").into_bytes());
+        let bits = (0..128).map(|bit| (1_u128 << bit).to_le_bytes().to_vec());
+        repeated.chain(counted).chain(padded).chain(bits)
+    }
+
+    #[test]
+    fn no_two_of_many_similar_keys_share_either_half() {
+        let hasher = KeyHasher::random();
+        let distinct: HashSet<Vec<u8>> = keys().collect();
+        let ids: Vec<KeyId> = distinct.iter().map(|key| hasher.id(POLICY, key)).collect();
+        let halves = |half: fn(&KeyId) -> u64| ids.iter().map(half).collect::<HashSet<_>>().len();
+        assert_eq!(halves(|id| id.tag), distinct.len());
+        assert!(
+            halves(|id| id.place) > distinct.len() - 64,
+            "those that differ in length alone may share a place"
+        );
+        assert!(ids.iter().all(|id| id.tag != EMPTY && id.tag != REMOVED));
+    }
+
+    #[test]
+    fn places_are_spread_evenly_by_their_high_and_by_their_low_bits() {
+        let hasher = KeyHasher::random();
+        let (mut high, mut low) = ([0_i64; 64], [0_i64; 64]);
+        for number in 0..64_000 {
+            let place = hasher.id(POLICY, format!("user:{number:07}").as_bytes()).place;
+            high[(place >> 58) as usize] += 1;
+            low[(place & 63) as usize] += 1;
+        }
+        // A thousand each, with a standard deviation of 31: ten of those away is no accident.
+        assert!(high.iter().chain(&low).all(|count| (count - 1000).abs() < 320), "{high:?} {low:?}");
+    }
+
+    #[test]
+    fn seeds_and_policies_change_everything() {
+        let (one, other) = (KeyHasher::random(), KeyHasher::random());
+        for key in [&b""[..], b"a", b"user:1", b"user:0000001", b"a key of more than sixteen bytes"] {
+            let ids = [one.id([1, 2], key), one.id([3, 4], key), other.id([1, 2], key)];
+            assert!(ids[0].tag != ids[1].tag && ids[0].tag != ids[2].tag, "{key:?}");
+            assert!(ids[0].place != ids[1].place && ids[0].place != ids[2].place, "{key:?}");
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! How a counter fits into a word, and the list of quotas that words refer to.
+//!
+//! A word in the table is `layout (10) | generation (6) | payload (48)`. The layout's number says under which
+//! quota the payload was written, so that any word can be read by itself: to see whether it is over when its
+//! place is wanted, and to carry it over when a limit has changed.
+//!
+//! A *packed* payload holds window number, previous and current count. Where these need more than 48 bits, or
+//! windows do not begin at whole multiples, the layout is *wide*: the payload is the current count, and the
+//! rest, which changes only from one window to the next, stands beside the table.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use slidegate_core::{Algorithm, Anchor, FixedWindow, Quota, SlidingWindow, State};
+
+use super::slots::{Wide, WidePage};
+
+pub(super) const PAYLOAD_BITS: u32 = 48;
+const GENERATION_BITS: u32 = 6;
+const LAYOUT_BITS: u32 = 64 - PAYLOAD_BITS - GENERATION_BITS;
+const LAYOUTS: usize = 1 << LAYOUT_BITS;
+const PAYLOAD_MASK: u64 = (1 << PAYLOAD_BITS) - 1;
+const GENERATION_MASK: u64 = (1 << GENERATION_BITS) - 1;
+
+/// Nobody's word: its place is free, or changing hands.
+pub(super) const VACANT: u16 = 0;
+/// The payload is the number of a record beside the table.
+pub(super) const RECORD: u16 = (1 << LAYOUT_BITS) - 1;
+
+/// A payload's window number must not overflow while a process runs, say for two years.
+const HORIZON_MS: u64 = 2 * 366 * 86_400_000;
+/// Clocks may step back a little behind the moment at which a quota was first seen.
+const MARGIN_MS: u64 = 86_400_000;
+
+/// A table word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word(pub(super) u64);
+
+impl Word {
+    #[inline(always)]
+    pub(super) const fn new(layout: u16, generation: u64, payload: u64) -> Self {
+        Self((layout as u64) << (64 - LAYOUT_BITS) | (generation & GENERATION_MASK) << PAYLOAD_BITS | payload)
+    }
+
+    #[inline(always)]
+    pub(super) const fn layout(self) -> u16 {
+        (self.0 >> (64 - LAYOUT_BITS)) as u16
+    }
+
+    /// Counts how often the place has changed hands, so that whoever read a word of its former owner cannot
+    /// write over the new one's, even if the two look the same otherwise.
+    #[inline(always)]
+    pub(super) const fn generation(self) -> u64 {
+        (self.0 >> PAYLOAD_BITS) & GENERATION_MASK
+    }
+
+    #[inline(always)]
+    pub(super) const fn payload(self) -> u64 {
+        self.0 & PAYLOAD_MASK
+    }
+}
+
+/// How counters of one quota are written into words.
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// Its place in the list; given when it is added.
+    number: u16,
+    quota: Quota,
+    /// The quotas of the policy that it was made for. Holding them keeps their address from being used again, so
+    /// that whoever has the same address has the same quotas.
+    quotas: Arc<[Quota]>,
+    packing: Option<Packing>,
+    /// The largest current count that fits.
+    max_count: u64,
+    is_sliding: bool,
+}
+
+/// Window number, previous count, current count, from the highest bits to the lowest. A fixed window's previous
+/// count is left out.
+#[derive(Debug)]
+struct Packing {
+    base_ms: u64,
+    unit_ms: u64,
+    count_bits: u32,
+    time_shift: u32,
+}
+
+impl Packing {
+    /// `None` if the numbers of this quota need more room.
+    fn new(quota: &Quota, now_ms: u64) -> Option<Self> {
+        let counts = if quota.algorithm() == Algorithm::FixedWindow { 1 } else { 2 };
+        let unit_ms = match quota.anchor() {
+            Anchor::Epoch => quota.window_ms(),
+            Anchor::FirstRequest => 1,
+        };
+        let count_bits = 64 - quota.limit().leading_zeros();
+        let time_shift = counts * count_bits;
+        let time_bits = PAYLOAD_BITS.checked_sub(time_shift)?;
+        let base_ms = now_ms.saturating_sub(MARGIN_MS) / unit_ms * unit_ms;
+        let is_wide_enough = u128::from(unit_ms) << time_bits > u128::from(HORIZON_MS + MARGIN_MS);
+        is_wide_enough.then_some(Self { base_ms, unit_ms, count_bits, time_shift })
+    }
+
+    #[inline(always)]
+    fn unpack(&self, payload: u64) -> Counts {
+        let mask = (1 << self.count_bits) - 1;
+        Counts {
+            start_ms: self.base_ms + (payload >> self.time_shift) * self.unit_ms,
+            prev: if self.time_shift == self.count_bits { 0 } else { (payload >> self.count_bits) & mask },
+            cur: payload & mask,
+        }
+    }
+
+    /// `None` if the window began before the packing's time or between two of its windows, or if a number is too
+    /// large.
+    fn pack(&self, counts: Counts) -> Option<u64> {
+        let since_base_ms = counts.start_ms.checked_sub(self.base_ms)?;
+        let time = since_base_ms / self.unit_ms;
+        if since_base_ms != time * self.unit_ms || time >> (PAYLOAD_BITS - self.time_shift) != 0 {
+            return None;
+        }
+        if (counts.prev | counts.cur) >> self.count_bits != 0 {
+            return None;
+        }
+        // A fixed window has no previous count, and then nothing is shifted in.
+        Some(time << self.time_shift | counts.prev << self.count_bits | counts.cur)
+    }
+}
+
+/// What sliding and fixed windows have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) start_ms: u64,
+    pub(super) prev: u64,
+    pub(super) cur: u64,
+}
+
+impl Counts {
+    #[inline(always)]
+    pub(super) fn sliding(self, window_ms: u64) -> SlidingWindow {
+        SlidingWindow { start_ms: self.start_ms, window_ms, prev: self.prev, cur: self.cur }
+    }
+
+    #[inline(always)]
+    pub(super) fn fixed(self, window_ms: u64) -> FixedWindow {
+        FixedWindow { start_ms: self.start_ms, window_ms, cur: self.cur }
+    }
+
+    #[inline(always)]
+    pub(super) fn of_sliding(counter: &SlidingWindow) -> Self {
+        Self { start_ms: counter.start_ms, prev: counter.prev, cur: counter.cur }
+    }
+
+    #[inline(always)]
+    pub(super) fn of_fixed(counter: &FixedWindow) -> Self {
+        Self { start_ms: counter.start_ms, prev: 0, cur: counter.cur }
+    }
+}
+
+impl Layout {
+    #[inline(always)]
+    pub(super) fn quota(&self) -> &Quota {
+        &self.quota
+    }
+
+    /// Whether it was made for the policy that has these very quotas, and counts in a sliding window.
+    #[inline(always)]
+    pub(super) fn is_sliding_for(&self, quotas: &Arc<[Quota]>) -> bool {
+        Arc::ptr_eq(&self.quotas, quotas) && self.is_sliding
+    }
+
+    /// Whether it is a layout for a policy of these quotas.
+    pub(super) fn is_for(&self, quotas: &Arc<[Quota]>) -> bool {
+        **quotas == [self.quota]
+    }
+
+    #[inline(always)]
+    pub(super) fn is_wide(&self) -> bool {
+        self.packing.is_none()
+    }
+
+    /// What is counted in `word`, and beside it if the layout is wide.
+    #[inline(always)]
+    pub(super) fn read(&self, word: Word, wide: &WidePage, slot: usize) -> Counts {
+        match &self.packing {
+            Some(packing) => packing.unpack(word.payload()),
+            None => {
+                let Wide { start_ms, prev } = wide.load(slot);
+                Counts { start_ms, prev, cur: word.payload() }
+            }
+        }
+    }
+
+    /// The word to take the place of `word`; `None` if not everything that has changed fits into it.
+    #[inline(always)]
+    pub(super) fn next(&self, word: Word, before: Counts, after: Counts) -> Option<Word> {
+        if before.start_ms == after.start_ms && before.prev == after.prev && after.cur <= self.max_count {
+            // The usual case: only the current count has changed, and it is the lowest part of the word.
+            return Some(Word(word.0 - before.cur + after.cur));
+        }
+        let payload = self.packing.as_ref()?.pack(after)?;
+        Some(Word::new(self.number, word.generation(), payload))
+    }
+
+    /// The word for `counts`, and what stands beside it if the layout is wide; `None` if they do not fit.
+    pub(super) fn write(&self, counts: Counts, generation: u64) -> Option<(Word, Option<Wide>)> {
+        let (payload, wide) = match &self.packing {
+            Some(packing) => (packing.pack(counts)?, None),
+            None if counts.cur > self.max_count => return None,
+            None => (counts.cur, Some(Wide { start_ms: counts.start_ms, prev: counts.prev })),
+        };
+        Some((Word::new(self.number, generation, payload), wide))
+    }
+
+    /// The counter for `counts`.
+    pub(super) fn state(&self, counts: Counts) -> State {
+        if self.quota.algorithm() == Algorithm::FixedWindow {
+            State::FixedWindow(counts.fixed(self.quota.window_ms()))
+        } else {
+            State::SlidingWindow(counts.sliding(self.quota.window_ms()))
+        }
+    }
+}
+
+/// The counts of a state that may be written into a word under `quota`.
+pub(super) fn counts_of(state: &State, quota: &Quota) -> Option<Counts> {
+    let counts = match state {
+        State::SlidingWindow(counter) => Counts::of_sliding(counter),
+        State::FixedWindow(counter) => Counts::of_fixed(counter),
+        State::StrictWindow(_) | State::SlidingLog(_) | State::TokenBucket(_) => return None,
+    };
+    (state.algorithm() == quota.algorithm() && state.window_ms() == quota.window_ms()).then_some(counts)
+}
+
+/// Every quota that words of this table refer to. Grows only; when it is full, further quotas use records.
+pub(super) struct Layouts {
+    by_number: Box<[OnceLock<Layout>; LAYOUTS]>,
+    by_quota: RwLock<HashMap<(Quota, Form), u16>>,
+}
+
+/// The two kinds of layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Form {
+    Packed,
+    Wide,
+}
+
+impl Layouts {
+    pub(super) fn new() -> Self {
+        Self {
+            by_number: Box::new(std::array::from_fn(|_| OnceLock::new())),
+            by_quota: RwLock::new(HashMap::new()),
+        }
+    }
+
+    /// The layout of that number; none for vacant places and records.
+    #[inline(always)]
+    pub(super) fn get(&self, number: u16) -> Option<&Layout> {
+        self.by_number[usize::from(number) % LAYOUTS].get()
+    }
+
+    /// The layout for a policy of one quota, made now if it is new; `None` if there is none of this form.
+    pub(super) fn for_quotas(&self, quotas: &Arc<[Quota]>, form: Form, now_ms: u64) -> Option<&Layout> {
+        let [quota] = quotas.as_ref() else { return None };
+        let (known, is_full) = {
+            let by_quota = self.by_quota.read().unwrap_or_else(PoisonError::into_inner);
+            (by_quota.get(&(*quota, form)).copied(), by_quota.len() == usize::from(RECORD) - 1)
+        };
+        if known.is_some() || is_full {
+            return known.and_then(|number| self.get(number));
+        }
+        let packing = match form {
+            Form::Packed => Some(Packing::new(quota, now_ms)?),
+            Form::Wide => None,
+        };
+        let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| (1 << packing.count_bits) - 1);
+        let is_sliding = quota.algorithm() == Algorithm::SlidingWindow;
+        let quotas = quotas.clone();
+        self.add(form, Layout { number: VACANT, quota: *quota, quotas, packing, max_count, is_sliding })
+    }
+
+    fn add(&self, form: Form, layout: Layout) -> Option<&Layout> {
+        let mut by_quota = self.by_quota.write().unwrap_or_else(PoisonError::into_inner);
+        let next = u16::try_from(by_quota.len() + 1).ok().filter(|number| *number < RECORD);
+        let number = *by_quota.get(&(layout.quota, form)).or(next.as_ref())?;
+        by_quota.insert((layout.quota, form), number);
+        Some(self.by_number[usize::from(number)].get_or_init(|| Layout { number, ..layout }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000_000;
+
+    fn packing(quota: &str) -> Option<Packing> {
+        Packing::new(&quota.parse().unwrap(), NOW)
+    }
+
+    #[test]
+    fn usual_quotas_are_packed_and_large_ones_are_not() {
+        for quota in
+            ["100/1m", "1000/1m", "1000/1s", "4000/1m", "1/1ms", "10000/1h", "5000000/1h fixed-window"]
+        {
+            assert!(packing(quota).is_some(), "{quota}");
+        }
+        for quota in ["10000/1s", "10000000/30d", "5000/1s anchor=first-request"] {
+            assert!(packing(quota).is_none(), "{quota}");
+        }
+    }
+
+    #[test]
+    fn every_field_survives_packing() {
+        let packing = packing("100/1m").unwrap();
+        for (start_ms, prev, cur) in [(NOW, 0, 0), (NOW + 60_000, 100, 100), (NOW + HORIZON_MS, 1, 127)] {
+            let counts = Counts { start_ms, prev, cur };
+            let payload = packing.pack(counts).unwrap();
+            assert_eq!(packing.unpack(payload), counts);
+            let word = Word::new(RECORD, 63, payload);
+            assert_eq!((word.layout(), word.generation(), word.payload()), (RECORD, 63, payload));
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_not_cut() {
+        let packing = packing("100/1m").unwrap();
+        let pack = |start_ms, cur| packing.pack(Counts { start_ms, prev: 0, cur });
+        assert!(pack(NOW, 127).is_some());
+        assert!(pack(NOW, 128).is_none(), "count");
+        assert!(pack(NOW + 1, 1).is_none(), "between two windows");
+        assert!(pack(0, 1).is_none(), "before its time");
+        assert!(pack(NOW + (60_000 << 35), 1).is_none(), "beyond its time");
+    }
+
+    #[test]
+    fn the_list_of_quotas_is_bounded() {
+        let layouts = Layouts::new();
+        let number = |limit: u64| {
+            let quotas = Arc::from([format!("{limit}/1m").parse().unwrap()]);
+            layouts.for_quotas(&quotas, Form::Packed, NOW).map(|layout| layout.number)
+        };
+        for limit in 1..=3000 {
+            let _ = number(limit);
+        }
+        assert_eq!(layouts.by_quota.read().unwrap().len(), usize::from(RECORD) - 1);
+        assert_eq!((number(1), number(2), number(3000)), (Some(1), Some(2), None));
+    }
+}

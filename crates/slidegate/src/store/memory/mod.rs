@@ -1,0 +1,196 @@
+//! The store in this process's memory.
+
+mod hash;
+mod layout;
+mod record;
+mod settings;
+mod slots;
+mod table;
+
+use std::fmt;
+use std::future::{Future, ready};
+
+use slidegate_core::{Action, Decision};
+
+pub use settings::{SettingsError, WhenFull};
+
+use self::hash::KeyId;
+use self::settings::Settings;
+use self::table::Table;
+use super::{Operation, Store};
+use crate::clock::{Clock, SystemClock};
+use crate::error::StoreError;
+
+/// How many operations have their memory fetched together.
+const FETCHED_TOGETHER: usize = 16;
+
+/// Counts in memory: fast, bounded, and gone with the process.
+///
+/// **Bounded.** It holds at most `max_keys` keys (one million unless told otherwise) in a table of 24 bytes for
+/// each of them, which the operating system provides as it is touched, and `max_bytes` in all (256 MiB). Nothing
+/// grows, moves or is rehashed, so there is no pause. A new key in a full table takes another one's place as
+/// [`WhenFull`] says; keys that count nothing any more are removed in passing, without a thread.
+///
+/// **Safe against hostile keys.** Keys are hashed with seeds drawn for each store; two keys are told apart by 64
+/// bits of hash besides the place, so they share a counter with a probability below 2^-58. The keys themselves
+/// are not kept, and a long one takes no more room than a short one.
+///
+/// **Atomic.** A single sliding or fixed window of usual size lives in one word and is decided by
+/// compare-and-swap, without a lock and, if denied, without a write. Everything else is decided under the lock
+/// of one of many pages.
+///
+/// ```
+/// use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+///
+/// let store = MemoryStore::builder().max_keys(10_000).clock(ManualClock::at(0)).build()?;
+/// let limiter = Limiter::new(store);
+/// let policy = Policy::parse("login", ["5/15m"])?;
+/// assert!(limiter.check_now(policy.key("10.0.0.1"))?.is_allowed());
+/// assert_eq!(limiter.store().len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct MemoryStore<C = SystemClock> {
+    table: Table,
+    clock: C,
+}
+
+impl MemoryStore {
+    /// A store of the default size on the system's clock.
+    pub fn new() -> Self {
+        Self { table: Table::new(Settings::default()), clock: SystemClock::default() }
+    }
+
+    /// A store to be sized.
+    pub fn builder() -> MemoryStoreBuilder {
+        MemoryStoreBuilder { settings: Settings::default(), clock: SystemClock::default() }
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// Executes one operation, at once.
+    #[inline(always)]
+    pub fn execute_now(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+        let id = self.table.id(&operation.check);
+        self.table.execute(operation.check.policy, id, self.action(&operation))
+    }
+
+    /// Executes many, at once.
+    pub fn execute_many_now(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        let mut answers = Vec::with_capacity(operations.len());
+        let mut ids = [KeyId { tag: 0, place: 0 }; FETCHED_TOGETHER];
+        for group in operations.chunks(FETCHED_TOGETHER) {
+            for (id, operation) in ids.iter_mut().zip(group) {
+                *id = self.table.id(&operation.check);
+                self.table.touch(*id);
+            }
+            let decide = |(id, operation): (&KeyId, &Operation<'_>)| {
+                self.table.execute(operation.check.policy, *id, self.action(operation))
+            };
+            answers.extend(ids.iter().zip(group).map(decide));
+        }
+        answers
+    }
+
+    /// How many keys it holds, those included that count nothing any more and have not been removed yet.
+    pub fn len(&self) -> usize {
+        self.table.keys()
+    }
+
+    /// Whether it holds no key.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most keys that it will hold.
+    pub fn max_keys(&self) -> usize {
+        self.table.settings.max_keys
+    }
+
+    /// The memory that it may have touched: the whole table, and what is kept beside it.
+    pub fn bytes(&self) -> usize {
+        self.table.bytes()
+    }
+
+    /// The most memory that it will take.
+    pub fn max_bytes(&self) -> usize {
+        self.table.settings.max_bytes
+    }
+
+    /// How many keys have been evicted for others although they counted something. If this grows, `max_keys` is
+    /// too small or somebody floods it.
+    pub fn evicted(&self) -> u64 {
+        self.table.evicted()
+    }
+
+    #[inline(always)]
+    fn action(&self, operation: &Operation<'_>) -> Action {
+        Action::new(operation.verb, self.clock.now_ms(), operation.check.cost)
+    }
+}
+
+impl<C: Clock> Store for MemoryStore<C> {
+    fn execute(&self, operation: Operation<'_>) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        ready(self.execute_now(operation))
+    }
+
+    fn execute_many(
+        &self,
+        operations: &[Operation<'_>],
+    ) -> impl Future<Output = Vec<Result<Decision, StoreError>>> + Send {
+        ready(self.execute_many_now(operations))
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &self.clock
+    }
+}
+
+impl<C> fmt::Debug for MemoryStore<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("settings", &self.table.settings).finish_non_exhaustive()
+    }
+}
+
+/// A [`MemoryStore`] to be.
+#[derive(Debug)]
+pub struct MemoryStoreBuilder<C = SystemClock> {
+    settings: Settings,
+    clock: C,
+}
+
+impl<C: Clock> MemoryStoreBuilder<C> {
+    /// The most keys to hold: 1 to 2^32, one million unless told otherwise.
+    pub fn max_keys(mut self, max_keys: usize) -> Self {
+        self.settings.max_keys = max_keys;
+        self
+    }
+
+    /// The most memory to take: the table and what is kept beside it. 256 MiB unless told otherwise.
+    pub fn max_bytes(mut self, max_bytes: usize) -> Self {
+        self.settings.max_bytes = max_bytes;
+        self
+    }
+
+    /// What happens to a new key when there is room for no more.
+    pub fn when_full(mut self, when_full: WhenFull) -> Self {
+        self.settings.when_full = when_full;
+        self
+    }
+
+    /// The clock to decide by.
+    pub fn clock<D: Clock>(self, clock: D) -> MemoryStoreBuilder<D> {
+        MemoryStoreBuilder { settings: self.settings, clock }
+    }
+
+    /// Makes the store, or says which setting is out of range.
+    pub fn build(self) -> Result<MemoryStore<C>, SettingsError> {
+        self.settings.check()?;
+        Ok(MemoryStore { table: Table::new(self.settings), clock: self.clock })
+    }
+}

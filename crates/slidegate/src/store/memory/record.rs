@@ -1,0 +1,106 @@
+//! Counters that do not fit into a word: several quotas, logs, token buckets, very large limits.
+
+use std::sync::Arc;
+
+use slidegate_core::{Action, Counter, Decision, Policy, Quota, State, decide, decide_one};
+
+/// What is kept beside the table for one key.
+#[derive(Debug)]
+pub(super) struct Record {
+    states: States,
+    /// The quotas of the last write, to tell what the states mean when their place is wanted.
+    quotas: Arc<[Quota]>,
+}
+
+/// One quota needs no allocation of its own.
+#[derive(Debug)]
+enum States {
+    One(State),
+    Many(Vec<State>),
+}
+
+impl Record {
+    pub(super) fn new(policy: &Policy, states: Vec<State>) -> Self {
+        let mut record = Self { states: States::Many(states), quotas: policy.shared_quotas().clone() };
+        record.settle();
+        record
+    }
+
+    /// Decides; `true` says that something has changed.
+    pub(super) fn decide(&mut self, policy: &Policy, action: Action) -> (Decision, bool) {
+        if let (States::One(state), [quota]) = (&mut self.states, policy.quotas())
+            && state.algorithm() == quota.algorithm()
+        {
+            let answer = decide_one(state, quota, action);
+            self.keep_quotas(policy);
+            return answer;
+        }
+        let mut states = match std::mem::replace(&mut self.states, States::Many(Vec::new())) {
+            States::One(state) => vec![state],
+            States::Many(states) => states,
+        };
+        let answer = decide(&mut states, policy, action);
+        self.states = States::Many(states);
+        self.settle();
+        self.keep_quotas(policy);
+        answer
+    }
+
+    /// What is used, how much is allowed, and when nothing is counted any more, for each quota.
+    pub(super) fn outlook(&self, now_ms: u64) -> Outlook {
+        let states = match &self.states {
+            States::One(state) => std::slice::from_ref(state),
+            States::Many(states) => states,
+        };
+        let each = states.iter().zip(self.quotas.iter()).map(|(state, quota)| outlook(state, quota, now_ms));
+        each.max().unwrap_or(Outlook::Over)
+    }
+
+    /// All the memory that it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let heap = match &self.states {
+            States::One(state) => state.heap_bytes(),
+            States::Many(states) => {
+                states.capacity() * size_of::<State>() + states.iter().map(State::heap_bytes).sum::<usize>()
+            }
+        };
+        size_of::<Self>() + heap
+    }
+
+    fn settle(&mut self) {
+        if let States::Many(states) = &mut self.states
+            && states.len() == 1
+            && let Some(state) = states.pop()
+        {
+            self.states = States::One(state);
+        }
+    }
+
+    fn keep_quotas(&mut self, policy: &Policy) {
+        if !Arc::ptr_eq(&self.quotas, policy.shared_quotas()) {
+            self.quotas = policy.shared_quotas().clone();
+        }
+    }
+}
+
+/// What would be lost if a key were forgotten now. The greater, the worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Outlook {
+    /// Nothing: nothing is counted.
+    Over,
+    /// Some count, which would be gone by itself at this time.
+    Live { until_ms: u64 },
+    /// A denial, which would be gone by itself at this time.
+    Denied { until_ms: u64 },
+}
+
+/// The outlook of one counter.
+pub(super) fn outlook<C: Counter>(counter: &C, quota: &Quota, now_ms: u64) -> Outlook {
+    let view = counter.view(quota, now_ms);
+    let until_ms = counter.reset_at_ms(&view, quota, 0);
+    match C::used(&view) {
+        0 => Outlook::Over,
+        used if used >= quota.capacity() => Outlook::Denied { until_ms },
+        _ => Outlook::Live { until_ms },
+    }
+}

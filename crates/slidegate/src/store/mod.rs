@@ -1,0 +1,56 @@
+//! Stores: they execute whole decisions.
+
+pub(crate) mod memory;
+
+use std::future::Future;
+use std::sync::Arc;
+
+use slidegate_core::{Check, Decision, Verb};
+
+use crate::clock::Clock;
+use crate::error::StoreError;
+
+/// What to do, and to whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation<'a> {
+    /// What to do.
+    pub verb: Verb,
+    /// Under which policy, to which key, how much.
+    pub check: Check<'a>,
+}
+
+/// Where counts are kept.
+///
+/// A store decides: it is handed a whole operation and answers with the decision, in one round trip, by its own
+/// time. Nothing is read first and written later, so there is nothing to race with.
+pub trait Store: Send + Sync {
+    /// Executes one operation.
+    fn execute(&self, operation: Operation<'_>) -> impl Future<Output = Result<Decision, StoreError>> + Send;
+
+    /// Executes many, in one round trip where there is one. Each stands for itself; the answers come in the
+    /// same order, and operations on one key are decided in that order.
+    fn execute_many(
+        &self,
+        operations: &[Operation<'_>],
+    ) -> impl Future<Output = Vec<Result<Decision, StoreError>>> + Send;
+
+    /// The clock by which a caller of this store waits.
+    fn clock(&self) -> &dyn Clock;
+}
+
+impl<S: Store> Store for Arc<S> {
+    fn execute(&self, operation: Operation<'_>) -> impl Future<Output = Result<Decision, StoreError>> + Send {
+        S::execute(self, operation)
+    }
+
+    fn execute_many(
+        &self,
+        operations: &[Operation<'_>],
+    ) -> impl Future<Output = Vec<Result<Decision, StoreError>>> + Send {
+        S::execute_many(self, operations)
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        S::clock(self)
+    }
+}
