@@ -90,13 +90,25 @@ pub fn decide_one<C: Counter>(counter: &mut C, quota: &Quota, action: Action) ->
 }
 
 /// Decides for a whole policy, all or nothing. `true` in the second place says that the states have changed and
-/// must be kept.
+/// must be kept; otherwise they are as they were.
 ///
 /// `states` may come from the policy as it was before a change, or be empty: they are first matched to its
-/// quotas, see [`adopt`].
+/// quotas. The same window counted by the same algorithm is the same quota; else what stands at the same place
+/// with the same algorithm is carried over; another algorithm starts afresh.
 pub fn decide(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Decision, bool) {
-    adopt(states, policy.quotas());
-    if let ([state], [quota]) = (states.as_mut_slice(), policy.quotas()) {
+    if is_counted_for(states, policy.quotas()) {
+        return decide_matched(states, policy, action);
+    }
+    let mut adopted = adopt(states, policy.quotas());
+    let (decision, must_keep) = decide_matched(&mut adopted, policy, action);
+    if must_keep {
+        *states = adopted;
+    }
+    (decision, must_keep)
+}
+
+fn decide_matched(states: &mut [State], policy: &Policy, action: Action) -> (Decision, bool) {
+    if let ([state], [quota]) = (&mut *states, policy.quotas()) {
         return decide_one(state, quota, action);
     }
     let Action { verb, now_ms, cost } = action;
@@ -138,31 +150,30 @@ pub fn decide(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Deci
     }
 }
 
-/// Matches states to quotas after a policy was changed: first those that count the same window by the same
-/// algorithm, then what stood at the same place with the same algorithm; another algorithm starts afresh.
-fn adopt(states: &mut Vec<State>, quotas: &[Quota]) {
-    let counts = |state: &State, quota: &Quota| {
-        state.algorithm() == quota.algorithm() && state.window_ms() == quota.window_ms()
-    };
-    if states.len() == quotas.len() && states.iter().zip(quotas).all(|(state, quota)| counts(state, quota)) {
-        return;
-    }
-    let mut old: Vec<Option<State>> = states.drain(..).map(Some).collect();
-    let mut adopted: Vec<Option<State>> = quotas
+/// Whether each state counts the quota at its place.
+fn is_counted_for(states: &[State], quotas: &[Quota]) -> bool {
+    states.len() == quotas.len() && states.iter().zip(quotas).all(|(state, quota)| counts(state, quota))
+}
+
+fn counts(state: &State, quota: &Quota) -> bool {
+    state.algorithm() == quota.algorithm() && state.window_ms() == quota.window_ms()
+}
+
+/// The states for `quotas`, as far as there are any among `states`.
+fn adopt(states: &[State], quotas: &[Quota]) -> Vec<State> {
+    let mut left: Vec<Option<&State>> = states.iter().map(Some).collect();
+    let same: Vec<Option<&State>> = quotas
         .iter()
-        .map(|quota| {
-            old.iter_mut().find(|state| state.as_ref().is_some_and(|state| counts(state, quota)))?.take()
-        })
+        .map(|quota| left.iter_mut().find(|state| state.is_some_and(|state| counts(state, quota)))?.take())
         .collect();
-    for (place, (state, quota)) in adopted.iter_mut().zip(quotas).enumerate() {
-        if state.is_none() {
-            let before = old.get_mut(place).filter(|before| {
-                before.as_ref().is_some_and(|before| before.algorithm() == quota.algorithm())
-            });
-            *state = before.and_then(Option::take);
-        }
-    }
-    states.extend(
-        adopted.into_iter().zip(quotas).map(|(state, quota)| state.unwrap_or_else(|| State::empty(quota))),
-    );
+    let at_its_place = |place: usize, quota: &Quota| {
+        let state = left.get(place).copied().flatten();
+        state.filter(|state| state.algorithm() == quota.algorithm())
+    };
+    let matched = same.iter().zip(quotas).enumerate();
+    matched
+        .map(|(place, (same, quota))| {
+            same.or_else(|| at_its_place(place, quota)).cloned().unwrap_or_else(|| State::empty(quota))
+        })
+        .collect()
 }

@@ -32,7 +32,9 @@ impl Record {
             && state.algorithm() == quota.algorithm()
         {
             let answer = decide_one(state, quota, action);
-            self.keep_quotas(policy);
+            if answer.1 {
+                self.keep_quotas(policy);
+            }
             return answer;
         }
         let mut states = match std::mem::replace(&mut self.states, States::Many(Vec::new())) {
@@ -42,7 +44,9 @@ impl Record {
         let answer = decide(&mut states, policy, action);
         self.states = States::Many(states);
         self.settle();
-        self.keep_quotas(policy);
+        if answer.1 {
+            self.keep_quotas(policy);
+        }
         answer
     }
 

@@ -9,8 +9,8 @@ use super::layout::{VACANT, Word};
 const SLOTS_PER_LINE: usize = 4;
 const LINES_PER_PAGE: usize = 64;
 const WORDS_PER_LINE: usize = 2 * SLOTS_PER_LINE;
-/// How many lines a key may live in, from its own on. Sixteen hold sixty-four slots.
-const LINES_PER_NEIGHBOURHOOD: usize = 16;
+/// How many lines a key may live in, from its own on: 128 slots.
+const LINES_PER_NEIGHBOURHOOD: usize = 32;
 
 pub(super) const SLOTS_PER_PAGE: usize = SLOTS_PER_LINE * LINES_PER_PAGE;
 pub(super) const SLOT_BYTES: usize = 16;

@@ -317,7 +317,7 @@ impl Table {
     /// 2. else, if the table may evict, the key that would be over soonest among those not denied;
     /// 3. else the one among the denied.
     ///
-    /// It looks at the 64 slots where the new key may live, and at its page of 256 for a key to give up if those
+    /// It looks at the 128 slots where the new key may live, and at its page of 256 for a key to give up if those
     /// have room but the table has none.
     fn place(&self, id: KeyId, page: &mut Locked<'_>, now_ms: u64) -> Result<Slot<'_>, StoreError> {
         let mut vacant = None;

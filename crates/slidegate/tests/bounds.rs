@@ -1,0 +1,192 @@
+//! The memory store's bounds: floods, denied keys, expired keys, bytes.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use slidegate::{Limiter, ManualClock, MemoryStore, Policy, WhenFull};
+
+const NOW: u64 = 1_800_000_000_000;
+const HOUR: u64 = 3_600_000;
+
+fn limiter(max_keys: usize, when_full: WhenFull) -> (Limiter<MemoryStore<ManualClock>>, ManualClock) {
+    let clock = ManualClock::at(NOW);
+    let store =
+        MemoryStore::builder().max_keys(max_keys).when_full(when_full).clock(clock.clone()).build().unwrap();
+    (Limiter::new(store), clock)
+}
+
+fn flood(limiter: &Limiter<MemoryStore<ManualClock>>, policy: &Policy, name: &str, count: usize) {
+    for number in 0..count {
+        assert!(limiter.check_now(policy.key(&format!("{name} {number}"))).unwrap().is_allowed());
+        assert!(limiter.store().len() <= limiter.store().max_keys());
+    }
+}
+
+#[test]
+fn a_flood_stays_within_the_cap_and_evicts_no_denied_key() {
+    for quotas in
+        [&["5/1h"][..], &["5000000000/1h"], &["5/1h token-bucket"], &["5/1h", "9/1d"], &["5/1h sliding-log"]]
+    {
+        for max_keys in [1, 100, 1000, 5000] {
+            let (limiter, _) = limiter(max_keys, WhenFull::Evict);
+            let policy = Policy::parse("api", quotas.iter().copied()).unwrap();
+            let limit = policy.quotas()[0].limit();
+            let denied: Vec<String> =
+                (0..max_keys.div_ceil(4)).map(|number| format!("denied {number}")).collect();
+            for key in &denied {
+                assert!(limiter.check_now(policy.key(key).cost(limit)).unwrap().is_allowed());
+            }
+            let bytes = limiter.store().bytes();
+            if max_keys == 1 {
+                // There is nobody else to go: the newcomer gets the place, as documented.
+                flood(&limiter, &policy, "flood", 100);
+                assert_eq!(limiter.store().len(), 1);
+                continue;
+            }
+            flood(&limiter, &policy, "flood", 10 * max_keys);
+            for key in &denied {
+                assert!(
+                    !limiter.check_now(policy.key(key)).unwrap().is_allowed(),
+                    "{quotas:?} {max_keys} {key}"
+                );
+            }
+            // With these keys gone, and as many others in their place, nothing more has grown.
+            flood(&limiter, &policy, "second flood", 10 * max_keys);
+            assert_eq!(limiter.store().len(), max_keys, "{quotas:?}");
+            assert!(
+                limiter.store().bytes() <= bytes + max_keys * 1024,
+                "{quotas:?}: {}",
+                limiter.store().bytes()
+            );
+            assert!(limiter.store().evicted() > 0);
+        }
+    }
+}
+
+#[test]
+fn a_table_takes_as_many_keys_as_it_says_before_it_evicts() {
+    for max_keys in [1, 10, 1000, 100_000] {
+        let (limiter, _) = limiter(max_keys, WhenFull::Evict);
+        let policy = Policy::parse("api", ["5/1h"]).unwrap();
+        flood(&limiter, &policy, "key", max_keys);
+        assert_eq!((limiter.store().len(), limiter.store().evicted()), (max_keys, 0));
+        for number in 0..max_keys {
+            let report = limiter.peek_now(policy.key(&format!("key {number}"))).unwrap().quotas()[0];
+            assert_eq!(report.used, 1, "key {number} of {max_keys}");
+        }
+    }
+}
+
+#[test]
+fn keys_that_are_over_give_way_before_any_other() {
+    let (limiter, clock) = limiter(10_000, WhenFull::Evict);
+    for quotas in [&["5/1h"][..], &["5/1h", "9/2h"]] {
+        let policy = Policy::parse(&quotas.join("+"), quotas.iter().copied()).unwrap();
+        flood(&limiter, &policy, "old", 10_000);
+        clock.advance(4 * HOUR + 1);
+        let evicted = limiter.store().evicted();
+        flood(&limiter, &policy, "new", 10_000);
+        assert_eq!(limiter.store().evicted(), evicted, "{quotas:?}: only such as count nothing have gone");
+        for number in 0..10_000 {
+            let report = limiter.peek_now(policy.key(&format!("new {number}"))).unwrap().quotas()[0];
+            assert_eq!(report.used, 1, "{quotas:?} {number}");
+        }
+        clock.advance(4 * HOUR + 1);
+    }
+}
+
+#[test]
+fn keys_that_are_over_are_removed_in_passing() {
+    let (limiter, clock) = limiter(10_000, WhenFull::Evict);
+    let logs = Policy::parse("logs", ["1000/1h sliding-log"]).unwrap();
+    for number in 0..5000 {
+        for _ in 0..3 {
+            let _ = limiter.check_now(logs.key(&format!("old {number}"))).unwrap();
+            clock.advance(1);
+        }
+    }
+    let bytes = limiter.store().bytes();
+    clock.advance(2 * HOUR);
+    // A page of 256 places is swept four at a time, by whoever comes to its lock: 64 visits to each of 59 pages.
+    for number in 0..200 * 59 {
+        let _ = limiter.check_now(logs.key(&format!("few {}", number % 500))).unwrap();
+    }
+    let left = limiter.store().len();
+    assert!(left < 1000, "{left} are left of 5500");
+    assert!(limiter.store().bytes() < bytes, "and their memory is given back");
+}
+
+#[test]
+fn a_table_that_refuses_keeps_whom_it_has() {
+    let (limiter, clock) = limiter(500, WhenFull::Refuse);
+    let policy = Policy::parse("api", ["5/1h"]).unwrap();
+    flood(&limiter, &policy, "old", 500);
+    let error = limiter.check_now(policy.key("new")).unwrap_err();
+    assert!(error.is_full() && error.is_transient());
+    assert_eq!(error.to_string(), "the memory store is full: max_keys is reached");
+    assert!(limiter.peek_now(policy.key("new")).unwrap().is_allowed(), "looking takes no place");
+    assert_eq!(limiter.check_now(policy.key("old 7")).unwrap().remaining(), 3);
+    assert_eq!((limiter.store().len(), limiter.store().evicted()), (500, 0));
+    clock.advance(2 * HOUR);
+    assert!(limiter.check_now(policy.key("new")).unwrap().is_allowed());
+}
+
+#[test]
+fn what_spends_nothing_takes_no_place() {
+    let (limiter, _) = limiter(100, WhenFull::Evict);
+    let policy = Policy::parse("api", ["5/1h", "9/1d"]).unwrap();
+    for number in 0..1000 {
+        let key = format!("key {number}");
+        let _ = limiter.peek_now(policy.key(&key)).unwrap();
+        let _ = limiter.check_now(policy.key(&key).cost(0)).unwrap();
+        let _ = limiter.check_now(policy.key(&key).cost(6)).unwrap();
+        let _ = limiter.refund_now(policy.key(&key)).unwrap();
+        let _ = limiter.reset_now(policy.key(&key)).unwrap();
+    }
+    assert!(limiter.store().is_empty());
+    assert!(limiter.check_now(policy.key("key")).unwrap().is_allowed());
+    assert_eq!(limiter.store().len(), 1);
+    let _ = limiter.reset_now(policy.key("key")).unwrap();
+    assert!(limiter.store().is_empty());
+}
+
+#[test]
+fn bytes_are_bounded_too_and_a_refusal_changes_nothing() {
+    let clock = ManualClock::at(NOW);
+    let store =
+        MemoryStore::builder().max_keys(100).max_bytes(64 << 10).clock(clock.clone()).build().unwrap();
+    let limiter = Limiter::new(store);
+    let policy = Policy::parse("api", ["1000000/1h sliding-log"]).unwrap();
+    let mut admitted = 0;
+    let error = loop {
+        clock.advance(1);
+        match limiter.check_now(policy.key("log")) {
+            Ok(decision) => admitted += u64::from(decision.is_allowed()),
+            Err(error) => break error,
+        }
+        assert!(limiter.store().bytes() <= limiter.store().max_bytes());
+    };
+    assert_eq!(error.to_string(), "the memory store is full: max_bytes is reached");
+    assert!(admitted > 10_000, "{admitted}");
+    assert_eq!(limiter.peek_now(policy.key("log")).unwrap().quotas()[0].used, admitted);
+    assert!((0..1000).any(|number| limiter.check_now(policy.key(&format!("other {number}"))).is_err()));
+    assert!(limiter.store().bytes() <= limiter.store().max_bytes());
+    let small = Policy::parse("small", ["5/1h"]).unwrap();
+    assert!(limiter.check_now(small.key("a")).unwrap().is_allowed(), "what fits into the table still goes");
+    // The log is over: it is swept, and there is room again.
+    clock.advance(2 * HOUR);
+    assert!((0..200).any(|number| limiter.check_now(policy.key(&format!("later {number}"))).is_ok()));
+}
+
+#[test]
+fn sizes_out_of_range_are_refused() {
+    let message = |builder: slidegate::MemoryStoreBuilder| builder.build().unwrap_err().to_string();
+    assert_eq!(message(MemoryStore::builder().max_keys(0)), "max_keys: 0 is not between 1 and 2^32");
+    assert_eq!(
+        message(MemoryStore::builder().max_keys(usize::MAX)),
+        format!("max_keys: {} is not between 1 and 2^32", usize::MAX)
+    );
+    assert_eq!(
+        message(MemoryStore::builder().max_keys(1000).max_bytes(1000)),
+        "max_bytes: 1000 is too few for 1000 keys; at least 26112"
+    );
+}

@@ -1,0 +1,231 @@
+//! What every store must do, written once. A store joins with one constructor:
+//!
+//! ```ignore
+//! conformance::suite!(|now_ms| Subject { store: …, set_now: Box::new(…) });
+//! ```
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::HashMap;
+
+use slidegate::{Algorithm, Check, Decision, Limiter, Operation, Policy, Store, Verb};
+use slidegate_core::{Action, State, decide};
+
+/// A store whose time the test sets.
+pub(crate) struct Subject<S> {
+    pub(crate) store: S,
+    pub(crate) set_now: Box<dyn Fn(u64) + Send + Sync>,
+}
+
+/// A moment in the middle of nowhere.
+pub(crate) const START: u64 = 1_800_000_012_345;
+
+/// A small generator with a fixed seed: a failure can be repeated.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+
+    fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+        &list[usize::try_from(self.below(list.len() as u64)).unwrap()]
+    }
+}
+
+/// What the core says, with all states in a map.
+#[derive(Default)]
+pub(crate) struct Reference(HashMap<(String, Vec<u8>), Vec<State>>);
+
+impl Reference {
+    pub(crate) fn execute(&mut self, operation: &Operation<'_>, now_ms: u64) -> Decision {
+        let Operation { verb, check: Check { policy, key, cost } } = *operation;
+        let states = self.0.entry((policy.name().to_owned(), key.to_vec())).or_default();
+        decide(states, policy, Action::new(verb, now_ms, cost)).0
+    }
+}
+
+/// Policies that cover all algorithms, several quotas, extremes, and one whose quotas change.
+pub(crate) fn policies() -> Vec<Policy> {
+    let parse = |name: &str, quotas: &[&str]| Policy::parse(name, quotas.iter().copied()).unwrap();
+    let mut policies: Vec<Policy> = Algorithm::ALL
+        .into_iter()
+        .map(|algorithm| parse(algorithm.name(), &[&format!("10/1s {algorithm}")]))
+        .collect();
+    policies.extend([
+        parse("anchored", &["7/900ms anchor=first-request"]),
+        parse("anchored fixed", &["7/900ms fixed-window anchor=first-request"]),
+        parse("burst", &["5/1s token-bucket burst=20"]),
+        parse("large", &["200000/1s"]),
+        parse("widest", &["281474976710656/366d"]),
+        parse("two", &["5/1s", "20/1m"]),
+        parse(
+            "all",
+            &["9/1s", "12/2s strict-window", "14/3s sliding-log", "16/4s fixed-window", "18/5s token-bucket"],
+        ),
+        parse("changing", &["10/1s"]),
+        parse("changing", &["5/1s"]),
+        parse("changing", &["100000/1s"]),
+        parse("changing", &["10/3s"]),
+        parse("changing", &["10/1s", "12/3s"]),
+        parse("changing", &["10/1s strict-window"]),
+    ]);
+    policies
+}
+
+fn operation<'a>(random: &mut Random, policies: &'a [Policy], keys: &'a [String]) -> Operation<'a> {
+    let verb = match random.below(20) {
+        0 => Verb::Reset,
+        1..=2 => Verb::Refund,
+        3..=5 => Verb::Peek,
+        _ => Verb::Check,
+    };
+    let policy = random.pick(policies);
+    let cost = match random.below(12) {
+        0 => 0,
+        1..=3 => random.below(8),
+        4 => random.below(1 << 49),
+        _ => 1,
+    };
+    Operation { verb, check: policy.key(random.pick(keys)).cost(cost) }
+}
+
+/// A long seeded trace of everything on few keys: the very answers of the core.
+pub(crate) async fn answers_like_the_core<S: Store>(subject: Subject<S>) {
+    let (policies, keys) =
+        (policies(), ["a", "b", "", "a rather long key, longer than sixteen bytes"].map(String::from));
+    for seed in 1..=100 {
+        let mut random = Random(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
+        let mut reference = Reference::default();
+        let mut now_ms = START + seed * 1_000_000_000;
+        for step in 0..1000 {
+            now_ms += *random.pick(&[0, 0, 0, 1, 10, 137, 500, 4000]);
+            (subject.set_now)(now_ms);
+            let operation = operation(&mut random, &policies, &keys);
+            let expected = reference.execute(&operation, now_ms);
+            let answer = subject.store.execute(operation).await.unwrap();
+            assert_eq!(answer, expected, "seed {seed}, step {step}: {operation:?} at {now_ms}");
+        }
+        for (policy, key) in policies.iter().flat_map(|policy| keys.iter().map(move |key| (policy, key))) {
+            let _ =
+                subject.store.execute(Operation { verb: Verb::Reset, check: policy.key(key) }).await.unwrap();
+        }
+    }
+}
+
+/// A clock that steps back, a little or a lot, while the key counts something.
+pub(crate) async fn keeps_its_head_when_the_clock_steps_back<S: Store>(subject: Subject<S>) {
+    let policies = policies();
+    for (number, policy) in policies.iter().enumerate() {
+        let mut random = Random(77 + number as u64);
+        let mut reference = Reference::default();
+        let key = format!("key {number}");
+        let mut now_ms = START + number as u64 * 1_000_000_000;
+        for step in 0..300 {
+            let peek = Operation { verb: Verb::Peek, check: policy.key(&key) };
+            let is_live = reference.execute(&peek, now_ms).quotas().iter().any(|quota| quota.used > 0);
+            now_ms = match random.below(8) {
+                0 if is_live => now_ms - random.below(900),
+                1 if is_live => now_ms - 30_000 - random.below(100_000),
+                _ => now_ms + random.below(300),
+            };
+            (subject.set_now)(now_ms);
+            let operation = operation(&mut random, std::slice::from_ref(policy), std::slice::from_ref(&key));
+            let expected = reference.execute(&operation, now_ms);
+            let answer = subject.store.execute(operation).await.unwrap();
+            assert_eq!(answer, expected, "{}, step {step}: {operation:?} at {now_ms}", policy.name());
+        }
+    }
+}
+
+/// A batch is the same as one after the other, each with its own answer, in order.
+pub(crate) async fn batches_are_decided_in_order<S: Store>(subject: Subject<S>) {
+    let (policies, keys) = (policies(), ["a", "b", "c"].map(String::from));
+    let mut random = Random(4711);
+    let mut reference = Reference::default();
+    let mut now_ms = START;
+    for size in [0, 1, 2, 15, 16, 17, 50, 333] {
+        now_ms += 700;
+        (subject.set_now)(now_ms);
+        let operations: Vec<_> = (0..size).map(|_| operation(&mut random, &policies, &keys)).collect();
+        let expected: Vec<_> =
+            operations.iter().map(|operation| reference.execute(operation, now_ms)).collect();
+        let answers = subject.store.execute_many(&operations).await;
+        assert_eq!(answers.len(), size);
+        for (place, (answer, expected)) in answers.into_iter().zip(expected).enumerate() {
+            assert_eq!(answer.unwrap(), expected, "{place} of {size}: {:?}", operations[place]);
+        }
+    }
+}
+
+/// Names and keys are told apart wherever the border between them lies, and quotas apart from each other.
+pub(crate) async fn keys_and_policies_do_not_mix<S: Store>(subject: Subject<S>) {
+    (subject.set_now)(START);
+    let limiter = Limiter::new(subject.store);
+    let names = ["a", "ab", "a|b", "A"].map(|name| Policy::parse(name, ["1/1h"]).unwrap());
+    let keys: [&[u8]; 9] = [b"", b"a", b"b", b"bc", b"c", b"|c", b"\0", b"\0\0", &[0xff, 0xfe]];
+    for policy in &names {
+        for key in keys {
+            assert!(limiter.check(policy.key(key)).await.unwrap().is_allowed(), "{} {key:?}", policy.name());
+            assert!(!limiter.check(policy.key(key)).await.unwrap().is_allowed(), "{} {key:?}", policy.name());
+        }
+    }
+    let long = vec![b'x'; 1 << 20];
+    assert!(limiter.check(names[0].key(&long)).await.unwrap().is_allowed());
+    assert!(!limiter.check(names[0].key(&long)).await.unwrap().is_allowed());
+    assert!(limiter.check(names[0].key(&long[1..])).await.unwrap().is_allowed());
+}
+
+/// Many tasks on a clock that stands still: just the limit is admitted, by every policy.
+pub(crate) async fn admits_exactly_the_limit_under_contention<S: Store + 'static>(subject: Subject<S>) {
+    (subject.set_now)(START);
+    let limiter = std::sync::Arc::new(Limiter::new(subject.store));
+    for quotas in [
+        &["40/1m"][..],
+        &["40/1m strict-window"],
+        &["40/1m sliding-log"],
+        &["40/1m fixed-window"],
+        &["40/1m token-bucket"],
+        &["40/1m", "100000000/1h"],
+        &["1000/1s", "40/1m strict-window", "50/1h"],
+    ] {
+        let policy = std::sync::Arc::new(Policy::parse(&quotas.join("+"), quotas.iter().copied()).unwrap());
+        let tasks: Vec<_> = (0..100)
+            .map(|_| {
+                let (limiter, policy) = (limiter.clone(), policy.clone());
+                tokio::spawn(async move { limiter.check(policy.key("hot")).await.unwrap().is_allowed() })
+            })
+            .collect();
+        let mut admitted = 0;
+        for task in tasks {
+            admitted += u64::from(task.await.unwrap());
+        }
+        assert_eq!(admitted, 40, "{quotas:?}");
+    }
+}
+
+/// Makes a test of each part of the suite.
+macro_rules! suite {
+    ($constructor:expr) => {
+        $crate::conformance::suite!(
+            $constructor,
+            answers_like_the_core,
+            keeps_its_head_when_the_clock_steps_back,
+            batches_are_decided_in_order,
+            keys_and_policies_do_not_mix,
+            admits_exactly_the_limit_under_contention
+        );
+    };
+    ($constructor:expr, $($name:ident),+) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                $crate::conformance::$name($constructor).await;
+            }
+        )+
+    };
+}
+pub(crate) use suite;

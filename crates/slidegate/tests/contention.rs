@@ -1,0 +1,128 @@
+//! Threads against the memory store: exact counts, no counter ever shared, whatever comes and goes meanwhile.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+
+const NOW: u64 = 1_800_000_000_000;
+const THREADS: u64 = 8;
+
+fn limiter(max_keys: usize, clock: ManualClock) -> Limiter<MemoryStore<ManualClock>> {
+    Limiter::new(MemoryStore::builder().max_keys(max_keys).clock(clock).build().unwrap())
+}
+
+/// How many of `THREADS × each` checks of one key are admitted.
+fn admitted(limiter: &Limiter<MemoryStore<ManualClock>>, policy: &Policy, each: u64) -> u64 {
+    std::thread::scope(|scope| {
+        let run = || {
+            (0..each).filter(|_| limiter.check_now(policy.key("hot")).unwrap().is_allowed()).count() as u64
+        };
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(run)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    })
+}
+
+#[test]
+fn threads_on_a_frozen_clock_admit_exactly_the_limit() {
+    let limiter = limiter(1000, ManualClock::at(NOW));
+    for (limit, quotas) in [
+        (1000, &["1000/1m"][..]),
+        (1000, &["1000/1m fixed-window"]),
+        (30_000, &["30000/1s"]),
+        (30_000, &["30000/1s anchor=first-request"]),
+        (1000, &["1000/1m token-bucket"]),
+        (1000, &["1000/1m strict-window"]),
+        (1000, &["1000/1m sliding-log"]),
+        (1000, &["5000/1s", "1000/1m strict-window", "100000/1h sliding-log"]),
+    ] {
+        let policy = Policy::parse(&quotas.join("+"), quotas.iter().copied()).unwrap();
+        assert_eq!(admitted(&limiter, &policy, limit / 4), limit, "{quotas:?}");
+    }
+}
+
+#[test]
+fn a_window_that_ends_under_fire_admits_the_limit_of_each() {
+    // Wide counters change windows under the lock, packed ones by a swap; half of the threads see the new one.
+    for quota in ["500/1m fixed-window", "30000000/1m fixed-window"] {
+        let clock = ManualClock::at(NOW);
+        let limiter = limiter(1000, clock.clone());
+        let policy = Policy::parse("api", [quota]).unwrap();
+        let cost = if quota.starts_with("500/") { 1 } else { 60_000 };
+        let windows = 50;
+        let total = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (clock, limiter, policy, total) = (&clock, &limiter, &policy, &total);
+                scope.spawn(move || {
+                    for step in 0..windows * 200 {
+                        if thread == 0 && step % 200 == 199 {
+                            clock.advance(60_000);
+                        }
+                        let decision = limiter.check_now(policy.key("hot").cost(cost)).unwrap();
+                        total.fetch_add(u64::from(decision.is_allowed()), Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        let total = total.into_inner();
+        assert!(total <= (windows + 1) * 500, "{quota}: {total}");
+        assert!(limiter.peek_now(policy.key("hot")).unwrap().quotas()[0].used <= 500 * cost);
+    }
+}
+
+/// Few slots, many keys, all of them evicting each other: a key never has more counted than it has asked for, which
+/// it would if two ever shared a counter or a write went to the wrong owner.
+#[test]
+fn a_slot_that_changes_hands_takes_no_count_along() {
+    const KEYS: usize = 3000;
+    let limiter = limiter(100, ManualClock::at(NOW));
+    let asked: Vec<AtomicUsize> = (0..KEYS).map(|_| AtomicUsize::new(0)).collect();
+    let policies = [&["1000/1h"][..], &["1000000000/1h"], &["1000/1h", "2000/1d"]]
+        .map(|q| Policy::parse("api", q.iter().copied()).unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (limiter, asked, policies) = (&limiter, &asked, &policies);
+            scope.spawn(move || {
+                let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(thread + 1);
+                for _ in 0..60_000 {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    // A third of the traffic goes to few keys, so that some stay and are written to.
+                    let key = if random % 3 == 0 { random >> 40 & 7 } else { (random >> 20) % KEYS as u64 };
+                    let key = usize::try_from(key).unwrap();
+                    asked[key].fetch_add(1, Ordering::SeqCst);
+                    let policy = &policies[key % 3];
+                    let report = limiter.check_now(policy.key(&format!("key {key}"))).unwrap().quotas()[0];
+                    assert!(report.used <= asked[key].load(Ordering::SeqCst) as u64, "key {key}: {report:?}");
+                }
+            });
+        }
+    });
+    assert!(limiter.store().len() <= 100);
+    assert!(limiter.store().evicted() > 0, "the test is about evictions");
+}
+
+/// Two policies of one name, with limits whose counters look different in memory, take turns on one key.
+#[test]
+fn a_limit_that_changes_under_fire_loses_no_count() {
+    let limiter = limiter(1000, ManualClock::at(NOW));
+    let forms = ["10000/1h", "20000/1h", "1000000000/1h", "1000000000/1h anchor=first-request"];
+    let policies = forms.map(|quota| Policy::parse("api", [quota]).unwrap());
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (limiter, policies) = (&limiter, &policies);
+            scope.spawn(move || {
+                for step in 0..1000 {
+                    let policy = &policies[usize::try_from(thread + step / 10).unwrap() % policies.len()];
+                    assert!(limiter.check_now(policy.key("hot")).unwrap().is_allowed());
+                }
+            });
+        }
+    });
+    for policy in &policies {
+        assert_eq!(limiter.peek_now(policy.key("hot")).unwrap().quotas()[0].used, THREADS * 1000);
+    }
+}

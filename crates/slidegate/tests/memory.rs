@@ -1,0 +1,20 @@
+//! The memory store joins the conformance suite.
+
+mod conformance;
+
+use conformance::{START, Subject};
+use slidegate::{ManualClock, MemoryStore};
+
+fn subject(max_keys: usize) -> Subject<MemoryStore<ManualClock>> {
+    let clock = ManualClock::at(START);
+    let store = MemoryStore::builder().max_keys(max_keys).clock(clock.clone()).build().expect("a valid size");
+    Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)) }
+}
+
+conformance::suite!(subject(100_000));
+
+mod in_a_single_page {
+    use super::subject;
+
+    super::conformance::suite!(subject(150));
+}
