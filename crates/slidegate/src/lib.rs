@@ -29,3 +29,8 @@ pub use slidegate_core::{
 };
 pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
 pub use store::{Operation, Store};
+
+/// The README's examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -91,7 +91,11 @@ fn a_slot_that_changes_hands_takes_no_count_along() {
                     random ^= random >> 7;
                     random ^= random << 17;
                     // A third of the traffic goes to few keys, so that some stay and are written to.
-                    let key = if random % 3 == 0 { random >> 40 & 7 } else { (random >> 20) % KEYS as u64 };
+                    let key = if random.is_multiple_of(3) {
+                        random >> 40 & 7
+                    } else {
+                        (random >> 20) % KEYS as u64
+                    };
                     let key = usize::try_from(key).unwrap();
                     asked[key].fetch_add(1, Ordering::SeqCst);
                     let policy = &policies[key % 3];

@@ -1,5 +1,7 @@
 //! The memory store joins the conformance suite.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
 mod conformance;
 
 use conformance::{START, Subject};
@@ -7,7 +9,7 @@ use slidegate::{ManualClock, MemoryStore};
 
 fn subject(max_keys: usize) -> Subject<MemoryStore<ManualClock>> {
     let clock = ManualClock::at(START);
-    let store = MemoryStore::builder().max_keys(max_keys).clock(clock.clone()).build().expect("a valid size");
+    let store = MemoryStore::builder().max_keys(max_keys).clock(clock.clone()).build().unwrap();
     Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)) }
 }
 
