@@ -62,11 +62,8 @@ fn picture() -> Result<String, Box<dyn Error>> {
         writeln!(svg, "<text x=\"8\" y=\"{}\" fill=\"#555\">{burst} in 20 s</text>", base - 22)?;
         for (second, count) in (0..).zip(counts).filter(|(_, count)| *count > 0) {
             let (x, tall) = (LEFT + second * BAR, count * UNIT);
-            let colour = if row == 0 && second >= 60 - SECONDS.start && second < 70 - SECONDS.start {
-                "#c0392b"
-            } else {
-                "#2471a3"
-            };
+            let colour =
+                if row == 0 && (60..70).contains(&(second + SECONDS.start)) { "#c0392b" } else { "#2471a3" };
             writeln!(
                 svg,
                 "<rect x=\"{x}\" y=\"{}\" width=\"{}\" height=\"{tall}\" fill=\"{colour}\"/>",

@@ -234,7 +234,7 @@ pub(super) fn counts_of(state: &State, quota: &Quota) -> Option<Counts> {
 
 /// Every quota that words of this table refer to. Grows only; when it is full, further quotas use records.
 pub(super) struct Layouts {
-    by_number: Box<[OnceLock<Layout>; LAYOUTS]>,
+    by_number: Box<[OnceLock<Box<Layout>>; LAYOUTS]>,
     by_quota: RwLock<HashMap<(Quota, Form), u16>>,
 }
 
@@ -256,7 +256,7 @@ impl Layouts {
     /// The layout of that number; none for vacant places and records.
     #[inline(always)]
     pub(super) fn get(&self, number: u16) -> Option<&Layout> {
-        self.by_number[usize::from(number) % LAYOUTS].get()
+        self.by_number[usize::from(number) % LAYOUTS].get().map(Box::as_ref)
     }
 
     /// The layout for a policy of one quota, made now if it is new; `None` if there is none of this form.
@@ -284,7 +284,7 @@ impl Layouts {
         let next = u16::try_from(by_quota.len() + 1).ok().filter(|number| *number < RECORD);
         let number = *by_quota.get(&(layout.quota, form)).or(next.as_ref())?;
         by_quota.insert((layout.quota, form), number);
-        Some(self.by_number[usize::from(number)].get_or_init(|| Layout { number, ..layout }))
+        Some(self.by_number[usize::from(number)].get_or_init(|| Box::new(Layout { number, ..layout })))
     }
 }
 

@@ -152,7 +152,7 @@ impl Slots {
     #[inline(always)]
     fn line_words(&self, page: usize, line: usize) -> Option<&[AtomicU64; WORDS_PER_LINE]> {
         let first = self.skip + (page * LINES_PER_PAGE + line) * WORDS_PER_LINE;
-        self.words.get(first..)?.first_chunk()
+        self.words.get(first..first + WORDS_PER_LINE)?.first_chunk()
     }
 
     /// The slots of a line of a page.
