@@ -66,13 +66,12 @@ pub(super) struct Layout {
     /// Its place in the list; given when it is added.
     number: u16,
     quota: Quota,
-    /// The quotas of the policy that it was made for. Holding them keeps their address from being used again, so
-    /// that whoever has the same address has the same quotas.
-    quotas: Arc<[Quota]>,
+    /// The quotas of the policy that it was made for, none if they are not a sliding window. Holding them keeps their
+    /// address from being used again, so that whoever has the same address has the same quotas.
+    sliding_quotas: Arc<[Quota]>,
     packing: Option<Packing>,
     /// The largest current count that fits.
     max_count: u64,
-    is_sliding: bool,
 }
 
 /// Window number, previous count, current count, from the highest bits to the lowest. A fixed window's previous
@@ -166,7 +165,7 @@ impl Layout {
     /// Whether it was made for the policy that has these very quotas, and counts in a sliding window.
     #[inline(always)]
     pub(super) fn is_sliding_for(&self, quotas: &Arc<[Quota]>) -> bool {
-        Arc::ptr_eq(&self.quotas, quotas) && self.is_sliding
+        Arc::ptr_eq(&self.sliding_quotas, quotas)
     }
 
     /// Whether it is a layout for a policy of these quotas.
@@ -191,11 +190,16 @@ impl Layout {
         }
     }
 
-    /// The word to take the place of `word`; `None` if not everything that has changed fits into it.
+    /// The word with `spent` added to the current count, which makes it `cur`; `None` if that is too much. The current
+    /// count is the lowest part of the word.
     #[inline(always)]
+    pub(super) fn add(&self, word: Word, spent: u64, cur: u64) -> Option<Word> {
+        (cur <= self.max_count).then_some(Word(word.0 + spent))
+    }
+
+    /// The word to take the place of `word`; `None` if not everything that has changed fits into it.
     pub(super) fn next(&self, word: Word, before: Counts, after: Counts) -> Option<Word> {
         if before.start_ms == after.start_ms && before.prev == after.prev && after.cur <= self.max_count {
-            // The usual case: only the current count has changed, and it is the lowest part of the word.
             return Some(Word(word.0 - before.cur + after.cur));
         }
         let payload = self.packing.as_ref()?.pack(after)?;
@@ -275,8 +279,8 @@ impl Layouts {
         };
         let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| (1 << packing.count_bits) - 1);
         let is_sliding = quota.algorithm() == Algorithm::SlidingWindow;
-        let quotas = quotas.clone();
-        self.add(form, Layout { number: VACANT, quota: *quota, quotas, packing, max_count, is_sliding })
+        let sliding_quotas = if is_sliding { quotas.clone() } else { Arc::new([]) };
+        self.add(form, Layout { number: VACANT, quota: *quota, sliding_quotas, packing, max_count })
     }
 
     fn add(&self, form: Form, layout: Layout) -> Option<&Layout> {

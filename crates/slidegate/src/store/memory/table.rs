@@ -115,13 +115,13 @@ impl Table {
         let before = layout.read(word, &self.pages[slot.page].wide, slot.number);
         let (quota, now_ms) = (layout.quota(), action.now_ms());
         let is_in_window = now_ms >= before.start_ms && now_ms - before.start_ms < quota.window_ms();
-        if !is_in_window || before.prev | before.cur == 0 || action.verb() == Verb::Reset {
+        if !is_in_window || before.cur == 0 || !matches!(action.verb(), Verb::Check | Verb::Peek) {
             return None;
         }
         let mut counter = before.sliding(quota.window_ms());
         let (decision, is_changed) = decide_one(&mut counter, quota, action);
         let is_done = if is_changed {
-            slot.replace(word, layout.next(word, before, Counts::of_sliding(&counter))?)
+            slot.replace(word, layout.add(word, counter.cur - before.cur, counter.cur)?)
         } else {
             !layout.is_wide() || slot.is_still(word)
         };
