@@ -338,4 +338,17 @@ proptest! {
             }
         }
     }
+
+    #[test]
+    fn any_text_is_a_quota_or_a_clear_refusal(text in prop_oneof!["\\PC*", "[0-9]{0,20}/[0-9]{0,20}[a-z]{0,4}( [a-z-]+(=[0-9a-z-]+)?)?"]) {
+        match text.parse::<Quota>() {
+            Ok(quota) => prop_assert_eq!(quota.to_string().parse::<Quota>(), Ok(quota)),
+            Err(error) => prop_assert!(!error.field().is_empty() && !error.message().is_empty()),
+        }
+    }
+
+    #[test]
+    fn any_valid_quota_survives_its_text(quota in any_quota()) {
+        prop_assert_eq!(quota.to_string().parse::<Quota>(), Ok(quota));
+    }
 }
