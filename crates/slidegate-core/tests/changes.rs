@@ -139,3 +139,35 @@ fn a_far_step_and_another_window_at_once() {
         }
     }
 }
+
+/// Once wrong: a peek or a denial under other quotas dropped the states that these did not use.
+#[test]
+fn looking_through_other_quotas_forgets_nothing() {
+    for others in [&["10/1m strict-window"][..], &["10/1m", "20/1h"], &["10/1h"]] {
+        let mut key = Key::parse(&["10/1m"]);
+        assert!(key.check(START, 7).is_allowed());
+        change(&mut key, others);
+        let _ = key.peek(START, 1);
+        assert!(key.check(START, 11).is_never());
+        change(&mut key, &["10/1m"]);
+        let used = key.peek(START, 0).quotas()[0].used;
+        assert_eq!(used, 7, "{others:?}");
+    }
+}
+
+/// Once asserted wrongly: a clock that is back by exactly one window stands still at the stored time, so the longest
+/// wait is three windows, not two.
+#[test]
+fn a_clock_that_is_back_by_just_a_window_stands_still() {
+    let mut key = Key::parse(&["4/276ms"]);
+    assert!(key.check(828, 1).is_allowed());
+    assert!(key.check(552, 0).is_allowed());
+    let denied = key.check(552, 4);
+    assert_eq!(denied.retry_after_ms(), Some(3 * 276));
+    assert!(!key.check(552 + 3 * 276 - 1, 4).is_allowed());
+    assert!(key.check(552 + 3 * 276, 4).is_allowed());
+    // One millisecond further back it begins anew.
+    let mut key = Key::parse(&["4/276ms"]);
+    assert!(key.check(828, 1).is_allowed());
+    assert_eq!(key.check(551, 4).retry_after_ms(), Some(276 + 1));
+}
