@@ -47,10 +47,16 @@ impl Policy {
     /// A policy without a name of its own: the whole text of its quotas is its name, so that the same quotas
     /// always mean the same counts.
     pub fn anonymous(quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
-        let quotas: Vec<Quota> = quotas.into_iter().take(MAX_QUOTAS + 1).collect();
+        Self::anonymous_with_names(quotas.into_iter().map(|quota| (quota.label(), quota)))
+    }
+
+    /// A policy without a name of its own whose quotas have names. What they are called does not change what
+    /// is counted.
+    pub fn anonymous_with_names<N: Into<String>>(
+        quotas: impl IntoIterator<Item = (N, Quota)>,
+    ) -> Result<Self, QuotaError> {
+        let (quota_names, quotas) = named_quotas(quotas)?;
         let name = quotas.iter().map(Quota::to_string).collect::<Vec<_>>().join(" + ");
-        let labels = quotas.iter().map(Quota::label).zip(quotas.iter().copied());
-        let (quota_names, quotas) = named_quotas(labels)?;
         Ok(Self { digest: digest(&name), name: name.into(), quotas, quota_names })
     }
 
@@ -173,5 +179,7 @@ mod tests {
         assert_eq!(name("1/60s"), name("1/1m"));
         assert_ne!(name("1/1m"), name("1/1m strict-window"));
         assert_ne!(name("1/1m token-bucket"), name("1/1m token-bucket burst=2"));
+        let named = Policy::anonymous_with_names([("burst", "1/1m".parse().unwrap())]).unwrap();
+        assert_eq!((named.name(), named.quota_name(0)), (&*name("1/1m"), "burst"));
     }
 }

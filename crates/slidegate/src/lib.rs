@@ -17,11 +17,13 @@
 
 mod clock;
 mod error;
+mod headers;
 mod limiter;
 mod store;
 
 pub use clock::{Clock, ManualClock, PreciseClock, Sleep, SystemClock};
 pub use error::StoreError;
+pub use headers::rate_limit_headers;
 pub use limiter::Limiter;
 pub use slidegate_core::{
     Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota, QuotaError,

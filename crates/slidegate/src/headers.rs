@@ -1,0 +1,155 @@
+//! Rate-limit headers in the style of draft-ietf-httpapi-ratelimit-headers: structured-field lists.
+
+use std::fmt::Write;
+
+use slidegate_core::{Decision, Policy, QuotaReport, Retry};
+
+/// What an HTTP answer says about a decision: `ratelimit-policy`, `ratelimit` and, if it is a denial that ends,
+/// `retry-after`. Names are in lower case, as HTTP/2 wants them; values are ASCII.
+///
+/// In `ratelimit-policy`, `q` and `w` are the rate: a token bucket's burst may exceed `q`. In `ratelimit`, `r` is
+/// what is left and `t` the wait until this request fits, or until the quota is whole again if it did fit.
+///
+/// ```
+/// use slidegate::{Limiter, ManualClock, MemoryStore, Policy, rate_limit_headers};
+///
+/// let limiter = Limiter::new(MemoryStore::builder().clock(ManualClock::at(0)).build()?);
+/// let policy = Policy::parse("api", ["100/1m"])?;
+/// let decision = limiter.check_now(policy.key("user:1"))?;
+/// let headers = rate_limit_headers(&policy, &decision);
+/// assert_eq!(headers[0], ("ratelimit-policy", r#""100/1m";q=100;w=60"#.to_owned()));
+/// assert_eq!(headers[1], ("ratelimit", r#""100/1m";r=99;t=120"#.to_owned()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn rate_limit_headers(policy: &Policy, decision: &Decision) -> Vec<(&'static str, String)> {
+    let mut policies = String::new();
+    let mut limits = String::new();
+    for (index, (quota, report)) in policy.quotas().iter().zip(decision.quotas()).enumerate() {
+        let name = sf_string(policy.quota_name(index));
+        let comma = if index == 0 { "" } else { ", " };
+        let window_s = whole_seconds(quota.window_ms());
+        let _ = write!(policies, "{comma}{name};q={};w={window_s}", quota.limit());
+        let _ = write!(limits, "{comma}{name};r={};t={}", report.remaining, more_after_s(report));
+    }
+    let mut headers = vec![("ratelimit-policy", policies), ("ratelimit", limits)];
+    // The longest of all waits, rounded like `t`: never earlier than any of them.
+    if let Some(retry_after_ms) = decision.retry_after_ms() {
+        headers.push(("retry-after", whole_seconds(retry_after_ms).to_string()));
+    }
+    headers
+}
+
+fn more_after_s(report: &QuotaReport) -> u64 {
+    match report.retry {
+        Some(Retry::AfterMs(ms)) => whole_seconds(ms),
+        Some(Retry::Never) | None => whole_seconds(report.reset_after_ms),
+    }
+}
+
+fn whole_seconds(ms: u64) -> u64 {
+    ms.div_ceil(1000)
+}
+
+/// A structured-field string holds printable ASCII only; anything else in a name becomes `?`.
+fn sf_string(name: &str) -> String {
+    let mut text = String::with_capacity(name.len() + 2);
+    text.push('"');
+    for character in name.chars() {
+        match character {
+            '"' | '\\' => text.extend(['\\', character]),
+            ' '..='~' => text.push(character),
+            _ => text.push('?'),
+        }
+    }
+    text.push('"');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use sfv::{List, ListEntry, Parser};
+
+    use super::*;
+    use crate::{Limiter, ManualClock, MemoryStore};
+
+    fn limiter() -> Limiter<MemoryStore<ManualClock>> {
+        Limiter::new(MemoryStore::builder().clock(ManualClock::at(60_000)).build().unwrap())
+    }
+
+    /// Parses a list back into `(name, [(parameter, value)])`.
+    fn parse(value: &str) -> Vec<(String, Vec<(String, i64)>)> {
+        let list: List = Parser::new(value).parse().unwrap();
+        list.iter()
+            .map(|entry| {
+                let ListEntry::Item(item) = entry else { panic!("{value}: not an item") };
+                let number = |value: &sfv::BareItem| i64::from(value.as_integer().unwrap());
+                let parameters =
+                    item.params.iter().map(|(key, value)| (key.as_str().to_owned(), number(value))).collect();
+                (item.bare_item.as_string().unwrap().as_str().to_owned(), parameters)
+            })
+            .collect()
+    }
+
+    fn item(name: &str, parameters: [(&str, i64); 2]) -> (String, Vec<(String, i64)>) {
+        (name.to_owned(), parameters.map(|(key, value)| (key.to_owned(), value)).to_vec())
+    }
+
+    #[test]
+    fn every_quota_is_listed_and_parses_back() {
+        let policy = Policy::with_names(
+            "api",
+            [("burst", "1/1500ms fixed-window".parse().unwrap()), ("daily", "1000/1d".parse().unwrap())],
+        )
+        .unwrap();
+        let limiter = limiter();
+        let headers = rate_limit_headers(&policy, &limiter.check_now(policy.key("a")).unwrap());
+        let names: Vec<_> = headers.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, ["ratelimit-policy", "ratelimit"]);
+        let policies = [item("burst", [("q", 1), ("w", 2)]), item("daily", [("q", 1000), ("w", 86_400)])];
+        assert_eq!(parse(&headers[0].1), policies);
+        // One minute into the day; a sliding window is whole when the window after this one is over.
+        let limits = [item("burst", [("r", 0), ("t", 2)]), item("daily", [("r", 999), ("t", 172_740)])];
+        assert_eq!(parse(&headers[1].1), limits);
+    }
+
+    #[test]
+    fn a_denial_says_when_and_never_earlier_than_t() {
+        let policy =
+            Policy::with_names("api", [("a", "1/1s".parse().unwrap()), ("b", "1/1m".parse().unwrap())])
+                .unwrap();
+        let limiter = limiter();
+        assert!(limiter.check_now(policy.key("a")).unwrap().is_allowed());
+        let decision = limiter.check_now(policy.key("a")).unwrap();
+        let headers = rate_limit_headers(&policy, &decision);
+        assert_eq!(headers[2].0, "retry-after");
+        let retry_after: i64 = headers[2].1.parse().unwrap();
+        let longest = parse(&headers[1].1).iter().map(|(_, parameters)| parameters[1].1).max().unwrap();
+        assert_eq!(retry_after, longest);
+        assert_eq!(retry_after, 120);
+    }
+
+    #[test]
+    fn what_can_never_be_allowed_has_no_retry_time() {
+        let policy = Policy::parse("api", ["5/1s"]).unwrap();
+        let decision = limiter().check_now(policy.key("a").cost(6)).unwrap();
+        let headers = rate_limit_headers(&policy, &decision);
+        assert_eq!(headers.len(), 2);
+        assert_eq!(parse(&headers[1].1), [item("5/1s", [("r", 5), ("t", 0)])]);
+    }
+
+    #[test]
+    fn any_name_gives_a_valid_header() {
+        let hostile = "say \"hi\" \\ größe 限 \u{ad}";
+        let policy = Policy::with_names("api", [(hostile, "5/1s".parse().unwrap())]).unwrap();
+        let headers = rate_limit_headers(&policy, &limiter().check_now(policy.key("a")).unwrap());
+        assert_eq!(parse(&headers[0].1), [item("say \"hi\" \\ gr??e ? ?", [("q", 5), ("w", 1)])]);
+        assert!(headers.iter().all(|(_, value)| value.is_ascii()));
+    }
+
+    #[test]
+    fn the_largest_numbers_fit() {
+        let policy = Policy::parse("api", ["281474976710656/366d"]).unwrap();
+        let headers = rate_limit_headers(&policy, &limiter().check_now(policy.key("a").cost(0)).unwrap());
+        assert_eq!(parse(&headers[0].1)[0].1[0].1, 1 << 48);
+    }
+}
