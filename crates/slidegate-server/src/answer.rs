@@ -1,0 +1,82 @@
+//! The answer in JSON.
+
+use serde::{Deserialize, Serialize};
+use slidegate::{QuotaReport, Retry};
+
+use crate::app::Decided;
+
+/// A decision as JSON says it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Whether the request may proceed.
+    pub allowed: bool,
+    /// The policy's name; none if its quotas came with the request.
+    pub policy: Option<String>,
+    /// The limit of the tightest quota.
+    pub limit: u64,
+    /// What the tightest quota has left.
+    pub remaining: u64,
+    /// Until the tightest quota is whole again.
+    pub reset_after_ms: u64,
+    /// When to come back, if denied; the longest of all quotas.
+    pub retry_after_ms: Option<u64>,
+    /// The names of the quotas that denied it.
+    pub violated: Vec<String>,
+    /// Who decided.
+    pub source: String,
+    /// Every quota's numbers.
+    pub quotas: Vec<QuotaAnswer>,
+    /// Whether the cost exceeds what some quota can ever hold. Written only if so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never: bool,
+}
+
+/// The numbers of one quota.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaAnswer {
+    /// Its name.
+    pub name: String,
+    /// The most that can be spent.
+    pub limit: u64,
+    /// Its window.
+    pub window_ms: u64,
+    /// What is counted now.
+    pub used: u64,
+    /// What is left.
+    pub remaining: u64,
+    /// Until it is whole again.
+    pub reset_after_ms: u64,
+    /// When to come back, if this quota denied it.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl From<&Decided<'_>> for Answer {
+    fn from(decided: &Decided<'_>) -> Self {
+        let (policy, decision) = (decided.policy(), &decided.decision);
+        let tightest = decision.tightest();
+        let quota = |(index, report): (usize, &QuotaReport)| QuotaAnswer {
+            name: policy.quota_name(index).to_owned(),
+            limit: report.limit,
+            window_ms: policy.quotas()[index].window_ms(),
+            used: report.used,
+            remaining: report.remaining,
+            reset_after_ms: report.reset_after_ms,
+            retry_after_ms: match report.retry {
+                Some(Retry::AfterMs(ms)) => Some(ms),
+                Some(Retry::Never) | None => None,
+            },
+        };
+        Self {
+            allowed: decision.is_allowed(),
+            policy: decided.policy_name().map(str::to_owned),
+            limit: tightest.limit,
+            remaining: tightest.remaining,
+            reset_after_ms: tightest.reset_after_ms,
+            retry_after_ms: decision.retry_after_ms(),
+            violated: decision.violated().map(|index| policy.quota_name(index).to_owned()).collect(),
+            source: decision.source().name().to_owned(),
+            quotas: decision.quotas().iter().enumerate().map(quota).collect(),
+            never: decision.is_never(),
+        }
+    }
+}

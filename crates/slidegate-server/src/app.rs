@@ -1,0 +1,155 @@
+//! What every protocol calls: requests in, decisions out.
+
+use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError, Verb};
+
+use crate::policies::Policies;
+use crate::quota_spec::{NamedQuota, QuotaProblem};
+use crate::request::{Batch, Refusal, RefusalKind, Request};
+
+/// The longest key, in bytes.
+const MAX_KEY_BYTES: usize = 4096;
+
+/// A store and the policies that are decided over it.
+#[derive(Debug)]
+pub struct App<S> {
+    store: S,
+    policies: Policies,
+}
+
+/// A decision and the policy under which it was made.
+#[derive(Debug)]
+pub struct Decided<'a> {
+    chosen: Chosen<'a>,
+    /// The decision.
+    pub decision: Decision,
+}
+
+/// The policy of a request.
+#[derive(Debug)]
+enum Chosen<'a> {
+    Configured(&'a Policy),
+    FromRequest(Policy),
+}
+
+impl Decided<'_> {
+    /// The policy, whose quotas are those of the decision.
+    pub fn policy(&self) -> &Policy {
+        self.chosen.policy()
+    }
+
+    /// The policy's name; none if its quotas came with the request.
+    pub fn policy_name(&self) -> Option<&str> {
+        match &self.chosen {
+            Chosen::Configured(policy) => Some(policy.name()),
+            Chosen::FromRequest(_) => None,
+        }
+    }
+}
+
+impl Chosen<'_> {
+    fn policy(&self) -> &Policy {
+        match self {
+            Self::Configured(policy) => policy,
+            Self::FromRequest(policy) => policy,
+        }
+    }
+}
+
+impl<S: Store> App<S> {
+    /// An app that counts in `store`.
+    pub fn new(store: S, policies: Policies) -> Self {
+        Self { store, policies }
+    }
+
+    /// The policies that requests may name.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
+    /// The store's clock.
+    pub fn clock(&self) -> &dyn Clock {
+        self.store.clock()
+    }
+
+    /// Decides one request.
+    pub async fn decide(&self, verb: Verb, request: &Request) -> Result<Decided<'_>, Refusal> {
+        let chosen = self.choose(request)?;
+        let check = check(request, &chosen)?;
+        let decision = self.store.execute(Operation { verb, check }).await?;
+        Ok(Decided { chosen, decision })
+    }
+
+    /// Decides many in one call of the store, each for itself. If one of them cannot be decided because of what it
+    /// says, none is.
+    pub async fn decide_many(
+        &self,
+        verb: Verb,
+        batch: &Batch,
+    ) -> Result<Vec<Result<Decided<'_>, Refusal>>, Refusal> {
+        let mut chosen = Vec::with_capacity(batch.0.len());
+        for (index, request) in batch.0.iter().enumerate() {
+            chosen.push(self.choose(request).map_err(|refusal| refusal.within_batch(index))?);
+        }
+        let mut operations = Vec::with_capacity(batch.0.len());
+        for (index, (request, chosen)) in batch.0.iter().zip(&chosen).enumerate() {
+            let check = check(request, chosen).map_err(|refusal| refusal.within_batch(index))?;
+            operations.push(Operation { verb, check });
+        }
+        let decisions = self.store.execute_many(&operations).await;
+        let decided =
+            |(chosen, decision): (_, Result<_, StoreError>)| Ok(Decided { chosen, decision: decision? });
+        Ok(chosen.into_iter().zip(decisions).map(decided).collect())
+    }
+
+    fn choose(&self, request: &Request) -> Result<Chosen<'_>, Refusal> {
+        match (&request.policy, &request.quotas) {
+            (Some(name), None) => self.policies.find(name, request.tier.as_deref()).map(Chosen::Configured),
+            (None, Some(_)) if request.tier.is_some() => {
+                Err(Refusal::out_of_range("tier", "goes with policy, not with quotas"))
+            }
+            (None, Some(quotas)) => {
+                let mut named = Vec::with_capacity(quotas.len());
+                for (index, quota) in quotas.iter().enumerate() {
+                    named.push(quota.build().map_err(|problems| quota_refusal(index, &problems))?);
+                }
+                let named = named.into_iter().map(|NamedQuota { name, quota }| (name, quota));
+                Policy::anonymous_with_names(named)
+                    .map(Chosen::FromRequest)
+                    .map_err(|error| Refusal::out_of_range("quotas", error.message()))
+            }
+            (Some(_), Some(_)) => Err(one_of_both("both are given")),
+            (None, None) => Err(one_of_both("neither is given")),
+        }
+    }
+}
+
+fn one_of_both(what_is: &str) -> Refusal {
+    Refusal::out_of_range("policy", format!("{what_is}; give exactly one of policy and quotas"))
+}
+
+fn quota_refusal(index: usize, problems: &[QuotaProblem]) -> Refusal {
+    let Some(problem) = problems.first() else { return one_of_both("quotas is not valid") };
+    let field = match problem.field {
+        Some(field) => format!("quotas[{index}].{field}"),
+        None => format!("quotas[{index}]"),
+    };
+    Refusal::out_of_range(field, problem.message.as_str())
+}
+
+fn check<'a>(request: &'a Request, chosen: &'a Chosen<'_>) -> Result<Check<'a>, Refusal> {
+    let key = request.key.as_deref().unwrap_or_default();
+    if !(1..=MAX_KEY_BYTES).contains(&key.len()) {
+        let found = if request.key.is_none() { "missing".to_owned() } else { format!("{} bytes", key.len()) };
+        return Err(Refusal::out_of_range("key", format!("{found}; 1 to {MAX_KEY_BYTES} bytes are allowed")));
+    }
+    let cost = request
+        .cost
+        .map_or(Ok(1), |cost| cost.checked().map_err(|message| Refusal::out_of_range("cost", message)))?;
+    Ok(chosen.policy().key(key).cost(cost))
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::new(RefusalKind::StoreUnavailable, error.to_string())
+    }
+}

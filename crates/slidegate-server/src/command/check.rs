@@ -1,0 +1,102 @@
+//! `slidegate check`.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use slidegate::{MAX_LIMIT, Quota, Verb};
+
+use super::{Failure, ask};
+use crate::answer::Answer;
+use crate::app::App;
+use crate::config::{MemoryConfig, StoreUrl};
+use crate::policies::Policies;
+use crate::request::Request;
+
+/// Ask once whether a key may proceed: exit code 0 if allowed, 1 if denied, 2 on errors
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Who asks
+    key: String,
+
+    /// What is allowed, such as 100/1m; may be repeated, and all must allow it
+    #[arg(long = "quota", value_name = "QUOTA", required_unless_present = "policy")]
+    quotas: Vec<Quota>,
+
+    /// The server's policy to check, instead of quotas
+    #[arg(long, value_name = "NAME", requires = "server", conflicts_with = "quotas")]
+    policy: Option<String>,
+
+    /// How much it costs; 0 only looks
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=MAX_LIMIT))]
+    cost: u64,
+
+    /// Where to keep counts; a memory store starts empty with each call
+    #[arg(long, value_name = "URL", default_value = "memory:", conflicts_with = "server")]
+    store: String,
+
+    /// Ask a running server, such as `http://127.0.0.1:8080`
+    #[arg(long, value_name = "URL")]
+    server: Option<ask::ServerUrl>,
+
+    /// Print the whole answer as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[tokio::main(flavor = "current_thread")]
+pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let request = request(arguments);
+    let answer = match &arguments.server {
+        Some(server) => ask::check(server, &request).await?,
+        None => decide_here(&arguments.store, request).await?,
+    };
+    if arguments.json {
+        let answer = serde_json::to_string(&answer).map_err(|error| Failure::new(error.to_string()))?;
+        println!("{answer}");
+    } else {
+        println!("{}", sentence(&answer));
+    }
+    Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// The body of a request, by which a server and this process are asked alike.
+fn request(arguments: &Arguments) -> Value {
+    let Arguments { key, cost, .. } = arguments;
+    let quotas: Vec<_> = arguments.quotas.iter().map(ToString::to_string).collect();
+    match &arguments.policy {
+        Some(policy) => json!({"policy": policy, "key": key, "cost": cost}),
+        None => json!({"quotas": quotas, "key": key, "cost": cost}),
+    }
+}
+
+async fn decide_here(store: &str, request: Value) -> Result<Answer, Failure> {
+    let store = match super::parse_store(store)? {
+        StoreUrl::Memory => {
+            MemoryConfig::default().build().map_err(|error| Failure::new(error.to_string()))?
+        }
+    };
+    let request: Request =
+        serde_json::from_value(request).map_err(|error| Failure::new(error.to_string()))?;
+    let app = App::new(store, Policies::default());
+    let decided = app.decide(Verb::Check, &request).await;
+    decided.map(|decided| Answer::from(&decided)).map_err(|refusal| Failure::new(refusal.to_string()))
+}
+
+fn sentence(answer: &Answer) -> String {
+    let Answer { remaining, limit, reset_after_ms, .. } = answer;
+    if answer.allowed {
+        return format!("allowed: {remaining} of {limit} left, whole again in {}", seconds(*reset_after_ms));
+    }
+    let violated = answer.violated.join(", ");
+    match answer.retry_after_ms {
+        Some(ms) => format!("denied by {violated}: retry in {}", seconds(ms)),
+        None => format!("denied by {violated}: never, because the cost exceeds the limit"),
+    }
+}
+
+fn seconds(ms: u64) -> String {
+    match ms % 1000 {
+        0 => format!("{} s", ms / 1000),
+        rest => format!("{}.{rest:03} s", ms / 1000),
+    }
+}

@@ -1,0 +1,69 @@
+//! The commands, one file each.
+
+mod ask;
+mod check;
+mod serve;
+mod validate;
+
+use std::fmt;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::{Problems, StoreUrl};
+
+/// Rate limits for any application: as a service, or at the command line.
+#[derive(Debug, Parser)]
+#[command(name = "slidegate", version)]
+pub struct Command {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    Serve(serve::Arguments),
+    Check(check::Arguments),
+    Validate(validate::Arguments),
+}
+
+/// Runs a command. A denied check is not a failure, but has an exit code of its own.
+pub fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command.verb {
+        Verb::Serve(arguments) => serve::run(arguments),
+        Verb::Check(arguments) => check::run(&arguments),
+        Verb::Validate(arguments) => validate::run(&arguments),
+    }
+}
+
+fn parse_store(url: &str) -> Result<StoreUrl, Failure> {
+    url.parse().map_err(|message| Failure::new(format!("--store: {message}")))
+}
+
+/// Why a command did not do what it was told.
+#[derive(Debug)]
+pub enum Failure {
+    /// Files with problems.
+    Files(Vec<Problems>),
+    /// Anything else.
+    Message(String),
+}
+
+impl Failure {
+    fn new(message: impl Into<String>) -> Self {
+        Self::Message(message.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Files(files) => {
+                f.write_str(&files.iter().map(Problems::to_string).collect::<Vec<_>>().join("\n"))
+            }
+            Self::Message(message) => write!(f, "error: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}

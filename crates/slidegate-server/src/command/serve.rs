@@ -1,0 +1,123 @@
+//! `slidegate serve`.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+use tracing_subscriber::EnvFilter;
+
+use super::Failure;
+use crate::app::App;
+use crate::config::{Address, Config, StoreUrl};
+use crate::policies::Policies;
+
+/// Serve decisions over HTTP; without options, on the memory store with a sample policy
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", env = "SLIDEGATE_CONFIG")]
+    config: Option<PathBuf>,
+
+    /// Where to keep counts: memory:
+    // Parsed later, and hidden: an error or the help would otherwise show the passwords in it.
+    #[arg(long, value_name = "URL", env = "SLIDEGATE_STORE", hide_env_values = true)]
+    store: Option<String>,
+
+    /// Where to serve HTTP; port 0 picks a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR", env = "SLIDEGATE_HTTP")]
+    http: Option<Address>,
+}
+
+#[tokio::main]
+pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    log_to_stderr();
+    let config = match &arguments.config {
+        Some(file) => Config::load(file).map_err(|problems| Failure::Files(vec![problems]))?,
+        None => Config::sample(),
+    };
+    let store_url = match &arguments.store {
+        Some(url) => super::parse_store(url)?,
+        None => config.store.unwrap_or_default(),
+    };
+    let store = match store_url {
+        StoreUrl::Memory => config.memory.build().map_err(|error| Failure::new(error.to_string()))?,
+    };
+    // Before the address is printed: whoever reads it may send a signal at once.
+    let stop = signals().map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+    let listener = bind(&arguments.http.or(config.http).unwrap_or_default()).await?;
+    let address = listener.local_addr().map_err(|error| Failure::new(error.to_string()))?;
+    // Somebody who does not read it is no reason not to serve.
+    let _ = io::stdout().write_all(greeting(address, store_url, &config.policies).as_bytes());
+    let app = Arc::new(App::new(store, config.policies));
+    let served = crate::serve::run(listener, app, stop).await;
+    served.map_err(|error| Failure::new(format!("cannot serve: {error}")))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // A second subscriber in one process is refused; the first one stays, and that is as good.
+    let is_terminal = io::stderr().is_terminal();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(is_terminal)
+        .try_init();
+}
+
+async fn bind(address: &Address) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address.as_str()).await.map_err(|error| {
+        Failure::new(format!("cannot listen on {address}: {error}; choose another address with --http"))
+    })
+}
+
+/// What is served, where, and a line to paste into a shell.
+fn greeting(address: SocketAddr, store: StoreUrl, policies: &Policies) -> String {
+    let mut text = format!("slidegate serves http://{address}\nstore: {store}\n");
+    for policy in policies.iter() {
+        let quotas: Vec<_> = policy.quotas().iter().map(ToString::to_string).collect();
+        let _ = writeln!(text, "policy {}: {}", policy.name(), quotas.join(", "));
+    }
+    let body = match policies.names().next() {
+        Some(name) => serde_json::json!({"policy": name, "key": "user:1"}),
+        None => serde_json::json!({"quotas": ["100/1m"], "key": "user:1"}),
+    };
+    let body = body.to_string().replace('\'', r"'\''");
+    let _ = writeln!(text, "try: curl -si http://{}/v1/check -d '{body}'", reachable(address));
+    text
+}
+
+/// An address that listens on all interfaces is not one to connect to.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
+}
+
+/// Done at the first SIGTERM or Ctrl-C. They are caught from the call on, not from the first poll.
+#[cfg(unix)]
+fn signals() -> io::Result<impl Future<Output = ()> + Send + 'static> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+#[cfg(not(unix))]
+#[expect(clippy::unnecessary_wraps, reason = "the same signature everywhere")]
+fn signals() -> io::Result<impl Future<Output = ()> + Send + 'static> {
+    Ok(async {
+        let _ = tokio::signal::ctrl_c().await;
+    })
+}

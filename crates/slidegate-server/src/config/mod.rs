@@ -1,0 +1,80 @@
+//! The configuration file, `slidegate.yaml`.
+
+mod address;
+mod build;
+mod file;
+mod problem;
+mod store_url;
+
+use std::path::Path;
+
+use slidegate::{MemoryStore, Policy, SettingsError, WhenFull};
+
+pub use self::address::Address;
+pub use self::problem::{Problem, Problems};
+pub use self::store_url::StoreUrl;
+use crate::policies::Policies;
+
+/// Everything that a file may set. What it does not set is left to flags and defaults.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Where to serve HTTP.
+    pub http: Option<Address>,
+    /// Where to keep counts.
+    pub store: Option<StoreUrl>,
+    /// How large the memory store may become.
+    pub memory: MemoryConfig,
+    /// The policies that requests may name.
+    pub policies: Policies,
+}
+
+/// The memory store's settings; what is not set is at the library's default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct MemoryConfig {
+    /// The most keys.
+    pub max_keys: Option<usize>,
+    /// The most memory.
+    pub max_bytes: Option<usize>,
+    /// What happens to a new key when it is full.
+    pub when_full: Option<WhenFull>,
+}
+
+impl MemoryConfig {
+    /// A store of this size, on the system's clock.
+    pub fn build(self) -> Result<MemoryStore, SettingsError> {
+        let mut builder = MemoryStore::builder().when_full(self.when_full.unwrap_or_default());
+        if let Some(max_keys) = self.max_keys {
+            builder = builder.max_keys(max_keys);
+        }
+        if let Some(max_bytes) = self.max_bytes {
+            builder = builder.max_bytes(max_bytes);
+        }
+        builder.build()
+    }
+}
+
+impl Config {
+    /// Reads a file, or says everything that is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, Problems> {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            Problems::new(&name, vec![Problem::without_line("file", format!("cannot be read: {error}"))])
+        })?;
+        Self::parse(&text).map_err(|problems| Problems::new(&name, problems))
+    }
+
+    /// Reads the text of a file, or says everything that is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
+        let file = file::parse(text).map_err(|problem| vec![problem])?;
+        build::build(file)
+    }
+
+    /// What is served when no file is given: one policy to try things with.
+    pub fn sample() -> Self {
+        let mut config = Self::default();
+        if let Ok(policy) = Policy::parse("api", ["100/1m"]) {
+            config.policies.insert(policy, []);
+        }
+        config
+    }
+}

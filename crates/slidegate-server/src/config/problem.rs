@@ -1,0 +1,56 @@
+//! What is wrong with a file, and where.
+
+use std::fmt;
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The line, from 1; none if the whole file is to blame.
+    pub line: Option<u64>,
+    /// The field, as a path: `policies.api.quotas[0].limit`.
+    pub field: String,
+    /// What is wrong and what is allowed.
+    pub message: String,
+}
+
+impl Problem {
+    pub(super) fn without_line(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { line: None, field: field.into(), message: message.into() }
+    }
+
+    pub(super) fn at(line: u64, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { line: (line > 0).then_some(line), ..Self::without_line(field, message) }
+    }
+}
+
+/// Everything that is wrong with a file. Displayed as one `file:line: field: message` per line, in the file's
+/// order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems {
+    file: String,
+    problems: Vec<Problem>,
+}
+
+impl Problems {
+    pub(super) fn new(file: &str, mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(|problem| problem.line);
+        Self { file: file.to_owned(), problems }
+    }
+}
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Problem { line, field, message }) in self.problems.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n")?;
+            }
+            match line {
+                Some(line) => write!(f, "{}:{line}: {field}: {message}", self.file)?,
+                None => write!(f, "{}: {field}: {message}", self.file)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Problems {}

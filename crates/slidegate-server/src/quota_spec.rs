@@ -1,0 +1,177 @@
+//! A quota as config files and requests write it: `"100/1m"`, or an object with its parts.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use serde_saphyr::Spanned;
+use slidegate::{Algorithm, MAX_LIMIT, Policy, Quota, QuotaError, parse_window};
+
+use crate::whole::Whole;
+
+const A_SECOND: Duration = Duration::from_secs(1);
+
+/// A quota that was written down and may not be valid.
+#[derive(Clone, Debug)]
+pub(crate) enum QuotaSpec {
+    Text(String),
+    Fields(Box<QuotaFields>),
+}
+
+/// The object form. In JSON the spans are empty.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct QuotaFields {
+    limit: Spanned<Whole<1, MAX_LIMIT>>,
+    window: Spanned<String>,
+    algorithm: Option<Spanned<String>>,
+    burst: Option<Spanned<Whole<1, MAX_LIMIT>>>,
+    slots: Option<Spanned<Whole<4, 64>>>,
+    anchor: Option<Spanned<String>>,
+    name: Option<Spanned<String>>,
+}
+
+/// A valid quota and what it is called.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedQuota {
+    pub(crate) name: String,
+    pub(crate) quota: Quota,
+}
+
+/// What is wrong with a part of a quota.
+#[derive(Debug)]
+pub(crate) struct QuotaProblem {
+    /// The part to blame; none in the text form, which has no parts to point at.
+    pub(crate) field: Option<&'static str>,
+    /// The line in the file, if it is a file.
+    pub(crate) line: Option<u64>,
+    pub(crate) message: String,
+}
+
+impl QuotaSpec {
+    /// The quota, or everything that is wrong with it.
+    pub(crate) fn build(&self) -> Result<NamedQuota, Vec<QuotaProblem>> {
+        match self {
+            Self::Text(text) => match text.parse::<Quota>() {
+                Ok(quota) => Ok(NamedQuota { name: quota.label(), quota }),
+                Err(error) => Err(vec![in_text(&error)]),
+            },
+            Self::Fields(fields) => fields.build(),
+        }
+    }
+}
+
+fn in_text(error: &QuotaError) -> QuotaProblem {
+    let message = if error.field() == "quota" { error.message().to_owned() } else { error.to_string() };
+    QuotaProblem { field: None, line: None, message }
+}
+
+impl QuotaFields {
+    fn build(&self) -> Result<NamedQuota, Vec<QuotaProblem>> {
+        let mut errors = Vec::new();
+        let quota = self.rate(&mut errors).map(|rate| self.with_options(rate, &mut errors));
+        match quota {
+            Some(quota) if errors.is_empty() => Ok(NamedQuota { name: self.name_of(quota), quota }),
+            _ => Err(errors.iter().map(|error| self.problem(error)).collect()),
+        }
+    }
+
+    /// The limit over the window. In place of what is refused it takes what cannot be, so that the other parts are
+    /// looked at too.
+    fn rate(&self, errors: &mut Vec<QuotaError>) -> Option<Quota> {
+        let window = parse_window(&self.window.value).unwrap_or_else(|error| {
+            errors.push(error);
+            A_SECOND
+        });
+        Quota::new(self.limit.value.0, window)
+            .map_err(|error| errors.push(error))
+            .or(Quota::new(1, A_SECOND))
+            .ok()
+    }
+
+    fn with_options(&self, rate: Quota, errors: &mut Vec<QuotaError>) -> Quota {
+        let mut quota = rate;
+        let mut set = |changed: Result<Quota, QuotaError>| match changed {
+            Ok(changed) => quota = changed,
+            Err(error) => errors.push(error),
+        };
+        let algorithm = self.algorithm.as_ref().map_or(Ok(Algorithm::default()), |name| name.value.parse());
+        match algorithm {
+            Err(error) => set(Err(error)),
+            // Whether an option goes with the algorithm can be said only if that is known.
+            Ok(algorithm) => {
+                let base = rate.with_algorithm(algorithm);
+                set(Ok(base));
+                // No two of them go with the same algorithm, so no one undoes another.
+                if let Some(burst) = &self.burst {
+                    set(base.with_burst(burst.value.0));
+                }
+                if let Some(slots) = &self.slots {
+                    set(base.with_slots(u8::try_from(slots.value.0).unwrap_or(u8::MAX)));
+                }
+                if let Some(anchor) = &self.anchor {
+                    set(anchor.value.parse().and_then(|anchor| base.with_anchor(anchor)));
+                }
+            }
+        }
+        if let Err(error) = Policy::with_names("any", [(self.name_of(quota), quota)]) {
+            errors.push(error);
+        }
+        quota
+    }
+
+    fn name_of(&self, quota: Quota) -> String {
+        self.name.as_ref().map_or_else(|| quota.label(), |name| name.value.clone())
+    }
+
+    fn problem(&self, error: &QuotaError) -> QuotaProblem {
+        let field = error.field();
+        let line = match field {
+            "limit" => line_of(Some(&self.limit)),
+            "window" => line_of(Some(&self.window)),
+            "algorithm" => line_of(self.algorithm.as_ref()),
+            "burst" => line_of(self.burst.as_ref()),
+            "slots" => line_of(self.slots.as_ref()),
+            "anchor" => line_of(self.anchor.as_ref()),
+            "name" => line_of(self.name.as_ref()),
+            _ => None,
+        };
+        // What exceeds a byte was cut to 255 on the way; the author wrote another number.
+        let message = match &self.slots {
+            Some(slots) if field == "slots" => error.message().replace("255", &slots.value.0.to_string()),
+            _ => error.message().to_owned(),
+        };
+        QuotaProblem { field: Some(field), line, message }
+    }
+}
+
+fn line_of<T>(spanned: Option<&Spanned<T>>) -> Option<u64> {
+    spanned.map(|spanned| spanned.defined.line()).filter(|line| *line > 0)
+}
+
+impl<'de> Deserialize<'de> for QuotaSpec {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(QuotaVisitor)
+    }
+}
+
+struct QuotaVisitor;
+
+impl<'de> Visitor<'de> for QuotaVisitor {
+    type Value = QuotaSpec;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a quota such as \"100/1m\", or an object with limit and window")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<QuotaSpec, E> {
+        Ok(QuotaSpec::Text(text.to_owned()))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<QuotaSpec, A::Error> {
+        QuotaFields::deserialize(MapAccessDeserializer::new(map))
+            .map(|fields| QuotaSpec::Fields(Box::new(fields)))
+    }
+}

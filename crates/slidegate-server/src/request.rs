@@ -1,0 +1,159 @@
+//! What a request says, whichever way it came, and why it may be refused.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use slidegate::{MAX_LIMIT, MAX_QUOTAS};
+
+use crate::quota_spec::QuotaSpec;
+use crate::whole::Whole;
+
+/// The most requests in one batch.
+pub(crate) const MAX_BATCH: usize = 1000;
+
+/// One request, decoded and not yet checked.
+#[derive(Debug, Default)]
+pub struct Request {
+    pub(crate) policy: Option<String>,
+    pub(crate) tier: Option<String>,
+    pub(crate) quotas: Option<Vec<QuotaSpec>>,
+    pub(crate) key: Option<String>,
+    pub(crate) cost: Option<Cost>,
+}
+
+/// Any whole number that a store can count.
+pub(crate) type Cost = Whole<0, MAX_LIMIT>;
+
+/// Several requests, each for itself.
+#[derive(Debug, Default)]
+pub struct Batch(pub(crate) Vec<Request>);
+
+/// Why a request was refused. Nothing was spent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What kind of reason.
+    pub kind: RefusalKind,
+    /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`, `[3].key`.
+    pub field: Option<String>,
+    /// What is wrong and what is allowed.
+    pub detail: String,
+}
+
+/// The kinds of reasons to refuse a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// It cannot be read.
+    Malformed,
+    /// It is larger than allowed.
+    TooLarge,
+    /// It names a policy that there is not.
+    UnknownPolicy,
+    /// A value is missing or out of range.
+    OutOfRange,
+    /// The store could not decide.
+    StoreUnavailable,
+}
+
+impl Refusal {
+    pub(crate) fn new(kind: RefusalKind, detail: impl Into<String>) -> Self {
+        Self { kind, field: None, detail: detail.into() }
+    }
+
+    pub(crate) fn out_of_range(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { field: Some(field.into()), ..Self::new(RefusalKind::OutOfRange, detail) }
+    }
+
+    /// The same refusal as seen from the batch in which the request stands at `index`.
+    pub(crate) fn within_batch(mut self, index: usize) -> Self {
+        self.field = Some(match self.field {
+            Some(field) => format!("[{index}].{field}"),
+            None => format!("[{index}]"),
+        });
+        self
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.field {
+            Some(field) => write!(f, "{field}: {}", self.detail),
+            None => f.write_str(&self.detail),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestFields {
+    policy: Option<String>,
+    tier: Option<String>,
+    quotas: Option<AtMost<QuotaSpec, MAX_QUOTAS>>,
+    key: Option<String>,
+    cost: Option<Cost>,
+}
+
+/// By hand, because a derived struct would also take an array of its fields' values.
+impl<'de> Deserialize<'de> for Request {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct RequestVisitor;
+
+        impl<'de> Visitor<'de> for RequestVisitor {
+            type Value = Request;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object with key and either policy or quotas")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Request, A::Error> {
+                let fields = RequestFields::deserialize(MapAccessDeserializer::new(map))?;
+                let RequestFields { policy, tier, quotas, key, cost } = fields;
+                Ok(Request { policy, tier, quotas: quotas.map(|quotas| quotas.0), key, cost })
+            }
+        }
+
+        deserializer.deserialize_map(RequestVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Batch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        AtMost::<Request, MAX_BATCH>::deserialize(deserializer).map(|requests| Self(requests.0))
+    }
+}
+
+/// A list that stops being read when it is too long: a small body may hold very many small values.
+struct AtMost<T, const MAX: usize>(Vec<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for AtMost<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
+            type Value = AtMost<T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "an array of at most {MAX}")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+                let mut list = Vec::new();
+                while let Some(item) = items.next_element()? {
+                    if list.len() == MAX {
+                        return Err(A::Error::custom(format_args!(
+                            "more than {MAX}; at most {MAX} are allowed"
+                        )));
+                    }
+                    list.push(item);
+                }
+                Ok(AtMost(list))
+            }
+        }
+
+        deserializer.deserialize_seq(ListVisitor(PhantomData))
+    }
+}
