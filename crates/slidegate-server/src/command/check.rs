@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     policy: Option<String>,
 
     /// How much it costs; 0 only looks
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(..=MAX_LIMIT))]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_cost, allow_negative_numbers = true)]
     cost: u64,
 
     /// Where to keep counts; a memory store starts empty with each call
@@ -41,6 +41,11 @@ pub(super) struct Arguments {
     /// Print the whole answer as JSON
     #[arg(long)]
     json: bool,
+}
+
+fn parse_cost(text: &str) -> Result<u64, String> {
+    let cost = text.parse().ok().filter(|cost| *cost <= MAX_LIMIT);
+    cost.ok_or_else(|| format!("not a whole number between 0 and {MAX_LIMIT}"))
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -1,0 +1,115 @@
+//! Golden answers to single requests, byte for byte.
+
+use serde_json::json;
+
+use crate::rig::{Server, request};
+
+#[test]
+fn an_allowed_check() {
+    let server = Server::start();
+    let reply = server.check(r#"{"policy": "api", "key": "user:1"}"#);
+    assert_eq!(reply.status, 200);
+    assert_eq!(
+        reply.body,
+        r#"{"allowed":true,"policy":"api","limit":100,"remaining":99,"reset_after_ms":120000,"retry_after_ms":null,"violated":[],"source":"store","quotas":[{"name":"100/1m","limit":100,"window_ms":60000,"used":1,"remaining":99,"reset_after_ms":120000,"retry_after_ms":null}]}"#
+    );
+    assert_eq!(reply.header("content-type"), Some("application/json"));
+    assert_eq!(reply.header("ratelimit-policy"), Some(r#""100/1m";q=100;w=60"#));
+    assert_eq!(reply.header("ratelimit"), Some(r#""100/1m";r=99;t=120"#));
+    assert_eq!(reply.header("retry-after"), None);
+}
+
+#[test]
+fn a_denied_check_names_what_denied_it_and_when_to_come_back() {
+    let server = Server::start();
+    let body = r#"{"policy": "login", "key": "a", "cost": 2}"#;
+    assert_eq!(server.check(body).decision()["allowed"], true);
+    server.clock.advance(1);
+    let reply = server.check(body);
+    assert_eq!(
+        reply.decision(),
+        json!({
+            "allowed": false, "policy": "login", "limit": 2, "remaining": 0, "reset_after_ms": 1999,
+            "retry_after_ms": 1999, "violated": ["burst"], "source": "store",
+            "quotas": [
+                {"name": "burst", "limit": 2, "window_ms": 1000, "used": 2, "remaining": 0,
+                 "reset_after_ms": 1999, "retry_after_ms": 1999},
+                {"name": "daily", "limit": 5, "window_ms": 86_400_000, "used": 2, "remaining": 3,
+                 "reset_after_ms": 86_399_999, "retry_after_ms": null},
+            ],
+        })
+    );
+    assert_eq!(reply.header("ratelimit-policy"), Some(r#""burst";q=2;w=1, "daily";q=5;w=86400"#));
+    assert_eq!(reply.header("ratelimit"), Some(r#""burst";r=0;t=2, "daily";r=3;t=86400"#));
+    assert_eq!(reply.header("retry-after"), Some("2"));
+
+    server.clock.advance(1998);
+    assert_eq!(server.check(body).decision()["allowed"], false);
+    server.clock.advance(1);
+    assert_eq!(server.check(body).decision()["allowed"], true);
+}
+
+#[test]
+fn a_cost_above_the_limit_is_denied_for_ever() {
+    let server = Server::start();
+    let reply = server.check(r#"{"policy": "api", "key": "a", "cost": 101}"#);
+    let answer = reply.decision();
+    assert_eq!((&answer["allowed"], &answer["never"]), (&json!(false), &json!(true)));
+    assert_eq!((&answer["retry_after_ms"], &answer["violated"]), (&json!(null), &json!(["100/1m"])));
+    assert_eq!(reply.header("retry-after"), None);
+    let allowed = server.check(r#"{"policy": "api", "key": "a", "cost": 100}"#).decision();
+    assert_eq!((&allowed["allowed"], allowed.get("never")), (&json!(true), None));
+}
+
+#[test]
+fn quotas_in_the_request_are_counted_by_what_they_are() {
+    let server = Server::start();
+    let reply = server.check(
+        r#"{"quotas": ["10/1s", {"limit": 1000, "window": "1h", "algorithm": "strict-window"}], "key": "user:1"}"#,
+    );
+    let answer = reply.decision();
+    assert_eq!(answer["policy"], json!(null));
+    assert_eq!(answer["remaining"], 9);
+    assert_eq!(answer["quotas"][1]["name"], "1000/1h");
+    let renamed = r#"{"quotas": [{"limit": 10, "window": "1s", "name": "fast", "algorithm": "sliding-window"},
+        "1000/1h strict-window"], "key": "user:1"}"#;
+    let answer = server.check(renamed).decision();
+    assert_eq!((&answer["quotas"][0]["name"], &answer["remaining"]), (&json!("fast"), &json!(8)));
+    let others = r#"{"quotas": [{"limit": 5, "window": "1s", "algorithm": "token-bucket", "burst": 20},
+        {"limit": 9, "window": "1m", "anchor": "first-request"},
+        {"limit": 9, "window": "1h", "algorithm": "strict-window", "slots": 32}], "key": "user:1"}"#;
+    let answer = server.check(others).decision();
+    assert_eq!((&answer["quotas"][0]["limit"], &answer["quotas"][0]["remaining"]), (&json!(20), &json!(19)));
+}
+
+#[test]
+fn a_tier_has_other_limits_and_the_same_counts() {
+    let server = Server::start();
+    let standard = r#"{"policy": "api", "key": "a", "cost": 100}"#;
+    let premium = r#"{"policy": "api", "tier": "premium", "key": "a", "cost": 100}"#;
+    assert_eq!(server.check(standard).decision()["remaining"], 0);
+    assert_eq!(server.check(premium).decision()["remaining"], 800);
+    assert_eq!(server.check(standard).decision()["allowed"], false);
+}
+
+#[test]
+fn peek_refund_and_reset_take_the_same_body() {
+    let server = Server::start();
+    let body = |cost: u64| json!({"policy": "api", "key": "a", "cost": cost}).to_string();
+    let remaining = |path: &str, cost: u64| server.post(path, body(cost)).decision()["remaining"].clone();
+    assert_eq!(remaining("/v1/check", 30), 70);
+    assert_eq!(remaining("/v1/peek", 30), 70);
+    assert_eq!(server.post("/v1/peek", body(71)).decision()["allowed"], false);
+    assert_eq!(remaining("/v1/refund", 10), 80);
+    assert_eq!(remaining("/v1/refund", 1000), 100);
+    assert_eq!(remaining("/v1/check", 100), 0);
+    assert_eq!(remaining("/v1/reset", 1), 100);
+    assert_eq!(remaining("/v1/check", 0), 100);
+}
+
+#[test]
+fn it_is_healthy() {
+    let server = Server::start();
+    let reply = request(server.address, "GET", "/healthz", b"");
+    assert_eq!((reply.status, reply.body.as_str()), (200, "ok\n"));
+}

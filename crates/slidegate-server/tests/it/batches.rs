@@ -1,0 +1,93 @@
+//! Batches: one call, each answer for itself, all or nothing when one cannot be read.
+
+use serde_json::{Value, json};
+use slidegate::{ManualClock, MemoryStore, WhenFull};
+
+use crate::rig::{START_MS, Server};
+
+#[test]
+fn each_stands_for_itself_in_order() {
+    let server = Server::start();
+    let batch = json!([
+        {"policy": "login", "key": "a", "cost": 2},
+        {"policy": "login", "key": "a"},
+        {"policy": "login", "key": "b"},
+        {"quotas": ["5/1s"], "key": "a", "cost": 6},
+        {"policy": "api", "tier": "premium", "key": "a"},
+    ]);
+    let reply = server.check(batch.to_string());
+    let answers = reply.decision();
+    let field = |name: &str| -> Vec<Value> {
+        answers.as_array().unwrap().iter().map(|answer| answer[name].clone()).collect()
+    };
+    assert_eq!(field("allowed"), [json!(true), json!(false), json!(true), json!(false), json!(true)]);
+    assert_eq!(field("policy"), [json!("login"), json!("login"), json!("login"), json!(null), json!("api")]);
+    assert_eq!(field("remaining"), [json!(0), json!(0), json!(1), json!(5), json!(999)]);
+    assert_eq!(field("never"), [json!(null), json!(null), json!(null), json!(true), json!(null)]);
+    assert_eq!(reply.header("ratelimit"), None);
+}
+
+#[test]
+fn a_batch_answers_like_single_requests() {
+    let (one_by_one, together) = (Server::start(), Server::start());
+    let requests: Vec<Value> =
+        (0..40).map(|index| json!({"policy": "login", "key": format!("user:{}", index % 7)})).collect();
+    let singles: Vec<Value> =
+        requests.iter().map(|request| one_by_one.check(request.to_string()).decision()).collect();
+    assert_eq!(together.check(json!(requests).to_string()).decision(), json!(singles));
+}
+
+#[test]
+fn an_empty_batch_has_an_empty_answer() {
+    assert_eq!(Server::start().check(" [ ] ").decision(), json!([]));
+}
+
+#[test]
+fn one_that_is_wrong_refuses_them_all_and_spends_nothing() {
+    let server = Server::start();
+    let good = json!({"policy": "api", "key": "a"});
+    let table = [
+        (json!({"policy": "api", "key": "a", "cost": -1}), 422, "[3].cost"),
+        (json!({"policy": "api", "key": "a", "cost": 1_u64 << 50}), 422, "[3].cost"),
+        (json!({"policy": "api", "key": ""}), 422, "[3].key"),
+        (json!({"policy": "nope", "key": "a"}), 404, "[3].policy"),
+        (json!({"quotas": ["1/1s", "x"], "key": "a"}), 422, "[3].quotas[1]"),
+        (json!({"quotas": [{"limit": 0, "window": "1s"}], "key": "a"}), 422, "[3].quotas[0].limit"),
+        (json!(["api", null, null, "a", 1]), 422, "[3]"),
+        (json!(null), 422, "[3]"),
+    ];
+    for (bad, status, field) in table {
+        let reply = server.check(json!([good, good, good, bad, good]).to_string());
+        assert_eq!((reply.status, reply.json()["field"].as_str()), (status, Some(field)), "{reply:?}");
+        let peek = server.post("/v1/peek", good.to_string()).decision();
+        assert_eq!(peek["remaining"], 100, "{bad}");
+    }
+}
+
+#[test]
+fn a_thousand_are_allowed_and_no_more() {
+    let server = Server::start();
+    let batch = |count: usize| json!(vec![json!({"policy": "api", "key": "a"}); count]).to_string();
+    let reply = server.check(batch(1001));
+    assert_eq!(reply.status, 422);
+    assert_eq!(reply.json()["detail"], "more than 1000; at most 1000 are allowed");
+    let answers = server.check(batch(1000)).decision();
+    let allowed = answers.as_array().unwrap().iter().filter(|answer| answer["allowed"] == true).count();
+    assert_eq!((answers.as_array().unwrap().len(), allowed), (1000, 100));
+}
+
+#[test]
+fn a_store_that_has_no_room_says_so() {
+    let clock = ManualClock::at(START_MS);
+    let store = MemoryStore::builder().max_keys(1).when_full(WhenFull::Refuse).clock(clock.clone());
+    let server = Server::over(store.build().unwrap(), clock);
+    let request = |key: &str| json!({"policy": "api", "key": key});
+    let answers = server.check(json!([request("a"), request("b"), request("a")]).to_string()).decision();
+    assert_eq!(answers[0]["remaining"], 99);
+    assert_eq!((&answers[1]["status"], answers[1].get("allowed")), (&json!(503), None));
+    assert_eq!(answers[2]["remaining"], 98);
+    let reply = server.check(request("b").to_string());
+    assert_eq!(reply.status, 503);
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    assert!(reply.json()["detail"].as_str().unwrap().starts_with("the memory store is full"), "{reply:?}");
+}

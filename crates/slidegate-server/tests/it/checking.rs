@@ -1,0 +1,109 @@
+//! `slidegate check`, the real binary: exit codes and what it prints.
+
+use serde_json::Value;
+
+use crate::process::{TempFile, outcome, slidegate};
+use crate::rig::Server;
+
+fn check(arguments: &[&str]) -> (i32, String, String) {
+    outcome(slidegate().arg("check").args(arguments))
+}
+
+#[test]
+fn allowed_is_0_denied_is_1() {
+    let (code, stdout, _) = check(&["user:1", "--quota", "100/1m", "--cost", "3"]);
+    assert_eq!(code, 0);
+    assert!(stdout.starts_with("allowed: 97 of 100 left, whole again in "), "{stdout}");
+    // A store that starts empty denies only what it always would.
+    let (code, stdout, _) = check(&["user:1", "--quota", "100/1m", "--quota", "2/1h", "--cost", "3"]);
+    assert_eq!((code, stdout.as_str()), (1, "denied by 2/1h: never, because the cost exceeds the limit\n"));
+}
+
+#[test]
+fn json_is_the_whole_answer() {
+    let (code, stdout, _) = check(&["a", "--quota", "5/1m token-bucket", "--cost", "0", "--json"]);
+    assert_eq!(code, 0);
+    assert_eq!(
+        stdout,
+        r#"{"allowed":true,"policy":null,"limit":5,"remaining":5,"reset_after_ms":0,"retry_after_ms":null,"violated":[],"source":"store","quotas":[{"name":"5/1m","limit":5,"window_ms":60000,"used":0,"remaining":5,"reset_after_ms":0,"retry_after_ms":null}]}"#
+            .to_owned()
+            + "\n"
+    );
+}
+
+#[test]
+fn errors_are_2() {
+    let table: [(&[&str], &str); 13] = [
+        (&[], "required"),
+        (&["a"], "--quota"),
+        (&["a", "--quota", "0/1m"], "limit: 0 is not between 1 and 2^48"),
+        (&["a", "--quota", "1/s", "--quota", "1/1s"], "two quotas are called"),
+        (&["a", "--quota", "1/s", "--cost", "-1"], "not a whole number between 0 and 281474976710656"),
+        (&["a", "--quota", "1/s", "--cost", "281474976710657"], "between 0 and 281474976710656"),
+        (&["", "--quota", "1/s"], "key: 0 bytes; 1 to 4096 bytes are allowed"),
+        (&["a", "--quota", "1/s", "--store", "redis://x"], "redis stores come in a later version"),
+        (&["a", "--quota", "1/s", "--store", "memory:", "--server", "http://a"], "cannot be used with"),
+        (&["a", "--policy", "api"], "--server"),
+        (&["a", "--quota", "1/s", "--server", "https://127.0.0.1"], "https is not spoken yet"),
+        (&["a", "--quota", "1/s", "--server", "127.0.0.1:80"], "write http://HOST:PORT"),
+        (
+            &["a", "--quota", "1/s", "--policy", "api", "--server", "http://127.0.0.1:1"],
+            "cannot be used with",
+        ),
+    ];
+    for (arguments, expected) in table {
+        let (code, stdout, stderr) = check(arguments);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
+    }
+}
+
+#[test]
+fn a_server_keeps_the_counts_between_calls() {
+    let server = Server::start();
+    let url = format!("http://{}/", server.address);
+    let arguments = ["a", "--server", &url, "--quota", "2/1m", "--quota", "9/1h strict-window"];
+    let first = check(&arguments);
+    assert_eq!(first, (0, "allowed: 1 of 2 left, whole again in 120 s\n".to_owned(), String::new()));
+    assert_eq!(check(&arguments).0, 0);
+    server.clock.advance(1);
+    let third = check(&arguments);
+    assert_eq!(third, (1, "denied by 2/1m: retry in 89.999 s\n".to_owned(), String::new()));
+
+    let (code, stdout, _) = check(&["a", "--server", &url, "--policy", "api", "--cost", "7", "--json"]);
+    let answer: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &answer["policy"], &answer["remaining"]), (0, &"api".into(), &93.into()));
+}
+
+#[test]
+fn what_a_server_refuses_is_2_with_its_reason() {
+    let server = Server::start();
+    let url = format!("http://{}", server.address);
+    let (code, _, stderr) = check(&["a", "--server", &url, "--policy", "nope"]);
+    let expected = format!(
+        "error: {url} answered 404 Not Found: policy: there is no policy \"nope\"; there is \"api\", \"login\"\n"
+    );
+    assert_eq!((code, stderr), (2, expected));
+    let (code, _, stderr) = check(&["a", "--server", &format!("{url}/elsewhere"), "--quota", "1/s"]);
+    assert!(code == 2 && stderr.contains("404 Not Found: there is nothing at this path"), "{stderr}");
+    // Port 1 of this machine is nobody's.
+    let (code, _, stderr) = check(&["a", "--server", "http://127.0.0.1:1", "--quota", "1/s"]);
+    assert!(code == 2 && stderr.starts_with("error: cannot ask http://127.0.0.1:1: "), "{stderr}");
+}
+
+#[test]
+fn validate_lists_every_problem_of_every_file() {
+    let good = TempFile::new("good", "policies:\n  b: {quotas: [1/s]}\n  a: {quotas: [1/s]}\n");
+    let bad = TempFile::new("bad", "http: x\npolicies:\n  a: {quotas: [0/s]}\n");
+    let (good, bad) = (good.path(), bad.path());
+    let validate = |files: &[&str]| outcome(slidegate().arg("validate").args(files));
+    assert_eq!(validate(&[good]), (0, format!("{good}: valid; policies: a, b\n"), String::new()));
+    let (code, _, stderr) = validate(&[bad, good, "/nonexistent.yaml"]);
+    let expected = format!(
+        "{bad}:1: http: \"x\" is not an address: write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080\n\
+         {bad}:3: policies.a.quotas[0]: limit: 0 is not between 1 and 2^48 (281474976710656)\n\
+         /nonexistent.yaml: file: cannot be read: No such file or directory (os error 2)\n"
+    );
+    assert_eq!((code, stderr), (2, expected));
+    assert_eq!(validate(&[]).0, 2);
+}

@@ -1,0 +1,12 @@
+//! The service from outside: real sockets, the real binary, and time that stands still unless it is moved.
+#![expect(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
+
+mod answers;
+mod batches;
+mod checking;
+mod configs;
+mod process;
+mod refusals;
+mod rig;
+mod serving;
+mod stopping;

@@ -1,0 +1,80 @@
+//! The real binary.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+pub(crate) fn slidegate() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    for variable in ["SLIDEGATE_CONFIG", "SLIDEGATE_STORE", "SLIDEGATE_HTTP", "RUST_LOG"] {
+        command.env_remove(variable);
+    }
+    command
+}
+
+/// Exit code, standard output, standard error.
+pub(crate) fn outcome(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    (status.code().unwrap(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// A file that goes away with the test.
+pub(crate) struct TempFile(std::path::PathBuf);
+
+impl TempFile {
+    pub(crate) fn new(name: &str, text: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("slidegate-{}-{name}.yaml", std::process::id()));
+        std::fs::write(&path, text).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// A `slidegate serve` that has said where it listens.
+pub(crate) struct Serving {
+    child: Child,
+    pub(crate) greeting: Vec<String>,
+}
+
+impl Serving {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut greeting = Vec::new();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            greeting.push(line.unwrap());
+            if greeting.last().unwrap().starts_with("try: ") {
+                return Self { child, greeting };
+            }
+        }
+        panic!("it ended with {:?} after {greeting:?}", child.wait());
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        self.greeting[0].strip_prefix("slidegate serves ").unwrap()
+    }
+
+    pub(crate) fn line_to_try(&self) -> &str {
+        self.greeting.last().unwrap().strip_prefix("try: ").unwrap()
+    }
+
+    pub(crate) fn signal(&mut self, name: &str) -> ExitStatus {
+        let kill = format!("kill -{name} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

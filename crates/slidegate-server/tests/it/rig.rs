@@ -1,0 +1,124 @@
+//! A server in this process on a free port and a clock of its own, and a client that hides nothing.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use serde_json::Value;
+use slidegate::{Clock, ManualClock, MemoryStore};
+use slidegate_server::config::Config;
+use slidegate_server::{App, run};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+/// The start of a minute, so that numbers are round.
+pub(crate) const START_MS: u64 = 1_800_000_000_000;
+
+pub(crate) const POLICIES: &str = "
+policies:
+  api:
+    quotas: [100/1m]
+    tiers:
+      premium: {quotas: [1000/1m]}
+  login:
+    quotas:
+      - {limit: 2, window: 1s, name: burst}
+      - {limit: 5, window: 1d, algorithm: strict-window, name: daily}
+";
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) clock: ManualClock,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let clock = ManualClock::at(START_MS);
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        Self::over(store, clock)
+    }
+
+    pub(crate) fn over<C: Clock>(store: MemoryStore<C>, clock: ManualClock) -> Self {
+        let app = Arc::new(App::new(store, Config::parse(POLICIES).unwrap().policies));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let shutdown = async move {
+            let _ = stopped.await;
+        };
+        let thread = std::thread::spawn(move || runtime.block_on(run(listener, app, shutdown)));
+        Self { address, clock, stop: Some(stop), thread: Some(thread) }
+    }
+
+    pub(crate) fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Reply {
+        request(self.address, "POST", path, body.as_ref())
+    }
+
+    pub(crate) fn check(&self, body: impl AsRef<[u8]>) -> Reply {
+        self.post("/v1/check", body)
+    }
+
+    pub(crate) fn ask_to_stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    /// Waits until it has stopped.
+    pub(crate) fn join(&mut self) {
+        self.thread.take().unwrap().join().unwrap().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Its thread ends by itself; joining here would hide a test's failure behind a wait.
+        drop(self.stop.take());
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
+}
+
+impl Reply {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The body of an answer that must be a decision.
+    pub(crate) fn decision(&self) -> Value {
+        assert_eq!(self.status, 200, "{self:?}");
+        self.json()
+    }
+}
+
+pub(crate) fn request(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Reply {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+    );
+    stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
+    reply(&mut stream)
+}
+
+/// Reads an answer after which the server closes the connection.
+pub(crate) fn reply(stream: &mut TcpStream) -> Reply {
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let mut lines = head.lines();
+    let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap().parse().unwrap();
+    let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Reply { status, headers: lines.filter_map(header).collect(), body: body.to_owned() }
+}

@@ -1,0 +1,124 @@
+//! `slidegate serve`, the real binary.
+
+use std::net::TcpListener;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::process::{Serving, TempFile, outcome, slidegate};
+
+fn on_a_free_port() -> Command {
+    let mut command = slidegate();
+    command.args(["serve", "--http", "127.0.0.1:0"]);
+    command
+}
+
+/// Runs the line that was printed, as it was printed, and gives the head and the answer.
+fn try_it(serving: &Serving) -> (String, Value) {
+    let (code, stdout, stderr) =
+        outcome(Command::new("sh").args(["-c", serving.line_to_try()]).env("NO_PROXY", "*"));
+    assert_eq!(code, 0, "{stderr}");
+    let (head, body) = stdout.split_once("\r\n\r\n").unwrap();
+    (head.to_owned(), serde_json::from_str(body).unwrap())
+}
+
+#[test]
+fn without_a_file_it_serves_a_sample_and_says_what_to_try() {
+    let serving = Serving::start(&mut on_a_free_port());
+    assert_eq!(serving.greeting[1..3], ["store: memory:", "policy api: 100/1m"]);
+    assert!(serving.line_to_try().starts_with(&format!("curl -si {}/v1/check", serving.url())));
+    let (head, answer) = try_it(&serving);
+    assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    assert!(head.contains(r#"ratelimit-policy: "100/1m";q=100;w=60"#), "{head}");
+    assert_eq!((&answer["policy"], &answer["remaining"]), (&"api".into(), &99.into()));
+    assert_eq!(try_it(&serving).1["remaining"], 98);
+}
+
+#[test]
+fn the_line_to_try_survives_any_policy_name_and_address() {
+    let file = TempFile::new(
+        "quote",
+        "policies:\n  \"it's \\\"$HOME\\\" `ls`\":\n    quotas: [5/1h fixed-window]\n",
+    );
+    let mut command = slidegate();
+    command.args(["serve", "--http", "0.0.0.0:0", "--config", file.path()]);
+    let serving = Serving::start(&mut command);
+    assert!(serving.url().starts_with("http://0.0.0.0:"));
+    let answer = try_it(&serving).1;
+    assert_eq!((&answer["policy"], &answer["limit"]), (&"it's \"$HOME\" `ls`".into(), &5.into()));
+}
+
+#[test]
+fn without_policies_the_line_to_try_brings_its_quotas() {
+    let file = TempFile::new("none", "store: memory\n");
+    let serving = Serving::start(on_a_free_port().args(["--config", file.path()]));
+    assert_eq!(try_it(&serving).1["policy"], Value::Null);
+}
+
+#[test]
+fn sigterm_and_ctrl_c_end_it_with_success() {
+    for signal in ["TERM", "INT"] {
+        let mut serving = Serving::start(&mut on_a_free_port());
+        try_it(&serving);
+        assert_eq!(serving.signal(signal).code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn a_taken_port_is_named_with_the_flag_to_change_it() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let (code, stdout, stderr) = outcome(slidegate().args(["serve", "--http", &address]));
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    let expected = format!("error: cannot listen on {address}: ");
+    assert!(stderr.starts_with(&expected) && stderr.contains("--http"), "{stderr}");
+}
+
+#[test]
+fn flags_go_over_the_environment_and_that_over_the_file() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let file = TempFile::new("order", &format!("http: {taken}\npolicies:\n  mine:\n    quotas: [5/1h]\n"));
+
+    let refused = |command: &mut Command| {
+        let (code, _, stderr) = outcome(command);
+        assert!(code == 2 && stderr.contains(&taken), "{code}: {stderr}");
+    };
+    refused(slidegate().args(["serve", "--config", file.path()]));
+    refused(slidegate().arg("serve").env("SLIDEGATE_HTTP", &taken));
+
+    let by_environment = [("SLIDEGATE_CONFIG", file.path()), ("SLIDEGATE_HTTP", "127.0.0.1:0")];
+    let serving = Serving::start(slidegate().arg("serve").envs(by_environment));
+    assert_eq!(try_it(&serving).1["policy"], "mine");
+    let serving = Serving::start(on_a_free_port().env("SLIDEGATE_HTTP", &taken));
+    assert_eq!(try_it(&serving).1["policy"], "api");
+}
+
+#[test]
+fn stores_to_come_are_refused_without_repeating_a_password() {
+    for url in ["redis://:secret@host", "rediss://:secret@host", "postgres://me:secret@host/db"] {
+        let expected = format!(
+            "error: --store: {} stores come in a later version; this one has memory: only\n",
+            url.split(':').next().unwrap()
+        );
+        assert_eq!(
+            outcome(slidegate().args(["serve", "--store", url])),
+            (2, String::new(), expected.clone())
+        );
+        assert_eq!(
+            outcome(slidegate().arg("serve").env("SLIDEGATE_STORE", url)),
+            (2, String::new(), expected)
+        );
+    }
+}
+
+#[test]
+fn a_bad_file_is_refused_with_all_its_problems() {
+    let file = TempFile::new("serve-bad", "http: here\npolicies:\n  api:\n    quotas: [0/1s]\n");
+    let (code, stdout, stderr) = outcome(slidegate().args(["serve", "--config", file.path()]));
+    assert_eq!((code, stdout.as_str()), (2, ""));
+    assert!(
+        stderr.contains(":1: http: ") && stderr.contains(":4: policies.api.quotas[0]: limit: "),
+        "{stderr}"
+    );
+}
