@@ -82,11 +82,11 @@ fn greeting(address: SocketAddr, store: StoreUrl, policies: &Policies) -> String
         let quotas: Vec<_> = policy.quotas().iter().map(ToString::to_string).collect();
         let _ = writeln!(text, "policy {}: {}", policy.name(), quotas.join(", "));
     }
-    let body = match policies.names().next() {
-        Some(name) => serde_json::json!({"policy": name, "key": "user:1"}),
-        None => serde_json::json!({"quotas": ["100/1m"], "key": "user:1"}),
+    let subject = match policies.names().next() {
+        Some(name) => format!(r#""policy": {}"#, serde_json::json!(name)),
+        None => r#""quotas": ["100/1m"]"#.to_owned(),
     };
-    let body = body.to_string().replace('\'', r"'\''");
+    let body = format!(r#"{{{subject}, "key": "user:1"}}"#).replace('\'', r"'\''");
     let _ = writeln!(text, "try: curl -si http://{}/v1/check -d '{body}'", reachable(address));
     text
 }
