@@ -10,10 +10,8 @@ export CARGO_TERM_COLOR ?= auto
 run:
 	$(CARGO) run --release --quiet --bin slidegate -- serve $(ARGS)
 
-## Everything that must hold: formatting, lints, all tests and doctests.
-test: deps fmt lint tests
-	@if command -v cargo-deny >/dev/null; then $(MAKE) --no-print-directory deny; \
-	else echo "cargo-deny is not installed: 'make deny' checks licences and sources"; fi
+## Everything that must hold: formatting, lints, dependencies, all tests and doctests.
+test: deps fmt lint deny tests
 	@echo "all checks passed"
 
 ## What the tests need beside Rust: curl, which runs the command that the server prints.
@@ -30,10 +28,15 @@ lint:
 tests:
 	$(CARGO) test --workspace
 
-## Licences, banned crates and where crates come from. Builds cargo-deny if it is not there, which takes minutes.
-deny:
-	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
-	cargo-deny --offline check --hide-inclusion-graph licenses bans sources
+## Licences, banned crates and where crates come from. The first time it builds cargo-deny below target/.
+CARGO_DENY = target/tools/bin/cargo-deny
+deny: $(CARGO_DENY)
+	$(CARGO_DENY) --offline check --hide-inclusion-graph licenses bans sources
+
+$(CARGO_DENY):
+	@echo "building cargo-deny, which takes some minutes …"
+	$(CARGO) install --quiet --locked --root target/tools --target-dir target/tools/build cargo-deny@0.20.2
+	@rm -rf target/tools/build
 
 ## Beside the peers, in one run, some minutes. Needs valgrind for the count of instructions.
 bench:

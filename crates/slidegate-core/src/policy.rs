@@ -57,7 +57,7 @@ impl Policy {
     ) -> Result<Self, QuotaError> {
         let (quota_names, quotas) = named_quotas(quotas)?;
         let name = quotas.iter().map(Quota::to_string).collect::<Vec<_>>().join(" + ");
-        Ok(Self { digest: digest(&name), name: name.into(), quotas, quota_names })
+        Ok(Self { digest: digest(Naming::ByQuotas, &name), name: name.into(), quotas, quota_names })
     }
 
     /// A policy whose quotas have names of their own.
@@ -67,7 +67,7 @@ impl Policy {
     ) -> Result<Self, QuotaError> {
         check_name("policy", name)?;
         let (quota_names, quotas) = named_quotas(quotas)?;
-        Ok(Self { digest: digest(name), name: name.into(), quotas, quota_names })
+        Ok(Self { digest: digest(Naming::Given, name), name: name.into(), quotas, quota_names })
     }
 
     /// The name.
@@ -76,7 +76,8 @@ impl Policy {
         &self.name
     }
 
-    /// 128 bits that stand for the name within this process.
+    /// 128 bits that stand for the policy's counts within this process: for its name, and for whether that was given or
+    /// made of the quotas.
     #[inline]
     pub fn digest(&self) -> [u64; 2] {
         self.digest
@@ -105,12 +106,20 @@ impl Policy {
     }
 }
 
-fn digest(name: &str) -> [u64; 2] {
-    [0_u8, 1].map(|half| {
+/// Where a name comes from: one that was given never meets one that was made of quotas, even if it reads the same.
+#[derive(Clone, Copy, Hash)]
+enum Naming {
+    Given,
+    ByQuotas,
+}
+
+fn digest(naming: Naming, name: &str) -> [u64; 2] {
+    let half = |half: u8| {
         let mut hasher = DefaultHasher::new();
-        (half, name).hash(&mut hasher);
+        (half, naming, name).hash(&mut hasher);
         hasher.finish()
-    })
+    };
+    [half(0), half(1)]
 }
 
 type Named = (Box<[Box<str>]>, Arc<[Quota]>);
@@ -179,6 +188,10 @@ mod tests {
         assert_eq!(name("1/60s"), name("1/1m"));
         assert_ne!(name("1/1m"), name("1/1m strict-window"));
         assert_ne!(name("1/1m token-bucket"), name("1/1m token-bucket burst=2"));
+        let given = Policy::parse("1/1m", ["1/1m"]).unwrap();
+        let made = Policy::anonymous([given.quotas()[0]]).unwrap();
+        assert_eq!(given.name(), made.name());
+        assert_ne!(given.digest(), made.digest());
         let named = Policy::anonymous_with_names([("burst", "1/1m".parse().unwrap())]).unwrap();
         assert_eq!((named.name(), named.quota_name(0)), (&*name("1/1m"), "burst"));
     }

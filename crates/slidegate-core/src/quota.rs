@@ -165,12 +165,17 @@ impl Quota {
 
     /// A strict window of this many pairs. Even, because the proof that two of them can always be merged
     /// needs it to be.
-    pub fn with_slots(mut self, slots: u8) -> Result<Self, QuotaError> {
+    pub fn with_slots(mut self, slots: u64) -> Result<Self, QuotaError> {
         self.require("slots", &[Algorithm::StrictWindow])?;
-        if !SLOTS_RANGE.contains(&slots) || !slots.is_multiple_of(2) {
-            return Err(QuotaError::new("slots", format!("{slots} is not an even number between 4 and 64")));
+        match u8::try_from(slots) {
+            Ok(count) if SLOTS_RANGE.contains(&count) && count.is_multiple_of(2) => self.slots = count,
+            _ => {
+                return Err(QuotaError::new(
+                    "slots",
+                    format!("{slots} is not an even number between 4 and 64"),
+                ));
+            }
         }
-        self.slots = slots;
         Ok(self)
     }
 

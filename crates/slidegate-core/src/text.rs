@@ -80,7 +80,7 @@ fn parse_number(field: &'static str, text: &str) -> Result<u64, QuotaError> {
     number.ok_or_else(|| QuotaError::new(field, format!("{text:?} is not a whole number between 1 and 2^48")))
 }
 
-fn parse_slots(text: &str) -> Result<u8, QuotaError> {
+fn parse_slots(text: &str) -> Result<u64, QuotaError> {
     text.parse()
         .map_err(|_| QuotaError::new("slots", format!("{text:?} is not an even number between 4 and 64")))
 }

@@ -109,7 +109,7 @@ impl QuotaFields {
                     set(base.with_burst(burst.value.0));
                 }
                 if let Some(slots) = &self.slots {
-                    set(base.with_slots(u8::try_from(slots.value.0).unwrap_or(u8::MAX)));
+                    set(base.with_slots(slots.value.0));
                 }
                 if let Some(anchor) = &self.anchor {
                     set(anchor.value.parse().and_then(|anchor| base.with_anchor(anchor)));
@@ -138,11 +138,7 @@ impl QuotaFields {
             "name" => line_of(self.name.as_ref()),
             _ => None,
         };
-        // What exceeds a byte was cut to 255 on the way; the author wrote another number.
-        let message = match &self.slots {
-            Some(slots) if field == "slots" => error.message().replace("255", &slots.value.0.to_string()),
-            _ => error.message().to_owned(),
-        };
+        let message = error.message().to_owned();
         QuotaProblem { field: Some(field), line, message }
     }
 }

@@ -59,12 +59,10 @@ fn memory(fields: &MemoryFields, problems: &mut Vec<Problem>) -> MemoryConfig {
     let config = MemoryConfig { max_keys, max_bytes, when_full };
     // Only the store knows how many bytes its keys need.
     if problems.len() == before
-        && let Err(error) = config.build()
+        && let Err(error) = config.builder().validate()
     {
         let line = fields.max_bytes.as_ref().map(line_of).or(fields.max_keys.as_ref().map(line_of));
-        let message = error.to_string();
-        let (field, message) = message.split_once(": ").unwrap_or(("max_bytes", &message));
-        problems.push(Problem::at(line.unwrap_or(0), format!("memory.{field}"), message));
+        problems.push(Problem::at(line.unwrap_or(0), format!("memory.{}", error.field()), error.message()));
     }
     config
 }

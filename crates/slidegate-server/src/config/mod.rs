@@ -8,7 +8,7 @@ mod store_url;
 
 use std::path::Path;
 
-use slidegate::{MemoryStore, Policy, SettingsError, WhenFull};
+use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull};
 
 pub use self::address::Address;
 pub use self::problem::{Problem, Problems};
@@ -42,6 +42,10 @@ pub struct MemoryConfig {
 impl MemoryConfig {
     /// A store of this size, on the system's clock.
     pub fn build(self) -> Result<MemoryStore, SettingsError> {
+        self.builder().build()
+    }
+
+    fn builder(self) -> MemoryStoreBuilder {
         let mut builder = MemoryStore::builder().when_full(self.when_full.unwrap_or_default());
         if let Some(max_keys) = self.max_keys {
             builder = builder.max_keys(max_keys);
@@ -49,7 +53,7 @@ impl MemoryConfig {
         if let Some(max_bytes) = self.max_bytes {
             builder = builder.max_bytes(max_bytes);
         }
-        builder.build()
+        builder
     }
 }
 

@@ -27,7 +27,7 @@ const FETCHED_TOGETHER: usize = 16;
 /// Counts in memory: fast, bounded, and gone with the process.
 ///
 /// **Bounded.** It holds at most `max_keys` keys (one million unless told otherwise) in a table of 24 bytes for
-/// each of them, which the operating system provides as it is touched, and `max_bytes` in all (256 MiB). Nothing
+/// each of them, which the operating system provides as it is touched, and `max_bytes` in all (256 MiB more than the table). Nothing
 /// grows, moves or is rehashed, so there is no pause. A new key in a full table takes another one's place as
 /// [`WhenFull`] says; keys that count nothing any more are removed in passing, without a thread.
 ///
@@ -119,7 +119,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// The most memory that it will take.
     pub fn max_bytes(&self) -> usize {
-        self.table.settings.max_bytes
+        self.table.settings.max_bytes()
     }
 
     /// How many keys have been evicted for others although they counted something. If this grows, `max_keys` is
@@ -171,9 +171,10 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         self
     }
 
-    /// The most memory to take: the table and what is kept beside it. 256 MiB unless told otherwise.
+    /// The most memory to take: the table and what is kept beside it. Unless told otherwise, 256 MiB more than the
+    /// table.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
-        self.settings.max_bytes = max_bytes;
+        self.settings.set_max_bytes(max_bytes);
         self
     }
 
@@ -186,6 +187,11 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     /// The clock to decide by.
     pub fn clock<D: Clock>(self, clock: D) -> MemoryStoreBuilder<D> {
         MemoryStoreBuilder { settings: self.settings, clock }
+    }
+
+    /// Whether [`build`](Self::build) would make a store; else which setting is out of range.
+    pub fn validate(&self) -> Result<(), SettingsError> {
+        self.settings.check()
     }
 
     /// Makes the store, or says which setting is out of range.

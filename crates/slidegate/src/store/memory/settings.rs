@@ -17,16 +17,20 @@ pub enum WhenFull {
     Refuse,
 }
 
+/// What may be kept beside the table: records and wide counters.
+const BESIDE_BYTES: usize = 256 << 20;
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) max_keys: usize,
-    pub(super) max_bytes: usize,
+    /// Unless told otherwise, [`BESIDE_BYTES`] more than the table.
+    max_bytes: Option<usize>,
     pub(super) when_full: WhenFull,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { max_keys: 1_000_000, max_bytes: 256 << 20, when_full: WhenFull::default() }
+        Self { max_keys: 1_000_000, max_bytes: None, when_full: WhenFull::default() }
     }
 }
 
@@ -36,20 +40,30 @@ impl Settings {
         (self.max_keys + self.max_keys / 2).div_ceil(SLOTS_PER_PAGE).max(1)
     }
 
+    /// The table, and what it needs for each page besides.
+    fn table_bytes(&self) -> usize {
+        let slots = self.pages() * SLOTS_PER_PAGE * SLOT_BYTES;
+        slots + slots / 16
+    }
+
+    pub(super) fn max_bytes(&self) -> usize {
+        self.max_bytes.unwrap_or_else(|| self.table_bytes() + BESIDE_BYTES)
+    }
+
+    pub(super) fn set_max_bytes(&mut self, max_bytes: usize) {
+        self.max_bytes = Some(max_bytes);
+    }
+
     pub(super) fn check(&self) -> Result<(), SettingsError> {
         const MOST_KEYS: usize = 1 << 32;
         if !(1..=MOST_KEYS).contains(&self.max_keys) {
-            return Err(SettingsError(format!("max_keys: {} is not between 1 and 2^32", self.max_keys)));
+            let message = format!("{} is not between 1 and 2^32", self.max_keys);
+            return Err(SettingsError { field: "max_keys", message });
         }
-        let table = self.pages() * SLOTS_PER_PAGE * SLOT_BYTES;
-        if self.max_bytes < table + table / 16 {
-            let message = format!(
-                "max_bytes: {} is too few for {} keys; at least {}",
-                self.max_bytes,
-                self.max_keys,
-                table + table / 16
-            );
-            return Err(SettingsError(message));
+        let (max_bytes, least) = (self.max_bytes(), self.table_bytes());
+        if max_bytes < least {
+            let message = format!("{max_bytes} is too few for {} keys; at least {least}", self.max_keys);
+            return Err(SettingsError { field: "max_bytes", message });
         }
         Ok(())
     }
@@ -57,11 +71,26 @@ impl Settings {
 
 /// Why a store was not made: the setting, and what it allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingsError(String);
+pub struct SettingsError {
+    field: &'static str,
+    message: String,
+}
+
+impl SettingsError {
+    /// The setting that was refused.
+    pub fn field(&self) -> &'static str {
+        self.field
+    }
+
+    /// What was wrong with it and what is allowed.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
 
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        write!(f, "{}: {}", self.field, self.message)
     }
 }
 

@@ -37,6 +37,7 @@ struct Locked<'a> {
 
 pub(super) struct Table {
     pub(super) settings: Settings,
+    max_bytes: usize,
     slots: Slots,
     pages: Box<[Page]>,
     hasher: KeyHasher,
@@ -52,6 +53,7 @@ impl Table {
         let pages = settings.pages();
         Self {
             settings,
+            max_bytes: settings.max_bytes(),
             slots: Slots::new(pages),
             pages: (0..pages).map(|_| Page::default()).collect(),
             hasher: KeyHasher::random(),
@@ -304,7 +306,7 @@ impl Table {
 
     /// Refuses what would not fit before it is begun.
     fn require_bytes(&self, more: usize) -> Result<(), StoreError> {
-        if self.bytes() + more > self.settings.max_bytes {
+        if self.bytes() + more > self.max_bytes {
             return Err(StoreError::full("max_bytes is reached"));
         }
         Ok(())
