@@ -10,7 +10,7 @@ use foldhash::quality::RandomState;
 use governor::{DefaultKeyedRateLimiter, Quota as GovernorQuota, RateLimiter};
 use slidegate::{Limiter, MemoryStore, Policy};
 use std::hash::BuildHasher;
-use throttlecrab::{AdaptiveStore, RateLimiter as Crab};
+use throttlecrab::{PeriodicStore, RateLimiter as Crab};
 
 /// What the limit is to be.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +88,7 @@ impl Subject for Governor {
 }
 
 pub(crate) struct Throttlecrab {
-    limiter: Mutex<Crab<AdaptiveStore>>,
+    limiter: Mutex<Crab<PeriodicStore>>,
     burst: i64,
     count: i64,
     period_s: i64,
@@ -103,7 +103,7 @@ impl Subject for Throttlecrab {
             Limit::Usual => (1000, 1000, 3600),
             Limit::One => (1, 1, 3600),
         };
-        let limiter = Mutex::new(Crab::new(AdaptiveStore::with_capacity(keys)));
+        let limiter = Mutex::new(Crab::new(PeriodicStore::with_capacity(keys)));
         Self { limiter, burst, count, period_s }
     }
 

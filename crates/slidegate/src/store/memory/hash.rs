@@ -15,9 +15,9 @@ const KEY: u64 = 2;
 /// Who somebody is in the table: where it looks, and the tag by which it knows itself.
 ///
 /// The two halves are hashed with independent seeds, so being neighbours says nothing about having the same tag.
-/// A tag has 63 random bits, and a key that is looked up compares it with at most 128 others; hence a new key meets
-/// the counter of another one by accident with a probability of at most 128 / 2^63 = 2^-56: with a million *new* keys
-/// each second, once in two thousand years. Seeds are drawn per table and hashes never leave it, so nobody can aim.
+/// A tag has 63 random bits, and a key that is looked up compares it with at most 256 others; hence a new key meets
+/// the counter of another one by accident with a probability of at most 256 / 2^63 = 2^-55: with a million *new* keys
+/// each second, once in a thousand years. Seeds are drawn per table and hashes never leave it, so nobody can aim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyId {
     pub(super) tag: u64,

@@ -32,7 +32,7 @@ const FETCHED_TOGETHER: usize = 16;
 /// [`WhenFull`] says; keys that count nothing any more are removed in passing, without a thread.
 ///
 /// **Safe against hostile keys.** Keys are hashed with seeds drawn for each store; two keys are told apart by 63
-/// bits of hash besides the place, so a new one meets another's counter with a probability below 2^-56. The keys themselves
+/// bits of hash besides the place, so a new one meets another's counter with a probability of at most 2^-55. The keys themselves
 /// are not kept, and a long one takes no more room than a short one.
 ///
 /// **Atomic.** A single sliding or fixed window of usual size lives in one word and is decided by

@@ -17,6 +17,8 @@ pub enum WhenFull {
     Refuse,
 }
 
+const KEYS_PER_PAGE: usize = 175;
+
 /// What may be kept beside the table: records and wide counters.
 const BESIDE_BYTES: usize = 256 << 20;
 
@@ -35,9 +37,10 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Slots are half as many again as keys: at that load a key finds a place within its neighbourhood.
+    /// For 175 keys there is a page of 256 slots. Keys fall into pages at random, with a standard deviation of 13, so
+    /// that one in a hundred million pages overflows when the table is full: the load is as high as that allows.
     pub(super) fn pages(&self) -> usize {
-        (self.max_keys + self.max_keys / 2).div_ceil(SLOTS_PER_PAGE).max(1)
+        self.max_keys.div_ceil(KEYS_PER_PAGE)
     }
 
     /// The table, and what it needs for each page besides.

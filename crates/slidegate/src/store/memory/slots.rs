@@ -9,9 +9,6 @@ use super::layout::{VACANT, Word};
 const SLOTS_PER_LINE: usize = 4;
 const LINES_PER_PAGE: usize = 64;
 const WORDS_PER_LINE: usize = 2 * SLOTS_PER_LINE;
-/// How many lines a key may live in, from its own on: 128 slots.
-const LINES_PER_NEIGHBOURHOOD: usize = 32;
-
 pub(super) const SLOTS_PER_PAGE: usize = SLOTS_PER_LINE * LINES_PER_PAGE;
 pub(super) const SLOT_BYTES: usize = 16;
 
@@ -172,16 +169,10 @@ impl Slots {
         })
     }
 
-    /// The slots in which a key may live, nearest first.
-    #[inline]
-    pub(super) fn neighbourhood(&self, id: KeyId) -> impl Iterator<Item = Slot<'_>> {
+    /// The slots in which a key may live: its page, from its own line on and around.
+    pub(super) fn nearest_first(&self, id: KeyId) -> impl Iterator<Item = Slot<'_>> {
         let (page, home) = (self.page(id), Self::home_line(id));
-        (home..home + LINES_PER_NEIGHBOURHOOD).flat_map(move |line| self.line(page, line))
-    }
-
-    /// All slots of a page.
-    pub(super) fn whole_page(&self, page: usize) -> impl Iterator<Item = Slot<'_>> {
-        (0..LINES_PER_PAGE).flat_map(move |line| self.line(page, line))
+        (home..home + LINES_PER_PAGE).flat_map(move |line| self.line(page, line))
     }
 
     /// The slot that a key owns, if it is in the key's own line, as most are.
@@ -194,7 +185,7 @@ impl Slots {
     /// and a used one never becomes unused again.
     pub(super) fn find(&self, id: KeyId) -> Option<Slot<'_>> {
         let (page, home) = (self.page(id), Self::home_line(id));
-        for line in home..home + LINES_PER_NEIGHBOURHOOD {
+        for line in home..home + LINES_PER_PAGE {
             let line = line % LINES_PER_PAGE;
             match self.find_in_line(page, line, id.tag)? {
                 Ok(slot) => return Some(slot),

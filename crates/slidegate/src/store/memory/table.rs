@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use slab::Slab;
 use slidegate_core::{Action, Algorithm, Check, Decision, Policy, Quota, State, Verb, decide, decide_one};
 
-use super::hash::{EMPTY, KeyHasher, KeyId, REMOVED};
+use super::hash::{KeyHasher, KeyId};
 use super::layout::{Counts, Form, Layouts, RECORD, Word, counts_of};
 use super::record::{Outlook, Record, outlook};
 use super::settings::{Settings, WhenFull};
@@ -312,63 +312,49 @@ impl Table {
         Ok(())
     }
 
-    /// A vacant slot for a new key, counted as its own. Something is forgotten for it if there is none, or if
-    /// there are as many keys as may be:
-    ///
-    /// 1. a key that is over;
-    /// 2. else, if the table may evict, the key that would be over soonest among those not denied;
-    /// 3. else the one among the denied.
-    ///
-    /// It looks at the 128 slots where the new key may live, and at its page of 256 for a key to give up if those
-    /// have room but the table has none.
+    /// A vacant slot for a new key, counted as its own. Another key of the page is given up for it if there is none, or
+    /// if there are as many keys as may be.
     fn place(&self, id: KeyId, page: &mut Locked<'_>, now_ms: u64) -> Result<Slot<'_>, StoreError> {
-        let mut vacant = None;
-        let mut victim: Option<(Outlook, Slot<'_>)> = None;
-        for slot in self.slots.neighbourhood(id) {
-            let tag = slot.tag.load(Ordering::Relaxed);
-            if tag == EMPTY || tag == REMOVED {
-                vacant = vacant.or(Some(slot));
-                if tag == EMPTY {
-                    break;
-                }
-                continue;
-            }
-            let outlook = self.outlook(slot, page, now_ms);
-            if victim.is_none_or(|(least, _)| outlook < least) {
-                victim = Some((outlook, slot));
-            }
-            if outlook == Outlook::Over {
-                break;
-            }
+        let vacant = self.slots.nearest_first(id).find(|slot| !slot.is_owned());
+        let more = |keys| (keys < self.settings.max_keys).then_some(keys + 1);
+        if let Some(slot) = vacant
+            && self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        {
+            return Ok(slot);
         }
-        match (victim, vacant) {
-            (Some((Outlook::Over, slot)), _) => self.remove(slot, page),
-            (_, Some(slot)) => {
-                self.make_room(page, now_ms)?;
-                return Ok(slot);
+        let given_up = match self.victim(id, page, now_ms) {
+            Some((Outlook::Over, slot)) => slot,
+            Some((_, slot)) if self.settings.when_full == WhenFull::Evict => {
+                self.evicted.fetch_add(1, Ordering::Relaxed);
+                slot
             }
-            (Some((_, slot)), None) if self.settings.when_full == WhenFull::Evict => self.evict(slot, page),
-            _ => return Err(StoreError::full("there is no place for a new key")),
-        }
+            _ => return Err(StoreError::full("max_keys is reached")),
+        };
+        self.remove(given_up, page);
         self.keys.fetch_add(1, Ordering::Relaxed);
-        Ok(victim.map_or_else(|| unreachable!("one was removed"), |(_, slot)| slot))
+        Ok(vacant.unwrap_or(given_up))
     }
 
-    /// Counts one more key, having given up another one of the page if there are as many as may be.
-    fn make_room(&self, page: &mut Locked<'_>, now_ms: u64) -> Result<(), StoreError> {
-        let max_keys = self.settings.max_keys;
-        let more = |keys| (keys < max_keys).then_some(keys + 1);
-        if self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok() {
-            return Ok(());
+    /// The key to give up for a new one: the one with the least to lose among the nearest, or, if all of these are
+    /// denied, in the whole page. A key that is over is taken as soon as it is met.
+    fn victim(&self, id: KeyId, page: &Locked<'_>, now_ms: u64) -> Option<(Outlook, Slot<'_>)> {
+        const NEAREST: usize = 64;
+        let mut least: Option<(Outlook, Slot<'_>)> = None;
+        for (seen, slot) in self.slots.nearest_first(id).filter(Slot::is_owned).enumerate() {
+            let is_enough = match least {
+                Some((Outlook::Over, _)) => true,
+                Some((Outlook::Live { .. }, _)) => seen >= NEAREST,
+                Some((Outlook::Denied { .. }, _)) | None => false,
+            };
+            if is_enough {
+                break;
+            }
+            let outlook = self.outlook(slot, page, now_ms);
+            if least.is_none_or(|(least, _)| outlook < least) {
+                least = Some((outlook, slot));
+            }
         }
-        let owned = self.slots.whole_page(page.number).filter(Slot::is_owned);
-        match owned.map(|slot| (self.outlook(slot, page, now_ms), slot)).min_by_key(|(outlook, _)| *outlook) {
-            Some((Outlook::Over, slot)) => self.remove(slot, page),
-            Some((_, slot)) if self.settings.when_full == WhenFull::Evict => self.evict(slot, page),
-            _ => return Err(StoreError::full("max_keys is reached")),
-        }
-        self.keys.fetch_add(1, Ordering::Relaxed);
-        Ok(())
+        least
     }
 
     /// What would be lost with this slot.
@@ -400,12 +386,6 @@ impl Table {
                 self.remove(slot, page);
             }
         }
-    }
-
-    /// Removes a key although it has counted something.
-    fn evict(&self, slot: Slot<'_>, page: &mut Locked<'_>) {
-        self.evicted.fetch_add(1, Ordering::Relaxed);
-        self.remove(slot, page);
     }
 
     fn remove(&self, slot: Slot<'_>, page: &mut Locked<'_>) {
