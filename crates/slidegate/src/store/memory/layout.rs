@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use slidegate_core::{Algorithm, Anchor, FixedWindow, Quota, SlidingWindow, State};
 
-use super::slots::{Wide, WidePage};
+use super::slots::Wide;
 
 pub(super) const PAYLOAD_BITS: u32 = 48;
 const GENERATION_BITS: u32 = 6;
@@ -82,6 +82,9 @@ struct Packing {
     unit_ms: u64,
     count_bits: u32,
     time_shift: u32,
+    cur_mask: u64,
+    /// Nothing in a fixed window, where the time follows at once.
+    prev_mask: u64,
 }
 
 impl Packing {
@@ -97,16 +100,17 @@ impl Packing {
         let time_bits = PAYLOAD_BITS.checked_sub(time_shift)?;
         let base_ms = now_ms.saturating_sub(MARGIN_MS) / unit_ms * unit_ms;
         let is_wide_enough = u128::from(unit_ms) << time_bits > u128::from(HORIZON_MS + MARGIN_MS);
-        is_wide_enough.then_some(Self { base_ms, unit_ms, count_bits, time_shift })
+        let cur_mask = (1 << count_bits) - 1;
+        let prev_mask = if counts == 1 { 0 } else { cur_mask };
+        is_wide_enough.then_some(Self { base_ms, unit_ms, count_bits, time_shift, cur_mask, prev_mask })
     }
 
     #[inline(always)]
     fn unpack(&self, payload: u64) -> Counts {
-        let mask = (1 << self.count_bits) - 1;
         Counts {
             start_ms: self.base_ms + (payload >> self.time_shift) * self.unit_ms,
-            prev: if self.time_shift == self.count_bits { 0 } else { (payload >> self.count_bits) & mask },
-            cur: payload & mask,
+            prev: (payload >> self.count_bits) & self.prev_mask,
+            cur: payload & self.cur_mask,
         }
     }
 
@@ -180,11 +184,11 @@ impl Layout {
 
     /// What is counted in `word`, and beside it if the layout is wide.
     #[inline(always)]
-    pub(super) fn read(&self, word: Word, wide: &WidePage, slot: usize) -> Counts {
+    pub(super) fn read(&self, word: Word, wide: impl FnOnce() -> Wide) -> Counts {
         match &self.packing {
             Some(packing) => packing.unpack(word.payload()),
             None => {
-                let Wide { start_ms, prev } = wide.load(slot);
+                let Wide { start_ms, prev } = wide();
                 Counts { start_ms, prev, cur: word.payload() }
             }
         }
@@ -277,7 +281,7 @@ impl Layouts {
             Form::Packed => Some(Packing::new(quota, now_ms)?),
             Form::Wide => None,
         };
-        let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| (1 << packing.count_bits) - 1);
+        let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| packing.cur_mask);
         let is_sliding = quota.algorithm() == Algorithm::SlidingWindow;
         let sliding_quotas = if is_sliding { quotas.clone() } else { Arc::new([]) };
         self.add(form, Layout { number: VACANT, quota: *quota, sliding_quotas, packing, max_count })

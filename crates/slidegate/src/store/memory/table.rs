@@ -114,7 +114,11 @@ impl Table {
         if !layout.is_sliding_for(policy.shared_quotas()) || !slot.is_owned_by(id.tag) {
             return None;
         }
-        let before = layout.read(word, &self.pages[slot.page].wide, slot.number);
+        let before = layout.read(
+            word,
+            #[inline(always)]
+            || self.pages[slot.page].wide.load(slot.number),
+        );
         let (quota, now_ms) = (layout.quota(), action.now_ms());
         let is_in_window = now_ms >= before.start_ms && now_ms - before.start_ms < quota.window_ms();
         if !is_in_window || before.cur == 0 || !matches!(action.verb(), Verb::Check | Verb::Peek) {
@@ -160,7 +164,11 @@ impl Table {
             if !layout.is_for(quotas) || !slot.is_owned_by(id.tag) {
                 return None;
             }
-            let before = layout.read(word, &self.pages[slot.page].wide, slot.number);
+            let before = layout.read(
+                word,
+                #[inline(always)]
+                || self.pages[slot.page].wide.load(slot.number),
+            );
             let (decision, after) = decide_on(before, layout.quota(), action);
             match after {
                 None if !layout.is_wide() || slot.is_still(word) => return Some(decision),
@@ -366,7 +374,7 @@ impl Table {
         }
         let layout = self.layouts.get(word.layout());
         layout.map_or(Outlook::Over, |layout| {
-            let state = layout.state(layout.read(word, page.wide, slot.number));
+            let state = layout.state(layout.read(word, || page.wide.load(slot.number)));
             outlook(&state, layout.quota(), now_ms)
         })
     }
@@ -374,7 +382,7 @@ impl Table {
     /// The counter in a slot without a record.
     fn state(&self, slot: Slot<'_>, word: Word, page: &Locked<'_>) -> Option<State> {
         let layout = self.layouts.get(word.layout())?;
-        Some(layout.state(layout.read(word, page.wide, slot.number)))
+        Some(layout.state(layout.read(word, || page.wide.load(slot.number))))
     }
 
     /// Removes keys that are over from one line, so that a busy page cleans itself and none needs a thread.
