@@ -71,7 +71,7 @@ pub fn decide_one<C: Counter>(counter: &mut C, quota: &Quota, action: Action) ->
             } else {
                 report_denied(counter, &view, quota, now_ms, cost)
             };
-            let must_keep = spent > 0 || C::is_mended(&view);
+            let must_keep = spent > 0 || (verb == Verb::Check && C::is_mended(&view));
             if must_keep {
                 counter.commit(&view, quota, spent);
             }
@@ -127,7 +127,7 @@ fn decide_matched(states: &mut [State], policy: &Policy, action: Action) -> (Dec
                 } else {
                     report_denied(state, view, quota, now_ms, cost)
                 });
-                if spent > 0 || State::is_mended(view) {
+                if spent > 0 || (verb == Verb::Check && State::is_mended(view)) {
                     must_keep = true;
                     state.commit(view, quota, spent);
                 }

@@ -60,6 +60,23 @@ enum Reports {
 }
 
 impl Decision {
+    /// A decision made elsewhere, by a store that computes it itself. There is a report for each quota of the policy.
+    ///
+    /// # Panics
+    ///
+    /// If there is none.
+    pub fn new(is_allowed: bool, source: Source, mut reports: Vec<QuotaReport>) -> Self {
+        assert!(!reports.is_empty(), "a policy has at least one quota");
+        let reports = match (reports.pop(), reports.is_empty()) {
+            (Some(only), true) => Reports::One(only),
+            (last, _) => {
+                reports.extend(last);
+                Reports::Many(reports.into())
+            }
+        };
+        Self { allowed: is_allowed, source, reports }
+    }
+
     #[inline(always)]
     pub(crate) fn one(allowed: bool, report: QuotaReport) -> Self {
         Self { allowed, source: Source::Store, reports: Reports::One(report) }

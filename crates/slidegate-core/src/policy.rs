@@ -1,7 +1,7 @@
 //! A policy: a named list of quotas that are decided together.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use crate::check::Check;
 use crate::quota::{Quota, QuotaError};
@@ -27,6 +27,7 @@ pub const MAX_NAME_BYTES: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     name: Box<str>,
+    naming: Naming,
     digest: [u64; 2],
     quotas: Arc<[Quota]>,
     quota_names: Box<[Box<str>]>,
@@ -57,7 +58,8 @@ impl Policy {
     ) -> Result<Self, QuotaError> {
         let (quota_names, quotas) = named_quotas(quotas)?;
         let name = quotas.iter().map(Quota::to_string).collect::<Vec<_>>().join(" + ");
-        Ok(Self { digest: digest(Naming::ByQuotas, &name), name: name.into(), quotas, quota_names })
+        let naming = Naming::ByQuotas;
+        Ok(Self { naming, digest: digest(naming, &name), name: name.into(), quotas, quota_names })
     }
 
     /// A policy whose quotas have names of their own.
@@ -67,13 +69,20 @@ impl Policy {
     ) -> Result<Self, QuotaError> {
         check_name("policy", name)?;
         let (quota_names, quotas) = named_quotas(quotas)?;
-        Ok(Self { digest: digest(Naming::Given, name), name: name.into(), quotas, quota_names })
+        let naming = Naming::Given;
+        Ok(Self { naming, digest: digest(naming, name), name: name.into(), quotas, quota_names })
     }
 
     /// The name.
     #[inline]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Whether the name was made of the quotas. Counts of such a policy are apart from those of one that was given the
+    /// same name.
+    pub fn is_anonymous(&self) -> bool {
+        self.naming == Naming::ByQuotas
     }
 
     /// 128 bits that stand for the policy's counts within this process: for its name, and for whether that was given or
@@ -107,19 +116,17 @@ impl Policy {
 }
 
 /// Where a name comes from: one that was given never meets one that was made of quotas, even if it reads the same.
-#[derive(Clone, Copy, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Naming {
     Given,
     ByQuotas,
 }
 
+/// Seeded anew in each process, so that nobody outside can work out keys that undo the difference between two
+/// policies.
 fn digest(naming: Naming, name: &str) -> [u64; 2] {
-    let half = |half: u8| {
-        let mut hasher = DefaultHasher::new();
-        (half, naming, name).hash(&mut hasher);
-        hasher.finish()
-    };
-    [half(0), half(1)]
+    static SEEDS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
+    SEEDS.each_ref().map(|seed| seed.hash_one((naming, name)))
 }
 
 type Named = (Box<[Box<str>]>, Arc<[Quota]>);

@@ -56,13 +56,24 @@ impl StrictWindow {
     fn append(&mut self, quota: &Quota, now_ms: u64, count: u64) {
         match self.pairs.last_mut() {
             Some(last) if last.newest_ms == now_ms => last.count += count,
-            _ => self.pairs.push(Pair { newest_ms: now_ms, count }),
+            _ => {
+                self.make_room(quota);
+                self.pairs.push(Pair { newest_ms: now_ms, count });
+            }
         }
         while self.pairs.len() > usize::from(quota.slots()) {
             let left = self.cheapest_merge(quota);
             let merged = self.pairs[left].count + self.pairs[left + 1].count;
             self.pairs[left + 1].count = merged;
             self.pairs.remove(left);
+        }
+    }
+
+    /// Grows by a few pairs at a time and not beyond what it will ever hold: doubling would waste half of it.
+    fn make_room(&mut self, quota: &Quota) {
+        if self.pairs.len() == self.pairs.capacity() {
+            let most = usize::from(quota.slots()) + 1;
+            self.pairs.reserve_exact(most.saturating_sub(self.pairs.len()).clamp(1, 4));
         }
     }
 

@@ -58,13 +58,23 @@ impl FromStr for Quota {
         };
         let limit = parse_number("limit", limit)?;
         let mut quota = Self::new(limit, parse_window(window)?)?;
+        let mut seen: Vec<&str> = Vec::new();
         for word in words {
-            quota = match word.split_once('=') {
-                None => quota.with_algorithm(word.parse()?),
-                Some(("burst", value)) => quota.with_burst(parse_number("burst", value)?)?,
-                Some(("slots", value)) => quota.with_slots(parse_slots(value)?)?,
-                Some(("anchor", value)) => quota.with_anchor(value.parse::<Anchor>()?)?,
-                Some((other, _)) => {
+            let (name, value) =
+                word.split_once('=').map_or(("algorithm", word), |(name, value)| (name, value));
+            if seen.contains(&name) || (name == "algorithm" && !seen.is_empty()) {
+                let message = format!(
+                    "{word:?} comes too late: write LIMIT/WINDOW, an algorithm, then its options once"
+                );
+                return Err(QuotaError::new("quota", message));
+            }
+            seen.push(name);
+            quota = match name {
+                "algorithm" if !word.contains('=') => quota.with_algorithm(value.parse()?),
+                "burst" => quota.with_burst(parse_number("burst", value)?)?,
+                "slots" => quota.with_slots(parse_slots(value)?)?,
+                "anchor" => quota.with_anchor(value.parse::<Anchor>()?)?,
+                other => {
                     let message = format!("{other:?} is not an option: there are burst, slots and anchor");
                     return Err(QuotaError::new("quota", message));
                 }
@@ -180,6 +190,18 @@ mod tests {
                 "anchor: goes with sliding-window and fixed-window, not with sliding-log",
             ),
             ("1/1m anchor=noon", "anchor: \"noon\" is not one of epoch, first-request"),
+            (
+                "1/1m strict-window sliding-log",
+                "quota: \"sliding-log\" comes too late: write LIMIT/WINDOW, an algorithm, then its options once",
+            ),
+            (
+                "1/1m token-bucket burst=5 burst=6",
+                "quota: \"burst=6\" comes too late: write LIMIT/WINDOW, an algorithm, then its options once",
+            ),
+            (
+                "1/1m anchor=epoch fixed-window",
+                "quota: \"fixed-window\" comes too late: write LIMIT/WINDOW, an algorithm, then its options once",
+            ),
             ("1/1m color=red", "quota: \"color\" is not an option: there are burst, slots and anchor"),
             (
                 "1/1m leaky",

@@ -153,6 +153,15 @@ fn looking_through_other_quotas_forgets_nothing() {
         let used = key.peek(START, 0).quotas()[0].used;
         assert_eq!(used, 7, "{others:?}");
     }
+    // Nor does a peek through a shorter window make it age faster.
+    for algorithm in Algorithm::ALL {
+        let mut key = Key::parse(&[&format!("10/1h {algorithm}")]);
+        assert!(key.check(START, 10).is_allowed());
+        change(&mut key, &[&format!("10/1s {algorithm}")]);
+        let _ = key.peek(START + 100, 1);
+        change(&mut key, &[&format!("10/1h {algorithm}")]);
+        assert!(key.peek(START + 5000, 0).quotas()[0].used >= 9, "{algorithm}");
+    }
 }
 
 /// Once asserted wrongly: a clock that is back by exactly one window stands still at the stored time, so the longest

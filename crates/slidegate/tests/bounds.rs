@@ -149,12 +149,15 @@ fn what_spends_nothing_takes_no_place() {
     assert!(limiter.store().is_empty());
 }
 
+fn small(max_bytes: usize, when_full: WhenFull) -> (Limiter<MemoryStore<ManualClock>>, ManualClock) {
+    let clock = ManualClock::at(NOW);
+    let builder = MemoryStore::builder().max_keys(100).max_bytes(max_bytes).when_full(when_full);
+    (Limiter::new(builder.clock(clock.clone()).build().unwrap()), clock)
+}
+
 #[test]
 fn bytes_are_bounded_too_and_a_refusal_changes_nothing() {
-    let clock = ManualClock::at(NOW);
-    let store =
-        MemoryStore::builder().max_keys(100).max_bytes(64 << 10).clock(clock.clone()).build().unwrap();
-    let limiter = Limiter::new(store);
+    let (limiter, clock) = small(64 << 10, WhenFull::Refuse);
     let policy = Policy::parse("api", ["1000000/1h sliding-log"]).unwrap();
     let mut admitted = 0;
     let error = loop {
@@ -168,22 +171,87 @@ fn bytes_are_bounded_too_and_a_refusal_changes_nothing() {
     assert_eq!(error.to_string(), "the memory store is full: max_bytes is reached");
     assert!(admitted > 10_000, "{admitted}");
     assert_eq!(limiter.peek_now(policy.key("log")).unwrap().quotas()[0].used, admitted);
+    let denied = limiter.check_now(policy.key("log").cost(1_000_000)).unwrap();
+    assert!(!denied.is_allowed(), "a denial needs no room and is no error");
     assert!((0..1000).any(|number| limiter.check_now(policy.key(&format!("other {number}"))).is_err()));
     assert!(limiter.store().bytes() <= limiter.store().max_bytes());
-    let small = Policy::parse("small", ["5/1h"]).unwrap();
-    assert!(limiter.check_now(small.key("a")).unwrap().is_allowed(), "what fits into the table still goes");
-    // The log is over: it is swept, and there is room again.
+    let keys = limiter.store().len();
+    assert!(limiter.check_now(policy.key("one more")).is_err());
+    assert_eq!(limiter.store().len(), keys, "a refusal removes nobody");
+    let packed = Policy::parse("small", ["5/1h"]).unwrap();
+    assert!(limiter.check_now(packed.key("a")).unwrap().is_allowed(), "what fits into the table still goes");
+    // The logs are over: they are swept, and there is room again.
     clock.advance(2 * HOUR);
     assert!((0..200).any(|number| limiter.check_now(policy.key(&format!("later {number}"))).is_ok()));
+}
+
+/// Once wrong: when the bytes were used up, every further check of every record failed.
+#[test]
+fn a_table_that_evicts_does_so_for_bytes_as_well() {
+    for quota in ["20/1h strict-window", "20/1h token-bucket", "1000/1h sliding-log"] {
+        let (limiter, clock) = small(40 << 10, WhenFull::Evict);
+        let policy = Policy::parse("api", [quota]).unwrap();
+        for round in 0..40 {
+            for number in 0..100 {
+                clock.advance(1);
+                let answer = limiter.check_now(policy.key(&format!("key {number}")));
+                assert!(answer.is_ok(), "{quota}, round {round}, key {number}: {answer:?}");
+                assert!(limiter.store().bytes() <= limiter.store().max_bytes(), "{quota}");
+            }
+        }
+        let denied = limiter.check_now(policy.key("key 7").cost(10_000)).unwrap();
+        assert!(denied.is_never(), "{quota}");
+    }
+}
+
+#[test]
+fn wide_counters_fit_into_the_default_and_fall_back_to_records_beyond() {
+    let policy = Policy::parse("api", ["1000000/1s"]).unwrap();
+    let (roomy, _) = limiter(200_000, WhenFull::Refuse);
+    for number in 0..200_000 {
+        assert!(roomy.check_now(policy.key(&format!("key {number}"))).unwrap().is_allowed());
+    }
+    let (tight, _) = small(8 << 10, WhenFull::Refuse);
+    for number in 0..10 {
+        assert!(tight.check_now(policy.key(&format!("key {number}"))).unwrap().is_allowed(), "{number}");
+    }
+    assert!(tight.store().bytes() <= tight.store().max_bytes());
+}
+
+/// What the store says that it takes is what the process takes.
+#[cfg(target_os = "linux")]
+#[test]
+fn counted_bytes_are_real_and_are_given_back() {
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap().to_owned();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
+    };
+    let (limiter, _) = limiter(100_000, WhenFull::Refuse);
+    let policy = Policy::parse("api", ["20/1h token-bucket", "100/1d strict-window"]).unwrap();
+    let before = resident();
+    for number in 0..100_000 {
+        assert!(limiter.check_now(policy.key(&format!("key {number}"))).unwrap().is_allowed());
+    }
+    let (real, counted) = (resident() - before, limiter.store().bytes());
+    // Other tests of this process take memory too, and the allocator rounds up.
+    assert!(
+        counted > 20_000_000 && real < 2 * counted + (64 << 20),
+        "{real} are taken, {counted} are counted"
+    );
+    for number in 0..100_000 {
+        let _ = limiter.reset_now(policy.key(&format!("key {number}"))).unwrap();
+    }
+    assert!(limiter.store().bytes() < 4_000_000, "{} are left", limiter.store().bytes());
 }
 
 #[test]
 fn sizes_out_of_range_are_refused() {
     let message = |builder: slidegate::MemoryStoreBuilder| builder.build().unwrap_err().to_string();
-    assert_eq!(message(MemoryStore::builder().max_keys(0)), "max_keys: 0 is not between 1 and 2^32");
+    assert_eq!(message(MemoryStore::builder().max_keys(0)), "max_keys: 0 is not between 1 and 2^31");
     assert_eq!(
         message(MemoryStore::builder().max_keys(usize::MAX)),
-        format!("max_keys: {} is not between 1 and 2^32", usize::MAX)
+        format!("max_keys: {} is not between 1 and 2^31", usize::MAX)
     );
     assert_eq!(
         message(MemoryStore::builder().max_keys(1000).max_bytes(1000)),

@@ -45,7 +45,7 @@ fn threads_on_a_frozen_clock_admit_exactly_the_limit() {
 #[test]
 fn a_window_that_ends_under_fire_admits_the_limit_of_each() {
     // Wide counters change windows under the lock, packed ones by a swap; half of the threads see the new one.
-    for quota in ["500/1m fixed-window", "30000000/1m fixed-window"] {
+    for quota in ["500/1m", "500/1m fixed-window", "30000000/1m", "30000000/1m fixed-window"] {
         let clock = ManualClock::at(NOW);
         let limiter = limiter(1000, clock.clone());
         let policy = Policy::parse("api", [quota]).unwrap();
@@ -67,7 +67,7 @@ fn a_window_that_ends_under_fire_admits_the_limit_of_each() {
             }
         });
         let total = total.into_inner();
-        assert!(total <= (windows + 1) * 500, "{quota}: {total}");
+        assert!((500..=(windows + 1) * 500).contains(&total), "{quota}: {total}");
         assert!(limiter.peek_now(policy.key("hot")).unwrap().quotas()[0].used <= 500 * cost);
     }
 }

@@ -24,7 +24,7 @@ pub(super) struct File {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct MemoryFields {
-    pub(super) max_keys: Option<Spanned<Whole<1, { 1 << 32 }>>>,
+    pub(super) max_keys: Option<Spanned<Whole<1, { 1 << 31 }>>>,
     pub(super) max_bytes: Option<Spanned<Whole<1, { u64::MAX }>>>,
     pub(super) when_full: Option<Spanned<String>>,
 }

@@ -1,7 +1,7 @@
 //! What every store must do, written once. A store joins with one constructor:
 //!
 //! ```ignore
-//! conformance::suite!(|now_ms| Subject { store: …, set_now: Box::new(…) });
+//! conformance::suite!(Subject { store: …, set_now: Box::new(|now_ms| …) });
 //! ```
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]

@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use slidegate_core::{Algorithm, Anchor, FixedWindow, Quota, SlidingWindow, State};
+use slidegate_core::{Algorithm, Anchor, FixedWindow, Policy, Quota, SlidingWindow, State};
 
 use super::slots::Wide;
 
@@ -57,6 +57,12 @@ impl Word {
     #[inline(always)]
     pub(super) const fn payload(self) -> u64 {
         self.0 & PAYLOAD_MASK
+    }
+
+    /// The number of the record that the word stands for.
+    pub(super) fn record_number(self) -> usize {
+        debug_assert_eq!(self.layout(), RECORD);
+        usize::try_from(self.payload()).unwrap_or(usize::MAX)
     }
 }
 
@@ -177,11 +183,6 @@ impl Layout {
         **quotas == [self.quota]
     }
 
-    #[inline(always)]
-    pub(super) fn is_wide(&self) -> bool {
-        self.packing.is_none()
-    }
-
     /// What is counted in `word`, and beside it if the layout is wide.
     #[inline(always)]
     pub(super) fn read(&self, word: Word, wide: impl FnOnce() -> Wide) -> Counts {
@@ -210,14 +211,26 @@ impl Layout {
         Some(Word::new(self.number, word.generation(), payload))
     }
 
-    /// The word for `counts`, and what stands beside it if the layout is wide; `None` if they do not fit.
-    pub(super) fn write(&self, counts: Counts, generation: u64) -> Option<(Word, Option<Wide>)> {
-        let (payload, wide) = match &self.packing {
-            Some(packing) => (packing.pack(counts)?, None),
-            None if counts.cur > self.max_count => return None,
-            None => (counts.cur, Some(Wide { start_ms: counts.start_ms, prev: counts.prev })),
-        };
-        Some((Word::new(self.number, generation, payload), wide))
+    /// Whether [`write`](Self::write) can be called with `counts`.
+    pub(super) fn fits(&self, counts: Counts) -> bool {
+        match &self.packing {
+            Some(packing) => packing.pack(counts).is_some(),
+            None => counts.cur <= self.max_count,
+        }
+    }
+
+    /// The word for `counts`, which fit, and what stands beside it if the layout is wide.
+    pub(super) fn write(&self, counts: Counts, generation: u64) -> (Word, Option<Wide>) {
+        debug_assert!(self.fits(counts));
+        match &self.packing {
+            Some(packing) => {
+                (Word::new(self.number, generation, packing.pack(counts).unwrap_or_default()), None)
+            }
+            None => {
+                let wide = Wide { start_ms: counts.start_ms, prev: counts.prev };
+                (Word::new(self.number, generation, counts.cur), Some(wide))
+            }
+        }
     }
 
     /// The counter for `counts`.
@@ -268,11 +281,14 @@ impl Layouts {
     }
 
     /// The layout for a policy of one quota, made now if it is new; `None` if there is none of this form.
-    pub(super) fn for_quotas(&self, quotas: &Arc<[Quota]>, form: Form, now_ms: u64) -> Option<&Layout> {
+    pub(super) fn for_policy(&self, policy: &Policy, form: Form, now_ms: u64) -> Option<&Layout> {
+        let quotas = policy.shared_quotas();
         let [quota] = quotas.as_ref() else { return None };
+        // Quotas that come with requests may fill half of the list, so that those of policies find room.
+        let most = if policy.is_anonymous() { LAYOUTS / 2 } else { usize::from(RECORD) - 1 };
         let (known, is_full) = {
             let by_quota = self.by_quota.read().unwrap_or_else(PoisonError::into_inner);
-            (by_quota.get(&(*quota, form)).copied(), by_quota.len() == usize::from(RECORD) - 1)
+            (by_quota.get(&(*quota, form)).copied(), by_quota.len() >= most)
         };
         if known.is_some() || is_full {
             return known.and_then(|number| self.get(number));
@@ -342,16 +358,19 @@ mod tests {
     }
 
     #[test]
-    fn the_list_of_quotas_is_bounded() {
+    fn the_list_of_quotas_is_bounded_and_requests_cannot_fill_it() {
         let layouts = Layouts::new();
-        let number = |limit: u64| {
-            let quotas = Arc::from([format!("{limit}/1m").parse().unwrap()]);
-            layouts.for_quotas(&quotas, Form::Packed, NOW).map(|layout| layout.number)
+        let quota = |limit: u64| format!("{limit}/1m").parse::<Quota>().unwrap();
+        let anonymous = |limit| {
+            let policy = Policy::anonymous([quota(limit)]).unwrap();
+            layouts.for_policy(&policy, Form::Packed, NOW).map(|layout| layout.number)
         };
-        for limit in 1..=3000 {
-            let _ = number(limit);
-        }
-        assert_eq!(layouts.by_quota.read().unwrap().len(), usize::from(RECORD) - 1);
-        assert_eq!((number(1), number(2), number(3000)), (Some(1), Some(2), None));
+        let given = |limit| {
+            let policy = Policy::new("api", [quota(limit)]).unwrap();
+            layouts.for_policy(&policy, Form::Packed, NOW).map(|layout| layout.number)
+        };
+        assert_eq!((1..=1500).filter_map(anonymous).count(), LAYOUTS / 2);
+        assert_eq!((1501..=3000).filter_map(given).count(), LAYOUTS / 2 - 2);
+        assert_eq!((anonymous(1), given(2), anonymous(3000)), (Some(1), Some(2), None));
     }
 }

@@ -2,13 +2,14 @@
 
 mod hash;
 mod layout;
+mod page;
 mod record;
+mod room;
 mod settings;
 mod slots;
 mod table;
 
 use std::fmt;
-use std::future::{Future, ready};
 
 use slidegate_core::{Action, Decision};
 
@@ -27,7 +28,7 @@ const FETCHED_TOGETHER: usize = 16;
 /// Counts in memory: fast, bounded, and gone with the process.
 ///
 /// **Bounded.** It holds at most `max_keys` keys (one million unless told otherwise) in a table of 24 bytes for
-/// each of them, which the operating system provides as it is touched, and `max_bytes` in all (256 MiB more than the table). Nothing
+/// each of them, which the operating system provides as it is touched, and `max_bytes` in all (256 bytes for each key more than the table, unless told otherwise). Nothing
 /// grows, moves or is rehashed, so there is no pause. A new key in a full table takes another one's place as
 /// [`WhenFull`] says; keys that count nothing any more are removed in passing, without a thread.
 ///
@@ -135,15 +136,12 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
-    fn execute(&self, operation: Operation<'_>) -> impl Future<Output = Result<Decision, StoreError>> + Send {
-        ready(self.execute_now(operation))
+    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+        self.execute_now(operation)
     }
 
-    fn execute_many(
-        &self,
-        operations: &[Operation<'_>],
-    ) -> impl Future<Output = Vec<Result<Decision, StoreError>>> + Send {
-        ready(self.execute_many_now(operations))
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        self.execute_many_now(operations)
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -165,14 +163,14 @@ pub struct MemoryStoreBuilder<C = SystemClock> {
 }
 
 impl<C: Clock> MemoryStoreBuilder<C> {
-    /// The most keys to hold: 1 to 2^32, one million unless told otherwise.
+    /// The most keys to hold: 1 to 2^31, one million unless told otherwise.
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.settings.max_keys = max_keys;
         self
     }
 
-    /// The most memory to take: the table and what is kept beside it. Unless told otherwise, 256 MiB more than the
-    /// table.
+    /// The most memory to take: the table and what is kept beside it. Unless told otherwise, 256 bytes for
+    /// each key, and at least 64 MiB, more than the table.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.settings.set_max_bytes(max_bytes);
         self

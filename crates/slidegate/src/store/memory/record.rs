@@ -60,15 +60,17 @@ impl Record {
         each.max().unwrap_or(Outlook::Over)
     }
 
-    /// All the memory that it takes.
-    pub(super) fn bytes(&self) -> usize {
-        let heap = match &self.states {
+    /// The memory that it takes besides itself.
+    pub(super) fn heap_bytes(&self) -> usize {
+        match &self.states {
             States::One(state) => state.heap_bytes(),
-            States::Many(states) => {
-                states.capacity() * size_of::<State>() + states.iter().map(State::heap_bytes).sum::<usize>()
-            }
-        };
-        size_of::<Self>() + heap
+            States::Many(states) => Self::heap_bytes_of(states),
+        }
+    }
+
+    /// The memory that a record of these states takes besides itself; less if it is only one.
+    pub(super) fn heap_bytes_of(states: &Vec<State>) -> usize {
+        states.capacity() * size_of::<State>() + states.iter().map(State::heap_bytes).sum::<usize>()
     }
 
     fn settle(&mut self) {

@@ -19,13 +19,14 @@ pub enum WhenFull {
 
 const KEYS_PER_PAGE: usize = 175;
 
-/// What may be kept beside the table: records and wide counters.
-const BESIDE_BYTES: usize = 256 << 20;
+/// What may be kept beside the table for each key, unless told otherwise: wide counters and records.
+const BESIDE_BYTES_PER_KEY: usize = 256;
+/// And at the least: few keys may have long logs.
+const BESIDE_BYTES: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
     pub(super) max_keys: usize,
-    /// Unless told otherwise, [`BESIDE_BYTES`] more than the table.
     max_bytes: Option<usize>,
     pub(super) when_full: WhenFull,
 }
@@ -50,7 +51,8 @@ impl Settings {
     }
 
     pub(super) fn max_bytes(&self) -> usize {
-        self.max_bytes.unwrap_or_else(|| self.table_bytes() + BESIDE_BYTES)
+        let beside = BESIDE_BYTES.max(self.max_keys.saturating_mul(BESIDE_BYTES_PER_KEY));
+        self.max_bytes.unwrap_or_else(|| self.table_bytes().saturating_add(beside))
     }
 
     pub(super) fn set_max_bytes(&mut self, max_bytes: usize) {
@@ -58,9 +60,9 @@ impl Settings {
     }
 
     pub(super) fn check(&self) -> Result<(), SettingsError> {
-        const MOST_KEYS: usize = 1 << 32;
+        const MOST_KEYS: usize = 1 << 31;
         if !(1..=MOST_KEYS).contains(&self.max_keys) {
-            let message = format!("{} is not between 1 and 2^32", self.max_keys);
+            let message = format!("{} is not between 1 and 2^31", self.max_keys);
             return Err(SettingsError { field: "max_keys", message });
         }
         let (max_bytes, least) = (self.max_bytes(), self.table_bytes());

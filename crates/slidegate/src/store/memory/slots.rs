@@ -175,6 +175,11 @@ impl Slots {
         (home..home + LINES_PER_PAGE).flat_map(move |line| self.line(page, line))
     }
 
+    /// All slots of a page.
+    pub(super) fn whole_page(&self, page: usize) -> impl Iterator<Item = Slot<'_>> {
+        (0..LINES_PER_PAGE).flat_map(move |line| self.line(page, line))
+    }
+
     /// The slot that a key owns, if it is in the key's own line, as most are.
     #[inline(always)]
     pub(super) fn find_at_home(&self, id: KeyId) -> Option<Slot<'_>> {

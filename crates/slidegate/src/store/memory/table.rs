@@ -1,51 +1,34 @@
 //! The table: decisions on words without a lock, everything else under the lock of a page.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use slab::Slab;
 use slidegate_core::{Action, Algorithm, Check, Decision, Policy, Quota, State, Verb, decide, decide_one};
 
 use super::hash::{KeyHasher, KeyId};
-use super::layout::{Counts, Form, Layouts, RECORD, Word, counts_of};
-use super::record::{Outlook, Record, outlook};
-use super::settings::{Settings, WhenFull};
-use super::slots::{SLOT_BYTES, SLOTS_PER_PAGE, Slot, Slots, WIDE_PAGE_BYTES, WidePage};
+use super::layout::{Counts, Form, Layout, Layouts, RECORD, Word, counts_of};
+use super::page::{Locked, Page};
+use super::record::Record;
+use super::settings::Settings;
+use super::slots::{SLOT_BYTES, SLOTS_PER_PAGE, Slot, Slots, WIDE_PAGE_BYTES};
 use crate::error::StoreError;
-
-/// What lies beside a page of slots.
-#[derive(Default)]
-struct Page {
-    wide: WidePage,
-    inner: Mutex<Inner>,
-}
-
-/// What only the holder of a page's lock may touch.
-#[derive(Default)]
-struct Inner {
-    records: Slab<Record>,
-    /// The line to look at next for keys that are over.
-    hand: usize,
-}
-
-/// A page whose lock is held.
-struct Locked<'a> {
-    number: usize,
-    wide: &'a WidePage,
-    inner: MutexGuard<'a, Inner>,
-}
 
 pub(super) struct Table {
     pub(super) settings: Settings,
-    max_bytes: usize,
-    slots: Slots,
-    pages: Box<[Page]>,
+    pub(super) max_bytes: usize,
+    pub(super) slots: Slots,
+    pub(super) pages: Box<[Page]>,
     hasher: KeyHasher,
-    layouts: Layouts,
-    keys: AtomicUsize,
+    pub(super) layouts: Layouts,
+    pub(super) keys: AtomicUsize,
     /// Of records and wide pages.
-    beside_bytes: AtomicUsize,
-    evicted: AtomicU64,
+    pub(super) beside_bytes: AtomicUsize,
+    pub(super) evicted: AtomicU64,
+}
+
+/// How states will be kept: in a word, packed or wide, or in a record.
+enum Plan<'a> {
+    Word(&'a Layout, Counts),
+    Record,
 }
 
 impl Table {
@@ -68,6 +51,7 @@ impl Table {
         self.keys.load(Ordering::Relaxed)
     }
 
+    /// All the memory that it takes, or may have touched.
     pub(super) fn bytes(&self) -> usize {
         self.pages.len() * (SLOTS_PER_PAGE * SLOT_BYTES + size_of::<Page>())
             + self.beside_bytes.load(Ordering::Relaxed)
@@ -129,7 +113,7 @@ impl Table {
         let is_done = if is_changed {
             slot.replace(word, layout.add(word, counter.cur - before.cur, counter.cur)?)
         } else {
-            !layout.is_wide() || slot.is_still(word)
+            slot.is_still(word)
         };
         is_done.then_some(decision)
     }
@@ -171,7 +155,7 @@ impl Table {
             );
             let (decision, after) = decide_on(before, layout.quota(), action);
             match after {
-                None if !layout.is_wide() || slot.is_still(word) => return Some(decision),
+                None if slot.is_still(word) => return Some(decision),
                 Some(after) if slot.replace(word, layout.next(word, before, after)?) => {
                     return Some(decision);
                 }
@@ -182,7 +166,8 @@ impl Table {
 
     /// New keys, records, changed quotas, resets, and the next window of wide counters.
     fn execute_locked(&self, policy: &Policy, id: KeyId, action: Action) -> Result<Decision, StoreError> {
-        let mut page = self.lock(self.slots.page(id));
+        let number = self.slots.page(id);
+        let mut page = self.pages[number].lock(number);
         self.sweep(&mut page, action.now_ms());
         match self.slots.find(id) {
             Some(slot) if action.verb() == Verb::Reset => {
@@ -211,16 +196,11 @@ impl Table {
             if !is_changed {
                 return Ok(decision);
             }
+            // What would not fit is not begun, and the key is as it was before.
+            let plan = self.plan(policy, &mut states, slot.number, page, action.now_ms())?;
             if slot.seize(word) {
-                let generation = word.generation() + 1;
-                let written = self.write(policy, states, slot, page, action.now_ms());
-                // What does not fit is not begun: the key is as it was before.
-                slot.put(
-                    written
-                        .as_ref()
-                        .map_or_else(|_| Word::new(word.layout(), generation, word.payload()), |w| *w),
-                );
-                return written.map(|_| decision);
+                slot.put(self.carry_out(&plan, policy, states, slot, page));
+                return Ok(decision);
             }
         }
     }
@@ -233,22 +213,18 @@ impl Table {
         page: &mut Locked<'_>,
         action: Action,
     ) -> Result<Decision, StoreError> {
-        let Some(record) = page.inner.records.get_mut(record_number(word)) else {
+        let number = word.record_number();
+        if action.verb() == Verb::Check {
+            self.let_record_grow(policy, slot, number, page, action)?;
+        }
+        let Some(record) = page.inner.records.get_mut(number) else {
             debug_assert!(false, "a word of a record that is gone");
             self.remove(slot, page);
             return Ok(fresh(policy, action).0);
         };
-        let bytes_before = record.bytes();
-        if action.verb() == Verb::Check {
-            // A log may grow by a quarter, and a policy by a few quotas.
-            self.require_bytes(bytes_before / 2 + 64 * policy.quotas().len())?;
-        }
+        let before = record.heap_bytes();
         let (decision, _) = record.decide(policy, action);
-        let bytes_after = record.bytes();
-        if bytes_after != bytes_before {
-            self.beside_bytes.fetch_add(bytes_after, Ordering::Relaxed);
-            self.beside_bytes.fetch_sub(bytes_before, Ordering::Relaxed);
-        }
+        self.count_bytes(before, record.heap_bytes());
         Ok(decision)
     }
 
@@ -261,154 +237,77 @@ impl Table {
     ) -> Result<Decision, StoreError> {
         let (decision, states) = fresh(policy, action);
         // Only what is spent has to be kept: an absent key is one that has spent nothing.
-        let Some(states) = states else { return Ok(decision) };
+        let Some(mut states) = states else { return Ok(decision) };
+        let plan = self.plan(policy, &mut states, usize::MAX, page, action.now_ms())?;
         let slot = self.place(id, page, action.now_ms())?;
-        match self.write(policy, states, slot, page, action.now_ms()) {
-            Ok(word) => {
-                slot.occupy(id.tag, word);
-                Ok(decision)
-            }
-            Err(error) => {
-                self.keys.fetch_sub(1, Ordering::Relaxed);
-                Err(error)
-            }
-        }
+        slot.occupy(id.tag, self.carry_out(&plan, policy, states, slot, page));
+        Ok(decision)
     }
 
-    /// The word for `states` in a slot that is vacant or seized: packed if they fit, else wide, else the number of
-    /// a record that is made for them.
-    fn write(
+    /// How to keep `states`: packed if they fit, else wide, else in a record, for which there is room then. `keep` is
+    /// the number of the slot that is not to be given up for it.
+    fn plan(
         &self,
         policy: &Policy,
-        mut states: Vec<State>,
-        slot: Slot<'_>,
+        states: &mut Vec<State>,
+        keep: usize,
         page: &mut Locked<'_>,
         now_ms: u64,
-    ) -> Result<Word, StoreError> {
-        let generation = slot.load().generation();
-        let quotas = policy.shared_quotas();
-        if let ([state], [quota]) = (states.as_slice(), quotas.as_ref())
+    ) -> Result<Plan<'_>, StoreError> {
+        if let ([state], [quota]) = (states.as_slice(), policy.quotas())
             && let Some(counts) = counts_of(state, quota)
         {
             for form in [Form::Packed, Form::Wide] {
-                let layout = self.layouts.for_quotas(quotas, form, now_ms);
-                let Some((word, wide)) = layout.and_then(|layout| layout.write(counts, generation)) else {
-                    continue;
-                };
-                if let Some(wide) = wide {
-                    if !page.wide.exists() {
-                        self.require_bytes(WIDE_PAGE_BYTES)?;
-                        self.beside_bytes.fetch_add(WIDE_PAGE_BYTES, Ordering::Relaxed);
-                    }
-                    page.wide.store(slot.number, wide);
+                let layout =
+                    self.layouts.for_policy(policy, form, now_ms).filter(|layout| layout.fits(counts));
+                let has_room = form == Form::Packed || page.wide.exists() || self.has_bytes(WIDE_PAGE_BYTES);
+                if let Some(layout) = layout.filter(|_| has_room) {
+                    return Ok(Plan::Word(layout, counts));
                 }
-                return Ok(word);
             }
         }
         states.shrink_to_fit();
-        let record = Record::new(policy, states);
-        self.require_bytes(record.bytes())?;
-        self.beside_bytes.fetch_add(record.bytes(), Ordering::Relaxed);
-        Ok(Word::new(RECORD, generation, page.inner.records.insert(record) as u64))
+        let heap = Record::heap_bytes_of(states);
+        self.make_bytes(|page| heap + page.inner.growth_for_one_more(), keep, page, now_ms)?;
+        Ok(Plan::Record)
     }
 
-    /// Refuses what would not fit before it is begun.
-    fn require_bytes(&self, more: usize) -> Result<(), StoreError> {
-        if self.bytes() + more > self.max_bytes {
-            return Err(StoreError::full("max_bytes is reached"));
-        }
-        Ok(())
-    }
-
-    /// A vacant slot for a new key, counted as its own. Another key of the page is given up for it if there is none, or
-    /// if there are as many keys as may be.
-    fn place(&self, id: KeyId, page: &mut Locked<'_>, now_ms: u64) -> Result<Slot<'_>, StoreError> {
-        let vacant = self.slots.nearest_first(id).find(|slot| !slot.is_owned());
-        let more = |keys| (keys < self.settings.max_keys).then_some(keys + 1);
-        if let Some(slot) = vacant
-            && self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-        {
-            return Ok(slot);
-        }
-        let given_up = match self.victim(id, page, now_ms) {
-            Some((Outlook::Over, slot)) => slot,
-            Some((_, slot)) if self.settings.when_full == WhenFull::Evict => {
-                self.evicted.fetch_add(1, Ordering::Relaxed);
-                slot
+    /// Keeps `states` as planned; the word to put into the slot, which is vacant or seized.
+    fn carry_out(
+        &self,
+        plan: &Plan<'_>,
+        policy: &Policy,
+        states: Vec<State>,
+        slot: Slot<'_>,
+        page: &mut Locked<'_>,
+    ) -> Word {
+        let generation = slot.load().generation();
+        match plan {
+            Plan::Word(layout, counts) => {
+                let (word, wide) = layout.write(*counts, generation);
+                if let Some(wide) = wide {
+                    if !page.wide.exists() {
+                        self.count_bytes(0, WIDE_PAGE_BYTES);
+                    }
+                    page.wide.store(slot.number, wide);
+                }
+                word
             }
-            _ => return Err(StoreError::full("max_keys is reached")),
-        };
-        self.remove(given_up, page);
-        self.keys.fetch_add(1, Ordering::Relaxed);
-        Ok(vacant.unwrap_or(given_up))
-    }
-
-    /// The key to give up for a new one: the one with the least to lose among the nearest, or, if all of these are
-    /// denied, in the whole page. A key that is over is taken as soon as it is met.
-    fn victim(&self, id: KeyId, page: &Locked<'_>, now_ms: u64) -> Option<(Outlook, Slot<'_>)> {
-        const NEAREST: usize = 64;
-        let mut least: Option<(Outlook, Slot<'_>)> = None;
-        for (seen, slot) in self.slots.nearest_first(id).filter(Slot::is_owned).enumerate() {
-            let is_enough = match least {
-                Some((Outlook::Over, _)) => true,
-                Some((Outlook::Live { .. }, _)) => seen >= NEAREST,
-                Some((Outlook::Denied { .. }, _)) | None => false,
-            };
-            if is_enough {
-                break;
-            }
-            let outlook = self.outlook(slot, page, now_ms);
-            if least.is_none_or(|(least, _)| outlook < least) {
-                least = Some((outlook, slot));
+            Plan::Record => {
+                let record = Record::new(policy, states);
+                let before = page.inner.slab_bytes();
+                self.count_bytes(0, record.heap_bytes());
+                let number = page.inner.records.insert(record);
+                self.count_bytes(before, page.inner.slab_bytes());
+                Word::new(RECORD, generation, number as u64)
             }
         }
-        least
-    }
-
-    /// What would be lost with this slot.
-    fn outlook(&self, slot: Slot<'_>, page: &Locked<'_>, now_ms: u64) -> Outlook {
-        let word = slot.load();
-        if word.layout() == RECORD {
-            let record = page.inner.records.get(record_number(word));
-            return record.map_or(Outlook::Over, |record| record.outlook(now_ms));
-        }
-        let layout = self.layouts.get(word.layout());
-        layout.map_or(Outlook::Over, |layout| {
-            let state = layout.state(layout.read(word, || page.wide.load(slot.number)));
-            outlook(&state, layout.quota(), now_ms)
-        })
     }
 
     /// The counter in a slot without a record.
     fn state(&self, slot: Slot<'_>, word: Word, page: &Locked<'_>) -> Option<State> {
         let layout = self.layouts.get(word.layout())?;
         Some(layout.state(layout.read(word, || page.wide.load(slot.number))))
-    }
-
-    /// Removes keys that are over from one line, so that a busy page cleans itself and none needs a thread.
-    fn sweep(&self, page: &mut Locked<'_>, now_ms: u64) {
-        let line = page.inner.hand;
-        page.inner.hand = line.wrapping_add(1);
-        for slot in self.slots.line(page.number, line) {
-            if slot.is_owned() && self.outlook(slot, page, now_ms) == Outlook::Over {
-                self.remove(slot, page);
-            }
-        }
-    }
-
-    fn remove(&self, slot: Slot<'_>, page: &mut Locked<'_>) {
-        let word = slot.vacate();
-        if word.layout() == RECORD
-            && let Some(record) = page.inner.records.try_remove(record_number(word))
-        {
-            self.beside_bytes.fetch_sub(record.bytes(), Ordering::Relaxed);
-        }
-        self.keys.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn lock(&self, number: usize) -> Locked<'_> {
-        let page = &self.pages[number];
-        Locked { number, wide: &page.wide, inner: page.inner.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 }
 
@@ -432,9 +331,4 @@ fn fresh(policy: &Policy, action: Action) -> (Decision, Option<Vec<State>>) {
     let (decision, is_changed) = decide(&mut states, policy, action);
     let is_kept = is_changed && action.verb() == Verb::Check;
     (decision, is_kept.then_some(states))
-}
-
-fn record_number(word: Word) -> usize {
-    debug_assert_eq!(word.layout(), RECORD);
-    usize::try_from(word.payload()).unwrap_or(usize::MAX)
 }

@@ -1,0 +1,51 @@
+//! What lies beside a page of slots.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use slab::Slab;
+
+use super::record::Record;
+use super::slots::WidePage;
+
+#[derive(Default)]
+pub(super) struct Page {
+    pub(super) wide: WidePage,
+    inner: Mutex<Inner>,
+}
+
+/// What only the holder of a page's lock may touch.
+#[derive(Default)]
+pub(super) struct Inner {
+    pub(super) records: Slab<Record>,
+    /// The line to look at next for keys that are over.
+    pub(super) hand: usize,
+}
+
+/// A page whose lock is held.
+pub(super) struct Locked<'a> {
+    pub(super) number: usize,
+    pub(super) wide: &'a WidePage,
+    pub(super) inner: MutexGuard<'a, Inner>,
+}
+
+impl Page {
+    pub(super) fn lock(&self, number: usize) -> Locked<'_> {
+        Locked { number, wide: &self.wide, inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
+
+impl Inner {
+    /// A record's place in the slab, occupied or not: the record and a word about it.
+    const ENTRY_BYTES: usize = size_of::<Record>() + size_of::<usize>();
+
+    /// What the places for records take, be they occupied or not.
+    pub(super) fn slab_bytes(&self) -> usize {
+        self.records.capacity() * Self::ENTRY_BYTES
+    }
+
+    /// What one more record may make them take beyond that: a slab doubles.
+    pub(super) fn growth_for_one_more(&self) -> usize {
+        let is_full = self.records.len() == self.records.capacity();
+        if is_full { self.slab_bytes().max(4 * Self::ENTRY_BYTES) } else { 0 }
+    }
+}

@@ -1,0 +1,170 @@
+//! Room in the table: who gets a place, who gives it up, and how many bytes there may be.
+
+use std::sync::atomic::Ordering;
+
+use slidegate_core::{Action, Policy, Verb};
+
+use super::hash::KeyId;
+use super::layout::RECORD;
+use super::page::Locked;
+use super::record::{Outlook, outlook};
+use super::settings::WhenFull;
+use super::slots::Slot;
+use super::table::Table;
+use crate::error::StoreError;
+
+impl Table {
+    /// A vacant slot for a new key, counted as its own. Another key of the page is given up for it if there is none, or
+    /// if there are as many keys as may be.
+    pub(super) fn place(
+        &self,
+        id: KeyId,
+        page: &mut Locked<'_>,
+        now_ms: u64,
+    ) -> Result<Slot<'_>, StoreError> {
+        let vacant = self.slots.nearest_first(id).find(|slot| !slot.is_owned());
+        let more = |keys| (keys < self.settings.max_keys).then_some(keys + 1);
+        if let Some(slot) = vacant
+            && self.keys.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+        {
+            return Ok(slot);
+        }
+        let nearest = self.slots.nearest_first(id).filter(Slot::is_owned);
+        let victim = self.least_to_lose(nearest, page, now_ms);
+        let given_up = self.give_up(victim, page).ok_or(StoreError::full("max_keys is reached"))?;
+        self.keys.fetch_add(1, Ordering::Relaxed);
+        Ok(vacant.unwrap_or(given_up))
+    }
+
+    /// Of `candidates`, the key with the least to lose among the first 64; a denied one only if all are. One that is
+    /// over is taken as soon as it is met.
+    fn least_to_lose<'a>(
+        &self,
+        candidates: impl Iterator<Item = Slot<'a>>,
+        page: &Locked<'_>,
+        now_ms: u64,
+    ) -> Option<(Outlook, Slot<'a>)> {
+        const ENOUGH: usize = 64;
+        let mut least: Option<(Outlook, Slot<'a>)> = None;
+        for (seen, slot) in candidates.enumerate() {
+            let is_enough = match least {
+                Some((Outlook::Over, _)) => true,
+                Some((Outlook::Live { .. }, _)) => seen >= ENOUGH,
+                Some((Outlook::Denied { .. }, _)) | None => false,
+            };
+            if is_enough {
+                break;
+            }
+            let outlook = self.outlook(slot, page, now_ms);
+            if least.is_none_or(|(least, _)| outlook < least) {
+                least = Some((outlook, slot));
+            }
+        }
+        least
+    }
+
+    /// Removes the victim if it is over, or if the table may evict.
+    fn give_up<'a>(&self, victim: Option<(Outlook, Slot<'a>)>, page: &mut Locked<'_>) -> Option<Slot<'a>> {
+        let (outlook, slot) = victim?;
+        if outlook != Outlook::Over {
+            if self.settings.when_full == WhenFull::Refuse {
+                return None;
+            }
+            self.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+        self.remove(slot, page);
+        Some(slot)
+    }
+
+    pub(super) fn remove(&self, slot: Slot<'_>, page: &mut Locked<'_>) {
+        let word = slot.vacate();
+        if word.layout() == RECORD
+            && let Some(record) = page.inner.records.try_remove(word.record_number())
+        {
+            let before = page.inner.slab_bytes();
+            if page.inner.records.is_empty() {
+                page.inner.records.shrink_to_fit();
+            }
+            self.count_bytes(before + record.heap_bytes(), page.inner.slab_bytes());
+        }
+        self.keys.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Removes keys that are over from one line, so that a busy page cleans itself and none needs a thread.
+    pub(super) fn sweep(&self, page: &mut Locked<'_>, now_ms: u64) {
+        let line = page.inner.hand;
+        page.inner.hand = line.wrapping_add(1);
+        for slot in self.slots.line(page.number, line) {
+            if slot.is_owned() && self.outlook(slot, page, now_ms) == Outlook::Over {
+                self.remove(slot, page);
+            }
+        }
+    }
+
+    /// What would be lost with this slot.
+    fn outlook(&self, slot: Slot<'_>, page: &Locked<'_>, now_ms: u64) -> Outlook {
+        let word = slot.load();
+        if word.layout() == RECORD {
+            let record = page.inner.records.get(word.record_number());
+            return record.map_or(Outlook::Over, |record| record.outlook(now_ms));
+        }
+        let layout = self.layouts.get(word.layout());
+        layout.map_or(Outlook::Over, |layout| {
+            let state = layout.state(layout.read(word, || page.wide.load(slot.number)));
+            outlook(&state, layout.quota(), now_ms)
+        })
+    }
+
+    /// Makes sure that a record can take what a check may add to it. One that is denied adds nothing.
+    pub(super) fn let_record_grow(
+        &self,
+        policy: &Policy,
+        slot: Slot<'_>,
+        number: usize,
+        page: &mut Locked<'_>,
+        action: Action,
+    ) -> Result<(), StoreError> {
+        let Some(record) = page.inner.records.get_mut(number) else { return Ok(()) };
+        // A log grows by a quarter, a strict window by some pairs, a changed policy by some states.
+        let most = record.heap_bytes() / 2 + 256 * policy.quotas().len();
+        if self.has_bytes(most) {
+            return Ok(());
+        }
+        let peek = Action::new(Verb::Peek, action.now_ms(), action.cost());
+        if !record.decide(policy, peek).0.is_allowed() {
+            return Ok(());
+        }
+        self.make_bytes(|_| most, slot.number, page, action.now_ms())
+    }
+
+    /// Makes room for as many bytes as `more` says, by giving up records of the page, other than that of the slot
+    /// `keep`.
+    pub(super) fn make_bytes(
+        &self,
+        more: impl Fn(&Locked<'_>) -> usize,
+        keep: usize,
+        page: &mut Locked<'_>,
+        now_ms: u64,
+    ) -> Result<(), StoreError> {
+        while !self.has_bytes(more(page)) {
+            let has_record =
+                |slot: &Slot<'_>| slot.is_owned() && slot.number != keep && slot.load().layout() == RECORD;
+            let records = self.slots.whole_page(page.number).filter(has_record);
+            let victim = self.least_to_lose(records, page, now_ms);
+            self.give_up(victim, page).ok_or(StoreError::full("max_bytes is reached"))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_bytes(&self, more: usize) -> bool {
+        self.bytes() + more <= self.max_bytes
+    }
+
+    /// Something beside the table took `before` bytes and takes `after` now.
+    pub(super) fn count_bytes(&self, before: usize, after: usize) {
+        if before != after {
+            self.beside_bytes.fetch_add(after, Ordering::Relaxed);
+            self.beside_bytes.fetch_sub(before, Ordering::Relaxed);
+        }
+    }
+}
