@@ -8,7 +8,7 @@ export CARGO_TERM_COLOR ?= auto
 
 ## Builds in release and serves on the embedded store. ARGS="--http 127.0.0.1:9000" passes arguments on.
 run:
-	$(CARGO) run --release --quiet --bin slidegate -- serve $(ARGS)
+	$(CARGO) run --release --bin slidegate -- serve $(ARGS)
 
 ## Everything that must hold: formatting, lints, dependencies, all tests and doctests.
 test: deps fmt lint deny tests

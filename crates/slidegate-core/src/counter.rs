@@ -58,6 +58,7 @@ pub(crate) fn report_spent<C: Counter>(
         limit: quota.capacity(),
         used,
         remaining: quota.capacity().saturating_sub(used),
+        more_after_ms: 0,
         reset_after_ms: counter.reset_at_ms(view, quota, spent).saturating_sub(now_ms),
         retry: None,
     }
@@ -80,4 +81,20 @@ pub(crate) fn report_denied<C: Counter>(
         Some(Retry::AfterMs(counter.retry_at_ms(view, quota, cost).saturating_sub(now_ms)))
     };
     QuotaReport { retry, ..report_spent(counter, view, quota, now_ms, 0) }
+}
+
+/// Adds to a report when there will be more to spend than it says, by the counter as it is after the decision.
+#[inline(always)]
+pub(crate) fn with_more_after<C: Counter>(
+    report: QuotaReport,
+    counter: &C,
+    quota: &Quota,
+    now_ms: u64,
+) -> QuotaReport {
+    if report.used == 0 {
+        return report;
+    }
+    let view = counter.view(quota, now_ms);
+    let more_at_ms = counter.retry_at_ms(&view, quota, report.remaining + 1);
+    QuotaReport { more_after_ms: more_at_ms.saturating_sub(now_ms), ..report }
 }

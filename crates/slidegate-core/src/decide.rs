@@ -1,6 +1,6 @@
 //! The one decision procedure: several quotas together, or one without an allocation.
 
-use crate::counter::{Counter, fits, report_denied, report_spent};
+use crate::counter::{Counter, fits, report_denied, report_spent, with_more_after};
 use crate::decision::Decision;
 use crate::policy::Policy;
 use crate::quota::Quota;
@@ -75,7 +75,7 @@ pub fn decide_one<C: Counter>(counter: &mut C, quota: &Quota, action: Action) ->
             if must_keep {
                 counter.commit(&view, quota, spent);
             }
-            (Decision::one(is_allowed, report), must_keep)
+            (Decision::one(is_allowed, with_more_after(report, counter, quota, now_ms)), must_keep)
         }
         Verb::Refund | Verb::Reset => {
             if verb == Verb::Refund {
@@ -84,7 +84,8 @@ pub fn decide_one<C: Counter>(counter: &mut C, quota: &Quota, action: Action) ->
                 *counter = C::empty(quota);
             }
             let view = counter.view(quota, now_ms);
-            (Decision::one(true, report_spent(counter, &view, quota, now_ms, 0)), true)
+            let report = report_spent(counter, &view, quota, now_ms, 0);
+            (Decision::one(true, with_more_after(report, counter, quota, now_ms)), true)
         }
     }
 }
@@ -122,15 +123,16 @@ fn decide_matched(states: &mut [State], policy: &Policy, action: Action) -> (Dec
             let mut reports = Vec::with_capacity(quotas.len());
             let mut must_keep = spent > 0;
             for ((state, view), quota) in states.iter_mut().zip(&views).zip(quotas) {
-                reports.push(if is_allowed {
+                let report = if is_allowed {
                     report_spent(state, view, quota, now_ms, spent)
                 } else {
                     report_denied(state, view, quota, now_ms, cost)
-                });
+                };
                 if spent > 0 || (verb == Verb::Check && State::is_mended(view)) {
                     must_keep = true;
                     state.commit(view, quota, spent);
                 }
+                reports.push(with_more_after(report, state, quota, now_ms));
             }
             (Decision::many(is_allowed, reports), must_keep)
         }
@@ -143,7 +145,8 @@ fn decide_matched(states: &mut [State], policy: &Policy, action: Action) -> (Dec
                     *state = State::empty(quota);
                 }
                 let view = state.view(quota, now_ms);
-                reports.push(report_spent(state, &view, quota, now_ms, 0));
+                let report = report_spent(state, &view, quota, now_ms, 0);
+                reports.push(with_more_after(report, state, quota, now_ms));
             }
             (Decision::many(true, reports), true)
         }

@@ -37,6 +37,8 @@ pub struct QuotaReport {
     pub used: u64,
     /// What can be spent now.
     pub remaining: u64,
+    /// Until more can be spent than now, if nothing else comes; 0 if nothing is counted.
+    pub more_after_ms: u64,
     /// Until nothing is counted any more.
     pub reset_after_ms: u64,
     /// When to come back, if this quota denied the request.
@@ -115,6 +117,16 @@ impl Decision {
             Reports::One(report) => report,
             Reports::Many(reports) => reports.iter().min_by_key(key).unwrap_or(&reports[0]),
         }
+    }
+
+    /// The limit of the tightest quota.
+    pub fn limit(&self) -> u64 {
+        self.tightest().limit
+    }
+
+    /// Until the tightest quota is whole again.
+    pub fn reset_after_ms(&self) -> u64 {
+        self.tightest().reset_after_ms
     }
 
     /// What can be spent now: no more than the tightest quota has left.

@@ -34,7 +34,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A policy whose quotas are called by their own text.
+    /// A policy whose quotas are called by their limit and window, `100/1m`.
     pub fn new(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
         Self::with_names(name, quotas.into_iter().map(|quota| (quota.label(), quota)))
     }
@@ -45,8 +45,8 @@ impl Policy {
         Self::new(name, quotas)
     }
 
-    /// A policy without a name of its own: the whole text of its quotas is its name, so that the same quotas
-    /// always mean the same counts.
+    /// A policy without a name of its own: the whole text of its quotas is its name, so that the same quotas, in
+    /// whichever order, always mean the same counts.
     pub fn anonymous(quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
         Self::anonymous_with_names(quotas.into_iter().map(|quota| (quota.label(), quota)))
     }
@@ -57,7 +57,9 @@ impl Policy {
         quotas: impl IntoIterator<Item = (N, Quota)>,
     ) -> Result<Self, QuotaError> {
         let (quota_names, quotas) = named_quotas(quotas)?;
-        let name = quotas.iter().map(Quota::to_string).collect::<Vec<_>>().join(" + ");
+        let mut texts: Vec<String> = quotas.iter().map(Quota::to_string).collect();
+        texts.sort_unstable();
+        let name = texts.join(" + ");
         let naming = Naming::ByQuotas;
         Ok(Self { naming, digest: digest(naming, &name), name: name.into(), quotas, quota_names })
     }
@@ -194,6 +196,8 @@ mod tests {
         let name = |text: &str| Policy::anonymous([text.parse().unwrap()]).unwrap().name().to_owned();
         assert_eq!(name("1/60s"), name("1/1m"));
         assert_ne!(name("1/1m"), name("1/1m strict-window"));
+        let both = |a: &str, b: &str| Policy::anonymous([a.parse().unwrap(), b.parse().unwrap()]).unwrap();
+        assert_eq!(both("1/1m", "2/1h").digest(), both("2/1h", "1/1m").digest(), "in whichever order");
         assert_ne!(name("1/1m token-bucket"), name("1/1m token-bucket burst=2"));
         let given = Policy::parse("1/1m", ["1/1m"]).unwrap();
         let made = Policy::anonymous([given.quotas()[0]]).unwrap();

@@ -230,6 +230,12 @@ proptest! {
             prop_assert_eq!(report.remaining, quota.capacity().saturating_sub(report.used));
             prop_assert!(key.peek(now, report.remaining).is_allowed());
             prop_assert!(!key.peek(now, report.remaining + 1).is_allowed());
+            prop_assert_eq!(report.more_after_ms == 0, report.used == 0);
+            if report.used > 0 {
+                let more_at = now + report.more_after_ms;
+                prop_assert!(!key.peek(more_at - 1, report.remaining + 1).is_allowed());
+                prop_assert!(key.peek(more_at, report.remaining + 1).is_allowed());
+            }
             prop_assert_eq!(key.peek(now + report.reset_after_ms, 0).quotas()[0].used, 0);
             if report.reset_after_ms > 0 {
                 prop_assert!(key.peek(now + report.reset_after_ms - 1, 0).quotas()[0].used > 0);

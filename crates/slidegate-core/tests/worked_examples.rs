@@ -131,17 +131,18 @@ fn fixed_window_allows_twice_the_limit_across_a_boundary() {
 fn token_bucket_formulas() {
     // 10 a minute, capacity 3: a token each six seconds.
     let mut key = Key::parse(&["10/1m token-bucket burst=3"]);
-    let report = |used, remaining, reset_after_ms, retry| QuotaReport {
+    let report = |used, remaining, more_after_ms, reset_after_ms, retry| QuotaReport {
         limit: 3,
         used,
         remaining,
+        more_after_ms,
         reset_after_ms,
         retry,
     };
-    assert_eq!(key.check(START, 3).quotas(), [report(3, 0, 18_000, None)]);
-    assert_eq!(key.check(START, 1).quotas(), [report(3, 0, 18_000, Some(Retry::AfterMs(6000)))]);
-    assert_eq!(key.check(START + 1, 2).quotas(), [report(3, 0, 17_999, Some(Retry::AfterMs(11_999)))]);
-    assert_eq!(key.check(START + 6000, 1).quotas(), [report(3, 0, 18_000, None)]);
+    assert_eq!(key.check(START, 3).quotas(), [report(3, 0, 6000, 18_000, None)]);
+    assert_eq!(key.check(START, 1).quotas(), [report(3, 0, 6000, 18_000, Some(Retry::AfterMs(6000)))]);
+    assert_eq!(key.check(START + 1, 2).quotas(), [report(3, 0, 5999, 17_999, Some(Retry::AfterMs(11_999)))]);
+    assert_eq!(key.check(START + 6000, 1).quotas(), [report(3, 0, 6000, 18_000, None)]);
     assert_eq!(key.check(START, 4).quotas()[0].retry, Some(Retry::Never));
     assert_eq!(
         key.states,
@@ -151,7 +152,7 @@ fn token_bucket_formulas() {
             window_ms: MINUTE
         })]
     );
-    assert_eq!(key.peek(START + 24_000, 0).quotas(), [report(0, 3, 0, None)]);
+    assert_eq!(key.peek(START + 24_000, 0).quotas(), [report(0, 3, 0, 0, None)]);
 }
 
 #[test]

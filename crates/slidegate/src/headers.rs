@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use slidegate_core::{Decision, Policy, QuotaReport, Retry};
+use slidegate_core::{Decision, Policy};
 
 /// What an HTTP answer says about a decision: `ratelimit-policy`, `ratelimit` and, if it is a denial that ends,
 /// `retry-after`. Names are in lower case, as HTTP/2 wants them; values are ASCII.
 ///
 /// In `ratelimit-policy`, `q` and `w` are the rate: a token bucket's burst may exceed `q`. In `ratelimit`, `r` is
-/// what is left and `t` the wait until this request fits, or until the quota is whole again if it did fit.
+/// what is left and `t` the wait until there is more.
 ///
 /// ```
 /// use slidegate::{Limiter, ManualClock, MemoryStore, Policy, rate_limit_headers};
@@ -29,21 +29,15 @@ pub fn rate_limit_headers(policy: &Policy, decision: &Decision) -> Vec<(&'static
         let comma = if index == 0 { "" } else { ", " };
         let window_s = whole_seconds(quota.window_ms());
         let _ = write!(policies, "{comma}{name};q={};w={window_s}", quota.limit());
-        let _ = write!(limits, "{comma}{name};r={};t={}", report.remaining, more_after_s(report));
+        let _ =
+            write!(limits, "{comma}{name};r={};t={}", report.remaining, whole_seconds(report.more_after_ms));
     }
     let mut headers = vec![("ratelimit-policy", policies), ("ratelimit", limits)];
-    // The longest of all waits, rounded like `t`: never earlier than any of them.
+    // The longest of all waits, rounded like `t`: never earlier than the `t` of a quota that denied it.
     if let Some(retry_after_ms) = decision.retry_after_ms() {
         headers.push(("retry-after", whole_seconds(retry_after_ms).to_string()));
     }
     headers
-}
-
-fn more_after_s(report: &QuotaReport) -> u64 {
-    match report.retry {
-        Some(Retry::AfterMs(ms)) => whole_seconds(ms),
-        Some(Retry::Never) | None => whole_seconds(report.reset_after_ms),
-    }
 }
 
 fn whole_seconds(ms: u64) -> u64 {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 use super::Failure;
@@ -106,10 +107,15 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 fn signals() -> io::Result<impl Future<Output = ()> + Send + 'static> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut hang_up = signal(SignalKind::hangup())?;
     Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => return,
+                _ = interrupt.recv() => return,
+                // Whoever sends it expects a reload, not an end.
+                _ = hang_up.recv() => warn!("the configuration is read at start only; restart to change it"),
+            }
         }
     })
 }

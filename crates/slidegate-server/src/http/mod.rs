@@ -13,6 +13,7 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use serde::Serialize;
 use slidegate::{Store, Verb, rate_limit_headers};
+use tracing::debug;
 
 use self::body::Body;
 use self::problem::Problem;
@@ -40,7 +41,10 @@ pub fn router<S: Store + 'static>(app: Arc<App<S>>) -> Router {
 
 fn decided_by<S: Store + 'static>(verb: Verb) -> MethodRouter<Arc<App<S>>> {
     post(async move |State(app): State<Arc<App<S>>>, body: axum::body::Body| {
-        decide(&app, verb, body).await.unwrap_or_else(|refusal| Problem::from(refusal).into_response())
+        decide(&app, verb, body).await.unwrap_or_else(|refusal| {
+            debug!(?verb, kind = ?refusal.kind, %refusal, "refused");
+            Problem::from(refusal).into_response()
+        })
     })
 }
 
