@@ -17,6 +17,7 @@ fn main() {
         [] => report(),
         ["times"] => times(),
         ["memory", name, keys] => each(name, &Task::Memory(number(keys))),
+        ["flood", "nothing"] => measure::flood_of_nothing(),
         ["flood", name] => each(name, &Task::Flood),
         ["work", name, checks] => each(name, &Task::Work(number(checks))),
         _ => eprintln!("usage: slidegate-bench [times | memory NAME KEYS | flood NAME | work NAME CHECKS]"),
@@ -36,6 +37,7 @@ fn report() {
         let instructions = instructions(name).map_or("–".to_owned(), |count| format!("{count:.0}"));
         println!("| {name} | {one} | {ten} | {} | {instructions} |", flood.replace(' ', " | "));
     }
+    println!("| nothing at all | – | – | {} | – |", child(&["flood", "nothing"]).replace(' ', " | "));
 }
 
 struct Scenario {

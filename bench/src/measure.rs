@@ -56,19 +56,41 @@ pub(crate) fn memory<S: Subject>(keys: usize) {
 pub(crate) fn flood<S: Subject>() {
     let before = resident_bytes();
     let subject = S::new(Limit::Usual, 1_000_000);
-    let mut times: Vec<u32> = Vec::with_capacity(10_000_000);
-    let reserved = resident_bytes();
-    for number in 0..10_000_000 {
+    let times = each_timed(|key| {
+        subject.check(key);
+    });
+    let taken = resident_bytes() - before - times.len() * size_of::<u32>();
+    println!("{} {:.0}", longest(times), count(taken) / 1e6);
+    drop(subject);
+}
+
+/// The same with some multiplications in the place of the check, for as long: how this machine interrupts whatever it
+/// runs.
+pub(crate) fn flood_of_nothing() {
+    let mut number = 1_u64;
+    let times = each_timed(|_| {
+        for _ in 0..300 {
+            number = std::hint::black_box(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        }
+    });
+    println!("{} –", longest(times));
+}
+
+fn each_timed(mut check: impl FnMut(&String)) -> Vec<u32> {
+    let mut times = vec![0; 10_000_000];
+    for (number, time) in times.iter_mut().enumerate() {
         let key = key(number);
         let start = Instant::now();
-        subject.check(&key);
-        times.push(u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX));
+        check(&key);
+        *time = u32::try_from(start.elapsed().as_nanos()).unwrap_or(u32::MAX);
     }
-    let table = resident_bytes() - before - (times.len() * 4).min(resident_bytes() - reserved);
+    times
+}
+
+fn longest(mut times: Vec<u32>) -> String {
     times.sort_unstable();
-    let micros = |time: u32| f64::from(time) / 1000.0;
-    println!("{:.1} {:.0} {:.0}", micros(times[9_999_000]), micros(times[9_999_999]), count(table) / 1e6);
-    drop(subject);
+    let micros = |place: usize| f64::from(times[place]) / 1000.0;
+    format!("{:.1} {:.0}", micros(times.len() - times.len() / 10_000), micros(times.len() - 1))
 }
 
 /// In a process of its own, under callgrind: checks of one hot key.
@@ -93,7 +115,7 @@ pub(crate) fn instructions(name: &str) -> Option<f64> {
         let line = text.lines().find(|line| line.contains("Collected"))?;
         line.rsplit(' ').next()?.parse::<f64>().ok()
     };
-    Some((total(30_000)? - total(10_000)?) / 20_000.0)
+    Some((total(1_200_000)? - total(200_000)?) / 1_000_000.0)
 }
 
 /// What this program prints when started anew with these words.

@@ -23,7 +23,7 @@ pub trait Clock: Send + Sync + 'static {
 /// The time of this process: the wall clock when it was made, and a monotonic clock since, so that nobody who
 /// sets the clock moves the limits.
 ///
-/// It reads the kernel's coarse clock, which costs a few nanoseconds where a precise one costs some thirty, and
+/// It reads the kernel's coarse clock, which costs some 3 ns where a precise one costs some 25, and
 /// lags behind by up to one tick (1 to 4 ms, as the kernel is configured). A decision is exact in this time; to
 /// somebody with a better watch a wait may seem up to a tick too long. If that matters, take a [`PreciseClock`].
 /// Where there is no coarse clock (other than on Linux) it is precise.
@@ -32,7 +32,7 @@ pub struct SystemClock {
     wall_minus_monotonic_ms: u64,
 }
 
-/// Like [`SystemClock`], but true to the millisecond, at some thirty nanoseconds a reading.
+/// Like [`SystemClock`], but true to the millisecond, at some 25 ns a reading.
 #[derive(Clone, Copy, Debug)]
 pub struct PreciseClock {
     wall_minus_monotonic_ms: u64,

@@ -84,8 +84,7 @@ impl<C: Clock> Limiter<MemoryStore<C>> {
         self.store.execute_now(Operation { verb: Verb::Check, check })
     }
 
-    /// [`check_many`](Self::check_many), at once. Faster than one by one where keys are many, because their
-    /// places in memory are fetched together.
+    /// [`check_many`](Self::check_many), at once. The keys' places in memory are fetched sixteen at a time.
     pub fn check_many_now(&self, checks: &[Check<'_>]) -> Vec<Result<Decision, StoreError>> {
         let operations: Vec<_> =
             checks.iter().map(|check| Operation { verb: Verb::Check, check: *check }).collect();

@@ -36,7 +36,7 @@ impl Table {
         Ok(vacant.unwrap_or(given_up))
     }
 
-    /// Of `candidates`, the key with the least to lose among the first 64; a denied one only if all are. One that is
+    /// Of `candidates`, the key with the least to lose among the first 16; a denied one only if all are. One that is
     /// over is taken as soon as it is met.
     fn least_to_lose<'a>(
         &self,
@@ -44,7 +44,7 @@ impl Table {
         page: &Locked<'_>,
         now_ms: u64,
     ) -> Option<(Outlook, Slot<'a>)> {
-        const ENOUGH: usize = 64;
+        const ENOUGH: usize = 16;
         let mut least: Option<(Outlook, Slot<'a>)> = None;
         for (seen, slot) in candidates.enumerate() {
             let is_enough = match least {
