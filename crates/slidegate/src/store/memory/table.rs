@@ -93,29 +93,35 @@ impl Table {
     #[inline(always)]
     fn execute_at_home(&self, policy: &Policy, id: KeyId, action: Action) -> Option<Decision> {
         let slot = self.slots.find_at_home(id)?;
-        let word = slot.load();
-        let layout = self.layouts.get(word.layout())?;
-        if !layout.is_sliding_for(policy.shared_quotas()) || !slot.is_owned_by(id.tag) {
-            return None;
+        loop {
+            let word = slot.load();
+            let layout = self.layouts.get(word.layout())?;
+            if !layout.is_sliding_for(policy.shared_quotas()) || !slot.is_owned_by(id.tag) {
+                return None;
+            }
+            let before = layout.read(
+                word,
+                #[inline(always)]
+                || self.pages[slot.page].wide.load(slot.number),
+            );
+            let (quota, now_ms) = (layout.quota(), action.now_ms());
+            let is_in_window = now_ms >= before.start_ms && now_ms - before.start_ms < quota.window_ms();
+            if !is_in_window || before.cur == 0 || !matches!(action.verb(), Verb::Check | Verb::Peek) {
+                return None;
+            }
+            let mut counter = before.sliding(quota.window_ms());
+            let (decision, is_changed) = decide_one(&mut counter, quota, action);
+            let is_done = if is_changed {
+                slot.replace(word, layout.add(word, counter.cur - before.cur, counter.cur)?)
+            } else {
+                slot.is_still(word)
+            };
+            if is_done {
+                return Some(decision);
+            }
+            // Somebody else was faster.
+            std::hint::spin_loop();
         }
-        let before = layout.read(
-            word,
-            #[inline(always)]
-            || self.pages[slot.page].wide.load(slot.number),
-        );
-        let (quota, now_ms) = (layout.quota(), action.now_ms());
-        let is_in_window = now_ms >= before.start_ms && now_ms - before.start_ms < quota.window_ms();
-        if !is_in_window || before.cur == 0 || !matches!(action.verb(), Verb::Check | Verb::Peek) {
-            return None;
-        }
-        let mut counter = before.sliding(quota.window_ms());
-        let (decision, is_changed) = decide_one(&mut counter, quota, action);
-        let is_done = if is_changed {
-            slot.replace(word, layout.add(word, counter.cur - before.cur, counter.cur)?)
-        } else {
-            slot.is_still(word)
-        };
-        is_done.then_some(decision)
     }
 
     #[inline(never)]
