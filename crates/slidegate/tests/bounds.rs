@@ -205,6 +205,19 @@ fn a_table_that_evicts_does_so_for_bytes_as_well() {
 }
 
 #[test]
+fn a_key_is_never_given_up_for_itself() {
+    let (limiter, clock) = small(40 << 10, WhenFull::Evict);
+    let policy = Policy::parse("api", ["1000000/1h sliding-log"]).unwrap();
+    let mut admitted = 0;
+    while limiter.check_now(policy.key("log")).is_ok() {
+        admitted += 1;
+        clock.advance(1);
+        assert!(admitted < 1_000_000, "it must end");
+    }
+    assert_eq!(limiter.peek_now(policy.key("log")).unwrap().quotas()[0].used, admitted);
+}
+
+#[test]
 fn wide_counters_fit_into_the_default_and_fall_back_to_records_beyond() {
     let policy = Policy::parse("api", ["1000000/1s"]).unwrap();
     let (roomy, _) = limiter(200_000, WhenFull::Refuse);

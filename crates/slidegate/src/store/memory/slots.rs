@@ -237,3 +237,43 @@ impl Slots {
         id.place as usize % LINES_PER_PAGE
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Step by step what a slow thread sees whose slot is given to another key in between.
+    #[test]
+    fn a_former_owner_can_neither_write_nor_mistake_the_word_for_its_own() {
+        let slots = Slots::new(1);
+        let slot = slots.line(0, 0).next().unwrap();
+        let counted = |generation| Word::new(5, generation, 7);
+        slot.occupy(100, counted(0));
+        let read_before = slot.load();
+        assert!(slot.is_owned_by(100) && slot.is_still(read_before));
+
+        assert_eq!(slot.vacate(), read_before);
+        assert!(!slot.is_owned() && !slot.is_still(read_before));
+        let generation = slot.load().generation();
+        slot.occupy(200, counted(generation));
+
+        assert_eq!(slot.load().payload(), read_before.payload(), "the words look the same");
+        assert!(!slot.replace(read_before, counted(0)), "but the old one cannot be swapped");
+        assert!(!slot.is_still(read_before));
+        assert!(!slot.is_owned_by(100), "and the new one is not taken for one's own");
+    }
+
+    #[test]
+    fn a_seized_word_is_nobodys_until_another_is_put() {
+        let slots = Slots::new(1);
+        let slot = slots.line(0, 63).last().unwrap();
+        slot.occupy(100, Word::new(5, 0, 7));
+        let word = slot.load();
+        assert!(slot.seize(word));
+        assert_eq!(slot.load().layout(), VACANT);
+        assert!(!slot.seize(word), "only once");
+        assert!(!slot.replace(word, word));
+        slot.put(Word::new(5, slot.load().generation(), 8));
+        assert_eq!((slot.load().payload(), slot.number), (8, 255));
+    }
+}

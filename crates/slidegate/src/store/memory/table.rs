@@ -338,3 +338,54 @@ fn fresh(policy: &Policy, action: Action) -> (Decision, Option<Vec<State>>) {
     let is_kept = is_changed && action.verb() == Verb::Check;
     (decision, is_kept.then_some(states))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    const NOW: u64 = 1_800_000_000_000;
+
+    /// Keys that all want the same line, so that in a table for one key they take the same slots from each other.
+    fn rivals(table: &Table, policy: &Policy, count: usize) -> Vec<String> {
+        let mut by_line: HashMap<u64, Vec<String>> = HashMap::new();
+        (0..10_000)
+            .map(|number| format!("key {number}"))
+            .find_map(|key| {
+                let line = by_line.entry(table.id(&policy.key(&key)).place % 64).or_default();
+                line.push(key);
+                (line.len() == count).then(|| line.clone())
+            })
+            .unwrap()
+    }
+
+    /// Each key spends a cost of its own, and nothing but multiples of it may ever be counted for it: anything else
+    /// was spent by a former owner of its slot.
+    #[test]
+    fn nobody_writes_to_a_slot_that_was_taken_away() {
+        for quota in ["100000/1h fixed-window", "1000/1h", "1000000000/1h"] {
+            let mut settings = Settings::default();
+            settings.max_keys = 1;
+            let table = Table::new(settings);
+            let policy = Policy::parse("api", [quota]).unwrap();
+            let rivals = rivals(&table, &policy, 4);
+            let costs = [7, 11, 13, 17];
+            std::thread::scope(|scope| {
+                for thread in 0..4 {
+                    let (table, policy, rivals) = (&table, &policy, &rivals);
+                    scope.spawn(move || {
+                        for step in 0..100_000 {
+                            let which = (thread + step / 3) % 4;
+                            let id = table.id(&policy.key(&rivals[which]));
+                            let action = Action::new(Verb::Check, NOW, costs[which]);
+                            let used = table.execute(policy, id, action).unwrap().quotas()[0].used;
+                            assert_eq!(used % costs[which], 0, "{quota}: {used} of {}", costs[which]);
+                        }
+                    });
+                }
+            });
+            assert_eq!(table.keys(), 1);
+        }
+    }
+}
