@@ -108,11 +108,8 @@ impl Table {
             let record = page.inner.records.get(word.record_number());
             return record.map_or(Outlook::Over, |record| record.outlook(now_ms));
         }
-        let layout = self.layouts.get(word.layout());
-        layout.map_or(Outlook::Over, |layout| {
-            let state = layout.state(layout.read(word, || page.wide.load(slot.number)));
-            outlook(&state, layout.quota(), now_ms)
-        })
+        let counted = self.counted(slot, word, page);
+        counted.map_or(Outlook::Over, |(state, quota)| outlook(&state, quota, now_ms))
     }
 
     /// Makes sure that a record can take what a check may add to it. One that is denied adds nothing.

@@ -197,7 +197,8 @@ impl Table {
             if word.layout() == RECORD {
                 return self.execute_on_record(policy, slot, word, page, action);
             }
-            let mut states: Vec<State> = self.state(slot, word, page).into_iter().collect();
+            let before = self.counted(slot, word, page).map(|(state, _)| state);
+            let mut states: Vec<State> = before.into_iter().collect();
             let (decision, is_changed) = decide(&mut states, policy, action);
             if !is_changed {
                 return Ok(decision);
@@ -310,10 +311,10 @@ impl Table {
         }
     }
 
-    /// The counter in a slot without a record.
-    fn state(&self, slot: Slot<'_>, word: Word, page: &Locked<'_>) -> Option<State> {
+    /// The counter in a slot without a record, and the quota under which it was written.
+    pub(super) fn counted(&self, slot: Slot<'_>, word: Word, page: &Locked<'_>) -> Option<(State, &Quota)> {
         let layout = self.layouts.get(word.layout())?;
-        Some(layout.state(layout.read(word, || page.wide.load(slot.number))))
+        Some((layout.state(layout.read(word, || page.wide.load(slot.number))), layout.quota()))
     }
 }
 
