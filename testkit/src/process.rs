@@ -1,0 +1,101 @@
+//! One process with its log.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::spawner;
+
+/// How to start it, and again in the same way.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<OsString>,
+    pub(crate) environment: Vec<(String, String)>,
+    pub(crate) folder: PathBuf,
+}
+
+/// A process that ends when this value does.
+#[derive(Debug)]
+pub(crate) struct Process {
+    launch: Launch,
+    child: Mutex<Child>,
+}
+
+impl Process {
+    pub(crate) fn start(launch: Launch) -> Self {
+        let child = Mutex::new(launch.spawn());
+        Self { launch, child }
+    }
+
+    /// Kills what may still run, and starts anew with an empty log.
+    pub(crate) fn restart(&self) {
+        self.kill();
+        *self.child() = self.launch.spawn();
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child().id()
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        matches!(self.child().try_wait(), Ok(None))
+    }
+
+    /// Kills it and waits until it is gone.
+    pub(crate) fn kill(&self) {
+        let mut child = self.child();
+        // Fails only if it has ended already.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let mut child = self.child();
+        // Once reaped, its number may be somebody else's.
+        assert!(matches!(child.try_wait(), Ok(None)), "the process has ended: {}", self.log());
+        kill_process(Pid::from_child(&child), signal).expect("a child can be signalled");
+    }
+
+    pub(crate) fn log(&self) -> String {
+        let bytes = fs::read(self.launch.log_path()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// The last lines of the log, for a panic.
+    pub(crate) fn log_tail(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(20)..].join("\n")
+    }
+
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Launch {
+    fn log_path(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn spawn(&self) -> Child {
+        let log = File::create(self.log_path()).expect("the folder of a server is writable");
+        let errors = log.try_clone().expect("a file can be shared");
+        let mut command = spawner::mortal(&self.program);
+        command.args(&self.args).envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.current_dir(&self.folder).stdin(Stdio::null()).stdout(log).stderr(errors);
+        spawner::spawn(command)
+            .unwrap_or_else(|error| panic!("cannot run {}: {error}", self.program.display()))
+    }
+}

@@ -1,0 +1,71 @@
+//! A certificate authority for one server.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+
+/// A server's own authority, and where it listens for those who trust it.
+#[derive(Debug)]
+pub struct Tls {
+    pub(crate) port: u16,
+    folder: PathBuf,
+    ca_pem: String,
+}
+
+impl Tls {
+    /// Makes an authority and has it sign a certificate for `localhost` and `127.0.0.1`.
+    pub(crate) fn make(folder: &Path, port: u16) -> Self {
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        authority.distinguished_name.push(DnType::CommonName, "Slidegate test authority");
+        let key = KeyPair::generate().expect("a key can be made");
+        let ca_pem = authority.self_signed(&key).expect("an authority signs itself").pem();
+        let issuer = Issuer::new(authority, key);
+
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let server = CertificateParams::new(names).expect("the names are valid");
+        let key = KeyPair::generate().expect("a key can be made");
+        let certificate = server.signed_by(&key, &issuer).expect("an authority signs");
+
+        let write =
+            |name: &str, text: &str| fs::write(folder.join(name), text).expect("the folder is writable");
+        write("ca.crt", &ca_pem);
+        write("server.crt", &certificate.pem());
+        write("server.key", &key.serialize_pem());
+        Self { port, folder: folder.to_owned(), ca_pem }
+    }
+
+    pub(crate) fn args(&self) -> Vec<String> {
+        let port = self.port.to_string();
+        let pairs = [
+            ("--tls-port", port.as_str()),
+            ("--tls-ca-cert-file", "ca.crt"),
+            ("--tls-cert-file", "server.crt"),
+            ("--tls-key-file", "server.key"),
+            ("--tls-auth-clients", "no"),
+        ];
+        pairs.iter().flat_map(|(option, value)| [(*option).to_owned(), (*value).to_owned()]).collect()
+    }
+
+    /// The port on which it expects TLS.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// `rediss://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("rediss://127.0.0.1:{}", self.port)
+    }
+
+    /// The file with the authority's certificate.
+    pub fn ca_path(&self) -> PathBuf {
+        self.folder.join("ca.crt")
+    }
+
+    /// The authority's certificate.
+    pub fn ca_pem(&self) -> &[u8] {
+        self.ca_pem.as_bytes()
+    }
+}

@@ -1,0 +1,23 @@
+//! A replica that follows and takes over.
+
+use slidegate_testkit::{Flavour, Replica, Reply, Server};
+
+#[test]
+fn it_has_what_the_master_had_and_takes_over() {
+    for flavour in Flavour::ALL {
+        let master = Server::start(flavour);
+        master.command(&["SET", "before", "1"]).ok();
+        let replica = Replica::of(&master);
+        assert_eq!(replica.command(&["GET", "before"]).text(), "1");
+        master.command(&["SET", "after", "2"]).ok();
+        replica.wait_in_sync(&master);
+        assert_eq!(replica.command(&["GET", "after"]).text(), "2");
+        let refusal = replica.command(&["SET", "more", "3"]);
+        assert!(matches!(&refusal, Reply::Error(text) if text.starts_with("READONLY")), "{refusal:?}");
+
+        master.kill();
+        replica.promote();
+        replica.command(&["SET", "more", "3"]).ok();
+        assert_eq!(replica.command(&["GET", "after"]).text(), "2");
+    }
+}

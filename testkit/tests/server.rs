@@ -1,0 +1,201 @@
+//! One server of either flavour, from outside.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::UNIX_EPOCH;
+
+use slidegate_testkit::{Flavour, Reply, Server, until};
+
+fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[test]
+fn it_answers_and_is_gone_after_drop() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let info = server.command(&["INFO", "server"]).text();
+        assert_eq!(info.contains("valkey_version"), flavour == Flavour::Valkey, "{info}");
+        assert!(info.contains(&format!("process_id:{}", server.pid())), "{info}");
+        assert_eq!(server.url(), format!("redis://127.0.0.1:{}", server.port()));
+
+        let (pid, folder) = (server.pid(), server.folder().to_owned());
+        assert!(exists(pid) && folder.exists());
+        drop(server);
+        assert!(!exists(pid) && !folder.exists());
+    }
+}
+
+#[test]
+fn it_is_gone_after_a_panic() {
+    let (send, pid) = std::sync::mpsc::channel();
+    let failed = std::thread::spawn(move || {
+        let server = Server::start(Flavour::Redis);
+        send.send(server.pid()).unwrap();
+        panic!("this panic belongs to the test");
+    });
+    assert!(failed.join().is_err());
+    assert!(!exists(pid.recv().unwrap()));
+}
+
+/// Runs in a process of its own, which the next test kills.
+#[test]
+#[ignore = "it never ends by itself"]
+fn hold_a_server_until_killed() {
+    let server = Server::start(Flavour::Redis);
+    println!("holding {}", server.pid());
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn it_is_gone_after_the_test_process_is_killed() {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--ignored", "--exact", "--nocapture", "hold_a_server_until_killed"]);
+    let mut holder = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+
+    let mut output = String::new();
+    let mut stdout = holder.stdout.take().unwrap();
+    let pid: u32 = loop {
+        let mut bytes = [0; 256];
+        let count = stdout.read(&mut bytes).unwrap();
+        assert_ne!(count, 0, "it has ended: {output}");
+        output.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+        let line = output.split_once("holding ").and_then(|(_, rest)| rest.split_once('\n'));
+        if let Some((pid, _)) = line {
+            break pid.parse().unwrap();
+        }
+    };
+    assert!(exists(pid));
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    until("the server is gone", || if is_running(pid) { Err("it runs".to_owned()) } else { Ok(()) });
+}
+
+/// As an orphan it may stay a zombie for as long as nobody reaps it.
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
+}
+
+#[test]
+fn a_shared_one_outlives_the_thread_that_came_first() {
+    static SHARED: OnceLock<Server> = OnceLock::new();
+    let share = || SHARED.get_or_init(|| Server::start(Flavour::Redis)).command(&["PING"]).text();
+    assert_eq!(std::thread::spawn(share).join().unwrap(), "PONG");
+    assert_eq!(std::thread::spawn(share).join().unwrap(), "PONG");
+    // It is never dropped: the kernel ends it together with this process.
+}
+
+#[test]
+fn answers_of_every_kind_are_understood() {
+    let server = Server::start(Flavour::Redis);
+    let bytes: Vec<u8> = (0..=255).chain(*b"\r\n").collect();
+    server.command(&[b"SET".as_slice(), b"bytes", &bytes]).ok();
+    assert_eq!(server.command(&["GET", "bytes"]), Reply::Bulk(bytes));
+    assert_eq!(server.command(&["GET", "missing"]), Reply::Nil);
+    assert_eq!(server.command(&["INCR", "count"]).int(), 1);
+    assert!(
+        matches!(server.command(&["LPUSH", "bytes", "x"]), Reply::Error(text) if text.starts_with("WRONGTYPE"))
+    );
+    let nested = server.command(&["EVAL", "return {1, {'a', false}}", "0"]);
+    let inner = Reply::Array(vec![Reply::Bulk(b"a".to_vec()), Reply::Nil]);
+    assert_eq!(nested, Reply::Array(vec![Reply::Int(1), inner]));
+}
+
+#[test]
+fn it_restarts_empty_on_the_same_port() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        server.command(&["SET", "a", "1"]).ok();
+        let (port, pid) = (server.port(), server.pid());
+        server.kill();
+        assert!(!server.is_alive() && !exists(pid));
+        assert!(server.try_command(&["PING"]).is_err());
+        server.restart();
+        assert_eq!((server.port(), server.command(&["GET", "a"])), (port, Reply::Nil));
+        assert_ne!(server.pid(), pid);
+    }
+}
+
+#[test]
+fn it_stands_still_between_the_signals() {
+    let server = Server::start(Flavour::Redis);
+    let state = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid())).unwrap();
+        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    };
+    server.stop_signal();
+    until("it is stopped", || if state() == 'T' { Ok(()) } else { Err(state().to_string()) });
+    server.continue_signal();
+    assert_eq!(server.command(&["PING"]).text(), "PONG");
+
+    // One that stands still can be killed all the same.
+    server.stop_signal();
+    let pid = server.pid();
+    drop(server);
+    assert!(!exists(pid));
+}
+
+#[test]
+fn passwords_and_files_are_set_up() {
+    let server =
+        Server::builder(Flavour::Redis).args(["--requirepass", "secret", "--maxmemory", "5mb"]).start();
+    assert_eq!(server.command(&["CONFIG", "GET", "maxmemory"]).array()[1].text(), "5242880");
+    let users = "user default on nopass ~* +@all\nuser guest on >guest ~public:* +get\n";
+    let server =
+        Server::builder(Flavour::Valkey).file("users.acl", users).args(["--aclfile", "users.acl"]).start();
+    let mut connection = server.connect().unwrap();
+    connection.command(&["AUTH", "guest", "guest"]).unwrap().ok();
+    assert_eq!(connection.command(&["GET", "public:1"]).unwrap(), Reply::Nil);
+    assert!(matches!(connection.command(&["GET", "private"]).unwrap(), Reply::Error(_)));
+}
+
+#[test]
+fn it_listens_on_a_unix_socket() {
+    for flavour in Flavour::ALL {
+        let server = Server::builder(flavour).unix_socket().start();
+        let mut stream = UnixStream::connect(server.socket_path()).unwrap();
+        stream.write_all(b"PING\r\n").unwrap();
+        let mut answer = [0; 7];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"+PONG\r\n");
+    }
+}
+
+#[test]
+fn it_speaks_tls_to_those_who_trust_its_authority() {
+    let server = Server::builder(Flavour::Redis).tls().start();
+    let tls = server.tls();
+    assert_eq!(std::fs::read(tls.ca_path()).unwrap(), tls.ca_pem());
+    let ping = |authority: &Path| {
+        let mut client = Command::new("redis-cli");
+        client.args(["-h", "127.0.0.1", "-p", &tls.port().to_string(), "--tls", "--cacert"]);
+        String::from_utf8(client.arg(authority).arg("PING").output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(ping(&tls.ca_path()).trim(), "PONG");
+    let stranger = Server::builder(Flavour::Redis).tls().start();
+    assert_eq!(ping(&stranger.tls().ca_path()).trim(), "");
+}
+
+#[test]
+fn faketime_shifts_its_clock() {
+    for flavour in Flavour::ALL {
+        let server = Server::builder(flavour).faketime("+1h").start();
+        let made = std::fs::metadata(server.folder()).unwrap().modified().unwrap();
+        let real = made.duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
+        let ahead = server.command(&["TIME"]).array()[0].int() - real;
+        // The folder is older than the question, but by less than anything here may take.
+        assert!((3_600..3_660).contains(&ahead), "{ahead}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "Bad directive or wrong number of arguments")]
+fn one_that_does_not_start_says_why() {
+    Server::builder(Flavour::Redis).args(["--no-such-option", "1"]).start();
+}
