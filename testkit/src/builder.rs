@@ -2,13 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs;
-
-use tempfile::TempDir;
+use std::path::Path;
 
 use crate::process::{Launch, Process};
 use crate::server::Server;
 use crate::tls::Tls;
-use crate::{Flavour, faketime_env, port};
+use crate::{Flavour, faketime, port};
 
 /// So often may somebody else be faster to take a port.
 const RACES: usize = 20;
@@ -17,20 +16,42 @@ const RACES: usize = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Data,
+    /// Has a second port, its number plus 10000 unless told, which need not be free.
+    ClusterNode {
+        node_timeout_ms: u32,
+    },
+    /// Reads, and rewrites, `sentinel.conf`.
+    Sentinel,
 }
 
 impl Role {
-    fn args(self, port: u16) -> Vec<String> {
-        let port = port.to_string();
-        let mut args =
-            vec!["--bind", "127.0.0.1", "--port", &port, "--protected-mode", "no", "--daemonize", "no"];
-        match self {
-            // A replica would otherwise wait five seconds for others to synchronise with it.
-            Self::Data => {
-                args.extend(["--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"]);
-            }
+    fn args(self, port: u16, bus_port: Option<u16>) -> Vec<String> {
+        let mut args = Vec::new();
+        if self == Self::Sentinel {
+            args.extend(["sentinel.conf", "--sentinel"].map(String::from));
         }
-        args.into_iter().map(String::from).collect()
+        let mut set = |option: &str, value: &str| args.extend([option.to_owned(), value.to_owned()]);
+        set("--bind", "127.0.0.1");
+        set("--port", &port.to_string());
+        set("--protected-mode", "no");
+        set("--daemonize", "no");
+        if self == Self::Sentinel {
+            return args;
+        }
+        set("--save", "");
+        set("--appendonly", "no");
+        // A replica would otherwise wait five seconds for others to synchronise with it.
+        set("--repl-diskless-sync-delay", "0");
+        if let (Self::ClusterNode { node_timeout_ms }, Some(bus_port)) = (self, bus_port) {
+            set("--cluster-enabled", "yes");
+            set("--cluster-port", &bus_port.to_string());
+            set("--cluster-announce-ip", "127.0.0.1");
+            set("--cluster-node-timeout", &node_timeout_ms.to_string());
+            // A replica stands for election however long it has been without its master, and stays with that one.
+            set("--cluster-replica-validity-factor", "0");
+            set("--cluster-allow-replica-migration", "no");
+        }
+        args
     }
 }
 
@@ -42,15 +63,15 @@ pub struct ServerBuilder {
     role: Role,
     args: Vec<String>,
     files: Vec<(String, String)>,
-    environment: Vec<(String, String)>,
+    faketime: Option<String>,
     with_socket: bool,
     with_tls: bool,
 }
 
 impl ServerBuilder {
     pub(crate) fn new(flavour: Flavour, role: Role) -> Self {
-        let (args, files, environment) = Default::default();
-        Self { flavour, role, args, files, environment, with_socket: false, with_tls: false }
+        let (args, files, faketime) = Default::default();
+        Self { flavour, role, args, files, faketime, with_socket: false, with_tls: false }
     }
 
     /// More of the configuration, as on the command line: `["--maxmemory", "1mb"]`. Relative paths are in the
@@ -78,9 +99,9 @@ impl ServerBuilder {
         self
     }
 
-    /// Lives at another time, such as `"+1h"`, see [`faketime_env`].
+    /// Lives at another time, such as `"+1h"`, until [`Server::set_faketime`].
     pub fn faketime(mut self, offset: &str) -> Self {
-        self.environment = faketime_env(offset);
+        self.faketime = Some(offset.to_owned());
         self
     }
 
@@ -106,8 +127,9 @@ impl ServerBuilder {
         let port = port::free();
         let tls = self.with_tls.then(|| Tls::make(folder.path(), port::free()));
         let socket = self.with_socket.then(|| folder.path().join("socket"));
+        let bus_port = matches!(self.role, Role::ClusterNode { .. }).then(port::free);
 
-        let mut args: Vec<String> = self.role.args(port);
+        let mut args: Vec<String> = self.role.args(port, bus_port);
         if let Some(tls) = &tls {
             args.extend(tls.args());
         }
@@ -116,17 +138,19 @@ impl ServerBuilder {
         }
         args.extend(self.args.iter().cloned());
 
-        let process = Process::start(self.launch(&folder, args));
+        let process = Process::start(self.launch(folder.path(), args));
+        let is_shifted = self.faketime.is_some();
         let password = self.args.iter().skip_while(|arg| *arg != "--requirepass").nth(1).cloned();
-        Server { process, flavour: self.flavour, port, tls, socket, password, folder }
+        Server { process, flavour: self.flavour, port, bus_port, tls, socket, password, is_shifted, folder }
     }
 
-    fn launch(&self, folder: &TempDir, args: Vec<String>) -> Launch {
-        Launch {
-            program: self.flavour.binary(),
-            args: args.into_iter().map(OsString::from).collect(),
-            environment: self.environment.clone(),
-            folder: folder.path().to_owned(),
+    fn launch(&self, folder: &Path, args: Vec<String>) -> Launch {
+        let mut environment = Vec::new();
+        if let Some(offset) = &self.faketime {
+            faketime::set_in(folder, offset);
+            environment = faketime::environment_in(folder);
         }
+        let args = args.into_iter().map(OsString::from).collect();
+        Launch { program: self.flavour.binary(), args, environment, folder: folder.to_owned() }
     }
 }

@@ -1,7 +1,8 @@
 //! Processes that live at another time, by libfaketime.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// The environment that makes a process see the wall clock `offset` away from the real one, such as `"+1h"` or
 /// `"-90s"`. Its monotonic clock stays real.
@@ -17,16 +18,49 @@ use std::path::PathBuf;
 /// assert!(year(faketime_env("+800d")) > year(Vec::new()));
 /// ```
 pub fn faketime_env(offset: &str) -> Vec<(String, String)> {
+    let mut environment = preloaded();
+    environment.push(("FAKETIME".to_owned(), offset.to_owned()));
+    environment
+}
+
+/// An offset in a file of the process's folder, which can be changed while it runs.
+pub(crate) fn environment_in(folder: &Path) -> Vec<(String, String)> {
+    let file = path(folder).to_str().expect("a temporary folder has a name that is text").to_owned();
+    let mut environment = preloaded();
+    environment.push(("FAKETIME_TIMESTAMP_FILE".to_owned(), file));
+    // The file would otherwise be read every ten seconds.
+    environment.push(("FAKETIME_NO_CACHE".to_owned(), "1".to_owned()));
+    environment
+}
+
+pub(crate) fn set_in(folder: &Path, offset: &str) {
+    let draft = folder.join("faketime.draft");
+    fs::write(&draft, offset).expect("the folder is writable");
+    // At once, for the process may be reading it.
+    fs::rename(draft, path(folder)).expect("the folder is writable");
+}
+
+/// The time in microseconds at which processes with this folder's environment live.
+pub(crate) fn now_in(folder: &Path) -> i64 {
+    let date =
+        Command::new("date").arg("+%s%6N").envs(environment_in(folder)).output().expect("there is a `date`");
+    let text = String::from_utf8_lossy(&date.stdout);
+    text.trim().parse().unwrap_or_else(|error| panic!("{error}: {date:?}"))
+}
+
+fn path(folder: &Path) -> PathBuf {
+    folder.join("faketime")
+}
+
+fn preloaded() -> Vec<(String, String)> {
     let library = library().expect("there is no libfaketime.so.1 below /usr/lib: run `make deps`");
     let library = library.to_str().expect("a path of Debian is text");
-    let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     vec![
         // libc comes before jemalloc then, which Debian's Redis is linked with: that one reads the clock within its
         // first malloc, and libfaketime calls malloc within its first reading of the clock.
-        set("LD_PRELOAD", &format!("{library}:libc.so.6")),
-        set("FAKETIME", offset),
+        ("LD_PRELOAD".to_owned(), format!("{library}:libc.so.6")),
         // Timers would otherwise be computed from two clocks that disagree.
-        set("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+        ("FAKETIME_DONT_FAKE_MONOTONIC".to_owned(), "1".to_owned()),
     ]
 }
 

@@ -19,12 +19,14 @@
 
 mod binary;
 mod builder;
+mod cluster;
 mod faketime;
 mod port;
 mod process;
 mod proxy;
 mod replica;
 mod resp;
+mod sentinels;
 mod server;
 mod spawner;
 mod tls;
@@ -32,10 +34,12 @@ mod wait;
 
 pub use binary::Flavour;
 pub use builder::ServerBuilder;
+pub use cluster::Cluster;
 pub use faketime::faketime_env;
 pub use proxy::FaultProxy;
 pub use replica::Replica;
 pub use resp::{Connection, Reply};
+pub use sentinels::Sentinels;
 pub use server::Server;
 pub use tls::Tls;
 pub use wait::until;

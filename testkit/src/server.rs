@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::builder::{Role, ServerBuilder};
 use crate::process::Process;
 use crate::wait::until;
-use crate::{Connection, Flavour, Reply, Tls};
+use crate::{Connection, Flavour, Reply, Tls, faketime};
 
 /// A Redis or Valkey on the loopback interface, with a folder of its own, that keeps nothing on disk.
 ///
@@ -21,9 +21,12 @@ pub struct Server {
     pub(crate) process: Process,
     pub(crate) flavour: Flavour,
     pub(crate) port: u16,
+    /// Where the other nodes of a cluster talk to it.
+    pub(crate) bus_port: Option<u16>,
     pub(crate) tls: Option<Tls>,
     pub(crate) socket: Option<PathBuf>,
     pub(crate) password: Option<String>,
+    pub(crate) is_shifted: bool,
     pub(crate) folder: TempDir,
 }
 
@@ -93,6 +96,25 @@ impl Server {
     /// Lets it go on, with SIGCONT.
     pub fn continue_signal(&self) {
         self.process.signal(Signal::CONT);
+    }
+
+    /// Sets its wall clock to `offset` from the real one and waits until it has noticed. Panics unless it was built
+    /// with [`ServerBuilder::faketime`].
+    #[track_caller]
+    pub fn set_faketime(&self, offset: &str) {
+        assert!(self.is_shifted, "this server was built without faketime()");
+        faketime::set_in(self.folder(), offset);
+        // Valkey looks at the clock every millisecond only.
+        until("its clock is set", || {
+            let time = self.command(&["TIME"]).array();
+            let own = time[0].int() * 1_000_000 + time[1].int();
+            let wanted = faketime::now_in(self.folder());
+            if own.abs_diff(wanted) < CLOCK_TOLERANCE_US {
+                Ok(())
+            } else {
+                Err(format!("{own} is not {wanted}"))
+            }
+        });
     }
 
     /// Kills it, with SIGKILL, and waits until it is gone.
@@ -168,6 +190,9 @@ impl Server {
         self.process.log().contains("Address already in use")
     }
 }
+
+/// Between two readings, one after another, of the same clock.
+const CLOCK_TOLERANCE_US: u64 = 50_000;
 
 /// What a server and a sentinel log once they have bound their ports.
 const READY: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];

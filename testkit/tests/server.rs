@@ -188,9 +188,16 @@ fn faketime_shifts_its_clock() {
         let server = Server::builder(flavour).faketime("+1h").start();
         let made = std::fs::metadata(server.folder()).unwrap().modified().unwrap();
         let real = made.duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
-        let ahead = server.command(&["TIME"]).array()[0].int() - real;
+        let ahead = || server.command(&["TIME"]).array()[0].int() - real;
         // The folder is older than the question, but by less than anything here may take.
-        assert!((3_600..3_660).contains(&ahead), "{ahead}");
+        assert!((3_600..3_660).contains(&ahead()), "{}", ahead());
+
+        server.command(&["SET", "a", "1", "EX", "600"]).ok();
+        server.set_faketime("+2h");
+        assert!((7_200..7_260).contains(&ahead()), "{}", ahead());
+        assert_eq!(server.command(&["GET", "a"]), Reply::Nil, "it has expired");
+        server.set_faketime("-60s");
+        assert!((-60..0).contains(&ahead()), "{}", ahead());
     }
 }
 

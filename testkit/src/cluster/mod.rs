@@ -1,0 +1,187 @@
+//! A cluster of three masters with a replica each.
+
+mod migration;
+mod view;
+
+use std::net::SocketAddr;
+
+use view::{Member, members};
+
+use crate::builder::{Role, ServerBuilder};
+use crate::wait::until;
+use crate::{Flavour, Server};
+
+const MASTERS: usize = 3;
+const SLOTS: usize = 16_384;
+
+/// A silent master is replaced after twice this. Shorter, and a busy machine makes masters seem dead.
+const NODE_TIMEOUT_MS: u32 = 1_000;
+
+/// Six nodes: at first 0, 1 and 2 are masters of a third of the slots each, in order, and 3, 4 and 5 their replicas.
+///
+/// Nodes are named by these numbers. Forming it takes some three seconds: a master waits for two before it serves.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<Server>,
+    ids: Vec<String>,
+}
+
+impl Cluster {
+    /// Starts one and waits until all nodes find it in order.
+    pub fn start(flavour: Flavour) -> Self {
+        Self::start_with(flavour, &[])
+    }
+
+    /// Starts one whose nodes have more arguments, see [`ServerBuilder::args`].
+    pub fn start_with(flavour: Flavour, args: &[&str]) -> Self {
+        let role = Role::ClusterNode { node_timeout_ms: NODE_TIMEOUT_MS };
+        let builder = ServerBuilder::new(flavour, role).args(args.iter().copied());
+        let nodes: Vec<Server> = (0..2 * MASTERS).map(|_| builder.clone().start()).collect();
+        let ids = nodes.iter().map(|node| node.command(&["CLUSTER", "MYID"]).text()).collect();
+        let cluster = Self { nodes, ids };
+        cluster.form();
+        cluster
+    }
+
+    /// All nodes, masters first.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(Server::address).collect()
+    }
+
+    /// A node by its number.
+    pub fn node(&self, number: usize) -> &Server {
+        &self.nodes[number]
+    }
+
+    /// The numbers of those that are masters now.
+    pub fn masters(&self) -> Vec<usize> {
+        let members = self.members();
+        let masters = members.iter().filter(|member| member.is_master() && member.is_well());
+        masters.map(|master| self.number(&master.id)).collect()
+    }
+
+    /// The number of the replica of a master.
+    #[track_caller]
+    pub fn replica_of(&self, master: usize) -> usize {
+        let members = self.members();
+        let replica = members.iter().find(|member| member.master == self.ids[master] && member.is_well());
+        self.number(&replica.unwrap_or_else(|| panic!("{master} has no replica")).id)
+    }
+
+    /// The number of the master that owns a slot.
+    #[track_caller]
+    pub fn owner_of(&self, slot: u16) -> usize {
+        let members = self.members();
+        let owner = members.iter().find(|member| member.owns(slot));
+        self.number(&owner.unwrap_or_else(|| panic!("nobody owns {slot}")).id)
+    }
+
+    /// The slot of a key.
+    pub fn slot_of(&self, key: impl AsRef<[u8]>) -> u16 {
+        let slot =
+            self.alive().next().map(|node| node.command(&[b"CLUSTER", b"KEYSLOT".as_slice(), key.as_ref()]));
+        slot.and_then(|slot| u16::try_from(slot.int()).ok()).expect("a node is alive and a slot is small")
+    }
+
+    /// Kills a master, waits until its replica has taken over and all nodes agree, and gives the replica's number.
+    pub fn kill_master(&self, master: usize) -> usize {
+        let members = self.members();
+        let lost = members.iter().find(|member| member.id == self.ids[master]).and_then(Member::first_slot);
+        let slot = lost.expect("it is a master that owns slots");
+        self.node(master).kill();
+        until("a replica has taken over", || {
+            self.all_agree(|members| {
+                let owner = members.iter().find(|member| member.owns(slot))?;
+                (owner.id != self.ids[master] && owner.is_well()).then_some(())
+            })
+        });
+        self.wait_in_order();
+        self.owner_of(slot)
+    }
+
+    /// Waits until all nodes that are alive find the cluster in order, and replicas of theirs are in sync: after a
+    /// [`Server::restart`] of one, say.
+    pub fn wait_in_order(&self) {
+        until("the cluster is in order", || {
+            self.alive().try_for_each(|node| {
+                self.is_in_order(node).map_err(|seen| format!("{}: {seen}", node.port()))
+            })
+        });
+    }
+
+    fn form(&self) {
+        for (number, node) in self.nodes.iter().enumerate() {
+            // Distinct epochs from the start, or the nodes would have to find out who yields to whom.
+            node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]).ok();
+            let bus_port = node.bus_port.expect("a node of a cluster has a bus").to_string();
+            self.nodes[0]
+                .command(&["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string(), &bus_port])
+                .ok();
+        }
+        for master in 0..MASTERS {
+            let (first, end) = (master * SLOTS / MASTERS, (master + 1) * SLOTS / MASTERS);
+            let range = [first.to_string(), (end - 1).to_string()];
+            self.nodes[master].command(&["CLUSTER", "ADDSLOTSRANGE", &range[0], &range[1]]).ok();
+        }
+        until("the nodes know each other", || {
+            self.all_agree(|members| {
+                (members.len() == 2 * MASTERS && members.iter().all(Member::is_well)).then_some(())
+            })
+        });
+        for (master, replica) in (MASTERS..2 * MASTERS).enumerate() {
+            self.nodes[replica].command(&["CLUSTER", "REPLICATE", &self.ids[master]]).ok();
+        }
+        until("the nodes know who is a replica", || {
+            self.all_agree(|members| {
+                let replicas = members.iter().filter(|member| self.ids[..MASTERS].contains(&member.master));
+                (replicas.count() == MASTERS).then_some(())
+            })
+        });
+        self.wait_in_order();
+    }
+
+    fn is_in_order(&self, node: &Server) -> Result<(), String> {
+        let state = node.field(&["CLUSTER", "INFO"], "cluster_state")?;
+        if state != "ok" {
+            return Err(format!("its state is {state}"));
+        }
+        let members = members(node)?;
+        let is_alive = |member: &&Member| self.nodes[self.number(&member.id)].is_alive();
+        if let Some(ill) = members.iter().filter(is_alive).find(|member| !member.is_well()) {
+            return Err(format!("is not well: {ill:?}"));
+        }
+        if let Some(replaced) =
+            members.iter().filter(is_alive).find(|member| member.is_master() && !member.has_slots())
+        {
+            return Err(format!("has yet to hear who replaced it: {replaced:?}"));
+        }
+        match node.field(&["INFO", "replication"], "master_link_status") {
+            Ok(link) if link != "up" => Err(format!("its master is {link}")),
+            // A master has no such field.
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether each node that is alive sees what is wanted.
+    fn all_agree<T>(&self, wanted: impl Fn(&[Member]) -> Option<T>) -> Result<(), String> {
+        self.alive().try_for_each(|node| {
+            let members = members(node)?;
+            wanted(&members).map(drop).ok_or_else(|| format!("{} sees {members:?}", node.port()))
+        })
+    }
+
+    fn alive(&self) -> impl Iterator<Item = &Server> {
+        self.nodes.iter().filter(|node| node.is_alive())
+    }
+
+    /// As the first sees it that is alive and can be asked.
+    #[track_caller]
+    fn members(&self) -> Vec<Member> {
+        self.alive().find_map(|node| members(node).ok()).expect("a node is alive")
+    }
+
+    #[track_caller]
+    fn number(&self, id: &str) -> usize {
+        self.ids.iter().position(|own| own == id).expect("no strangers are in this cluster")
+    }
+}
