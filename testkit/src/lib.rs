@@ -3,6 +3,11 @@
 //! Nothing here is a mock. What is missing on the machine is installed by `make deps`; what does not start fails
 //! the test with the tail of its log.
 //!
+//! - [`Server`]: one Redis or Valkey, with TLS, a Unix socket, or a wall clock of its own if wanted
+//! - [`Replica`], [`Sentinels`], [`Cluster`]: several that belong together
+//! - [`FaultProxy`]: a network that stalls, refuses, and cuts
+//! - [`until`]: waits for what another process has yet to do
+//!
 //! ```
 //! use slidegate_testkit::{Flavour, Server};
 //!

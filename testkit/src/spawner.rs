@@ -5,6 +5,7 @@
 //! dies with the test binary however that ends.
 
 use std::io;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::LazyLock;
 use std::sync::mpsc::{Sender, channel};
@@ -34,7 +35,7 @@ pub(crate) fn spawn(command: Command) -> io::Result<Child> {
 }
 
 /// A command that is killed together with this process, where `setpriv` can see to it.
-pub(crate) fn mortal(program: &std::path::Path) -> Command {
+pub(crate) fn mortal(program: &Path) -> Command {
     match on_path("setpriv") {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);

@@ -10,7 +10,7 @@ const PAUSES: u32 = 3_000;
 
 /// Asks until `condition` holds, and gives what it found; panics if it does not hold within some half a minute.
 ///
-/// `Err` says what was seen instead, and the panic says the last of these.
+/// `Err` says what was seen instead, and the panic says the last of these. Blocks its thread.
 #[track_caller]
 pub fn until<T>(what: &str, mut condition: impl FnMut() -> Result<T, String>) -> T {
     let mut seen = String::new();

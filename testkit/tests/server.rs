@@ -1,6 +1,7 @@
 //! One server of either flavour, from outside.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
@@ -205,4 +206,31 @@ fn faketime_shifts_its_clock() {
 #[should_panic(expected = "Bad directive or wrong number of arguments")]
 fn one_that_does_not_start_says_why() {
     Server::builder(Flavour::Redis).args(["--no-such-option", "1"]).start();
+}
+
+#[test]
+#[should_panic(expected = "found no port in 20 attempts")]
+fn one_whose_port_was_taken_tries_others() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    // Each port that it tries is this one.
+    Server::builder(Flavour::Redis).args(["--port", &port]).start();
+}
+
+#[test]
+fn restarting_it_waits_for_its_port() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        server.kill();
+        let taken = TcpListener::bind(server.address()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| server.restart());
+            until("it has met the one who took its port", || match server.log() {
+                log if log.contains("Address already in use") => Ok(()),
+                log => Err(log),
+            });
+            drop(taken);
+        });
+        assert_eq!(server.command(&["PING"]).text(), "PONG");
+    }
 }
