@@ -6,6 +6,7 @@
 
 use crate::counter::Counter;
 use crate::quota::Quota;
+use crate::strict_window::Pair;
 
 /// Units admitted in one millisecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +16,7 @@ struct Entry {
 }
 
 /// All admissions of the last window, from the oldest to the newest.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlidingLog {
     /// The oldest entry, if there are two or more.
     oldest: Option<Entry>,
@@ -44,6 +45,15 @@ pub struct SlidingLogView {
 }
 
 impl SlidingLog {
+    /// A log that was kept elsewhere: how many units were admitted when, from the oldest to the newest.
+    pub fn from_entries(window_ms: u64, entries: impl IntoIterator<Item = Pair>) -> Self {
+        let mut log = Self { window_ms, ..Self::default() };
+        for entry in entries {
+            log.append(entry.newest_ms, entry.count);
+        }
+        log
+    }
+
     /// The window under which it was counted.
     pub fn window_ms(&self) -> u64 {
         self.window_ms
@@ -150,8 +160,7 @@ impl Counter for SlidingLog {
     type View = SlidingLogView;
 
     fn empty(quota: &Quota) -> Self {
-        let window_ms = quota.window_ms();
-        Self { oldest: None, bytes: Vec::new(), head: 0, tail_ms: 0, newest: None, total: 0, window_ms }
+        Self { window_ms: quota.window_ms(), ..Self::default() }
     }
 
     fn view(&self, quota: &Quota, now_ms: u64) -> SlidingLogView {

@@ -37,6 +37,11 @@ pub struct StrictWindowView {
 }
 
 impl StrictWindow {
+    /// A strict window that was kept elsewhere: what [`pairs`](Self::pairs) and [`window_ms`](Self::window_ms) said.
+    pub fn from_pairs(window_ms: u64, pairs: Vec<Pair>) -> Self {
+        Self { pairs, window_ms }
+    }
+
     /// The pairs that are kept, from the oldest to the newest.
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs

@@ -82,7 +82,9 @@ fn sleep_on(clock: &impl Clock, ms: u64) -> Sleep<'_> {
     })
 }
 
-fn wall_ms() -> u64 {
+/// The wall clock, which may be set. Only for comparing it with others.
+#[cfg_attr(not(feature = "redis"), allow(unreachable_pub))]
+pub(crate) fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, whole_ms)
 }
 

@@ -1,55 +1,64 @@
 //! What can go wrong in a store. A denial is not among it.
 
+use std::borrow::Cow;
 use std::fmt;
 
-/// A store could not decide.
+/// A store could not decide, or its decision did not arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     kind: Kind,
+    message: Cow<'static, str>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Full { what: &'static str },
-    Transient { message: String },
-    Permanent { message: String },
+    Full,
+    Transient,
+    Lost,
+    Permanent,
 }
 
 impl StoreError {
-    pub(crate) fn full(what: &'static str) -> Self {
-        Self { kind: Kind::Full { what } }
+    /// The store has no room for another key or for more of this one.
+    pub fn full(message: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: Kind::Full, message: message.into() }
     }
 
-    /// The store failed in a way that may pass: it is away, busy, or too slow.
-    pub fn transient(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Transient { message: message.into() } }
+    /// The store failed in a way that may pass: it is away, busy, or too slow. Nothing was spent.
+    pub fn transient(message: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: Kind::Transient, message: message.into() }
+    }
+
+    /// The request went out and its answer did not arrive, so that nobody here knows whether it was counted.
+    pub fn lost(message: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: Kind::Lost, message: message.into() }
     }
 
     /// The store failed in a way that will not pass by itself: it refuses the credentials, or the schema is wrong.
-    pub fn permanent(message: impl Into<String>) -> Self {
-        Self { kind: Kind::Permanent { message: message.into() } }
+    pub fn permanent(message: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind: Kind::Permanent, message: message.into() }
     }
 
     /// Whether the store has no room for another key or for more of this one.
     pub fn is_full(&self) -> bool {
-        matches!(self.kind, Kind::Full { .. })
+        self.kind == Kind::Full
     }
 
     /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
-        match self.kind {
-            Kind::Full { .. } | Kind::Transient { .. } => true,
-            Kind::Permanent { .. } => false,
-        }
+        self.kind != Kind::Permanent
+    }
+
+    /// Whether the request may have been counted although no answer came. A store never sends such a request again:
+    /// it would count twice.
+    pub fn may_have_counted(&self) -> bool {
+        self.kind == Kind::Lost
     }
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.kind {
-            Kind::Full { what } => write!(f, "the memory store is full: {what}"),
-            Kind::Transient { message } | Kind::Permanent { message } => f.write_str(message),
-        }
+        f.write_str(&self.message)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Stores: they execute whole decisions.
 
 pub(crate) mod memory;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 
 use std::future::Future;
 use std::sync::Arc;

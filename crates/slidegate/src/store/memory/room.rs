@@ -31,7 +31,9 @@ impl Table {
         }
         let nearest = self.slots.nearest_first(id).filter(Slot::is_owned);
         let victim = self.least_to_lose(nearest, page, now_ms);
-        let given_up = self.give_up(victim, page).ok_or(StoreError::full("max_keys is reached"))?;
+        let given_up = self
+            .give_up(victim, page)
+            .ok_or(StoreError::full("the memory store is full: max_keys is reached"))?;
         self.keys.fetch_add(1, Ordering::Relaxed);
         Ok(vacant.unwrap_or(given_up))
     }
@@ -148,7 +150,8 @@ impl Table {
                 |slot: &Slot<'_>| slot.is_owned() && slot.number != keep && slot.load().layout() == RECORD;
             let records = self.slots.whole_page(page.number).filter(has_record);
             let victim = self.least_to_lose(records, page, now_ms);
-            self.give_up(victim, page).ok_or(StoreError::full("max_bytes is reached"))?;
+            self.give_up(victim, page)
+                .ok_or(StoreError::full("the memory store is full: max_bytes is reached"))?;
         }
         Ok(())
     }

@@ -1,0 +1,141 @@
+//! Requests, and the script calls that they are gathered into.
+
+use redis::{Cmd, ServerError, Value};
+use tokio::sync::oneshot;
+
+use super::description::Description;
+use super::failure::server_error;
+use super::script;
+use crate::error::StoreError;
+
+/// What the script said about one request.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) now_ms: u64,
+    pub(super) is_allowed: bool,
+    /// What was known of the key before.
+    pub(super) before: Option<Vec<u8>>,
+}
+
+/// One operation on its way.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) name: Vec<u8>,
+    /// The cluster's slot; the same for all if there is no cluster.
+    pub(super) slot: u16,
+    pub(super) description: Description,
+    pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
+    /// How often a server has sent it elsewhere.
+    pub(super) hops: u8,
+    /// Whether the slot is on its way to the server that is asked.
+    pub(super) is_asking: bool,
+    /// Whether it must not share a call, because the slot's keys are on two servers.
+    pub(super) is_alone: bool,
+}
+
+impl Request {
+    pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
+        // Fails if the caller has given up, which is the caller's right.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// Requests that are decided by one run of the script.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) requests: Vec<Request>,
+}
+
+impl Call {
+    pub(super) fn is_asking(&self) -> bool {
+        self.requests[0].is_asking
+    }
+
+    fn admits(&self, request: &Request) -> bool {
+        let first = &self.requests[0];
+        first.slot == request.slot
+            && first.is_asking == request.is_asking
+            && !first.is_alone
+            && !request.is_alone
+    }
+
+    /// The command; `with_text` sends the script itself, for a server that does not know it.
+    pub(super) fn command(&self, given_ms: Option<u64>, with_text: bool) -> Cmd {
+        let mut descriptions: Vec<&Description> = Vec::new();
+        let places: Vec<u8> = self
+            .requests
+            .iter()
+            .map(|request| {
+                let known = descriptions.iter().rposition(|known| **known == request.description);
+                let place = known.unwrap_or_else(|| {
+                    descriptions.push(&request.description);
+                    descriptions.len() - 1
+                });
+                place as u8 + 1
+            })
+            .collect();
+        let mut command = if with_text { redis::cmd("EVAL") } else { redis::cmd("EVALSHA") };
+        command.arg(if with_text { script::TEXT } else { script::SHA.as_str() }).arg(self.requests.len());
+        for request in &self.requests {
+            command.arg(request.name.as_slice());
+        }
+        match given_ms {
+            Some(given_ms) => command.arg(given_ms),
+            None => command.arg(""),
+        };
+        command.arg(places);
+        for description in descriptions {
+            command.arg(description.what()).arg(description.life());
+        }
+        command
+    }
+
+    pub(super) fn fail(self, error: &StoreError) {
+        for request in self.requests {
+            request.answer(Err(error.clone()));
+        }
+    }
+
+    /// Hands out the script's answer. Returns the server's time, and what it refused to some of the keys, if it did.
+    pub(super) fn settle(self, values: Vec<Value>) -> (Option<u64>, Option<ServerError>) {
+        let mut values = values.into_iter();
+        let now_ms = match values.next() {
+            Some(Value::Int(now_ms)) => now_ms.cast_unsigned(),
+            _ => 0,
+        };
+        let mut refused = None;
+        for request in self.requests {
+            match (values.next(), values.next()) {
+                (Some(Value::Int(allowed)), Some(Value::BulkString(before))) => {
+                    request.answer(Ok(Answer { now_ms, is_allowed: allowed == 1, before: Some(before) }));
+                }
+                (Some(Value::Int(allowed)), Some(Value::Nil)) => {
+                    request.answer(Ok(Answer { now_ms, is_allowed: allowed == 1, before: None }));
+                }
+                (Some(Value::ServerError(error)), _) => {
+                    request.answer(Err(server_error(&error)));
+                    refused = Some(error);
+                }
+                _ => request.answer(Err(StoreError::lost("redis: the script's answer has an unknown shape"))),
+            }
+        }
+        (Some(now_ms).filter(|now_ms| *now_ms > 0), refused)
+    }
+}
+
+/// Requests in the order in which they came, by slot.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    pub(super) calls: Vec<Call>,
+    pub(super) requests: usize,
+}
+
+impl Calls {
+    pub(super) fn add(&mut self, request: Request) {
+        self.requests += 1;
+        match self.calls.iter_mut().rfind(|call| call.admits(&request)) {
+            Some(call) => call.requests.push(request),
+            None => self.calls.push(Call { requests: vec![request] }),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! An operation as the script reads it: everything but the key.
+
+use slidegate_core::{Algorithm, Anchor, Quota, Verb};
+
+use crate::store::Operation;
+
+/// No count is larger, so that a larger cost is denied, or gives back all, just as this one.
+const MOST_COST: u64 = 1 << 50;
+/// Below these the script decides in line, with a record of 12 bytes.
+const SIMPLE_LIMIT: u64 = 1 << 16;
+const SIMPLE_WINDOW_MS: u64 = (1 << 24) * 1000;
+
+/// The description and the life of its record, which are two arguments of the script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Description {
+    bytes: Vec<u8>,
+    life_at: usize,
+}
+
+impl Description {
+    /// `slack_ms` is how much longer than needed the record is to live.
+    pub(super) fn new(operation: &Operation<'_>, slack_ms: u64) -> Self {
+        let quotas = operation.check.policy.quotas();
+        let is_simple = is_simple(operation.verb, quotas);
+        let mut bytes = Vec::with_capacity(9 + 21 * quotas.len() + 12);
+        bytes.extend([u8::from(is_simple), verb_code(operation.verb)]);
+        put(&mut bytes, operation.check.cost.min(MOST_COST), 7);
+        for quota in quotas {
+            bytes.push(algorithm_code(quota.algorithm()));
+            put(&mut bytes, quota.limit(), 7);
+            put(&mut bytes, quota.window_ms(), 5);
+            put(&mut bytes, quota.capacity(), 7);
+            bytes.push(option_code(quota));
+        }
+        let life_at = bytes.len();
+        let life_ms = if is_simple { 2 * quotas[0].window_ms() + slack_ms } else { slack_ms };
+        bytes.extend_from_slice(life_ms.to_string().as_bytes());
+        Self { bytes, life_at }
+    }
+
+    /// What to do.
+    pub(super) fn what(&self) -> &[u8] {
+        &self.bytes[..self.life_at]
+    }
+
+    /// For how many milliseconds a record is kept.
+    pub(super) fn life(&self) -> &[u8] {
+        &self.bytes[self.life_at..]
+    }
+}
+
+fn is_simple(verb: Verb, quotas: &[Quota]) -> bool {
+    let [quota] = quotas else { return false };
+    matches!(verb, Verb::Check | Verb::Peek)
+        && quota.algorithm() == Algorithm::SlidingWindow
+        && quota.anchor() == Anchor::Epoch
+        && quota.limit() < SIMPLE_LIMIT
+        && quota.window_ms() < SIMPLE_WINDOW_MS
+        && quota.window_ms().is_multiple_of(1000)
+}
+
+fn verb_code(verb: Verb) -> u8 {
+    match verb {
+        Verb::Check => 1,
+        Verb::Peek => 2,
+        Verb::Refund => 3,
+        Verb::Reset => 4,
+    }
+}
+
+fn algorithm_code(algorithm: Algorithm) -> u8 {
+    match algorithm {
+        Algorithm::SlidingWindow => 1,
+        Algorithm::StrictWindow => 2,
+        Algorithm::SlidingLog => 3,
+        Algorithm::FixedWindow => 4,
+        Algorithm::TokenBucket => 5,
+    }
+}
+
+fn option_code(quota: &Quota) -> u8 {
+    match quota.algorithm() {
+        Algorithm::StrictWindow => quota.slots(),
+        _ => u8::from(quota.anchor() == Anchor::FirstRequest),
+    }
+}
+
+/// The lowest `width` bytes of `value`, the highest first.
+fn put(bytes: &mut Vec<u8>, value: u64, width: usize) {
+    bytes.extend_from_slice(&value.to_be_bytes()[8 - width..]);
+}

@@ -1,0 +1,151 @@
+//! How a connection to one server comes about.
+
+use std::time::Duration;
+
+use redis::aio::{MultiplexedConnection, SendError};
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind,
+    RedisConnectionInfo, RedisError, TlsCertificates,
+};
+use tokio::sync::watch;
+
+use super::failure::connect_error;
+use super::settings::RedisStoreBuilder;
+use super::url::{Address, Topology};
+use crate::error::StoreError;
+
+/// A connection, and word of its end.
+pub(super) struct Link {
+    pub(super) connection: MultiplexedConnection,
+    /// True once the server has hung up.
+    pub(super) is_over: watch::Receiver<bool>,
+}
+
+/// What all connections of a store have in common.
+#[derive(Clone)]
+pub(super) struct Access {
+    login: RedisConnectionInfo,
+    is_tls: bool,
+    ca_pem: Option<Vec<u8>>,
+    budget: Duration,
+}
+
+/// Where to connect to.
+#[derive(Clone)]
+pub(super) enum Target {
+    /// A socket or an address.
+    At(ConnectionAddr),
+    /// Whoever the sentinels say is the primary.
+    Primary { sentinels: Vec<Address>, name: String, sentinel_access: Access },
+}
+
+impl Access {
+    pub(super) fn new(builder: &RedisStoreBuilder) -> Self {
+        let mut login = login(builder.url.user.as_deref(), builder.url.password.as_deref());
+        login = login.set_db(builder.url.database);
+        Self {
+            login,
+            is_tls: builder.url.is_tls,
+            ca_pem: builder.ca_pem.clone(),
+            budget: builder.connect_budget(),
+        }
+    }
+
+    fn for_sentinels(builder: &RedisStoreBuilder) -> Self {
+        let login = login(builder.sentinel_user.as_deref(), builder.sentinel_password.as_deref());
+        Self { login, ..Self::new(builder) }
+    }
+
+    pub(super) fn at(&self, address: &Address) -> ConnectionAddr {
+        let Address { host, port } = address.clone();
+        if self.is_tls {
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        }
+    }
+
+    /// Connects, logs in and says hello, within the budget.
+    pub(super) async fn connect(&self, address: &ConnectionAddr) -> Result<Link, StoreError> {
+        let place = address.to_string();
+        match tokio::time::timeout(self.budget, self.open(address.clone())).await {
+            Ok(Ok(link)) => Ok(link),
+            Ok(Err(error)) => Err(connect_error(&place, &error)),
+            Err(_) => Err(StoreError::transient(format!(
+                "redis at {place}: no connection within {:?}",
+                self.budget
+            ))),
+        }
+    }
+
+    async fn open(&self, address: ConnectionAddr) -> Result<Link, RedisError> {
+        // A request is one small write, and the next one comes after its answer: waiting to fill a packet only delays.
+        let tcp = TcpSettings::default().set_nodelay(true);
+        let info =
+            address.into_connection_info()?.set_redis_settings(self.login.clone()).set_tcp_settings(tcp);
+        let client = if self.is_tls {
+            provide_cryptography();
+            let root_cert = self.ca_pem.clone();
+            Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert })?
+        } else {
+            Client::open(info)?
+        };
+        let (over, is_over) = watch::channel(false);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_push_sender(move |push: PushInfo| {
+                if push.kind == PushKind::Disconnection {
+                    over.send_replace(true);
+                }
+                Ok::<_, SendError>(())
+            });
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Link { connection, is_over })
+    }
+}
+
+impl Target {
+    pub(super) fn new(builder: &RedisStoreBuilder, access: &Access) -> Self {
+        match &builder.url.topology {
+            Topology::Unix(path) => Self::At(ConnectionAddr::Unix(path.clone())),
+            Topology::Sentinel { name } => Self::Primary {
+                sentinels: builder.url.hosts.clone(),
+                name: name.clone(),
+                sentinel_access: Access::for_sentinels(builder),
+            },
+            Topology::One | Topology::Cluster => Self::At(access.at(&builder.url.hosts[0])),
+        }
+    }
+
+    pub(super) async fn connect(&self, access: &Access) -> Result<Link, StoreError> {
+        match self {
+            Self::At(address) => access.connect(address).await,
+            Self::Primary { sentinels, name, sentinel_access } => {
+                super::sentinel::connect_primary(sentinels, name, sentinel_access, access).await
+            }
+        }
+    }
+}
+
+fn login(user: Option<&str>, password: Option<&str>) -> RedisConnectionInfo {
+    // With the newer protocol the connection tells us when the server hangs up, and not only with the next request.
+    let mut login =
+        RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
+    if let Some(user) = user {
+        login = login.set_username(user);
+    }
+    if let Some(password) = password {
+        login = login.set_password(password);
+    }
+    login
+}
+
+/// rustls leaves the choice to the application; if it has made none, this one does.
+fn provide_cryptography() {
+    if rustls::crypto::CryptoProvider::get_default().is_none() {
+        // It fails only if another thread was faster.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+    }
+}

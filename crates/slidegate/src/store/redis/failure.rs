@@ -1,0 +1,64 @@
+//! What a server's refusal means for the caller.
+
+use redis::{ErrorKind, RedisError, ServerError};
+
+use crate::error::StoreError;
+
+/// A refusal that says that nothing was executed, and what to do about it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The server has forgotten the script.
+    NoScript,
+    /// The slot lives elsewhere, for good or while it moves.
+    Elsewhere { address: String, is_asking: bool },
+    /// Some keys of the call have moved and some have not: they have to be asked for one by one.
+    OneByOne,
+    /// Anything else, for the caller.
+    Failed(StoreError),
+}
+
+/// What an error reply means.
+pub(super) fn refusal(error: &ServerError) -> Refusal {
+    match error.code() {
+        "NOSCRIPT" => Refusal::NoScript,
+        "TRYAGAIN" => Refusal::OneByOne,
+        code @ ("MOVED" | "ASK") => match error.details().and_then(|details| details.split_once(' ')) {
+            Some((_slot, address)) => {
+                Refusal::Elsewhere { address: address.to_owned(), is_asking: code == "ASK" }
+            }
+            None => Refusal::Failed(server_error(error)),
+        },
+        _ => Refusal::Failed(server_error(error)),
+    }
+}
+
+/// An error reply, for the caller. Nothing was spent.
+pub(super) fn server_error(error: &ServerError) -> StoreError {
+    let details = error.details().unwrap_or_default();
+    let message = format!("redis: {} {details}", error.code());
+    match error.code() {
+        "OOM" | "SLIDEGATEFULL" => StoreError::full(message),
+        // It is starting, busy, without its primary, out of touch with its replicas or its disk, or no longer the
+        // primary: others are at work on it.
+        "LOADING" | "BUSY" | "MASTERDOWN" | "READONLY" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
+        | "NOSCRIPT" | "MISCONF" | "NOREPLICAS" | "UNBLOCKED" => StoreError::transient(message),
+        "ERR" if details.starts_with("max number of clients") => StoreError::transient(message),
+        // Wrong credentials, no permission, a key that is none of ours, a script that this server cannot run.
+        _ => StoreError::permanent(message),
+    }
+}
+
+/// Whether whoever answered so is not the one to ask any more.
+pub(super) fn is_wrong_server(error: &ServerError) -> bool {
+    matches!(error.code(), "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "LOADING")
+}
+
+/// Why no connection came about. Nothing was spent.
+pub(super) fn connect_error(address: &str, error: &RedisError) -> StoreError {
+    let message = format!("redis at {address}: {error}");
+    let is_permanent = matches!(
+        error.kind(),
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported
+    ) || matches!(error.code(), Some("WRONGPASS" | "NOAUTH" | "NOPERM"));
+    if is_permanent { StoreError::permanent(message) } else { StoreError::transient(message) }
+}

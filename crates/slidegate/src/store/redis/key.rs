@@ -1,0 +1,130 @@
+//! The name of a key in the server.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use slidegate_core::Policy;
+
+/// Without a secret of one's own: everybody's.
+const NO_SECRET: &str = "";
+/// Separates what is derived here from whatever else the same secret is used for.
+const CONTEXT: &str = "slidegate 2026-11 redis key names";
+/// Of the hash, 128 bits are kept: two of a trillion keys meet with a probability of 10^-15.
+const HASH_BYTES: usize = 16;
+
+/// How identifiers are written into the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyStyle {
+    /// `prefix:{hash}`: nobody can read from it who was limited, and a long key costs no more than a short one.
+    #[default]
+    Hashed,
+    /// `prefix:{hash}:policy:key`: for those who look at their keys. The hash is still there, for it decides the
+    /// cluster's slot, which must not be the caller's choice.
+    Plain,
+}
+
+/// Names keys.
+#[derive(Clone)]
+pub(super) struct Names {
+    prefix: Box<str>,
+    secret: [u8; 32],
+    style: KeyStyle,
+}
+
+impl Names {
+    pub(super) fn new(prefix: &str, secret: Option<&str>, style: KeyStyle) -> Self {
+        let secret = blake3::derive_key(CONTEXT, secret.unwrap_or(NO_SECRET).as_bytes());
+        Self { prefix: prefix.into(), secret, style }
+    }
+
+    /// The name under which what `key` has spent under `policy` is kept.
+    pub(super) fn name(&self, policy: &Policy, key: &[u8]) -> Vec<u8> {
+        let mut name = Vec::with_capacity(self.prefix.len() + 28);
+        name.extend_from_slice(self.prefix.as_bytes());
+        name.extend_from_slice(b":{");
+        let at = name.len();
+        name.resize(at + HASH_BYTES.div_ceil(3) * 4, 0);
+        // The slice is long enough, so nothing can fail.
+        let written =
+            URL_SAFE_NO_PAD.encode_slice(self.hash(policy, key), &mut name[at..]).unwrap_or_default();
+        name.truncate(at + written);
+        name.push(b'}');
+        if self.style == KeyStyle::Plain {
+            name.push(b':');
+            name.extend_from_slice(policy.name().as_bytes());
+            name.push(b':');
+            name.extend_from_slice(key);
+        }
+        name
+    }
+
+    /// Each field with its length before it, so that no two different pairs make the same bytes.
+    fn hash(&self, policy: &Policy, key: &[u8]) -> [u8; HASH_BYTES] {
+        let mut fields = Vec::with_capacity(17 + policy.name().len() + key.len());
+        fields.push(u8::from(policy.is_anonymous()));
+        for field in [policy.name().as_bytes(), key] {
+            fields.extend_from_slice(&(field.len() as u64).to_le_bytes());
+            fields.extend_from_slice(field);
+        }
+        let whole = blake3::keyed_hash(&self.secret, &fields);
+        let mut half = [0; HASH_BYTES];
+        half.copy_from_slice(&whole.as_bytes()[..HASH_BYTES]);
+        half
+    }
+}
+
+/// The cluster's slot of a name: that of what stands between the first braces.
+pub(super) fn slot(name: &[u8]) -> u16 {
+    let tag = name
+        .iter()
+        .position(|byte| *byte == b'{')
+        .and_then(|open| {
+            let rest = &name[open + 1..];
+            rest.iter().position(|byte| *byte == b'}').map(|close| &rest[..close])
+        })
+        .filter(|tag| !tag.is_empty())
+        .unwrap_or(name);
+    crc16::State::<crc16::XMODEM>::calculate(tag) % 16384
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(name: &str) -> Policy {
+        Policy::parse(name, ["1/s"]).unwrap()
+    }
+
+    #[test]
+    fn fields_never_run_into_each_other() {
+        let names = Names::new("sg", None, KeyStyle::Hashed);
+        assert_ne!(names.name(&policy("a"), b"bc"), names.name(&policy("ab"), b"c"));
+        let made = Policy::anonymous(["1/s".parse().unwrap()]).unwrap();
+        assert_ne!(names.name(&policy(made.name()), b"k"), names.name(&made, b"k"));
+    }
+
+    #[test]
+    fn a_name_is_short_and_depends_on_the_secret() {
+        let names = Names::new("sg", None, KeyStyle::Hashed);
+        let long = names.name(&policy("a"), &vec![b'x'; 1 << 20]);
+        assert_eq!(long.len(), "sg:{}".len() + 22);
+        let others = Names::new("sg", Some("hush"), KeyStyle::Hashed);
+        assert_ne!(others.name(&policy("a"), b"k"), names.name(&policy("a"), b"k"));
+    }
+
+    #[test]
+    fn a_key_cannot_choose_its_slot() {
+        let names = Names::new("sg", None, KeyStyle::Plain);
+        let name = names.name(&policy("a"), b"x}{y}");
+        assert!(name.ends_with(b"}:a:x}{y}"));
+        let hashed = Names::new("sg", None, KeyStyle::Hashed).name(&policy("a"), b"x}{y}");
+        assert_eq!(slot(&name), slot(&hashed));
+    }
+
+    #[test]
+    fn slots_are_those_of_the_cluster() {
+        // From the specification of the cluster.
+        assert_eq!(slot(b"123456789"), 0x31C3);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"{user1000}.followers"));
+        assert_eq!(slot(b"foo{}{bar}"), crc16::State::<crc16::XMODEM>::calculate(b"foo{}{bar}") % 16384);
+    }
+}

@@ -1,0 +1,77 @@
+-- Exact arithmetic on doubles. Every number that is kept is a whole number below 2^53; only products are larger.
+
+local floor, byte, char, sub = math.floor, string.byte, string.char, string.sub
+local pack, unpack = struct.pack, struct.unpack
+local EXACT = 2 ^ 53
+
+-- floor(a·b / c) and the remainder, for b ≤ c < 2^35 and a < 2^50.
+local function mul_div(a, b, c)
+  local product = a * b
+  -- A product that is rounded is at least 2^53, and one below it was not rounded.
+  if product < EXACT then
+    local rest = product % c
+    return (product - rest) / c, rest
+  end
+  -- a = k·c + rest, so that k·b is at most a. Then rest·b by long multiplication, twelve bits at a time.
+  local rest = a % c
+  local whole, quotient, remainder = (a - rest) / c * b, 0, 0
+  for _, unit in ipairs({ 16777216, 4096, 1 }) do
+    local partial = remainder * 4096 + rest * (floor(b / unit) % 4096)
+    remainder = partial % c
+    quotient = quotient * 4096 + (partial - remainder) / c
+  end
+  return whole + quotient, remainder
+end
+
+local function mul_div_ceil(a, b, c)
+  local quotient, remainder = mul_div(a, b, c)
+  if remainder > 0 then
+    return quotient + 1
+  end
+  return quotient
+end
+
+-- Whether a·b < c·d, for a and c below 2^50, b and d below 2^35.
+local function is_product_less(a, b, c, d)
+  local left, right = a * b, c * d
+  if left < EXACT or right < EXACT then
+    return left < right
+  end
+  -- Three limbs of sixteen bits and what is above.
+  local function limbs(x, y)
+    local low = x % 65536 * y
+    local middle = floor(x / 65536) % 65536 * y + floor(low / 65536)
+    local high = floor(x / 4294967296) * y + floor(middle / 65536)
+    return high, middle % 65536, low % 65536
+  end
+  local high_1, middle_1, low_1 = limbs(a, b)
+  local high_2, middle_2, low_2 = limbs(c, d)
+  if high_1 ~= high_2 then
+    return high_1 < high_2
+  elseif middle_1 ~= middle_2 then
+    return middle_1 < middle_2
+  end
+  return low_1 < low_2
+end
+
+-- The start of the window in which a key with no history is.
+local function window_start(quota, window, now)
+  if quota.option == 1 then
+    return now
+  end
+  return now - now % window
+end
+
+local function at_least(a, b)
+  if a < b then
+    return b
+  end
+  return a
+end
+
+local function at_most(a, b)
+  if a > b then
+    return b
+  end
+  return a
+end

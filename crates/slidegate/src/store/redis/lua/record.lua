@@ -1,0 +1,163 @@
+-- A record is the state of every quota of a policy, one after the other. This is the core's `decide`, line by line.
+
+local ALGORITHMS = { sliding_window, strict_window, sliding_log, fixed_window, token_bucket }
+-- Which algorithm wrote a part, by its tag.
+local BY_TAG = { 1, 1, 4, 5, 2, 2, 3 }
+-- Of a kind that no algorithm wrote: what stands at this place is new.
+local NOTHING = char(0)
+local CHECK, PEEK, REFUND, RESET = 1, 2, 3, 4
+
+local function read_op(bytes)
+  local _, verb, cost, at = unpack('>BBI7', bytes)
+  local op = { verb = verb, cost = cost, quotas = {} }
+  while at <= #bytes do
+    local quota = {}
+    quota.algorithm, quota.limit, quota.window, quota.capacity, quota.option, at = unpack('>BI7I5I7B', bytes, at)
+    op.quotas[#op.quotas + 1] = quota
+  end
+  return op
+end
+
+local function read_record(record)
+  local parts, at = {}, 1
+  while at <= #record do
+    local tag = byte(record, at)
+    local algorithm = BY_TAG[tag]
+    if not algorithm then
+      error('unknown tag ' .. tag)
+    end
+    local state, after = ALGORITHMS[algorithm].read(record, at, tag)
+    parts[#parts + 1] = { algorithm = algorithm, state = state, bytes = sub(record, at, after - 1) }
+    at = after
+  end
+  return parts
+end
+
+local function counts(part, quota)
+  return part.algorithm == quota.algorithm and part.state.window == quota.window
+end
+
+-- The parts for the quotas, as far as there are any: the same window counted by the same algorithm wherever it
+-- stands, else the same algorithm at the same place.
+local function adopt(parts, quotas)
+  local taken, adopted = {}, {}
+  for place, quota in ipairs(quotas) do
+    for i, part in ipairs(parts) do
+      if not taken[i] and counts(part, quota) then
+        adopted[place], taken[i] = part, true
+        break
+      end
+    end
+  end
+  for place, quota in ipairs(quotas) do
+    local part = parts[place]
+    if not adopted[place] and part and not taken[place] and part.algorithm == quota.algorithm then
+      adopted[place] = part
+    end
+    adopted[place] = adopted[place] or {
+      algorithm = quota.algorithm,
+      state = ALGORITHMS[quota.algorithm].empty(quota),
+    }
+  end
+  return adopted
+end
+
+-- What the decision was made from, for the caller to work out its numbers.
+local function describe(parts, op, is_allowed)
+  local bytes = {}
+  for i, part in ipairs(parts) do
+    local excerpt = ALGORITHMS[part.algorithm].excerpt
+    if not part.bytes then
+      bytes[i] = NOTHING
+    elseif excerpt then
+      bytes[i] = excerpt(part.state, part.view, op.quotas[i], op, is_allowed)
+    else
+      bytes[i] = part.bytes
+    end
+  end
+  return table.concat(bytes)
+end
+
+-- What is to be kept, and for how long; nil if it would be too large.
+local function commit(parts, op, spent, now)
+  local bytes, life = {}, 1
+  for i, part in ipairs(parts) do
+    local algorithm, quota = ALGORITHMS[part.algorithm], op.quotas[i]
+    local part_bytes = part.bytes
+    if spent > 0 or part.view.is_mended or not part_bytes then
+      part_bytes = algorithm.commit(part.state, part.view, quota, spent)
+    end
+    if not part_bytes then
+      return nil
+    end
+    bytes[i] = part_bytes
+    life = at_least(life, algorithm.life(part.view, quota, now, spent))
+  end
+  return table.concat(bytes), life
+end
+
+local function refund(parts, op, now)
+  local bytes, life, total = {}, 1, 0
+  for i, part in ipairs(parts) do
+    local algorithm, quota = ALGORITHMS[part.algorithm], op.quotas[i]
+    local left
+    bytes[i], left = algorithm.refund(part.state, part.view, quota, op.cost)
+    total = total + left
+    life = at_least(life, algorithm.life(part.view, quota, now, 0))
+  end
+  return table.concat(bytes), life, total
+end
+
+local function set(key, record, life, slack)
+  -- As text with all its digits: a number would be printed with seventeen of them, slowly.
+  local kept = invoke('SET', key, record, 'PX', string.format('%.0f', at_most(life, 2 ^ 52) + slack))
+  return kept.err
+end
+
+-- Decides one operation. Returns whether it is allowed and what that was decided from, or nil and an error.
+local function execute(key, raw, op, now, slack)
+  if op.verb == RESET then
+    if raw then
+      local gone = invoke('DEL', key)
+      if type(gone) == 'table' then
+        return nil, gone.err
+      end
+    end
+    return 1, false
+  end
+  local parts = adopt(raw and read_record(raw) or {}, op.quotas)
+  local is_allowed, is_mended = true, false
+  for i, part in ipairs(parts) do
+    local quota = op.quotas[i]
+    part.view = ALGORITHMS[part.algorithm].view(part.state, quota, now)
+    is_allowed = is_allowed and part.view.used + op.cost <= quota.capacity
+    is_mended = is_mended or part.view.is_mended
+  end
+  local before = describe(parts, op, is_allowed)
+  local failed
+  if op.verb == REFUND then
+    if not raw then
+      return 1, false
+    end
+    local record, life, left = refund(parts, op, now)
+    if left > 0 then
+      failed = set(key, record, life, slack)
+    else
+      local gone = invoke('DEL', key)
+      failed = type(gone) == 'table' and gone.err
+    end
+    is_allowed = true
+  elseif op.verb == CHECK and (is_mended or (is_allowed and op.cost > 0)) then
+    local record, life = commit(parts, op, is_allowed and op.cost or 0, now)
+    if not record then
+      return nil, 'SLIDEGATEFULL a sliding log holds no more than 1 MiB'
+    end
+    failed = set(key, record, life, slack)
+  end
+  if failed then
+    return nil, failed
+  end
+  return is_allowed and 1 or 0, before
+end
+
+return read_op, execute

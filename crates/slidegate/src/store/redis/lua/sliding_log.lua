@@ -1,0 +1,191 @@
+-- sliding-log (tag 7): the window, all units, the newest entry, the time before the first of the older ones and that
+-- of the last of them, and those older entries: the milliseconds since the entry before, doubled, plus one if a count
+-- other than 1 follows; both as LEB128.
+
+local LOG_HEADER = '>BI5I7I6I7I6I6I3'
+local MOST_LOG_BYTES = 1048576
+
+local function write_varint(value)
+  local bytes = ''
+  while value >= 128 do
+    bytes = bytes .. char(value % 128 + 128)
+    value = floor(value / 128)
+  end
+  return bytes .. char(value)
+end
+
+local function write_entry(delta, count)
+  if count == 1 then
+    return write_varint(delta * 2)
+  end
+  return write_varint(delta * 2 + 1) .. write_varint(count)
+end
+
+local function read_varint(bytes, at)
+  local value, unit = 0, 1
+  while true do
+    local digit = byte(bytes, at)
+    at = at + 1
+    if digit < 128 then
+      return value + digit * unit, at
+    end
+    value, unit = value + (digit - 128) * unit, unit * 128
+  end
+end
+
+-- The count of the entry that begins at `at`, its time, and where the next one begins.
+local function read_entry(bytes, at, time)
+  local head, after = read_varint(bytes, at)
+  local count = 1
+  if head % 2 == 1 then
+    head, count, after = head - 1, read_varint(bytes, after)
+  end
+  return count, time + head / 2, after
+end
+
+local function write_log(log)
+  local header = pack(LOG_HEADER, 7, log.window, log.total, log.newest, log.count, log.base, log.tail, #log.older)
+  return header .. log.older
+end
+
+local function clear_log(window)
+  return { window = window, total = 0, newest = 0, count = 0, base = 0, tail = 0, older = '' }
+end
+
+local function append_log(log, now, count)
+  if count == 0 then
+    return
+  end
+  log.total = log.total + count
+  if log.count > 0 and log.newest == now then
+    log.count = log.count + count
+    return
+  end
+  if log.count > 0 then
+    if log.older == '' then
+      log.base, log.tail = log.newest, log.newest
+    end
+    log.older = log.older .. write_entry(log.newest - log.tail, log.count)
+    log.tail = log.newest
+  end
+  log.newest, log.count = now, count
+end
+
+-- The log as a view leaves it.
+local function roll_log(state, view, quota)
+  local log = clear_log(quota.window)
+  if view.is_mended or view.used == 0 then
+    append_log(log, view.now, view.used)
+    return log
+  end
+  log.total, log.newest, log.count, log.tail = view.used, state.newest, state.count, state.tail
+  log.base, log.older = view.base, sub(state.older, view.first)
+  return log
+end
+
+-- Calls `each(count, time, until now)` for what is live, from the oldest on, until it returns true.
+local function walk_log(state, view, each)
+  local at, time, sum = view.first, view.base, 0
+  while at <= #state.older do
+    local count
+    count, time, at = read_entry(state.older, at, time)
+    sum = sum + count
+    if each(count, time, sum) then
+      return
+    end
+  end
+  each(state.count, state.newest, sum + state.count)
+end
+
+local sliding_log = {
+  read = function(record, at)
+    local _, window, total, newest, count, base, tail, length, after = unpack(LOG_HEADER, record, at)
+    local older = sub(record, after, after + length - 1)
+    if #older ~= length then
+      error('the record is cut short')
+    end
+    local state = { window = window, total = total, newest = newest, count = count, base = base, tail = tail }
+    state.older = older
+    return state, after + length
+  end,
+
+  empty = function(quota)
+    return clear_log(quota.window)
+  end,
+
+  view = function(state, quota, now)
+    if state.newest - now > quota.window then
+      return { now = now, used = state.total, is_mended = true, first = 1, base = state.base }
+    end
+    now = at_least(now, state.newest)
+    if state.count == 0 or state.newest + quota.window <= now then
+      return { now = now, used = 0, first = 1, base = state.base }
+    end
+    local at, time, used = 1, state.base, state.total
+    while at <= #state.older do
+      local count, entry_time, after = read_entry(state.older, at, time)
+      if entry_time + quota.window > now then
+        break
+      end
+      at, time, used = after, entry_time, used - count
+    end
+    return { now = now, used = used, first = at, base = time }
+  end,
+
+  commit = function(state, view, quota, spent)
+    local log = roll_log(state, view, quota)
+    append_log(log, view.now, spent)
+    if #log.older > MOST_LOG_BYTES then
+      return nil
+    end
+    return write_log(log)
+  end,
+
+  refund = function(state, view, quota, amount)
+    local log = roll_log(state, view, quota)
+    local left = at_most(amount, log.total)
+    log.total = log.total - left
+    while left > 0 and log.older ~= '' do
+      local count, time, after = read_entry(log.older, 1, log.base)
+      local rest = sub(log.older, after)
+      if left < count then
+        log.older = write_entry(time - log.base, count - left) .. rest
+        return write_log(log), log.total
+      end
+      log.older, log.base, left = rest, time, left - count
+    end
+    log.count = log.count - left
+    return write_log(log), log.total
+  end,
+
+  life = function(view, quota, now)
+    return view.now + quota.window - now
+  end,
+
+  -- A log may be long, and of all its entries an answer needs those at which enough units are over. So what is sent
+  -- is a log of two or three entries that gives the same answer.
+  excerpt = function(state, view, quota, op, is_allowed)
+    if view.is_mended or view.used == 0 then
+      local log = clear_log(state.window)
+      append_log(log, state.newest, view.used)
+      return write_log(log)
+    end
+    local wanted = { at_least(1, view.used - quota.limit + 1) }
+    if op.verb == 3 then
+      local left = at_least(view.used - op.cost, 0)
+      wanted = { op.cost + at_least(1, left - quota.limit + 1) }
+    elseif not is_allowed and op.cost <= quota.limit and view.used + op.cost - quota.limit > wanted[1] then
+      wanted[2] = view.used + op.cost - quota.limit
+    end
+    local log, next_wanted, kept = clear_log(state.window), 1, 0
+    walk_log(state, view, function(_, time, sum)
+      while wanted[next_wanted] and wanted[next_wanted] <= sum do
+        append_log(log, time, wanted[next_wanted] - kept)
+        kept, next_wanted = wanted[next_wanted], next_wanted + 1
+      end
+      return not wanted[next_wanted]
+    end)
+    append_log(log, state.newest, view.used - kept)
+    return write_log(log)
+  end,
+}

@@ -1,0 +1,68 @@
+-- sliding-window: when the window began, its length, what was counted in the one before and in this one.
+-- Narrow (tag 1): whole seconds and counts below 2^16, in 12 bytes. Wide (tag 2): 26 bytes.
+
+local function write_window(start, window, prev, cur)
+  local is_narrow = prev < 65536 and cur < 65536 and start % 1000 == 0 and window % 1000 == 0
+  if is_narrow and window < 16777216000 and start < 4294967296000 then
+    return pack('>BI4I3I2I2', 1, start / 1000, window / 1000, prev, cur)
+  end
+  return pack('>BI6I5I7I7', 2, start, window, prev, cur)
+end
+
+local sliding_window = {
+  read = function(record, at, tag)
+    local start, window, prev, cur, after
+    if tag == 1 then
+      start, window, prev, cur, after = unpack('>I4I3I2I2', record, at + 1)
+      start, window = start * 1000, window * 1000
+    else
+      start, window, prev, cur, after = unpack('>I6I5I7I7', record, at + 1)
+    end
+    return { start = start, window = window, prev = prev, cur = cur }, after
+  end,
+
+  empty = function(quota)
+    return { start = 0, window = quota.window, prev = 0, cur = 0 }
+  end,
+
+  view = function(state, quota, now)
+    local window, start, prev, cur = state.window, state.start, state.prev, state.cur
+    local is_mended = false
+    if now < start then
+      if start - now > window then
+        start, is_mended = window_start(quota, window, now), true
+      end
+    elseif now - start >= window then
+      if now - start < 2 * window then
+        start, prev, cur = start + window, cur, 0
+      else
+        prev, cur = 0, 0
+      end
+    end
+    if prev == 0 and cur == 0 then
+      return { start = window_start(quota, quota.window, now), prev = 0, cur = 0, used = 0 }
+    end
+    local left = window - at_least(now - start, 0)
+    local used = mul_div_ceil(prev, left, window) + cur
+    if window ~= quota.window and used > 0 then
+      return { start = now, prev = 0, cur = used, used = used, is_mended = true }
+    end
+    return { start = start, prev = prev, cur = cur, used = used, is_mended = is_mended }
+  end,
+
+  commit = function(_, view, quota, spent)
+    return write_window(view.start, quota.window, view.prev, view.cur + spent)
+  end,
+
+  refund = function(_, view, quota, amount)
+    local from_cur = at_most(amount, view.cur)
+    local from_prev = at_most(amount - from_cur, view.prev)
+    local prev, cur = view.prev - from_prev, view.cur - from_cur
+    return write_window(view.start, quota.window, prev, cur), prev + cur
+  end,
+
+  -- Until it counts nothing.
+  life = function(view, quota, now)
+    return view.start + 2 * quota.window - now
+  end,
+}

@@ -1,0 +1,80 @@
+-- token-bucket (tag 4): when it was written, the window, and the debt as whole tokens and a rest in windowths of
+-- one, so that debt = tokens·window + rest never has to be multiplied out.
+
+local function write_bucket(at, window, tokens, rest)
+  return pack('>BI6I5I7I5', 4, at, window, tokens, rest)
+end
+
+-- What is owed after `elapsed` milliseconds.
+local function pay_off(quota, tokens, rest, elapsed)
+  local window = quota.window
+  local beyond = elapsed % window
+  -- Rounded only where it is 2^53 or more, and then all is paid off.
+  local paid = (elapsed - beyond) / window * quota.limit
+  if paid > tokens then
+    return 0, 0
+  end
+  local paid_tokens, paid_rest = mul_div(quota.limit, beyond, window)
+  tokens, rest = tokens - paid - paid_tokens, rest - paid_rest
+  if rest < 0 then
+    tokens, rest = tokens - 1, rest + window
+  end
+  if tokens < 0 then
+    return 0, 0
+  end
+  return tokens, rest
+end
+
+local token_bucket = {
+  read = function(record, at)
+    local written, window, tokens, rest, after = unpack('>I6I5I7I5', record, at + 1)
+    return { at = written, window = window, tokens = tokens, rest = rest }, after
+  end,
+
+  empty = function(quota)
+    return { at = 0, window = quota.window, tokens = 0, rest = 0 }
+  end,
+
+  view = function(state, quota, now)
+    local tokens, rest, at, is_mended = state.tokens, state.rest, now, false
+    if state.window ~= quota.window then
+      rest = mul_div_ceil(quota.window, rest, state.window)
+      if rest == quota.window then
+        tokens, rest = tokens + 1, 0
+      end
+    end
+    if tokens > 0 or rest > 0 then
+      local ahead = state.at - now
+      if ahead > quota.window then
+        is_mended = true
+      elseif ahead > 0 then
+        at = state.at
+      else
+        tokens, rest = pay_off(quota, tokens, rest, -ahead)
+      end
+    end
+    local used = tokens
+    if rest > 0 then
+      used = tokens + 1
+    end
+    return { at = at, tokens = tokens, rest = rest, used = used, is_mended = is_mended }
+  end,
+
+  commit = function(_, view, quota, spent)
+    return write_bucket(view.at, quota.window, view.tokens + spent, view.rest)
+  end,
+
+  refund = function(_, view, quota, amount)
+    local tokens, rest = view.tokens - amount, view.rest
+    if tokens < 0 then
+      tokens, rest = 0, 0
+    end
+    return write_bucket(view.at, quota.window, tokens, rest), tokens + rest
+  end,
+
+  -- Not less than it takes, though rounded: the debt is below 2^84 and a float holds it to one part in 2^52.
+  life = function(view, quota, now, spent)
+    local debt = (view.tokens + spent) * quota.window + view.rest
+    return math.ceil(debt / quota.limit * (1 + 2 ^ -50)) + 1 + view.at - now
+  end,
+}

@@ -1,0 +1,124 @@
+//! What the script keeps of a key: the state of every quota, one after the other. Here it is only read; the script
+//! writes it, and its comments say what each part consists of.
+
+use slidegate_core::{
+    Counter, FixedWindow, Pair, Quota, SlidingLog, SlidingWindow, State, StrictWindow, TokenBucket,
+};
+
+/// It is not a record that this version knows.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unreadable;
+
+/// The states that a decision under `quotas` was made from.
+pub(super) fn read(record: &[u8], quotas: &[Quota]) -> Result<Vec<State>, Unreadable> {
+    let mut reader = Reader { rest: record };
+    let states = quotas.iter().map(|quota| reader.state(quota)).collect::<Result<Vec<_>, _>>()?;
+    if reader.rest.is_empty() { Ok(states) } else { Err(Unreadable) }
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl Reader<'_> {
+    fn state(&mut self, quota: &Quota) -> Result<State, Unreadable> {
+        Ok(match self.number(1)? {
+            0 => State::empty(quota),
+            1 => {
+                State::SlidingWindow(self.window(&Widths { time: 4, window: 3, count: 2, unit_ms: 1000 })?)
+            }
+            2 => State::SlidingWindow(self.window(&Widths { time: 6, window: 5, count: 7, unit_ms: 1 })?),
+            3 => State::FixedWindow(FixedWindow {
+                start_ms: self.number(6)?,
+                window_ms: self.number(5)?,
+                cur: self.number(7)?,
+            }),
+            4 => State::TokenBucket(self.bucket()?),
+            5 => State::StrictWindow(self.pairs(4, 2)?),
+            6 => State::StrictWindow(self.pairs(5, 7)?),
+            7 => State::SlidingLog(Box::new(self.log()?)),
+            _ => return Err(Unreadable),
+        })
+    }
+
+    fn window(&mut self, widths: &Widths) -> Result<SlidingWindow, Unreadable> {
+        Ok(SlidingWindow {
+            start_ms: self.number(widths.time)? * widths.unit_ms,
+            window_ms: self.number(widths.window)? * widths.unit_ms,
+            prev: self.number(widths.count)?,
+            cur: self.number(widths.count)?,
+        })
+    }
+
+    fn bucket(&mut self) -> Result<TokenBucket, Unreadable> {
+        let (at_ms, window_ms) = (self.number(6)?, self.number(5)?);
+        let (tokens, rest) = (self.number(7)?, self.number(5)?);
+        let debt = u128::from(tokens) * u128::from(window_ms) + u128::from(rest);
+        Ok(TokenBucket { debt, at_ms, window_ms })
+    }
+
+    fn pairs(&mut self, age_width: usize, count_width: usize) -> Result<StrictWindow, Unreadable> {
+        let (window_ms, newest_ms, pairs) = (self.number(5)?, self.number(6)?, self.number(1)?);
+        let pairs = (0..pairs)
+            .map(|_| {
+                let older_ms = self.number(age_width)?;
+                let newest_ms = newest_ms.checked_sub(older_ms).ok_or(Unreadable)?;
+                Ok(Pair { newest_ms, count: self.number(count_width)? })
+            })
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(StrictWindow::from_pairs(window_ms, pairs))
+    }
+
+    fn log(&mut self) -> Result<SlidingLog, Unreadable> {
+        let (window_ms, _total) = (self.number(5)?, self.number(7)?);
+        let newest = Pair { newest_ms: self.number(6)?, count: self.number(7)? };
+        let (base_ms, _tail_ms) = (self.number(6)?, self.number(6)?);
+        let older_bytes = self.number(3)? as usize;
+        let mut older = Reader { rest: self.take(older_bytes)? };
+        let (mut entries, mut at_ms) = (Vec::new(), base_ms);
+        while !older.rest.is_empty() {
+            let head = older.varint()?;
+            at_ms += head >> 1;
+            entries.push(Pair { newest_ms: at_ms, count: if head & 1 == 1 { older.varint()? } else { 1 } });
+        }
+        entries.push(newest);
+        if entries.is_sorted_by_key(|entry| entry.newest_ms) {
+            Ok(SlidingLog::from_entries(window_ms, entries))
+        } else {
+            Err(Unreadable)
+        }
+    }
+
+    /// The next `width` bytes, the highest first.
+    fn number(&mut self, width: usize) -> Result<u64, Unreadable> {
+        Ok(self.take(width)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
+    }
+
+    fn varint(&mut self) -> Result<u64, Unreadable> {
+        let mut value = 0;
+        for shift in (0..56).step_by(7) {
+            let digit = self.number(1)?;
+            value |= (digit & 0x7F) << shift;
+            if digit < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Unreadable)
+    }
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, bytes: usize) -> Result<&'a [u8], Unreadable> {
+        let (taken, rest) = self.rest.split_at_checked(bytes).ok_or(Unreadable)?;
+        self.rest = rest;
+        Ok(taken)
+    }
+}
+
+/// In how many bytes the parts of a sliding window are written, and what its times are multiples of.
+struct Widths {
+    time: usize,
+    window: usize,
+    count: usize,
+    unit_ms: u64,
+}

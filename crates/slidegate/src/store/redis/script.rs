@@ -1,0 +1,20 @@
+//! The script that decides in the server.
+
+use std::sync::LazyLock;
+
+/// All of it. What most callers never need is inside one function, so that a call does not define it in vain.
+pub(super) const TEXT: &str = concat!(
+    "local function general(invoke)\n",
+    include_str!("lua/exact.lua"),
+    include_str!("lua/sliding_window.lua"),
+    include_str!("lua/fixed_window.lua"),
+    include_str!("lua/token_bucket.lua"),
+    include_str!("lua/strict_window.lua"),
+    include_str!("lua/sliding_log.lua"),
+    include_str!("lua/record.lua"),
+    "end\n",
+    include_str!("lua/main.lua"),
+);
+
+/// What `EVALSHA` calls it.
+pub(super) static SHA: LazyLock<String> = LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned());

@@ -1,0 +1,245 @@
+//! Where the servers are, as one line of text.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use percent_encoding::percent_decode_str;
+
+/// What is allowed, for whoever gets it wrong.
+const FORMS: &str = "redis://[user:password@]host[:port][/database], rediss:// for TLS, redis+unix:///path, \
+                     redis+sentinel://host[:port],…/name[/database], redis+cluster://host[:port],…";
+
+/// A URL that is not one of a Redis store: what is wrong with it and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UrlError {
+    message: String,
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+/// How the servers stand to each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Topology {
+    One,
+    Unix(PathBuf),
+    Sentinel { name: String },
+    Cluster,
+}
+
+/// A host and a port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Address {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// What a URL says.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Url {
+    pub(super) topology: Topology,
+    pub(super) is_tls: bool,
+    pub(super) hosts: Vec<Address>,
+    pub(super) user: Option<String>,
+    pub(super) password: Option<String>,
+    pub(super) database: i64,
+    /// What stands behind the question mark, for the settings.
+    pub(super) options: Vec<(String, String)>,
+}
+
+impl Url {
+    pub(super) fn parse(text: &str) -> Result<Self, UrlError> {
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (userinfo, hosts) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
+        let (kind, is_tls) = match scheme {
+            "redis" | "valkey" => ("", false),
+            "rediss" | "valkeys" => ("", true),
+            _ => match scheme.split_once('+') {
+                Some(("redis" | "valkey", kind)) => (kind, false),
+                Some(("rediss" | "valkeys", kind)) => (kind, true),
+                _ => return Err(wrong(&format!("{scheme:?} is not one of its schemes"))),
+            },
+        };
+        let options = parse_options(query)?;
+        let (user, password) = parse_user(userinfo)?;
+        let mut url =
+            Self { topology: Topology::One, is_tls, hosts: Vec::new(), user, password, database: 0, options };
+        match kind {
+            "" => {
+                url.hosts = parse_hosts(hosts, 6379)?;
+                url.database = parse_database(path)?;
+                if url.hosts.len() > 1 {
+                    return Err(wrong("several hosts need redis+cluster:// or redis+sentinel://"));
+                }
+            }
+            "unix" if hosts.is_empty() && !path.is_empty() => {
+                url.topology = Topology::Unix(PathBuf::from(format!("/{}", decode(path)?)));
+            }
+            "unix" => return Err(wrong("a socket's path begins with three slashes")),
+            "sentinel" => {
+                let (name, database) = path.split_once('/').unwrap_or((path, ""));
+                if name.is_empty() {
+                    return Err(wrong("the name of the primary is missing after the sentinels"));
+                }
+                url.hosts = parse_hosts(hosts, 26379)?;
+                url.database = parse_database(database)?;
+                url.topology = Topology::Sentinel { name: decode(name)? };
+            }
+            "cluster" => {
+                if !path.is_empty() {
+                    return Err(wrong("a cluster has only database 0"));
+                }
+                url.hosts = parse_hosts(hosts, 6379)?;
+                url.topology = Topology::Cluster;
+            }
+            _ => return Err(wrong(&format!("{scheme:?} is not one of its schemes"))),
+        }
+        Ok(url)
+    }
+}
+
+/// Without the password.
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Url")
+            .field("topology", &self.topology)
+            .field("hosts", &self.hosts)
+            .finish_non_exhaustive()
+    }
+}
+
+fn wrong(why: &str) -> UrlError {
+    UrlError { message: format!("store: {why}; allowed are {FORMS}") }
+}
+
+/// An error about one of the options.
+pub(super) fn wrong_option(name: &str, why: impl fmt::Display) -> UrlError {
+    UrlError { message: format!("store: {name}: {why}") }
+}
+
+fn parse_user(userinfo: Option<&str>) -> Result<(Option<String>, Option<String>), UrlError> {
+    let Some(userinfo) = userinfo else { return Ok((None, None)) };
+    let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
+    let some = |text: &str| decode(text).map(|text| Some(text).filter(|text| !text.is_empty()));
+    Ok((some(user)?, some(password)?))
+}
+
+fn parse_hosts(hosts: &str, default_port: u16) -> Result<Vec<Address>, UrlError> {
+    hosts.split(',').map(|host| parse_address(host, default_port)).collect()
+}
+
+/// `host`, `host:port`, `[v6]` or `[v6]:port`.
+pub(super) fn parse_address(text: &str, default_port: u16) -> Result<Address, UrlError> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']').ok_or_else(|| wrong("a [ is never closed"))?;
+            (host, port.strip_prefix(':'))
+        }
+        None => text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    if host.is_empty() {
+        return Err(wrong("a host is missing"));
+    }
+    let port = match port {
+        None => default_port,
+        Some(port) => port.parse().map_err(|_| wrong(&format!("{port:?} is not a port")))?,
+    };
+    Ok(Address { host: decode(host)?, port })
+}
+
+fn parse_database(text: &str) -> Result<i64, UrlError> {
+    match text {
+        "" => Ok(0),
+        _ => match text.parse() {
+            Ok(number @ 0..) => Ok(number),
+            _ => Err(wrong(&format!("{text:?} is not the number of a database"))),
+        },
+    }
+}
+
+fn parse_options(query: &str) -> Result<Vec<(String, String)>, UrlError> {
+    query
+        .split('&')
+        .filter(|option| !option.is_empty())
+        .map(|option| {
+            let (name, value) = option.split_once('=').unwrap_or((option, ""));
+            Ok((decode(name)?, decode(value)?))
+        })
+        .collect()
+}
+
+fn decode(text: &str) -> Result<String, UrlError> {
+    let decoded =
+        percent_decode_str(text).decode_utf8().map_err(|_| wrong("what it escapes is not UTF-8"))?;
+    Ok(decoded.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(text: &str) -> String {
+        Url::parse(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn reads_every_form() {
+        let url = Url::parse("rediss://ann:p%40ss@cache:7000/3?prefix=a&keys=plain").unwrap();
+        assert!(url.is_tls && url.topology == Topology::One);
+        assert_eq!(url.hosts[0].to_string(), "cache:7000");
+        assert_eq!(
+            (url.user.as_deref(), url.password.as_deref(), url.database),
+            (Some("ann"), Some("p@ss"), 3)
+        );
+        assert_eq!(url.options, [("prefix".into(), "a".into()), ("keys".into(), "plain".into())]);
+
+        let url = Url::parse("redis://:pw@[::1]").unwrap();
+        assert_eq!(url.hosts[0].to_string(), "[::1]:6379");
+        assert_eq!((url.user, url.password.as_deref()), (None, Some("pw")));
+
+        let url = Url::parse("redis+sentinel://a,b:1/main/2").unwrap();
+        assert_eq!(url.topology, Topology::Sentinel { name: "main".into() });
+        assert_eq!(url.hosts.iter().map(Address::to_string).collect::<Vec<_>>(), ["a:26379", "b:1"]);
+        assert_eq!(url.database, 2);
+
+        let url = Url::parse("rediss+cluster://a:1,b:2,c").unwrap();
+        assert!(url.is_tls && url.topology == Topology::Cluster && url.hosts.len() == 3);
+
+        let url = Url::parse("redis+unix:///run/redis.sock").unwrap();
+        assert_eq!(url.topology, Topology::Unix("/run/redis.sock".into()));
+    }
+
+    #[test]
+    fn refuses_with_what_is_allowed() {
+        assert!(refusal("cache:6379").starts_with("store: it has no scheme; allowed are redis://["));
+        assert!(refusal("http://a").starts_with("store: \"http\" is not one of its schemes"));
+        assert!(refusal("redis+ring://a").starts_with("store: \"redis+ring\" is not one of its schemes"));
+        assert!(refusal("redis://").starts_with("store: a host is missing"));
+        assert!(refusal("redis://a:b").starts_with("store: \"b\" is not a port"));
+        assert!(refusal("redis://a/x").starts_with("store: \"x\" is not the number of a database"));
+        assert!(refusal("redis://a/-1").starts_with("store: \"-1\" is not the number of a database"));
+        assert!(refusal("redis://a,b").starts_with("store: several hosts need redis+cluster://"));
+        assert!(refusal("redis+sentinel://a").starts_with("store: the name of the primary is missing"));
+        assert!(refusal("redis+cluster://a/1").starts_with("store: a cluster has only database 0"));
+        assert!(refusal("redis+unix://x").starts_with("store: a socket's path begins with three slashes"));
+        assert!(refusal("redis://a%ff").starts_with("store: what it escapes is not UTF-8"));
+        assert!(!format!("{:?}", Url::parse("redis://:hush@a").unwrap()).contains("hush"));
+    }
+}
