@@ -108,7 +108,9 @@ pub fn decide(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Deci
     (decision, must_keep)
 }
 
-fn decide_matched(states: &mut [State], policy: &Policy, action: Action) -> (Decision, bool) {
+/// [`decide`] for states that were matched to the policy's quotas elsewhere: each stands at the place of its quota and is
+/// of its algorithm.
+pub fn decide_matched(states: &mut [State], policy: &Policy, action: Action) -> (Decision, bool) {
     if let ([state], [quota]) = (&mut *states, policy.quotas()) {
         return decide_one(state, quota, action);
     }

@@ -7,8 +7,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use slidegate::{Algorithm, Check, Decision, Limiter, Operation, Policy, Store, Verb};
+use slidegate::{
+    Algorithm, Anchor, Check, Decision, Limiter, MAX_LIMIT, MAX_WINDOW_MS, Operation, Policy, Quota, Store,
+    Verb,
+};
 use slidegate_core::{Action, State, decide};
 
 /// A store whose time the test sets.
@@ -31,6 +35,12 @@ impl Random {
         self.0 % bound
     }
 
+    /// At least 1, below 2^`bits` and one more, each magnitude as likely as another.
+    fn of_any_size(&mut self, bits: u64) -> u64 {
+        let magnitude = 1 + self.below(bits);
+        1 + self.below(1 << magnitude)
+    }
+
     fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         &list[usize::try_from(self.below(list.len() as u64)).unwrap()]
     }
@@ -45,6 +55,12 @@ impl Reference {
         let Operation { verb, check: Check { policy, key, cost } } = *operation;
         let states = self.0.entry((policy.name().to_owned(), key.to_vec())).or_default();
         decide(states, policy, Action::new(verb, now_ms, cost)).0
+    }
+
+    /// How long the key of a trace goes on to count something under a policy.
+    fn whole_after_ms(&mut self, policy: &Policy, now_ms: u64) -> u64 {
+        let peek = Operation { verb: Verb::Peek, check: policy.key("k") };
+        self.execute(&peek, now_ms).quotas().iter().map(|quota| quota.reset_after_ms).max().unwrap_or(0)
     }
 }
 
@@ -114,6 +130,75 @@ pub(crate) async fn answers_like_the_core<S: Store>(subject: Subject<S>) {
                 subject.store.execute(Operation { verb: Verb::Reset, check: policy.key(key) }).await.unwrap();
         }
     }
+}
+
+/// Quotas of every size and kind, changed while they run, on a clock that goes by fractions of their windows and
+/// sometimes back: products beyond 2^53 and 2^64 included.
+pub(crate) async fn answers_like_the_core_at_the_extremes<S: Store>(subject: Subject<S>) {
+    for seed in 1..=1200 {
+        let mut random = Random(0xD1B5_4A32_D192_ED03_u64.wrapping_mul(seed));
+        let mut reference = Reference::default();
+        let name = format!("extreme {seed}");
+        let mut policy = extreme_policy(&mut random, &name);
+        let mut now_ms = START;
+        for step in 0..80 {
+            // What counts nothing any more under the policy by which it was written may be forgotten, so the clock does
+            // not go back to when it counted, and no other policy makes it count for longer.
+            let whole_after_ms = reference.whole_after_ms(&policy, now_ms);
+            let is_live = whole_after_ms > 0;
+            let other = extreme_policy(&mut random, &name);
+            if random.below(12) == 0 && reference.whole_after_ms(&other, now_ms) <= whole_after_ms {
+                policy = other;
+            }
+            let quota = *random.pick(policy.quotas());
+            now_ms = match random.below(20) {
+                0 if is_live => now_ms.saturating_sub(quota.window_ms() / 3).max(START / 2),
+                1 if is_live => now_ms.saturating_sub(3 * quota.window_ms()).max(START / 2),
+                2..=7 => now_ms,
+                8..=10 => now_ms + 1,
+                _ => now_ms + random.below(quota.window_ms()) / (1 << random.below(8)),
+            };
+            let cost = match random.below(10) {
+                0 => quota.capacity(),
+                1 => quota.capacity() + 1,
+                2 => u64::MAX,
+                3..=4 => 1,
+                _ => random.below(quota.capacity()) >> random.below(6),
+            };
+            let verb = match random.below(16) {
+                0 => Verb::Peek,
+                1 => Verb::Refund,
+                2 if random.below(4) == 0 => Verb::Reset,
+                _ => Verb::Check,
+            };
+            (subject.set_now)(now_ms);
+            let operation = Operation { verb, check: policy.key("k").cost(cost) };
+            let expected = reference.execute(&operation, now_ms);
+            let answer = subject.store.execute(operation).await.unwrap();
+            assert_eq!(answer, expected, "seed {seed}, step {step}: {operation:?} at {now_ms}");
+        }
+    }
+}
+
+/// One to three quotas whose limits and windows are of any magnitude.
+fn extreme_policy(random: &mut Random, name: &str) -> Policy {
+    let quotas = (0..=random.below(3)).map(|number| {
+        let limit = random.of_any_size(48).min(MAX_LIMIT - random.below(2));
+        let window_ms = random.of_any_size(35).min(MAX_WINDOW_MS);
+        // Whole seconds are kept in another form.
+        let window_ms =
+            if window_ms > 2000 && random.below(2) == 0 { window_ms / 1000 * 1000 } else { window_ms };
+        let quota = Quota::new(limit, Duration::from_millis(window_ms)).unwrap();
+        let quota = quota.with_algorithm(*random.pick(&Algorithm::ALL));
+        let quota = match (quota.algorithm(), random.below(2)) {
+            (Algorithm::TokenBucket, 0) => quota.with_burst(random.of_any_size(47)),
+            (Algorithm::StrictWindow, 0) => quota.with_slots(4 + 2 * random.below(5)),
+            (Algorithm::SlidingWindow | Algorithm::FixedWindow, 0) => quota.with_anchor(Anchor::FirstRequest),
+            _ => Ok(quota),
+        };
+        (number.to_string(), quota.unwrap())
+    });
+    Policy::with_names(name, quotas).unwrap()
 }
 
 /// A clock that steps back, a little or a lot, while the key counts something.
@@ -213,6 +298,7 @@ macro_rules! suite {
         $crate::conformance::suite!(
             $constructor,
             answers_like_the_core,
+            answers_like_the_core_at_the_extremes,
             keeps_its_head_when_the_clock_steps_back,
             batches_are_decided_in_order,
             keys_and_policies_do_not_mix,

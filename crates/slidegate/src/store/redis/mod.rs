@@ -19,7 +19,7 @@ mod url;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use slidegate_core::{Action, Decision, decide};
+use slidegate_core::{Action, Counter, Decision, State, decide_matched};
 use tokio::sync::oneshot;
 
 pub use self::key::KeyStyle;
@@ -223,13 +223,13 @@ fn read_answer(
     let Answer { now_ms, is_allowed, before } = answer.map_err(|_| lost())??;
     let policy = operation.check.policy;
     let mut states = match &before {
-        None => Vec::new(),
+        None => policy.quotas().iter().map(State::empty).collect(),
         Some(before) => record::read(before, policy.quotas()).map_err(|record::Unreadable| {
             StoreError::permanent("redis: the record is not one of this version")
         })?,
     };
     let action = Action::new(operation.verb, now_ms.min(LATEST_MS), operation.check.cost);
-    let (decision, _) = decide(&mut states, policy, action);
+    let (decision, _) = decide_matched(&mut states, policy, action);
     if decision.is_allowed() == is_allowed {
         Ok(decision)
     } else {

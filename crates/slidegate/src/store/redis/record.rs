@@ -22,7 +22,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn state(&mut self, quota: &Quota) -> Result<State, Unreadable> {
-        Ok(match self.number(1)? {
+        let state = match self.number(1)? {
             0 => State::empty(quota),
             1 => {
                 State::SlidingWindow(self.window(&Widths { time: 4, window: 3, count: 2, unit_ms: 1000 })?)
@@ -38,7 +38,8 @@ impl Reader<'_> {
             6 => State::StrictWindow(self.pairs(5, 7)?),
             7 => State::SlidingLog(Box::new(self.log()?)),
             _ => return Err(Unreadable),
-        })
+        };
+        if state.algorithm() == quota.algorithm() { Ok(state) } else { Err(Unreadable) }
     }
 
     fn window(&mut self, widths: &Widths) -> Result<SlidingWindow, Unreadable> {

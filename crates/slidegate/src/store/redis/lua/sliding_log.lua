@@ -144,6 +144,9 @@ local sliding_log = {
   refund = function(state, view, quota, amount)
     local log = roll_log(state, view, quota)
     local left = at_most(amount, log.total)
+    if left == log.total then
+      return write_log(clear_log(quota.window)), 0
+    end
     log.total = log.total - left
     while left > 0 and log.older ~= '' do
       local count, time, after = read_entry(log.older, 1, log.base)
@@ -174,8 +177,9 @@ local sliding_log = {
     if op.verb == 3 then
       local left = at_least(view.used - op.cost, 0)
       wanted = { op.cost + at_least(1, left - quota.limit + 1) }
-    elseif not is_allowed and op.cost <= quota.limit and view.used + op.cost - quota.limit > wanted[1] then
-      wanted[2] = view.used + op.cost - quota.limit
+    elseif not is_allowed and op.cost <= quota.limit then
+      wanted[2] = at_least(1, view.used + op.cost - quota.limit)
+      table.sort(wanted)
     end
     local log, next_wanted, kept = clear_log(state.window), 1, 0
     walk_log(state, view, function(_, time, sum)
