@@ -1,0 +1,325 @@
+//! What the Redis store promises when things go wrong, each with a real server.
+
+#![cfg(feature = "redis")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use slidegate::{Check, Decision, Limiter, ManualClock, Policy, RedisStore, StoreError};
+use slidegate_testkit::{FaultProxy, Flavour, Replica, Sentinels, Server};
+
+const BUDGET: Duration = Duration::from_millis(200);
+
+/// A limiter whose clock stands still, so that what is spent stays spent.
+async fn frozen(url: &str) -> Limiter<RedisStore> {
+    let builder = RedisStore::builder(url).unwrap().budget(BUDGET);
+    Limiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
+}
+
+fn policy(quota: &str) -> Policy {
+    Policy::parse("api", [quota]).unwrap()
+}
+
+/// Asks until there is an answer, as a patient caller would. Every error on the way must be transient.
+async fn eventually(limiter: &Limiter<RedisStore>, check: Check<'_>) -> Decision {
+    for _ in 0..3000 {
+        match limiter.check(check).await {
+            Ok(decision) => return decision,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+        pause().await;
+    }
+    panic!("waited in vain for {check:?}");
+}
+
+/// Another process has to get something done, and there is nothing to wait upon.
+async fn pause() {
+    use slidegate::{Clock, SystemClock};
+    SystemClock::default().sleep(10).await;
+}
+
+async fn used(limiter: &Limiter<RedisStore>, check: Check<'_>) -> u64 {
+    limiter.peek(check).await.unwrap().quotas()[0].used
+}
+
+#[tokio::test]
+async fn a_forgotten_script_is_loaded_again_and_counts_once() {
+    let server = Server::start(Flavour::Redis);
+    let limiter = frozen(&server.url()).await;
+    let policy = policy("1000/1h");
+    for spent in 1..=5 {
+        server.command(&["SCRIPT", "FLUSH"]);
+        let decision = limiter.check(policy.key("a")).await.unwrap();
+        assert_eq!(decision.quotas()[0].used, spent);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_that_are_flushed_under_load_cost_nobody_an_answer() {
+    let server = Server::start(Flavour::Redis);
+    let limiter = Arc::new(frozen(&server.url()).await);
+    let policy = Arc::new(policy("1000000/1h"));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let flushing = {
+        let (server, is_over) = (server.connect().unwrap(), Arc::clone(&is_over));
+        tokio::task::spawn_blocking(move || {
+            let mut server = server;
+            let mut flushes = 0;
+            while !is_over.load(Relaxed) {
+                server.command(&["SCRIPT", "FLUSH"]).unwrap();
+                flushes += 1;
+            }
+            flushes
+        })
+    };
+    let callers: Vec<_> = (0..20)
+        .map(|_| {
+            let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
+            tokio::spawn(async move {
+                let mut answered = 0;
+                for _ in 0..100 {
+                    match limiter.check(policy.key("hot")).await {
+                        Ok(decision) => answered += u64::from(decision.is_allowed()),
+                        // Flushed four times in a row between a load and its use: nothing was spent.
+                        Err(error) => assert!(error.is_transient() && !error.may_have_counted(), "{error}"),
+                    }
+                }
+                answered
+            })
+        })
+        .collect();
+    let mut answered = 0;
+    for caller in callers {
+        answered += caller.await.unwrap();
+    }
+    is_over.store(true, Relaxed);
+    assert!(flushing.await.unwrap() > 0);
+    assert!(answered > 1000, "only {answered} of 2000 were answered");
+    assert_eq!(used(&limiter, policy.key("hot")).await, answered, "each counts once");
+}
+
+#[tokio::test]
+async fn a_reply_that_is_cut_off_is_an_error_and_is_never_asked_for_again() {
+    let server = Server::start(Flavour::Redis);
+    let proxy = FaultProxy::start(server.address());
+    let limiter = frozen(&proxy.url()).await;
+    let policy = policy("1000/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    for (cuts, bytes) in [0, 1, 7, 20].into_iter().enumerate() {
+        proxy.cut_reply_after(bytes);
+        let error = limiter.check(policy.key("a")).await.unwrap_err();
+        assert!(error.is_transient() && error.may_have_counted(), "{error}");
+        // The server has counted it, once, and nobody has sent it again.
+        let decision = eventually(&limiter, policy.key("a").cost(0)).await;
+        assert_eq!(decision.quotas()[0].used, 2 + cuts as u64, "after {bytes} bytes");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_was_cut_while_idle_is_made_anew_before_anybody_asks() {
+    let server = Server::start(Flavour::Redis);
+    let proxy = FaultProxy::start(server.address());
+    let limiter = frozen(&proxy.url()).await;
+    let policy = policy("1000/1h");
+    for spent in 1..=3 {
+        let decision = limiter.check(policy.key("a")).await.unwrap();
+        assert_eq!(decision.quotas()[0].used, spent);
+        let connections = proxy.connections();
+        proxy.cut();
+        while proxy.connections() == connections {
+            pause().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_has_stopped_costs_each_caller_no_more_than_the_budget() {
+    let server = Server::start(Flavour::Redis);
+    let limiter = Arc::new(frozen(&server.url()).await);
+    let policy = policy("1000/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    server.stop_signal();
+    // Some in flight, some in the queue, some after the connection was given up.
+    let mut errors = Vec::new();
+    for _ in 0..3 {
+        let many = [(); 10].map(|()| policy.key("a"));
+        // The test would hang here if a call had no end.
+        errors.extend(limiter.check_many(&many).await.into_iter().map(Result::unwrap_err));
+        errors.push(limiter.check(policy.key("a")).await.unwrap_err());
+    }
+    assert!(errors.iter().all(StoreError::is_transient), "{errors:?}");
+    // By now it is known to be away, and saying so takes no round trip: nothing can have been counted.
+    while limiter.check(policy.key("a")).await.unwrap_err().may_have_counted() {}
+    server.continue_signal();
+    assert!(eventually(&limiter, policy.key("b")).await.is_allowed());
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_is_told_at_once_and_found_again() {
+    let server = Server::start(Flavour::Redis);
+    let limiter = frozen(&server.url()).await;
+    let policy = policy("2/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    server.kill();
+    while limiter.check(policy.key("a")).await.unwrap_err().may_have_counted() {}
+    let error = limiter.check(policy.key("a")).await.unwrap_err();
+    assert!(error.to_string().contains(&server.address().to_string()), "{error}");
+    server.restart();
+    assert!(eventually(&limiter, policy.key("a")).await.is_allowed());
+}
+
+#[tokio::test]
+async fn connecting_to_nobody_fails_with_the_address() {
+    let server = Server::start(Flavour::Redis);
+    server.kill();
+    let error = RedisStore::connect(&server.url()).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains(&server.address().to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn a_caller_who_gives_up_does_not_spoil_the_others() {
+    let server = Server::start(Flavour::Redis);
+    let proxy = FaultProxy::start(server.address());
+    let limiter = Arc::new(frozen(&proxy.url()).await);
+    let policy = Arc::new(policy("1000/1h"));
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    proxy.stall();
+    // Two calls are under way and stall; the others wait in the queue.
+    let callers: Vec<_> = (0..50)
+        .map(|_| {
+            let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
+            tokio::spawn(async move { limiter.check(policy.key("a")).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let mut staying = Vec::new();
+    for (number, caller) in callers.into_iter().enumerate() {
+        if number % 2 == 0 {
+            caller.abort();
+        } else {
+            staying.push(caller);
+        }
+    }
+    proxy.pass();
+    let mut admitted = 0;
+    for caller in staying {
+        admitted += u64::from(caller.await.unwrap().unwrap().is_allowed());
+    }
+    assert_eq!(admitted, 25);
+    let spent = used(&limiter, policy.key("a")).await;
+    assert!((26..=51).contains(&spent), "those who stayed and perhaps some who left: {spent}");
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once() {
+    let server = Server::start(Flavour::Redis);
+    let proxy = FaultProxy::start(server.address());
+    let builder = RedisStore::builder(&proxy.url()).unwrap().budget(Duration::from_secs(5)).max_waiting(4);
+    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let policy = Arc::new(policy("1000/1h"));
+    proxy.stall();
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
+        callers.spawn(async move { limiter.check(policy.key("a")).await });
+    }
+    // Nobody else can be done yet.
+    for _ in 0..90 {
+        let error = callers.join_next().await.unwrap().unwrap().unwrap_err();
+        assert!(error.is_transient() && !error.may_have_counted(), "{error}");
+        assert_eq!(error.to_string(), "redis: 4 calls wait already");
+    }
+    proxy.pass();
+    let mut answered = 0;
+    while let Some(answer) = callers.join_next().await {
+        answered += u64::from(answer.unwrap().is_ok());
+    }
+    assert!((4..=10).contains(&answered), "{answered} of 100 found room");
+}
+
+#[tokio::test]
+async fn memory_that_has_run_out_is_told_as_full_and_denials_still_work() {
+    let server = Server::start(Flavour::Redis);
+    let limiter = frozen(&server.url()).await;
+    let policy = policy("1/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    server.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    assert!(!limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    let error = limiter.check(policy.key("b")).await.unwrap_err();
+    assert!(error.is_full() && error.is_transient() && !error.may_have_counted(), "{error}");
+    server.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(limiter.check(policy.key("b")).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn a_key_that_is_not_ours_fails_alone() {
+    let server = Server::start(Flavour::Redis);
+    let limiter = frozen(&server.url()).await;
+    let policy = policy("10/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    let name = server.command(&["KEYS", "sg:*"]).array()[0].text().to_owned();
+    for spoil in [&["SADD", &name, "x"][..], &["SET", &name, "nonsense"], &["SET", &name, "\u{1}nonsense!!"]]
+    {
+        server.command(&["DEL", &name]);
+        server.command(spoil);
+        let answers = limiter.check_many(&[policy.key("b"), policy.key("a"), policy.key("c")]).await;
+        assert!(answers[0].as_ref().unwrap().is_allowed());
+        let error = answers[1].as_ref().unwrap_err();
+        assert!(!error.is_transient(), "{spoil:?}: {error}");
+        assert!(answers[2].as_ref().unwrap().is_allowed());
+    }
+    // Whoever resets it has it back.
+    let _ = limiter.reset(policy.key("a")).await.unwrap();
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+}
+
+#[tokio::test]
+async fn a_primary_that_was_demoted_is_refused_as_transient() {
+    let server = Server::start(Flavour::Redis);
+    let other = Server::start(Flavour::Redis);
+    let limiter = frozen(&server.url()).await;
+    let policy = policy("10/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+    let error = limiter.check(policy.key("a")).await.unwrap_err();
+    assert!(error.is_transient() && !error.may_have_counted(), "{error}");
+    server.command(&["REPLICAOF", "NO", "ONE"]);
+    assert!(eventually(&limiter, policy.key("b")).await.is_allowed());
+}
+
+/// The promise on a failover: what the replica had received counts on, the rest is forgotten. So at most as much is
+/// admitted again as was not replicated.
+#[tokio::test]
+async fn a_failover_forgets_no_more_than_was_not_replicated() {
+    for flavour in Flavour::ALL {
+        let primary = Server::start(flavour);
+        let replica = Replica::of(&primary);
+        let sentinels = Sentinels::start(&primary, "main");
+        let hosts = sentinels.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        let limiter = frozen(&format!("redis+sentinel://{hosts}/main")).await;
+        let policy = policy("100/1h");
+        for _ in 0..60 {
+            assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+        }
+        replica.wait_in_sync(&primary);
+        // What follows never reaches the replica.
+        replica.stop_signal();
+        for _ in 0..15 {
+            assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+        }
+        primary.kill();
+        replica.continue_signal();
+        sentinels.wait_failover(primary.address());
+
+        let mut admitted = u64::from(eventually(&limiter, policy.key("a")).await.is_allowed());
+        while limiter.check(policy.key("a")).await.unwrap().is_allowed() {
+            admitted += 1;
+        }
+        assert!(
+            (25..=40).contains(&admitted),
+            "60 were replicated, 15 were not: {admitted} more on {flavour:?}"
+        );
+    }
+}
