@@ -42,7 +42,7 @@ mod token_bucket;
 
 pub use check::Check;
 pub use counter::Counter;
-pub use decide::{Action, Verb, decide, decide_matched, decide_one};
+pub use decide::{Action, Outcome, Verb, check_within, decide, decide_matched, decide_one};
 pub use decision::{Decision, QuotaReport, Retry, Source};
 pub use fixed_window::{FixedWindow, FixedWindowView};
 pub use policy::{MAX_NAME_BYTES, MAX_QUOTAS, Policy};

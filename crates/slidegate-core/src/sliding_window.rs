@@ -68,6 +68,37 @@ impl SlidingWindow {
     }
 }
 
+impl SlidingWindow {
+    /// [`view`](Counter::view), if it was counted under this quota's window, that window is not over, something is
+    /// counted in it, and all numbers are of usual size.
+    #[inline(always)]
+    pub(crate) fn view_within(&self, quota: &Quota, now_ms: u64) -> Option<SlidingWindowView> {
+        // If the clock stepped back, this is a number larger than any window.
+        let elapsed_ms = now_ms.wrapping_sub(self.start_ms);
+        let window_ms = self.window_ms;
+        if elapsed_ms >= window_ms || self.cur == 0 || window_ms != quota.window_ms() {
+            return None;
+        }
+        let (start_ms, prev, cur) = (self.start_ms, self.prev, self.cur);
+        let weighted =
+            if prev == 0 { 0 } else { prev.checked_mul(window_ms - elapsed_ms)?.div_ceil(window_ms) };
+        Some(SlidingWindowView { start_ms, prev, cur, used: weighted + cur, is_mended: false })
+    }
+}
+
+impl SlidingWindowView {
+    #[inline(always)]
+    pub(crate) fn no_later_than(self, latest_ms: u64) -> Self {
+        Self { start_ms: self.start_ms.min(latest_ms), ..self }
+    }
+
+    /// With `spent` more in the current window.
+    #[inline(always)]
+    pub(crate) fn plus(self, spent: u64) -> Self {
+        Self { cur: self.cur + spent, used: self.used + spent, ..self }
+    }
+}
+
 impl Counter for SlidingWindow {
     type View = SlidingWindowView;
 

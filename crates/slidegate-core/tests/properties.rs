@@ -7,7 +7,9 @@ mod oracle;
 use oracle::{Key, Log};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
-use slidegate_core::{Algorithm, Anchor, Quota, Verb};
+use slidegate_core::{
+    Action, Algorithm, Anchor, Counter, Outcome, Quota, SlidingWindow, Verb, check_within, decide_one,
+};
 use std::time::Duration;
 
 /// Some moment that is neither the start of a window nor of anything else.
@@ -197,6 +199,32 @@ proptest! {
                 prop_assert_eq!(decision.is_never(), cost > quota.capacity());
                 prop_assert_eq!(decision.is_allowed(), cost <= quota.capacity());
             }
+        }
+    }
+
+    #[test]
+    fn a_check_within_a_window_says_the_same_as_any_other(
+        quota in quota(Algorithm::SlidingWindow),
+        requests in traffic(),
+        back in prop::collection::vec(0..3_u64, 300),
+    ) {
+        let mut counter = SlidingWindow::empty(&quota);
+        let mut now = START;
+        for ((step, cost), back) in requests.into_iter().zip(back) {
+            now = now + step - back;
+            let before = counter;
+            let (decision, _) = decide_one(&mut counter, &quota, Action::new(Verb::Check, now, cost));
+            let (outcome, spent) = match check_within(&before, &quota, now, cost) {
+                Some(Outcome::Allowed(outcome)) => (outcome, cost),
+                Some(Outcome::Denied(outcome)) => (outcome, 0),
+                None => {
+                    let is_within = before.start_ms <= now && now < before.start_ms + before.window_ms;
+                    prop_assert!(!is_within || before.cur == 0);
+                    continue;
+                }
+            };
+            prop_assert_eq!(outcome, decision);
+            prop_assert_eq!(SlidingWindow { cur: before.cur + spent, ..before }, counter);
         }
     }
 

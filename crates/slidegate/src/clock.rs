@@ -108,8 +108,9 @@ fn precise_ms() -> u64 {
 fn kernel_ms(clock: rustix::time::ClockId) -> u64 {
     let now = rustix::time::clock_gettime(clock);
     #[expect(clippy::cast_sign_loss, reason = "the kernel's monotonic clock starts at zero")]
-    let (seconds, nanoseconds) = (now.tv_sec as u64, now.tv_nsec as u64);
-    seconds * 1000 + nanoseconds / 1_000_000
+    // Fewer than 2^32 nanoseconds are a whole second, and narrow numbers are divided faster.
+    let (seconds, nanoseconds) = (now.tv_sec as u64, now.tv_nsec as u32);
+    seconds * 1000 + u64::from(nanoseconds / 1_000_000)
 }
 
 #[cfg(not(target_os = "linux"))]

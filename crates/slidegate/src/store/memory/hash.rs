@@ -2,6 +2,7 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
+use std::hint::cold_path;
 
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
@@ -15,7 +16,7 @@ const KEY: u64 = 2;
 /// An odd number without a pattern: the fraction of the golden ratio.
 const MIXER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Who somebody is in the table: where it looks, and the tag by which it knows itself.
+/// What a key is hashed to: where it looks, and the tag by which it knows itself.
 ///
 /// The two halves are hashed with independent seeds, so being neighbours says nothing about having the same tag.
 /// A tag has 63 random bits, and a key that is looked up compares it with at most 256 others; hence a new key meets
@@ -23,7 +24,7 @@ const MIXER: u64 = 0x9E37_79B9_7F4A_7C15;
 /// each second, once in a thousand years. That takes the hash for a random function, as one does. Seeds are drawn per
 /// table, digests of policies per process, and neither they nor hashes leave it, so nobody can aim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KeyId {
+pub(super) struct KeyHash {
     pub(super) tag: u64,
     pub(super) place: u64,
 }
@@ -55,7 +56,6 @@ impl Seed {
         fold(first ^ (self.secrets[0] ^ policy).rotate_right(len as u32), last ^ self.secrets[1])
     }
 
-    #[inline(never)]
     fn hash_long(&self, policy: u64, key: &[u8]) -> u64 {
         let mut hasher = FoldHasher::with_seed(self.secrets[0] ^ policy, &self.shared);
         hasher.write(key);
@@ -71,26 +71,38 @@ impl KeyHasher {
     /// The policy changes the seeds and is no part of what is hashed, so the two cannot run into each other: `a` and
     /// `bc` is not `ab` and `c`.
     #[inline(always)]
-    pub(super) fn id(&self, policy: [u64; 2], key: &[u8]) -> KeyId {
-        let (tag, place) = match words(key) {
-            Some(words) => (
-                self.tag.hash_short(policy[0], key.len(), words),
+    pub(super) fn hash(&self, policy: [u64; 2], key: &[u8]) -> KeyHash {
+        match words(key) {
+            Some(words) => KeyHash {
+                tag: self.tag.hash_short(policy[0], key.len(), words) | KEY,
                 // Folded once more: keys that differ in a digit or two would otherwise crowd into some pages.
-                fold(self.place.hash_short(policy[1], key.len(), words), MIXER),
-            ),
-            None => (self.tag.hash_long(policy[0], key), self.place.hash_long(policy[1], key)),
-        };
-        KeyId { tag: tag | KEY, place }
+                place: fold(self.place.hash_short(policy[1], key.len(), words), MIXER),
+            },
+            None => self.hash_long(policy[0], policy[1], key),
+        }
+    }
+
+    /// Apart, so that whoever has a short key need not be prepared for a call.
+    #[inline(never)]
+    fn hash_long(&self, tag_policy: u64, place_policy: u64, key: &[u8]) -> KeyHash {
+        let place = self.place.hash_long(place_policy, key);
+        KeyHash { tag: self.tag.hash_long(tag_policy, key) | KEY, place }
     }
 }
 
 /// The first and the last word of a key of up to 16 bytes; they overlap where it is shorter.
 #[inline(always)]
 fn words(key: &[u8]) -> Option<[u64; 2]> {
-    if let (Some(first), Some(last), 8..=16) = (key.first_chunk(), key.last_chunk(), key.len()) {
+    if let 8..=16 = key.len()
+        && let (Some(first), Some(last)) = (key.first_chunk(), key.last_chunk())
+    {
         return Some([u64::from_le_bytes(*first), u64::from_le_bytes(*last)]);
     }
-    if let (Some(first), Some(last), 4..8) = (key.first_chunk(), key.last_chunk(), key.len()) {
+    // Not that rare, but the code for the most usual keys is to be in one piece.
+    cold_path();
+    if let 4..8 = key.len()
+        && let (Some(first), Some(last)) = (key.first_chunk(), key.last_chunk())
+    {
         return Some([first, last].map(|word| u64::from(u32::from_le_bytes(*word))));
     }
     match *key {
@@ -128,8 +140,8 @@ mod tests {
     fn no_two_of_many_similar_keys_share_either_half() {
         let hasher = KeyHasher::random();
         let distinct: HashSet<Vec<u8>> = keys().collect();
-        let ids: Vec<KeyId> = distinct.iter().map(|key| hasher.id(POLICY, key)).collect();
-        let halves = |half: fn(&KeyId) -> u64| ids.iter().map(half).collect::<HashSet<_>>().len();
+        let ids: Vec<KeyHash> = distinct.iter().map(|key| hasher.hash(POLICY, key)).collect();
+        let halves = |half: fn(&KeyHash) -> u64| ids.iter().map(half).collect::<HashSet<_>>().len();
         assert_eq!(halves(|id| id.tag), distinct.len());
         assert_eq!(halves(|id| id.place), distinct.len());
         assert!(ids.iter().all(|id| id.tag != EMPTY && id.tag != REMOVED));
@@ -140,7 +152,7 @@ mod tests {
         let hasher = KeyHasher::random();
         let (mut high, mut low) = ([0_i64; 64], [0_i64; 64]);
         for number in 0..64_000 {
-            let place = hasher.id(POLICY, format!("user:{number:07}").as_bytes()).place;
+            let place = hasher.hash(POLICY, format!("user:{number:07}").as_bytes()).place;
             high[(place >> 58) as usize] += 1;
             low[(place & 63) as usize] += 1;
         }
@@ -156,7 +168,7 @@ mod tests {
             let hasher = KeyHasher::random();
             let mut pages = [0; PAGES];
             for number in 0..175 * PAGES {
-                let place = hasher.id(POLICY, format!("key {number}").as_bytes()).place;
+                let place = hasher.hash(POLICY, format!("key {number}").as_bytes()).place;
                 pages[((u128::from(place) * PAGES as u128) >> 64) as usize] += 1;
             }
             assert!(pages.iter().all(|keys| *keys < 256), "{pages:?}");
@@ -179,7 +191,7 @@ mod tests {
                 let short = [&first_of_short.to_le_bytes()[..7], &last].concat();
                 let long = [(first_of_short ^ delta).to_le_bytes(), last].concat();
                 assert_eq!((short.len(), long.len()), (15, 16));
-                let (short, long) = (hasher.id(policy, &short), hasher.id(policy, &long));
+                let (short, long) = (hasher.hash(policy, &short), hasher.hash(policy, &long));
                 assert!(long.tag != short.tag && long.place != short.place);
             }
         }
@@ -189,7 +201,7 @@ mod tests {
     fn seeds_and_policies_change_everything() {
         let (one, other) = (KeyHasher::random(), KeyHasher::random());
         for key in [&b""[..], b"a", b"user:1", b"user:0000001", b"a key of more than sixteen bytes"] {
-            let ids = [one.id([1, 2], key), one.id([3, 4], key), other.id([1, 2], key)];
+            let ids = [one.hash([1, 2], key), one.hash([3, 4], key), other.hash([1, 2], key)];
             assert!(ids[0].tag != ids[1].tag && ids[0].tag != ids[2].tag, "{key:?}");
             assert!(ids[0].place != ids[1].place && ids[0].place != ids[2].place, "{key:?}");
         }

@@ -37,6 +37,12 @@ const MARGIN_MS: u64 = 86_400_000;
 pub(super) struct Word(pub(super) u64);
 
 impl Word {
+    /// With `spent` more in the current count, which is the lowest part of the word and has room for it.
+    #[inline(always)]
+    pub(super) const fn plus(self, spent: u64) -> Self {
+        Self(self.0 + spent)
+    }
+
     #[inline(always)]
     pub(super) const fn new(layout: u16, generation: u64, payload: u64) -> Self {
         Self((layout as u64) << (64 - LAYOUT_BITS) | (generation & GENERATION_MASK) << PAYLOAD_BITS | payload)
@@ -72,8 +78,9 @@ pub(super) struct Layout {
     /// Its place in the list; given when it is added.
     number: u16,
     quota: Quota,
-    /// The quotas of the policy that it was made for, none if they are not a sliding window. Holding them keeps their
-    /// address from being used again, so that whoever has the same address has the same quotas.
+    /// The quotas of the policy that it was made for, none if they are not a sliding window or if not every count up to
+    /// the limit fits. Holding them keeps their address from being used again, so that whoever has the same address has
+    /// the same quotas.
     sliding_quotas: Arc<[Quota]>,
     packing: Option<Packing>,
     /// The largest current count that fits.
@@ -172,7 +179,8 @@ impl Layout {
         &self.quota
     }
 
-    /// Whether it was made for the policy that has these very quotas, and counts in a sliding window.
+    /// Whether it was made for the policy that has these very quotas, and counts in a sliding window any number up to the
+    /// limit.
     #[inline(always)]
     pub(super) fn is_sliding_for(&self, quotas: &Arc<[Quota]>) -> bool {
         Arc::ptr_eq(&self.sliding_quotas, quotas)
@@ -185,21 +193,14 @@ impl Layout {
 
     /// What is counted in `word`, and beside it if the layout is wide.
     #[inline(always)]
-    pub(super) fn read(&self, word: Word, wide: impl FnOnce() -> Wide) -> Counts {
+    pub(super) fn read(&self, word: Word, wide: impl FnOnce() -> Option<Wide>) -> Option<Counts> {
         match &self.packing {
-            Some(packing) => packing.unpack(word.payload()),
+            Some(packing) => Some(packing.unpack(word.payload())),
             None => {
-                let Wide { start_ms, prev } = wide();
-                Counts { start_ms, prev, cur: word.payload() }
+                let Wide { start_ms, prev } = wide()?;
+                Some(Counts { start_ms, prev, cur: word.payload() })
             }
         }
-    }
-
-    /// The word with `spent` added to the current count, which makes it `cur`; `None` if that is too much. The current
-    /// count is the lowest part of the word.
-    #[inline(always)]
-    pub(super) fn add(&self, word: Word, spent: u64, cur: u64) -> Option<Word> {
-        (cur <= self.max_count).then_some(Word(word.0 + spent))
     }
 
     /// The word to take the place of `word`; `None` if not everything that has changed fits into it.
@@ -298,7 +299,7 @@ impl Layouts {
             Form::Wide => None,
         };
         let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| packing.cur_mask);
-        let is_sliding = quota.algorithm() == Algorithm::SlidingWindow;
+        let is_sliding = quota.algorithm() == Algorithm::SlidingWindow && quota.limit() <= max_count;
         let sliding_quotas = if is_sliding { quotas.clone() } else { Arc::new([]) };
         self.add(form, Layout { number: VACANT, quota: *quota, sliding_quotas, packing, max_count })
     }

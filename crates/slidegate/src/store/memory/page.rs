@@ -5,11 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use slab::Slab;
 
 use super::record::Record;
-use super::slots::WidePage;
 
 #[derive(Default)]
 pub(super) struct Page {
-    pub(super) wide: WidePage,
     inner: Mutex<Inner>,
 }
 
@@ -17,6 +15,8 @@ pub(super) struct Page {
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) records: Slab<Record>,
+    /// Whether a wide counter was ever kept for one of its slots.
+    pub(super) has_wide: bool,
     /// The line to look at next for keys that are over.
     pub(super) hand: usize,
 }
@@ -24,13 +24,12 @@ pub(super) struct Inner {
 /// A page whose lock is held.
 pub(super) struct Locked<'a> {
     pub(super) number: usize,
-    pub(super) wide: &'a WidePage,
     pub(super) inner: MutexGuard<'a, Inner>,
 }
 
 impl Page {
     pub(super) fn lock(&self, number: usize) -> Locked<'_> {
-        Locked { number, wide: &self.wide, inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner) }
+        Locked { number, inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 }
 

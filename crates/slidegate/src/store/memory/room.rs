@@ -4,12 +4,11 @@ use std::sync::atomic::Ordering;
 
 use slidegate_core::{Action, Policy, Verb};
 
-use super::hash::KeyId;
 use super::layout::RECORD;
 use super::page::Locked;
 use super::record::{Outlook, outlook};
 use super::settings::WhenFull;
-use super::slots::Slot;
+use super::slots::{KeyId, Slot};
 use super::table::Table;
 use crate::error::StoreError;
 
@@ -96,7 +95,7 @@ impl Table {
     pub(super) fn sweep(&self, page: &mut Locked<'_>, now_ms: u64) {
         let line = page.inner.hand;
         page.inner.hand = line.wrapping_add(1);
-        for slot in self.slots.line(page.number, line) {
+        for slot in self.slots.line_of_page(page.number, line) {
             if slot.is_owned() && self.outlook(slot, page, now_ms) == Outlook::Over {
                 self.remove(slot, page);
             }
@@ -110,7 +109,7 @@ impl Table {
             let record = page.inner.records.get(word.record_number());
             return record.map_or(Outlook::Over, |record| record.outlook(now_ms));
         }
-        let counted = self.counted(slot, word, page);
+        let counted = self.counted(slot, word);
         counted.map_or(Outlook::Over, |(state, quota)| outlook(&state, quota, now_ms))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use super::hash::{EMPTY, KeyId, REMOVED};
+use super::hash::{EMPTY, KeyHash, REMOVED};
 use super::layout::{VACANT, Word};
 
 const SLOTS_PER_LINE: usize = 4;
@@ -12,6 +12,20 @@ const WORDS_PER_LINE: usize = 2 * SLOTS_PER_LINE;
 pub(super) const SLOTS_PER_PAGE: usize = SLOTS_PER_LINE * LINES_PER_PAGE;
 pub(super) const SLOT_BYTES: usize = 16;
 
+/// Who somebody is in the table: the line where it looks first, and the tag by which it knows itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KeyId {
+    pub(super) tag: u64,
+    pub(super) home: u32,
+}
+
+impl KeyId {
+    /// The page in which it lives.
+    pub(super) fn page(self) -> usize {
+        self.home as usize / LINES_PER_PAGE
+    }
+}
+
 /// A slot: the tag says whose it is, the word what is counted.
 ///
 /// Who owns a slot changes only under its page's lock; what is counted changes by compare-and-swap, without it.
@@ -19,12 +33,18 @@ pub(super) const SLOT_BYTES: usize = 16;
 pub(super) struct Slot<'a> {
     pub(super) tag: &'a AtomicU64,
     word: &'a AtomicU64,
-    /// Its page, and its number there.
-    pub(super) page: usize,
+    /// Its number in the table.
     pub(super) number: usize,
 }
 
-impl Slot<'_> {
+impl<'a> Slot<'a> {
+    #[inline(always)]
+    fn at(words: &'a [AtomicU64; WORDS_PER_LINE], line: u32, place: usize) -> Self {
+        let (tags, words) = words.split_at(SLOTS_PER_LINE);
+        let number = line as usize * SLOTS_PER_LINE + place;
+        Self { tag: &tags[place], word: &words[place], number }
+    }
+
     #[inline(always)]
     pub(super) fn load(&self) -> Word {
         Word(self.word.load(Ordering::Acquire))
@@ -91,29 +111,26 @@ pub(super) struct Wide {
     pub(super) prev: u64,
 }
 
-/// Room for the wide counters of a page, made when there is the first. Each slot has its own.
+/// Room for the wide counters of all slots, made when there is the first. Like the slots it is zeroed by the operating
+/// system, which hands out memory as it is touched.
 #[derive(Default)]
-pub(super) struct WidePage(OnceLock<Box<[[AtomicU64; 2]; SLOTS_PER_PAGE]>>);
+pub(super) struct WideCounters(OnceLock<Box<[[AtomicU64; 2]]>>);
 
+/// What the wide counters of a page take.
 pub(super) const WIDE_PAGE_BYTES: usize = SLOTS_PER_PAGE * 2 * size_of::<u64>();
 
-impl WidePage {
-    pub(super) fn exists(&self) -> bool {
-        self.0.get().is_some()
-    }
-
+impl WideCounters {
     /// What stands beside a slot. Only true if the slot's word is the same before and after.
     #[inline(always)]
-    pub(super) fn load(&self, number: usize) -> Wide {
-        let Some(page) = self.0.get() else { return Wide { start_ms: 0, prev: 0 } };
-        let [start_ms, prev] = &page[number % SLOTS_PER_PAGE];
-        Wide { start_ms: start_ms.load(Ordering::Relaxed), prev: prev.load(Ordering::Relaxed) }
+    pub(super) fn load(&self, slot: Slot<'_>) -> Option<Wide> {
+        let [start_ms, prev] = self.0.get()?.get(slot.number)?;
+        Some(Wide { start_ms: start_ms.load(Ordering::Relaxed), prev: prev.load(Ordering::Relaxed) })
     }
 
     /// Under the page's lock, while the slot's word is seized or vacant.
-    pub(super) fn store(&self, number: usize, wide: Wide) {
-        let page = self.0.get_or_init(bytemuck::zeroed_box);
-        let [start_ms, prev] = &page[number];
+    pub(super) fn store(&self, slots: &Slots, slot: Slot<'_>, wide: Wide) {
+        let counters = self.0.get_or_init(|| bytemuck::zeroed_slice_box(slots.len()));
+        let [start_ms, prev] = &counters[slot.number];
         // Whoever sees any of this must see that the word was taken away before.
         fence(Ordering::Release);
         start_ms.store(wide.start_ms, Ordering::Relaxed);
@@ -124,9 +141,10 @@ impl WidePage {
 /// All slots, in pages. Zeroed by the operating system, which hands out memory as it is touched.
 pub(super) struct Slots {
     words: Box<[AtomicU64]>,
-    /// Words to skip so that each line is a cache line.
-    skip: usize,
-    pages: usize,
+    /// Words to skip so that each line is a cache line. Numbers as small as this and the next cannot overflow where a
+    /// line is looked up, and then nothing has to check it.
+    skip: u8,
+    lines: u32,
 }
 
 impl Slots {
@@ -135,106 +153,94 @@ impl Slots {
             bytemuck::zeroed_slice_box(pages * LINES_PER_PAGE * WORDS_PER_LINE + WORDS_PER_LINE);
         let misaligned = words.as_ptr().addr() % 64;
         let skip = if misaligned == 0 { 0 } else { (64 - misaligned) / size_of::<AtomicU64>() };
-        Self { words, skip, pages }
+        let lines = u32::try_from(pages * LINES_PER_PAGE).unwrap_or(u32::MAX);
+        Self { words, skip: skip as u8, lines }
     }
 
-    /// The page of a key.
-    #[inline(always)]
-    pub(super) fn page(&self, id: KeyId) -> usize {
-        // The upper half of the product is evenly spread over the pages, however many they are.
-        ((u128::from(id.place) * self.pages as u128) >> 64) as usize
+    /// How many there are.
+    fn len(&self) -> usize {
+        self.lines as usize * SLOTS_PER_LINE
     }
 
-    /// A line of a page: tags first, then words.
+    /// Who a hash stands for in this table.
     #[inline(always)]
-    fn line_words(&self, page: usize, line: usize) -> Option<&[AtomicU64; WORDS_PER_LINE]> {
-        let first = self.skip + (page * LINES_PER_PAGE + line) * WORDS_PER_LINE;
+    pub(super) fn id(&self, hash: KeyHash) -> KeyId {
+        // The upper half of the product is evenly spread over the lines, however many they are.
+        let home = (u128::from(hash.place) * u128::from(self.lines)) >> 64;
+        KeyId { tag: hash.tag, home: home as u32 }
+    }
+
+    /// A line of the table: tags first, then words.
+    #[inline(always)]
+    fn line_words(&self, line: u32) -> Option<&[AtomicU64; WORDS_PER_LINE]> {
+        let first = usize::from(self.skip) + line as usize * WORDS_PER_LINE;
         self.words.get(first..first + WORDS_PER_LINE)?.first_chunk()
     }
 
-    /// The slots of a line of a page.
+    /// The slots of a line.
     #[inline]
-    pub(super) fn line(&self, page: usize, line: usize) -> impl Iterator<Item = Slot<'_>> {
-        let line = line % LINES_PER_PAGE;
-        let words = self.line_words(page, line).into_iter();
-        words.flat_map(move |words| {
-            let (tags, words) = words.split_at(SLOTS_PER_LINE);
-            let numbers = line * SLOTS_PER_LINE..;
-            tags.iter().zip(words).zip(numbers).map(move |((tag, word), number)| Slot {
-                tag,
-                word,
-                page,
-                number,
-            })
-        })
+    fn line(&self, line: u32) -> impl Iterator<Item = Slot<'_>> {
+        let words = self.line_words(line).into_iter();
+        words.flat_map(move |words| (0..SLOTS_PER_LINE).map(move |place| Slot::at(words, line, place)))
+    }
+
+    /// The slots of a line of a page, the lines counted around.
+    pub(super) fn line_of_page(&self, page: usize, line: usize) -> impl Iterator<Item = Slot<'_>> {
+        self.line((page * LINES_PER_PAGE + line % LINES_PER_PAGE) as u32)
     }
 
     /// The slots in which a key may live: its page, from its own line on and around.
     pub(super) fn nearest_first(&self, id: KeyId) -> impl Iterator<Item = Slot<'_>> {
-        let (page, home) = (self.page(id), Self::home_line(id));
-        (home..home + LINES_PER_PAGE).flat_map(move |line| self.line(page, line))
+        Self::lines_nearest_first(id).flat_map(move |line| self.line(line))
     }
 
     /// All slots of a page.
     pub(super) fn whole_page(&self, page: usize) -> impl Iterator<Item = Slot<'_>> {
-        (0..LINES_PER_PAGE).flat_map(move |line| self.line(page, line))
+        (0..LINES_PER_PAGE).flat_map(move |line| self.line_of_page(page, line))
     }
 
-    /// The slot that a key owns, if it is in the key's own line, as most are.
+    /// The slot that a key owns if it is in the key's own line, as most are; else any slot of that line. Who owns it has
+    /// to be asked anyway, when its word has been loaded.
     #[inline(always)]
-    pub(super) fn find_at_home(&self, id: KeyId) -> Option<Slot<'_>> {
-        self.find_in_line(self.page(id), Self::home_line(id), id.tag)?.ok()
+    pub(super) fn likely_at_home(&self, id: KeyId) -> Option<Slot<'_>> {
+        let words = self.line_words(id.home)?;
+        // All are compared before anything is decided by it: which of them it is cannot be foretold, and a branch on
+        // it would have the processor wait for the memory instead of going ahead to the next key.
+        let mut likely = 0;
+        for (place, tag) in words[..SLOTS_PER_LINE].iter().enumerate().skip(1) {
+            likely = if tag.load(Ordering::Relaxed) == id.tag { place } else { likely };
+        }
+        Some(Slot::at(words, id.home, likely))
     }
 
     /// The slot that a key owns. A slot that was never used ends the search: a key takes the nearest free slot,
     /// and a used one never becomes unused again.
     pub(super) fn find(&self, id: KeyId) -> Option<Slot<'_>> {
-        let (page, home) = (self.page(id), Self::home_line(id));
-        for line in home..home + LINES_PER_PAGE {
-            let line = line % LINES_PER_PAGE;
-            match self.find_in_line(page, line, id.tag)? {
-                Ok(slot) => return Some(slot),
-                Err(tags) if tags.contains(&EMPTY) => return None,
-                Err(_) => {}
+        for line in Self::lines_nearest_first(id) {
+            let words = self.line_words(line)?;
+            let tags = [0, 1, 2, 3].map(|place: usize| words[place].load(Ordering::Acquire));
+            if let Some(place) = tags.iter().position(|tag| *tag == id.tag) {
+                return Some(Slot::at(words, line, place));
+            }
+            if tags.contains(&EMPTY) {
+                return None;
             }
         }
         None
     }
 
-    /// The slot with that tag, or else the tags that are there.
-    #[inline(always)]
-    fn find_in_line(
-        &self,
-        page: usize,
-        line: usize,
-        tag: u64,
-    ) -> Option<Result<Slot<'_>, [u64; SLOTS_PER_LINE]>> {
-        let words = self.line_words(page, line)?;
-        // All four are compared before anything is decided by it: which of them it is cannot be foretold, and a
-        // branch on it would have the processor wait for the memory instead of going ahead to the next key.
-        let tags = [0, 1, 2, 3].map(|place: usize| words[place].load(Ordering::Acquire));
-        let mut place = SLOTS_PER_LINE;
-        for (candidate, found) in tags.iter().enumerate() {
-            place = if *found == tag { candidate } else { place };
-        }
-        if place == SLOTS_PER_LINE {
-            return Some(Err(tags));
-        }
-        let number = line * SLOTS_PER_LINE + place;
-        Some(Ok(Slot { tag: &words[place], word: &words[SLOTS_PER_LINE + place], page, number }))
-    }
-
     /// Begins to bring a key's own line into the cache.
     #[inline]
     pub(super) fn touch(&self, id: KeyId) {
-        let mut line = self.line(self.page(id), Self::home_line(id));
-        std::hint::black_box(line.next().map(|slot| slot.tag.load(Ordering::Relaxed)));
+        std::hint::black_box(self.line_words(id.home).map(|words| words[0].load(Ordering::Relaxed)));
     }
 
-    #[inline(always)]
-    fn home_line(id: KeyId) -> usize {
-        // The low bits; the page is chosen by the high ones.
-        id.place as usize % LINES_PER_PAGE
+    /// The lines of a key's page, from its own on and around.
+    #[inline]
+    fn lines_nearest_first(id: KeyId) -> impl Iterator<Item = u32> {
+        const LINES: u32 = LINES_PER_PAGE as u32;
+        let first_of_page = id.home / LINES * LINES;
+        (id.home..id.home + LINES).map(move |line| first_of_page + line % LINES)
     }
 }
 
@@ -246,7 +252,7 @@ mod tests {
     #[test]
     fn a_former_owner_can_neither_write_nor_mistake_the_word_for_its_own() {
         let slots = Slots::new(1);
-        let slot = slots.line(0, 0).next().unwrap();
+        let slot = slots.line(0).next().unwrap();
         let counted = |generation| Word::new(5, generation, 7);
         slot.occupy(100, counted(0));
         let read_before = slot.load();
@@ -266,7 +272,7 @@ mod tests {
     #[test]
     fn a_seized_word_is_nobodys_until_another_is_put() {
         let slots = Slots::new(1);
-        let slot = slots.line(0, 63).last().unwrap();
+        let slot = slots.line(63).last().unwrap();
         slot.occupy(100, Word::new(5, 0, 7));
         let word = slot.load();
         assert!(slot.seize(word));

@@ -1,21 +1,25 @@
 //! The table: decisions on words without a lock, everything else under the lock of a page.
 
+use std::hint::cold_path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use slidegate_core::{Action, Algorithm, Check, Decision, Policy, Quota, State, Verb, decide, decide_one};
+use slidegate_core::{
+    Action, Algorithm, Check, Decision, Outcome, Policy, Quota, State, Verb, check_within, decide, decide_one,
+};
 
-use super::hash::{KeyHasher, KeyId};
+use super::hash::KeyHasher;
 use super::layout::{Counts, Form, Layout, Layouts, RECORD, Word, counts_of};
 use super::page::{Locked, Page};
 use super::record::Record;
 use super::settings::Settings;
-use super::slots::{SLOT_BYTES, SLOTS_PER_PAGE, Slot, Slots, WIDE_PAGE_BYTES};
+use super::slots::{KeyId, SLOT_BYTES, SLOTS_PER_PAGE, Slot, Slots, WIDE_PAGE_BYTES, WideCounters};
 use crate::error::StoreError;
 
 pub(super) struct Table {
     pub(super) settings: Settings,
     pub(super) max_bytes: usize,
     pub(super) slots: Slots,
+    wide: WideCounters,
     pub(super) pages: Box<[Page]>,
     hasher: KeyHasher,
     pub(super) layouts: Layouts,
@@ -38,6 +42,7 @@ impl Table {
             settings,
             max_bytes: settings.max_bytes(),
             slots: Slots::new(pages),
+            wide: WideCounters::default(),
             pages: (0..pages).map(|_| Page::default()).collect(),
             hasher: KeyHasher::random(),
             layouts: Layouts::new(),
@@ -63,7 +68,7 @@ impl Table {
 
     #[inline(always)]
     pub(super) fn id(&self, check: &Check<'_>) -> KeyId {
-        self.hasher.id(check.policy.digest(), check.key)
+        self.slots.id(self.hasher.hash(check.policy.digest(), check.key))
     }
 
     #[inline(always)]
@@ -73,54 +78,53 @@ impl Table {
 
     /// Decides for the key `id`.
     #[inline(always)]
-    pub(super) fn execute(&self, policy: &Policy, id: KeyId, action: Action) -> Result<Decision, StoreError> {
-        match self.execute_at_home(policy, id, action) {
+    pub(super) fn execute(
+        &self,
+        policy: &Policy,
+        id: KeyId,
+        verb: Verb,
+        now_ms: u64,
+        cost: u64,
+    ) -> Result<Decision, StoreError> {
+        match self.execute_at_home(policy, id, verb, now_ms, cost) {
             Some(decision) => Ok(decision),
             // Piece by piece, so that nothing has to be put together unless it comes to this.
-            None => self.execute_elsewhere(
-                policy,
-                id.tag,
-                id.place,
-                action.verb(),
-                action.now_ms(),
-                action.cost(),
-            ),
+            None => {
+                cold_path();
+                self.execute_elsewhere(policy, id.tag, id.home, verb, now_ms, cost)
+            }
         }
     }
 
     /// By far the most: a sliding window that is in its own line, in the same window as before. The same as
     /// [`execute_on_word`](Self::execute_on_word), which stands in for all the rest.
     #[inline(always)]
-    fn execute_at_home(&self, policy: &Policy, id: KeyId, action: Action) -> Option<Decision> {
-        let slot = self.slots.find_at_home(id)?;
-        loop {
-            let word = slot.load();
-            let layout = self.layouts.get(word.layout())?;
-            if !layout.is_sliding_for(policy.shared_quotas()) || !slot.is_owned_by(id.tag) {
-                return None;
-            }
-            let before = layout.read(
-                word,
-                #[inline(always)]
-                || self.pages[slot.page].wide.load(slot.number),
-            );
-            let (quota, now_ms) = (layout.quota(), action.now_ms());
-            let is_in_window = now_ms >= before.start_ms && now_ms - before.start_ms < quota.window_ms();
-            if !is_in_window || before.cur == 0 || !matches!(action.verb(), Verb::Check | Verb::Peek) {
-                return None;
-            }
-            let mut counter = before.sliding(quota.window_ms());
-            let (decision, is_changed) = decide_one(&mut counter, quota, action);
-            let is_done = if is_changed {
-                slot.replace(word, layout.add(word, counter.cur - before.cur, counter.cur)?)
-            } else {
-                slot.is_still(word)
-            };
-            if is_done {
-                return Some(decision);
-            }
-            // Somebody else was faster.
-            std::hint::spin_loop();
+    fn execute_at_home(
+        &self,
+        policy: &Policy,
+        id: KeyId,
+        verb: Verb,
+        now_ms: u64,
+        cost: u64,
+    ) -> Option<Decision> {
+        if verb != Verb::Check {
+            return None;
+        }
+        let slot = self.slots.likely_at_home(id)?;
+        let word = slot.load();
+        let layout = self.layouts.get(word.layout())?;
+        if !layout.is_sliding_for(policy.shared_quotas()) || !slot.is_owned_by(id.tag) {
+            return None;
+        }
+        let before = layout.read(
+            word,
+            #[inline(always)]
+            || self.wide.load(slot),
+        )?;
+        let counter = before.sliding(layout.quota().window_ms());
+        match check_within(&counter, layout.quota(), now_ms, cost)? {
+            Outcome::Allowed(decision) => slot.replace(word, word.plus(cost)).then_some(decision),
+            Outcome::Denied(decision) => slot.is_still(word).then_some(decision),
         }
     }
 
@@ -129,12 +133,12 @@ impl Table {
         &self,
         policy: &Policy,
         tag: u64,
-        place: u64,
+        home: u32,
         verb: Verb,
         now_ms: u64,
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        let (id, action) = (KeyId { tag, place }, Action::new(verb, now_ms, cost));
+        let (id, action) = (KeyId { tag, home }, Action::new(verb, now_ms, cost));
         match self.execute_on_word(policy, id, action) {
             Some(decision) => Ok(decision),
             None => self.execute_locked(policy, id, action),
@@ -154,11 +158,7 @@ impl Table {
             if !layout.is_for(quotas) || !slot.is_owned_by(id.tag) {
                 return None;
             }
-            let before = layout.read(
-                word,
-                #[inline(always)]
-                || self.pages[slot.page].wide.load(slot.number),
-            );
+            let before = layout.read(word, || self.wide.load(slot))?;
             let (decision, after) = decide_on(before, layout.quota(), action);
             match after {
                 None if slot.is_still(word) => return Some(decision),
@@ -172,7 +172,7 @@ impl Table {
 
     /// New keys, records, changed quotas, resets, and the next window of wide counters.
     fn execute_locked(&self, policy: &Policy, id: KeyId, action: Action) -> Result<Decision, StoreError> {
-        let number = self.slots.page(id);
+        let number = id.page();
         let mut page = self.pages[number].lock(number);
         self.sweep(&mut page, action.now_ms());
         match self.slots.find(id) {
@@ -197,7 +197,7 @@ impl Table {
             if word.layout() == RECORD {
                 return self.execute_on_record(policy, slot, word, page, action);
             }
-            let before = self.counted(slot, word, page).map(|(state, _)| state);
+            let before = self.counted(slot, word).map(|(state, _)| state);
             let mut states: Vec<State> = before.into_iter().collect();
             let (decision, is_changed) = decide(&mut states, policy, action);
             if !is_changed {
@@ -267,7 +267,7 @@ impl Table {
             for form in [Form::Packed, Form::Wide] {
                 let layout =
                     self.layouts.for_policy(policy, form, now_ms).filter(|layout| layout.fits(counts));
-                let has_room = form == Form::Packed || page.wide.exists() || self.has_bytes(WIDE_PAGE_BYTES);
+                let has_room = form == Form::Packed || page.inner.has_wide || self.has_bytes(WIDE_PAGE_BYTES);
                 if let Some(layout) = layout.filter(|_| has_room) {
                     return Ok(Plan::Word(layout, counts));
                 }
@@ -293,10 +293,11 @@ impl Table {
             Plan::Word(layout, counts) => {
                 let (word, wide) = layout.write(*counts, generation);
                 if let Some(wide) = wide {
-                    if !page.wide.exists() {
+                    if !page.inner.has_wide {
+                        page.inner.has_wide = true;
                         self.count_bytes(0, WIDE_PAGE_BYTES);
                     }
-                    page.wide.store(slot.number, wide);
+                    self.wide.store(&self.slots, slot, wide);
                 }
                 word
             }
@@ -312,9 +313,9 @@ impl Table {
     }
 
     /// The counter in a slot without a record, and the quota under which it was written.
-    pub(super) fn counted(&self, slot: Slot<'_>, word: Word, page: &Locked<'_>) -> Option<(State, &Quota)> {
+    pub(super) fn counted(&self, slot: Slot<'_>, word: Word) -> Option<(State, &Quota)> {
         let layout = self.layouts.get(word.layout())?;
-        Some((layout.state(layout.read(word, || page.wide.load(slot.number))), layout.quota()))
+        Some((layout.state(layout.read(word, || self.wide.load(slot))?), layout.quota()))
     }
 }
 
@@ -350,11 +351,11 @@ mod tests {
 
     /// Keys that all want the same line, so that in a table for one key they take the same slots from each other.
     fn rivals(table: &Table, policy: &Policy, count: usize) -> Vec<String> {
-        let mut by_line: HashMap<u64, Vec<String>> = HashMap::new();
+        let mut by_line: HashMap<u32, Vec<String>> = HashMap::new();
         (0..10_000)
             .map(|number| format!("key {number}"))
             .find_map(|key| {
-                let line = by_line.entry(table.id(&policy.key(&key)).place % 64).or_default();
+                let line = by_line.entry(table.id(&policy.key(&key)).home).or_default();
                 line.push(key);
                 (line.len() == count).then(|| line.clone())
             })
@@ -379,8 +380,8 @@ mod tests {
                         for step in 0..100_000 {
                             let which = (thread + step / 3) % 4;
                             let id = table.id(&policy.key(&rivals[which]));
-                            let action = Action::new(Verb::Check, NOW, costs[which]);
-                            let used = table.execute(policy, id, action).unwrap().quotas()[0].used;
+                            let decision = table.execute(policy, id, Verb::Check, NOW, costs[which]).unwrap();
+                            let used = decision.quotas()[0].used;
                             assert_eq!(used % costs[which], 0, "{quota}: {used} of {}", costs[which]);
                         }
                     });
