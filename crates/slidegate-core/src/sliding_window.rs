@@ -80,9 +80,11 @@ impl SlidingWindow {
             return None;
         }
         let (start_ms, prev, cur) = (self.start_ms, self.prev, self.cur);
-        let weighted =
-            if prev == 0 { 0 } else { prev.checked_mul(window_ms - elapsed_ms)?.div_ceil(window_ms) };
-        Some(SlidingWindowView { start_ms, prev, cur, used: weighted + cur, is_mended: false })
+        let mut used = cur;
+        if prev > 0 {
+            used += prev.checked_mul(window_ms - elapsed_ms)?.div_ceil(window_ms);
+        }
+        Some(SlidingWindowView { start_ms, prev, cur, used, is_mended: false })
     }
 }
 

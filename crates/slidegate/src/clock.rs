@@ -53,7 +53,7 @@ impl Default for PreciseClock {
 impl Clock for SystemClock {
     #[inline(always)]
     fn now_ms(&self) -> u64 {
-        self.wall_minus_monotonic_ms + coarse_ms()
+        coarse_ms() + self.wall_minus_monotonic_ms
     }
 
     fn sleep(&self, ms: u64) -> Sleep<'_> {
@@ -64,7 +64,7 @@ impl Clock for SystemClock {
 impl Clock for PreciseClock {
     #[inline(always)]
     fn now_ms(&self) -> u64 {
-        self.wall_minus_monotonic_ms + precise_ms()
+        precise_ms() + self.wall_minus_monotonic_ms
     }
 
     fn sleep(&self, ms: u64) -> Sleep<'_> {

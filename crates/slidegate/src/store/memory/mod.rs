@@ -77,10 +77,10 @@ impl<C: Clock> MemoryStore<C> {
     /// Executes one operation, at once.
     #[inline(always)]
     pub fn execute_now(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        // The time first: then the call to the clock has hardly anything to keep meanwhile.
-        let now_ms = self.clock.now_ms();
         let Operation { verb, check } = operation;
-        self.table.execute(check.policy, self.table.id(&check), verb, now_ms, check.cost)
+        // Before the time, so that the key need not be kept while the clock is asked.
+        let id = self.table.id(&check);
+        self.table.execute(check.policy, id, verb, self.clock.now_ms(), check.cost)
     }
 
     /// Executes many, at once.

@@ -166,7 +166,7 @@ impl Slots {
     #[inline(always)]
     pub(super) fn id(&self, hash: KeyHash) -> KeyId {
         // The upper half of the product is evenly spread over the lines, however many they are.
-        let home = (u128::from(hash.place) * u128::from(self.lines)) >> 64;
+        let home = ((hash.place >> 32) * u64::from(self.lines)) >> 32;
         KeyId { tag: hash.tag, home: home as u32 }
     }
 
