@@ -19,25 +19,30 @@ fn main() {
         ["memory", name, keys] => each(name, &Task::Memory(number(keys))),
         ["flood", "nothing"] => measure::flood_of_nothing(),
         ["flood", name] => each(name, &Task::Flood),
-        ["work", name, checks] => each(name, &Task::Work(number(checks))),
-        _ => eprintln!("usage: slidegate-bench [times | memory NAME KEYS | flood NAME | work NAME CHECKS]"),
+        ["work", name, checks] => each(name, &Task::Work(Limit::Ample, number(checks))),
+        ["denied", name, checks] => each(name, &Task::Work(Limit::One, number(checks))),
+        _ => eprintln!(
+            "usage: slidegate-bench [times | memory NAME KEYS | flood NAME | work NAME CHECKS | denied NAME CHECKS]"
+        ),
     }
 }
 
 fn report() {
     times();
     println!(
-        "\n| | resident bytes per key, 1 M | 10 M | flood: p99.99 µs | longest µs | MB | instructions |"
+        "\n| | resident bytes per key, 1 M | 10 M | flood: p99.99 µs | longest µs | MB | instructions | denied |"
     );
-    println!("|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|");
     for name in [Slidegate::NAME, Governor::NAME, Throttlecrab::NAME, Bare::NAME] {
         eprintln!("memory, flood and instructions of {name} …");
         let (one, ten) = (child(&["memory", name, "1000000"]), child(&["memory", name, "10000000"]));
         let flood = if name == Bare::NAME { "– – –".to_owned() } else { child(&["flood", name]) };
-        let instructions = instructions(name).map_or("–".to_owned(), |count| format!("{count:.0}"));
+        let instructions = ["work", "denied"]
+            .map(|mode| instructions(mode, name).map_or("–".to_owned(), |count| format!("{count:.0}")))
+            .join(" | ");
         println!("| {name} | {one} | {ten} | {} | {instructions} |", flood.replace(' ', " | "));
     }
-    println!("| nothing at all | – | – | {} | – |", child(&["flood", "nothing"]).replace(' ', " | "));
+    println!("| nothing at all | – | – | {} | – | – |", child(&["flood", "nothing"]).replace(' ', " | "));
 }
 
 struct Scenario {
@@ -118,7 +123,7 @@ fn times_of(scenario: &Scenario, threads: usize) {
 enum Task {
     Memory(usize),
     Flood,
-    Work(usize),
+    Work(Limit, usize),
 }
 
 fn each(name: &str, task: &Task) {
@@ -135,7 +140,7 @@ fn run<S: Subject>(task: &Task) {
     match task {
         Task::Memory(keys) => measure::memory::<S>(*keys),
         Task::Flood => measure::flood::<S>(),
-        Task::Work(checks) => measure::work::<S>(*checks),
+        Task::Work(limit, checks) => measure::work::<S>(*limit, *checks),
     }
 }
 

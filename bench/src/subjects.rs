@@ -2,13 +2,13 @@
 #![expect(clippy::ptr_arg, reason = "governor looks keys up by reference to the type that it keeps")]
 
 use std::num::NonZeroU32;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use foldhash::quality::RandomState;
 use governor::{DefaultKeyedRateLimiter, Quota as GovernorQuota, RateLimiter};
-use slidegate::{Limiter, MemoryStore, Policy};
+use slidegate::{Bound, Limiter, MemoryStore, Policy};
 use std::hash::BuildHasher;
 use throttlecrab::{PeriodicStore, RateLimiter as Crab};
 
@@ -33,10 +33,8 @@ pub(crate) trait Subject: Sync {
     }
 }
 
-pub(crate) struct Slidegate {
-    limiter: Limiter<MemoryStore>,
-    policy: Policy,
-}
+/// Bound to its policy, as governor's limiter is to its quota.
+pub(crate) struct Slidegate(Bound);
 
 impl Subject for Slidegate {
     const NAME: &'static str = "slidegate";
@@ -48,17 +46,18 @@ impl Subject for Slidegate {
             Limit::One => "1/1h",
         };
         let store = MemoryStore::builder().max_keys(keys).max_bytes(1 << 32).build().expect("a valid size");
-        Self { limiter: Limiter::new(store), policy: Policy::parse("api", [quota]).expect("a valid quota") }
+        Self(Arc::new(Limiter::new(store)).bind(Policy::parse("api", [quota]).expect("a valid quota")))
     }
 
     #[inline]
     fn check(&self, key: &String) -> bool {
-        self.limiter.check_now(self.policy.key(key)).is_ok_and(|decision| decision.is_allowed())
+        self.0.check_now(key).is_ok_and(|decision| decision.is_allowed())
     }
 
     fn check_16(&self, keys: &[&String; 16]) -> usize {
-        let checks = keys.map(|key| self.policy.key(key));
-        self.limiter
+        let checks = keys.map(|key| self.0.policy().key(key));
+        self.0
+            .limiter()
             .check_many_now(&checks)
             .into_iter()
             .filter(|d| d.as_ref().is_ok_and(slidegate::Decision::is_allowed))

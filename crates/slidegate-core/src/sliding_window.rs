@@ -73,16 +73,17 @@ impl SlidingWindow {
     /// counted in it, and all numbers are of usual size.
     #[inline(always)]
     pub(crate) fn view_within(&self, quota: &Quota, now_ms: u64) -> Option<SlidingWindowView> {
-        // If the clock stepped back, this is a number larger than any window.
-        let elapsed_ms = now_ms.wrapping_sub(self.start_ms);
         let window_ms = self.window_ms;
-        if elapsed_ms >= window_ms || self.cur == 0 || window_ms != quota.window_ms() {
+        // If the clock stepped back, this is more than the window; if the window is over, it is nothing, or wraps around
+        // to more than any window.
+        let left_ms = self.start_ms.wrapping_add(window_ms).wrapping_sub(now_ms);
+        if left_ms.wrapping_sub(1) >= window_ms || self.cur == 0 || window_ms != quota.window_ms() {
             return None;
         }
         let (start_ms, prev, cur) = (self.start_ms, self.prev, self.cur);
         let mut used = cur;
         if prev > 0 {
-            used += prev.checked_mul(window_ms - elapsed_ms)?.div_ceil(window_ms);
+            used += prev.checked_mul(left_ms)?.div_ceil(window_ms);
         }
         Some(SlidingWindowView { start_ms, prev, cur, used, is_mended: false })
     }

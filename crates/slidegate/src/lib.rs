@@ -15,12 +15,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod bound;
 mod clock;
 mod error;
 mod headers;
 mod limiter;
 mod store;
 
+pub use bound::Bound;
 pub use clock::{Clock, ManualClock, PreciseClock, Sleep, SystemClock};
 pub use error::StoreError;
 pub use headers::rate_limit_headers;

@@ -32,11 +32,13 @@ pub(super) struct KeyHash {
 /// Keys of up to 16 bytes, which are most, are hashed here in both halves at once: two words of the key, each
 /// combined with a secret, multiplied, the upper half of the product folded into the lower one. That is what
 /// foldhash does with them too, but twice it would look at the length twice; it hashes all longer keys.
+#[derive(Clone)]
 pub(super) struct KeyHasher {
     tag: Seed,
     place: Seed,
 }
 
+#[derive(Clone)]
 struct Seed {
     secrets: [u64; 2],
     shared: SharedSeed,
@@ -66,6 +68,14 @@ impl Seed {
 impl KeyHasher {
     pub(super) fn random() -> Self {
         Self { tag: Seed::random(), place: Seed::random() }
+    }
+
+    /// The hasher that hashes with no policy as this one does with `policy`.
+    pub(super) fn bind(&self, policy: [u64; 2]) -> Self {
+        let mut bound = self.clone();
+        bound.tag.secrets[0] ^= policy[0];
+        bound.place.secrets[0] ^= policy[1];
+        bound
     }
 
     /// The policy changes the seeds and is no part of what is hashed, so the two cannot run into each other: `a` and
@@ -202,6 +212,7 @@ mod tests {
         let (one, other) = (KeyHasher::random(), KeyHasher::random());
         for key in [&b""[..], b"a", b"user:1", b"user:0000001", b"a key of more than sixteen bytes"] {
             let ids = [one.hash([1, 2], key), one.hash([3, 4], key), other.hash([1, 2], key)];
+            assert_eq!(one.bind([1, 2]).hash([0, 0], key), ids[0], "{key:?}");
             assert!(ids[0].tag != ids[1].tag && ids[0].tag != ids[2].tag, "{key:?}");
             assert!(ids[0].place != ids[1].place && ids[0].place != ids[2].place, "{key:?}");
         }

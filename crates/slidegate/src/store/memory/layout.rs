@@ -73,7 +73,7 @@ impl Word {
 }
 
 /// How counters of one quota are written into words.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Layout {
     /// Its place in the list; given when it is added.
     number: u16,
@@ -89,8 +89,8 @@ pub(super) struct Layout {
 
 /// Window number, previous count, current count, from the highest bits to the lowest. A fixed window's previous
 /// count is left out.
-#[derive(Debug)]
-struct Packing {
+#[derive(Clone, Debug)]
+pub(super) struct Packing {
     base_ms: u64,
     unit_ms: u64,
     count_bits: u32,
@@ -119,7 +119,7 @@ impl Packing {
     }
 
     #[inline(always)]
-    fn unpack(&self, payload: u64) -> Counts {
+    pub(super) fn unpack(&self, payload: u64) -> Counts {
         Counts {
             start_ms: self.base_ms + (payload >> self.time_shift) * self.unit_ms,
             prev: (payload >> self.count_bits) & self.prev_mask,
@@ -151,6 +151,14 @@ pub(super) struct Counts {
     pub(super) cur: u64,
 }
 
+impl Wide {
+    /// All counts, with the current one that is in the word.
+    #[inline(always)]
+    pub(super) fn with(self, cur: u64) -> Counts {
+        Counts { start_ms: self.start_ms, prev: self.prev, cur }
+    }
+}
+
 impl Counts {
     #[inline(always)]
     pub(super) fn sliding(self, window_ms: u64) -> SlidingWindow {
@@ -174,6 +182,12 @@ impl Counts {
 }
 
 impl Layout {
+    /// One in which no word is written.
+    pub(super) fn of_no_word(quota: Quota) -> Self {
+        let number = RECORD + 1;
+        Self { number, quota, sliding_quotas: Arc::new([]), packing: None, max_count: 0 }
+    }
+
     #[inline(always)]
     pub(super) fn quota(&self) -> &Quota {
         &self.quota
@@ -186,6 +200,22 @@ impl Layout {
         Arc::ptr_eq(&self.sliding_quotas, quotas)
     }
 
+    #[inline(always)]
+    pub(super) fn packing(&self) -> Option<&Packing> {
+        self.packing.as_ref()
+    }
+
+    /// Whether it counts in a sliding window any number up to the limit.
+    pub(super) fn is_sliding(&self) -> bool {
+        !self.sliding_quotas.is_empty()
+    }
+
+    /// Whether `word` was written in it.
+    #[inline(always)]
+    pub(super) fn is_of(&self, word: Word) -> bool {
+        word.layout() == self.number
+    }
+
     /// Whether it is a layout for a policy of these quotas.
     pub(super) fn is_for(&self, quotas: &Arc<[Quota]>) -> bool {
         **quotas == [self.quota]
@@ -196,10 +226,7 @@ impl Layout {
     pub(super) fn read(&self, word: Word, wide: impl FnOnce() -> Option<Wide>) -> Option<Counts> {
         match &self.packing {
             Some(packing) => Some(packing.unpack(word.payload())),
-            None => {
-                let Wide { start_ms, prev } = wide()?;
-                Some(Counts { start_ms, prev, cur: word.payload() })
-            }
+            None => Some(wide()?.with(word.payload())),
         }
     }
 

@@ -11,12 +11,13 @@ mod table;
 
 use std::fmt;
 
-use slidegate_core::Decision;
+use slidegate_core::{Decision, Policy};
 
 pub use settings::{SettingsError, WhenFull};
 
 use self::settings::Settings;
 use self::slots::KeyId;
+pub(crate) use self::table::Binding;
 use self::table::Table;
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
@@ -78,9 +79,33 @@ impl<C: Clock> MemoryStore<C> {
     #[inline(always)]
     pub fn execute_now(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         let Operation { verb, check } = operation;
-        // Before the time, so that the key need not be kept while the clock is asked.
-        let id = self.table.id(&check);
-        self.table.execute(check.policy, id, verb, self.clock.now_ms(), check.cost)
+        // The least to keep while the clock is asked is a hash.
+        let hash = self.table.hash(&check);
+        let now_ms = self.clock.now_ms();
+        self.table.execute(check.policy, self.table.id(hash), verb, now_ms, check.cost)
+    }
+
+    pub(crate) fn bind(&self, policy: &Policy) -> Binding {
+        self.table.bind(policy, self.clock.now_ms())
+    }
+
+    /// Checks `key` under the policy that was bound.
+    #[inline(always)]
+    pub(crate) fn check_bound(
+        &self,
+        policy: &Policy,
+        binding: &Binding,
+        key: &[u8],
+        cost: u64,
+    ) -> Result<Decision, StoreError> {
+        self.table.check_bound(
+            policy,
+            binding,
+            key,
+            #[inline(always)]
+            || self.clock.now_ms(),
+            cost,
+        )
     }
 
     /// Executes many, at once.
@@ -89,7 +114,7 @@ impl<C: Clock> MemoryStore<C> {
         let mut ids = [KeyId::default(); FETCHED_TOGETHER];
         for group in operations.chunks(FETCHED_TOGETHER) {
             for (id, operation) in ids.iter_mut().zip(group) {
-                *id = self.table.id(&operation.check);
+                *id = self.table.id(self.table.hash(&operation.check));
                 self.table.touch(*id);
             }
             let decide = |(id, operation): (&KeyId, &Operation<'_>)| {

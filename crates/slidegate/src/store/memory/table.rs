@@ -7,7 +7,7 @@ use slidegate_core::{
     Action, Algorithm, Check, Decision, Outcome, Policy, Quota, State, Verb, check_within, decide, decide_one,
 };
 
-use super::hash::KeyHasher;
+use super::hash::{KeyHash, KeyHasher};
 use super::layout::{Counts, Form, Layout, Layouts, RECORD, Word, counts_of};
 use super::page::{Locked, Page};
 use super::record::Record;
@@ -27,6 +27,13 @@ pub(super) struct Table {
     /// Of records and wide pages.
     pub(super) beside_bytes: AtomicUsize,
     pub(super) evicted: AtomicU64,
+}
+
+/// What checks under one policy have in common.
+pub(crate) struct Binding {
+    hasher: KeyHasher,
+    /// That in which most counters of the policy are written, if it counts in a sliding window.
+    layout: Layout,
 }
 
 /// How states will be kept: in a word, packed or wide, or in a record.
@@ -67,8 +74,13 @@ impl Table {
     }
 
     #[inline(always)]
-    pub(super) fn id(&self, check: &Check<'_>) -> KeyId {
-        self.slots.id(self.hasher.hash(check.policy.digest(), check.key))
+    pub(super) fn hash(&self, check: &Check<'_>) -> KeyHash {
+        self.hasher.hash(check.policy.digest(), check.key)
+    }
+
+    #[inline(always)]
+    pub(super) fn id(&self, hash: KeyHash) -> KeyId {
+        self.slots.id(hash)
     }
 
     #[inline(always)]
@@ -86,7 +98,20 @@ impl Table {
         now_ms: u64,
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        match self.execute_at_home(policy, id, verb, now_ms, cost) {
+        let at_home = match verb {
+            Verb::Check => self.check_at_home(
+                id,
+                now_ms,
+                cost,
+                #[inline(always)]
+                |word| {
+                    let layout = self.layouts.get(word.layout())?;
+                    layout.is_sliding_for(policy.shared_quotas()).then_some(layout)
+                },
+            ),
+            Verb::Peek | Verb::Refund | Verb::Reset => None,
+        };
+        match at_home {
             Some(decision) => Ok(decision),
             // Piece by piece, so that nothing has to be put together unless it comes to this.
             None => {
@@ -96,35 +121,73 @@ impl Table {
         }
     }
 
-    /// By far the most: a sliding window that is in its own line, in the same window as before. The same as
-    /// [`execute_on_word`](Self::execute_on_word), which stands in for all the rest.
+    /// What a check under `policy` needs that is the same for each of them.
+    pub(super) fn bind(&self, policy: &Policy, now_ms: u64) -> Binding {
+        let of_form = |form| self.layouts.for_policy(policy, form, now_ms);
+        let layout = of_form(Form::Packed).or_else(|| of_form(Form::Wide));
+        let layout = layout.filter(|layout| layout.is_sliding()).cloned();
+        Binding {
+            hasher: self.hasher.bind(policy.digest()),
+            layout: layout.unwrap_or_else(|| Layout::of_no_word(policy.quotas()[0])),
+        }
+    }
+
+    /// [`execute`](Self::execute) for a check of `key` under the policy that was bound.
     #[inline(always)]
-    fn execute_at_home(
+    pub(super) fn check_bound(
         &self,
         policy: &Policy,
+        binding: &Binding,
+        key: &[u8],
+        now_ms: impl FnOnce() -> u64,
+        cost: u64,
+    ) -> Result<Decision, StoreError> {
+        let hash = binding.hasher.hash([0, 0], key);
+        // The least to keep while the clock is asked is a hash.
+        let now_ms = now_ms();
+        let id = self.slots.id(hash);
+        let layout = &binding.layout;
+        let at_home = self.check_at_home(
+            id,
+            now_ms,
+            cost,
+            #[inline(always)]
+            |word| layout.is_of(word).then_some(layout),
+        );
+        match at_home {
+            Some(decision) => Ok(decision),
+            None => {
+                cold_path();
+                self.execute_elsewhere(policy, id.tag, id.home, Verb::Check, now_ms, cost)
+            }
+        }
+    }
+
+    /// By far the most: a check of a sliding window that is in its own line, in the same window as before. The same as
+    /// [`execute_on_word`](Self::execute_on_word), which stands in for all the rest.
+    #[inline(always)]
+    fn check_at_home<'a>(
+        &self,
         id: KeyId,
-        verb: Verb,
         now_ms: u64,
         cost: u64,
+        layout_of: impl FnOnce(Word) -> Option<&'a Layout>,
     ) -> Option<Decision> {
-        if verb != Verb::Check {
-            return None;
-        }
         let slot = self.slots.likely_at_home(id)?;
         let word = slot.load();
-        let layout = self.layouts.get(word.layout())?;
-        if !layout.is_sliding_for(policy.shared_quotas()) || !slot.is_owned_by(id.tag) {
+        let layout = layout_of(word)?;
+        if !slot.is_owned_by(id.tag) {
             return None;
         }
-        let before = layout.read(
-            word,
-            #[inline(always)]
-            || self.wide.load(slot),
-        )?;
-        let counter = before.sliding(layout.quota().window_ms());
-        match check_within(&counter, layout.quota(), now_ms, cost)? {
-            Outcome::Allowed(decision) => slot.replace(word, word.plus(cost)).then_some(decision),
-            Outcome::Denied(decision) => slot.is_still(word).then_some(decision),
+        // Twice the same, so that each is in one piece and has but its own numbers to keep.
+        match layout.packing() {
+            Some(packing) => {
+                check_on(packing.unpack(word.payload()), slot, word, layout.quota(), now_ms, cost)
+            }
+            None => {
+                let before = self.wide.load(slot)?.with(word.payload());
+                check_on(before, slot, word, layout.quota(), now_ms, cost)
+            }
         }
     }
 
@@ -319,6 +382,23 @@ impl Table {
     }
 }
 
+/// A check of a sliding window that is `slot`'s; `None` if another window has begun or somebody else was faster.
+#[inline(always)]
+fn check_on(
+    before: Counts,
+    slot: Slot<'_>,
+    word: Word,
+    quota: &Quota,
+    now_ms: u64,
+    cost: u64,
+) -> Option<Decision> {
+    let counter = before.sliding(quota.window_ms());
+    match check_within(&counter, quota, now_ms, cost)? {
+        Outcome::Allowed(decision) => slot.replace(word, word.plus(cost)).then_some(decision),
+        Outcome::Denied(decision) => slot.is_still(word).then_some(decision),
+    }
+}
+
 /// Decides for a counter that is a word's; the new counts if they have changed.
 fn decide_on(before: Counts, quota: &Quota, action: Action) -> (Decision, Option<Counts>) {
     let window_ms = quota.window_ms();
@@ -355,7 +435,7 @@ mod tests {
         (0..10_000)
             .map(|number| format!("key {number}"))
             .find_map(|key| {
-                let line = by_line.entry(table.id(&policy.key(&key)).home).or_default();
+                let line = by_line.entry(table.id(table.hash(&policy.key(&key))).home).or_default();
                 line.push(key);
                 (line.len() == count).then(|| line.clone())
             })
@@ -379,7 +459,7 @@ mod tests {
                     scope.spawn(move || {
                         for step in 0..100_000 {
                             let which = (thread + step / 3) % 4;
-                            let id = table.id(&policy.key(&rivals[which]));
+                            let id = table.id(table.hash(&policy.key(&rivals[which])));
                             let decision = table.execute(policy, id, Verb::Check, NOW, costs[which]).unwrap();
                             let used = decision.quotas()[0].used;
                             assert_eq!(used % costs[which], 0, "{quota}: {used} of {}", costs[which]);

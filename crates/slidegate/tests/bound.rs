@@ -1,0 +1,47 @@
+//! A limiter bound to a policy.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+
+use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+
+/// Whatever the policy and the key, to be bound changes nothing but the words.
+#[test]
+fn a_bound_limiter_counts_the_same() {
+    let policies = [
+        vec!["3/1m"],
+        vec!["3/1m anchor=first-request"],
+        vec!["1000000000/1h"],
+        vec!["281474976710656/1h"],
+        vec!["3/1m fixed-window"],
+        vec!["3/1m token-bucket"],
+        vec!["3/1m", "5/1h"],
+    ];
+    for quotas in policies {
+        let clock = ManualClock::at(1_800_000_000_123);
+        let limiter = || {
+            Arc::new(Limiter::new(MemoryStore::builder().max_keys(100).clock(clock.clone()).build().unwrap()))
+        };
+        let policy = Policy::parse("api", quotas.iter().copied()).unwrap();
+        let (alone, shared) = (limiter(), limiter());
+        let bound = shared.bind(policy.clone());
+        for key in ["", "a", "user", "user:000001", "a key of more than sixteen bytes"] {
+            for step in 0..40_u64 {
+                clock.advance(7_001 * (step % 5));
+                let cost = 1 + step % 2;
+                let expected = alone.check_now(policy.key(key).cost(cost)).unwrap();
+                // Now by the one, now by the other: both count for the same key.
+                let decision = if step % 3 == 0 {
+                    shared.check_now(policy.key(key).cost(cost))
+                } else {
+                    bound.check_cost_now(key, cost)
+                };
+                assert_eq!(decision.unwrap(), expected, "{quotas:?}, {key:?}, step {step}");
+            }
+        }
+        assert_eq!(bound.check_now("new").unwrap(), alone.check_now(policy.key("new")).unwrap());
+        assert_eq!(bound.policy(), &policy);
+        assert!(Arc::ptr_eq(bound.limiter(), &shared));
+    }
+}
