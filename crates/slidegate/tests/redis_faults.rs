@@ -259,7 +259,7 @@ async fn a_key_that_is_not_ours_fails_alone() {
     let limiter = frozen(&server.url()).await;
     let policy = policy("10/1h");
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
-    let name = server.command(&["KEYS", "sg:*"]).array()[0].text().to_owned();
+    let name = server.command(&["KEYS", "sg:*"]).array()[0].text();
     for spoil in [&["SADD", &name, "x"][..], &["SET", &name, "nonsense"], &["SET", &name, "\u{1}nonsense!!"]]
     {
         server.command(&["DEL", &name]);
