@@ -59,8 +59,8 @@ impl Call {
             && !request.is_alone
     }
 
-    /// The command; `with_text` sends the script itself, for a server that does not know it.
-    pub(super) fn command(&self, given_ms: Option<u64>, with_text: bool) -> Cmd {
+    /// The command, which decides by `given_ms` or by the server's own time.
+    pub(super) fn command(&self, given_ms: Option<u64>) -> Cmd {
         let mut descriptions: Vec<&Description> = Vec::new();
         let places: Vec<u8> = self
             .requests
@@ -74,8 +74,8 @@ impl Call {
                 place as u8 + 1
             })
             .collect();
-        let mut command = if with_text { redis::cmd("EVAL") } else { redis::cmd("EVALSHA") };
-        command.arg(if with_text { script::TEXT } else { script::SHA.as_str() }).arg(self.requests.len());
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(script::SHA.as_str()).arg(self.requests.len());
         for request in &self.requests {
             command.arg(request.name.as_slice());
         }

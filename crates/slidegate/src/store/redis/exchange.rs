@@ -11,6 +11,7 @@ use super::cluster::Cluster;
 use super::endpoint::Link;
 use super::failure::{Refusal, connect_error, is_wrong_server, refusal};
 use super::node::Shared;
+use super::script;
 use crate::clock::wall_ms;
 use crate::error::StoreError;
 
@@ -66,12 +67,16 @@ impl Exchange {
             if reply.as_ref().is_some_and(|reply| !is_unknown_script(reply)) {
                 continue;
             }
-            if call.is_asking() {
-                pipeline.cmd("ASKING").ignore();
+            if open.is_empty() && is_reload {
+                // By itself, since a call that brings it along may be sent elsewhere before it is read.
+                pipeline.cmd("SCRIPT").arg("LOAD").arg(script::TEXT);
                 open.push(None);
             }
-            // Those that follow in the same pipeline find the script that the first one brings.
-            pipeline.add_command(call.command(given_ms, is_reload && open.is_empty()));
+            if call.is_asking() {
+                pipeline.cmd("ASKING");
+                open.push(None);
+            }
+            pipeline.add_command(call.command(given_ms));
             open.push(Some(index));
             *reply = None;
         }

@@ -1,0 +1,201 @@
+//! The Redis store on clusters of six real nodes: the conformance suite, slots that move, and primaries that die.
+
+#![cfg(feature = "redis")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod conformance;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use conformance::{START, Subject};
+use slidegate::{Check, Decision, KeyStyle, Limiter, ManualClock, Policy, RedisStore, RedisStoreBuilder};
+use slidegate_testkit::{Cluster, Flavour};
+
+fn builder(cluster: &Cluster) -> RedisStoreBuilder {
+    let hosts = cluster.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let builder = RedisStore::builder(&format!("redis+cluster://{hosts}")).unwrap();
+    builder.budget(Duration::from_secs(20))
+}
+
+/// A store with keys of its own on a cluster that all tests of a flavour share.
+async fn subject(cluster: &Cluster) -> Subject<RedisStore> {
+    static SUBJECTS: AtomicU64 = AtomicU64::new(0);
+    let prefix = format!("subject{}", SUBJECTS.fetch_add(1, Relaxed));
+    let clock = ManualClock::at(START);
+    let builder = builder(cluster).prefix(&prefix).unwrap().time_from(clock.clone());
+    Subject { store: builder.connect().await.unwrap(), set_now: Box::new(move |now_ms| clock.set(now_ms)) }
+}
+
+mod on_redis {
+    use super::*;
+
+    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(Flavour::Redis));
+
+    conformance::suite!(subject(&CLUSTER).await);
+}
+
+mod on_valkey {
+    use super::*;
+
+    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(Flavour::Valkey));
+
+    conformance::suite!(subject(&CLUSTER).await);
+}
+
+async fn frozen(builder: RedisStoreBuilder) -> Limiter<RedisStore> {
+    Limiter::new(builder.time_from(ManualClock::at(START)).connect().await.unwrap())
+}
+
+async fn eventually(limiter: &Limiter<RedisStore>, check: Check<'_>) -> Decision {
+    loop {
+        match limiter.check(check).await {
+            Ok(decision) => return decision,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Slots move from server to server while many callers spend from keys in them: not one answer is wrong or missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_that_is_resharded_under_load_loses_nothing() {
+    for flavour in Flavour::ALL {
+        let cluster = Cluster::start(flavour);
+        let limiter = Arc::new(frozen(builder(&cluster)).await);
+        let policy = Arc::new(Policy::parse("api", ["1000000/1h"]).unwrap());
+        let is_over = Arc::new(AtomicBool::new(false));
+        for number in 0..4 {
+            assert!(limiter.check(policy.key(&format!("user:{number}"))).await.unwrap().is_allowed());
+        }
+        let callers: Vec<_> = (0..8)
+            .map(|number| {
+                let (limiter, policy, is_over) = (limiter.clone(), policy.clone(), is_over.clone());
+                tokio::spawn(async move {
+                    let key = format!("user:{}", number % 4);
+                    let mut admitted = 0;
+                    while !is_over.load(Relaxed) {
+                        admitted += u64::from(limiter.check(policy.key(&key)).await.unwrap().is_allowed());
+                    }
+                    admitted
+                })
+            })
+            .collect();
+        // Each of the four keys' slots.
+        let cluster = tokio::task::spawn_blocking(move || {
+            for slot in used_slots(&cluster) {
+                let owner = cluster.owner_of(slot);
+                let to = *cluster.masters().iter().find(|node| **node != owner).unwrap();
+                cluster.begin_migration(slot, to);
+                cluster.migrate_keys(slot);
+                cluster.end_migration(slot);
+                cluster.wait_in_order();
+            }
+            cluster
+        })
+        .await
+        .unwrap();
+        is_over.store(true, Relaxed);
+        let mut admitted = 0;
+        for caller in callers {
+            admitted += caller.await.unwrap();
+        }
+        let mut counted = 0;
+        for number in 0..4 {
+            counted += limiter.peek(policy.key(&format!("user:{number}"))).await.unwrap().quotas()[0].used;
+        }
+        assert_eq!(admitted + 4, counted, "{flavour:?}");
+        assert!(admitted > 100, "{admitted} under load");
+        drop(cluster);
+    }
+}
+
+fn used_slots(cluster: &Cluster) -> Vec<u16> {
+    let mut slots = Vec::new();
+    for master in cluster.masters() {
+        for name in cluster.node(master).command(&["KEYS", "*"]).array() {
+            slots.push(cluster.slot_of(name.text()));
+        }
+    }
+    assert_eq!(slots.len(), 4, "one record for each key");
+    slots
+}
+
+/// While a slot moves, some of its keys are here and some there, and a call for both is refused as a whole.
+#[tokio::test]
+async fn keys_of_a_slot_on_both_sides_of_its_way_are_asked_for_one_by_one() {
+    let cluster = Cluster::start(Flavour::Redis);
+    let limiter = frozen(builder(&cluster).key_style(KeyStyle::Plain)).await;
+    let policy = Policy::parse("api", ["1000000/1h"]).unwrap();
+    let (one, other) = two_keys_of_one_slot(&cluster, &limiter, &policy).await;
+    let slot = slot_of(&cluster, &one);
+    let owner = cluster.owner_of(slot);
+    let to = *cluster.masters().iter().find(|node| **node != owner).unwrap();
+    let before = limiter.peek(policy.key(&one)).await.unwrap().quotas()[0].used;
+    cluster.begin_migration(slot, to);
+    // One of them moves on.
+    let name = name_of(&cluster, owner, &one);
+    let port = cluster.node(to).port().to_string();
+    cluster.node(owner).command(&["MIGRATE", "127.0.0.1", &port, &name, "0", "5000"]);
+    for round in 1..=3 {
+        let keys = [&one, &other, &one, &other];
+        let checks = keys.map(|key| policy.key(key));
+        let answers = limiter.check_many(&checks).await;
+        for (place, answer) in answers.into_iter().enumerate() {
+            assert!(answer.unwrap().is_allowed(), "round {round}, place {place}");
+        }
+    }
+    assert_eq!(limiter.peek(policy.key(&one)).await.unwrap().quotas()[0].used, before + 6);
+}
+
+async fn two_keys_of_one_slot(
+    cluster: &Cluster,
+    limiter: &Limiter<RedisStore>,
+    policy: &Policy,
+) -> (String, String) {
+    let mut seen = std::collections::HashMap::new();
+    for number in 0.. {
+        let key = format!("k{number}");
+        assert!(limiter.check(policy.key(&key)).await.unwrap().is_allowed());
+        if let Some(other) = seen.insert(slot_of(cluster, &key), key.clone()) {
+            return (other, key);
+        }
+    }
+    unreachable!("there are only so many slots")
+}
+
+/// The slot of a key whose record is in the cluster under a plain name.
+fn slot_of(cluster: &Cluster, key: &str) -> u16 {
+    let found = cluster.masters().into_iter().find_map(|master| {
+        let pattern = format!("sg:{{*}}:api:{key}");
+        cluster.node(master).command(&["KEYS", &pattern]).array().first().map(slidegate_testkit::Reply::text)
+    });
+    cluster.slot_of(found.unwrap())
+}
+
+fn name_of(cluster: &Cluster, node: usize, key: &str) -> String {
+    let pattern = format!("sg:{{*}}:api:{key}");
+    cluster.node(node).command(&["KEYS", &pattern]).array()[0].text()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_primary_that_dies_is_replaced_by_its_replica() {
+    for flavour in Flavour::ALL {
+        let cluster = Cluster::start(flavour);
+        let limiter = frozen(builder(&cluster).budget(Duration::from_millis(200))).await;
+        let policy = Policy::parse("api", ["10/1h"]).unwrap();
+        let keys: Vec<String> = (0..30).map(|number| format!("user:{number}")).collect();
+        for key in &keys {
+            assert!(eventually(&limiter, policy.key(key).cost(10)).await.is_allowed());
+        }
+        cluster.wait_in_order();
+        cluster.kill_master(0);
+        for key in &keys {
+            assert!(
+                !eventually(&limiter, policy.key(key)).await.is_allowed(),
+                "{key} counts on, {flavour:?}"
+            );
+        }
+    }
+}
