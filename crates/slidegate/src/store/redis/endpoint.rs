@@ -17,6 +17,8 @@ use crate::error::StoreError;
 
 /// A connection, and word of its end.
 pub(super) struct Link {
+    /// The server's address, for messages.
+    pub(super) place: String,
     pub(super) connection: MultiplexedConnection,
     /// True once the server has hung up.
     pub(super) is_over: watch::Receiver<bool>,
@@ -82,6 +84,7 @@ impl Access {
     async fn open(&self, address: ConnectionAddr) -> Result<Link, RedisError> {
         // A request is one small write, and the next one comes after its answer: waiting to fill a packet only delays.
         let tcp = TcpSettings::default().set_nodelay(true);
+        let place = address.to_string();
         let info =
             address.into_connection_info()?.set_redis_settings(self.login.clone()).set_tcp_settings(tcp);
         let client = if self.is_tls {
@@ -102,7 +105,7 @@ impl Access {
                 Ok::<_, SendError>(())
             });
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Link { connection, is_over })
+        Ok(Link { place, connection, is_over })
     }
 }
 

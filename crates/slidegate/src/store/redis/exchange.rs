@@ -84,9 +84,16 @@ impl Exchange {
             return Ok(false);
         }
         let values = connection.send_packed_commands(&pipeline, 0, open.len()).await?;
+        let mut unprepared = None;
         for (index, value) in open.into_iter().zip(values) {
-            if let Some(index) = index {
-                self.calls[index].1 = Some(value);
+            match (index, value) {
+                // If the script must not be loaded, that is what the caller has to hear.
+                (Some(index), value) if is_unknown_script(&value) => {
+                    self.calls[index].1 = Some(unprepared.clone().unwrap_or(value));
+                }
+                (Some(index), value) => self.calls[index].1 = Some(value),
+                (None, error @ Value::ServerError(_)) => unprepared = Some(error),
+                (None, _) => {}
             }
         }
         Ok(true)
@@ -157,8 +164,11 @@ pub(super) async fn measure_skew(link: &mut Link, shared: &Shared) -> Result<(),
     let (seconds, micros) = match tokio::time::timeout(shared.budget.max(Duration::from_secs(1)), asked).await
     {
         Ok(Ok(time)) => time,
-        Ok(Err(error)) => return Err(connect_error("the server", &error)),
-        Err(_) => return Err(StoreError::transient("redis: the server connects and then says nothing")),
+        Ok(Err(error)) => return Err(connect_error(&link.place, &error)),
+        Err(_) => {
+            let message = format!("redis at {}: it lets us in and then says nothing", link.place);
+            return Err(StoreError::transient(message));
+        }
     };
     if shared.given_time.is_none() {
         shared.skew.observe(seconds * 1000 + micros / 1000, sent_ms);

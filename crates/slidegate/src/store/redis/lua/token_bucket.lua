@@ -75,6 +75,6 @@ local token_bucket = {
   -- Not less than it takes, though rounded: the debt is below 2^84 and a float holds it to one part in 2^52.
   life = function(view, quota, now, spent)
     local debt = (view.tokens + spent) * quota.window + view.rest
-    return math.ceil(debt / quota.limit * (1 + 2 ^ -50)) + 1 + view.at - now
+    return math.ceil(debt / quota.limit * (1 + 2 ^ -50)) + view.at - now
   end,
 }

@@ -1,0 +1,232 @@
+//! How the Redis store gets in, what it needs there, and what it leaves behind.
+
+#![cfg(feature = "redis")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::time::Duration;
+
+use slidegate::{KeyStyle, Limiter, ManualClock, Policy, RedisStore};
+use slidegate_testkit::{Flavour, Server};
+
+/// The smallest list of permissions that works, as the documentation gives it.
+const ACL: &str =
+    "user slidegate on >hush resetchannels -@all ~sg:* +evalsha +script|load +time +get +set +del";
+
+/// A policy of each kind that the script treats differently.
+fn policies() -> Vec<Policy> {
+    [
+        &["10/1m"][..],
+        &["10/1m strict-window"],
+        &["10/1m sliding-log"],
+        &["10/1m fixed-window"],
+        &["10/1m token-bucket"],
+        &["10/1m", "10/1h strict-window"],
+    ]
+    .into_iter()
+    .map(|quotas| Policy::parse(&quotas.join("+"), quotas.iter().copied()).unwrap())
+    .collect()
+}
+
+/// Uses everything that the store can do.
+async fn exercise(store: RedisStore) {
+    let limiter = Limiter::new(store);
+    for policy in policies() {
+        let check = policy.key("k");
+        assert!(limiter.check(check.cost(10)).await.unwrap().is_allowed());
+        assert!(!limiter.check(check).await.unwrap().is_allowed());
+        assert!(!limiter.peek(check).await.unwrap().is_allowed());
+        assert_eq!(limiter.refund(check.cost(4)).await.unwrap().remaining(), 4);
+        assert_eq!(limiter.reset(check).await.unwrap().remaining(), 10);
+        assert!(limiter.check_many(&[check; 3]).await.into_iter().all(|answer| answer.unwrap().is_allowed()));
+    }
+}
+
+#[tokio::test]
+async fn the_smallest_acl_is_enough_and_no_part_of_it_can_go() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let words: Vec<&str> = ACL.split(' ').skip(1).collect();
+        let set = |words: &[&str]| {
+            server.command(&["ACL", "DELUSER", "slidegate"]);
+            server.command(&[&["ACL", "SETUSER"], words].concat()).ok();
+            server.command(&["SCRIPT", "FLUSH"]);
+        };
+        let url = server.url().replace("redis://", "redis://slidegate:hush@");
+        set(&words);
+        exercise(RedisStore::connect(&url).await.unwrap()).await;
+
+        for permission in words.iter().filter(|word| word.starts_with('+')) {
+            let fewer: Vec<&str> = words.iter().copied().filter(|word| word != permission).collect();
+            set(&fewer);
+            let failure = match RedisStore::connect(&url).await {
+                Err(error) => error,
+                Ok(store) => {
+                    let limiter = Limiter::new(store);
+                    let policy = &policies()[0];
+                    let checked = limiter.check(policy.key(*permission)).await;
+                    match checked {
+                        Err(error) => error,
+                        Ok(_) => limiter.reset(policy.key(*permission)).await.unwrap_err(),
+                    }
+                }
+            };
+            assert!(!failure.is_transient(), "without {permission}: {failure}");
+            let says_so = ["noperm", "no permissions", "can't run this command", "acl failure"];
+            let text = failure.to_string().to_lowercase();
+            assert!(says_so.iter().any(|words| text.contains(words)), "without {permission}: {failure}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
+    let server =
+        Server::builder(Flavour::Redis).tls().unix_socket().args(["--requirepass", "p@ss/word"]).start();
+    let with_password = |url: &str| url.replace("://", "://:p%40ss%2Fword@");
+
+    let ca = server.tls().ca_path().display().to_string();
+    let tls = with_password(&server.tls().url());
+    exercise(RedisStore::connect(&format!("{tls}?ca={ca}&prefix=tls")).await.unwrap()).await;
+    let error = RedisStore::connect(&tls).await.unwrap_err();
+    assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
+
+    let socket = format!("redis+unix://{}?prefix=socket", server.socket_path().display());
+    exercise(RedisStore::connect(&with_password(&socket)).await.unwrap()).await;
+
+    let url = format!("{}/3?prefix=third", with_password(&server.url()));
+    exercise(RedisStore::connect(&url).await.unwrap()).await;
+
+    for url in [server.url(), server.url().replace("://", "://:wrong@")] {
+        let error = RedisStore::connect(&url).await.unwrap_err();
+        assert!(!error.is_transient(), "{error}");
+        assert!(!error.to_string().contains("wrong@"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn another_database_has_other_counts() {
+    let server = Server::start(Flavour::Redis);
+    let policy = Policy::parse("api", ["1/1h"]).unwrap();
+    for database in ["", "/0", "/1"] {
+        let store = RedisStore::connect(&format!("{}{database}", server.url())).await.unwrap();
+        let is_allowed = Limiter::new(store).check(policy.key("k")).await.unwrap().is_allowed();
+        assert_eq!(is_allowed, database != "/0", "{database:?}");
+    }
+}
+
+/// What a key leaves behind lives as long as it matters.
+#[tokio::test]
+async fn records_live_as_long_as_they_matter() {
+    let server = Server::start(Flavour::Redis);
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.unwrap());
+    for (quotas, cost, longest_ms, shortest_ms) in [
+        (&["100/1h"][..], 1, 7_200_000, 7_190_000),
+        (&["100000/1h"], 1, 7_200_000, 3_600_000),
+        (&["100/1h strict-window"], 1, 3_600_000, 3_590_000),
+        (&["100/1h sliding-log"], 1, 3_600_000, 3_590_000),
+        (&["100/1h fixed-window anchor=first-request"], 1, 3_600_000, 3_590_000),
+        // A hundredth of the bucket is full again after a hundredth of the time.
+        (&["100/1h token-bucket"], 1, 36_001, 30_000),
+        (&["100/1h token-bucket"], 99, 3_564_001, 3_560_000),
+        (&["100/1h sliding-log", "5/1s"], 1, 3_600_000, 3_590_000),
+    ] {
+        let policy = Policy::parse("life", quotas.iter().copied()).unwrap();
+        let decision = limiter.check(policy.key("k").cost(cost)).await.unwrap();
+        assert!(decision.is_allowed());
+        let names = server.command(&["KEYS", "*"]).array();
+        assert_eq!(names.len(), 1, "one key for {quotas:?}");
+        let life_ms = server.command(&["PTTL", &names[0].text()]).int();
+        assert!((shortest_ms..=longest_ms).contains(&life_ms), "{quotas:?}: {life_ms}");
+        let longest_reset_ms = decision.quotas().iter().map(|quota| quota.reset_after_ms).max().unwrap();
+        assert!(
+            life_ms.cast_unsigned() + 5_000 >= longest_reset_ms,
+            "{quotas:?}: {life_ms} of {longest_reset_ms}"
+        );
+        // Giving everything back leaves nothing behind.
+        let _ = limiter.refund(policy.key("k").cost(cost)).await.unwrap();
+        assert_eq!(server.command(&["DBSIZE"]).int(), 0, "{quotas:?}");
+    }
+}
+
+/// A denial, a peek and a refund of nothing write nothing: the server counts the commands itself.
+#[tokio::test]
+async fn denied_writes_nothing() {
+    let server = Server::start(Flavour::Redis);
+    let clock = ManualClock::at(1_800_000_000_000);
+    let builder = RedisStore::builder(&server.url()).unwrap();
+    let limiter = Limiter::new(builder.time_from(clock.clone()).connect().await.unwrap());
+    for policy in policies() {
+        assert!(limiter.check(policy.key("k").cost(10)).await.unwrap().is_allowed());
+    }
+    let writes = || {
+        let info = server.command(&["INFO", "commandstats"]).text();
+        let is_write =
+            |line: &&str| ["cmdstat_set:", "cmdstat_del:"].iter().any(|name| line.starts_with(name));
+        info.lines()
+            .filter(is_write)
+            .map(|line| line.split(',').next().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let before = writes();
+    assert!(before[0].starts_with("cmdstat_set:calls=6"), "{before:?}");
+    for ms in 0..20 {
+        clock.set(1_800_000_000_000 + ms);
+        for policy in policies() {
+            assert!(!limiter.check(policy.key("k")).await.unwrap().is_allowed());
+            assert!(!limiter.check(policy.key("k").cost(11)).await.unwrap().is_allowed());
+            assert!(!limiter.peek(policy.key("k")).await.unwrap().is_allowed());
+            assert!(limiter.check(policy.key("k").cost(0)).await.unwrap().is_allowed());
+            assert!(limiter.refund(policy.key("nobody")).await.unwrap().is_allowed());
+            assert!(limiter.reset(policy.key("nobody")).await.unwrap().is_allowed());
+        }
+    }
+    assert_eq!(writes(), before);
+}
+
+#[tokio::test]
+async fn names_tell_nothing_unless_asked_to() {
+    let server = Server::start(Flavour::Redis);
+    let policy = Policy::parse("logins", ["5/1h"]).unwrap();
+    let name = |builder: slidegate::RedisStoreBuilder| {
+        let (server, policy) = (&server, &policy);
+        async move {
+            let limiter = Limiter::new(builder.connect().await.unwrap());
+            assert!(limiter.check(policy.key("ann@example.com")).await.unwrap().is_allowed());
+            let name = server.command(&["KEYS", "*"]).array()[0].text();
+            server.command(&["FLUSHALL"]);
+            name
+        }
+    };
+    let builder = || RedisStore::builder(&server.url()).unwrap();
+    let hashed = name(builder()).await;
+    assert!(hashed.starts_with("sg:{") && hashed.ends_with('}') && hashed.len() == 27, "{hashed}");
+    assert_eq!(name(builder()).await, hashed, "all who share the server share the name");
+    assert_ne!(name(builder().secret("hush")).await, hashed);
+    let plain = name(builder().key_style(KeyStyle::Plain).prefix("shop").unwrap()).await;
+    assert!(plain.starts_with("shop:{") && plain.ends_with("}:logins:ann@example.com"), "{plain}");
+}
+
+/// The store's time is the server's, and how far that is from ours is known from the first connection on.
+#[tokio::test]
+async fn the_skew_between_the_clocks_is_known() {
+    let server = Server::builder(Flavour::Redis).faketime("+1h").start();
+    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let ahead_ms = store.server_ahead_ms().unwrap();
+    assert!((3_590_000..3_610_000).contains(&ahead_ms), "{ahead_ms}");
+    let limiter = Limiter::new(store);
+    let policy = Policy::parse("api", ["1/1h"]).unwrap();
+    server.set_faketime("-2h");
+    assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed());
+    let ahead_ms = limiter.store().server_ahead_ms().unwrap();
+    assert!((-7_210_000..-7_190_000).contains(&ahead_ms), "measured again with every answer: {ahead_ms}");
+}
+
+#[tokio::test]
+async fn waits_by_the_servers_time() {
+    let server = Server::start(Flavour::Redis);
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.unwrap());
+    let policy = Policy::parse("api", ["1/50ms fixed-window anchor=first-request"]).unwrap();
+    for _ in 0..4 {
+        assert!(limiter.wait(policy.key("k"), Duration::from_secs(20)).await.unwrap().is_allowed());
+    }
+}
