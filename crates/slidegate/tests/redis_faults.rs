@@ -212,6 +212,36 @@ async fn a_caller_who_gives_up_does_not_spoil_the_others() {
     assert!((26..=51).contains(&spent), "those who stayed and perhaps some who left: {spent}");
 }
 
+/// A clock that fails when it is told to: a defect in the middle of the store's own task.
+struct Faulty(Arc<AtomicBool>);
+
+impl slidegate::Clock for Faulty {
+    fn now_ms(&self) -> u64 {
+        assert!(!self.0.swap(false, Relaxed), "a defect");
+        1_800_000_000_000
+    }
+
+    fn sleep(&self, _: u64) -> slidegate::Sleep<'_> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_fails_is_started_anew_and_nobody_waits_for_it_forever() {
+    let server = Server::start(Flavour::Redis);
+    let is_faulty = Arc::new(AtomicBool::new(false));
+    let builder = RedisStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20));
+    let store = builder.time_from(Faulty(Arc::clone(&is_faulty))).connect().await.unwrap();
+    let (limiter, policy) = (Limiter::new(store), policy("10/1h"));
+    for spent in 1..=3 {
+        assert_eq!(limiter.check(policy.key("a")).await.unwrap().quotas()[0].used, spent);
+        is_faulty.store(true, Relaxed);
+        // Not after its budget, which the test would not live to see three times.
+        let error = limiter.check(policy.key("a")).await.unwrap_err();
+        assert!(error.to_string().contains("broke before the reply"), "{error}");
+    }
+}
+
 #[tokio::test]
 async fn a_full_queue_refuses_at_once() {
     let server = Server::start(Flavour::Redis);

@@ -9,7 +9,7 @@ use redis::{Pipeline, RedisError, ServerError, Value};
 use super::call::{Call, Calls};
 use super::cluster::Cluster;
 use super::endpoint::Link;
-use super::failure::{Refusal, connect_error, is_wrong_server, refusal};
+use super::failure::{Refusal, connect_error, is_wrong_server, refusal, server_error};
 use super::node::Shared;
 use super::script;
 use crate::clock::wall_ms;
@@ -25,6 +25,15 @@ pub(super) struct Exchange {
     sent_ms: u64,
     /// Why the rest has no reply.
     broken: Option<StoreError>,
+}
+
+/// What calls say about the server.
+pub(super) enum Outcome {
+    Fine,
+    /// The connection is lost.
+    Broken(StoreError),
+    /// It answers, but it is not the one to ask any more.
+    WrongServer(StoreError),
 }
 
 /// Sends the calls in one go and collects the replies.
@@ -99,20 +108,20 @@ impl Exchange {
         Ok(true)
     }
 
-    /// Hands out the replies. Returns whether the connection is of no further use.
-    pub(super) fn settle(self, shared: &Shared, cluster: &Weak<Cluster>) -> bool {
-        let mut is_over = self.broken.is_some();
+    /// Hands out the replies.
+    pub(super) fn settle(self, shared: &Shared, cluster: &Weak<Cluster>) -> Outcome {
+        let mut wrong = None;
         let mut server_ms = None;
         for (call, reply) in self.calls {
             match reply {
                 Some(Value::Array(values)) => {
                     let (now_ms, refused) = call.settle(values);
                     server_ms = now_ms.or(server_ms);
-                    is_over |= refused.is_some_and(|error| is_wrong_server(&error));
+                    wrong = refused.filter(is_wrong_server).or(wrong);
                 }
                 Some(Value::ServerError(error)) => {
-                    is_over |= is_wrong_server(&error);
                     refuse(call, &error, cluster);
+                    wrong = Some(error).filter(is_wrong_server).or(wrong);
                 }
                 Some(_) => call.fail(&StoreError::lost("redis: the script's answer has an unknown shape")),
                 None => {
@@ -121,13 +130,17 @@ impl Exchange {
                 }
             }
         }
-        if is_over && let Some(cluster) = cluster.upgrade() {
-            cluster.refresh();
-        }
         if let (Some(server_ms), None) = (server_ms, &shared.given_time) {
             shared.skew.observe(server_ms, self.sent_ms);
         }
-        is_over
+        match (wrong, self.broken) {
+            (Some(wrong), _) => Outcome::WrongServer(server_error(&wrong)),
+            (None, Some(broken)) => {
+                // Whoever asks next has not been sent, so nothing of it can have been counted.
+                Outcome::Broken(StoreError::transient(broken.to_string()))
+            }
+            (None, None) => Outcome::Fine,
+        }
     }
 }
 
@@ -151,7 +164,7 @@ fn refuse(mut call: Call, error: &ServerError, cluster: &Weak<Cluster>) {
             return cluster.resend(call);
         }
         (Refusal::Failed(failed), _) => failed,
-        (_, _) => super::failure::server_error(error),
+        (_, _) => server_error(error),
     };
     call.fail(&failed);
 }

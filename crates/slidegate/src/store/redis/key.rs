@@ -10,6 +10,8 @@ const NO_SECRET: &str = "";
 const CONTEXT: &str = "slidegate 2026-11 redis key names";
 /// Of the hash, 128 bits are kept: two of a trillion keys meet with a probability of 10^-15.
 const HASH_BYTES: usize = 16;
+/// A key that is longer than this is cut short where it is written out.
+const MOST_PLAIN_BYTES: usize = 256;
 
 /// How identifiers are written into the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +54,8 @@ impl Names {
             name.push(b':');
             name.extend_from_slice(policy.name().as_bytes());
             name.push(b':');
-            name.extend_from_slice(key);
+            // The hash tells keys apart; this is for people.
+            name.extend_from_slice(&key[..key.len().min(MOST_PLAIN_BYTES)]);
         }
         name
     }
@@ -116,6 +119,8 @@ mod tests {
         let names = Names::new("sg", None, KeyStyle::Plain);
         let name = names.name(&policy("a"), b"x}{y}");
         assert!(name.ends_with(b"}:a:x}{y}"));
+        let long = names.name(&policy("a"), &vec![b'x'; 1 << 20]);
+        assert!(long.len() < 300);
         let hashed = Names::new("sg", None, KeyStyle::Hashed).name(&policy("a"), b"x}{y}");
         assert_eq!(slot(&name), slot(&hashed));
     }

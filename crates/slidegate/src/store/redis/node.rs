@@ -14,7 +14,7 @@ use super::backoff::Backoff;
 use super::call::{Calls, Request};
 use super::cluster::Cluster;
 use super::endpoint::{Access, Link, Target};
-use super::exchange::{Exchange, exchange};
+use super::exchange::{Exchange, Outcome, exchange, measure_skew};
 use super::skew::Skew;
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
@@ -115,30 +115,45 @@ struct Node {
 /// Nobody holds the handle any more.
 struct Closed;
 
+/// Why a connection is given up.
+enum End {
+    /// It ended, as connections do.
+    HungUp,
+    /// It cannot be had, or whoever is at its other end cannot serve.
+    Useless(StoreError),
+}
+
 impl Node {
     async fn run(&mut self) {
         let mut backoff = Backoff::default();
         loop {
-            let served = match self.connect().await {
+            let end = match self.connect().await {
                 Ok(Ok(link)) => {
-                    backoff = Backoff::default();
                     self.health.send_replace(Health::Up);
-                    self.serve(link).await
+                    self.serve(link, &mut backoff).await
                 }
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "cannot connect to redis");
-                    self.health.send_replace(Health::Down(error));
-                    if let Some(cluster) = self.cluster.upgrade() {
-                        cluster.refresh();
-                    }
-                    self.refuse_until(SystemClock::default().sleep(backoff.next_ms())).await
-                }
-                Err(Closed) => Err(Closed),
+                Ok(Err(error)) => Ok(End::Useless(error)),
+                Err(Closed) => return,
             };
-            if served.is_err() {
+            let paused = match end {
+                Ok(End::HungUp) => Ok(()),
+                Ok(End::Useless(error)) => self.stay_away(error, backoff.next_ms()).await,
+                Err(Closed) => return,
+            };
+            if paused.is_err() {
                 return;
             }
         }
+    }
+
+    /// Leaves a server alone for a while, and callers know.
+    async fn stay_away(&mut self, error: StoreError, pause_ms: u64) -> Result<(), Closed> {
+        tracing::warn!(%error, pause_ms, "redis is of no use now");
+        self.health.send_replace(Health::Down(error));
+        if let Some(cluster) = self.cluster.upgrade() {
+            cluster.refresh();
+        }
+        self.refuse_until(SystemClock::default().sleep(pause_ms)).await
     }
 
     /// Connects. After a connection that worked, callers wait for this as long as they can; after an attempt that
@@ -147,7 +162,7 @@ impl Node {
         let (target, shared) = (self.target.clone(), Arc::clone(&self.shared));
         let attempt = async move {
             let mut link = target.connect(&shared.access).await?;
-            super::exchange::measure_skew(&mut link, &shared).await?;
+            measure_skew(&mut link, &shared).await?;
             Ok(link)
         };
         if matches!(*self.health.borrow(), Health::Down(_)) {
@@ -173,23 +188,30 @@ impl Node {
         }
     }
 
-    /// Serves callers until the connection breaks.
-    async fn serve(&mut self, mut link: Link) -> Result<(), Closed> {
+    /// Serves callers until the connection breaks, or the server turns out to be of no use.
+    async fn serve(&mut self, mut link: Link, backoff: &mut Backoff) -> Result<End, Closed> {
         let mut in_flight = FuturesUnordered::new();
-        let mut sent = 0;
+        let (mut sent, mut was_useful, mut end) = (0, false, None);
         loop {
+            let is_leaving = end.is_some();
             tokio::select! {
                 biased;
                 Some(exchange) = in_flight.next() => {
                     let exchange: Exchange = exchange;
                     sent -= exchange.requests;
-                    if exchange.settle(&self.shared, &self.cluster) {
-                        return Ok(());
+                    match exchange.settle(&self.shared, &self.cluster) {
+                        Outcome::Fine => {
+                            was_useful = true;
+                            *backoff = Backoff::default();
+                        }
+                        // One that has worked is worth another attempt at once.
+                        Outcome::Broken(_) if was_useful => end = end.or(Some(End::HungUp)),
+                        Outcome::Broken(error) | Outcome::WrongServer(error) => end = Some(End::Useless(error)),
                     }
                     // Let those who were just answered ask again, so that they go together.
                     tokio::task::yield_now().await;
                 }
-                request = self.waiting.recv(), if in_flight.len() < MAX_IN_FLIGHT => {
+                request = self.waiting.recv(), if !is_leaving && in_flight.len() < MAX_IN_FLIGHT => {
                     let Some(request) = request else { return Err(Closed) };
                     let calls = self.gather(request, sent);
                     if calls.requests > 0 {
@@ -199,7 +221,12 @@ impl Node {
                     }
                 }
                 // With calls under way their own ends tell more.
-                _ = link.is_over.changed(), if in_flight.is_empty() => return Ok(()),
+                _ = link.is_over.changed(), if in_flight.is_empty() => return Ok(End::HungUp),
+            }
+            if in_flight.is_empty()
+                && let Some(end) = end.take()
+            {
+                return Ok(end);
             }
         }
     }
