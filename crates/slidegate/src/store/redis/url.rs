@@ -159,7 +159,8 @@ pub(super) fn parse_address(text: &str, default_port: u16) -> Result<Address, Ur
     }
     let port = match port {
         None => default_port,
-        Some(port) => port.parse().map_err(|_| wrong(&format!("{port:?} is not a port")))?,
+        // Not repeated: with a slash in a password that is not escaped, this is the password's beginning.
+        Some(port) => port.parse().map_err(|_| wrong("a port is not a number up to 65535"))?,
     };
     Ok(Address { host: decode(host)?, port })
 }
@@ -169,7 +170,8 @@ fn parse_database(text: &str) -> Result<i64, UrlError> {
         "" => Ok(0),
         _ => match text.parse() {
             Ok(number @ 0..) => Ok(number),
-            _ => Err(wrong(&format!("{text:?} is not the number of a database"))),
+            // Not repeated: it may be the rest of a password.
+            _ => Err(wrong("the database is not a number")),
         },
     }
 }
@@ -232,14 +234,17 @@ mod tests {
         assert!(refusal("http://a").starts_with("store: \"http\" is not one of its schemes"));
         assert!(refusal("redis+ring://a").starts_with("store: \"redis+ring\" is not one of its schemes"));
         assert!(refusal("redis://").starts_with("store: a host is missing"));
-        assert!(refusal("redis://a:b").starts_with("store: \"b\" is not a port"));
-        assert!(refusal("redis://a/x").starts_with("store: \"x\" is not the number of a database"));
-        assert!(refusal("redis://a/-1").starts_with("store: \"-1\" is not the number of a database"));
+        assert!(refusal("redis://a:b").starts_with("store: a port is not a number up to 65535"));
+        assert!(refusal("redis://a/x").starts_with("store: the database is not a number"));
+        assert!(refusal("redis://a/-1").starts_with("store: the database is not a number"));
         assert!(refusal("redis://a,b").starts_with("store: several hosts need redis+cluster://"));
         assert!(refusal("redis+sentinel://a").starts_with("store: the name of the primary is missing"));
         assert!(refusal("redis+cluster://a/1").starts_with("store: a cluster has only database 0"));
         assert!(refusal("redis+unix://x").starts_with("store: a socket's path begins with three slashes"));
         assert!(refusal("redis://a%ff").starts_with("store: what it escapes is not UTF-8"));
         assert!(!format!("{:?}", Url::parse("redis://:hush@a").unwrap()).contains("hush"));
+        for unescaped in ["redis://me:hush/hush@a", "redis://me:hush?hush@a", "redis://me:1/hush@a"] {
+            assert!(!refusal(unescaped).contains("hush"), "{unescaped}");
+        }
     }
 }
