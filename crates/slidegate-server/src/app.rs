@@ -150,6 +150,10 @@ fn check<'a>(request: &'a Request, chosen: &'a Chosen<'_>) -> Result<Check<'a>, 
 
 impl From<StoreError> for Refusal {
     fn from(error: StoreError) -> Self {
-        Self::new(RefusalKind::StoreUnavailable, error.to_string())
+        let kind = RefusalKind::StoreUnavailable {
+            is_transient: error.is_transient(),
+            may_have_counted: error.may_have_counted(),
+        };
+        Self::new(kind, error.to_string())
     }
 }

@@ -31,7 +31,7 @@ pub(crate) type Cost = Whole<0, MAX_LIMIT>;
 #[derive(Debug, Default)]
 pub struct Batch(pub(crate) Vec<Request>);
 
-/// Why a request was refused. Nothing was spent.
+/// Why a request was refused. Nothing was spent, unless [`may_have_counted`](Self::may_have_counted).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What kind of reason.
@@ -54,7 +54,12 @@ pub enum RefusalKind {
     /// A value is missing or out of range.
     OutOfRange,
     /// The store could not decide.
-    StoreUnavailable,
+    StoreUnavailable {
+        /// Whether the same request may succeed later.
+        is_transient: bool,
+        /// Whether the store may have counted it although no answer came.
+        may_have_counted: bool,
+    },
 }
 
 impl Refusal {
@@ -64,6 +69,11 @@ impl Refusal {
 
     pub(crate) fn out_of_range(field: impl Into<String>, detail: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..Self::new(RefusalKind::OutOfRange, detail) }
+    }
+
+    /// Whether it may have been spent all the same.
+    pub fn may_have_counted(&self) -> bool {
+        matches!(self.kind, RefusalKind::StoreUnavailable { may_have_counted: true, .. })
     }
 
     /// The same refusal as seen from the batch in which the request stands at `index`.

@@ -1,12 +1,15 @@
 //! Errors as `application/problem+json`.
 
 use axum::Json;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::request::{Refusal, RefusalKind};
+
+/// When to come back to a store that is away: connections that broke are tried again at least once a second.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 /// A problem as RFC 9457 has it, with the field to blame.
 #[derive(Debug, Serialize)]
@@ -18,6 +21,17 @@ pub(super) struct Problem {
     detail: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
+    #[serde(flatten)]
+    store: Option<StoreFailure>,
+}
+
+/// What a caller has to know of a store's failure to do the right thing next.
+#[derive(Debug, Serialize)]
+struct StoreFailure {
+    /// Whether it is worth while to ask again.
+    transient: bool,
+    /// Whether to ask again may count twice.
+    may_have_counted: bool,
 }
 
 impl Problem {
@@ -29,6 +43,7 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into(),
             field: None,
+            store: None,
         }
     }
 }
@@ -40,16 +55,26 @@ impl From<Refusal> for Problem {
             RefusalKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             RefusalKind::UnknownPolicy => StatusCode::NOT_FOUND,
             RefusalKind::OutOfRange => StatusCode::UNPROCESSABLE_ENTITY,
-            RefusalKind::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            RefusalKind::StoreUnavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
         };
-        Self { field: refusal.field, ..Self::new(status, refusal.detail) }
+        let store = match refusal.kind {
+            RefusalKind::StoreUnavailable { is_transient: transient, may_have_counted } => {
+                Some(StoreFailure { transient, may_have_counted })
+            }
+            _ => None,
+        };
+        Self { field: refusal.field, store, ..Self::new(status, refusal.detail) }
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let is_passing = self.store.as_ref().is_some_and(|failure| failure.transient);
         let mut response = (status, Json(self)).into_response();
+        if is_passing {
+            response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+        }
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         response
     }

@@ -89,5 +89,8 @@ fn a_store_that_has_no_room_says_so() {
     let reply = server.check(request("b").to_string());
     assert_eq!(reply.status, 503);
     assert_eq!(reply.header("content-type"), Some("application/problem+json"));
-    assert!(reply.json()["detail"].as_str().unwrap().starts_with("the memory store is full"), "{reply:?}");
+    let problem = reply.json();
+    assert!(problem["detail"].as_str().unwrap().starts_with("the memory store is full"), "{reply:?}");
+    assert_eq!((&problem["transient"], &problem["may_have_counted"]), (&json!(true), &json!(false)));
+    assert_eq!(reply.header("retry-after"), Some("1"));
 }
