@@ -12,6 +12,7 @@ mod policies;
 mod quota_spec;
 mod request;
 mod serve;
+mod store;
 mod whole;
 
 pub use answer::Answer;
@@ -19,3 +20,4 @@ pub use app::{App, Decided};
 pub use policies::Policies;
 pub use request::{Batch, Refusal, RefusalKind, Request};
 pub use serve::run;
+pub use store::AnyStore;

@@ -8,9 +8,10 @@ use slidegate::{MAX_LIMIT, Quota, Verb};
 use super::{Failure, ask};
 use crate::answer::Answer;
 use crate::app::App;
-use crate::config::{MemoryConfig, StoreUrl};
+use crate::config::MemoryConfig;
 use crate::policies::Policies;
-use crate::request::Request;
+use crate::request::{Refusal, Request};
+use crate::store::AnyStore;
 
 /// Ask once whether a key may proceed: exit code 0 if allowed, 1 if denied, 2 on errors
 #[derive(Debug, clap::Args)]
@@ -30,7 +31,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_cost, allow_negative_numbers = true)]
     cost: u64,
 
-    /// Where to keep counts; a memory store starts empty with each call
+    /// Where to keep counts, such as `redis://127.0.0.1:6379`; a memory store starts empty with each call
     #[arg(long, value_name = "URL", default_value = "memory:", conflicts_with = "server")]
     store: String,
 
@@ -75,16 +76,18 @@ fn request(arguments: &Arguments) -> Value {
 }
 
 async fn decide_here(store: &str, request: Value) -> Result<Answer, Failure> {
-    let store = match super::parse_store(store)? {
-        StoreUrl::Memory => {
-            MemoryConfig::default().build().map_err(|error| Failure::new(error.to_string()))?
-        }
-    };
+    let url = super::parse_store(store)?;
+    let store = AnyStore::open(&url, MemoryConfig::default()).await.map_err(Failure::new)?;
     let request: Request =
         serde_json::from_value(request).map_err(|error| Failure::new(error.to_string()))?;
     let app = App::new(store, Policies::default());
     let decided = app.decide(Verb::Check, &request).await;
-    decided.map(|decided| Answer::from(&decided)).map_err(|refusal| Failure::new(refusal.to_string()))
+    decided.map(|decided| Answer::from(&decided)).map_err(|refusal| undecided(&refusal))
+}
+
+fn undecided(refusal: &Refusal) -> Failure {
+    let doubt = if refusal.may_have_counted() { "; it may have been counted" } else { "" };
+    Failure::new(format!("{refusal}{doubt}"))
 }
 
 fn sentence(answer: &Answer) -> String {

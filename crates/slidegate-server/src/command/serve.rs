@@ -15,6 +15,7 @@ use super::Failure;
 use crate::app::App;
 use crate::config::{Address, Config, StoreUrl};
 use crate::policies::Policies;
+use crate::store::AnyStore;
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
 #[derive(Debug, clap::Args)]
@@ -23,7 +24,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", env = "SLIDEGATE_CONFIG")]
     config: Option<PathBuf>,
 
-    /// Where to keep counts: memory:
+    /// Where to keep counts: memory:, `redis://HOST:PORT` or one of its relatives [default: memory:]
     // Parsed later, and hidden: an error or the help would otherwise show the passwords in it.
     #[arg(long, value_name = "URL", env = "SLIDEGATE_STORE", hide_env_values = true)]
     store: Option<String>,
@@ -44,15 +45,13 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(url) => super::parse_store(url)?,
         None => config.store.unwrap_or_default(),
     };
-    let store = match store_url {
-        StoreUrl::Memory => config.memory.build().map_err(|error| Failure::new(error.to_string()))?,
-    };
+    let store = AnyStore::open(&store_url, config.memory).await.map_err(Failure::new)?;
     // Before the address is printed: whoever reads it may send a signal at once.
     let stop = signals().map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let listener = bind(&arguments.http.or(config.http).unwrap_or_default()).await?;
     let address = listener.local_addr().map_err(|error| Failure::new(error.to_string()))?;
     // Somebody who does not read it is no reason not to serve.
-    let _ = io::stdout().write_all(greeting(address, store_url, &config.policies).as_bytes());
+    let _ = io::stdout().write_all(greeting(address, &store_url, &config.policies).as_bytes());
     let app = Arc::new(App::new(store, config.policies));
     let served = crate::serve::run(listener, app, stop).await;
     served.map_err(|error| Failure::new(format!("cannot serve: {error}")))?;
@@ -77,7 +76,7 @@ async fn bind(address: &Address) -> Result<TcpListener, Failure> {
 }
 
 /// What is served, where, and a line to paste into a shell.
-fn greeting(address: SocketAddr, store: StoreUrl, policies: &Policies) -> String {
+fn greeting(address: SocketAddr, store: &StoreUrl, policies: &Policies) -> String {
     let mut text = format!("slidegate serves http://{address}\nstore: {store}\n");
     for policy in policies.iter() {
         let quotas: Vec<_> = policy.quotas().iter().map(ToString::to_string).collect();

@@ -1,38 +1,118 @@
-//! Which store: `memory:`, or `memory`, because YAML takes a bare `memory:` for a mapping.
+//! Which store: `memory:`, `redis://…` and its relatives.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Where counts are kept.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+use slidegate::{RedisStore, RedisStoreBuilder, StoreError};
+
+/// Where counts are kept. Displayed without what must not be seen: users, passwords and options.
+#[derive(Clone, Debug, Default)]
 pub enum StoreUrl {
     /// In the memory of the process.
     #[default]
     Memory,
+    /// In Redis or Valkey.
+    Redis(Box<RedisUrl>),
 }
 
-const LATER: [&str; 6] = ["redis", "rediss", "redis+cluster", "redis+sentinel", "postgres", "postgresql"];
+/// A URL that the Redis store has accepted.
+#[derive(Clone, Debug)]
+pub struct RedisUrl {
+    builder: RedisStoreBuilder,
+    /// What of the URL may be seen.
+    place: String,
+}
+
+const ALLOWED: &str = "memory:, redis://HOST:PORT, rediss://HOST:PORT for TLS, redis+unix:///PATH, \
+                       redis+sentinel://HOSTS/NAME or redis+cluster://HOSTS";
+
+impl RedisUrl {
+    /// Connects, or says why that failed.
+    pub async fn connect(&self) -> Result<RedisStore, StoreError> {
+        self.builder.clone().connect().await
+    }
+}
 
 impl FromStr for StoreUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if matches!(text, "memory:" | "memory") {
-            return Ok(Self::Memory);
-        }
         // Only the scheme is repeated: the rest may hold a password.
         let scheme = text.split_once(':').map_or(text, |(scheme, _)| scheme);
-        if LATER.contains(&scheme) {
-            return Err(format!("{scheme} stores come in a later version; this one has memory: only"));
+        let family = scheme.split_once('+').map_or(scheme, |(family, _)| family);
+        match family {
+            // Without its colon too, because YAML takes a bare `memory:` for a mapping.
+            "memory" if matches!(text, "memory:" | "memory") => Ok(Self::Memory),
+            "redis" | "rediss" | "valkey" | "valkeys" => match RedisStore::builder(text) {
+                Ok(builder) => Ok(Self::Redis(Box::new(RedisUrl { builder, place: place(text) }))),
+                Err(error) => {
+                    let message = error.to_string();
+                    // Whoever prints it says what it is about.
+                    Err(message.strip_prefix("store: ").unwrap_or(&message).to_owned())
+                }
+            },
+            "postgres" | "postgresql" => {
+                Err(format!("{scheme} stores come in a later version; write {ALLOWED}"))
+            }
+            _ => Err(format!("not a store; write {ALLOWED}")),
         }
-        Err("not a store; write memory:".to_owned())
     }
+}
+
+/// A valid URL without user, password and options.
+fn place(url: &str) -> String {
+    let without_options = url.split_once('?').map_or(url, |(place, _)| place);
+    let (scheme, rest) = without_options.split_once("://").unwrap_or((without_options, ""));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let hosts = authority.rsplit_once('@').map_or(authority, |(_user, hosts)| hosts);
+    format!("{scheme}://{hosts}{path}")
 }
 
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory:"),
+            Self::Redis(url) => f.write_str(&url.place),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_secrets() {
+        let table = [
+            ("memory", "memory:"),
+            ("memory:", "memory:"),
+            ("redis://cache", "redis://cache"),
+            ("valkey://hush:hush@cache:7000/3?prefix=a", "valkey://cache:7000/3"),
+            ("rediss://:hush@[::1]?secret=hush", "rediss://[::1]"),
+            ("redis+unix:///run/a@b.sock?secret=hush", "redis+unix:///run/a@b.sock"),
+            ("redis+unix://:hush@/run/a.sock", "redis+unix:///run/a.sock"),
+            (
+                "redis+sentinel://:hush@a:1,b:2/main/1?sentinel_password=hush",
+                "redis+sentinel://a:1,b:2/main/1",
+            ),
+            ("valkeys+cluster://me:hu%40sh@a,b,c", "valkeys+cluster://a,b,c"),
+        ];
+        for (text, shown) in table {
+            let url: StoreUrl = text.parse().unwrap();
+            assert_eq!(url.to_string(), shown);
+            assert!(!format!("{url:?}").contains("hush"), "{url:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_store_is_refused_with_what_is() {
+        let refusal = |text: &str| text.parse::<StoreUrl>().unwrap_err();
+        for text in ["", "disk", "memory:x", "memory+redis://a", "http://:hush@a", "cache:6379"] {
+            assert_eq!(refusal(text), format!("not a store; write {ALLOWED}"), "{text}");
+        }
+        assert!(refusal("postgres://:hush@a").starts_with("postgres stores come in a later version; write "));
+        assert!(refusal("redis:a").starts_with("it has no scheme; allowed are redis://["));
+        assert!(refusal("redis+ring://a").starts_with("\"redis+ring\" is not one of its schemes; allowed"));
+        assert!(refusal("redis://a?prefx=b").starts_with("prefx: there is no such option; allowed are"));
     }
 }

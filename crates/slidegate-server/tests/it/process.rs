@@ -1,7 +1,12 @@
 //! The real binary.
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::rig::{Reply, request};
 
 pub(crate) fn slidegate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
@@ -46,7 +51,11 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        Self::start_with_log(command, Stdio::null())
+    }
+
+    pub(crate) fn start_with_log(command: &mut Command, log: Stdio) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().unwrap();
         let mut greeting = Vec::new();
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
             greeting.push(line.unwrap());
@@ -59,6 +68,11 @@ impl Serving {
 
     pub(crate) fn url(&self) -> &str {
         self.greeting[0].strip_prefix("slidegate serves ").unwrap()
+    }
+
+    pub(crate) fn check(&self, body: &Value) -> Reply {
+        let address: SocketAddr = self.url().strip_prefix("http://").unwrap().parse().unwrap();
+        request(address, "POST", "/v1/check", body.to_string().as_bytes())
     }
 
     pub(crate) fn line_to_try(&self) -> &str {

@@ -1,0 +1,137 @@
+//! Stores that cannot be reached, go away, say nothing, or refuse.
+
+use serde_json::{Value, json};
+use slidegate_testkit::{Flavour, Server, until};
+
+use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::rig::Reply;
+
+fn serve(store: &str) -> Serving {
+    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--store", store]))
+}
+
+fn request(key: &str) -> Value {
+    json!({"policy": "api", "key": key})
+}
+
+/// Asserts that it is a store's failure, and gives what it says.
+fn failure(reply: &Reply) -> Value {
+    assert_eq!(reply.status, 503, "{reply:?}");
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    assert_eq!(reply.header("ratelimit"), None, "nothing was decided");
+    reply.json()
+}
+
+#[test]
+fn a_store_that_cannot_be_reached_at_start_is_named_with_the_reason() {
+    // Port 1 of this machine is nobody's.
+    let expected = "error: cannot connect to the store redis://127.0.0.1:1: redis at 127.0.0.1:1: ";
+    let file = TempFile::new("unreachable", "store: redis://127.0.0.1:1\n");
+    let ways: [&[&str]; 3] = [
+        &["serve", "--store", "redis://127.0.0.1:1"],
+        &["serve", "--config", file.path()],
+        &["check", "a", "--quota", "1/s", "--store", "redis://127.0.0.1:1"],
+    ];
+    for way in ways {
+        let (code, stdout, stderr) = outcome(slidegate().args(way).env("RUST_LOG", "off"));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{way:?}: {stderr}");
+        assert!(stderr.starts_with(expected) && stderr.contains("refused"), "{way:?}: {stderr}");
+    }
+    for store in ["redis+cluster://127.0.0.1:1", "redis+sentinel://127.0.0.1:1/main", "redis+unix:///nowhere"]
+    {
+        let (code, _, stderr) = outcome(slidegate().args(["serve", "--store", store]).env("RUST_LOG", "off"));
+        let expected = format!("error: cannot connect to the store {store}: redis at ");
+        assert!(code == 2 && stderr.starts_with(&expected), "{stderr}");
+    }
+    // Whether it can be reached is not the file's business.
+    assert_eq!(outcome(slidegate().args(["validate", file.path()])).0, 0);
+}
+
+#[test]
+fn a_url_with_a_mistake_is_refused_with_what_is_allowed() {
+    let refusals = [
+        ("redis://", "a host is missing; allowed are redis://["),
+        ("redis+ring://a", "\"redis+ring\" is not one of its schemes; allowed are redis://["),
+        ("redis://a?budget=1", "budget: there is no such option; allowed are prefix, secret, "),
+        ("disk", "not a store; write memory:, redis://HOST:PORT, "),
+    ];
+    for (url, expected) in refusals {
+        let commands: [&[&str]; 2] = [&["serve"], &["check", "a", "--quota", "1/s"]];
+        for command in commands {
+            let (code, stdout, stderr) = outcome(slidegate().args(command).args(["--store", url]));
+            assert_eq!((code, stdout.as_str()), (2, ""), "{url}: {stderr}");
+            assert!(stderr.starts_with(&format!("error: --store: {expected}")), "{url}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_dies_is_said_to_be_away_until_it_is_back() {
+    let redis = Server::start(Flavour::Redis);
+    let serving = serve(&format!("{}?budget_ms=20000", redis.url()));
+    assert_eq!(serving.check(&request("a")).decision()["remaining"], 99);
+    redis.kill();
+    // The first may be on its way when the connection breaks; then nobody knows, and it says so.
+    until("the store is known to be away", || {
+        let problem = failure(&serving.check(&request("a")));
+        if problem["may_have_counted"] == false { Ok(()) } else { Err(problem.to_string()) }
+    });
+    let reply = serving.check(&request("a"));
+    let problem = failure(&reply);
+    assert_eq!((&problem["transient"], &problem["may_have_counted"]), (&json!(true), &json!(false)));
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.starts_with(&format!("redis at {}: ", redis.address())), "{detail}");
+    assert_eq!(reply.header("retry-after"), Some("1"));
+
+    let answers = serving.check(&json!([request("a"), request("b")])).decision();
+    assert_eq!((&answers[0]["status"], &answers[1]["status"]), (&json!(503), &json!(503)));
+
+    redis.restart();
+    let answer = until("it decides again", || {
+        let reply = serving.check(&json!({"policy": "api", "key": "b"}));
+        if reply.status == 200 { Ok(reply.decision()) } else { Err(reply.body) }
+    });
+    // Nothing that was answered with a failure is spent later.
+    assert_eq!(answer["remaining"], 99);
+}
+
+#[test]
+fn a_store_that_says_nothing_is_not_waited_for_and_may_have_counted() {
+    let redis = Server::start(Flavour::Redis);
+    let store = format!("{}?budget_ms=50", redis.url());
+    let serving = serve(&store);
+    redis.stop_signal();
+    // The store says nothing until the end of this test, so every answer is one in spite of it.
+    let problem = failure(&serving.check(&request("a")));
+    assert_eq!((&problem["transient"], &problem["may_have_counted"]), (&json!(true), &json!(true)));
+    assert!(problem["detail"].as_str().unwrap().ends_with(" within 50ms"), "{problem}");
+    failure(&serving.check(&request("a")));
+    redis.continue_signal();
+    until("it decides again", || {
+        let reply = serving.check(&request("b"));
+        if reply.status == 200 { Ok(()) } else { Err(reply.body) }
+    });
+}
+
+#[test]
+fn one_key_that_the_store_refuses_does_not_fail_the_batch() {
+    let redis = Server::start(Flavour::Redis);
+    let store = format!("{}?budget_ms=20000", redis.url());
+    let serving = serve(&store);
+    serving.check(&request("b")).decision();
+    // Somebody else's value in the place of the record.
+    let name = redis.command(&["KEYS", "*"]).array()[0].text();
+    redis.command(&["DEL", &name]);
+    redis.command(&["LPUSH", &name, "not ours"]);
+
+    let answers = serving.check(&json!([request("a"), request("b"), request("c")])).decision();
+    assert_eq!((&answers[0]["remaining"], &answers[2]["remaining"]), (&json!(99), &json!(99)));
+    let problem = &answers[1];
+    assert_eq!((&problem["status"], problem.get("allowed")), (&json!(503), None));
+    assert_eq!((&problem["transient"], &problem["may_have_counted"]), (&json!(false), &json!(false)));
+    assert!(problem["detail"].as_str().unwrap().contains("WRONGTYPE"), "{problem}");
+
+    let reply = serving.check(&request("b"));
+    assert_eq!(failure(&reply)["transient"], false);
+    assert_eq!(reply.header("retry-after"), None, "it will not pass by itself");
+}
