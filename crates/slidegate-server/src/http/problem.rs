@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::request::{Refusal, RefusalKind};
 
-/// When to come back to a store that is away: connections that broke are tried again at least once a second.
+/// When to come back to a store that is away: no pause between two attempts to connect to it is longer.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 /// A problem as RFC 9457 has it, with the field to blame.
