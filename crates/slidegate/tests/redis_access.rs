@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use slidegate::{KeyStyle, Limiter, ManualClock, Policy, RedisStore};
-use slidegate_testkit::{Flavour, Server};
+use slidegate_testkit::{Flavour, Sentinels, Server};
 
 /// The smallest list of permissions that works, as the documentation gives it.
 const ACL: &str =
@@ -76,6 +76,24 @@ async fn the_smallest_acl_is_enough_and_no_part_of_it_can_go() {
             assert!(says_so.iter().any(|words| text.contains(words)), "without {permission}: {failure}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_primary_behind_sentinels_needs_one_more_permission() {
+    let server = Server::start(Flavour::Redis);
+    let sentinels = Sentinels::start(&server, "main");
+    let hosts = sentinels.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    for is_enough in [false, true] {
+        let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
+        server.command(&[&words[..], if is_enough { &["+role"] } else { &[] }].concat()).ok();
+        let connected = RedisStore::connect(&format!("redis+sentinel://slidegate:hush@{hosts}/main")).await;
+        assert_eq!(connected.is_ok(), is_enough, "{connected:?}");
+        if let Ok(store) = connected {
+            exercise(store).await;
+        }
+    }
+    let error = RedisStore::connect(&format!("redis+sentinel://{hosts}/other")).await.unwrap_err();
+    assert!(error.to_string().contains("knows no primary called \"other\""), "{error}");
 }
 
 #[tokio::test]

@@ -13,10 +13,13 @@ use conformance::{START, Subject};
 use slidegate::{Check, Decision, KeyStyle, Limiter, ManualClock, Policy, RedisStore, RedisStoreBuilder};
 use slidegate_testkit::{Cluster, Flavour};
 
-fn builder(cluster: &Cluster) -> RedisStoreBuilder {
+fn url(cluster: &Cluster) -> String {
     let hosts = cluster.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let builder = RedisStore::builder(&format!("redis+cluster://{hosts}")).unwrap();
-    builder.budget(Duration::from_secs(20))
+    format!("redis+cluster://{hosts}")
+}
+
+fn builder(cluster: &Cluster) -> RedisStoreBuilder {
+    RedisStore::builder(&url(cluster)).unwrap().budget(Duration::from_secs(20))
 }
 
 /// A store with keys of its own on a cluster that all tests of a flavour share.
@@ -196,6 +199,30 @@ async fn a_primary_that_dies_is_replaced_by_its_replica() {
                 !eventually(&limiter, policy.key(key)).await.is_allowed(),
                 "{key} counts on, {flavour:?}"
             );
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_more_permission_than_elsewhere_is_enough() {
+    let cluster = Cluster::start(Flavour::Redis);
+    let with_password = url(&cluster).replace("://", "://slidegate:hush@");
+    let policy = Policy::parse("api", ["10/1m sliding-log"]).unwrap();
+    for is_enough in [false, true] {
+        for node in 0..6 {
+            let rules = "on >hush resetchannels -@all ~sg:* +evalsha +script|load +time +get +set +del";
+            let words: Vec<&str> =
+                ["ACL", "SETUSER", "slidegate"].into_iter().chain(rules.split(' ')).collect();
+            let words = [&words[..], if is_enough { &["+cluster|slots"] } else { &[] }].concat();
+            cluster.node(node).command(&words).ok();
+        }
+        let connected = RedisStore::connect(&with_password).await;
+        assert_eq!(connected.is_ok(), is_enough, "{connected:?}");
+        if let Ok(store) = connected {
+            let limiter = Limiter::new(store);
+            for number in 0..20 {
+                assert!(limiter.check(policy.key(&format!("k{number}"))).await.unwrap().is_allowed());
+            }
         }
     }
 }
