@@ -7,6 +7,7 @@ use std::fmt;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     kind: Kind,
+    may_have_counted: bool,
     message: Cow<'static, str>,
 }
 
@@ -14,29 +15,38 @@ pub struct StoreError {
 enum Kind {
     Full,
     Transient,
-    Lost,
     Permanent,
 }
 
 impl StoreError {
     /// The store has no room for another key or for more of this one.
     pub fn full(message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind: Kind::Full, message: message.into() }
+        Self::new(Kind::Full, message)
     }
 
     /// The store failed in a way that may pass: it is away, busy, or too slow. Nothing was spent.
     pub fn transient(message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind: Kind::Transient, message: message.into() }
+        Self::new(Kind::Transient, message)
     }
 
     /// The request went out and its answer did not arrive, so that nobody here knows whether it was counted.
     pub fn lost(message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind: Kind::Lost, message: message.into() }
+        Self::transient(message).perhaps_counted()
     }
 
     /// The store failed in a way that will not pass by itself: it refuses the credentials, or the schema is wrong.
     pub fn permanent(message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind: Kind::Permanent, message: message.into() }
+        Self::new(Kind::Permanent, message)
+    }
+
+    /// The same error, of a request that may have been counted nevertheless.
+    pub fn perhaps_counted(mut self) -> Self {
+        self.may_have_counted = true;
+        self
+    }
+
+    fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { kind, may_have_counted: false, message: message.into() }
     }
 
     /// Whether the store has no room for another key or for more of this one.
@@ -52,7 +62,7 @@ impl StoreError {
     /// Whether the request may have been counted although no answer came. A store never sends such a request again:
     /// it would count twice.
     pub fn may_have_counted(&self) -> bool {
-        self.kind == Kind::Lost
+        self.may_have_counted
     }
 }
 
