@@ -119,6 +119,10 @@ pub(crate) async fn answers_like_the_core<S: Store>(subject: Subject<S>) {
         let mut now_ms = START + seed * 1_000_000_000;
         for step in 0..1000 {
             now_ms += *random.pick(&[0, 0, 0, 1, 10, 137, 500, 4000]);
+            if random.below(8) == 0 {
+                // To a boundary of windows, or just before it.
+                now_ms = (now_ms / 1000 + 1 + random.below(3)) * 1000 - random.below(2);
+            }
             (subject.set_now)(now_ms);
             let operation = operation(&mut random, &policies, &keys);
             let expected = reference.execute(&operation, now_ms);
@@ -155,7 +159,11 @@ pub(crate) async fn answers_like_the_core_at_the_extremes<S: Store>(subject: Sub
                 0 if is_live => now_ms.saturating_sub(quota.window_ms() / 3).max(START / 2),
                 1 if is_live => now_ms.saturating_sub(3 * quota.window_ms()).max(START / 2),
                 2..=7 => now_ms,
-                8..=10 => now_ms + 1,
+                8..=9 => now_ms + 1,
+                10..=11 => {
+                    let windows = now_ms / quota.window_ms() + 1 + random.below(2);
+                    windows * quota.window_ms() - random.below(2)
+                }
                 _ => now_ms + random.below(quota.window_ms()) / (1 << random.below(8)),
             };
             let cost = match random.below(10) {

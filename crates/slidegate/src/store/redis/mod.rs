@@ -222,19 +222,19 @@ fn read_answer(
     let lost = || StoreError::lost("redis: the connection broke before the reply");
     let Answer { now_ms, is_allowed, before } = answer.map_err(|_| lost())??;
     let policy = operation.check.policy;
+    // The script has run, whatever comes of its answer here.
+    let odd =
+        |what| StoreError::permanent(format!("redis: {what}; is another version at work?")).perhaps_counted();
     let mut states = match &before {
         None => policy.quotas().iter().map(State::empty).collect(),
-        Some(before) => record::read(before, policy.quotas()).map_err(|record::Unreadable| {
-            StoreError::permanent("redis: the record is not one of this version")
-        })?,
+        Some(before) => record::read(before, policy.quotas())
+            .map_err(|record::Unreadable| odd("the record makes no sense"))?,
     };
     let action = Action::new(operation.verb, now_ms.min(LATEST_MS), operation.check.cost);
     let (decision, _) = decide_matched(&mut states, policy, action);
     if decision.is_allowed() == is_allowed {
         Ok(decision)
     } else {
-        Err(StoreError::permanent(
-            "redis: the script and the library disagree; they are of different versions",
-        ))
+        Err(odd("the script and the library disagree"))
     }
 }
