@@ -188,6 +188,42 @@ pub(crate) async fn answers_like_the_core_at_the_extremes<S: Store>(subject: Sub
     }
 }
 
+/// Counts and windows around the sizes at which a store may change the form in which it keeps them.
+pub(crate) async fn forms_meet_without_a_seam<S: Store>(subject: Subject<S>) {
+    let mut random = Random(0x5DEE_CE66_D123_4567);
+    let mut reference = Reference::default();
+    let quotas = [
+        "200000/1s",
+        "200000/16777215s",
+        "200000/16777216s",
+        "200000/1s strict-window",
+        "65535/1s",
+        "65536/1s",
+    ];
+    let mut now_ms = START;
+    for (number, quota) in quotas.iter().enumerate() {
+        let policy = Policy::parse(&number.to_string(), [*quota]).unwrap();
+        for step in 0..400 {
+            now_ms += policy.quotas()[0].window_ms() / 4 * *random.pick(&[0, 0, 0, 1, 4]);
+            (subject.set_now)(now_ms);
+            let used = reference
+                .execute(&Operation { verb: Verb::Peek, check: policy.key("k") }, now_ms)
+                .quotas()[0]
+                .used;
+            // To just before, at and just after the border, and on by one.
+            let cost = match random.below(3) {
+                0 => (65_534 + random.below(4)).saturating_sub(used),
+                1 => 65_534 + random.below(4),
+                _ => 1,
+            };
+            let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };
+            let expected = reference.execute(&operation, now_ms);
+            let answer = subject.store.execute(operation).await.unwrap();
+            assert_eq!(answer, expected, "step {step}: {operation:?} at {now_ms}");
+        }
+    }
+}
+
 /// One to three quotas whose limits and windows are of any magnitude.
 fn extreme_policy(random: &mut Random, name: &str) -> Policy {
     let quotas = (0..=random.below(3)).map(|number| {
@@ -307,6 +343,7 @@ macro_rules! suite {
             $constructor,
             answers_like_the_core,
             answers_like_the_core_at_the_extremes,
+            forms_meet_without_a_seam,
             keeps_its_head_when_the_clock_steps_back,
             batches_are_decided_in_order,
             keys_and_policies_do_not_mix,

@@ -26,14 +26,15 @@ for i = 1, #KEYS do
   local raw = invoke('GET', key)
   local allowed, before, failed
 
-  -- One sliding window of whole seconds whose counts are below 2^16: what nearly everyone has, decided in line.
-  if is_simple == 1 and (not raw or #raw == 12) then
+  -- One sliding window of whole seconds whose counts are below 2^16, before its seconds exceed 2^32 in 2106: what
+  -- nearly everyone has, decided in line.
+  if is_simple == 1 and now < 4294967296000 and (not raw or #raw == 12) then
     local start, prev, cur, is_known = now - now % window, 0, 0, not raw
     if raw then
       local tag, stored_start, stored_window, stored_prev, stored_cur = unpack('>BI4I3I2I2', raw)
       stored_start = stored_start * 1000
       local age = now - stored_start
-      is_known = tag == 1 and stored_window * 1000 == window and age >= 0 and now < 4294967296000
+      is_known = tag == 1 and stored_window * 1000 == window and age >= 0
       if is_known and age < window then
         if stored_prev + stored_cur > 0 then
           start, prev, cur = stored_start, stored_prev, stored_cur
