@@ -2,6 +2,7 @@
 #![expect(clippy::float_arithmetic, clippy::expect_used, reason = "a benchmark computes ratios and may stop")]
 
 mod measure;
+mod redis;
 mod subjects;
 mod traffic;
 
@@ -16,13 +17,16 @@ fn main() {
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => report(),
         ["times"] => times(),
+        ["redis"] => redis::report(None),
+        ["redis", part] => redis::report(Some(part)),
         ["memory", name, keys] => each(name, &Task::Memory(number(keys))),
         ["flood", "nothing"] => measure::flood_of_nothing(),
         ["flood", name] => each(name, &Task::Flood),
         ["work", name, checks] => each(name, &Task::Work(Limit::Ample, number(checks))),
         ["denied", name, checks] => each(name, &Task::Work(Limit::One, number(checks))),
         _ => eprintln!(
-            "usage: slidegate-bench [times | memory NAME KEYS | flood NAME | work NAME CHECKS | denied NAME CHECKS]"
+            "usage: slidegate-bench [times | redis [PART] | memory NAME KEYS | flood NAME | work NAME CHECKS | \
+             denied NAME CHECKS]"
         ),
     }
 }

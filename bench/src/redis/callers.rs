@@ -1,0 +1,64 @@
+//! Callers of Slidegate, each of whom asks again as soon as it has its answer.
+
+use std::sync::Arc;
+
+use slidegate::{Limiter, Policy, RedisStore};
+use tokio::task::JoinSet;
+
+use super::rig::{Rig, Sample, timed};
+use crate::traffic::{key, uniform};
+
+pub(crate) const CALLERS: usize = 64;
+pub(crate) const KEYS: usize = 100_000;
+const QUOTA: &str = "100/1m";
+
+/// What an application has: a limiter and a policy.
+#[derive(Clone)]
+pub(crate) struct Application {
+    limiter: Arc<Limiter<RedisStore>>,
+    policy: Arc<Policy>,
+}
+
+impl Application {
+    /// Connected, with a policy that no other part of the run has spent from.
+    pub(crate) fn new(rig: &Rig, policy: &str) -> Self {
+        let store = rig.runtime.block_on(RedisStore::connect(&rig.patient_url())).expect("a server");
+        let policy = Policy::parse(policy, [QUOTA]).expect("a valid quota");
+        Self { limiter: Arc::new(Limiter::new(store)), policy: Arc::new(policy) }
+    }
+
+    pub(crate) async fn check(&self, number: u32) {
+        let key = key(number as usize);
+        let decision = self.limiter.check(self.policy.key(&key)).await.expect("an answer");
+        assert!(decision.is_allowed(), "what is denied costs less and must not be measured along");
+    }
+
+    /// Asks for each key once, so that all are there.
+    pub(crate) fn fill(&self, rig: &Rig) {
+        let keys: Vec<String> = (0..KEYS).map(key).collect();
+        for some in keys.chunks(1000) {
+            let checks: Vec<_> = some.iter().map(|key| self.policy.key(key)).collect();
+            let answers = rig.runtime.block_on(self.limiter.check_many(&checks));
+            assert!(answers.iter().all(Result::is_ok), "all keys are there");
+        }
+    }
+}
+
+/// `callers` ask at the same time, in turn by way of these applications, `decisions` in all.
+pub(crate) fn ask(rig: &Rig, applications: &[Application], callers: usize, decisions: usize) -> Sample {
+    let each = decisions / callers;
+    let draws: Vec<Vec<u32>> = (1..=callers).map(|seed| uniform(KEYS, each, seed as u64)).collect();
+    let work = async {
+        let mut tasks = JoinSet::new();
+        for (mine, application) in draws.into_iter().zip(applications.iter().cycle()) {
+            let application = application.clone();
+            tasks.spawn(async move {
+                for number in mine {
+                    application.check(number).await;
+                }
+            });
+        }
+        tasks.join_all().await;
+    };
+    rig.sample(each * callers, || rig.runtime.block_on(timed(each * callers, work)))
+}

@@ -1,0 +1,88 @@
+//! How long an answer takes at half of what is possible, from the moment at which it was due to be asked.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::callers::{Application, CALLERS, KEYS};
+use super::rig::Rig;
+use crate::traffic::uniform;
+
+/// Microseconds.
+pub(crate) struct Latency {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
+
+/// What is asked at each arrival.
+#[derive(Clone)]
+pub(crate) enum Question {
+    Check(Application),
+    Ping(MultiplexedConnection),
+}
+
+impl Question {
+    /// The same client library, the same kind of connection, with nothing to decide.
+    pub(crate) fn ping(rig: &Rig) -> Self {
+        let client = redis::Client::open(rig.server.url()).expect("a valid address");
+        let connection = rig.runtime.block_on(client.get_multiplexed_async_connection());
+        Self::Ping(connection.expect("a server"))
+    }
+
+    async fn ask(&mut self, number: u32) {
+        match self {
+            Self::Check(application) => application.check(number).await,
+            Self::Ping(connection) => {
+                redis::cmd("PING").exec_async(connection).await.expect("an answer");
+            }
+        }
+    }
+}
+
+/// Asks at fixed times, `per_second` of them, the callers in turn. Whoever is still waiting for its last answer asks late,
+/// and that counts: the clock of a question starts when it was due.
+pub(crate) fn open_loop(rig: &Rig, question: &Question, per_second: f64, arrivals: usize) -> Latency {
+    let times = rig.runtime.block_on(async {
+        let mut tasks = JoinSet::new();
+        let mut callers = Vec::new();
+        for seed in 1..=CALLERS {
+            let (caller, due) = mpsc::unbounded_channel();
+            callers.push(caller);
+            let draws = uniform(KEYS, arrivals.div_ceil(CALLERS), seed as u64);
+            tasks.spawn(answer_times(question.clone(), draws, due));
+        }
+        let gap = Duration::from_secs_f64(1.0 / per_second);
+        let mut due = Instant::now() + gap;
+        for arrival in 0..arrivals {
+            // A timer is too coarse by far. Whatever else there is to do comes first at each turn, input included.
+            while Instant::now() < due {
+                tokio::task::yield_now().await;
+            }
+            callers[arrival % CALLERS].send(due).expect("callers wait for more");
+            due += gap;
+        }
+        drop(callers);
+        tasks.join_all().await
+    });
+    let mut times: Vec<u64> = times.into_iter().flatten().collect();
+    times.sort_unstable();
+    let micros = |place: usize| Duration::from_nanos(times[place]).as_secs_f64() * 1e6;
+    Latency { p50: micros(times.len() / 2), p99: micros(times.len() * 99 / 100) }
+}
+
+async fn answer_times(
+    mut question: Question,
+    draws: Vec<u32>,
+    mut due: mpsc::UnboundedReceiver<Instant>,
+) -> Vec<u64> {
+    let mut times = Vec::with_capacity(draws.len());
+    for number in draws {
+        let Some(due) = due.recv().await else { break };
+        question.ask(number).await;
+        times.push(due.elapsed().as_nanos() as u64);
+    }
+    times
+}

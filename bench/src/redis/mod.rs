@@ -1,0 +1,174 @@
+//! The Redis store beside the server's own limits and beside limiters of other languages. `make bench-redis` starts it.
+
+mod callers;
+mod figures;
+mod latency;
+mod layouts;
+mod memory;
+mod peers;
+mod rig;
+
+use std::slice::from_ref;
+
+use callers::{Application, CALLERS, ask};
+use figures::{Aim, Figures, Row};
+use latency::{Question, open_loop};
+use peers::{PEERS, incr};
+use rig::Rig;
+
+const ROUNDS: usize = 7;
+
+/// All of it, or one of its parts alone.
+pub(crate) fn report(part: Option<&str>) {
+    let is_wanted = |name| part.is_none_or(|part| part == name);
+    let rig = Rig::start();
+    let mut rows = Vec::new();
+    if is_wanted("together") {
+        together(&rig, &mut rows);
+    }
+    if is_wanted("alone") {
+        alone(&rig, &mut rows);
+    }
+    if is_wanted("latency") {
+        latencies(&rig, &mut rows);
+    }
+    let usual = (is_wanted("memory") || is_wanted("layouts")).then(|| memory::usual(&rig));
+    if let Some(usual) = usual.as_ref().filter(|_| is_wanted("memory")) {
+        memories(&rig, usual, &mut rows);
+    }
+    println!("\nmedian of {ROUNDS} rounds (least to most)\n");
+    println!("| | slidegate | beside it | ratio | aim |\n|---|---|---|---|---|");
+    for row in rows {
+        println!("{row}");
+    }
+    if let Some(usual) = usual.filter(|_| is_wanted("layouts")) {
+        layouts::report(&rig, ROUNDS, &usual);
+    }
+}
+
+/// Many callers at once.
+fn together(rig: &Rig, rows: &mut Vec<Row>) {
+    let application = [Application::new(rig, "together")];
+    application[0].fill(rig);
+    incr(rig, 50, 100_000);
+    let (mut ours, mut ours_us, mut incrs, mut incrs_us) = <[Figures; 4]>::default().into();
+    let mut peers: Vec<Figures> = PEERS.iter().map(|_| Figures::default()).collect();
+    let mut versions = vec![format!("redis-server {}", rig.version())];
+    for round in 1..=ROUNDS {
+        eprintln!("{CALLERS} callers at once, round {round} of {ROUNDS} …");
+        let sample = ask(rig, &application, CALLERS, 200_000);
+        ours.push(sample.per_second);
+        ours_us.push(sample.server_us);
+        let sample = incr(rig, 50, 100_000);
+        incrs.push(sample.per_second);
+        incrs_us.push(sample.server_us);
+        for (peer, figures) in PEERS.iter().zip(&mut peers) {
+            let (sample, of) = peer.ask(rig);
+            figures.push(sample.per_second);
+            if !versions.contains(&of) {
+                versions.push(of);
+            }
+        }
+    }
+    rig.empty();
+    println!("beside {}", versions.join("; "));
+    let row = |name: &str, beside: Figures, aim| {
+        let what = format!("{CALLERS} callers, 100 k keys: decisions/s, {name}");
+        Row { what, here: ours.clone(), beside, aim: Aim::AtLeast(aim) }
+    };
+    rows.push(row("`INCR` on 50 connections", incrs, 2.5));
+    for (peer, beside) in PEERS.iter().zip(peers) {
+        rows.push(row(&format!("{} ({})", peer.name, peer.way), beside, 5.0));
+    }
+    let what = format!("{CALLERS} callers: server CPU µs per decision, `INCR` on 50 connections");
+    rows.push(Row { what, here: ours_us, beside: incrs_us, aim: Aim::Open });
+}
+
+/// Callers who share no connection, so that nothing is gathered.
+fn alone(rig: &Rig, rows: &mut Vec<Row>) {
+    let one = [Application::new(rig, "alone")];
+    let many: Vec<Application> = (0..50).map(|_| Application::new(rig, "alone")).collect();
+    one[0].fill(rig);
+    incr(rig, 50, 100_000);
+    let (mut ones, mut ones_incr, mut manys, mut manys_incr) = <[Figures; 4]>::default().into();
+    for round in 1..=ROUNDS {
+        eprintln!("lone callers, round {round} of {ROUNDS} …");
+        ones.push(ask(rig, &one, 1, 20_000).server_us);
+        ones_incr.push(incr(rig, 1, 20_000).server_us);
+        manys.push(ask(rig, &many, 50, 80_000).server_us);
+        manys_incr.push(incr(rig, 50, 80_000).server_us);
+    }
+    rig.empty();
+    let aim = Aim::AtMost(1.7);
+    let what = "one lone caller: server CPU µs per decision, `INCR` on one connection".to_owned();
+    rows.push(Row { what, here: ones, beside: ones_incr, aim });
+    let what = "50 lone callers: server CPU µs per decision, `INCR` on 50 connections".to_owned();
+    rows.push(Row { what, here: manys, beside: manys_incr, aim });
+}
+
+/// At half of what many callers get at once, beside a `PING` on the same path.
+fn latencies(rig: &Rig, rows: &mut Vec<Row>) {
+    let application = Application::new(rig, "latency");
+    application.fill(rig);
+    // Measured just before, for an hour later the machine may be another one.
+    let mut saturation = Figures::default();
+    for _ in 0..3 {
+        saturation.push(ask(rig, from_ref(&application), CALLERS, 200_000).per_second);
+    }
+    let per_second = saturation.median() / 2.0;
+    let questions = [Question::Check(application), Question::ping(rig)];
+    let mut halves: [Figures; 2] = Default::default();
+    let mut tails: [Figures; 2] = Default::default();
+    for round in 1..=ROUNDS {
+        eprintln!("latency, round {round} of {ROUNDS} …");
+        for (place, question) in questions.iter().enumerate() {
+            let latency = open_loop(rig, question, per_second, 100_000);
+            halves[place].push(latency.p50);
+            tails[place].push(latency.p99);
+        }
+    }
+    rig.empty();
+    let what = |of| format!("at {:.0} k/s: {of} µs, bare `PING`", per_second / 1000.0);
+    let [here, beside] = halves;
+    rows.push(Row { what: what("p50"), here, beside, aim: Aim::Open });
+    let [here, beside] = tails;
+    rows.push(Row { what: what("p99"), here, beside, aim: Aim::AtMost(2.0) });
+}
+
+fn memories(rig: &Rig, usual: &memory::Usual, rows: &mut Vec<Row>) {
+    eprintln!("memory of counters …");
+    let ours = memory::ours(rig, "100/1m", 1);
+    let mut row = |what: &str, here: f64, beside: f64, aim| {
+        rows.push(Row {
+            what: format!("bytes per key: {what}"),
+            here: here.into(),
+            beside: beside.into(),
+            aim,
+        });
+    };
+    row("sliding-window, two strings", ours, usual.two_strings, Aim::AtMost(0.6));
+    row("sliding-window, one hash", ours, usual.one_hash, Aim::Open);
+    row("sliding-window, plain counter", ours, usual.counter, Aim::Open);
+    row("token-bucket, plain counter", memory::ours(rig, "100/1m token-bucket", 1), usual.counter, Aim::Open);
+    eprintln!("memory of logs …");
+    let set = memory::sorted_set(rig, 100);
+    row(
+        "sliding-log of 100, sorted set of 100",
+        memory::ours(rig, "100/1m sliding-log", 100),
+        set,
+        Aim::AtMost(1.0 / 6.0),
+    );
+    row(
+        "strict-window, all 16 pairs, sorted set of 100",
+        memory::ours(rig, "100/1m strict-window", 100),
+        set,
+        Aim::Open,
+    );
+    let set = memory::sorted_set(rig, 200);
+    row(
+        "sliding-log of 200, sorted set of 200",
+        memory::ours(rig, "200/1m sliding-log", 200),
+        set,
+        Aim::AtMost(1.0 / 30.0),
+    );
+}
