@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -28,7 +29,9 @@ impl Question {
     /// The same client library, the same kind of connection, with nothing to decide.
     pub(crate) fn ping(rig: &Rig) -> Self {
         let client = redis::Client::open(rig.server.url()).expect("a valid address");
-        let connection = rig.runtime.block_on(client.get_multiplexed_async_connection());
+        // As Slidegate sets it up, and as patient.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connection = rig.runtime.block_on(client.get_multiplexed_async_connection_with_config(&config));
         Self::Ping(connection.expect("a server"))
     }
 

@@ -22,38 +22,36 @@ const ROUNDS: usize = 7;
 pub(crate) fn report(part: Option<&str>) {
     let is_wanted = |name| part.is_none_or(|part| part == name);
     let rig = Rig::start();
-    let mut rows = Vec::new();
+    println!("medians (least to most); beside redis-server {}\n", rig.version());
+    println!("| | slidegate | beside it | ratio | aim |\n|---|---|---|---|---|");
+    let mut versions = Vec::new();
     if is_wanted("together") {
-        together(&rig, &mut rows);
+        versions = together(&rig);
     }
     if is_wanted("alone") {
-        alone(&rig, &mut rows);
+        alone(&rig);
     }
     if is_wanted("latency") {
-        latencies(&rig, &mut rows);
+        latencies(&rig);
     }
     let usual = (is_wanted("memory") || is_wanted("layouts")).then(|| memory::usual(&rig));
     if let Some(usual) = usual.as_ref().filter(|_| is_wanted("memory")) {
-        memories(&rig, usual, &mut rows);
-    }
-    println!("\nmedian of {ROUNDS} rounds (least to most)\n");
-    println!("| | slidegate | beside it | ratio | aim |\n|---|---|---|---|---|");
-    for row in rows {
-        println!("{row}");
+        memories(&rig, usual);
     }
     if let Some(usual) = usual.filter(|_| is_wanted("layouts")) {
         layouts::report(&rig, ROUNDS, &usual);
     }
+    println!("\npeers: {}", versions.join("; "));
 }
 
-/// Many callers at once.
-fn together(rig: &Rig, rows: &mut Vec<Row>) {
+/// Many callers at once. Returns which versions of other limiters there were.
+fn together(rig: &Rig) -> Vec<String> {
     let application = [Application::new(rig, "together")];
     application[0].fill(rig);
     incr(rig, 50, 100_000);
     let (mut ours, mut ours_us, mut incrs, mut incrs_us) = <[Figures; 4]>::default().into();
     let mut peers: Vec<Figures> = PEERS.iter().map(|_| Figures::default()).collect();
-    let mut versions = vec![format!("redis-server {}", rig.version())];
+    let mut versions = Vec::new();
     for round in 1..=ROUNDS {
         eprintln!("{CALLERS} callers at once, round {round} of {ROUNDS} …");
         let sample = ask(rig, &application, CALLERS, 200_000);
@@ -71,21 +69,21 @@ fn together(rig: &Rig, rows: &mut Vec<Row>) {
         }
     }
     rig.empty();
-    println!("beside {}", versions.join("; "));
     let row = |name: &str, beside: Figures, aim| {
         let what = format!("{CALLERS} callers, 100 k keys: decisions/s, {name}");
         Row { what, here: ours.clone(), beside, aim: Aim::AtLeast(aim) }
     };
-    rows.push(row("`INCR` on 50 connections", incrs, 2.5));
+    println!("{}", row("`INCR` on 50 connections", incrs, 2.5));
     for (peer, beside) in PEERS.iter().zip(peers) {
-        rows.push(row(&format!("{} ({})", peer.name, peer.way), beside, 5.0));
+        println!("{}", row(&format!("{} ({})", peer.name, peer.way), beside, 5.0));
     }
     let what = format!("{CALLERS} callers: server CPU µs per decision, `INCR` on 50 connections");
-    rows.push(Row { what, here: ours_us, beside: incrs_us, aim: Aim::Open });
+    println!("{}", Row { what, here: ours_us, beside: incrs_us, aim: Aim::Open });
+    versions
 }
 
 /// Callers who share no connection, so that nothing is gathered.
-fn alone(rig: &Rig, rows: &mut Vec<Row>) {
+fn alone(rig: &Rig) {
     let one = [Application::new(rig, "alone")];
     let many: Vec<Application> = (0..50).map(|_| Application::new(rig, "alone")).collect();
     one[0].fill(rig);
@@ -101,13 +99,13 @@ fn alone(rig: &Rig, rows: &mut Vec<Row>) {
     rig.empty();
     let aim = Aim::AtMost(1.7);
     let what = "one lone caller: server CPU µs per decision, `INCR` on one connection".to_owned();
-    rows.push(Row { what, here: ones, beside: ones_incr, aim });
+    println!("{}", Row { what, here: ones, beside: ones_incr, aim });
     let what = "50 lone callers: server CPU µs per decision, `INCR` on 50 connections".to_owned();
-    rows.push(Row { what, here: manys, beside: manys_incr, aim });
+    println!("{}", Row { what, here: manys, beside: manys_incr, aim });
 }
 
 /// At half of what many callers get at once, beside a `PING` on the same path.
-fn latencies(rig: &Rig, rows: &mut Vec<Row>) {
+fn latencies(rig: &Rig) {
     let application = Application::new(rig, "latency");
     application.fill(rig);
     // Measured just before, for an hour later the machine may be another one.
@@ -130,21 +128,19 @@ fn latencies(rig: &Rig, rows: &mut Vec<Row>) {
     rig.empty();
     let what = |of| format!("at {:.0} k/s: {of} µs, bare `PING`", per_second / 1000.0);
     let [here, beside] = halves;
-    rows.push(Row { what: what("p50"), here, beside, aim: Aim::Open });
+    println!("{}", Row { what: what("p50"), here, beside, aim: Aim::Open });
     let [here, beside] = tails;
-    rows.push(Row { what: what("p99"), here, beside, aim: Aim::AtMost(2.0) });
+    println!("{}", Row { what: what("p99"), here, beside, aim: Aim::AtMost(2.0) });
 }
 
-fn memories(rig: &Rig, usual: &memory::Usual, rows: &mut Vec<Row>) {
+fn memories(rig: &Rig, usual: &memory::Usual) {
     eprintln!("memory of counters …");
     let ours = memory::ours(rig, "100/1m", 1);
-    let mut row = |what: &str, here: f64, beside: f64, aim| {
-        rows.push(Row {
-            what: format!("bytes per key: {what}"),
-            here: here.into(),
-            beside: beside.into(),
-            aim,
-        });
+    let row = |what: &str, here: f64, beside: f64, aim| {
+        println!(
+            "{}",
+            Row { what: format!("bytes per key: {what}"), here: here.into(), beside: beside.into(), aim }
+        );
     };
     row("sliding-window, two strings", ours, usual.two_strings, Aim::AtMost(0.6));
     row("sliding-window, one hash", ours, usual.one_hash, Aim::Open);
