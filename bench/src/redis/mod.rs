@@ -41,7 +41,9 @@ pub(crate) fn report(part: Option<&str>) {
     if let Some(usual) = usual.filter(|_| is_wanted("layouts")) {
         layouts::report(&rig, ROUNDS, &usual);
     }
-    println!("\npeers: {}", versions.join("; "));
+    if !versions.is_empty() {
+        println!("\npeers: {}", versions.join("; "));
+    }
 }
 
 /// Many callers at once. Returns which versions of other limiters there were.
