@@ -41,7 +41,10 @@ pub struct SlidingLogView {
     expired: u64,
     used: u64,
     newest_ms: u64,
-    is_mended: bool,
+    /// Everything counts as admitted now, for the clock stepped far back.
+    is_rebased: bool,
+    /// Something is counted, and under another window than before.
+    is_changed: bool,
 }
 
 impl SlidingLog {
@@ -172,7 +175,8 @@ impl Counter for SlidingLog {
                 expired: 0,
                 used: self.total,
                 newest_ms: now_ms,
-                is_mended: true,
+                is_rebased: true,
+                is_changed: false,
             };
         }
         let now_ms = now_ms.max(newest_ms);
@@ -182,7 +186,9 @@ impl Counter for SlidingLog {
         } else {
             self.entries().take_while(|entry| is_over(entry.at_ms)).map(|entry| entry.count).sum()
         };
-        SlidingLogView { now_ms, expired, used: self.total - expired, newest_ms, is_mended: false }
+        let used = self.total - expired;
+        let is_changed = used > 0 && self.window_ms != quota.window_ms();
+        SlidingLogView { now_ms, expired, used, newest_ms, is_rebased: false, is_changed }
     }
 
     fn used(view: &SlidingLogView) -> u64 {
@@ -190,11 +196,11 @@ impl Counter for SlidingLog {
     }
 
     fn is_mended(view: &SlidingLogView) -> bool {
-        view.is_mended
+        view.is_rebased || view.is_changed
     }
 
     fn retry_at_ms(&self, view: &SlidingLogView, quota: &Quota, cost: u64) -> u64 {
-        if view.is_mended {
+        if view.is_rebased {
             return view.newest_ms + quota.window_ms();
         }
         // Counted from the very first entry on, so those that are over are among what has to go.
@@ -218,7 +224,7 @@ impl Counter for SlidingLog {
 
     fn commit(&mut self, view: &SlidingLogView, quota: &Quota, spent: u64) {
         self.window_ms = quota.window_ms();
-        if view.is_mended || view.used == 0 {
+        if view.is_rebased || view.used == 0 {
             self.clear();
             self.append(view.now_ms, view.used);
         } else {

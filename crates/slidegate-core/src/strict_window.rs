@@ -33,7 +33,10 @@ pub struct StrictWindowView {
     expired: usize,
     used: u64,
     newest_ms: u64,
-    is_mended: bool,
+    /// Everything counts as admitted now, for the clock stepped far back.
+    is_rebased: bool,
+    /// Something is counted, and under another window than before.
+    is_changed: bool,
 }
 
 impl StrictWindow {
@@ -125,13 +128,22 @@ impl Counter for StrictWindow {
         if newest_ms.saturating_sub(now_ms) > quota.window_ms() {
             // The clock stepped far back: everything counts as admitted now.
             let used = self.pairs.iter().map(|pair| pair.count).sum();
-            return StrictWindowView { now_ms, expired: 0, used, newest_ms: now_ms, is_mended: true };
+            let is_changed = false;
+            return StrictWindowView {
+                now_ms,
+                expired: 0,
+                used,
+                newest_ms: now_ms,
+                is_rebased: true,
+                is_changed,
+            };
         }
         let now_ms = now_ms.max(newest_ms);
         let is_over = |pair: &&Pair| pair.newest_ms + quota.window_ms() <= now_ms;
         let expired = self.pairs.iter().take_while(is_over).count();
         let used = self.pairs[expired..].iter().map(|pair| pair.count).sum();
-        StrictWindowView { now_ms, expired, used, newest_ms, is_mended: false }
+        let is_changed = used > 0 && self.window_ms != quota.window_ms();
+        StrictWindowView { now_ms, expired, used, newest_ms, is_rebased: false, is_changed }
     }
 
     fn used(view: &StrictWindowView) -> u64 {
@@ -139,7 +151,7 @@ impl Counter for StrictWindow {
     }
 
     fn is_mended(view: &StrictWindowView) -> bool {
-        view.is_mended
+        view.is_rebased || view.is_changed
     }
 
     fn retry_at_ms(&self, view: &StrictWindowView, quota: &Quota, cost: u64) -> u64 {
@@ -149,7 +161,7 @@ impl Counter for StrictWindow {
             used <= quota.limit() - cost
         });
         match oldest_that_frees_enough {
-            Some(pair) if !view.is_mended => pair.newest_ms + quota.window_ms(),
+            Some(pair) if !view.is_rebased => pair.newest_ms + quota.window_ms(),
             _ => view.newest_ms + quota.window_ms(),
         }
     }
@@ -164,7 +176,7 @@ impl Counter for StrictWindow {
 
     fn commit(&mut self, view: &StrictWindowView, quota: &Quota, spent: u64) {
         self.window_ms = quota.window_ms();
-        if view.is_mended {
+        if view.is_rebased {
             self.pairs.clear();
             self.pairs.push(Pair { newest_ms: view.now_ms, count: view.used });
         }

@@ -15,6 +15,8 @@ pub struct TokenBucket {
     pub at_ms: u64,
     /// The window that scales `debt`.
     pub window_ms: u64,
+    /// What each millisecond pays off, to notice that the quota has changed.
+    pub limit: u64,
 }
 
 /// A token bucket rolled to a moment.
@@ -37,7 +39,7 @@ impl Counter for TokenBucket {
     type View = TokenBucketView;
 
     fn empty(quota: &Quota) -> Self {
-        Self { debt: 0, at_ms: 0, window_ms: quota.window_ms() }
+        Self { debt: 0, at_ms: 0, window_ms: quota.window_ms(), limit: quota.limit() }
     }
 
     #[inline]
@@ -61,6 +63,9 @@ impl Counter for TokenBucket {
         } else {
             (now_ms, debt.saturating_sub(wide(quota.limit(), now_ms - self.at_ms)), false)
         };
+        // At another rate it is owed for another time than was known when it was written.
+        let is_changed = self.window_ms != window_ms || self.limit != quota.limit();
+        let is_mended = is_mended || (debt > 0 && is_changed);
         TokenBucketView { debt, at_ms, used: div_ceil(debt, window_ms), is_mended }
     }
 
@@ -91,11 +96,11 @@ impl Counter for TokenBucket {
     #[inline]
     fn commit(&mut self, view: &TokenBucketView, quota: &Quota, spent: u64) {
         let debt = view.debt + wide(spent, quota.window_ms());
-        *self = Self { debt, at_ms: view.at_ms, window_ms: quota.window_ms() };
+        *self = Self { debt, at_ms: view.at_ms, window_ms: quota.window_ms(), limit: quota.limit() };
     }
 
     fn refund(&mut self, view: &TokenBucketView, quota: &Quota, amount: u64) {
         let debt = view.debt.saturating_sub(wide(amount, quota.window_ms()));
-        *self = Self { debt, at_ms: view.at_ms, window_ms: quota.window_ms() };
+        *self = Self { debt, at_ms: view.at_ms, window_ms: quota.window_ms(), limit: quota.limit() };
     }
 }

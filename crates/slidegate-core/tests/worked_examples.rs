@@ -149,7 +149,8 @@ fn token_bucket_formulas() {
         [State::TokenBucket(TokenBucket {
             debt: 3 * u128::from(MINUTE),
             at_ms: START + 6000,
-            window_ms: MINUTE
+            window_ms: MINUTE,
+            limit: 10,
         })]
     );
     assert_eq!(key.peek(START + 24_000, 0).quotas(), [report(0, 3, 0, 0, None)]);

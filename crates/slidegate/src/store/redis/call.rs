@@ -8,6 +8,8 @@ use super::failure::server_error;
 use super::script;
 use crate::error::StoreError;
 
+pub(super) const UNKNOWN_SHAPE: &str = "redis: the script's answer has an unknown shape";
+
 /// What the script said about one request.
 #[derive(Debug)]
 pub(super) struct Answer {
@@ -83,7 +85,8 @@ impl Call {
             Some(given_ms) => command.arg(given_ms),
             None => command.arg(""),
         };
-        command.arg(places);
+        // With one operation for all there is nothing to say.
+        command.arg(if descriptions.len() == 1 { &[] } else { places.as_slice() });
         for description in descriptions {
             command.arg(description.what()).arg(description.life());
         }
@@ -99,27 +102,30 @@ impl Call {
     /// Hands out the script's answer. Returns the server's time, and what it refused to some of the keys, if it did.
     pub(super) fn settle(self, values: Vec<Value>) -> (Option<u64>, Option<ServerError>) {
         let mut values = values.into_iter();
-        let now_ms = match values.next() {
-            Some(Value::Int(now_ms)) => now_ms.cast_unsigned(),
-            _ => 0,
+        let (Some(Value::Int(now_ms)), Some(Value::BulkString(flags))) = (values.next(), values.next())
+        else {
+            self.fail(&StoreError::lost(UNKNOWN_SHAPE));
+            return (None, None);
         };
+        let now_ms = now_ms.cast_unsigned();
+        let mut flags = flags.into_iter().map(|flag| flag == b'1');
         let mut refused = None;
         for request in self.requests {
-            match (values.next(), values.next()) {
-                (Some(Value::Int(allowed)), Some(Value::BulkString(before))) => {
-                    request.answer(Ok(Answer { now_ms, is_allowed: allowed == 1, before: Some(before) }));
+            match (flags.next(), values.next()) {
+                (Some(is_allowed), Some(Value::BulkString(before))) => {
+                    request.answer(Ok(Answer { now_ms, is_allowed, before: Some(before) }));
                 }
-                (Some(Value::Int(allowed)), Some(Value::Nil)) => {
-                    request.answer(Ok(Answer { now_ms, is_allowed: allowed == 1, before: None }));
+                (Some(is_allowed), Some(Value::Nil)) => {
+                    request.answer(Ok(Answer { now_ms, is_allowed, before: None }));
                 }
-                (Some(Value::ServerError(error)), _) => {
+                (_, Some(Value::ServerError(error))) => {
                     request.answer(Err(server_error(&error)));
                     refused = Some(error);
                 }
-                _ => request.answer(Err(StoreError::lost("redis: the script's answer has an unknown shape"))),
+                _ => request.answer(Err(StoreError::lost(UNKNOWN_SHAPE))),
             }
         }
-        (Some(now_ms).filter(|now_ms| *now_ms > 0), refused)
+        (Some(now_ms), refused)
     }
 }
 

@@ -22,8 +22,8 @@ impl Description {
     pub(super) fn new(operation: &Operation<'_>, slack_ms: u64) -> Self {
         let quotas = operation.check.policy.quotas();
         let is_simple = is_simple(operation.verb, quotas);
-        let mut bytes = Vec::with_capacity(9 + 21 * quotas.len() + 12);
-        bytes.extend([u8::from(is_simple), verb_code(operation.verb)]);
+        let mut bytes = Vec::with_capacity(10 + 21 * quotas.len() + 12);
+        bytes.extend([u8::from(is_simple), usual_window(quotas), verb_code(operation.verb)]);
         put(&mut bytes, operation.check.cost.min(MOST_COST), 7);
         for quota in quotas {
             bytes.push(algorithm_code(quota.algorithm()));
@@ -57,6 +57,23 @@ fn is_simple(verb: Verb, quotas: &[Quota]) -> bool {
         && quota.limit() < SIMPLE_LIMIT
         && quota.window_ms() < SIMPLE_WINDOW_MS
         && quota.window_ms().is_multiple_of(1000)
+}
+
+/// Windows in seconds that are so usual that a record names them by two digits. The script has the same list.
+pub(super) const USUAL_WINDOWS: [u64; 26] = [
+    1, 2, 3, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 14400, 21600, 28800,
+    43200, 86400, 172_800, 604_800, 2_592_000,
+];
+
+/// The place in the list, from 1 on; 0 if it is not there.
+fn usual_window(quotas: &[Quota]) -> u8 {
+    match quotas {
+        [quota] if quota.algorithm() == Algorithm::SlidingWindow && quota.anchor() == Anchor::Epoch => {
+            let is_it = |seconds: &u64| seconds * 1000 == quota.window_ms();
+            USUAL_WINDOWS.iter().position(is_it).map_or(0, |place| place as u8 + 1)
+        }
+        _ => 0,
+    }
 }
 
 fn verb_code(verb: Verb) -> u8 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
 
-use super::call::{Call, Calls};
+use super::call::{Call, Calls, UNKNOWN_SHAPE};
 use super::cluster::Cluster;
 use super::endpoint::Link;
 use super::failure::{Refusal, connect_error, is_wrong_server, refusal, server_error};
@@ -123,7 +123,7 @@ impl Exchange {
                     refuse(call, &error, cluster);
                     wrong = Some(error).filter(is_wrong_server).or(wrong);
                 }
-                Some(_) => call.fail(&StoreError::lost("redis: the script's answer has an unknown shape")),
+                Some(_) => call.fail(&StoreError::lost(UNKNOWN_SHAPE)),
                 None => {
                     let lost = self.broken.clone();
                     call.fail(&lost.unwrap_or_else(|| StoreError::lost("redis: the reply was lost")));

@@ -2,8 +2,13 @@
 //! writes it, and its comments say what each part consists of.
 
 use slidegate_core::{
-    Counter, FixedWindow, Pair, Quota, SlidingLog, SlidingWindow, State, StrictWindow, TokenBucket,
+    Algorithm, Counter, FixedWindow, Pair, Quota, SlidingLog, SlidingWindow, State, StrictWindow, TokenBucket,
 };
+
+use super::description::USUAL_WINDOWS;
+
+/// From when on windows are numbered in decimal records.
+const Y2020_MS: u64 = 1_577_836_800_000;
 
 /// It is not a record that this version knows.
 #[derive(Debug, PartialEq, Eq)]
@@ -11,9 +16,25 @@ pub(super) struct Unreadable;
 
 /// The states that a decision under `quotas` was made from.
 pub(super) fn read(record: &[u8], quotas: &[Quota]) -> Result<Vec<State>, Unreadable> {
+    if let ([b'0'..=b'9', ..], [quota]) = (record, quotas)
+        && quota.algorithm() == Algorithm::SlidingWindow
+    {
+        return Ok(vec![State::SlidingWindow(read_decimal(record)?)]);
+    }
     let mut reader = Reader { rest: record };
     let states = quotas.iter().map(|quota| reader.state(quota)).collect::<Result<Vec<_>, _>>()?;
     if reader.rest.is_empty() { Ok(states) } else { Err(Unreadable) }
+}
+
+/// A sliding window that is written as one decimal number.
+fn read_decimal(record: &[u8]) -> Result<SlidingWindow, Unreadable> {
+    let digits =
+        std::str::from_utf8(record).ok().and_then(|digits| digits.parse::<u64>().ok()).ok_or(Unreadable)?;
+    let (number, cur) = (digits / 10_000_000_000, digits / 1_000_000 % 10_000);
+    let (prev, usual) = (digits / 100 % 10_000, digits % 100);
+    let place = usize::try_from(usual).ok().and_then(|usual| usual.checked_sub(1)).ok_or(Unreadable)?;
+    let window_ms = USUAL_WINDOWS.get(place).ok_or(Unreadable)? * 1000;
+    Ok(SlidingWindow { start_ms: (number + Y2020_MS / window_ms) * window_ms, window_ms, prev, cur })
 }
 
 struct Reader<'a> {
@@ -52,10 +73,10 @@ impl Reader<'_> {
     }
 
     fn bucket(&mut self) -> Result<TokenBucket, Unreadable> {
-        let (at_ms, window_ms) = (self.number(6)?, self.number(5)?);
+        let (at_ms, window_ms, limit) = (self.number(6)?, self.number(5)?, self.number(7)?);
         let (tokens, rest) = (self.number(7)?, self.number(5)?);
         let debt = u128::from(tokens) * u128::from(window_ms) + u128::from(rest);
-        Ok(TokenBucket { debt, at_ms, window_ms })
+        Ok(TokenBucket { debt, at_ms, window_ms, limit })
     }
 
     fn pairs(&mut self, age_width: usize, count_width: usize) -> Result<StrictWindow, Unreadable> {

@@ -1,10 +1,10 @@
--- KEYS: one per operation. ARGV: the time to decide by in milliseconds (empty: the server's), one byte per operation
--- that says which of the distinct ones it is, and then for each distinct one its description, and for how long its record
--- lives (a simple one: altogether; others: beyond what is computed here).
--- Answers with the time, and per operation whether it is allowed and what was known of the key before.
+-- KEYS: one per operation. ARGV: the time to decide by in milliseconds (empty: the server's), one byte per operation that
+-- says which of the distinct ones it is (empty: all the first), and then for each distinct one its description, and for
+-- how long its record lives (a simple one: altogether; others: beyond what is computed here).
+-- Answers with the time, a 1 or 0 per operation that says whether it is allowed, and what was known of each key before.
 
-local invoke, byte = redis.pcall, string.byte
-local pack, unpack = struct.pack, struct.unpack
+local invoke, byte, sub, format = redis.pcall, string.byte, string.sub, string.format
+local pack, unpack, ceil = struct.pack, struct.unpack, math.ceil
 
 local now = tonumber(ARGV[1])
 if not now then
@@ -12,29 +12,44 @@ if not now then
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-local answers, places = { now }, ARGV[2]
-local place, is_simple, verb, cost, _, limit, window, life
+local answers, flags, places = { now, '' }, {}, ARGV[2]
+local place, is_simple, code, verb, cost, _, limit, window, life, base
 local ops, read_op, execute
 
 for i = 1, #KEYS do
   local key = KEYS[i]
-  if byte(places, i) ~= place then
-    place = byte(places, i)
-    is_simple, verb, cost, _, limit, window = unpack('>BBI7BI7I5', ARGV[2 * place + 1])
+  local wanted = byte(places, i) or 1
+  if wanted ~= place then
+    place = wanted
+    is_simple, code, verb, cost, _, limit, window = unpack('>BBBI7BI7I5', ARGV[2 * place + 1])
     life = ARGV[2 * place + 2]
+    base = (1577836800000 - 1577836800000 % window) / window
   end
   local raw = invoke('GET', key)
-  local allowed, before, failed
+  local flag, failed
 
   -- One sliding window of whole seconds whose counts are below 2^16, before its seconds exceed 2^32 in 2106: what
-  -- nearly everyone has, decided in line.
-  if is_simple == 1 and now < 4294967296000 and (not raw or #raw == 12) then
+  -- nearly everyone has, decided in line. sliding_window.lua says how it is written.
+  if is_simple == 1 and now < 4294967296000 then
     local start, prev, cur, is_known = now - now % window, 0, 0, not raw
     if raw then
-      local tag, stored_start, stored_window, stored_prev, stored_cur = unpack('>BI4I3I2I2', raw)
-      stored_start = stored_start * 1000
-      local age = now - stored_start
-      is_known = tag == 1 and stored_window * 1000 == window and age >= 0
+      local stored_start, stored_prev, stored_cur
+      local tag = byte(raw)
+      if tag and tag >= 48 then
+        local counts = tonumber(sub(raw, -10))
+        local stored_code = counts % 100
+        is_known = stored_code == code
+        stored_prev = (counts - stored_code) / 100 % 10000
+        stored_cur = (counts - counts % 1000000) / 1000000
+        stored_start = (tonumber(sub(raw, 1, -11)) + base) * window
+      elseif tag == 1 and #raw == 12 then
+        local stored_window
+        _, stored_start, stored_window, stored_prev, stored_cur = unpack('>BI4I3I2I2', raw)
+        is_known = stored_window * 1000 == window
+        stored_start = stored_start * 1000
+      end
+      local age = is_known and now - stored_start or -1
+      is_known = age >= 0
       if is_known and age < window then
         if stored_prev + stored_cur > 0 then
           start, prev, cur = stored_start, stored_prev, stored_cur
@@ -46,20 +61,27 @@ for i = 1, #KEYS do
     if is_known then
       local used = cur
       if prev > 0 then
-        used = cur + math.ceil(prev * (window - (now - start)) / window)
+        used = cur + ceil(prev * (window - (now - start)) / window)
       end
-      allowed, before = 0, raw
+      flag = '0'
       if used + cost <= limit then
-        allowed = 1
+        flag = '1'
         if verb == 1 and cost > 0 then
-          local record = pack('>BI4I3I2I2', 1, start / 1000, window / 1000, prev, cur + cost)
+          local record
+          cur = cur + cost
+          local number = start / window - base
+          if code > 0 and cur < 10000 and prev < 10000 and number % 1 == 0 and number > 0 and number < 922337203 then
+            record = format('%d%010d', number, cur * 1000000 + prev * 100 + code)
+          else
+            record = pack('>BI4I3I2I2', 1, start / 1000, window / 1000, prev, cur)
+          end
           failed = invoke('SET', key, record, 'PX', life).err
         end
       end
     end
   end
 
-  if not allowed then
+  if not flag then
     if raw and raw.err then
       failed = raw.err
     else
@@ -68,25 +90,27 @@ for i = 1, #KEYS do
         read_op, execute = general(invoke)
       end
       ops[place] = ops[place] or read_op(ARGV[2 * place + 1])
-      local slack, is_sound = tonumber(life), nil
+      local slack = tonumber(life)
       if is_simple == 1 then
         slack = slack - 2 * window
       end
       -- A record that makes no sense must not take the other keys of the call with it.
-      is_sound, allowed, before = pcall(execute, key, raw, ops[place], now, slack)
+      local is_sound, allowed, before = pcall(execute, key, raw, ops[place], now, slack)
       if not is_sound then
         failed = 'SLIDEGATECORRUPT ' .. tostring(allowed)
       elseif not allowed then
         failed = before
+      else
+        flag, raw = allowed, before
       end
     end
   end
 
   if failed then
-    answers[2 * i], answers[2 * i + 1] = { err = failed }, false
-  else
-    answers[2 * i], answers[2 * i + 1] = allowed, before
+    flag, raw = '0', { err = failed }
   end
+  flags[i], answers[i + 2] = flag, raw
 end
 
+answers[2] = table.concat(flags)
 return answers

@@ -8,11 +8,12 @@ local NOTHING = char(0)
 local CHECK, PEEK, REFUND, RESET = 1, 2, 3, 4
 
 local function read_op(bytes)
-  local _, verb, cost, at = unpack('>BBI7', bytes)
+  local _, code, verb, cost, at = unpack('>BBBI7', bytes)
   local op = { verb = verb, cost = cost, quotas = {} }
   while at <= #bytes do
     local quota = {}
     quota.algorithm, quota.limit, quota.window, quota.capacity, quota.option, at = unpack('>BI7I5I7B', bytes, at)
+    quota.code = code
     op.quotas[#op.quotas + 1] = quota
   end
   return op
@@ -20,6 +21,12 @@ end
 
 local function read_record(record)
   local parts, at = {}, 1
+  if byte(record) >= 48 then
+    -- A digit. As a part of others it would be wide.
+    local state = read_decimal(record)
+    local bytes = pack('>BI6I5I7I7', 2, state.start, state.window, state.prev, state.cur)
+    return { { algorithm = 1, state = state, bytes = bytes } }
+  end
   while at <= #record do
     local tag = byte(record, at)
     local algorithm = BY_TAG[tag]
@@ -123,7 +130,7 @@ local function execute(key, raw, op, now, slack)
         return nil, gone.err
       end
     end
-    return 1, false
+    return '1', false
   end
   local parts = adopt(raw and read_record(raw) or {}, op.quotas)
   local is_allowed, is_mended = true, false
@@ -137,7 +144,7 @@ local function execute(key, raw, op, now, slack)
   local failed
   if op.verb == REFUND then
     if not raw then
-      return 1, false
+      return '1', false
     end
     local record, life, left = refund(parts, op, now)
     if left > 0 then
@@ -157,7 +164,7 @@ local function execute(key, raw, op, now, slack)
   if failed then
     return nil, failed
   end
-  return is_allowed and 1 or 0, before
+  return is_allowed and '1' or '0', before
 end
 
 return read_op, execute

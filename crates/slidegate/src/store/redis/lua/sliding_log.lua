@@ -74,7 +74,7 @@ end
 -- The log as a view leaves it.
 local function roll_log(state, view, quota)
   local log = clear_log(quota.window)
-  if view.is_mended or view.used == 0 then
+  if view.is_rebased or view.used == 0 then
     append_log(log, view.now, view.used)
     return log
   end
@@ -115,7 +115,7 @@ local sliding_log = {
 
   view = function(state, quota, now)
     if state.newest - now > quota.window then
-      return { now = now, used = state.total, is_mended = true, first = 1, base = state.base }
+      return { now = now, used = state.total, is_rebased = true, is_mended = true, first = 1, base = state.base }
     end
     now = at_least(now, state.newest)
     if state.count == 0 or state.newest + quota.window <= now then
@@ -129,7 +129,7 @@ local sliding_log = {
       end
       at, time, used = after, entry_time, used - count
     end
-    return { now = now, used = used, first = at, base = time }
+    return { now = now, used = used, first = at, base = time, is_mended = state.window ~= quota.window }
   end,
 
   commit = function(state, view, quota, spent)
@@ -148,15 +148,16 @@ local sliding_log = {
       return write_log(clear_log(quota.window)), 0
     end
     log.total = log.total - left
-    while left > 0 and log.older ~= '' do
-      local count, time, after = read_entry(log.older, 1, log.base)
-      local rest = sub(log.older, after)
+    local at = 1
+    while left > 0 and at <= #log.older do
+      local count, time, after = read_entry(log.older, at, log.base)
       if left < count then
-        log.older = write_entry(time - log.base, count - left) .. rest
+        log.older = write_entry(time - log.base, count - left) .. sub(log.older, after)
         return write_log(log), log.total
       end
-      log.older, log.base, left = rest, time, left - count
+      at, log.base, left = after, time, left - count
     end
+    log.older = sub(log.older, at)
     log.count = log.count - left
     return write_log(log), log.total
   end,
@@ -168,7 +169,7 @@ local sliding_log = {
   -- A log may be long, and of all its entries an answer needs those at which enough units are over. So what is sent
   -- is a log of two or three entries that gives the same answer.
   excerpt = function(state, view, quota, op, is_allowed)
-    if view.is_mended or view.used == 0 then
+    if view.is_rebased or view.used == 0 then
       local log = clear_log(state.window)
       append_log(log, state.newest, view.used)
       return write_log(log)

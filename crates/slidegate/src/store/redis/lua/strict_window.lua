@@ -36,7 +36,7 @@ end
 
 local function live_pairs(state, view)
   local times, counts = {}, {}
-  if view.is_mended then
+  if view.is_rebased then
     return { view.now }, { view.used }
   end
   for i = view.expired + 1, #state.times do
@@ -67,18 +67,19 @@ local strict_window = {
   view = function(state, quota, now)
     local n, used, expired = #state.times, 0, 0
     local newest = state.times[n] or 0
-    local is_mended = newest - now > quota.window
-    if not is_mended then
+    local is_rebased = newest - now > quota.window
+    if not is_rebased then
       now = at_least(now, newest)
     end
     for i = 1, n do
-      if not is_mended and state.times[i] + quota.window <= now then
+      if not is_rebased and state.times[i] + quota.window <= now then
         expired = i
       else
         used = used + state.counts[i]
       end
     end
-    return { now = now, expired = expired, used = used, is_mended = is_mended }
+    local is_mended = is_rebased or (used > 0 and state.window ~= quota.window)
+    return { now = now, expired = expired, used = used, is_rebased = is_rebased, is_mended = is_mended }
   end,
 
   commit = function(state, view, quota, spent)

@@ -1,8 +1,8 @@
--- token-bucket (tag 4): when it was written, the window, and the debt as whole tokens and a rest in windowths of
+-- token-bucket (tag 4): when it was written, the window, the limit, and the debt as whole tokens and a rest in windowths of
 -- one, so that debt = tokens·window + rest never has to be multiplied out.
 
-local function write_bucket(at, window, tokens, rest)
-  return pack('>BI6I5I7I5', 4, at, window, tokens, rest)
+local function write_bucket(at, quota, tokens, rest)
+  return pack('>BI6I5I7I7I5', 4, at, quota.window, quota.limit, tokens, rest)
 end
 
 -- What is owed after `elapsed` milliseconds.
@@ -27,12 +27,12 @@ end
 
 local token_bucket = {
   read = function(record, at)
-    local written, window, tokens, rest, after = unpack('>I6I5I7I5', record, at + 1)
-    return { at = written, window = window, tokens = tokens, rest = rest }, after
+    local written, window, limit, tokens, rest, after = unpack('>I6I5I7I7I5', record, at + 1)
+    return { at = written, window = window, limit = limit, tokens = tokens, rest = rest }, after
   end,
 
   empty = function(quota)
-    return { at = 0, window = quota.window, tokens = 0, rest = 0 }
+    return { at = 0, window = quota.window, limit = quota.limit, tokens = 0, rest = 0 }
   end,
 
   view = function(state, quota, now)
@@ -57,11 +57,15 @@ local token_bucket = {
     if rest > 0 then
       used = tokens + 1
     end
+    -- At another rate it is owed for another time than the record was kept for.
+    if used > 0 and (state.window ~= quota.window or state.limit ~= quota.limit) then
+      is_mended = true
+    end
     return { at = at, tokens = tokens, rest = rest, used = used, is_mended = is_mended }
   end,
 
   commit = function(_, view, quota, spent)
-    return write_bucket(view.at, quota.window, view.tokens + spent, view.rest)
+    return write_bucket(view.at, quota, view.tokens + spent, view.rest)
   end,
 
   refund = function(_, view, quota, amount)
@@ -69,7 +73,7 @@ local token_bucket = {
     if tokens < 0 then
       tokens, rest = 0, 0
     end
-    return write_bucket(view.at, quota.window, tokens, rest), tokens + rest
+    return write_bucket(view.at, quota, tokens, rest), tokens + rest
   end,
 
   -- Not less than it takes, though rounded: the debt is below 2^84 and a float holds it to one part in 2^52.
