@@ -1,4 +1,4 @@
-//! How a counter fits into a word, and the list of quotas that words refer to.
+//! How a counter fits into a word.
 //!
 //! A word in the table is `layout (10) | generation (6) | payload (48)`. The layout's number says under which
 //! quota the payload was written, so that any word can be read by itself: to see whether it is over when its
@@ -8,75 +8,30 @@
 //! windows do not begin at whole multiples, the layout is *wide*: the payload is the current count, and the
 //! rest, which changes only from one window to the next, stands beside the table.
 
-use std::collections::HashMap;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::Arc;
 
-use slidegate_core::{Algorithm, Anchor, FixedWindow, Policy, Quota, SlidingWindow, State};
+use slidegate_core::{Algorithm, Anchor, FixedWindow, Quota, SlidingWindow, State};
 
 use super::slots::Wide;
-
-pub(super) const PAYLOAD_BITS: u32 = 48;
-const GENERATION_BITS: u32 = 6;
-const LAYOUT_BITS: u32 = 64 - PAYLOAD_BITS - GENERATION_BITS;
-const LAYOUTS: usize = 1 << LAYOUT_BITS;
-const PAYLOAD_MASK: u64 = (1 << PAYLOAD_BITS) - 1;
-const GENERATION_MASK: u64 = (1 << GENERATION_BITS) - 1;
-
-/// Nobody's word: its place is free, or changing hands.
-pub(super) const VACANT: u16 = 0;
-/// The payload is the number of a record beside the table.
-pub(super) const RECORD: u16 = (1 << LAYOUT_BITS) - 1;
+use super::word::{PAYLOAD_BITS, PAYLOAD_MASK, RECORD, VACANT, Word};
 
 /// A payload's window number must not overflow while a process runs, say for two years.
 const HORIZON_MS: u64 = 2 * 366 * 86_400_000;
 /// Clocks may step back a little behind the moment at which a quota was first seen.
 const MARGIN_MS: u64 = 86_400_000;
 
-/// A table word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word(pub(super) u64);
-
-impl Word {
-    /// With `spent` more in the current count, which is the lowest part of the word and has room for it.
-    #[inline(always)]
-    pub(super) const fn plus(self, spent: u64) -> Self {
-        Self(self.0 + spent)
-    }
-
-    #[inline(always)]
-    pub(super) const fn new(layout: u16, generation: u64, payload: u64) -> Self {
-        Self((layout as u64) << (64 - LAYOUT_BITS) | (generation & GENERATION_MASK) << PAYLOAD_BITS | payload)
-    }
-
-    #[inline(always)]
-    pub(super) const fn layout(self) -> u16 {
-        (self.0 >> (64 - LAYOUT_BITS)) as u16
-    }
-
-    /// Counts how often the place has changed hands, so that whoever read a word of its former owner cannot
-    /// write over the new one's, even if the two look the same otherwise.
-    #[inline(always)]
-    pub(super) const fn generation(self) -> u64 {
-        (self.0 >> PAYLOAD_BITS) & GENERATION_MASK
-    }
-
-    #[inline(always)]
-    pub(super) const fn payload(self) -> u64 {
-        self.0 & PAYLOAD_MASK
-    }
-
-    /// The number of the record that the word stands for.
-    pub(super) fn record_number(self) -> usize {
-        debug_assert_eq!(self.layout(), RECORD);
-        usize::try_from(self.payload()).unwrap_or(usize::MAX)
-    }
+/// The two kinds of layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Form {
+    Packed,
+    Wide,
 }
 
 /// How counters of one quota are written into words.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     /// Its place in the list; given when it is added.
-    number: u16,
+    pub(super) number: u16,
     quota: Quota,
     /// The quotas of the policy that it was made for, none if they are not a sliding window or if not every count up to
     /// the limit fits. Holding them keeps their address from being used again, so that whoever has the same address has
@@ -182,6 +137,23 @@ impl Counts {
 }
 
 impl Layout {
+    /// For policies of the first of these quotas, which is their only one; `None` if it does not fit the form.
+    pub(super) fn new(quotas: &Arc<[Quota]>, form: Form, now_ms: u64) -> Option<Self> {
+        let quota = *quotas.first()?;
+        let packing = match form {
+            Form::Packed => Some(Packing::new(&quota, now_ms)?),
+            Form::Wide => None,
+        };
+        let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| packing.cur_mask);
+        let is_sliding = quota.algorithm() == Algorithm::SlidingWindow && quota.limit() <= max_count;
+        let sliding_quotas = if is_sliding { quotas.clone() } else { Arc::new([]) };
+        Some(Self { number: VACANT, quota, sliding_quotas, packing, max_count })
+    }
+
+    pub(super) fn numbered(self, number: u16) -> Self {
+        Self { number, ..self }
+    }
+
     /// One in which no word is written.
     pub(super) fn of_no_word(quota: Quota) -> Self {
         let number = RECORD + 1;
@@ -281,65 +253,6 @@ pub(super) fn counts_of(state: &State, quota: &Quota) -> Option<Counts> {
     (state.algorithm() == quota.algorithm() && state.window_ms() == quota.window_ms()).then_some(counts)
 }
 
-/// Every quota that words of this table refer to. Grows only; when it is full, further quotas use records.
-pub(super) struct Layouts {
-    by_number: Box<[OnceLock<Box<Layout>>; LAYOUTS]>,
-    by_quota: RwLock<HashMap<(Quota, Form), u16>>,
-}
-
-/// The two kinds of layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Form {
-    Packed,
-    Wide,
-}
-
-impl Layouts {
-    pub(super) fn new() -> Self {
-        Self {
-            by_number: Box::new(std::array::from_fn(|_| OnceLock::new())),
-            by_quota: RwLock::new(HashMap::new()),
-        }
-    }
-
-    /// The layout of that number; none for vacant places and records.
-    #[inline(always)]
-    pub(super) fn get(&self, number: u16) -> Option<&Layout> {
-        self.by_number[usize::from(number) % LAYOUTS].get().map(Box::as_ref)
-    }
-
-    /// The layout for a policy of one quota, made now if it is new; `None` if there is none of this form.
-    pub(super) fn for_policy(&self, policy: &Policy, form: Form, now_ms: u64) -> Option<&Layout> {
-        let quotas = policy.shared_quotas();
-        let [quota] = quotas.as_ref() else { return None };
-        // Quotas that come with requests may fill half of the list, so that those of policies find room.
-        let most = if policy.is_anonymous() { LAYOUTS / 2 } else { usize::from(RECORD) - 1 };
-        let (known, is_full) = {
-            let by_quota = self.by_quota.read().unwrap_or_else(PoisonError::into_inner);
-            (by_quota.get(&(*quota, form)).copied(), by_quota.len() >= most)
-        };
-        if known.is_some() || is_full {
-            return known.and_then(|number| self.get(number));
-        }
-        let packing = match form {
-            Form::Packed => Some(Packing::new(quota, now_ms)?),
-            Form::Wide => None,
-        };
-        let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| packing.cur_mask);
-        let is_sliding = quota.algorithm() == Algorithm::SlidingWindow && quota.limit() <= max_count;
-        let sliding_quotas = if is_sliding { quotas.clone() } else { Arc::new([]) };
-        self.add(form, Layout { number: VACANT, quota: *quota, sliding_quotas, packing, max_count })
-    }
-
-    fn add(&self, form: Form, layout: Layout) -> Option<&Layout> {
-        let mut by_quota = self.by_quota.write().unwrap_or_else(PoisonError::into_inner);
-        let next = u16::try_from(by_quota.len() + 1).ok().filter(|number| *number < RECORD);
-        let number = *by_quota.get(&(layout.quota, form)).or(next.as_ref())?;
-        by_quota.insert((layout.quota, form), number);
-        Some(self.by_number[usize::from(number)].get_or_init(|| Box::new(Layout { number, ..layout })))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -383,22 +296,5 @@ mod tests {
         assert!(pack(NOW + 1, 1).is_none(), "between two windows");
         assert!(pack(0, 1).is_none(), "before its time");
         assert!(pack(NOW + (60_000 << 35), 1).is_none(), "beyond its time");
-    }
-
-    #[test]
-    fn the_list_of_quotas_is_bounded_and_requests_cannot_fill_it() {
-        let layouts = Layouts::new();
-        let quota = |limit: u64| format!("{limit}/1m").parse::<Quota>().unwrap();
-        let anonymous = |limit| {
-            let policy = Policy::anonymous([quota(limit)]).unwrap();
-            layouts.for_policy(&policy, Form::Packed, NOW).map(|layout| layout.number)
-        };
-        let given = |limit| {
-            let policy = Policy::new("api", [quota(limit)]).unwrap();
-            layouts.for_policy(&policy, Form::Packed, NOW).map(|layout| layout.number)
-        };
-        assert_eq!((1..=1500).filter_map(anonymous).count(), LAYOUTS / 2);
-        assert_eq!((1501..=3000).filter_map(given).count(), LAYOUTS / 2 - 2);
-        assert_eq!((anonymous(1), given(2), anonymous(3000)), (Some(1), Some(2), None));
     }
 }

@@ -2,12 +2,15 @@
 
 mod hash;
 mod layout;
+mod layouts;
+mod locked;
 mod page;
 mod record;
 mod room;
 mod settings;
 mod slots;
 mod table;
+mod word;
 
 use std::fmt;
 

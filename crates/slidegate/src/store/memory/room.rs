@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 
 use slidegate_core::{Action, Policy, Verb};
 
-use super::layout::RECORD;
 use super::page::Locked;
 use super::record::{Outlook, outlook};
 use super::settings::WhenFull;
 use super::slots::{KeyId, Slot};
 use super::table::Table;
+use super::word::RECORD;
 use crate::error::StoreError;
 
 impl Table {

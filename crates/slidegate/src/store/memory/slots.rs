@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::hash::{EMPTY, KeyHash, REMOVED};
-use super::layout::{VACANT, Word};
+use super::word::{VACANT, Word};
 
 const SLOTS_PER_LINE: usize = 4;
 const LINES_PER_PAGE: usize = 64;

@@ -1,25 +1,26 @@
-//! The table: decisions on words without a lock, everything else under the lock of a page.
+//! The table: decisions on words, without a lock.
 
 use std::hint::cold_path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use slidegate_core::{
-    Action, Algorithm, Check, Decision, Outcome, Policy, Quota, State, Verb, check_within, decide, decide_one,
+    Action, Algorithm, Check, Decision, Outcome, Policy, Quota, State, Verb, check_within, decide_one,
 };
 
 use super::hash::{KeyHash, KeyHasher};
-use super::layout::{Counts, Form, Layout, Layouts, RECORD, Word, counts_of};
-use super::page::{Locked, Page};
-use super::record::Record;
+use super::layout::{Counts, Form, Layout};
+use super::layouts::Layouts;
+use super::page::Page;
 use super::settings::Settings;
-use super::slots::{KeyId, SLOT_BYTES, SLOTS_PER_PAGE, Slot, Slots, WIDE_PAGE_BYTES, WideCounters};
+use super::slots::{KeyId, SLOT_BYTES, SLOTS_PER_PAGE, Slot, Slots, WideCounters};
+use super::word::Word;
 use crate::error::StoreError;
 
 pub(super) struct Table {
     pub(super) settings: Settings,
     pub(super) max_bytes: usize,
     pub(super) slots: Slots,
-    wide: WideCounters,
+    pub(super) wide: WideCounters,
     pub(super) pages: Box<[Page]>,
     hasher: KeyHasher,
     pub(super) layouts: Layouts,
@@ -34,12 +35,6 @@ pub(crate) struct Binding {
     hasher: KeyHasher,
     /// That in which most counters of the policy are written, if it counts in a sliding window.
     layout: Layout,
-}
-
-/// How states will be kept: in a word, packed or wide, or in a record.
-enum Plan<'a> {
-    Word(&'a Layout, Counts),
-    Record,
 }
 
 impl Table {
@@ -233,148 +228,6 @@ impl Table {
         }
     }
 
-    /// New keys, records, changed quotas, resets, and the next window of wide counters.
-    fn execute_locked(&self, policy: &Policy, id: KeyId, action: Action) -> Result<Decision, StoreError> {
-        let number = id.page();
-        let mut page = self.pages[number].lock(number);
-        self.sweep(&mut page, action.now_ms());
-        match self.slots.find(id) {
-            Some(slot) if action.verb() == Verb::Reset => {
-                self.remove(slot, &mut page);
-                Ok(fresh(policy, action).0)
-            }
-            Some(slot) => self.execute_found(policy, slot, &mut page, action),
-            None => self.execute_absent(policy, id, &mut page, action),
-        }
-    }
-
-    fn execute_found(
-        &self,
-        policy: &Policy,
-        slot: Slot<'_>,
-        page: &mut Locked<'_>,
-        action: Action,
-    ) -> Result<Decision, StoreError> {
-        loop {
-            let word = slot.load();
-            if word.layout() == RECORD {
-                return self.execute_on_record(policy, slot, word, page, action);
-            }
-            let before = self.counted(slot, word).map(|(state, _)| state);
-            let mut states: Vec<State> = before.into_iter().collect();
-            let (decision, is_changed) = decide(&mut states, policy, action);
-            if !is_changed {
-                return Ok(decision);
-            }
-            // What would not fit is not begun, and the key is as it was before.
-            let plan = self.plan(policy, &mut states, slot.number, page, action.now_ms())?;
-            if slot.seize(word) {
-                slot.put(self.carry_out(&plan, policy, states, slot, page));
-                return Ok(decision);
-            }
-        }
-    }
-
-    fn execute_on_record(
-        &self,
-        policy: &Policy,
-        slot: Slot<'_>,
-        word: Word,
-        page: &mut Locked<'_>,
-        action: Action,
-    ) -> Result<Decision, StoreError> {
-        let number = word.record_number();
-        if action.verb() == Verb::Check {
-            self.let_record_grow(policy, slot, number, page, action)?;
-        }
-        let Some(record) = page.inner.records.get_mut(number) else {
-            debug_assert!(false, "a word of a record that is gone");
-            self.remove(slot, page);
-            return Ok(fresh(policy, action).0);
-        };
-        let before = record.heap_bytes();
-        let (decision, _) = record.decide(policy, action);
-        self.count_bytes(before, record.heap_bytes());
-        Ok(decision)
-    }
-
-    fn execute_absent(
-        &self,
-        policy: &Policy,
-        id: KeyId,
-        page: &mut Locked<'_>,
-        action: Action,
-    ) -> Result<Decision, StoreError> {
-        let (decision, states) = fresh(policy, action);
-        // Only what is spent has to be kept: an absent key is one that has spent nothing.
-        let Some(mut states) = states else { return Ok(decision) };
-        let plan = self.plan(policy, &mut states, usize::MAX, page, action.now_ms())?;
-        let slot = self.place(id, page, action.now_ms())?;
-        slot.occupy(id.tag, self.carry_out(&plan, policy, states, slot, page));
-        Ok(decision)
-    }
-
-    /// How to keep `states`: packed if they fit, else wide, else in a record, for which there is room then. `keep` is
-    /// the number of the slot that is not to be given up for it.
-    fn plan(
-        &self,
-        policy: &Policy,
-        states: &mut Vec<State>,
-        keep: usize,
-        page: &mut Locked<'_>,
-        now_ms: u64,
-    ) -> Result<Plan<'_>, StoreError> {
-        if let ([state], [quota]) = (states.as_slice(), policy.quotas())
-            && let Some(counts) = counts_of(state, quota)
-        {
-            for form in [Form::Packed, Form::Wide] {
-                let layout =
-                    self.layouts.for_policy(policy, form, now_ms).filter(|layout| layout.fits(counts));
-                let has_room = form == Form::Packed || page.inner.has_wide || self.has_bytes(WIDE_PAGE_BYTES);
-                if let Some(layout) = layout.filter(|_| has_room) {
-                    return Ok(Plan::Word(layout, counts));
-                }
-            }
-        }
-        states.shrink_to_fit();
-        let heap = Record::heap_bytes_of(states);
-        self.make_bytes(|page| heap + page.inner.growth_for_one_more(), keep, page, now_ms)?;
-        Ok(Plan::Record)
-    }
-
-    /// Keeps `states` as planned; the word to put into the slot, which is vacant or seized.
-    fn carry_out(
-        &self,
-        plan: &Plan<'_>,
-        policy: &Policy,
-        states: Vec<State>,
-        slot: Slot<'_>,
-        page: &mut Locked<'_>,
-    ) -> Word {
-        let generation = slot.load().generation();
-        match plan {
-            Plan::Word(layout, counts) => {
-                let (word, wide) = layout.write(*counts, generation);
-                if let Some(wide) = wide {
-                    if !page.inner.has_wide {
-                        page.inner.has_wide = true;
-                        self.count_bytes(0, WIDE_PAGE_BYTES);
-                    }
-                    self.wide.store(&self.slots, slot, wide);
-                }
-                word
-            }
-            Plan::Record => {
-                let record = Record::new(policy, states);
-                let before = page.inner.slab_bytes();
-                self.count_bytes(0, record.heap_bytes());
-                let number = page.inner.records.insert(record);
-                self.count_bytes(before, page.inner.slab_bytes());
-                Word::new(RECORD, generation, number as u64)
-            }
-        }
-    }
-
     /// The counter in a slot without a record, and the quota under which it was written.
     pub(super) fn counted(&self, slot: Slot<'_>, word: Word) -> Option<(State, &Quota)> {
         let layout = self.layouts.get(word.layout())?;
@@ -411,14 +264,6 @@ fn decide_on(before: Counts, quota: &Quota, action: Action) -> (Decision, Option
         let (decision, is_changed) = decide_one(&mut counter, quota, action);
         (decision, is_changed.then(|| Counts::of_sliding(&counter)))
     }
-}
-
-/// The decision for a key that has spent nothing, and its states if it has now.
-fn fresh(policy: &Policy, action: Action) -> (Decision, Option<Vec<State>>) {
-    let mut states = Vec::new();
-    let (decision, is_changed) = decide(&mut states, policy, action);
-    let is_kept = is_changed && action.verb() == Verb::Check;
-    (decision, is_kept.then_some(states))
 }
 
 #[cfg(test)]
