@@ -9,7 +9,7 @@ use super::record::{Outlook, outlook};
 use super::settings::WhenFull;
 use super::slots::{KeyId, Slot};
 use super::table::Table;
-use super::word::RECORD;
+use super::word::{RECORD, Word};
 use crate::error::StoreError;
 
 impl Table {
@@ -28,10 +28,9 @@ impl Table {
         {
             return Ok(slot);
         }
-        let nearest = self.slots.nearest_first(id).filter(Slot::is_owned);
-        let victim = self.least_to_lose(nearest, page, now_ms);
+        let nearest = || self.slots.nearest_first(id).filter(Slot::is_owned);
         let given_up = self
-            .give_up(victim, page)
+            .give_up(nearest, page, now_ms)
             .ok_or(StoreError::full("the memory store is full: max_keys is reached"))?;
         self.keys.fetch_add(1, Ordering::Relaxed);
         Ok(vacant.unwrap_or(given_up))
@@ -56,7 +55,7 @@ impl Table {
             if is_enough {
                 break;
             }
-            let outlook = self.outlook(slot, page, now_ms);
+            let outlook = self.outlook(slot, slot.load(), page, now_ms);
             if least.is_none_or(|(least, _)| outlook < least) {
                 least = Some((outlook, slot));
             }
@@ -64,21 +63,52 @@ impl Table {
         least
     }
 
-    /// Removes the victim if it is over, or if the table may evict.
-    fn give_up<'a>(&self, victim: Option<(Outlook, Slot<'a>)>, page: &mut Locked<'_>) -> Option<Slot<'a>> {
-        let (outlook, slot) = victim?;
-        if outlook != Outlook::Over {
-            if self.settings.when_full == WhenFull::Refuse {
+    /// Removes the one of `candidates` with the least to lose, if it is over or the table may evict.
+    fn give_up<'a, I: Iterator<Item = Slot<'a>>>(
+        &self,
+        candidates: impl Fn() -> I,
+        page: &mut Locked<'_>,
+        now_ms: u64,
+    ) -> Option<Slot<'a>> {
+        loop {
+            let (judged, slot) = self.least_to_lose(candidates(), page, now_ms)?;
+            if judged != Outlook::Over && self.settings.when_full == WhenFull::Refuse {
                 return None;
             }
-            self.evicted.fetch_add(1, Ordering::Relaxed);
+            if self.clear_as_judged(judged, slot, page, now_ms) {
+                return Some(slot);
+            }
         }
-        self.remove(slot, page);
-        Some(slot)
     }
 
+    /// Removes the key of a slot unless it has more to lose than it was judged by: others count meanwhile, and it may
+    /// be denied by now.
+    fn clear_as_judged(&self, judged: Outlook, slot: Slot<'_>, page: &mut Locked<'_>, now_ms: u64) -> bool {
+        loop {
+            let word = slot.load();
+            let outlook = self.outlook(slot, word, page, now_ms);
+            if outlook > judged {
+                return false;
+            }
+            if self.clear(slot, word, page) {
+                if outlook != Outlook::Over {
+                    self.evicted.fetch_add(1, Ordering::Relaxed);
+                }
+                return true;
+            }
+        }
+    }
+
+    /// Removes the key of a slot, whatever it counts.
     pub(super) fn remove(&self, slot: Slot<'_>, page: &mut Locked<'_>) {
-        let word = slot.vacate();
+        while !self.clear(slot, slot.load(), page) {}
+    }
+
+    /// Takes a slot from its key and frees what lies beside it, unless something else than `word` is counted by now.
+    fn clear(&self, slot: Slot<'_>, word: Word, page: &mut Locked<'_>) -> bool {
+        if !slot.vacate(word) {
+            return false;
+        }
         if word.layout() == RECORD
             && let Some(record) = page.inner.records.try_remove(word.record_number())
         {
@@ -89,6 +119,7 @@ impl Table {
             self.count_bytes(before + record.heap_bytes(), page.inner.slab_bytes());
         }
         self.keys.fetch_sub(1, Ordering::Relaxed);
+        true
     }
 
     /// Removes keys that are over from one line, so that a busy page cleans itself and none needs a thread.
@@ -96,15 +127,19 @@ impl Table {
         let line = page.inner.hand;
         page.inner.hand = line.wrapping_add(1);
         for slot in self.slots.line_of_page(page.number, line) {
-            if slot.is_owned() && self.outlook(slot, page, now_ms) == Outlook::Over {
-                self.remove(slot, page);
+            if !slot.is_owned() {
+                continue;
+            }
+            let word = slot.load();
+            // Unless it has counted something since.
+            if self.outlook(slot, word, page, now_ms) == Outlook::Over {
+                self.clear(slot, word, page);
             }
         }
     }
 
-    /// What would be lost with this slot.
-    fn outlook(&self, slot: Slot<'_>, page: &Locked<'_>, now_ms: u64) -> Outlook {
-        let word = slot.load();
+    /// What would be lost with this slot, whose word is `word`.
+    fn outlook(&self, slot: Slot<'_>, word: Word, page: &Locked<'_>, now_ms: u64) -> Outlook {
         if word.layout() == RECORD {
             let record = page.inner.records.get(word.record_number());
             return record.map_or(Outlook::Over, |record| record.outlook(now_ms));
@@ -147,9 +182,9 @@ impl Table {
         while !self.has_bytes(more(page)) {
             let has_record =
                 |slot: &Slot<'_>| slot.is_owned() && slot.number != keep && slot.load().layout() == RECORD;
-            let records = self.slots.whole_page(page.number).filter(has_record);
-            let victim = self.least_to_lose(records, page, now_ms);
-            self.give_up(victim, page)
+            let number = page.number;
+            let records = || self.slots.whole_page(number).filter(has_record);
+            self.give_up(records, page, now_ms)
                 .ok_or(StoreError::full("the memory store is full: max_bytes is reached"))?;
         }
         Ok(())

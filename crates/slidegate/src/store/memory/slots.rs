@@ -86,15 +86,13 @@ impl<'a> Slot<'a> {
         self.word.store(word.0, Ordering::Release);
     }
 
-    /// Takes the slot from its owner and returns its last word. Under the page's lock.
-    pub(super) fn vacate(&self) -> Word {
-        loop {
-            let word = self.load();
-            if self.seize(word) {
-                self.tag.store(REMOVED, Ordering::Release);
-                return word;
-            }
+    /// Takes the slot from its owner; `false` if the word has changed meanwhile. Under the page's lock.
+    pub(super) fn vacate(&self, word: Word) -> bool {
+        let is_seized = self.seize(word);
+        if is_seized {
+            self.tag.store(REMOVED, Ordering::Release);
         }
+        is_seized
     }
 
     /// Gives a vacant slot to `tag`. Under the page's lock.
@@ -258,7 +256,7 @@ mod tests {
         let read_before = slot.load();
         assert!(slot.is_owned_by(100) && slot.is_still(read_before));
 
-        assert_eq!(slot.vacate(), read_before);
+        assert!(slot.vacate(read_before) && !slot.vacate(read_before));
         assert!(!slot.is_owned() && !slot.is_still(read_before));
         let generation = slot.load().generation();
         slot.occupy(200, counted(generation));
