@@ -32,7 +32,7 @@ impl Table {
         let given_up = self
             .give_up(nearest, page, now_ms)
             .ok_or(StoreError::full("the memory store is full: max_keys is reached"))?;
-        self.keys.fetch_add(1, Ordering::Relaxed);
+        // One goes and one comes. If it were no key in between, one of another page could come as well.
         Ok(vacant.unwrap_or(given_up))
     }
 
@@ -63,7 +63,8 @@ impl Table {
         least
     }
 
-    /// Removes the one of `candidates` with the least to lose, if it is over or the table may evict.
+    /// Removes the one of `candidates` with the least to lose, if it is over or the table may evict. It is counted as
+    /// a key still.
     fn give_up<'a, I: Iterator<Item = Slot<'a>>>(
         &self,
         candidates: impl Fn() -> I,
@@ -102,14 +103,14 @@ impl Table {
     /// Removes the key of a slot, whatever it counts.
     pub(super) fn remove(&self, slot: Slot<'_>, page: &mut Locked<'_>) {
         while !self.clear(slot, slot.load(), page) {}
+        self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Takes a slot from its key and frees what lies beside it, unless something else than `word` is counted by now.
     fn clear(&self, slot: Slot<'_>, word: Word, page: &mut Locked<'_>) -> bool {
-        if !slot.vacate(word) {
-            return false;
-        }
-        if word.layout() == RECORD
+        let is_vacated = slot.vacate(word);
+        if is_vacated
+            && word.layout() == RECORD
             && let Some(record) = page.inner.records.try_remove(word.record_number())
         {
             let before = page.inner.slab_bytes();
@@ -118,8 +119,7 @@ impl Table {
             }
             self.count_bytes(before + record.heap_bytes(), page.inner.slab_bytes());
         }
-        self.keys.fetch_sub(1, Ordering::Relaxed);
-        true
+        is_vacated
     }
 
     /// Removes keys that are over from one line, so that a busy page cleans itself and none needs a thread.
@@ -132,8 +132,8 @@ impl Table {
             }
             let word = slot.load();
             // Unless it has counted something since.
-            if self.outlook(slot, word, page, now_ms) == Outlook::Over {
-                self.clear(slot, word, page);
+            if self.outlook(slot, word, page, now_ms) == Outlook::Over && self.clear(slot, word, page) {
+                self.keys.fetch_sub(1, Ordering::Relaxed);
             }
         }
     }
@@ -186,6 +186,7 @@ impl Table {
             let records = || self.slots.whole_page(number).filter(has_record);
             self.give_up(records, page, now_ms)
                 .ok_or(StoreError::full("the memory store is full: max_bytes is reached"))?;
+            self.keys.fetch_sub(1, Ordering::Relaxed);
         }
         Ok(())
     }
