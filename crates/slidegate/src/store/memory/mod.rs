@@ -1,9 +1,12 @@
 //! The store in this process's memory.
 
+mod atomics;
 mod hash;
 mod layout;
 mod layouts;
 mod locked;
+#[cfg(slidegate_loom)]
+mod model;
 mod page;
 mod record;
 mod room;
@@ -149,7 +152,7 @@ impl<C: Clock> MemoryStore<C> {
         self.table.bytes()
     }
 
-    /// The most memory that it will take.
+    /// The most memory that it will take, but for what threads add at the very same moment.
     pub fn max_bytes(&self) -> usize {
         self.table.settings.max_bytes()
     }

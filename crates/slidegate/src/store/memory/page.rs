@@ -1,9 +1,10 @@
 //! What lies beside a page of slots.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use slab::Slab;
 
+use super::atomics::{Mutex, MutexGuard};
 use super::record::Record;
 
 #[derive(Default)]

@@ -17,7 +17,8 @@ pub enum WhenFull {
     Refuse,
 }
 
-const KEYS_PER_PAGE: usize = 175;
+/// In a model, pages have four slots, and are to be full.
+const KEYS_PER_PAGE: usize = if cfg!(slidegate_loom) { 4 } else { 175 };
 
 /// What may be kept beside the table for each key, unless told otherwise: wide counters and records.
 const BESIDE_BYTES_PER_KEY: usize = 256;

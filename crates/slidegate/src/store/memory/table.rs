@@ -1,12 +1,13 @@
 //! The table: decisions on words, without a lock.
 
 use std::hint::cold_path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use slidegate_core::{
     Action, Algorithm, Check, Decision, Outcome, Policy, Quota, State, Verb, check_within, decide_one,
 };
 
+use super::atomics::{AtomicU64, AtomicUsize};
 use super::hash::{KeyHash, KeyHasher};
 use super::layout::{Counts, Form, Layout};
 use super::layouts::Layouts;

@@ -1,0 +1,22 @@
+//! What threads share: the atomics and the lock of the standard library, or those of the model checker, which runs
+//! the same code in every order that is possible (`make loom`).
+
+#[cfg(not(slidegate_loom))]
+pub(super) use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicU64, AtomicUsize, fence},
+};
+
+#[cfg(slidegate_loom)]
+pub(super) use super::model::atomics::{AtomicU64, AtomicUsize, Mutex, MutexGuard, fence};
+
+/// Zeroes from the operating system, which hands out memory as it is touched.
+#[cfg(not(slidegate_loom))]
+pub(super) fn zeroed<T: bytemuck::Zeroable>(len: usize) -> Box<[T]> {
+    bytemuck::zeroed_slice_box(len)
+}
+
+#[cfg(slidegate_loom)]
+pub(super) fn zeroed<T: Default>(len: usize) -> Box<[T]> {
+    (0..len).map(|_| T::default()).collect()
+}
