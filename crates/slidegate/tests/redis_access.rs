@@ -107,12 +107,19 @@ async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
     exercise(RedisStore::connect(&format!("{tls}?ca={ca}&prefix=tls")).await.unwrap()).await;
     let error = RedisStore::connect(&tls).await.unwrap_err();
     assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
+    assert!(!error.is_transient(), "{error}");
 
     let socket = format!("redis+unix://{}?prefix=socket", server.socket_path().display());
     exercise(RedisStore::connect(&with_password(&socket)).await.unwrap()).await;
 
     let url = format!("{}/3?prefix=third", with_password(&server.url()));
     exercise(RedisStore::connect(&url).await.unwrap()).await;
+    let error = RedisStore::connect(&format!("{}/99", with_password(&server.url()))).await.unwrap_err();
+    assert!(!error.is_transient(), "no such database: {error}");
+    let error = RedisStore::connect(&with_password(&server.url()).replace("redis:", "redis+cluster:"))
+        .await
+        .unwrap_err();
+    assert!(!error.is_transient(), "not a cluster: {error}");
 
     for url in [server.url(), server.url().replace("://", "://:wrong@")] {
         let error = RedisStore::connect(&url).await.unwrap_err();
@@ -122,8 +129,14 @@ async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
 }
 
 #[tokio::test]
-async fn another_database_has_other_counts() {
+async fn another_database_has_other_counts_and_needs_one_more_permission() {
     let server = Server::start(Flavour::Redis);
+    for is_enough in [false, true] {
+        let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
+        server.command(&[&words[..], if is_enough { &["+select"] } else { &[] }].concat()).ok();
+        let url = server.url().replace("redis://", "redis://slidegate:hush@") + "/5";
+        assert_eq!(RedisStore::connect(&url).await.is_ok(), is_enough);
+    }
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
     for database in ["", "/0", "/1"] {
         let store = RedisStore::connect(&format!("{}{database}", server.url())).await.unwrap();
@@ -163,6 +176,32 @@ async fn records_live_as_long_as_they_matter() {
         // Giving everything back leaves nothing behind.
         let _ = limiter.refund(policy.key("k").cost(cost)).await.unwrap();
         assert_eq!(server.command(&["DBSIZE"]).int(), 0, "{quotas:?}");
+    }
+}
+
+/// A quota that is changed so that it counts for longer keeps the record for longer, even if all is denied: otherwise it
+/// would be forgotten by the former one's time, and the limit be had twice.
+#[tokio::test]
+async fn a_change_of_quota_prolongs_the_record() {
+    let server = Server::start(Flavour::Redis);
+    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.unwrap());
+    for (before, after) in [
+        ("3/10s", "3/1h"),
+        ("3/10s strict-window", "3/1h strict-window"),
+        ("3/10s sliding-log", "3/1h sliding-log"),
+        ("3/10s fixed-window", "3/1h fixed-window"),
+        ("3/10s token-bucket", "3/1h token-bucket"),
+        ("3000/10s token-bucket burst=3", "3/1h token-bucket"),
+        ("3000/10s token-bucket burst=3", "3/10s token-bucket"),
+    ] {
+        let [before, after] = [before, after].map(|quota| Policy::parse("changing", [quota]).unwrap());
+        let _ = limiter.reset(before.key("k")).await.unwrap();
+        assert!(limiter.check(before.key("k").cost(3)).await.unwrap().is_allowed());
+        let denied = limiter.check(after.key("k").cost(3)).await.unwrap();
+        let Some(retry_ms) = denied.retry_after_ms() else { panic!("{denied:?}") };
+        let names = server.command(&["KEYS", "*"]).array();
+        let life_ms = server.command(&["PTTL", &names[0].text()]).int();
+        assert!(life_ms.cast_unsigned() + 1000 > retry_ms, "{after:?}: {life_ms} of {retry_ms}");
     }
 }
 

@@ -10,8 +10,16 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use conformance::{START, Subject};
-use slidegate::{Check, Decision, KeyStyle, Limiter, ManualClock, Policy, RedisStore, RedisStoreBuilder};
+use slidegate::{
+    Check, Clock, Decision, KeyStyle, Limiter, ManualClock, Policy, RedisStore, RedisStoreBuilder,
+    SystemClock,
+};
 use slidegate_testkit::{Cluster, Flavour};
+
+/// A cluster that does not take a busy machine for a failure of its servers.
+fn steady(flavour: Flavour) -> Cluster {
+    Cluster::start_with(flavour, &["--cluster-node-timeout", "15000"])
+}
 
 fn url(cluster: &Cluster) -> String {
     let hosts = cluster.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
@@ -34,7 +42,7 @@ async fn subject(cluster: &Cluster) -> Subject<RedisStore> {
 mod on_redis {
     use super::*;
 
-    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(Flavour::Redis));
+    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| steady(Flavour::Redis));
 
     conformance::suite!(subject(&CLUSTER).await);
 }
@@ -42,7 +50,7 @@ mod on_redis {
 mod on_valkey {
     use super::*;
 
-    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start(Flavour::Valkey));
+    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| steady(Flavour::Valkey));
 
     conformance::suite!(subject(&CLUSTER).await);
 }
@@ -52,20 +60,21 @@ async fn frozen(builder: RedisStoreBuilder) -> Limiter<RedisStore> {
 }
 
 async fn eventually(limiter: &Limiter<RedisStore>, check: Check<'_>) -> Decision {
-    loop {
+    for _ in 0..3000 {
         match limiter.check(check).await {
             Ok(decision) => return decision,
             Err(error) => assert!(error.is_transient(), "{error}"),
         }
-        tokio::task::yield_now().await;
+        SystemClock::default().sleep(10).await;
     }
+    panic!("waited in vain for {check:?}");
 }
 
 /// Slots move from server to server while many callers spend from keys in them: not one answer is wrong or missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_that_is_resharded_under_load_loses_nothing() {
     for flavour in Flavour::ALL {
-        let cluster = Cluster::start(flavour);
+        let cluster = steady(flavour);
         let limiter = Arc::new(frozen(builder(&cluster)).await);
         let policy = Arc::new(Policy::parse("api", ["1000000/1h"]).unwrap());
         let is_over = Arc::new(AtomicBool::new(false));
@@ -128,7 +137,7 @@ fn used_slots(cluster: &Cluster) -> Vec<u16> {
 /// While a slot moves, some of its keys are here and some there, and a call for both is refused as a whole.
 #[tokio::test]
 async fn keys_of_a_slot_on_both_sides_of_its_way_are_asked_for_one_by_one() {
-    let cluster = Cluster::start(Flavour::Redis);
+    let cluster = steady(Flavour::Redis);
     let limiter = frozen(builder(&cluster).key_style(KeyStyle::Plain)).await;
     let policy = Policy::parse("api", ["1000000/1h"]).unwrap();
     let (one, other) = two_keys_of_one_slot(&cluster, &limiter, &policy).await;
@@ -203,26 +212,88 @@ async fn a_primary_that_dies_is_replaced_by_its_replica() {
     }
 }
 
+/// Two more permissions than elsewhere, one of them only while a slot moves.
 #[tokio::test]
-async fn one_more_permission_than_elsewhere_is_enough() {
-    let cluster = Cluster::start(Flavour::Redis);
+async fn a_cluster_needs_two_more_permissions() {
+    let cluster = steady(Flavour::Redis);
     let with_password = url(&cluster).replace("://", "://slidegate:hush@");
     let policy = Policy::parse("api", ["10/1m sliding-log"]).unwrap();
-    for is_enough in [false, true] {
+    let permit = |more: &[&str]| {
+        let rules = "on >hush resetchannels -@all ~sg:* +evalsha +script|load +time +get +set +del";
+        let words: Vec<&str> = ["ACL", "SETUSER", "slidegate"].into_iter().chain(rules.split(' ')).collect();
         for node in 0..6 {
-            let rules = "on >hush resetchannels -@all ~sg:* +evalsha +script|load +time +get +set +del";
-            let words: Vec<&str> =
-                ["ACL", "SETUSER", "slidegate"].into_iter().chain(rules.split(' ')).collect();
-            let words = [&words[..], if is_enough { &["+cluster|slots"] } else { &[] }].concat();
-            cluster.node(node).command(&words).ok();
+            cluster.node(node).command(&[&words[..], more].concat()).ok();
         }
-        let connected = RedisStore::connect(&with_password).await;
-        assert_eq!(connected.is_ok(), is_enough, "{connected:?}");
-        if let Ok(store) = connected {
-            let limiter = Limiter::new(store);
-            for number in 0..20 {
-                assert!(limiter.check(policy.key(&format!("k{number}"))).await.unwrap().is_allowed());
-            }
+    };
+    permit(&[]);
+    let error = RedisStore::connect(&with_password).await.unwrap_err();
+    assert!(!error.is_transient(), "{error}");
+
+    permit(&["+cluster|slots"]);
+    let limiter = Limiter::new(RedisStore::connect(&with_password).await.unwrap());
+    for number in 0..20 {
+        assert!(limiter.check(policy.key(&format!("k{number}"))).await.unwrap().is_allowed());
+    }
+    let owner = cluster.masters()[0];
+    let name = cluster.node(owner).command(&["KEYS", "*"]).array()[0].text();
+    let slot = cluster.slot_of(&name);
+    cluster.begin_migration(slot, cluster.masters()[1]);
+    cluster.migrate_keys(slot);
+    let mut refused = Vec::new();
+    for number in 0..20 {
+        refused.extend(limiter.check(policy.key(&format!("k{number}"))).await.err());
+    }
+    let [error] = &refused[..] else { panic!("{refused:?}") };
+    assert!(!error.is_transient() && error.to_string().contains("asking"), "{error}");
+
+    permit(&["+cluster|slots", "+asking"]);
+    for number in 0..20 {
+        assert!(limiter.check(policy.key(&format!("k{number}"))).await.unwrap().is_allowed());
+    }
+}
+
+/// Servers that do not know their own name, or say nothing about it: the port alone has to do.
+#[tokio::test]
+async fn finds_servers_that_do_not_know_their_names() {
+    for endpoint in ["unknown-endpoint", "hostname"] {
+        let cluster = Cluster::start_with(
+            Flavour::Redis,
+            &["--cluster-preferred-endpoint-type", endpoint, "--cluster-node-timeout", "15000"],
+        );
+        let seed = format!("redis+cluster://{}", cluster.addresses()[0]);
+        let limiter = Limiter::new(RedisStore::connect(&seed).await.unwrap());
+        let policy = Policy::parse("api", ["10/1h"]).unwrap();
+        for number in 0..20 {
+            let key = format!("k{number}");
+            assert!(eventually(&limiter, policy.key(&key)).await.is_allowed(), "{endpoint}");
+        }
+        // One who knows nothing of the slot's way is told only the port.
+        let owner = cluster.masters()[0];
+        let name = cluster.node(owner).command(&["KEYS", "*"]).array()[0].text();
+        let slot = cluster.slot_of(&name);
+        cluster.begin_migration(slot, cluster.masters()[1]);
+        cluster.migrate_keys(slot);
+        for number in 0..20 {
+            assert!(
+                limiter.check(policy.key(&format!("k{number}"))).await.unwrap().is_allowed(),
+                "{endpoint}"
+            );
         }
     }
+}
+
+/// One server of a cluster says where the others are, and a client for single servers is told what to write.
+#[tokio::test]
+async fn a_cluster_taken_for_a_single_server_says_so() {
+    let cluster = steady(Flavour::Redis);
+    let limiter = Limiter::new(RedisStore::connect(&cluster.node(0).url()).await.unwrap());
+    let policy = Policy::parse("api", ["10/1h"]).unwrap();
+    let mut refused = 0;
+    for number in 0..20 {
+        if let Err(error) = limiter.check(policy.key(&format!("k{number}"))).await {
+            assert!(!error.is_transient() && error.to_string().contains("redis+cluster://"), "{error}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0);
 }

@@ -34,6 +34,17 @@ async fn eventually(limiter: &Limiter<RedisStore>, check: Check<'_>) -> Decision
     panic!("waited in vain for {check:?}");
 }
 
+/// Asks until the answer is that nothing was even sent.
+async fn known_to_be_away(limiter: &Limiter<RedisStore>, check: Check<'_>) -> StoreError {
+    for _ in 0..100 {
+        let error = limiter.check(check).await.unwrap_err();
+        if !error.may_have_counted() {
+            return error;
+        }
+    }
+    panic!("still asking");
+}
+
 /// Another process has to get something done, and there is nothing to wait upon.
 async fn pause() {
     use slidegate::{Clock, SystemClock};
@@ -151,7 +162,7 @@ async fn a_server_that_has_stopped_costs_each_caller_no_more_than_the_budget() {
     }
     assert!(errors.iter().all(StoreError::is_transient), "{errors:?}");
     // By now it is known to be away, and saying so takes no round trip: nothing can have been counted.
-    while limiter.check(policy.key("a")).await.unwrap_err().may_have_counted() {}
+    known_to_be_away(&limiter, policy.key("a")).await;
     server.continue_signal();
     assert!(eventually(&limiter, policy.key("b")).await.is_allowed());
 }
@@ -163,8 +174,7 @@ async fn a_server_that_is_gone_is_told_at_once_and_found_again() {
     let policy = policy("2/1h");
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     server.kill();
-    while limiter.check(policy.key("a")).await.unwrap_err().may_have_counted() {}
-    let error = limiter.check(policy.key("a")).await.unwrap_err();
+    let error = known_to_be_away(&limiter, policy.key("a")).await;
     assert!(error.to_string().contains(&server.address().to_string()), "{error}");
     server.restart();
     assert!(eventually(&limiter, policy.key("a")).await.is_allowed());
@@ -178,6 +188,52 @@ async fn connecting_to_nobody_fails_with_the_address() {
     assert!(error.is_transient() && error.to_string().contains(&server.address().to_string()), "{error}");
 }
 
+/// A server or sentinel that lets us in and then says nothing: a listener that never answers.
+#[tokio::test]
+async fn whoever_says_nothing_holds_nobody_up() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap();
+    let server = Server::start(Flavour::Redis);
+    let replica = Replica::of(&server);
+    let sentinels = Sentinels::start(&server, "main");
+    let proxy = FaultProxy::start(sentinels.addresses()[0]);
+    let rest = sentinels.addresses()[1];
+    // The first sentinel goes silent in the middle of the conversation, a second one is there.
+    proxy.stall();
+    let url = format!("redis+sentinel://{},{rest}/main", proxy.address());
+    let limiter = frozen(&url).await;
+    assert!(limiter.check(policy("10/1h").key("a")).await.unwrap().is_allowed());
+    drop(replica);
+
+    let error = RedisStore::connect(&format!("redis://{silent}")).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    // Whoever waits for a connection that never comes has sent nothing.
+    let lazy = RedisStore::builder(&format!("redis://{silent}")).unwrap().budget(BUDGET).connect_lazily();
+    let error = Limiter::new(lazy).check(policy("10/1h").key("a")).await.unwrap_err();
+    assert!(error.is_transient() && !error.may_have_counted(), "{error}");
+}
+
+/// A large batch leaves room for others.
+#[tokio::test]
+async fn a_large_batch_turns_nobody_away() {
+    let server = Server::start(Flavour::Redis);
+    let builder = RedisStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20)).max_waiting(64);
+    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let policy = Arc::new(policy("1000000/1h"));
+    let batch = {
+        let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
+        tokio::spawn(async move {
+            let keys: Vec<String> = (0..5000).map(|number| format!("k{number}")).collect();
+            let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+            limiter.check_many(&checks).await.into_iter().flatten().count()
+        })
+    };
+    while !batch.is_finished() {
+        assert!(limiter.check(policy.key("single")).await.unwrap().is_allowed());
+    }
+    assert_eq!(batch.await.unwrap(), 5000);
+}
+
 #[tokio::test]
 async fn a_caller_who_gives_up_does_not_spoil_the_others() {
     let server = Server::start(Flavour::Redis);
@@ -186,7 +242,7 @@ async fn a_caller_who_gives_up_does_not_spoil_the_others() {
     let policy = Arc::new(policy("1000/1h"));
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     proxy.stall();
-    // Two calls are under way and stall; the others wait in the queue.
+    // A few calls are under way and stall; the others wait in the queue.
     let callers: Vec<_> = (0..50)
         .map(|_| {
             let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
@@ -208,8 +264,9 @@ async fn a_caller_who_gives_up_does_not_spoil_the_others() {
         admitted += u64::from(caller.await.unwrap().unwrap().is_allowed());
     }
     assert_eq!(admitted, 25);
+    // Eight were under way when they left, and so may be counted; those who left the queue are not.
     let spent = used(&limiter, policy.key("a")).await;
-    assert!((26..=51).contains(&spent), "those who stayed and perhaps some who left: {spent}");
+    assert!((26..=35).contains(&spent), "those who stayed and perhaps some who left: {spent}");
 }
 
 /// A clock that fails when it is told to: a defect in the middle of the store's own task.
@@ -256,7 +313,7 @@ async fn a_full_queue_refuses_at_once() {
         callers.spawn(async move { limiter.check(policy.key("a")).await });
     }
     // Nobody else can be done yet.
-    for _ in 0..90 {
+    for _ in 0..84 {
         let error = callers.join_next().await.unwrap().unwrap().unwrap_err();
         assert!(error.is_transient() && !error.may_have_counted(), "{error}");
         assert_eq!(error.to_string(), "redis: 4 calls wait already");
@@ -266,7 +323,7 @@ async fn a_full_queue_refuses_at_once() {
     while let Some(answer) = callers.join_next().await {
         answered += u64::from(answer.unwrap().is_ok());
     }
-    assert!((4..=10).contains(&answered), "{answered} of 100 found room");
+    assert!((4..=16).contains(&answered), "{answered} of 100 found room");
 }
 
 #[tokio::test]

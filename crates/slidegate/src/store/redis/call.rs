@@ -1,5 +1,9 @@
 //! Requests, and the script calls that they are gathered into.
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, fence};
+
 use redis::{Cmd, ServerError, Value};
 use tokio::sync::oneshot;
 
@@ -27,6 +31,10 @@ pub(super) struct Request {
     pub(super) slot: u16,
     pub(super) description: Description,
     pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
+    /// Set when it leaves, for a caller who gives up.
+    pub(super) has_left: Arc<AtomicBool>,
+    /// How much of the server's time it may take, in that of an ordinary one.
+    pub(super) weight: usize,
     /// How often a server has sent it elsewhere.
     pub(super) hops: u8,
     /// Whether the slot is on its way to the server that is asked.
@@ -36,6 +44,14 @@ pub(super) struct Request {
 }
 
 impl Request {
+    /// Takes it out of the queue. False if the caller has given up: then it does not leave, and is not counted.
+    pub(super) fn leave(&self) -> bool {
+        // In this order, and the caller in the other one: if it did not see this, this sees it.
+        self.has_left.store(true, Relaxed);
+        fence(SeqCst);
+        !self.reply.is_closed()
+    }
+
     pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
         // Fails if the caller has given up, which is the caller's right.
         let _ = self.reply.send(answer);
@@ -55,10 +71,7 @@ impl Call {
 
     fn admits(&self, request: &Request) -> bool {
         let first = &self.requests[0];
-        first.slot == request.slot
-            && first.is_asking == request.is_asking
-            && !first.is_alone
-            && !request.is_alone
+        first.is_asking == request.is_asking && !first.is_alone && !request.is_alone
     }
 
     /// The command, which decides by `given_ms` or by the server's own time.
@@ -131,17 +144,20 @@ impl Call {
 
 /// Requests in the order in which they came, by slot.
 #[derive(Debug, Default)]
-pub(super) struct Calls {
+pub(super) struct Gathered {
     pub(super) calls: Vec<Call>,
     pub(super) requests: usize,
+    pub(super) weight: usize,
 }
 
-impl Calls {
+impl Gathered {
     pub(super) fn add(&mut self, request: Request) {
         self.requests += 1;
-        match self.calls.iter_mut().rfind(|call| call.admits(&request)) {
-            Some(call) => call.requests.push(request),
-            None => self.calls.push(Call { requests: vec![request] }),
+        self.weight += request.weight;
+        // Only the last call of its slot, or it would overtake those in between.
+        match self.calls.iter_mut().rfind(|call| call.requests[0].slot == request.slot) {
+            Some(call) if call.admits(&request) => call.requests.push(request),
+            _ => self.calls.push(Call { requests: vec![request] }),
         }
     }
 }

@@ -11,6 +11,7 @@ use super::backoff::Backoff;
 use super::call::{Call, Request};
 use super::endpoint::Target;
 use super::node::{self, NodeHandle, Shared};
+use super::supervise::supervise;
 use super::url::{Address, parse_address};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
@@ -20,22 +21,26 @@ const SLOTS: usize = 16384;
 const MAX_HOPS: u8 = 5;
 /// Even if nobody complains.
 const REFRESH_EVERY_MS: u64 = 30_000;
-/// However many complain.
-const REFRESH_AT_MOST_EVERY_MS: u64 = 20;
+/// For so many refreshes a server without slots is kept.
+const MAX_ABSENT: u8 = 10;
 
 /// The servers and their slots, as last heard.
 #[derive(Default)]
 struct Map {
-    nodes: HashMap<Address, NodeHandle>,
+    /// With how often in a row they were not among those that have slots: one that slots move to has none yet.
+    nodes: HashMap<Address, (NodeHandle, u8)>,
     /// From the first slot on, by ranges in order.
-    ranges: Vec<(u16, u16, Address)>,
+    ranges: Vec<Range>,
 }
+
+/// The first and the last slot, and who has them.
+type Range = (u16, u16, Address);
 
 impl Map {
     fn owner(&self, slot: u16) -> Option<&NodeHandle> {
         let index = self.ranges.partition_point(|(_, last, _)| *last < slot);
         let (first, _, address) = self.ranges.get(index)?;
-        if *first <= slot { self.nodes.get(address) } else { None }
+        if *first <= slot { self.nodes.get(address).map(|(node, _)| node) } else { None }
     }
 }
 
@@ -59,8 +64,18 @@ impl Cluster {
             known: watch::channel(None).0,
             this: Weak::clone(this),
         });
-        tokio::spawn(keep_refreshed(Arc::downgrade(&cluster)));
+        let this = Arc::downgrade(&cluster);
+        supervise("the task of a redis cluster", move || keep_refreshed(Weak::clone(&this)));
         cluster
+    }
+
+    /// By how much the clock of the server that is furthest off is ahead.
+    pub(super) fn server_ahead_ms(&self) -> Option<i64> {
+        let map = self.map.load();
+        map.nodes
+            .values()
+            .filter_map(|(node, _)| node.skew.server_ahead_ms())
+            .max_by_key(|ms| ms.unsigned_abs())
     }
 
     /// Waits until the slots are known, or cannot be.
@@ -94,12 +109,18 @@ impl Cluster {
     }
 
     /// Sends a call, which was not executed, to the server that was named.
-    pub(super) fn redirect(&self, call: Call, address: &str) {
+    pub(super) fn redirect(&self, call: Call, address: &str, asked_host: &str) {
         let is_asking = call.is_asking();
         if !is_asking {
             self.refresh();
         }
-        let node = parse_address(address, 6379).ok().map(|address| self.node_at(&address));
+        // Without a host it is at the same one, at another port.
+        let full = match address.strip_prefix("?:").or(address.strip_prefix(':')) {
+            Some(port) if asked_host.contains(':') => format!("[{asked_host}]:{port}"),
+            Some(port) => format!("{asked_host}:{port}"),
+            None => address.to_owned(),
+        };
+        let node = parse_address(&full, 6379).ok().map(|address| self.node_at(&address));
         pass_on(call, |_| {
             node.clone().ok_or_else(|| {
                 StoreError::transient(format!("redis: moved to {address:?}, which is no address"))
@@ -114,16 +135,16 @@ impl Cluster {
 
     /// The server at an address, which may be a new one.
     fn node_at(&self, address: &Address) -> NodeHandle {
-        if let Some(node) = self.map.load().nodes.get(address) {
+        if let Some((node, _)) = self.map.load().nodes.get(address) {
             return node.clone();
         }
         let node = self.start_node(address);
         self.map.rcu(|map| {
             let mut nodes = map.nodes.clone();
-            nodes.entry(address.clone()).or_insert_with(|| node.clone());
+            nodes.entry(address.clone()).or_insert_with(|| (node.clone(), 0));
             Map { nodes, ranges: map.ranges.clone() }
         });
-        self.map.load().nodes.get(address).cloned().unwrap_or(node)
+        self.map.load().nodes.get(address).map_or(node, |(node, _)| node.clone())
     }
 
     fn start_node(&self, address: &Address) -> NodeHandle {
@@ -131,16 +152,13 @@ impl Cluster {
         node::start(target, Arc::clone(&self.shared), Weak::clone(&self.this))
     }
 
-    /// Learns the slots from whoever answers first.
-    async fn learn(&self) -> Result<(), StoreError> {
+    /// Learns the slots from whoever answers first. Returns whether anything is new.
+    async fn learn(&self) -> Result<bool, StoreError> {
         let map = self.map.load_full();
         let mut last = StoreError::transient("redis: no server of the cluster is known");
         for address in map.nodes.keys().chain(&self.seeds) {
             match self.ask(address).await {
-                Ok(ranges) if !ranges.is_empty() => {
-                    self.adopt(ranges);
-                    return Ok(());
-                }
+                Ok(ranges) if !ranges.is_empty() => return Ok(self.adopt(&ranges)),
                 Ok(_) => last = StoreError::transient(format!("redis at {address}: it knows of no slots")),
                 Err(error) => last = error,
             }
@@ -148,30 +166,33 @@ impl Cluster {
         Err(last)
     }
 
-    async fn ask(&self, address: &Address) -> Result<Vec<(u16, u16, Address)>, StoreError> {
+    async fn ask(&self, address: &Address) -> Result<Vec<Range>, StoreError> {
         let access = &self.shared.access;
         let mut link = access.connect(&access.at(address)).await?;
         let mut question = redis::cmd("CLUSTER");
         question.arg("SLOTS");
-        let asked = question.query_async::<Vec<Value>>(&mut link.connection);
-        match tokio::time::timeout(self.shared.budget.max(std::time::Duration::from_secs(1)), asked).await {
-            Ok(Ok(rows)) => Ok(read_ranges(rows, address)),
-            Ok(Err(error)) => Err(super::failure::connect_error(&address.to_string(), &error)),
-            Err(_) => Err(StoreError::transient(format!("redis at {address}: no answer"))),
-        }
+        Ok(read_ranges(link.ask(&question, access.budget).await?, address))
     }
 
-    /// Keeps the servers that still have slots, with their connections.
-    fn adopt(&self, ranges: Vec<(u16, u16, Address)>) {
-        let old = self.map.load_full();
-        let mut nodes = HashMap::new();
-        for (_, _, address) in &ranges {
-            let known = || old.nodes.get(address).cloned();
-            nodes
-                .entry(address.clone())
-                .or_insert_with(|| known().unwrap_or_else(|| self.start_node(address)));
-        }
-        self.map.store(Arc::new(Map { nodes, ranges }));
+    /// Keeps the servers that have slots or had some lately, with their connections. Returns whether anything is new.
+    fn adopt(&self, ranges: &[Range]) -> bool {
+        let is_new = self.map.load().ranges != ranges;
+        let mut started: HashMap<Address, NodeHandle> = HashMap::new();
+        self.map.rcu(|old| {
+            let mut nodes: HashMap<_, _> = old
+                .nodes
+                .iter()
+                .map(|(address, (node, absent))| (address.clone(), (node.clone(), absent.saturating_add(1))))
+                .collect();
+            for (_, _, address) in ranges {
+                let mut start =
+                    || started.entry(address.clone()).or_insert_with(|| self.start_node(address)).clone();
+                nodes.entry(address.clone()).or_insert_with(|| (start(), 0)).1 = 0;
+            }
+            nodes.retain(|_, (_, absent)| *absent <= MAX_ABSENT);
+            Map { nodes, ranges: ranges.to_vec() }
+        });
+        is_new
     }
 }
 
@@ -206,17 +227,19 @@ async fn keep_refreshed(this: Weak<Cluster>) {
         let Some(cluster) = this.upgrade() else { return };
         let learned = cluster.learn().await;
         let pause_ms = match &learned {
-            Ok(()) => {
+            Ok(true) => {
                 backoff = Backoff::default();
-                REFRESH_AT_MOST_EVERY_MS
+                backoff.next_ms()
             }
+            // Whoever complains, it is as it was: the servers have not agreed yet.
+            Ok(false) => backoff.next_ms(),
             Err(error) => {
                 tracing::warn!(%error, "cannot learn the slots of the redis cluster");
                 backoff.next_ms()
             }
         };
         let is_known = learned.is_ok();
-        cluster.known.send_replace(Some(learned));
+        cluster.known.send_replace(Some(learned.map(|_| ())));
         let complaints = Arc::clone(&cluster.complaints);
         // Not held while waiting, or the cluster would outlive its store.
         drop(cluster);
@@ -231,23 +254,36 @@ async fn keep_refreshed(this: Weak<Cluster>) {
 }
 
 /// Reads `CLUSTER SLOTS`: per range the first and the last slot, the primary and its replicas.
-fn read_ranges(rows: Vec<Value>, asked: &Address) -> Vec<(u16, u16, Address)> {
+fn read_ranges(rows: Vec<Value>, asked: &Address) -> Vec<Range> {
     let mut ranges: Vec<_> = rows.into_iter().filter_map(|row| read_range(row, asked)).collect();
     ranges.sort_unstable_by_key(|(first, _, _)| *first);
     ranges
 }
 
-fn read_range(row: Value, asked: &Address) -> Option<(u16, u16, Address)> {
+fn read_range(row: Value, asked: &Address) -> Option<Range> {
     let Value::Array(row) = row else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = row.as_slice() else {
         return None;
     };
     let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
-    let host = match host {
-        Value::BulkString(host) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
-        // A server that does not know its own address is at the one where it was asked.
-        _ => asked.host.clone(),
+    let known = |host: &Value| match host {
+        Value::BulkString(host) => {
+            String::from_utf8(host.clone()).ok().filter(|host| !["", "?"].contains(&host.as_str()))
+        }
+        _ => None,
     };
+    // A server that does not know its own name says so, perhaps with its address beside, and is else where it was asked.
+    let host = known(host).or_else(|| known(metadata_ip(primary)?)).unwrap_or_else(|| asked.host.clone());
     let slot = |slot: &i64| u16::try_from(*slot).ok().filter(|slot| usize::from(*slot) < SLOTS);
     Some((slot(first)?, slot(last)?, Address { host, port: u16::try_from(*port).ok()? }))
+}
+
+/// The address that stands beside a server's name, if it does.
+fn metadata_ip(server: &[Value]) -> Option<&Value> {
+    let is_ip = |name: &Value| matches!(name, Value::BulkString(name) if name == b"ip");
+    match server.get(3)? {
+        Value::Map(pairs) => pairs.iter().find(|(name, _)| is_ip(name)).map(|(_, ip)| ip),
+        Value::Array(list) => list.chunks(2).find(|pair| is_ip(&pair[0]))?.get(1),
+        _ => None,
+    }
 }

@@ -59,6 +59,15 @@ fn is_simple(verb: Verb, quotas: &[Quota]) -> bool {
         && quota.window_ms().is_multiple_of(1000)
 }
 
+/// How much of the server's time an operation may take, in that of an ordinary one: a denial may walk a whole log.
+pub(super) fn weight(quotas: &[Quota]) -> usize {
+    let of = |quota: &Quota| match quota.algorithm() {
+        Algorithm::SlidingLog => (quota.limit() / 1024).min(64) as usize,
+        _ => 0,
+    };
+    1 + quotas.iter().map(of).sum::<usize>()
+}
+
 /// Windows in seconds that are so usual that a record names them by two digits. The script has the same list.
 pub(super) const USUAL_WINDOWS: [u64; 26] = [
     1, 2, 3, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 14400, 21600, 28800,

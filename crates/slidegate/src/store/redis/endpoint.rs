@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::aio::{MultiplexedConnection, SendError};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind,
-    RedisConnectionInfo, RedisError, TlsCertificates,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo, ProtocolVersion,
+    PushInfo, PushKind, RedisConnectionInfo, RedisError, TlsCertificates,
 };
 use tokio::sync::watch;
 
@@ -24,13 +24,31 @@ pub(super) struct Link {
     pub(super) is_over: watch::Receiver<bool>,
 }
 
+impl Link {
+    /// Asks one thing, within the budget.
+    pub(super) async fn ask<T: FromRedisValue>(
+        &mut self,
+        question: &Cmd,
+        budget: Duration,
+    ) -> Result<T, StoreError> {
+        match tokio::time::timeout(budget, question.query_async(&mut self.connection)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(connect_error(&self.place, &error)),
+            Err(_) => {
+                let message = format!("redis at {}: it lets us in and then says nothing", self.place);
+                Err(StoreError::transient(message))
+            }
+        }
+    }
+}
+
 /// What all connections of a store have in common.
 #[derive(Clone)]
 pub(super) struct Access {
     login: RedisConnectionInfo,
     is_tls: bool,
     ca_pem: Option<Vec<u8>>,
-    budget: Duration,
+    pub(super) budget: Duration,
 }
 
 /// Where to connect to.
@@ -119,6 +137,14 @@ impl Target {
                 sentinel_access: Access::for_sentinels(builder),
             },
             Topology::One | Topology::Cluster => Self::At(access.at(&builder.url.hosts[0])),
+        }
+    }
+
+    /// The host, if it is known.
+    pub(super) fn host(&self) -> String {
+        match self {
+            Self::At(ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host.clone(),
+            _ => String::new(),
         }
     }
 

@@ -1,30 +1,39 @@
-//! Calls go out, replies come in: once, and never again for what may have been executed.
+//! Gathered go out, replies come in: once, and never again for what may have been executed.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
 
-use super::call::{Call, Calls, UNKNOWN_SHAPE};
+use super::call::{Call, Gathered, UNKNOWN_SHAPE};
 use super::cluster::Cluster;
 use super::endpoint::Link;
-use super::failure::{Refusal, connect_error, is_wrong_server, refusal, server_error};
+use super::failure::{Refusal, is_a_cluster, is_wrong_server, refusal, server_error};
 use super::node::Shared;
 use super::script;
+use super::skew::Skew;
 use crate::clock::wall_ms;
 use crate::error::StoreError;
 
 /// How often a script that the server has forgotten is sent again. Each time nothing was executed.
 const MAX_RELOADS: usize = 3;
 
-/// Calls and what became of them.
+/// Gathered and what became of them.
 pub(super) struct Exchange {
     calls: Vec<(Call, Option<Value>)>,
     pub(super) requests: usize,
     sent_ms: u64,
     /// Why the rest has no reply.
     broken: Option<StoreError>,
+}
+
+/// Who answers.
+pub(super) struct Origin {
+    pub(super) cluster: Weak<Cluster>,
+    /// Its host, for those who say only that a slot is at another port.
+    pub(super) host: String,
+    pub(super) skew: Arc<Skew>,
 }
 
 /// What calls say about the server.
@@ -39,7 +48,7 @@ pub(super) enum Outcome {
 /// Sends the calls in one go and collects the replies.
 pub(super) async fn exchange(
     mut connection: MultiplexedConnection,
-    calls: Calls,
+    calls: Gathered,
     given_ms: Option<u64>,
     budget: Duration,
 ) -> Exchange {
@@ -79,37 +88,37 @@ impl Exchange {
             if open.is_empty() && is_reload {
                 // By itself, since a call that brings it along may be sent elsewhere before it is read.
                 pipeline.cmd("SCRIPT").arg("LOAD").arg(script::TEXT);
-                open.push(None);
+                open.push(Sent::Script);
             }
             if call.is_asking() {
                 pipeline.cmd("ASKING");
-                open.push(None);
+                open.push(Sent::Asking);
             }
             pipeline.add_command(call.command(given_ms));
-            open.push(Some(index));
+            open.push(Sent::Call(index));
             *reply = None;
         }
         if open.is_empty() {
             return Ok(false);
         }
         let values = connection.send_packed_commands(&pipeline, 0, open.len()).await?;
-        let mut unprepared = None;
-        for (index, value) in open.into_iter().zip(values) {
-            match (index, value) {
-                // If the script must not be loaded, that is what the caller has to hear.
-                (Some(index), value) if is_unknown_script(&value) => {
-                    self.calls[index].1 = Some(unprepared.clone().unwrap_or(value));
+        // If a script must not be loaded or a slot not asked for, that is what the caller has to hear.
+        let (mut unloaded, mut unasked) = (None, None);
+        for (sent, value) in open.into_iter().zip(values) {
+            match sent {
+                Sent::Script => unloaded = Some(value).filter(is_refused),
+                Sent::Asking => unasked = Some(value).filter(is_refused),
+                Sent::Call(index) => {
+                    let unloaded = unloaded.clone().filter(|_| is_unknown_script(&value));
+                    self.calls[index].1 = Some(unasked.take().or(unloaded).unwrap_or(value));
                 }
-                (Some(index), value) => self.calls[index].1 = Some(value),
-                (None, error @ Value::ServerError(_)) => unprepared = Some(error),
-                (None, _) => {}
             }
         }
         Ok(true)
     }
 
     /// Hands out the replies.
-    pub(super) fn settle(self, shared: &Shared, cluster: &Weak<Cluster>) -> Outcome {
+    pub(super) fn settle(self, shared: &Shared, from: &Origin) -> Outcome {
         let mut wrong = None;
         let mut server_ms = None;
         for (call, reply) in self.calls {
@@ -120,7 +129,7 @@ impl Exchange {
                     wrong = refused.filter(is_wrong_server).or(wrong);
                 }
                 Some(Value::ServerError(error)) => {
-                    refuse(call, &error, cluster);
+                    refuse(call, &error, from);
                     wrong = Some(error).filter(is_wrong_server).or(wrong);
                 }
                 Some(_) => call.fail(&StoreError::lost(UNKNOWN_SHAPE)),
@@ -131,7 +140,7 @@ impl Exchange {
             }
         }
         if let (Some(server_ms), None) = (server_ms, &shared.given_time) {
-            shared.skew.observe(server_ms, self.sent_ms);
+            from.skew.observe(server_ms, self.sent_ms);
         }
         match (wrong, self.broken) {
             (Some(wrong), _) => Outcome::WrongServer(server_error(&wrong)),
@@ -144,18 +153,29 @@ impl Exchange {
     }
 }
 
+/// One command of a pipeline.
+enum Sent {
+    Script,
+    Asking,
+    Call(usize),
+}
+
+fn is_refused(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(_))
+}
+
 fn is_unknown_script(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if refusal(error) == Refusal::NoScript)
 }
 
 /// Passes on what a server refused as a whole: to whoever it names, or to the callers.
-fn refuse(mut call: Call, error: &ServerError, cluster: &Weak<Cluster>) {
-    let failed = match (refusal(error), cluster.upgrade()) {
+fn refuse(mut call: Call, error: &ServerError, from: &Origin) {
+    let failed = match (refusal(error), from.cluster.upgrade()) {
         (Refusal::Elsewhere { address, is_asking }, Some(cluster)) => {
             for request in &mut call.requests {
                 request.is_asking = is_asking;
             }
-            return cluster.redirect(call, &address);
+            return cluster.redirect(call, &address, &from.host);
         }
         (Refusal::OneByOne, Some(cluster)) => {
             for request in &mut call.requests {
@@ -163,28 +183,24 @@ fn refuse(mut call: Call, error: &ServerError, cluster: &Weak<Cluster>) {
             }
             return cluster.resend(call);
         }
-        (Refusal::Failed(failed), _) => failed,
+        (Refusal::Elsewhere { .. }, None) => is_a_cluster(error),
+        (Refusal::Failed(failed), cluster) => {
+            if let ("CLUSTERDOWN", Some(cluster)) = (error.code(), cluster) {
+                cluster.refresh();
+            }
+            failed
+        }
         (_, _) => server_error(error),
     };
     call.fail(&failed);
 }
 
 /// Asks for the time, to learn the skew before anybody asks for anything.
-pub(super) async fn measure_skew(link: &mut Link, shared: &Shared) -> Result<(), StoreError> {
+pub(super) async fn measure_skew(link: &mut Link, shared: &Shared, skew: &Skew) -> Result<(), StoreError> {
     let sent_ms = wall_ms();
-    let question = redis::cmd("TIME");
-    let asked = question.query_async::<(u64, u64)>(&mut link.connection);
-    let (seconds, micros) = match tokio::time::timeout(shared.budget.max(Duration::from_secs(1)), asked).await
-    {
-        Ok(Ok(time)) => time,
-        Ok(Err(error)) => return Err(connect_error(&link.place, &error)),
-        Err(_) => {
-            let message = format!("redis at {}: it lets us in and then says nothing", link.place);
-            return Err(StoreError::transient(message));
-        }
-    };
+    let (seconds, micros): (u64, u64) = link.ask(&redis::cmd("TIME"), shared.access.budget).await?;
     if shared.given_time.is_none() {
-        shared.skew.observe(seconds * 1000 + micros / 1000, sent_ms);
+        skew.observe(seconds * 1000 + micros / 1000, sent_ms);
     }
     Ok(())
 }

@@ -42,6 +42,7 @@ pub(super) fn server_error(error: &ServerError) -> StoreError {
         // primary: others are at work on it.
         "LOADING" | "BUSY" | "MASTERDOWN" | "READONLY" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
         | "NOSCRIPT" | "MISCONF" | "NOREPLICAS" | "UNBLOCKED" => StoreError::transient(message),
+        "CROSSSLOT" => is_a_cluster(error),
         "ERR" if details.starts_with("max number of clients") => StoreError::transient(message),
         // Wrong credentials, no permission, a key that is none of ours, a script that this server cannot run.
         _ => StoreError::permanent(message),
@@ -50,15 +51,30 @@ pub(super) fn server_error(error: &ServerError) -> StoreError {
 
 /// Whether whoever answered so is not the one to ask any more.
 pub(super) fn is_wrong_server(error: &ServerError) -> bool {
-    matches!(error.code(), "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "LOADING")
+    matches!(error.code(), "READONLY" | "MASTERDOWN" | "LOADING")
+}
+
+/// A reply that only a cluster gives, to somebody who took it for a single server.
+pub(super) fn is_a_cluster(error: &ServerError) -> StoreError {
+    StoreError::permanent(format!(
+        "redis: {} {}; this server is part of a cluster: write redis+cluster://",
+        error.code(),
+        error.details().unwrap_or_default()
+    ))
 }
 
 /// Why no connection came about. Nothing was spent.
-pub(super) fn connect_error(address: &str, error: &RedisError) -> StoreError {
-    let message = format!("redis at {address}: {error}");
-    let is_permanent = matches!(
-        error.kind(),
-        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported
-    ) || matches!(error.code(), Some("WRONGPASS" | "NOAUTH" | "NOPERM"));
+pub(super) fn connect_error(place: &str, error: &RedisError) -> StoreError {
+    let message = format!("redis at {place}: {error}");
+    let passes = matches!(error.code(), Some("LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN"))
+        || error.detail().is_some_and(|detail| detail.contains("max number of clients"));
+    let is_permanent = match error.kind() {
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported => {
+            true
+        }
+        // It answers, and says no: wrong credentials, no permission, no such database, not a cluster.
+        ErrorKind::Server(_) | ErrorKind::Extension => !passes,
+        _ => message.contains("certificate"),
+    };
     if is_permanent { StoreError::permanent(message) } else { StoreError::transient(message) }
 }

@@ -14,9 +14,12 @@ mod script;
 mod sentinel;
 mod settings;
 mod skew;
+mod supervise;
 mod url;
 
 use std::fmt;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, fence};
 use std::sync::{Arc, Weak};
 
 use slidegate_core::{Action, Counter, Decision, State, decide_matched};
@@ -32,7 +35,6 @@ use self::description::Description;
 use self::endpoint::{Access, Target};
 use self::key::Names;
 use self::node::{NodeHandle, Shared};
-use self::skew::Skew;
 use self::url::Topology;
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
@@ -94,9 +96,12 @@ impl RedisStore {
     }
 
     /// By how many milliseconds the server's clock is ahead of this host's, as last measured; negative if it is
-    /// behind. Limits follow the server's clock alone.
+    /// behind. Of a cluster, that of the server that is furthest off. Limits follow the server's clock alone.
     pub fn server_ahead_ms(&self) -> Option<i64> {
-        self.shared.skew.server_ahead_ms()
+        match &self.road {
+            Road::One(node) => node.skew.server_ahead_ms(),
+            Road::Cluster(cluster) => cluster.server_ahead_ms(),
+        }
     }
 
     fn start(builder: RedisStoreBuilder) -> Self {
@@ -107,7 +112,6 @@ impl RedisStore {
             budget: builder.budget,
             max_waiting: builder.max_waiting,
             given_time: builder.given_time.clone(),
-            skew: Skew::default(),
         });
         let road = match builder.url.topology {
             Topology::Cluster => {
@@ -131,19 +135,22 @@ impl RedisStore {
         }
     }
 
-    fn request(&self, operation: &Operation<'_>) -> (Request, oneshot::Receiver<Result<Answer, StoreError>>) {
+    fn request(&self, operation: &Operation<'_>) -> (Request, Pending) {
         let (reply, answer) = oneshot::channel();
+        let has_left = Arc::new(AtomicBool::new(false));
         let name = self.names.name(operation.check.policy, operation.check.key);
         let request = Request {
             slot: if matches!(self.road, Road::Cluster(_)) { key::slot(&name) } else { 0 },
             name,
             description: Description::new(operation, self.slack_ms),
             reply,
+            has_left: Arc::clone(&has_left),
+            weight: description::weight(operation.check.policy.quotas()),
             hops: 0,
             is_asking: false,
             is_alone: false,
         };
-        (request, answer)
+        (request, Pending { answer, has_left })
     }
 
     async fn node(&self, slot: u16) -> Result<NodeHandle, StoreError> {
@@ -153,60 +160,92 @@ impl RedisStore {
         }
     }
 
-    async fn decide_one(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let (request, answer) = self.request(&operation);
+    async fn send_now(&self, request: Request) {
         match &self.road {
             Road::One(node) => node.send_now(request),
-            Road::Cluster(_) => self.node(request.slot).await?.send_now(request),
+            Road::Cluster(cluster) => match cluster.node(request.slot).await {
+                Ok(node) => node.send_now(request),
+                Err(error) => request.answer(Err(error)),
+            },
         }
-        read_answer(&operation, answer.await)
     }
 
-    async fn decide_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let mut answers = Vec::with_capacity(operations.len());
-        let mut decisions = Vec::with_capacity(operations.len());
-        let in_time = async {
-            for operation in operations {
-                let (request, answer) = self.request(operation);
-                match self.node(request.slot).await {
-                    Ok(node) => node.send(request).await,
-                    Err(error) => request.answer(Err(error)),
-                }
-                answers.push(answer);
-            }
-            for (operation, answer) in operations.iter().zip(&mut answers) {
-                decisions.push(read_answer(operation, answer.await));
-            }
-        };
-        let is_late = tokio::time::timeout(self.shared.budget, in_time).await.is_err();
-        if is_late {
-            // What has arrived counts; what has not may have been counted.
-            for (operation, answer) in operations.iter().zip(&mut answers).skip(decisions.len()) {
-                decisions.push(match answer.try_recv() {
-                    Ok(arrived) => read_answer(operation, Ok(arrived)),
-                    Err(_) => Err(self.late()),
-                });
-            }
-            decisions.resize_with(operations.len(), || Err(self.late()));
+    async fn send(&self, request: Request) {
+        match self.node(request.slot).await {
+            Ok(node) => node.send(request).await,
+            Err(error) => request.answer(Err(error)),
         }
-        decisions
     }
 
-    fn late(&self) -> StoreError {
-        StoreError::lost(format!("redis: no answer within {:?}", self.shared.budget))
+    /// What to tell a caller whose time is over.
+    fn late(&self, pending: &mut Pending) -> Result<Answer, StoreError> {
+        pending.answer.close();
+        if let Ok(arrived) = pending.answer.try_recv() {
+            return arrived;
+        }
+        fence(SeqCst);
+        let message = format!("redis: no answer within {:?}", self.shared.budget);
+        let has_left = pending.has_left.load(Relaxed);
+        Err(if has_left { StoreError::lost(message) } else { StoreError::transient(message) })
+    }
+}
+
+/// A request under way, as its caller sees it.
+struct Pending {
+    answer: oneshot::Receiver<Result<Answer, StoreError>>,
+    /// Whether it may have been counted.
+    has_left: Arc<AtomicBool>,
+}
+
+impl Pending {
+    async fn wait(&mut self) -> Result<Answer, StoreError> {
+        let lost = |_| StoreError::lost("redis: the connection broke before the reply");
+        (&mut self.answer).await.map_err(lost)?
     }
 }
 
 impl Store for RedisStore {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        match tokio::time::timeout(self.shared.budget, self.decide_one(operation)).await {
-            Ok(decision) => decision,
-            Err(_) => Err(self.late()),
-        }
+        let (request, mut pending) = self.request(&operation);
+        let in_time = async {
+            self.send_now(request).await;
+            pending.wait().await
+        };
+        let answer = match tokio::time::timeout(self.shared.budget, in_time).await {
+            Ok(answer) => answer,
+            Err(_) => self.late(&mut pending),
+        };
+        read_answer(&operation, answer)
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        self.decide_many(operations).await
+        let mut pending: Vec<Pending> = Vec::with_capacity(operations.len());
+        let mut answers = Vec::with_capacity(operations.len());
+        // No batch, however large, takes the queue from everybody else.
+        let most = (self.shared.max_waiting / 8).max(1);
+        let in_time = async {
+            for operation in operations {
+                if pending.len() - answers.len() >= most {
+                    let oldest = answers.len();
+                    answers.push(pending[oldest].wait().await);
+                }
+                let (request, one) = self.request(operation);
+                pending.push(one);
+                self.send(request).await;
+            }
+            while answers.len() < pending.len() {
+                let oldest = answers.len();
+                answers.push(pending[oldest].wait().await);
+            }
+        };
+        if tokio::time::timeout(self.shared.budget, in_time).await.is_err() {
+            for one in pending.iter_mut().skip(answers.len()) {
+                answers.push(self.late(one));
+            }
+            let unsent = format!("redis: not sent within {:?}", self.shared.budget);
+            answers.resize_with(operations.len(), || Err(StoreError::transient(unsent.clone())));
+        }
+        operations.iter().zip(answers).map(|(operation, answer)| read_answer(operation, answer)).collect()
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -217,10 +256,9 @@ impl Store for RedisStore {
 /// Works out the decision from what the script decided from. The script has spent; these are the numbers.
 fn read_answer(
     operation: &Operation<'_>,
-    answer: Result<Result<Answer, StoreError>, oneshot::error::RecvError>,
+    answer: Result<Answer, StoreError>,
 ) -> Result<Decision, StoreError> {
-    let lost = || StoreError::lost("redis: the connection broke before the reply");
-    let Answer { now_ms, is_allowed, before } = answer.map_err(|_| lost())??;
+    let Answer { now_ms, is_allowed, before } = answer?;
     let policy = operation.check.policy;
     // The script has run, whatever comes of its answer here.
     let odd =

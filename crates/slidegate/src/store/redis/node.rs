@@ -11,18 +11,21 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::backoff::Backoff;
-use super::call::{Calls, Request};
+use super::call::{Gathered, Request};
 use super::cluster::Cluster;
 use super::endpoint::{Access, Link, Target};
-use super::exchange::{Exchange, Outcome, exchange, measure_skew};
+use super::exchange::{Exchange, Origin, Outcome, exchange, measure_skew};
 use super::skew::Skew;
+use super::supervise::supervise;
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 
 /// Two, so that one call is prepared and its answers are read while the server is busy with the other.
-const MAX_IN_FLIGHT: usize = 2;
-/// So many keys keep the server busy for some 0.3 ms; larger calls would save little more and delay others.
-const MAX_BATCH: usize = 64;
+const MAX_CALLS: usize = 2;
+/// As long as no more requests than this are under way the server has little to do, and nobody waits for others.
+const MAX_SINGLE: usize = 8;
+/// So many ordinary keys keep the server busy for some 0.3 ms; larger calls would save little more and delay others.
+const MAX_WEIGHT: usize = 64;
 
 /// What the connections of a store share.
 pub(super) struct Shared {
@@ -30,7 +33,6 @@ pub(super) struct Shared {
     pub(super) budget: Duration,
     pub(super) max_waiting: usize,
     pub(super) given_time: Option<Arc<dyn Clock>>,
-    pub(super) skew: Skew,
 }
 
 /// How a server is doing.
@@ -46,6 +48,7 @@ pub(super) enum Health {
 pub(super) struct NodeHandle {
     queue: mpsc::Sender<Request>,
     health: watch::Receiver<Health>,
+    pub(super) skew: Arc<Skew>,
 }
 
 impl NodeHandle {
@@ -87,28 +90,21 @@ fn gone() -> StoreError {
 pub(super) fn start(target: Target, shared: Arc<Shared>, cluster: Weak<Cluster>) -> NodeHandle {
     let (queue, waiting) = mpsc::channel(shared.max_waiting);
     let (health, watched) = watch::channel(Health::Connecting);
-    let node = Arc::new(Mutex::new(Node { waiting, target, shared, cluster, health }));
-    tokio::spawn(async move {
-        loop {
-            let node = Arc::clone(&node);
-            // A defect here must not leave all callers without an answer forever: it is told, and served anew.
-            let ended = tokio::spawn(async move { node.lock().await.run().await }).await;
-            match ended {
-                Err(error) if error.is_panic() => {
-                    tracing::error!(%error, "the redis task failed and starts anew");
-                }
-                _ => return,
-            }
-        }
+    let skew = Arc::new(Skew::default());
+    let origin = Origin { cluster, host: target.host(), skew: Arc::clone(&skew) };
+    let node = Arc::new(Mutex::new(Node { waiting, target, shared, origin, health }));
+    supervise("the task of a redis server", move || {
+        let node = Arc::clone(&node);
+        async move { node.lock().await.run().await }
     });
-    NodeHandle { queue, health: watched }
+    NodeHandle { queue, health: watched, skew }
 }
 
 struct Node {
     waiting: mpsc::Receiver<Request>,
     target: Target,
     shared: Arc<Shared>,
-    cluster: Weak<Cluster>,
+    origin: Origin,
     health: watch::Sender<Health>,
 }
 
@@ -150,7 +146,7 @@ impl Node {
     async fn stay_away(&mut self, error: StoreError, pause_ms: u64) -> Result<(), Closed> {
         tracing::warn!(%error, pause_ms, "redis is of no use now");
         self.health.send_replace(Health::Down(error));
-        if let Some(cluster) = self.cluster.upgrade() {
+        if let Some(cluster) = self.origin.cluster.upgrade() {
             cluster.refresh();
         }
         self.refuse_until(SystemClock::default().sleep(pause_ms)).await
@@ -160,9 +156,10 @@ impl Node {
     /// failed they are told at once.
     async fn connect(&mut self) -> Result<Result<Link, StoreError>, Closed> {
         let (target, shared) = (self.target.clone(), Arc::clone(&self.shared));
+        let skew = Arc::clone(&self.origin.skew);
         let attempt = async move {
             let mut link = target.connect(&shared.access).await?;
-            measure_skew(&mut link, &shared).await?;
+            measure_skew(&mut link, &shared, &skew).await?;
             Ok(link)
         };
         if matches!(*self.health.borrow(), Health::Down(_)) {
@@ -191,15 +188,15 @@ impl Node {
     /// Serves callers until the connection breaks, or the server turns out to be of no use.
     async fn serve(&mut self, mut link: Link, backoff: &mut Backoff) -> Result<End, Closed> {
         let mut in_flight = FuturesUnordered::new();
-        let (mut sent, mut was_useful, mut end) = (0, false, None);
+        let (mut sent, mut was_useful, mut is_closed, mut end) = (0, false, false, None);
         loop {
-            let is_leaving = end.is_some();
+            let may_send = in_flight.len() < MAX_CALLS || sent < MAX_SINGLE;
             tokio::select! {
                 biased;
                 Some(exchange) = in_flight.next() => {
                     let exchange: Exchange = exchange;
                     sent -= exchange.requests;
-                    match exchange.settle(&self.shared, &self.cluster) {
+                    match exchange.settle(&self.shared, &self.origin) {
                         Outcome::Fine => {
                             was_useful = true;
                             *backoff = Backoff::default();
@@ -211,38 +208,46 @@ impl Node {
                     // Let those who were just answered ask again, so that they go together.
                     tokio::task::yield_now().await;
                 }
-                request = self.waiting.recv(), if !is_leaving && in_flight.len() < MAX_IN_FLIGHT => {
-                    let Some(request) = request else { return Err(Closed) };
-                    let calls = self.gather(request, sent);
-                    if calls.requests > 0 {
-                        sent += calls.requests;
-                        let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
-                        in_flight.push(exchange(link.connection.clone(), calls, given_ms, self.shared.budget));
-                    }
-                }
                 // With calls under way their own ends tell more.
-                _ = link.is_over.changed(), if in_flight.is_empty() => return Ok(End::HungUp),
+                _ = link.is_over.changed(), if in_flight.is_empty() => {
+                    let error = || StoreError::transient(format!("redis at {}: it hangs up at once", link.place));
+                    return Ok(if was_useful { End::HungUp } else { End::Useless(error()) });
+                }
+                request = self.waiting.recv(), if may_send && end.is_none() && !is_closed => match request {
+                    None => is_closed = true,
+                    Some(request) => {
+                        let calls = self.gather(request, sent);
+                        if calls.requests > 0 {
+                            sent += calls.requests;
+                            let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
+                            in_flight.push(exchange(link.connection.clone(), calls, given_ms, self.shared.budget));
+                        }
+                    }
+                },
             }
-            if in_flight.is_empty()
-                && let Some(end) = end.take()
-            {
-                return Ok(end);
+            // Whoever is under way is heard out first.
+            if in_flight.is_empty() {
+                if is_closed {
+                    return Err(Closed);
+                }
+                if let Some(end) = end.take() {
+                    return Ok(end);
+                }
             }
         }
     }
 
     /// Takes half of all that is waiting or under way, so that both calls in flight are of one size and neither
     /// side idles.
-    fn gather(&mut self, first: Request, sent: usize) -> Calls {
-        let share = (self.waiting.len() + 1 + sent).div_ceil(MAX_IN_FLIGHT).min(MAX_BATCH);
-        let mut calls = Calls::default();
+    fn gather(&mut self, first: Request, sent: usize) -> Gathered {
+        let share = (self.waiting.len() + 1 + sent).div_ceil(MAX_CALLS);
+        let mut calls = Gathered::default();
         let mut next = Some(first);
         while let Some(request) = next {
-            // Whoever has given up is not counted: the request has not left yet.
-            if !request.reply.is_closed() {
+            if request.leave() {
                 calls.add(request);
             }
-            if calls.requests >= share {
+            if calls.requests >= share || calls.weight >= MAX_WEIGHT {
                 break;
             }
             next = self.waiting.try_recv().ok();

@@ -3,7 +3,6 @@
 use redis::Value;
 
 use super::endpoint::{Access, Link};
-use super::failure::connect_error;
 use super::url::Address;
 use crate::error::StoreError;
 
@@ -34,10 +33,7 @@ async fn ask_one(
     let mut link = sentinel_access.connect(&sentinel_access.at(sentinel)).await?;
     let mut question = redis::cmd("SENTINEL");
     question.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let found: Option<(String, u16)> = question
-        .query_async(&mut link.connection)
-        .await
-        .map_err(|error| connect_error(&sentinel.to_string(), &error))?;
+    let found: Option<(String, u16)> = link.ask(&question, access.budget).await?;
     let Some((host, port)) = found else {
         return Err(StoreError::permanent(format!(
             "the sentinel at {sentinel} knows no primary called {name:?}"
@@ -45,10 +41,7 @@ async fn ask_one(
     };
     let primary = Address { host, port };
     let mut link = access.connect(&access.at(&primary)).await?;
-    let role: Vec<Value> = redis::cmd("ROLE")
-        .query_async(&mut link.connection)
-        .await
-        .map_err(|error| connect_error(&primary.to_string(), &error))?;
+    let role: Vec<Value> = link.ask(&redis::cmd("ROLE"), access.budget).await?;
     match role.first() {
         Some(Value::BulkString(role)) if role == b"master" => Ok(link),
         _ => Err(StoreError::transient(format!(

@@ -1,6 +1,6 @@
-//! How far the server's clock is from the caller's. No decision depends on it; people who read logs do.
+//! How far a server's clock is from the caller's. No decision depends on it; people who read logs do.
 
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 
 use crate::clock::wall_ms;
 
@@ -9,15 +9,16 @@ const WARN_ABOVE_MS: u64 = 1000;
 /// Until it was measured.
 const UNKNOWN: i64 = i64::MIN;
 
-/// The last measurement.
+/// The last measurement of one server.
 #[derive(Debug)]
 pub(super) struct Skew {
     server_ahead_ms: AtomicI64,
+    has_warned: AtomicBool,
 }
 
 impl Default for Skew {
     fn default() -> Self {
-        Self { server_ahead_ms: AtomicI64::new(UNKNOWN) }
+        Self { server_ahead_ms: AtomicI64::new(UNKNOWN), has_warned: AtomicBool::new(false) }
     }
 }
 
@@ -29,18 +30,47 @@ impl Skew {
 
     /// Takes the server's time from an answer to what was sent at `sent_ms`, by the caller's wall clock.
     pub(super) fn observe(&self, server_ms: u64, sent_ms: u64) {
-        let received_ms = wall_ms();
+        self.note(server_ms, sent_ms, wall_ms());
+    }
+
+    /// Returns whether that was worth a warning.
+    fn note(&self, server_ms: u64, sent_ms: u64, received_ms: u64) -> bool {
         let round_trip_ms = received_ms.saturating_sub(sent_ms);
         // The server read its clock somewhere between; the middle is wrong by half of the round trip at the most.
         let middle_ms = sent_ms + round_trip_ms / 2;
         let ahead_ms = server_ms.cast_signed().saturating_sub(middle_ms.cast_signed());
-        let before = self.server_ahead_ms.swap(ahead_ms, Relaxed);
-        let is_wide = |ms: i64| ms != UNKNOWN && ms.unsigned_abs() > WARN_ABOVE_MS;
-        if is_wide(ahead_ms) && ahead_ms.unsigned_abs() > WARN_ABOVE_MS + round_trip_ms && !is_wide(before) {
-            tracing::warn!(
-                server_ahead_ms = ahead_ms,
-                "the clock of redis differs from this one; limits follow the server's, logs will not match"
-            );
+        self.server_ahead_ms.store(ahead_ms, Relaxed);
+        if ahead_ms.unsigned_abs() <= WARN_ABOVE_MS {
+            self.has_warned.store(false, Relaxed);
+            return false;
         }
+        // Once, and only for what a slow answer does not explain.
+        if ahead_ms.unsigned_abs() <= WARN_ABOVE_MS + round_trip_ms || self.has_warned.swap(true, Relaxed) {
+            return false;
+        }
+        tracing::warn!(
+            server_ahead_ms = ahead_ms,
+            "the clock of redis differs from this one; limits follow the server's, logs will not match"
+        );
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warns_once_for_each_time_that_the_clocks_part() {
+        let skew = Skew::default();
+        assert_eq!(skew.server_ahead_ms(), None);
+        assert!(!skew.note(10_900, 10_000, 10_000), "less than a second");
+        assert!(!skew.note(12_000, 10_000, 12_000), "a slow answer may explain it");
+        assert!(skew.note(11_001, 10_000, 10_000));
+        assert!(!skew.note(90_000, 10_000, 10_000), "it is known");
+        assert_eq!(skew.server_ahead_ms(), Some(80_000));
+        assert!(!skew.note(10_000, 10_000, 10_000), "together again");
+        assert!(skew.note(1_000, 10_000, 10_000), "and apart, behind");
+        assert_eq!(skew.server_ahead_ms(), Some(-9000));
     }
 }

@@ -66,6 +66,9 @@ impl Url {
     pub(super) fn parse(text: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        if query.contains('@') {
+            return Err(wrong("a password's ? is written %3F"));
+        }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (userinfo, hosts) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
         let (kind, is_tls) = match scheme {
@@ -242,6 +245,7 @@ mod tests {
         assert!(refusal("redis+cluster://a/1").starts_with("store: a cluster has only database 0"));
         assert!(refusal("redis+unix://x").starts_with("store: a socket's path begins with three slashes"));
         assert!(refusal("redis://a%ff").starts_with("store: what it escapes is not UTF-8"));
+        assert!(refusal("redis://me:12?hush@cache").starts_with("store: a password's ? is written %3F"));
         assert!(!format!("{:?}", Url::parse("redis://:hush@a").unwrap()).contains("hush"));
         for unescaped in ["redis://me:hush/hush@a", "redis://me:hush?hush@a", "redis://me:1/hush@a"] {
             assert!(!refusal(unescaped).contains("hush"), "{unescaped}");

@@ -28,9 +28,11 @@ for i = 1, #KEYS do
   local raw = invoke('GET', key)
   local flag, failed
 
-  -- One sliding window of whole seconds whose counts are below 2^16, before its seconds exceed 2^32 in 2106: what
-  -- nearly everyone has, decided in line. sliding_window.lua says how it is written.
-  if is_simple == 1 and now < 4294967296000 then
+  if raw and raw.err then
+    failed = raw.err
+  elseif is_simple == 1 and now < 4294967296000 then
+    -- One sliding window of whole seconds whose counts are below 2^16, before its seconds exceed 2^32 in 2106: what
+    -- nearly everyone has, decided in line. sliding_window.lua says how it is written.
     local start, prev, cur, is_known = now - now % window, 0, 0, not raw
     if raw then
       local stored_start, stored_prev, stored_cur
@@ -81,28 +83,24 @@ for i = 1, #KEYS do
     end
   end
 
-  if not flag then
-    if raw and raw.err then
-      failed = raw.err
+  if not flag and not failed then
+    if not ops then
+      ops = {}
+      read_op, execute = general(invoke)
+    end
+    ops[place] = ops[place] or read_op(ARGV[2 * place + 1])
+    local slack = tonumber(life)
+    if is_simple == 1 then
+      slack = slack - 2 * window
+    end
+    -- A record that makes no sense must not take the other keys of the call with it.
+    local is_sound, allowed, before = pcall(execute, key, raw, ops[place], now, slack)
+    if not is_sound then
+      failed = 'SLIDEGATECORRUPT ' .. tostring(allowed)
+    elseif not allowed then
+      failed = before
     else
-      if not ops then
-        ops = {}
-        read_op, execute = general(invoke)
-      end
-      ops[place] = ops[place] or read_op(ARGV[2 * place + 1])
-      local slack = tonumber(life)
-      if is_simple == 1 then
-        slack = slack - 2 * window
-      end
-      -- A record that makes no sense must not take the other keys of the call with it.
-      local is_sound, allowed, before = pcall(execute, key, raw, ops[place], now, slack)
-      if not is_sound then
-        failed = 'SLIDEGATECORRUPT ' .. tostring(allowed)
-      elseif not allowed then
-        failed = before
-      else
-        flag, raw = allowed, before
-      end
+      flag, raw = allowed, before
     end
   end
 

@@ -157,7 +157,7 @@ local function execute(key, raw, op, now, slack)
   elseif op.verb == CHECK and (is_mended or (is_allowed and op.cost > 0)) then
     local record, life = commit(parts, op, is_allowed and op.cost or 0, now)
     if not record then
-      return nil, 'SLIDEGATEFULL a sliding log holds no more than 1 MiB'
+      return nil, 'SLIDEGATEFULL a sliding log holds no more than 128 KiB'
     end
     failed = set(key, record, life, slack)
   end

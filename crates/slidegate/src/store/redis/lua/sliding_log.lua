@@ -3,7 +3,7 @@
 -- other than 1 follows; both as LEB128.
 
 local LOG_HEADER = '>BI5I7I6I7I6I6I3'
-local MOST_LOG_BYTES = 1048576
+local MOST_LOG_BYTES = 131072
 
 local function write_varint(value)
   local bytes = ''
