@@ -10,7 +10,7 @@ use slidegate_testkit::{Flavour, Sentinels, Server};
 
 /// The smallest list of permissions that works, as the documentation gives it.
 const ACL: &str =
-    "user slidegate on >hush resetchannels -@all ~sg:* +evalsha +script|load +time +get +set +del";
+    "user slidegate on >hush resetchannels -@all ~sg:* +evalsha +script|load +time +get +set +incrby +del";
 
 /// A policy of each kind that the script treats differently.
 fn policies() -> Vec<Policy> {
@@ -63,10 +63,12 @@ async fn the_smallest_acl_is_enough_and_no_part_of_it_can_go() {
                 Ok(store) => {
                     let limiter = Limiter::new(store);
                     let policy = &policies()[0];
-                    let checked = limiter.check(policy.key(*permission)).await;
-                    match checked {
-                        Err(error) => error,
-                        Ok(_) => limiter.reset(policy.key(*permission)).await.unwrap_err(),
+                    // The first writes, the second counts on, and the last removes.
+                    let twice = [policy.key(*permission); 2];
+                    let failed = limiter.check_many(&twice).await.into_iter().find_map(Result::err);
+                    match failed {
+                        Some(error) => error,
+                        None => limiter.reset(policy.key(*permission)).await.unwrap_err(),
                     }
                 }
             };
@@ -217,8 +219,9 @@ async fn denied_writes_nothing() {
     }
     let writes = || {
         let info = server.command(&["INFO", "commandstats"]).text();
-        let is_write =
-            |line: &&str| ["cmdstat_set:", "cmdstat_del:"].iter().any(|name| line.starts_with(name));
+        let is_write = |line: &&str| {
+            ["cmdstat_set:", "cmdstat_incrby:", "cmdstat_del:"].iter().any(|name| line.starts_with(name))
+        };
         info.lines()
             .filter(is_write)
             .map(|line| line.split(',').next().unwrap().to_owned())

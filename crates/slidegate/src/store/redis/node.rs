@@ -3,10 +3,13 @@
 //! Whatever waits while calls are under way goes together in the next one. Nobody waits for company: a lone request
 //! leaves at once.
 
+use std::future::{poll_fn, ready};
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, mpsc, watch};
 
@@ -98,6 +101,18 @@ pub(super) fn start(target: Target, shared: Arc<Shared>, cluster: Weak<Cluster>)
         async move { node.lock().await.run().await }
     });
     NodeHandle { queue, health: watched, skew }
+}
+
+/// Polls a call once and lets the connection's task run, so that it is on its way before anything else is done.
+async fn set_out<F: Future<Output = Exchange>>(call: F) -> impl Future<Output = Exchange> {
+    let mut call = Box::pin(call);
+    let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+    tokio::task::yield_now().await;
+    match polled {
+        // The connection was gone already.
+        Poll::Ready(exchange) => Either::Left(ready(exchange)),
+        Poll::Pending => Either::Right(call),
+    }
 }
 
 struct Node {
@@ -193,6 +208,20 @@ impl Node {
             let may_send = in_flight.len() < MAX_CALLS || sent < MAX_SINGLE;
             tokio::select! {
                 biased;
+                // Before the next answers are read, or two calls that were answered together would go out together
+                // again, and server and caller would take turns at being idle.
+                request = self.waiting.recv(), if may_send && end.is_none() && !is_closed => match request {
+                    None => is_closed = true,
+                    Some(request) => {
+                        let calls = self.gather(request, sent);
+                        if calls.requests > 0 {
+                            sent += calls.requests;
+                            let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
+                            let call = exchange(link.connection.clone(), calls, given_ms, self.shared.budget);
+                            in_flight.push(set_out(call).await);
+                        }
+                    }
+                },
                 Some(exchange) = in_flight.next() => {
                     let exchange: Exchange = exchange;
                     sent -= exchange.requests;
@@ -213,17 +242,6 @@ impl Node {
                     let error = || StoreError::transient(format!("redis at {}: it hangs up at once", link.place));
                     return Ok(if was_useful { End::HungUp } else { End::Useless(error()) });
                 }
-                request = self.waiting.recv(), if may_send && end.is_none() && !is_closed => match request {
-                    None => is_closed = true,
-                    Some(request) => {
-                        let calls = self.gather(request, sent);
-                        if calls.requests > 0 {
-                            sent += calls.requests;
-                            let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
-                            in_flight.push(exchange(link.connection.clone(), calls, given_ms, self.shared.budget));
-                        }
-                    }
-                },
             }
             // Whoever is under way is heard out first.
             if in_flight.is_empty() {

@@ -13,7 +13,7 @@ if not now then
 end
 
 local answers, flags, places = { now, '' }, {}, ARGV[2]
-local place, is_simple, code, verb, cost, _, limit, window, life, base
+local place, is_simple, code, verb, cost, _, limit, window, life, base, delta
 local ops, read_op, execute
 
 for i = 1, #KEYS do
@@ -24,6 +24,7 @@ for i = 1, #KEYS do
     is_simple, code, verb, cost, _, limit, window = unpack('>BBBI7BI7I5', ARGV[2 * place + 1])
     life = ARGV[2 * place + 2]
     base = (1577836800000 - 1577836800000 % window) / window
+    delta = cost == 1 and '1000000' or format('%d', cost * 1000000)
   end
   local raw = invoke('GET', key)
   local flag, failed
@@ -34,16 +35,19 @@ for i = 1, #KEYS do
     -- One sliding window of whole seconds whose counts are below 2^16, before its seconds exceed 2^32 in 2106: what
     -- nearly everyone has, decided in line. sliding_window.lua says how it is written.
     local start, prev, cur, is_known = now - now % window, 0, 0, not raw
+    local is_same, is_number = false, false
     if raw then
       local stored_start, stored_prev, stored_cur
       local tag = byte(raw)
       if tag and tag >= 48 then
-        local counts = tonumber(sub(raw, -10))
-        local stored_code = counts % 100
-        is_known = stored_code == code
-        stored_prev = (counts - stored_code) / 100 % 10000
-        stored_cur = (counts - counts % 1000000) / 1000000
-        stored_start = (tonumber(sub(raw, 1, -11)) + base) * window
+        local number, counts = tonumber(sub(raw, 1, -11)), tonumber(sub(raw, -10))
+        if number and counts then
+          local stored_code = counts % 100
+          is_known, is_number = stored_code == code, true
+          stored_prev = (counts - stored_code) / 100 % 10000
+          stored_cur = (counts - counts % 1000000) / 1000000
+          stored_start = (number + base) * window
+        end
       elseif tag == 1 and #raw == 12 then
         local stored_window
         _, stored_start, stored_window, stored_prev, stored_cur = unpack('>BI4I3I2I2', raw)
@@ -54,7 +58,7 @@ for i = 1, #KEYS do
       is_known = age >= 0
       if is_known and age < window then
         if stored_prev + stored_cur > 0 then
-          start, prev, cur = stored_start, stored_prev, stored_cur
+          start, prev, cur, is_same = stored_start, stored_prev, stored_cur, true
         end
       elseif is_known and age < 2 * window and stored_cur > 0 then
         start, prev = stored_start + window, stored_cur
@@ -69,15 +73,27 @@ for i = 1, #KEYS do
       if used + cost <= limit then
         flag = '1'
         if verb == 1 and cost > 0 then
-          local record
           cur = cur + cost
           local number = start / window - base
-          if code > 0 and cur < 10000 and prev < 10000 and number % 1 == 0 and number > 0 and number < 922337203 then
-            record = format('%d%010d', number, cur * 1000000 + prev * 100 + code)
+          local fits = code > 0 and cur < 10000 and prev < 10000 and number % 1 == 0 and number > 0 and number < 922337203
+          local kept
+          if is_same and is_number and fits then
+            -- In the window of the one before, the record is the same number with more counted, and lives as long.
+            kept = invoke('INCRBY', key, delta)
           else
-            record = pack('>BI4I3I2I2', 1, start / 1000, window / 1000, prev, cur)
+            local record
+            if fits then
+              record = format('%d%010d', number, cur * 1000000 + prev * 100 + code)
+            else
+              record = pack('>BI4I3I2I2', 1, start / 1000, window / 1000, prev, cur)
+            end
+            if is_same then
+              kept = invoke('SET', key, record, 'KEEPTTL')
+            else
+              kept = invoke('SET', key, record, 'PX', life)
+            end
           end
-          failed = invoke('SET', key, record, 'PX', life).err
+          failed = type(kept) == 'table' and kept.err
         end
       end
     end
