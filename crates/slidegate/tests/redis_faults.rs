@@ -249,7 +249,10 @@ async fn a_caller_who_gives_up_does_not_spoil_the_others() {
             tokio::spawn(async move { limiter.check(policy.key("a")).await })
         })
         .collect();
-    tokio::task::yield_now().await;
+    // Until all of them have asked.
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
     let mut staying = Vec::new();
     for (number, caller) in callers.into_iter().enumerate() {
         if number % 2 == 0 {
