@@ -20,13 +20,19 @@ test: deps fmt lint deny tests loom
 	@echo "all checks passed"
 
 ## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
-## servers that tests start for themselves. A Redis that Debian starts along with its package is not used.
+## servers that tests start for themselves. A Redis that Debian starts along with its package is not used, nor is the
+## database that it would make along with PostgreSQL, hence told not to.
 deps: $(VALKEY)
 	@missing=""; \
 	command -v curl >/dev/null || missing="$$missing curl"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v redis-cli >/dev/null || missing="$$missing redis-tools"; \
 	ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || missing="$$missing libfaketime"; \
+	test -x /usr/lib/postgresql/15/bin/postgres || test -n "$$SLIDEGATE_POSTGRES_BIN" || { \
+		missing="$$missing postgresql-15"; \
+		conf=/etc/postgresql-common/createcluster.conf; test -e $$conf || { mkdir -p $${conf%/*} && \
+			echo "create_main_cluster = false" >$$conf; }; }; \
+	test -x /usr/sbin/pgbouncer || command -v pgbouncer >/dev/null || missing="$$missing pgbouncer"; \
 	test -z "$$missing" || { apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; }
 

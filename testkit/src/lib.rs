@@ -5,6 +5,7 @@
 //!
 //! - [`Server`]: one Redis or Valkey, with TLS, a Unix socket, or a wall clock of its own if wanted
 //! - [`Replica`], [`Sentinels`], [`Cluster`]: several that belong together
+//! - [`Postgres`]: one PostgreSQL, with TLS or a disk that fills up if wanted
 //! - [`FaultProxy`]: a network that stalls, refuses, and cuts
 //! - [`until`]: waits for what another process has yet to do
 //!
@@ -27,6 +28,7 @@ mod builder;
 mod cluster;
 mod faketime;
 mod port;
+mod postgres;
 mod process;
 mod proxy;
 mod replica;
@@ -41,10 +43,11 @@ pub use binary::Flavour;
 pub use builder::ServerBuilder;
 pub use cluster::Cluster;
 pub use faketime::faketime_env;
+pub use postgres::{PgSession, Postgres, PostgresBuilder, Rows};
 pub use proxy::FaultProxy;
 pub use replica::Replica;
 pub use resp::{Connection, Reply};
 pub use sentinels::Sentinels;
 pub use server::Server;
-pub use tls::Tls;
+pub use tls::{Authority, Tls};
 pub use wait::until;

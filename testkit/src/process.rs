@@ -55,10 +55,18 @@ impl Process {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
+        assert!(self.try_signal(signal), "the process has ended: {}", self.log());
+    }
+
+    /// Says whether there was a process to signal.
+    pub(crate) fn try_signal(&self, signal: Signal) -> bool {
         let mut child = self.child();
         // Once reaped, its number may be somebody else's.
-        assert!(matches!(child.try_wait(), Ok(None)), "the process has ended: {}", self.log());
-        kill_process(Pid::from_child(&child), signal).expect("a child can be signalled");
+        let is_alive = matches!(child.try_wait(), Ok(None));
+        if is_alive {
+            kill_process(Pid::from_child(&child), signal).expect("a child can be signalled");
+        }
+        is_alive
     }
 
     pub(crate) fn log(&self) -> String {

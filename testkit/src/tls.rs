@@ -5,17 +5,16 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
-/// A server's own authority, and where it listens for those who trust it.
+/// A server's own authority.
 #[derive(Debug)]
-pub struct Tls {
-    pub(crate) port: u16,
+pub struct Authority {
     folder: PathBuf,
     ca_pem: String,
 }
 
-impl Tls {
+impl Authority {
     /// Makes an authority and has it sign a certificate for `localhost` and `127.0.0.1`.
-    pub(crate) fn make(folder: &Path, port: u16) -> Self {
+    pub(crate) fn make(folder: &Path) -> Self {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -34,7 +33,30 @@ impl Tls {
         write("ca.crt", &ca_pem);
         write("server.crt", &certificate.pem());
         write("server.key", &key.serialize_pem());
-        Self { port, folder: folder.to_owned(), ca_pem }
+        Self { folder: folder.to_owned(), ca_pem }
+    }
+
+    /// The file with the authority's certificate.
+    pub fn ca_path(&self) -> PathBuf {
+        self.folder.join("ca.crt")
+    }
+
+    /// The authority's certificate.
+    pub fn ca_pem(&self) -> &[u8] {
+        self.ca_pem.as_bytes()
+    }
+}
+
+/// A server's own authority, and where it listens for those who trust it.
+#[derive(Debug)]
+pub struct Tls {
+    pub(crate) port: u16,
+    authority: Authority,
+}
+
+impl Tls {
+    pub(crate) fn make(folder: &Path, port: u16) -> Self {
+        Self { port, authority: Authority::make(folder) }
     }
 
     pub(crate) fn args(&self) -> Vec<String> {
@@ -61,11 +83,11 @@ impl Tls {
 
     /// The file with the authority's certificate.
     pub fn ca_path(&self) -> PathBuf {
-        self.folder.join("ca.crt")
+        self.authority.ca_path()
     }
 
     /// The authority's certificate.
     pub fn ca_pem(&self) -> &[u8] {
-        self.ca_pem.as_bytes()
+        self.authority.ca_pem()
     }
 }

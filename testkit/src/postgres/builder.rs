@@ -1,0 +1,129 @@
+//! What a PostgreSQL shall be like.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use super::folder::Folder;
+use super::server::Postgres;
+use super::{binary, template, user};
+use crate::port;
+use crate::process::{Launch, Process};
+use crate::tls::Authority;
+
+/// So often may somebody else be faster to take a port.
+const RACES: usize = 20;
+
+/// A PostgreSQL to be.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct PostgresBuilder {
+    settings: Vec<(String, String)>,
+    access: String,
+    with_tls: bool,
+    is_durable: bool,
+    tmpfs_mb: Option<u32>,
+}
+
+impl PostgresBuilder {
+    /// A line of `postgresql.conf`. `ALTER SYSTEM` can change it later.
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        self.settings.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// A line of `pg_hba.conf`, before those that ask all but the superuser for a password.
+    pub fn access(mut self, line: &str) -> Self {
+        self.access.push_str(line);
+        self.access.push('\n');
+        self
+    }
+
+    /// Speaks TLS as well, on the same port, see [`Postgres::tls`].
+    pub fn tls(mut self) -> Self {
+        self.with_tls = true;
+        self
+    }
+
+    /// Waits for the disk, as in production; otherwise `fsync` is off, and what a killed server had acknowledged is
+    /// there all the same, for the kernel has it.
+    pub fn durable(mut self) -> Self {
+        self.is_durable = true;
+        self
+    }
+
+    /// Keeps its data in a file system of so many megabytes, see [`Postgres::fill_disk`]. Less than 64 are too few.
+    /// Only root can do this.
+    pub fn data_on_tmpfs(mut self, megabytes: u32) -> Self {
+        self.tmpfs_mb = Some(megabytes);
+        self
+    }
+
+    /// Starts it and waits until it answers.
+    pub fn start(self) -> Postgres {
+        self.start_with(|folder| template::copy_to(&folder.data()))
+    }
+
+    /// Starts it with data that `fill` puts into its folder.
+    pub(crate) fn start_with(self, fill: impl Fn(&Folder)) -> Postgres {
+        let mut log = String::new();
+        for _ in 0..RACES {
+            let server = self.spawn(&fill);
+            match server.wait_ready() {
+                Ok(()) => return server,
+                Err(_) if server.lost_race() => log = server.log(),
+                Err(seen) => panic!("PostgreSQL does not start: {seen}"),
+            }
+        }
+        panic!("PostgreSQL found no port in {RACES} attempts:\n{log}");
+    }
+
+    fn spawn(&self, fill: &impl Fn(&Folder)) -> Postgres {
+        // A missing binary shall be found missing before anything is made.
+        let program = binary::binary("postgres");
+        let folder = Folder::make(self.tmpfs_mb);
+        let port = port::free();
+        let authority = self.with_tls.then(|| Authority::make(folder.path()));
+        if self.with_tls {
+            let key = folder.path().join("server.key");
+            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("the file was made just now");
+            user::give(&key);
+        }
+        fill(&folder);
+        self.configure(&folder, port);
+
+        let (program, mut args) = user::wrapped(&program);
+        args.extend([OsString::from("-D"), folder.data().into()]);
+        let environment = vec![("LC_ALL".to_owned(), "C".to_owned())];
+        let process = Process::start(Launch { program, args, environment, folder: folder.path().to_owned() });
+        Postgres { process, port, authority, folder }
+    }
+
+    /// Adds to what is there, which for a standby is what its primary has; the last line of a name counts.
+    fn configure(&self, folder: &Folder, port: u16) {
+        let mut text = String::from("\n");
+        let mut set = |name: &str, value: &str| {
+            writeln!(text, "{name} = '{}'", value.replace('\'', "''")).expect("a string takes all");
+        };
+        set("listen_addresses", "127.0.0.1");
+        set("port", &port.to_string());
+        set("unix_socket_directories", &folder.path().to_string_lossy());
+        set("shared_buffers", "16MB");
+        set("fsync", if self.is_durable { "on" } else { "off" });
+        set("dynamic_shared_memory_type", if user::has_own_shared_memory() { "sysv" } else { "mmap" });
+        set("ssl", if self.with_tls { "on" } else { "off" });
+        set("ssl_cert_file", &folder.path().join("server.crt").to_string_lossy());
+        set("ssl_key_file", &folder.path().join("server.key").to_string_lossy());
+        for (name, value) in &self.settings {
+            set(name, value);
+        }
+        let path = folder.data().join("postgresql.conf");
+        let before = fs::read_to_string(&path).expect("a data folder is configured");
+        fs::write(path, before + &text).expect("the folder is writable");
+
+        let path = folder.data().join("pg_hba.conf");
+        let after = fs::read_to_string(&path).expect("a data folder is configured");
+        fs::write(path, self.access.clone() + &after).expect("the folder is writable");
+    }
+}

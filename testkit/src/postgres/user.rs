@@ -1,0 +1,79 @@
+//! As whom PostgreSQL runs: it refuses to be root, which tests are where they may mount.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+use rustix::process::{geteuid, getuid};
+
+use crate::binary::on_path;
+
+struct User {
+    uid: u32,
+    gid: u32,
+}
+
+/// Somebody else if this process is root, or nobody else.
+static USER: LazyLock<Option<User>> = LazyLock::new(|| {
+    let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let somebody = || ["postgres", "nobody"].iter().find_map(|name| User::find(&users, name));
+    geteuid().is_root().then(|| somebody().expect("there is a user postgres or nobody"))
+});
+
+impl User {
+    fn find(users: &str, name: &str) -> Option<Self> {
+        let user = users.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        let mut fields = user.split(':').skip(1);
+        Some(Self { uid: fields.next()?.parse().ok()?, gid: fields.next()?.parse().ok()? })
+    }
+}
+
+/// The number of the one who runs PostgreSQL.
+pub(crate) fn uid() -> u32 {
+    USER.as_ref().map_or_else(|| getuid().as_raw(), |user| user.uid)
+}
+
+/// What a file system that belongs to that one is mounted with.
+pub(crate) fn mount_options() -> Option<String> {
+    USER.as_ref().map(|user| format!("uid={},gid={},mode=0700", user.uid, user.gid))
+}
+
+/// Gives a file or folder to the one who runs PostgreSQL.
+pub(crate) fn give(path: &Path) {
+    if let Some(user) = &*USER {
+        chown(path, Some(user.uid), Some(user.gid)).expect("root may give what it has");
+    }
+}
+
+/// Shared memory for which the kernel's System V calls are asked goes with the processes if they have a namespace of
+/// their own; elsewhere it would stay behind after SIGKILL until the machine has no more of it.
+pub(crate) fn has_own_shared_memory() -> bool {
+    USER.is_some()
+}
+
+/// What to run, and its first arguments, so that `program` runs as that one.
+pub(crate) fn wrapped(program: &Path) -> (PathBuf, Vec<OsString>) {
+    let Some(user) = &*USER else { return (program.to_owned(), Vec::new()) };
+    let unshare = on_path("unshare").expect("util-linux is everywhere");
+    let (uid, gid) = (user.uid.to_string(), user.gid.to_string());
+    // To become another user clears the signal that the spawner asked for, so it is asked for once more.
+    let args =
+        ["--ipc", "setpriv", "--reuid", &uid, "--regid", &gid, "--clear-groups", "--pdeathsig", "KILL"];
+    let args = args.iter().map(OsString::from).chain([program.into()]).collect();
+    (unshare, args)
+}
+
+/// Runs one of PostgreSQL's tools to its end, which must be a good one.
+#[track_caller]
+pub(crate) fn run(program: &Path, args: &[&str]) -> Output {
+    let (wrapper, first) = wrapped(program);
+    let mut command = Command::new(wrapper);
+    command.args(first).args(args).env("LC_ALL", "C").current_dir("/");
+    let output = command.output().unwrap_or_else(|error| panic!("cannot run {}: {error}", program.display()));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} {args:?}: {}\n{said}", program.display(), output.status);
+    output
+}
