@@ -6,6 +6,7 @@
 //! - [`Server`]: one Redis or Valkey, with TLS, a Unix socket, or a wall clock of its own if wanted
 //! - [`Replica`], [`Sentinels`], [`Cluster`]: several that belong together
 //! - [`Postgres`]: one PostgreSQL, with TLS or a disk that fills up if wanted
+//! - [`Standby`], [`PgBouncer`]: what follows it, and what stands in front of it
 //! - [`FaultProxy`]: a network that stalls, refuses, and cuts
 //! - [`until`]: waits for what another process has yet to do
 //!
@@ -43,7 +44,7 @@ pub use binary::Flavour;
 pub use builder::ServerBuilder;
 pub use cluster::Cluster;
 pub use faketime::faketime_env;
-pub use postgres::{PgSession, Postgres, PostgresBuilder, Rows};
+pub use postgres::{PgBouncer, PgBouncerBuilder, PgSession, Postgres, PostgresBuilder, Rows, Standby};
 pub use proxy::FaultProxy;
 pub use replica::Replica;
 pub use resp::{Connection, Reply};

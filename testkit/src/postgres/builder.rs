@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::folder::Folder;
+use super::folder::{Disk, Folder};
 use super::server::Postgres;
 use super::{binary, template, user};
 use crate::port;
@@ -23,7 +23,7 @@ pub struct PostgresBuilder {
     access: String,
     with_tls: bool,
     is_durable: bool,
-    tmpfs_mb: Option<u32>,
+    disk_mb: Option<u32>,
 }
 
 impl PostgresBuilder {
@@ -46,8 +46,9 @@ impl PostgresBuilder {
         self
     }
 
-    /// Waits for the disk, as in production; otherwise `fsync` is off, and what a killed server had acknowledged is
-    /// there all the same, for the kernel has it.
+    /// Keeps its data on the machine's disk and waits for it, as in production. Otherwise `fsync` is off and the data
+    /// is in memory where this process may mount that, which makes it start faster; what a killed server had
+    /// acknowledged is there all the same, for the kernel has it.
     pub fn durable(mut self) -> Self {
         self.is_durable = true;
         self
@@ -56,7 +57,7 @@ impl PostgresBuilder {
     /// Keeps its data in a file system of so many megabytes, see [`Postgres::fill_disk`]. Less than 64 are too few.
     /// Only root can do this.
     pub fn data_on_tmpfs(mut self, megabytes: u32) -> Self {
-        self.tmpfs_mb = Some(megabytes);
+        self.disk_mb = Some(megabytes);
         self
     }
 
@@ -82,7 +83,7 @@ impl PostgresBuilder {
     fn spawn(&self, fill: &impl Fn(&Folder)) -> Postgres {
         // A missing binary shall be found missing before anything is made.
         let program = binary::binary("postgres");
-        let folder = Folder::make(self.tmpfs_mb);
+        let folder = Folder::make(self.disk());
         let port = port::free();
         let authority = self.with_tls.then(|| Authority::make(folder.path()));
         if self.with_tls {
@@ -100,6 +101,14 @@ impl PostgresBuilder {
         Postgres { process, port, authority, folder }
     }
 
+    fn disk(&self) -> Disk {
+        match self.disk_mb {
+            Some(megabytes) => Disk::Small { megabytes },
+            None if !self.is_durable && user::is_admin() => Disk::Memory,
+            None => Disk::Machine,
+        }
+    }
+
     /// Adds to what is there, which for a standby is what its primary has; the last line of a name counts.
     fn configure(&self, folder: &Folder, port: u16) {
         let mut text = String::from("\n");
@@ -111,7 +120,7 @@ impl PostgresBuilder {
         set("unix_socket_directories", &folder.path().to_string_lossy());
         set("shared_buffers", "16MB");
         set("fsync", if self.is_durable { "on" } else { "off" });
-        set("dynamic_shared_memory_type", if user::has_own_shared_memory() { "sysv" } else { "mmap" });
+        set("dynamic_shared_memory_type", if user::is_admin() { "sysv" } else { "mmap" });
         set("ssl", if self.with_tls { "on" } else { "off" });
         set("ssl_cert_file", &folder.path().join("server.crt").to_string_lossy());
         set("ssl_key_file", &folder.path().join("server.key").to_string_lossy());

@@ -98,5 +98,5 @@ fn row(body: &[u8]) -> Option<Vec<Option<String>>> {
 fn error(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let field = |letter| text.split('\0').find_map(|field| field.strip_prefix(letter)).unwrap_or("?");
-    format!("{} {}: {}", field('V'), field('C'), field('M'))
+    format!("{} {}: {}", field('S'), field('C'), field('M'))
 }

@@ -36,9 +36,18 @@ pub(crate) fn uid() -> u32 {
     USER.as_ref().map_or_else(|| getuid().as_raw(), |user| user.uid)
 }
 
-/// What a file system that belongs to that one is mounted with.
-pub(crate) fn mount_options() -> Option<String> {
-    USER.as_ref().map(|user| format!("uid={},gid={},mode=0700", user.uid, user.gid))
+/// Whether this process may mount, and may have namespaces of its own; root in a container often may not.
+pub(crate) fn is_admin() -> bool {
+    static ANSWER: LazyLock<bool> = LazyLock::new(|| {
+        let tried = Command::new("unshare").args(["--ipc", "--mount", "true"]).output();
+        USER.is_some() && tried.is_ok_and(|output| output.status.success())
+    });
+    *ANSWER
+}
+
+/// What a file system that belongs to the one who runs PostgreSQL is mounted with.
+pub(crate) fn mount_options() -> String {
+    USER.as_ref().map(|user| format!("uid={},gid={},mode=0700", user.uid, user.gid)).unwrap_or_default()
 }
 
 /// Gives a file or folder to the one who runs PostgreSQL.
@@ -48,22 +57,19 @@ pub(crate) fn give(path: &Path) {
     }
 }
 
-/// Shared memory for which the kernel's System V calls are asked goes with the processes if they have a namespace of
-/// their own; elsewhere it would stay behind after SIGKILL until the machine has no more of it.
-pub(crate) fn has_own_shared_memory() -> bool {
-    USER.is_some()
-}
-
 /// What to run, and its first arguments, so that `program` runs as that one.
+///
+/// Shared memory for which it asks by the calls of System V goes with the last of its processes, for they have a
+/// namespace of their own. Elsewhere a bit of it would stay behind after each SIGKILL, until the machine has no more.
 pub(crate) fn wrapped(program: &Path) -> (PathBuf, Vec<OsString>) {
     let Some(user) = &*USER else { return (program.to_owned(), Vec::new()) };
-    let unshare = on_path("unshare").expect("util-linux is everywhere");
     let (uid, gid) = (user.uid.to_string(), user.gid.to_string());
     // To become another user clears the signal that the spawner asked for, so it is asked for once more.
-    let args =
-        ["--ipc", "setpriv", "--reuid", &uid, "--regid", &gid, "--clear-groups", "--pdeathsig", "KILL"];
-    let args = args.iter().map(OsString::from).chain([program.into()]).collect();
-    (unshare, args)
+    let words = ["unshare", "--ipc", "setpriv", "--reuid", &uid, "--regid", &gid, "--clear-groups"];
+    let words = if is_admin() { &words[..] } else { &words[2..] };
+    let args = words[1..].iter().chain(&["--pdeathsig", "KILL"]).map(OsString::from);
+    let wrapper = on_path(words[0]).expect("util-linux is everywhere");
+    (wrapper, args.chain([program.into()]).collect())
 }
 
 /// Runs one of PostgreSQL's tools to its end, which must be a good one.

@@ -1,0 +1,82 @@
+use slidegate_testkit::{PgBouncer, Postgres, Standby, until};
+
+use super::{exists, one, processes};
+
+#[test]
+fn a_standby_has_what_the_primary_had_and_takes_over() {
+    let primary = Postgres::builder().setting("max_connections", "30").tls().start();
+    primary.sql("CREATE TABLE t AS SELECT 1 AS n");
+    let standby = Standby::of(&primary);
+    assert_eq!(standby.sql("SELECT n FROM t"), one("1"));
+    primary.sql("SET synchronous_commit = off; INSERT INTO t VALUES (2)");
+    standby.wait_in_sync(&primary);
+    assert_eq!(standby.sql("SELECT count(*) FROM t"), one("2"));
+    let refusal = standby.try_sql("INSERT INTO t VALUES (3)").unwrap_err();
+    assert!(refusal.starts_with("ERROR 25006: cannot execute INSERT in a read-only"), "{refusal}");
+
+    // It follows again after a crash of its own.
+    standby.kill();
+    primary.sql("INSERT INTO t VALUES (3)");
+    standby.restart();
+    standby.wait_in_sync(&primary);
+
+    primary.kill();
+    standby.promote();
+    standby.sql("INSERT INTO t VALUES (4)");
+    assert_eq!(standby.sql("SELECT count(*) FROM t"), one("4"));
+    let folder = standby.folder().to_owned();
+    drop(standby);
+    assert!(!folder.exists() && processes(&folder).is_empty());
+}
+
+#[test]
+fn a_standby_can_be_waited_for() {
+    let primary = Postgres::start();
+    let _standby = Standby::build(Postgres::builder().setting("cluster_name", "second"), &primary);
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'second'");
+    primary.sql("SELECT pg_reload_conf()");
+    until("it is synchronous", || {
+        let rows = primary.sql("SELECT sync_state FROM pg_stat_replication");
+        if rows == one("sync") { Ok(()) } else { Err(format!("{rows:?}")) }
+    });
+    primary.sql("CREATE TABLE t (n int)");
+}
+
+#[test]
+fn pgbouncer_gives_out_connections_for_a_transaction() {
+    let postgres = Postgres::start();
+    let bouncer = PgBouncer::builder().setting("default_pool_size", "1").in_front_of(&postgres);
+    let own = "SELECT pg_backend_pid()";
+    let (mut first, mut second) = (bouncer.connect().unwrap(), bouncer.connect().unwrap());
+    let backend = first.sql(own).unwrap();
+    assert_eq!(second.sql(own).unwrap(), backend, "both have the one connection by turns");
+    assert_eq!(super::psql(&bouncer.url(), "SELECT 1").stdout, b"1\n");
+
+    // It finds the server again after a crash, though it refuses those who ask before it has.
+    postgres.restart();
+    let rows = until("it has found it", || bouncer.connect().and_then(|mut session| session.sql("SELECT 1")));
+    assert_eq!(rows, one("1"));
+
+    bouncer.kill();
+    assert!(bouncer.connect().is_err());
+    bouncer.restart();
+    assert_eq!(bouncer.sql("SELECT 1"), one("1"));
+    let pid = bouncer.pid();
+    drop(bouncer);
+    assert!(!exists(pid));
+}
+
+#[test]
+fn pgbouncer_keeps_a_connection_for_a_session_if_told() {
+    let postgres = Postgres::start();
+    let bouncer = PgBouncer::builder().setting("pool_mode", "session").in_front_of(&postgres);
+    let own = "SELECT pg_backend_pid()";
+    let (mut first, mut second) = (bouncer.connect().unwrap(), bouncer.connect().unwrap());
+    assert_ne!(first.sql(own).unwrap(), second.sql(own).unwrap());
+}
+
+#[test]
+#[should_panic(expected = "unknown parameter: pgbouncer/no_such_setting")]
+fn a_pgbouncer_that_does_not_start_says_why() {
+    PgBouncer::builder().setting("no_such_setting", "1").in_front_of(&Postgres::start());
+}
