@@ -32,6 +32,8 @@ pub use slidegate_core::{
     QuotaReport, Retry, Source, Verb, parse_window,
 };
 pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
+#[cfg(feature = "postgres")]
+pub use store::postgres::{PostgresSettingsError, PostgresStore, PostgresStoreBuilder, Synchronous};
 #[cfg(feature = "redis")]
 pub use store::redis::{KeyStyle, RedisStore, RedisStoreBuilder, UrlError};
 pub use store::{Operation, Store};

@@ -1,6 +1,10 @@
 //! Stores: they execute whole decisions.
 
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod identity;
 pub(crate) mod memory;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 

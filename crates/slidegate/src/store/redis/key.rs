@@ -4,12 +4,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use slidegate_core::Policy;
 
-/// Without a secret of one's own: everybody's.
-const NO_SECRET: &str = "";
-/// Separates what is derived here from whatever else the same secret is used for.
-const CONTEXT: &str = "slidegate 2026-11 redis key names";
-/// Of the hash, 128 bits are kept: two of a trillion keys meet with a probability of 10^-15.
-const HASH_BYTES: usize = 16;
+use crate::store::identity::Identities;
+
 /// A key that is longer than this is cut short where it is written out.
 const MOST_PLAIN_BYTES: usize = 256;
 
@@ -28,14 +24,13 @@ pub enum KeyStyle {
 #[derive(Clone)]
 pub(super) struct Names {
     prefix: Box<str>,
-    secret: [u8; 32],
+    identities: Identities,
     style: KeyStyle,
 }
 
 impl Names {
     pub(super) fn new(prefix: &str, secret: Option<&str>, style: KeyStyle) -> Self {
-        let secret = blake3::derive_key(CONTEXT, secret.unwrap_or(NO_SECRET).as_bytes());
-        Self { prefix: prefix.into(), secret, style }
+        Self { prefix: prefix.into(), identities: Identities::new(secret), style }
     }
 
     /// The name under which what `key` has spent under `policy` is kept.
@@ -44,10 +39,10 @@ impl Names {
         name.extend_from_slice(self.prefix.as_bytes());
         name.extend_from_slice(b":{");
         let at = name.len();
-        name.resize(at + HASH_BYTES.div_ceil(3) * 4, 0);
+        let identity = self.identities.of(policy, key);
+        name.resize(at + identity.len().div_ceil(3) * 4, 0);
         // The slice is long enough, so nothing can fail.
-        let written =
-            URL_SAFE_NO_PAD.encode_slice(self.hash(policy, key), &mut name[at..]).unwrap_or_default();
+        let written = URL_SAFE_NO_PAD.encode_slice(identity, &mut name[at..]).unwrap_or_default();
         name.truncate(at + written);
         name.push(b'}');
         if self.style == KeyStyle::Plain {
@@ -58,20 +53,6 @@ impl Names {
             name.extend_from_slice(&key[..key.len().min(MOST_PLAIN_BYTES)]);
         }
         name
-    }
-
-    /// Each field with its length before it, so that no two different pairs make the same bytes.
-    fn hash(&self, policy: &Policy, key: &[u8]) -> [u8; HASH_BYTES] {
-        let mut fields = Vec::with_capacity(17 + policy.name().len() + key.len());
-        fields.push(u8::from(policy.is_anonymous()));
-        for field in [policy.name().as_bytes(), key] {
-            fields.extend_from_slice(&(field.len() as u64).to_le_bytes());
-            fields.extend_from_slice(field);
-        }
-        let whole = blake3::keyed_hash(&self.secret, &fields);
-        let mut half = [0; HASH_BYTES];
-        half.copy_from_slice(&whole.as_bytes()[..HASH_BYTES]);
-        half
     }
 }
 

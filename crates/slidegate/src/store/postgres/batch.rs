@@ -1,0 +1,208 @@
+//! Requests, gathered into one call of a function.
+
+use std::collections::BTreeMap;
+
+use bytes::BytesMut;
+use slidegate_core::{Algorithm, Anchor, Verb};
+use tokio::sync::oneshot;
+use tokio_postgres::Row;
+use tokio_postgres::types::{IsNull, ToSql, Type, accepts, to_sql_checked};
+
+use crate::error::StoreError;
+use crate::store::Operation;
+
+/// No count is larger, so that a larger cost is denied, or gives back all, just as this one.
+const MOST_COST: u64 = 1 << 50;
+
+/// What a key is called in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Name(pub(super) [u8; 16]);
+
+impl ToSql for Name {
+    fn to_sql(
+        &self,
+        _: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        out.extend_from_slice(&self.0);
+        Ok(IsNull::No)
+    }
+
+    accepts!(UUID);
+    to_sql_checked!();
+}
+
+/// What was said about one request.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) now_ms: u64,
+    pub(super) is_allowed: bool,
+    /// What was known of the key before; nothing if it is new.
+    pub(super) before: Vec<i64>,
+}
+
+/// One operation on its way.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) name: Name,
+    pub(super) is_durable: bool,
+    pub(super) verb: Verb,
+    /// Everything but the key, as the functions read it.
+    pub(super) description: Vec<i64>,
+    pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
+}
+
+impl Request {
+    pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
+        // Fails if the caller has given up, which is the caller's right.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// An operation as `sql/step.sql` reads it.
+pub(super) fn describe(operation: &Operation<'_>) -> Vec<i64> {
+    let quotas = operation.check.policy.quotas();
+    let verb = match operation.verb {
+        Verb::Check => 1,
+        Verb::Peek => 2,
+        Verb::Refund => 3,
+        Verb::Reset => 4,
+    };
+    let cost = operation.check.cost.min(MOST_COST);
+    let mut numbers = vec![verb, cost.cast_signed(), i64::from(place(quotas.len())) - 1];
+    for quota in quotas {
+        let (algorithm, option) = match quota.algorithm() {
+            Algorithm::SlidingWindow => (1, i64::from(quota.anchor() == Anchor::FirstRequest)),
+            Algorithm::StrictWindow => (2, i64::from(quota.slots())),
+            Algorithm::SlidingLog => (3, 0),
+            Algorithm::FixedWindow => (4, i64::from(quota.anchor() == Anchor::FirstRequest)),
+            Algorithm::TokenBucket => (5, 0),
+        };
+        let [limit, window, capacity] =
+            [quota.limit(), quota.window_ms(), quota.capacity()].map(u64::cast_signed);
+        numbers.extend([algorithm, limit, window, capacity, option]);
+    }
+    numbers
+}
+
+/// Requests by key, in the order in which they came.
+#[derive(Debug, Default)]
+pub(super) struct Batch {
+    by_name: BTreeMap<Name, Vec<Request>>,
+    pub(super) requests: usize,
+}
+
+/// The arguments of a call.
+#[derive(Debug, Default)]
+pub(super) struct Arguments {
+    pub(super) names: Vec<Name>,
+    pub(super) from_op: Vec<i32>,
+    pub(super) which: Vec<i32>,
+    pub(super) ops: Vec<i64>,
+    pub(super) op_at: Vec<i32>,
+}
+
+impl Batch {
+    pub(super) fn add(&mut self, request: Request) {
+        self.requests += 1;
+        self.by_name.entry(request.name).or_default().push(request);
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = Name> {
+        self.by_name.keys().copied()
+    }
+
+    /// Whether nothing can be spent, so that nothing has to be locked.
+    pub(super) fn is_peek(&self) -> bool {
+        self.by_name.values().flatten().all(|request| request.verb == Verb::Peek)
+    }
+
+    pub(super) fn is_durable(&self) -> bool {
+        self.by_name.values().flatten().any(|request| request.is_durable)
+    }
+
+    pub(super) fn arguments(&self) -> Arguments {
+        let mut arguments = Arguments::default();
+        let mut descriptions: Vec<&[i64]> = Vec::new();
+        for (name, requests) in &self.by_name {
+            arguments.names.push(*name);
+            arguments.from_op.push(place(arguments.which.len()));
+            for request in requests {
+                let known = descriptions.iter().rposition(|known| **known == request.description);
+                let known = known.unwrap_or_else(|| {
+                    descriptions.push(&request.description);
+                    arguments.op_at.push(place(arguments.ops.len()));
+                    arguments.ops.extend_from_slice(&request.description);
+                    descriptions.len() - 1
+                });
+                arguments.which.push(place(known));
+            }
+        }
+        arguments.from_op.push(place(arguments.which.len()));
+        arguments
+    }
+
+    pub(super) fn fail(self, error: &StoreError) {
+        for request in self.by_name.into_values().flatten() {
+            request.answer(Err(error.clone()));
+        }
+    }
+
+    /// Hands out the answers.
+    pub(super) fn settle(self, row: &Row) {
+        if let Err(rest) = self.hand_out(row) {
+            let odd = StoreError::permanent("postgres: the answer has an unknown shape").perhaps_counted();
+            rest.fail(&odd);
+        }
+    }
+
+    fn hand_out(mut self, row: &Row) -> Result<(), Self> {
+        let Ok(answers) = Answers::read(row) else { return Err(self) };
+        let names: Vec<Name> = self.names().collect();
+        let (mut allowed, mut sizes) = (answers.allowed.into_iter(), answers.sizes.into_iter());
+        let mut before = answers.before.as_slice();
+        for key in answers.visited {
+            let name = usize::try_from(key - 1).ok().and_then(|key| names.get(key));
+            let Some(requests) = name.and_then(|name| self.by_name.remove(name)) else { return Err(self) };
+            for request in requests {
+                let (Some(is_allowed), Some(size)) = (allowed.next(), sizes.next()) else { return Err(self) };
+                let size = usize::try_from(size).unwrap_or(0);
+                let (own, rest) = before.split_at_checked(size).unwrap_or((&[], &[]));
+                before = rest;
+                request.answer(match is_allowed {
+                    Some(is_allowed) => {
+                        Ok(Answer { now_ms: answers.now_ms, is_allowed, before: own.to_vec() })
+                    }
+                    None => Err(StoreError::full("postgres: a sliding log holds no more than 32768 entries")),
+                });
+            }
+        }
+        if self.by_name.is_empty() { Ok(()) } else { Err(self) }
+    }
+}
+
+/// What `sql/decide.sql` says.
+struct Answers {
+    now_ms: u64,
+    visited: Vec<i32>,
+    allowed: Vec<Option<bool>>,
+    before: Vec<i64>,
+    sizes: Vec<i32>,
+}
+
+impl Answers {
+    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
+        Ok(Self {
+            now_ms: row.try_get::<_, i64>("now_ms")?.cast_unsigned(),
+            visited: row.try_get("visited")?,
+            allowed: row.try_get("allowed")?,
+            before: row.try_get("before")?,
+            sizes: row.try_get("sizes")?,
+        })
+    }
+}
+
+/// Where the next one goes in an array of so many, counted from 1. A batch is small.
+fn place(len: usize) -> i32 {
+    i32::try_from(len + 1).unwrap_or(i32::MAX)
+}

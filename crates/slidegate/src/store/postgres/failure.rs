@@ -1,0 +1,60 @@
+//! What a failure of the database means for the caller.
+
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+use crate::error::StoreError;
+
+/// What the migration says if a newer one was here before.
+const IS_NEWER: &str = "SG001";
+
+/// Whether nothing was executed because somebody else was in the way, so that the same statement may succeed now.
+pub(super) fn is_worth_repeating(error: &Error) -> bool {
+    matches!(error.code(), Some(code) if [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code))
+}
+
+/// An error of a statement that was sent.
+pub(super) fn statement_error(error: &Error) -> StoreError {
+    let Some(database) = error.as_db_error() else {
+        // The connection ended, or what came was not the protocol: nobody knows what became of the statement.
+        return StoreError::lost(format!("postgres: the reply was lost: {}", chain(error)));
+    };
+    let code = database.code();
+    let message = format!("postgres: {} ({})", database.message(), code.code());
+    match code.code() {
+        "53100" | "53200" => StoreError::full(message),
+        // The schema, a function or a table is missing.
+        "3F000" | "42883" | "42P01" => {
+            StoreError::permanent(format!("{message}; has `slidegate migrate` been run?"))
+        }
+        IS_NEWER => StoreError::permanent(format!("{message}: update this program")),
+        // Not even to look.
+        "42501" => {
+            StoreError::permanent(format!("{message}; is the role granted what docs/postgres.md says?"))
+        }
+        // A standby, a lock, a cancelled or repeated statement, too many connections, a disk that fails.
+        "25006" | "55P03" | "57014" | "40001" | "40P01" | "53300" | "58030" => StoreError::transient(message),
+        // It shuts down, has crashed, or starts: the statement may have been the last that it did.
+        state if state.starts_with("57P") => StoreError::lost(message),
+        state if state.starts_with("08") || state.starts_with("53") => StoreError::transient(message),
+        _ => StoreError::permanent(message),
+    }
+}
+
+/// Why no connection came about. Nothing was spent.
+pub(super) fn connect_error(place: &str, error: &Error) -> StoreError {
+    let message = format!("postgres at {place}: {}", chain(error));
+    let is_permanent = error.code().is_some_and(|code| {
+        let code = code.code();
+        code.starts_with("28") || code.starts_with("3D") || code.starts_with("42")
+    });
+    if is_permanent { StoreError::permanent(message) } else { StoreError::transient(message) }
+}
+
+/// The error with what caused it; by itself it often says only that there was one.
+fn chain(error: &Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}

@@ -1,0 +1,198 @@
+//! Gathers what waits into calls, one for each free connection.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::{Mutex, mpsc};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Error, Row};
+
+use super::batch::{Batch, Name, Request};
+use super::failure::{is_worth_repeating, statement_error};
+use super::migration::TABLE_NAMES;
+use super::pool::{Cancelling, Shared};
+use crate::error::StoreError;
+
+/// So many keys keep a connection busy for some 2 ms.
+const MAX_BATCH: usize = 64;
+/// So many may wait for their keys to be free; then the queue is not read.
+const MAX_STAGED: usize = 1024;
+
+/// Starts the task that serves the queue, for as long as somebody holds its sender.
+pub(super) fn start(waiting: mpsc::Receiver<Request>, shared: Arc<Shared>) {
+    let gatherer = Arc::new(Mutex::new(Gatherer { waiting, staged: VecDeque::new(), shared }));
+    tokio::spawn(async move {
+        loop {
+            let gatherer = Arc::clone(&gatherer);
+            // A defect here must not leave all callers without an answer forever: it is told, and served anew.
+            let ended = tokio::spawn(async move { gatherer.lock().await.run().await }).await;
+            match ended {
+                Err(error) if error.is_panic() => {
+                    tracing::error!(%error, "the postgres task failed and starts anew");
+                }
+                _ => return,
+            }
+        }
+    });
+}
+
+struct Gatherer {
+    waiting: mpsc::Receiver<Request>,
+    /// Taken from the queue and not under way, mostly because an earlier request for the same key is.
+    staged: VecDeque<Request>,
+    shared: Arc<Shared>,
+}
+
+impl Gatherer {
+    async fn run(&mut self) {
+        let mut in_flight = FuturesUnordered::new();
+        let mut sent = Sent::default();
+        loop {
+            while in_flight.len() < self.shared.connections {
+                let batches = self.gather(&sent);
+                if batches.is_empty() {
+                    break;
+                }
+                for batch in batches {
+                    sent.add(&batch);
+                    in_flight.push(call(Arc::clone(&self.shared), batch));
+                }
+            }
+            let has_room = in_flight.len() < self.shared.connections && self.staged.len() < MAX_STAGED;
+            tokio::select! {
+                biased;
+                Some(done) = in_flight.next() => {
+                    sent.remove(&done);
+                    // Let those who were just answered ask again, so that they go together.
+                    tokio::task::yield_now().await;
+                }
+                request = self.waiting.recv(), if has_room => match request {
+                    Some(request) => self.staged.push_back(request),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    /// Takes a fair share of all that is waiting or under way, for each table apart. A key is in one call at a time: its
+    /// requests are decided in the order in which they came, and its row is locked by one connection and not by all.
+    fn gather(&mut self, sent: &Sent) -> Vec<Batch> {
+        let mut next = Next::default();
+        let mut place = 0;
+        while place < self.staged.len() && next.requests < MAX_BATCH {
+            if sent.names.contains(&self.staged[place].name) {
+                place += 1;
+            } else if let Some(request) = self.staged.remove(place) {
+                next.add(request);
+            }
+        }
+        let all = self.waiting.len() + next.requests + sent.requests;
+        let share = all.div_ceil(self.shared.connections).min(MAX_BATCH);
+        while next.requests < share && self.staged.len() < MAX_STAGED {
+            match self.waiting.try_recv() {
+                Ok(request) if sent.names.contains(&request.name) => self.staged.push_back(request),
+                Ok(request) => next.add(request),
+                Err(_) => break,
+            }
+        }
+        next.batches.into_iter().filter(|batch| batch.requests > 0).collect()
+    }
+}
+
+/// What goes out next, for each table.
+#[derive(Default)]
+struct Next {
+    batches: [Batch; 2],
+    requests: usize,
+}
+
+impl Next {
+    fn add(&mut self, request: Request) {
+        // Whoever has given up is not counted: the request has not left yet.
+        if !request.reply.is_closed() {
+            self.batches[usize::from(request.is_durable)].add(request);
+            self.requests += 1;
+        }
+    }
+}
+
+/// What is under way.
+#[derive(Default)]
+struct Sent {
+    names: HashSet<Name>,
+    requests: usize,
+}
+
+impl Sent {
+    fn add(&mut self, batch: &Batch) {
+        self.names.extend(batch.names());
+        self.requests += batch.requests;
+    }
+
+    fn remove(&mut self, done: &Done) {
+        for name in &done.names {
+            self.names.remove(name);
+        }
+        self.requests -= done.requests;
+    }
+}
+
+/// What is under way no more.
+struct Done {
+    names: Vec<Name>,
+    requests: usize,
+}
+
+/// One call, from a free connection to its answers.
+async fn call(shared: Arc<Shared>, batch: Batch) -> Done {
+    let done = Done { names: batch.names().collect(), requests: batch.requests };
+    match tokio::time::timeout(shared.budget, attempt(&shared, &batch)).await {
+        Ok(Ok(row)) => batch.settle(&row),
+        Ok(Err(error)) => batch.fail(&error),
+        Err(_) => batch.fail(&StoreError::lost(format!("postgres: no answer within {:?}", shared.budget))),
+    }
+    done
+}
+
+/// Sends the statement, and again if it was rolled back because somebody else was in the way.
+async fn attempt(shared: &Shared, batch: &Batch) -> Result<Row, StoreError> {
+    loop {
+        let mut client = Cancelling::get(shared).await?;
+        let sent = send(shared, client.client(), batch).await;
+        client.is_done = true;
+        match sent {
+            Ok(row) => return Ok(row),
+            Err(error) if is_worth_repeating(&error) => {}
+            Err(error) => return Err(statement_error(&error)),
+        }
+    }
+}
+
+async fn send(shared: &Shared, client: &tokio_postgres::Client, batch: &Batch) -> Result<Row, Error> {
+    let arguments = batch.arguments();
+    let table = TABLE_NAMES[usize::from(batch.is_durable())];
+    let given_ms = shared.given_ms();
+    let lock_ms = i32::try_from(shared.budget.as_millis()).unwrap_or(i32::MAX);
+    let sync = batch.is_durable().then(|| shared.synchronous.name());
+    let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
+        (&arguments.names, Type::UUID_ARRAY),
+        (&arguments.from_op, Type::INT4_ARRAY),
+        (&arguments.which, Type::INT4_ARRAY),
+        (&arguments.ops, Type::INT8_ARRAY),
+        (&arguments.op_at, Type::INT4_ARRAY),
+        (&given_ms, Type::INT8),
+    ];
+    let schema = &shared.schema;
+    // Unnamed statements: one round trip, and nothing that a pooler between us and the server would have to remember.
+    let mut rows = if batch.is_peek() {
+        let text = format!("SELECT * FROM {schema}.peek_{table}($1, $2, $3, $4, $5, $6)");
+        client.query_typed(&text, &values).await?
+    } else {
+        values.extend([(&lock_ms as &(dyn ToSql + Sync), Type::INT4), (&sync, Type::TEXT)]);
+        let text = format!("SELECT * FROM {schema}.decide_{table}($1, $2, $3, $4, $5, $6, $7, $8)");
+        client.query_typed(&text, &values).await?
+    };
+    Ok(rows.remove(0))
+}

@@ -1,0 +1,96 @@
+//! The connections, and what all who use them share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
+
+use super::failure::connect_error;
+use super::settings::{PostgresStoreBuilder, Synchronous};
+use super::tls;
+use crate::clock::Clock;
+use crate::error::StoreError;
+
+/// What the calls of a store share.
+pub(super) struct Shared {
+    pub(super) pool: Pool,
+    pub(super) place: String,
+    pub(super) schema: String,
+    pub(super) synchronous: Synchronous,
+    pub(super) budget: Duration,
+    pub(super) connections: usize,
+    pub(super) given_time: Option<Arc<dyn Clock>>,
+}
+
+impl Shared {
+    pub(super) fn new(builder: &PostgresStoreBuilder) -> Result<Self, StoreError> {
+        let mut config = builder.config.clone();
+        config.connect_timeout(builder.budget.max(Duration::from_secs(1)));
+        let tls = tls::connector(builder.ca_pem.as_deref())?;
+        // Whether a connection still works is seen when it is used; to ask would be another round trip.
+        let manager =
+            Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let pool = Pool::builder(manager)
+            .max_size(builder.connections)
+            .build()
+            .map_err(|error| StoreError::permanent(format!("postgres: {error}")))?;
+        Ok(Self {
+            pool,
+            place: place(&builder.config),
+            schema: builder.schema.clone(),
+            synchronous: builder.synchronous,
+            budget: builder.budget,
+            connections: builder.connections,
+            given_time: builder.given_time.clone(),
+        })
+    }
+
+    /// The time to decide by, if it is not the server's.
+    pub(super) fn given_ms(&self) -> Option<i64> {
+        self.given_time.as_ref().map(|clock| clock.now_ms().cast_signed())
+    }
+
+    pub(super) async fn client(&self) -> Result<Object, StoreError> {
+        self.pool.get().await.map_err(|error| match error {
+            PoolError::Backend(error) => connect_error(&self.place, &error),
+            error => StoreError::transient(format!("postgres at {}: {error}", self.place)),
+        })
+    }
+}
+
+/// The hosts, for messages.
+fn place(config: &tokio_postgres::Config) -> String {
+    let hosts = config.get_hosts().iter().map(|host| match host {
+        tokio_postgres::config::Host::Tcp(host) => host.clone(),
+        tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
+    });
+    let ports = config.get_ports().iter().copied().chain(std::iter::repeat(5432));
+    hosts.zip(ports).map(|(host, port)| format!("{host}:{port}")).collect::<Vec<_>>().join(",")
+}
+
+/// A connection that is not given back while a statement may still run on it.
+pub(super) struct Cancelling {
+    client: Option<Object>,
+    pub(super) is_done: bool,
+}
+
+impl Cancelling {
+    pub(super) async fn get(shared: &Shared) -> Result<Self, StoreError> {
+        Ok(Self { client: Some(shared.client().await?), is_done: false })
+    }
+
+    pub(super) fn client(&self) -> &tokio_postgres::Client {
+        #[expect(clippy::expect_used, reason = "it is taken only when this is dropped")]
+        self.client.as_ref().expect("a connection")
+    }
+}
+
+impl Drop for Cancelling {
+    fn drop(&mut self) {
+        if let (false, Some(client)) = (self.is_done, self.client.take()) {
+            // The budget is over in the middle of a statement: the next caller gets another connection, and closing this
+            // one lets the server notice that nobody waits.
+            drop(Object::take(client));
+        }
+    }
+}

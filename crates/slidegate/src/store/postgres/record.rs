@@ -1,0 +1,67 @@
+//! What the functions keep of a key, read as states. They write it; `sql/step.sql` says what each part consists of.
+
+use slidegate_core::{
+    Counter, FixedWindow, Pair, Quota, SlidingLog, SlidingWindow, State, StrictWindow, TokenBucket,
+};
+
+/// It is not a record that this version knows.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unreadable;
+
+/// The states that a decision under `quotas` was made from.
+pub(super) fn read(record: &[i64], quotas: &[Quota]) -> Result<Vec<State>, Unreadable> {
+    if record.is_empty() {
+        return Ok(quotas.iter().map(State::empty).collect());
+    }
+    let mut rest = record;
+    let states = quotas.iter().map(|quota| read_state(&mut rest, quota)).collect::<Result<Vec<_>, _>>()?;
+    if rest.is_empty() { Ok(states) } else { Err(Unreadable) }
+}
+
+fn read_state(rest: &mut &[i64], quota: &Quota) -> Result<State, Unreadable> {
+    let (tag, after) = rest.split_first().ok_or(Unreadable)?;
+    if *tag == 0 {
+        *rest = after;
+        return Ok(State::empty(quota));
+    }
+    let [window, length, after @ ..] = after else { return Err(Unreadable) };
+    let length = usize::try_from(*length).map_err(|_| Unreadable)?;
+    let (numbers, after) = after.split_at_checked(length).ok_or(Unreadable)?;
+    *rest = after;
+    let window_ms = whole(*window)?;
+    let state = match (tag, numbers) {
+        (1, [start, prev, cur]) => State::SlidingWindow(SlidingWindow {
+            start_ms: whole(*start)?,
+            window_ms,
+            prev: whole(*prev)?,
+            cur: whole(*cur)?,
+        }),
+        (2, pairs) => State::StrictWindow(StrictWindow::from_pairs(window_ms, read_pairs(pairs)?)),
+        (3, pairs) => State::SlidingLog(Box::new(SlidingLog::from_entries(window_ms, read_pairs(pairs)?))),
+        (4, [start, cur]) => {
+            State::FixedWindow(FixedWindow { start_ms: whole(*start)?, window_ms, cur: whole(*cur)? })
+        }
+        (5, [at, tokens, left]) => State::TokenBucket(TokenBucket {
+            debt: u128::from(whole(*tokens)?) * u128::from(window_ms) + u128::from(whole(*left)?),
+            at_ms: whole(*at)?,
+            window_ms,
+        }),
+        _ => return Err(Unreadable),
+    };
+    if state.algorithm() == quota.algorithm() { Ok(state) } else { Err(Unreadable) }
+}
+
+fn read_pairs(numbers: &[i64]) -> Result<Vec<Pair>, Unreadable> {
+    let pairs = numbers
+        .chunks(2)
+        .map(|pair| match pair {
+            [time, count] => Ok(Pair { newest_ms: whole(*time)?, count: whole(*count)? }),
+            _ => Err(Unreadable),
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    if pairs.is_sorted_by_key(|pair| pair.newest_ms) { Ok(pairs) } else { Err(Unreadable) }
+}
+
+fn whole(number: i64) -> Result<u64, Unreadable> {
+    u64::try_from(number).map_err(|_| Unreadable)
+}

@@ -1,0 +1,166 @@
+-- One pair of functions for each algorithm. A view rolls the part that begins at `pos` (0: none) to a moment and says
+-- how much is used, whether that mended it, and three numbers of its own. Keeping gives how much is counted, and the
+-- part.
+
+CREATE OR REPLACE FUNCTION @schema@.view_sliding_window(rec bigint[], pos int, op bigint[], q int, now_ms bigint)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  win bigint;
+  start bigint;
+  prev bigint := 0;
+  cur bigint := 0;
+  used bigint;
+  is_mended bigint := 0;
+BEGIN
+  IF pos > 0 THEN
+    win := rec[pos + 1];
+    start := rec[pos + 3];
+    prev := rec[pos + 4];
+    cur := rec[pos + 5];
+    IF now_ms < start THEN
+      IF start - now_ms > win THEN
+        start := @schema@.window_start(op[q + 4], win, now_ms);
+        is_mended := 1;
+      END IF;
+    ELSIF now_ms - start >= win THEN
+      IF now_ms - start < 2 * win THEN
+        start := start + win;
+        prev := cur;
+      ELSE
+        prev := 0;
+      END IF;
+      cur := 0;
+    END IF;
+  END IF;
+  IF prev = 0 AND cur = 0 THEN
+    RETURN ARRAY[0, 0, @schema@.window_start(op[q + 4], op[q + 2], now_ms), 0, 0];
+  END IF;
+  used := @schema@.mul_div_ceil(prev, win - greatest(now_ms - start, 0), win) + cur;
+  IF win <> op[q + 2] AND used > 0 THEN
+    RETURN ARRAY[used, 1, now_ms, 0, used];
+  END IF;
+  RETURN ARRAY[used, is_mended, start, prev, cur];
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.keep_sliding_window(v bigint[], op bigint[], q int, verb bigint, spent bigint)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  win CONSTANT bigint := op[q + 2];
+  prev bigint := v[4];
+  cur bigint := v[5] + spent;
+  from_cur bigint;
+BEGIN
+  IF verb = 3 THEN
+    from_cur := least(op[2], cur);
+    cur := cur - from_cur;
+    prev := prev - least(op[2] - from_cur, prev);
+  END IF;
+  RETURN ARRAY[prev + cur, 1, win, 3, v[3], prev, cur];
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.view_fixed_window(rec bigint[], pos int, op bigint[], q int, now_ms bigint)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  win bigint;
+  start bigint;
+  cur bigint;
+BEGIN
+  IF pos > 0 THEN
+    win := rec[pos + 1];
+    start := rec[pos + 3];
+    cur := rec[pos + 4];
+  END IF;
+  IF pos = 0 OR cur = 0 OR now_ms - start >= win THEN
+    RETURN ARRAY[0, 0, @schema@.window_start(op[q + 4], op[q + 2], now_ms), 0, 0];
+  ELSIF win <> op[q + 2] THEN
+    RETURN ARRAY[cur, 1, now_ms, 0, 0];
+  ELSIF start - now_ms > win THEN
+    RETURN ARRAY[cur, 1, @schema@.window_start(op[q + 4], win, now_ms), 0, 0];
+  END IF;
+  RETURN ARRAY[cur, 0, start, 0, 0];
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.keep_fixed_window(v bigint[], op bigint[], q int, verb bigint, spent bigint)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  cur bigint := v[1] + spent;
+BEGIN
+  IF verb = 3 THEN
+    cur := greatest(cur - op[2], 0);
+  END IF;
+  RETURN ARRAY[cur, 4, op[q + 2], 2, v[3], cur];
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.view_token_bucket(rec bigint[], pos int, op bigint[], q int, now_ms bigint)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  win CONSTANT bigint := op[q + 2];
+  tokens bigint := 0;
+  rest bigint := 0;
+  written bigint := now_ms;
+  is_mended bigint := 0;
+  ahead bigint;
+  left_over numeric;
+BEGIN
+  IF pos > 0 THEN
+    tokens := rec[pos + 4];
+    rest := rec[pos + 5];
+    IF rec[pos + 1] <> win THEN
+      -- The same number of tokens in the new unit, rounded against the caller.
+      rest := @schema@.mul_div_ceil(rest, win, rec[pos + 1]);
+      IF rest = win THEN
+        tokens := tokens + 1;
+        rest := 0;
+      END IF;
+    END IF;
+    IF tokens > 0 OR rest > 0 THEN
+      ahead := rec[pos + 3] - now_ms;
+      IF ahead > win THEN
+        is_mended := 1;
+      ELSIF ahead > 0 THEN
+        written := rec[pos + 3];
+      ELSE
+        left_over := greatest(tokens::numeric * win + rest + op[q + 1]::numeric * ahead, 0);
+        tokens := div(left_over, win);
+        rest := mod(left_over, win);
+      END IF;
+    END IF;
+  END IF;
+  RETURN ARRAY[tokens + CASE WHEN rest > 0 THEN 1 ELSE 0 END, is_mended, written, tokens, rest];
+END $$;
+
+CREATE OR REPLACE FUNCTION @schema@.keep_token_bucket(v bigint[], op bigint[], q int, verb bigint, spent bigint)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  win CONSTANT bigint := op[q + 2];
+  tokens bigint := v[4] + spent;
+  rest bigint := v[5];
+BEGIN
+  IF verb = 3 THEN
+    tokens := tokens - op[2];
+    IF tokens < 0 THEN
+      tokens := 0;
+      rest := 0;
+    END IF;
+  END IF;
+  RETURN ARRAY[tokens + rest, 5, win, 3, v[3], tokens, rest];
+END $$;
+
+-- Until when the part at `pos` counts under a quota of its algorithm.
+CREATE OR REPLACE FUNCTION @schema@.counts_until(rec bigint[], pos int, op bigint[], q int)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  win CONSTANT bigint := op[q + 2];
+BEGIN
+  IF rec[pos] = 1 THEN
+    RETURN rec[pos + 3] + CASE WHEN rec[pos + 5] > 0 THEN 2 * win ELSE win END;
+  ELSIF rec[pos] = 4 THEN
+    RETURN rec[pos + 3] + win;
+  ELSIF rec[pos] = 5 THEN
+    -- A rest of another window is at most a token. No bucket outlives the calendar.
+    RETURN least(9007199254740992, rec[pos + 3] + 1 + div(
+      rec[pos + 4]::numeric * win + CASE WHEN rec[pos + 1] = win THEN rec[pos + 5] ELSE win END, op[q + 1]));
+  END IF;
+  -- The newest entry goes last.
+  RETURN rec[pos + 1 + rec[pos + 2]::int] + win;
+END $$;

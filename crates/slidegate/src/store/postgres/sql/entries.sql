@@ -1,0 +1,136 @@
+-- strict-window and sliding-log: entries of a time and a count. The view's own numbers are the moment (not before the
+-- newest entry), how many of the oldest entries are over, and the newest time.
+
+CREATE OR REPLACE FUNCTION @schema@.view_entries(rec bigint[], pos int, op bigint[], q int, now_ms bigint)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  win CONSTANT bigint := op[q + 2];
+  last int;
+  newest bigint;
+  moment bigint;
+  used bigint := 0;
+  expired int := 0;
+BEGIN
+  IF pos = 0 OR rec[pos + 2] = 0 THEN
+    RETURN ARRAY[0, 0, now_ms, 0, 0];
+  END IF;
+  last := pos + 2 + rec[pos + 2]::int;
+  newest := rec[last - 1];
+  IF newest - now_ms > win THEN
+    -- The clock stepped far back: everything counts as admitted now.
+    FOR i IN pos + 4 .. last BY 2 LOOP
+      used := used + rec[i];
+    END LOOP;
+    RETURN ARRAY[used, 1, now_ms, 0, now_ms];
+  END IF;
+  moment := greatest(now_ms, newest);
+  FOR i IN pos + 3 .. last BY 2 LOOP
+    IF rec[i] + win <= moment THEN
+      expired := expired + 1;
+    ELSE
+      used := used + rec[i + 1];
+    END IF;
+  END LOOP;
+  RETURN ARRAY[used, 0, moment, expired, newest];
+END $$;
+
+-- Null for a log of more than 32,768 entries, half a megabyte: each decision would read and write all of it.
+CREATE OR REPLACE FUNCTION @schema@.keep_entries(rec bigint[], pos int, v bigint[], op bigint[], q int, verb bigint,
+  spent bigint)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  win CONSTANT bigint := op[q + 2];
+  moment CONSTANT bigint := v[3];
+  entries bigint[] := '{}';
+  n int;
+  give bigint := op[2];
+  first int := 1;
+  best int;
+  best_delay numeric;
+BEGIN
+  IF v[2] = 1 THEN
+    entries := ARRAY[moment, v[1]];
+  ELSIF v[1] > 0 THEN
+    entries := rec[pos + 3 + 2 * v[4]::int : pos + 2 + rec[pos + 2]::int];
+  END IF;
+  n := cardinality(entries);
+  IF verb = 3 THEN
+    WHILE first < n AND give >= entries[first + 1] LOOP
+      give := give - entries[first + 1];
+      first := first + 2;
+    END LOOP;
+    entries := entries[first : n];
+    n := cardinality(entries);
+    IF n > 0 THEN
+      entries[2] := entries[2] - give;
+    END IF;
+  ELSIF spent > 0 THEN
+    IF n > 0 AND entries[n - 1] = moment THEN
+      entries[n] := entries[n] + spent;
+    ELSE
+      entries := entries || ARRAY[moment, spent];
+      n := n + 2;
+    END IF;
+  END IF;
+  -- Of the neighbours that may be merged, those whose merging delays the least; the core proves that there are some.
+  WHILE op[q] = 2 AND n > 2 * op[q + 4] LOOP
+    best := NULL;
+    FOR i IN 3 .. n - 3 BY 2 LOOP
+      CONTINUE WHEN (entries[i + 2] - entries[i - 2]) * op[q + 4] > 4 * win
+        OR entries[i + 1] + entries[i + 3] > (4 * op[q + 1] + op[q + 4] - 1) / op[q + 4];
+      IF best IS NULL OR entries[i + 1]::numeric * (entries[i + 2] - entries[i]) < best_delay THEN
+        best := i;
+        best_delay := entries[i + 1]::numeric * (entries[i + 2] - entries[i]);
+      END IF;
+    END LOOP;
+    best := coalesce(best, n - 3);
+    entries[best + 3] := entries[best + 1] + entries[best + 3];
+    entries := entries[1 : best - 1] || entries[best + 2 : n];
+    n := n - 2;
+  END LOOP;
+  IF n > 65536 THEN
+    RETURN NULL;
+  END IF;
+  RETURN ARRAY[n, op[q], win, n] || entries;
+END $$;
+
+-- Of all entries of a log, an answer needs those at which enough units are over: a log of two or three entries that
+-- gives the same answer.
+CREATE OR REPLACE FUNCTION @schema@.excerpt(rec bigint[], pos int, op bigint[], q int, v bigint[], is_allowed boolean)
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  cap CONSTANT bigint := op[q + 1];
+  used CONSTANT bigint := v[1];
+  last CONSTANT int := pos + 2 + rec[pos + 2]::int;
+  wanted bigint[] := ARRAY[greatest(1, used - cap + 1)];
+  entries bigint[] := '{}';
+  next_wanted int := 1;
+  kept bigint := 0;
+  running bigint := 0;
+BEGIN
+  IF used = 0 THEN
+    RETURN ARRAY[3, rec[pos + 1], 0];
+  ELSIF v[2] = 1 THEN
+    RETURN ARRAY[3, rec[pos + 1], 2, rec[last - 1], used];
+  END IF;
+  IF op[1] = 3 THEN
+    wanted := ARRAY[op[2] + greatest(1, greatest(used - op[2], 0) - cap + 1)];
+  ELSIF NOT is_allowed AND op[2] <= cap THEN
+    wanted := ARRAY[least(wanted[1], greatest(1, used + op[2] - cap)), greatest(wanted[1], used + op[2] - cap)];
+  END IF;
+  FOR i IN pos + 3 + 2 * v[4]::int .. last BY 2 LOOP
+    running := running + rec[i + 1];
+    WHILE next_wanted <= cardinality(wanted) AND wanted[next_wanted] <= running LOOP
+      IF wanted[next_wanted] > kept THEN
+        entries := entries || ARRAY[rec[i], wanted[next_wanted] - kept];
+        kept := wanted[next_wanted];
+      END IF;
+      next_wanted := next_wanted + 1;
+    END LOOP;
+    EXIT WHEN next_wanted > cardinality(wanted);
+  END LOOP;
+  IF used > kept THEN
+    entries := entries || ARRAY[rec[last - 1], used - kept];
+  END IF;
+  RETURN ARRAY[3, rec[pos + 1], cardinality(entries)]::bigint[] || entries;
+END $$;

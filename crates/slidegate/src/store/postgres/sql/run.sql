@@ -1,0 +1,90 @@
+-- All operations on one key, in order, each with its own answer. Its record is kept until `until_ms`. `which` names the
+-- operations, which lie in `ops` from `op_at` on.
+CREATE OR REPLACE FUNCTION @schema@.run(rec bigint[], until_ms bigint, which int[], ops bigint[], op_at int[],
+  now_ms bigint, OUT allowed boolean[], OUT before bigint[], OUT sizes int[], OUT after bigint[], OUT expires_ms bigint)
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  pos int;
+  win bigint;
+  lim bigint;
+  cost bigint;
+  verb bigint;
+  quotas bigint;
+  age bigint;
+  start bigint;
+  prev bigint;
+  cur bigint;
+  used bigint;
+  is_known boolean;
+  one record;
+BEGIN
+  allowed := '{}';
+  before := '{}';
+  sizes := '{}';
+  FOR i IN 1 .. cardinality(which) LOOP
+    pos := op_at[which[i]];
+    verb := ops[pos];
+    cost := ops[pos + 1];
+    quotas := ops[pos + 2];
+    is_known := false;
+    -- One sliding window from the epoch: what nearly everyone has, decided in line.
+    IF quotas = 1 AND ops[pos + 3] = 1 AND ops[pos + 7] = 0 AND verb <= 2 THEN
+      lim := ops[pos + 4];
+      win := ops[pos + 5];
+      start := now_ms - now_ms % win;
+      prev := 0;
+      cur := 0;
+      IF rec IS NULL THEN
+        is_known := true;
+      ELSIF cardinality(rec) = 6 AND rec[1] = 1 AND rec[2] = win THEN
+        age := now_ms - rec[4];
+        IF age >= 0 THEN
+          is_known := true;
+          IF age < win THEN
+            IF rec[5] > 0 OR rec[6] > 0 THEN
+              start := rec[4];
+              prev := rec[5];
+              cur := rec[6];
+            END IF;
+          ELSIF age < 2 * win AND rec[6] > 0 THEN
+            start := rec[4] + win;
+            prev := rec[6];
+          END IF;
+          -- Products beyond 64 bits are left to the exact arithmetic.
+          is_known := prev <= 4611686018427387904 / win;
+        END IF;
+      END IF;
+    END IF;
+
+    IF is_known THEN
+      used := cur;
+      IF prev > 0 THEN
+        used := cur + (prev * (win - (now_ms - start)) + win - 1) / win;
+      END IF;
+      before := before || rec;
+      sizes := sizes || coalesce(cardinality(rec), 0);
+      IF used + cost <= lim THEN
+        allowed := allowed || true;
+        IF verb = 1 AND cost > 0 THEN
+          rec := ARRAY[1, win, 3, start, prev, cur + cost];
+          after := rec;
+          expires_ms := start + 2 * win;
+          until_ms := expires_ms;
+        END IF;
+      ELSE
+        allowed := allowed || false;
+      END IF;
+    ELSE
+      one := @schema@.step(rec, until_ms, ops[pos : pos + 2 + 5 * quotas::int], now_ms);
+      allowed := allowed || one.is_allowed;
+      before := before || one.before;
+      sizes := sizes || coalesce(cardinality(one.before), 0);
+      IF one.after IS NOT NULL THEN
+        after := one.after;
+        expires_ms := coalesce(one.expires_ms, now_ms);
+        until_ms := expires_ms;
+        rec := nullif(after, '{}');
+      END IF;
+    END IF;
+  END LOOP;
+END $$;

@@ -1,0 +1,141 @@
+-- The core's `decide` for one operation on one key.
+--
+-- A record is the state of each quota of a policy, one after the other: algorithm, window, how many numbers follow, and
+-- these. sliding-window (1): start, prev, cur. strict-window (2) and sliding-log (3): time and count of each entry, the
+-- oldest first. fixed-window (4): start, cur. token-bucket (5): when, tokens owed, and a rest in windowths of one.
+--
+-- An operation is a verb (1 check, 2 peek, 3 refund, 4 reset), a cost, how many quotas follow, and for each algorithm,
+-- limit, window, capacity and an option (anchor or slots).
+--
+-- `before` is what the decision was made from: a record whose parts stand at their quotas' places, 0 for what is new,
+-- a log cut down to the entries that matter. `after` is null if nothing has to be kept anew, and empty if the key is
+-- forgotten. `is_allowed` is null if there is no room for it. Until `expires_ms` something is counted, and until
+-- `until_ms` the record would be kept as it is.
+CREATE OR REPLACE FUNCTION @schema@.step(rec bigint[], until_ms bigint, op bigint[], now_ms bigint,
+  OUT is_allowed boolean, OUT before bigint[], OUT after bigint[], OUT expires_ms bigint)
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  verb CONSTANT bigint := op[1];
+  cost CONSTANT bigint := op[2];
+  quotas CONSTANT int := op[3];
+  parts int[] := '{}';
+  places int[] := array_fill(0, ARRAY[quotas]);
+  views bigint[];
+  v bigint[];
+  is_mended boolean := false;
+  spent bigint := 0;
+  counted bigint := 0;
+  part bigint[];
+  q int;
+  pos int := 1;
+BEGIN
+  IF verb = 4 THEN
+    is_allowed := true;
+    IF rec IS NOT NULL THEN
+      after := '{}';
+    END IF;
+    RETURN;
+  END IF;
+
+  -- The same window counted by the same algorithm wherever it stands, else the same algorithm at the same place.
+  WHILE pos <= coalesce(cardinality(rec), 0) LOOP
+    parts := parts || pos;
+    pos := pos + 3 + rec[pos + 2]::int;
+  END LOOP;
+  FOR i IN 1 .. quotas LOOP
+    q := 5 * i - 1;
+    FOR j IN 1 .. cardinality(parts) LOOP
+      IF parts[j] > 0 AND rec[parts[j]] = op[q] AND rec[parts[j] + 1] = op[q + 2] THEN
+        places[i] := parts[j];
+        parts[j] := 0;
+        EXIT;
+      END IF;
+    END LOOP;
+  END LOOP;
+  FOR i IN 1 .. quotas LOOP
+    IF places[i] = 0 AND coalesce(parts[i], 0) > 0 AND rec[parts[i]] = op[5 * i - 1] THEN
+      places[i] := parts[i];
+    END IF;
+  END LOOP;
+
+  -- Five numbers for each view: used, whether it is mended, and three of the algorithm's own.
+  is_allowed := true;
+  FOR i IN 1 .. quotas LOOP
+    q := 5 * i - 1;
+    v := CASE op[q]
+      WHEN 1 THEN @schema@.view_sliding_window(rec, places[i], op, q, now_ms)
+      WHEN 4 THEN @schema@.view_fixed_window(rec, places[i], op, q, now_ms)
+      WHEN 5 THEN @schema@.view_token_bucket(rec, places[i], op, q, now_ms)
+      ELSE @schema@.view_entries(rec, places[i], op, q, now_ms)
+    END;
+    views := views || v;
+    is_allowed := is_allowed AND v[1] + cost <= op[q + 3];
+    is_mended := is_mended OR v[2] = 1;
+  END LOOP;
+
+  before := '{}';
+  FOR i IN 1 .. quotas LOOP
+    pos := places[i];
+    IF pos = 0 THEN
+      before := before || 0::bigint;
+    ELSIF rec[pos] = 3 THEN
+      before := before || @schema@.excerpt(rec, pos, op, 5 * i - 1, views[5 * i - 4 : 5 * i], is_allowed);
+    ELSE
+      before := before || rec[pos : pos + 2 + rec[pos + 2]::int];
+    END IF;
+  END LOOP;
+
+  IF verb = 3 THEN
+    is_allowed := true;
+    IF rec IS NULL THEN
+      RETURN;
+    END IF;
+  ELSIF verb = 1 THEN
+    spent := CASE WHEN is_allowed THEN cost ELSE 0 END;
+    IF spent = 0 AND NOT is_mended THEN
+      -- A denial leaves the record as it is. But if a changed policy counts it for longer, it is kept for longer.
+      FOR i IN 1 .. quotas LOOP
+        IF places[i] > 0 AND views[5 * i - 4] > 0 THEN
+          expires_ms := greatest(expires_ms, @schema@.counts_until(rec, places[i], op, 5 * i - 1));
+        END IF;
+      END LOOP;
+      after := CASE WHEN expires_ms > until_ms THEN rec END;
+      RETURN;
+    END IF;
+  ELSE
+    RETURN;
+  END IF;
+
+  after := '{}';
+  expires_ms := now_ms;
+  FOR i IN 1 .. quotas LOOP
+    q := 5 * i - 1;
+    pos := places[i];
+    v := views[q - 3 : q + 1];
+    IF verb = 1 AND spent = 0 AND v[2] = 0 AND pos > 0 THEN
+      -- Another quota was mended; this one stays as it is.
+      part := v[1] || rec[pos : pos + 2 + rec[pos + 2]::int];
+    ELSE
+      part := CASE op[q]
+        WHEN 1 THEN @schema@.keep_sliding_window(v, op, q, verb, spent)
+        WHEN 4 THEN @schema@.keep_fixed_window(v, op, q, verb, spent)
+        WHEN 5 THEN @schema@.keep_token_bucket(v, op, q, verb, spent)
+        ELSE @schema@.keep_entries(rec, pos, v, op, q, verb, spent)
+      END;
+    END IF;
+    IF part IS NULL THEN
+      is_allowed := NULL;
+      after := NULL;
+      RETURN;
+    END IF;
+    pos := cardinality(after) + 1;
+    after := after || part[2 : cardinality(part)];
+    IF part[1] > 0 THEN
+      counted := counted + part[1];
+      expires_ms := greatest(expires_ms, @schema@.counts_until(after, pos, op, q));
+    END IF;
+  END LOOP;
+  IF verb = 3 AND counted = 0 THEN
+    after := '{}';
+  END IF;
+END $$;
