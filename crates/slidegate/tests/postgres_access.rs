@@ -1,0 +1,178 @@
+//! Who may use the PostgreSQL store, and how its schema gets there.
+
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use slidegate::{Limiter, ManualClock, Policy, PostgresStore, StoreError};
+use slidegate_testkit::Postgres;
+
+const BUDGET: Duration = Duration::from_secs(20);
+const NOW_MS: u64 = 1_800_000_000_000;
+
+async fn connect(url: &str, clock: &ManualClock) -> Result<PostgresStore, StoreError> {
+    PostgresStore::builder(url).unwrap().budget(BUDGET).time_from(clock.clone()).connect().await
+}
+
+/// A role that may do what the documentation says it has to be granted, and nothing else.
+fn make_least_role(server: &Postgres) -> String {
+    server.sql("CREATE ROLE app LOGIN PASSWORD 'word'");
+    server.sql("GRANT USAGE ON SCHEMA slidegate TO app");
+    server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA slidegate TO app");
+    server.url_as("app", "word")
+}
+
+fn script() -> String {
+    PostgresStore::migration("slidegate").unwrap()
+}
+
+fn version(server: &Postgres) -> String {
+    server.sql("SELECT slidegate.schema_version()")[0][0].clone().unwrap()
+}
+
+#[tokio::test]
+async fn a_role_that_may_only_call_functions_decides_peeks_and_cleans() {
+    let server = Postgres::start();
+    server.sql(&script());
+    let url = make_least_role(&server);
+    let clock = ManualClock::at(NOW_MS);
+    for durable in [false, true] {
+        let builder = PostgresStore::builder(&url).unwrap().budget(BUDGET).durable(durable);
+        let store = builder.time_from(clock.clone()).connect().await.unwrap();
+        let limiter = Limiter::new(store);
+        for quotas in [&["2/1s"][..], &["2/1s strict-window", "2/2s sliding-log", "2/3s token-bucket"]] {
+            let policy = Policy::parse(&quotas.concat(), quotas.iter().copied()).unwrap();
+            let check = policy.key("a");
+            assert!(limiter.check(check).await.unwrap().is_allowed());
+            assert!(limiter.check(check).await.unwrap().is_allowed());
+            assert!(!limiter.check(check).await.unwrap().is_allowed());
+            assert_eq!(limiter.peek(check).await.unwrap().quotas()[0].used, 2);
+            let _ = limiter.refund(check).await.unwrap();
+            assert!(limiter.check(check).await.unwrap().is_allowed());
+            let _ = limiter.reset(check).await.unwrap();
+            assert!(limiter.check(check.cost(2)).await.unwrap().is_allowed());
+        }
+    }
+    clock.set(NOW_MS + 60_000);
+    let store = connect(&url, &clock).await.unwrap();
+    assert_eq!(store.clean().await.unwrap(), 4);
+}
+
+#[test]
+fn a_role_that_may_only_call_functions_sees_and_makes_no_table() {
+    let server = Postgres::start();
+    server.sql(&script());
+    let _ = make_least_role(&server);
+    for statement in [
+        "SELECT * FROM slidegate.ephemeral",
+        "SELECT * FROM slidegate.durable",
+        "SELECT * FROM slidegate.version",
+        "DELETE FROM slidegate.ephemeral",
+        "INSERT INTO slidegate.durable VALUES (gen_random_uuid(), 0, '{}')",
+        "CREATE TABLE slidegate.mine ()",
+        "DROP FUNCTION slidegate.schema_version()",
+        "ALTER TABLE slidegate.durable SET UNLOGGED",
+    ] {
+        let error = server.try_sql(&format!("SET ROLE app; {statement}")).unwrap_err();
+        assert!(error.starts_with("ERROR 42501"), "{statement}: {error}");
+    }
+    // Functions of its own do not get in between, whatever its search path.
+    let decided = server.sql(
+        "CREATE FUNCTION public.cardinality(bigint[]) RETURNS int LANGUAGE sql AS 'SELECT 1/0';
+         CREATE FUNCTION public.div(numeric, numeric) RETURNS numeric LANGUAGE sql AS 'SELECT 1/0';
+         SET ROLE app;
+         SET search_path = public, pg_catalog;
+         SELECT allowed FROM slidegate.decide_ephemeral(ARRAY[gen_random_uuid()], '{1,2}', '{1}',
+           '{1,1,1,5,5,60000,5,0}', '{1}', NULL, 1000, NULL)",
+    );
+    assert_eq!(decided, [[Some("{t}".to_owned())]]);
+}
+
+#[tokio::test]
+async fn nobody_is_granted_anything_by_the_migration() {
+    let server = Postgres::start();
+    server.sql(&script());
+    server.sql("CREATE ROLE stranger LOGIN PASSWORD 'word'");
+    let url = server.url_as("stranger", "word");
+    let error = connect(&url, &ManualClock::at(NOW_MS)).await.unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("(42501)"), "{error}");
+    // To see the schema is not to use it.
+    server.sql("GRANT USAGE ON SCHEMA slidegate TO stranger");
+    let error = connect(&url, &ManualClock::at(NOW_MS)).await.unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("(42501)"), "{error}");
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_make_the_schema_is_told_so() {
+    let server = Postgres::start();
+    server.sql("CREATE ROLE app LOGIN PASSWORD 'word'");
+    let error = connect(&server.url_as("app", "word"), &ManualClock::at(NOW_MS)).await.unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("permission denied"), "{error}");
+    let error = connect(&server.url_as("app", "wrong"), &ManualClock::at(NOW_MS)).await.unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("password"), "{error}");
+    assert!(!error.to_string().contains("wrong"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_starts_at_the_same_time_finds_one_schema() {
+    let server = Postgres::start();
+    let clock = ManualClock::at(NOW_MS);
+    let url = Arc::new(server.url());
+    let mut starting = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let (url, clock) = (Arc::clone(&url), clock.clone());
+        starting.spawn(async move { Limiter::new(connect(&url, &clock).await.unwrap()) });
+    }
+    let policy = Policy::parse("api", ["5/1h"]).unwrap();
+    let mut admitted = 0;
+    for limiter in starting.join_all().await {
+        admitted += u64::from(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    }
+    assert_eq!(admitted, 5);
+    assert_eq!(version(&server), "1");
+}
+
+#[tokio::test]
+async fn the_migration_may_be_run_again_and_forgets_nothing() {
+    let server = Postgres::start();
+    let limiter = Limiter::new(connect(&server.url(), &ManualClock::at(NOW_MS)).await.unwrap());
+    let policy = Policy::parse("api", ["2/1h"]).unwrap();
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    server.sql(&script());
+    PostgresStore::builder(&server.url()).unwrap().migrate().await.unwrap();
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    assert!(!limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    assert_eq!(version(&server), "1");
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let server = Postgres::start();
+    server.sql(&script());
+    server.sql("UPDATE slidegate.version SET version = 1000");
+    let clock = ManualClock::at(NOW_MS);
+    for error in [
+        connect(&server.url(), &clock).await.unwrap_err(),
+        PostgresStore::builder(&server.url()).unwrap().migrate().await.unwrap_err(),
+    ] {
+        assert!(!error.is_transient(), "{error}");
+        let said = "postgres: schema slidegate is of version 1000, and this is made for 1";
+        assert!(error.to_string().starts_with(said), "{error}");
+    }
+    assert!(server.try_sql(&script()).unwrap_err().contains("is of version 1000"));
+    assert_eq!(version(&server), "1000");
+}
+
+#[tokio::test]
+async fn schemas_count_apart() {
+    let server = Postgres::start();
+    let policy = Policy::parse("api", ["1/1h"]).unwrap();
+    for schema in ["one", "other"] {
+        let builder = PostgresStore::builder(&server.url()).unwrap().schema(schema).unwrap().budget(BUDGET);
+        let limiter = Limiter::new(builder.connect().await.unwrap());
+        assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+        assert!(!limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    }
+}
