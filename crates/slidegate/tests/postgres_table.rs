@@ -1,0 +1,223 @@
+//! What becomes of the rows: how they are locked, how they age, and how they go.
+
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use slidegate::{Limiter, ManualClock, Operation, Policy, PostgresStore, Store, Verb};
+use slidegate_testkit::{Postgres, until};
+
+const NOW_MS: u64 = 1_800_000_000_000;
+
+async fn connect(server: &Postgres, clock: &ManualClock) -> PostgresStore {
+    let builder = PostgresStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20));
+    builder.time_from(clock.clone()).connect().await.unwrap()
+}
+
+fn number(server: &Postgres, sql: &str) -> u64 {
+    server.sql(sql)[0][0].as_ref().unwrap().parse().unwrap()
+}
+
+fn rows(server: &Postgres) -> u64 {
+    number(server, "SELECT count(*) FROM slidegate.ephemeral")
+}
+
+/// What the server has counted of the table by now. Connections tell when they end, so the store has to be gone.
+fn statistic(server: &Postgres, column: &str) -> u64 {
+    number(server, &format!("SELECT {column} FROM pg_stat_user_tables WHERE relname = 'ephemeral'"))
+}
+
+/// Calls with many keys in common, new ones among them and some that are forgotten, from stores that know nothing of each
+/// other: nobody ever waits in a circle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_that_overlap_at_random_never_lock_each_other_out() {
+    let server = Postgres::start();
+    let clock = ManualClock::at(NOW_MS);
+    let policy = Arc::new(Policy::parse("api", ["1000000/1h"]).unwrap());
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in 1..=6_u64 {
+        let (store, policy) = (connect(&server, &clock).await, Arc::clone(&policy));
+        callers.spawn(async move {
+            let mut random = caller.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mut below = |bound: u64| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random % bound
+            };
+            for _ in 0..150 {
+                let keys: Vec<String> = (0..20).map(|_| below(60).to_string()).collect();
+                let operations: Vec<_> = keys
+                    .iter()
+                    .map(|key| Operation {
+                        verb: if below(5) == 0 { Verb::Reset } else { Verb::Check },
+                        check: policy.key(key),
+                    })
+                    .collect();
+                for answer in store.execute_many(&operations).await {
+                    assert!(answer.unwrap().is_allowed());
+                }
+            }
+        });
+    }
+    let _ = callers.join_all().await;
+    assert_eq!(number(&server, "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"), 0);
+    assert!(!server.log().contains("deadlock"), "{}", server.log());
+}
+
+#[tokio::test]
+async fn a_row_that_is_changed_stays_where_it_is_and_leaves_nothing_behind() {
+    let server = Postgres::start();
+    let clock = ManualClock::at(NOW_MS);
+    let policy = Policy::parse("api", ["1000000/1h"]).unwrap();
+    {
+        let limiter = Limiter::new(connect(&server, &clock).await);
+        let keys: Vec<String> = (0..50).map(|key| key.to_string()).collect();
+        let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+        for _ in 0..300 {
+            for decision in limiter.check_many(&checks).await {
+                assert!(decision.unwrap().is_allowed());
+            }
+        }
+    }
+    until("the connections have told what they did", || {
+        let updates = statistic(&server, "n_tup_upd");
+        if updates == 299 * 50 { Ok(()) } else { Err(format!("{updates} updates")) }
+    });
+    let hot = statistic(&server, "n_tup_hot_upd");
+    assert!(hot * 100 >= 299 * 50 * 95, "only {hot} of {} stayed in their page", 299 * 50);
+    let bytes = number(&server, "SELECT pg_relation_size('slidegate.ephemeral')");
+    assert!(bytes <= 50 * 8192, "50 rows take {bytes} bytes after 15,000 decisions");
+}
+
+#[tokio::test]
+async fn a_denial_writes_nothing() {
+    let server = Postgres::start();
+    let clock = ManualClock::at(NOW_MS);
+    let quotas = ["2/1h", "2/2h strict-window", "2/3h sliding-log", "2/4h fixed-window", "2/5h token-bucket"];
+    let several = Policy::parse("several", quotas).unwrap();
+    let one = Policy::parse("one", ["2/1h"]).unwrap();
+    {
+        let limiter = Limiter::new(connect(&server, &clock).await);
+        for policy in [&one, &several] {
+            assert!(limiter.check(policy.key("a").cost(2)).await.unwrap().is_allowed());
+            for _ in 0..20 {
+                assert!(!limiter.check(policy.key("a")).await.unwrap().is_allowed());
+                // On from window to window, while something is left of the one before.
+                clock.advance(100_000);
+            }
+            assert!(!limiter.check(policy.key("new").cost(3)).await.unwrap().is_allowed());
+        }
+    }
+    assert_eq!(rows(&server), 2);
+    until("the connections have told what they did", || {
+        let inserts = statistic(&server, "n_tup_ins");
+        if inserts == 2 { Ok(()) } else { Err(format!("{inserts} inserts")) }
+    });
+    assert_eq!(statistic(&server, "n_tup_upd"), 0);
+}
+
+#[tokio::test]
+async fn what_is_over_goes_in_passing_and_what_counts_stays() {
+    let server = Postgres::start();
+    let clock = ManualClock::at(NOW_MS);
+    let limiter = Limiter::new(connect(&server, &clock).await);
+    let [retired, lasting, busy] = [("retired", "1/1s"), ("lasting", "1/1h"), ("busy", "1/1m")]
+        .map(|(name, quota)| Policy::parse(name, [quota]).unwrap());
+    let keys: Vec<String> = (0..600).map(|key| key.to_string()).collect();
+    for decision in limiter.check_many(&keys.iter().map(|key| retired.key(key)).collect::<Vec<_>>()).await {
+        assert!(decision.unwrap().is_allowed());
+    }
+    assert!(limiter.check(lasting.key("a")).await.unwrap().is_allowed());
+    assert_eq!(rows(&server), 601);
+    // Nobody asks for the retired policy any more; others do, for new keys of theirs.
+    clock.advance(2000);
+    for key in &keys {
+        assert!(limiter.check(busy.key(key)).await.unwrap().is_allowed());
+    }
+    let left = rows(&server) - 601;
+    assert!(left < 60, "{left} of 600 rows that are over are still there");
+    assert!(!limiter.check(lasting.key("a")).await.unwrap().is_allowed());
+    for key in &keys {
+        assert!(!limiter.check(busy.key(key)).await.unwrap().is_allowed());
+    }
+}
+
+#[tokio::test]
+async fn cleaning_removes_all_that_is_over_and_nothing_else() {
+    let server = Postgres::start();
+    let clock = ManualClock::at(NOW_MS);
+    let store = connect(&server, &clock).await;
+    let [short, long] = ["1/1s", "1/1h"].map(|quota| Policy::parse(quota, [quota]).unwrap());
+    let keys: Vec<String> = (0..3000).map(|key| key.to_string()).collect();
+    let operations: Vec<_> = keys
+        .iter()
+        .enumerate()
+        .map(|(place, key)| Operation {
+            verb: Verb::Check,
+            check: if place % 3 == 0 { long.key(key) } else { short.key(key) },
+        })
+        .collect();
+    for answer in store.execute_many(&operations).await {
+        assert!(answer.unwrap().is_allowed());
+    }
+    assert_eq!(store.clean().await.unwrap(), 0);
+    // The window and the one after it.
+    clock.advance(2000);
+    assert_eq!(store.clean().await.unwrap(), 2000);
+    assert_eq!(store.clean().await.unwrap(), 0);
+    for operation in &operations {
+        let is_live = operation.check.policy.name() == "1/1h";
+        assert_eq!(store.execute(*operation).await.unwrap().is_allowed(), !is_live);
+    }
+}
+
+/// A policy whose window or rate was changed counts what was spent for longer than the one by which it was written.
+#[tokio::test]
+async fn what_a_changed_policy_counts_is_not_cleaned_away() {
+    let server = Postgres::start();
+    let clock = ManualClock::at(NOW_MS);
+    let limiter = Limiter::new(connect(&server, &clock).await);
+    let store = connect(&server, &clock).await;
+    for (name, before, after) in [
+        ("sliding", "2/400ms", "2/1h"),
+        ("strict", "2/400ms strict-window", "2/1h strict-window"),
+        ("log", "2/400ms sliding-log", "2/1h sliding-log"),
+        ("fixed", "2/400ms fixed-window", "2/1h fixed-window"),
+        ("bucket", "2/400ms token-bucket", "2/1h token-bucket"),
+        ("rate", "200/400ms token-bucket burst=2", "2/1h token-bucket burst=2"),
+    ] {
+        let [before, after] = [before, after].map(|quota| Policy::parse(name, [quota]).unwrap());
+        assert!(limiter.check(before.key("a").cost(2)).await.unwrap().is_allowed());
+        assert!(!limiter.check(after.key("a")).await.unwrap().is_allowed());
+        clock.advance(10_000);
+        assert_eq!(store.clean().await.unwrap(), 0, "{name}");
+        assert!(!limiter.check(after.key("a")).await.unwrap().is_allowed(), "{name}");
+    }
+    clock.advance(3 * 3_600_000);
+    assert_eq!(store.clean().await.unwrap(), 6);
+}
+
+#[tokio::test]
+async fn a_log_that_holds_no_more_fails_alone() {
+    let server = Postgres::start();
+    let clock = ManualClock::at(NOW_MS);
+    let limiter = Limiter::new(connect(&server, &clock).await);
+    let log = Policy::parse("log", ["100000/366d sliding-log"]).unwrap();
+    assert!(limiter.check(log.key("a")).await.unwrap().is_allowed());
+    // As it would be after so many requests.
+    server.sql(
+        "UPDATE slidegate.ephemeral SET state = state[1:2] || 65536::bigint ||
+           ARRAY(SELECT n FROM generate_series(1, 32768) i,
+             LATERAL (VALUES (1800000000000 - 40000 + i), (1)) v (n))",
+    );
+    clock.advance(1);
+    let checks = [log.key("b"), log.key("a"), log.key("c")];
+    let answers = limiter.check_many(&checks).await;
+    assert!(answers[0].as_ref().unwrap().is_allowed() && answers[2].as_ref().unwrap().is_allowed());
+    let error = answers[1].as_ref().unwrap_err();
+    assert!(error.is_full() && !error.may_have_counted(), "{error}");
+    assert_eq!(limiter.peek(log.key("a")).await.unwrap().quotas()[0].used, 32_768);
+}
