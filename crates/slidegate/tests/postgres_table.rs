@@ -6,14 +6,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::{Limiter, ManualClock, Operation, Policy, PostgresStore, Store, Verb};
+use slidegate::{Limiter, ManualClock, Operation, Policy, PostgresStore, PostgresStoreBuilder, Store, Verb};
 use slidegate_testkit::{Postgres, until};
 
 const NOW_MS: u64 = 1_800_000_000_000;
 
-async fn connect(server: &Postgres, clock: &ManualClock) -> PostgresStore {
+fn builder(server: &Postgres, clock: &ManualClock) -> PostgresStoreBuilder {
     let builder = PostgresStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20));
-    builder.time_from(clock.clone()).connect().await.unwrap()
+    builder.time_from(clock.clone())
+}
+
+async fn connect(server: &Postgres, clock: &ManualClock) -> PostgresStore {
+    builder(server, clock).connect().await.unwrap()
+}
+
+/// What is asked together goes in one statement.
+async fn connect_once(server: &Postgres, clock: &ManualClock) -> PostgresStore {
+    builder(server, clock).connections(1).connect().await.unwrap()
 }
 
 fn number(server: &Postgres, sql: &str) -> u64 {
@@ -67,7 +76,7 @@ async fn calls_that_overlap_at_random_never_lock_each_other_out() {
     assert!(!server.log().contains("deadlock"), "{}", server.log());
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_is_changed_stays_where_it_is_and_leaves_nothing_behind() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
@@ -92,7 +101,7 @@ async fn a_row_that_is_changed_stays_where_it_is_and_leaves_nothing_behind() {
     assert!(bytes <= 50 * 8192, "50 rows take {bytes} bytes after 15,000 decisions");
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_denial_writes_nothing() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
@@ -168,9 +177,9 @@ async fn cleaning_removes_all_that_is_over_and_nothing_else() {
     clock.advance(2000);
     assert_eq!(store.clean().await.unwrap(), 2000);
     assert_eq!(store.clean().await.unwrap(), 0);
-    for operation in &operations {
+    for (operation, answer) in operations.iter().zip(store.execute_many(&operations).await) {
         let is_live = operation.check.policy.name() == "1/1h";
-        assert_eq!(store.execute(*operation).await.unwrap().is_allowed(), !is_live);
+        assert_eq!(answer.unwrap().is_allowed(), !is_live);
     }
 }
 
@@ -204,7 +213,7 @@ async fn what_a_changed_policy_counts_is_not_cleaned_away() {
 async fn a_log_that_holds_no_more_fails_alone() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
-    let limiter = Limiter::new(connect(&server, &clock).await);
+    let limiter = Limiter::new(connect_once(&server, &clock).await);
     let log = Policy::parse("log", ["100000/366d sliding-log"]).unwrap();
     assert!(limiter.check(log.key("a")).await.unwrap().is_allowed());
     // As it would be after so many requests.
@@ -220,4 +229,24 @@ async fn a_log_that_holds_no_more_fails_alone() {
     let error = answers[1].as_ref().unwrap_err();
     assert!(error.is_full() && !error.may_have_counted(), "{error}");
     assert_eq!(limiter.peek(log.key("a")).await.unwrap().quotas()[0].used, 32_768);
+}
+
+#[tokio::test]
+async fn a_record_that_makes_no_sense_fails_alone() {
+    let server = Postgres::start();
+    let limiter = Limiter::new(connect_once(&server, &ManualClock::at(NOW_MS)).await);
+    let policy = Policy::parse("api", ["10/1h strict-window"]).unwrap();
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    for nonsense in ["{2}", "{2,3600000}", "{2,3600000,2}", "{2,3600000,2,1}", "{2,3600000,2,1,-1}"] {
+        server.sql(&format!("UPDATE slidegate.ephemeral SET state = '{nonsense}'"));
+        let answers = limiter.check_many(&[policy.key("b"), policy.key("a"), policy.key("c")]).await;
+        assert!(answers[0].as_ref().unwrap().is_allowed(), "{nonsense}");
+        assert!(answers[1].is_err(), "{nonsense}");
+        assert!(answers[2].as_ref().unwrap().is_allowed(), "{nonsense}");
+        // Whoever resets it has it back.
+        for key in ["a", "b", "c"] {
+            let _ = limiter.reset(policy.key(key)).await.unwrap();
+        }
+        assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed(), "{nonsense}");
+    }
 }

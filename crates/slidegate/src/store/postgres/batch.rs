@@ -142,6 +142,14 @@ impl Batch {
         arguments
     }
 
+    /// Each key by itself.
+    pub(super) fn split(self) -> impl Iterator<Item = Self> {
+        self.by_name.into_iter().map(|(name, requests)| Self {
+            requests: requests.len(),
+            by_name: BTreeMap::from([(name, requests)]),
+        })
+    }
+
     pub(super) fn fail(self, error: &StoreError) {
         for request in self.by_name.into_values().flatten() {
             request.answer(Err(error.clone()));

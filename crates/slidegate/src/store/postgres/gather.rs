@@ -10,7 +10,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Error, Row};
 
 use super::batch::{Batch, Name, Request};
-use super::failure::{is_worth_repeating, statement_error};
+use super::failure::{Failure, is_of_standby, is_worth_repeating};
 use super::migration::TABLE_NAMES;
 use super::pool::{Cancelling, Shared};
 use crate::error::StoreError;
@@ -148,24 +148,41 @@ struct Done {
 /// One call, from a free connection to its answers.
 async fn call(shared: Arc<Shared>, batch: Batch) -> Done {
     let done = Done { names: batch.names().collect(), requests: batch.requests };
-    match tokio::time::timeout(shared.budget, attempt(&shared, &batch)).await {
-        Ok(Ok(row)) => batch.settle(&row),
-        Ok(Err(error)) => batch.fail(&error),
-        Err(_) => batch.fail(&StoreError::lost(format!("postgres: no answer within {:?}", shared.budget))),
+    let mut batches = vec![batch];
+    let in_time = async {
+        while let Some(batch) = batches.last() {
+            let outcome = attempt(&shared, batch).await;
+            let Some(batch) = batches.pop() else { return };
+            match outcome {
+                Ok(row) => batch.settle(&row),
+                // It was rolled back for all because of one: the others must not suffer.
+                Err(Failure { is_of_data: true, .. }) if batch.names().count() > 1 => {
+                    batches.extend(batch.split());
+                }
+                Err(failure) => batch.fail(&failure.error),
+            }
+        }
+    };
+    if tokio::time::timeout(shared.budget, in_time).await.is_err() {
+        let late = StoreError::lost(format!("postgres: no answer within {:?}", shared.budget));
+        for batch in batches {
+            batch.fail(&late);
+        }
     }
     done
 }
 
 /// Sends the statement, and again if it was rolled back because somebody else was in the way.
-async fn attempt(shared: &Shared, batch: &Batch) -> Result<Row, StoreError> {
+async fn attempt(shared: &Shared, batch: &Batch) -> Result<Row, Failure> {
     loop {
         let mut client = Cancelling::get(shared).await?;
         let sent = send(shared, client.client(), batch).await;
-        client.is_done = true;
+        // Nor is a connection given back to a server that has become a standby.
+        client.is_done = !sent.as_ref().is_err_and(is_of_standby);
         match sent {
             Ok(row) => return Ok(row),
             Err(error) if is_worth_repeating(&error) => {}
-            Err(error) => return Err(statement_error(&error)),
+            Err(error) => return Err(Failure::of_statement(&error)),
         }
     }
 }

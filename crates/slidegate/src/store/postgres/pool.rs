@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
+use tokio_postgres::config::TargetSessionAttrs;
 
 use super::failure::connect_error;
 use super::settings::{PostgresStoreBuilder, Synchronous};
@@ -26,6 +27,10 @@ impl Shared {
     pub(super) fn new(builder: &PostgresStoreBuilder) -> Result<Self, StoreError> {
         let mut config = builder.config.clone();
         config.connect_timeout(builder.budget.max(Duration::from_secs(1)));
+        if config.get_hosts().len() > 1 {
+            // Of several, one decides.
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
         let tls = tls::connector(builder.ca_pem.as_deref())?;
         // Whether a connection still works is seen when it is used; to ask would be another round trip.
         let manager =

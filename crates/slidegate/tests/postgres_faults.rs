@@ -1,0 +1,213 @@
+//! What the PostgreSQL store promises when the way to the server fails, or the server does not answer.
+
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use slidegate::{
+    Check, Clock, Decision, Limiter, ManualClock, Policy, PostgresStore, StoreError, SystemClock,
+};
+use slidegate_testkit::{FaultProxy, PgBouncer, Postgres};
+
+const BUDGET: Duration = Duration::from_millis(500);
+
+/// A limiter whose clock stands still, so that what is spent stays spent.
+async fn frozen(address: SocketAddr) -> Limiter<PostgresStore> {
+    let url = format!("postgres://postgres@{address}/postgres");
+    let builder = PostgresStore::builder(&url).unwrap().budget(BUDGET).connections(2);
+    Limiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
+}
+
+fn policy(quota: &str) -> Policy {
+    Policy::parse("api", [quota]).unwrap()
+}
+
+/// Asks until there is an answer, as a patient caller would. Every error on the way must be transient.
+async fn eventually(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> Decision {
+    for _ in 0..3000 {
+        match limiter.check(check).await {
+            Ok(decision) => return decision,
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+        // Another process has to get something done, and there is nothing to wait upon.
+        SystemClock::default().sleep(10).await;
+    }
+    panic!("waited in vain for {check:?}");
+}
+
+async fn used(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> u64 {
+    eventually(limiter, check.cost(0)).await.quotas()[0].used
+}
+
+#[tokio::test]
+async fn a_reply_that_is_cut_off_is_an_error_and_is_never_asked_for_again() {
+    let server = Postgres::start();
+    let proxy = FaultProxy::start(server.address());
+    let limiter = frozen(proxy.address()).await;
+    let policy = policy("1000/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    for (cuts, bytes) in [0, 1, 7, 100].into_iter().enumerate() {
+        proxy.cut_reply_after(bytes);
+        let error = limiter.check(policy.key("a")).await.unwrap_err();
+        assert!(error.is_transient() && error.may_have_counted(), "{error}");
+        // The server has counted it, once, and nobody has sent it again.
+        assert_eq!(used(&limiter, policy.key("a")).await, 2 + cuts as u64, "after {bytes} bytes");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_has_stopped_costs_each_caller_no_more_than_the_budget() {
+    let server = Postgres::start();
+    let limiter = frozen(server.address()).await;
+    let policy = policy("1000/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    server.stop_signal();
+    let mut errors = Vec::new();
+    for _ in 0..2 {
+        let many = [(); 10].map(|()| policy.key("a"));
+        // The test would hang here if a call had no end.
+        errors.extend(limiter.check_many(&many).await.into_iter().map(Result::unwrap_err));
+        errors.push(limiter.check(policy.key("a")).await.unwrap_err());
+    }
+    assert!(errors.iter().all(StoreError::is_transient), "{errors:?}");
+    server.continue_signal();
+    assert!(eventually(&limiter, policy.key("b")).await.is_allowed());
+    // What was sent once was counted once at the most.
+    assert!((1..=23).contains(&used(&limiter, policy.key("a")).await));
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_is_told_at_once_and_found_again() {
+    let server = Postgres::start();
+    let limiter = frozen(server.address()).await;
+    let policy = policy("2/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    server.kill();
+    while limiter.check(policy.key("a")).await.unwrap_err().may_have_counted() {}
+    let error = limiter.check(policy.key("a")).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains(&server.address().to_string()), "{error}");
+    server.restart();
+    assert!(eventually(&limiter, policy.key("a")).await.is_allowed());
+}
+
+#[tokio::test]
+async fn connecting_to_nobody_fails_with_the_address() {
+    let server = Postgres::start();
+    server.kill();
+    let error = PostgresStore::connect(&server.url()).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains(&server.address().to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_holds_costs_no_more_than_the_budget_and_nothing_is_spent() {
+    let server = Postgres::start();
+    let limiter = frozen(server.address()).await;
+    let policy = policy("1000/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    let mut holder = server.connect().unwrap();
+    holder.sql("BEGIN").unwrap();
+    holder.sql("SELECT * FROM slidegate.ephemeral FOR UPDATE").unwrap();
+    let error = limiter.check(policy.key("a")).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    // Others are not held up, nor are those who only look.
+    assert!(limiter.check(policy.key("b")).await.unwrap().is_allowed());
+    assert_eq!(limiter.peek(policy.key("a")).await.unwrap().quotas()[0].used, 1);
+    holder.sql("ROLLBACK").unwrap();
+    let spent = used(&limiter, policy.key("a")).await;
+    assert!((1..=2).contains(&spent), "{spent}");
+}
+
+#[tokio::test]
+async fn a_caller_who_gives_up_does_not_spoil_the_others() {
+    let server = Postgres::start();
+    let proxy = FaultProxy::start(server.address());
+    let limiter = Arc::new(frozen(proxy.address()).await);
+    let policy = Arc::new(policy("1000/1h"));
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    proxy.stall();
+    let callers: Vec<_> = (0..50)
+        .map(|_| {
+            let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
+            tokio::spawn(async move { limiter.check(policy.key("a")).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let mut staying = Vec::new();
+    for (number, caller) in callers.into_iter().enumerate() {
+        if number % 2 == 0 {
+            caller.abort();
+        } else {
+            staying.push(caller);
+        }
+    }
+    proxy.pass();
+    let mut admitted = 0;
+    for caller in staying {
+        admitted += u64::from(caller.await.unwrap().unwrap().is_allowed());
+    }
+    assert_eq!(admitted, 25);
+    let spent = used(&limiter, policy.key("a")).await;
+    assert!((26..=51).contains(&spent), "those who stayed and perhaps some who left: {spent}");
+}
+
+#[tokio::test]
+async fn a_full_queue_refuses_at_once() {
+    let server = Postgres::start();
+    let proxy = FaultProxy::start(server.address());
+    let url = format!("postgres://postgres@{}/postgres", proxy.address());
+    let builder = PostgresStore::builder(&url).unwrap().budget(Duration::from_secs(5)).max_waiting(4);
+    let limiter = Arc::new(Limiter::new(builder.connections(1).connect().await.unwrap()));
+    let policy = Arc::new(policy("1000/1h"));
+    proxy.stall();
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
+        callers.spawn(async move { limiter.check(policy.key("a")).await });
+    }
+    // Nobody else can be done yet.
+    for _ in 0..90 {
+        let error = callers.join_next().await.unwrap().unwrap().unwrap_err();
+        assert!(error.is_transient() && !error.may_have_counted(), "{error}");
+        assert_eq!(error.to_string(), "postgres: 4 calls wait already");
+    }
+    proxy.pass();
+    let mut answered = 0;
+    while let Some(answer) = callers.join_next().await {
+        answered += u64::from(answer.unwrap().is_ok());
+    }
+    assert!((4..=10).contains(&answered), "{answered} of 100 found room");
+}
+
+/// Connections that belong to a transaction each: nothing that we do may need the same one again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_in_front_that_keeps_no_session_is_no_obstacle() {
+    let server = Postgres::start();
+    let bouncer = PgBouncer::builder().setting("default_pool_size", "2").in_front_of(&server);
+    let url = format!("{}?durable=true&sync=on", bouncer.url());
+    let builder = PostgresStore::builder(&url).unwrap().budget(Duration::from_secs(20)).connections(6);
+    let clock = ManualClock::at(1_800_000_000_000);
+    let limiter = Arc::new(Limiter::new(builder.time_from(clock).connect().await.unwrap()));
+    let policy = Arc::new(policy("40/1h"));
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..300 {
+        let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
+        callers.spawn(async move {
+            let key = format!("key {}", tokio::task::id().to_string().len() % 3);
+            limiter.check(policy.key(&key)).await.unwrap().is_allowed()
+        });
+    }
+    let _ = callers.join_all().await;
+    for number in 0..100 {
+        let decision = limiter.check(policy.key("one")).await.unwrap();
+        assert_eq!(decision.is_allowed(), number < 40);
+    }
+    // What a call sets for itself does not stay behind for whoever is next.
+    for setting in ["lock_timeout", "synchronous_commit"] {
+        let set = bouncer.sql(&format!("SHOW {setting}"))[0][0].clone().unwrap();
+        let whole = server.sql(&format!("SHOW {setting}"))[0][0].clone().unwrap();
+        assert_eq!(set, whole, "{setting}");
+    }
+}
