@@ -176,3 +176,26 @@ async fn schemas_count_apart() {
         assert!(!limiter.check(policy.key("a")).await.unwrap().is_allowed());
     }
 }
+
+#[tokio::test]
+async fn tls_is_spoken_to_whom_the_authority_vouches_for_and_to_nobody_else() {
+    let server = Postgres::builder().tls().start();
+    let clock = ManualClock::at(NOW_MS);
+    let ca = server.tls().ca_path();
+    let url = format!("{}?sslmode=require&ca={}", server.url(), ca.display());
+    let store = connect(&url, &clock).await.unwrap();
+    let policy = Policy::parse("api", ["1/1h"]).unwrap();
+    assert!(Limiter::new(store).check(policy.key("a")).await.unwrap().is_allowed());
+    let encrypted = "SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid)
+        WHERE s.ssl AND a.usename = 'postgres'";
+    assert_ne!(server.sql(encrypted)[0][0].as_deref(), Some("0"));
+    // Without its authority, whether TLS is asked for or only offered.
+    for mode in ["require", "prefer"] {
+        let url = format!("{}?sslmode={mode}", server.url());
+        let error = connect(&url, &clock).await.unwrap_err();
+        assert!(error.to_string().contains("certificate"), "{error}");
+    }
+    assert!(connect(&format!("{}?sslmode=disable", server.url()), &clock).await.is_ok());
+    let plain = Postgres::start();
+    assert!(connect(&format!("{}?sslmode=require", plain.url()), &clock).await.is_err());
+}

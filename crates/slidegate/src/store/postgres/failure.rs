@@ -69,7 +69,14 @@ pub(super) fn statement_error(error: &Error) -> StoreError {
 
 /// Why no connection came about. Nothing was spent.
 pub(super) fn connect_error(place: &str, error: &Error) -> StoreError {
-    let message = format!("postgres at {place}: {}", chain(error));
+    let message = match error.code() {
+        // What the server says names the user.
+        Some(code) if code.code().starts_with("28") => {
+            let code = code.code();
+            format!("postgres at {place}: it refuses the user, the password or this host ({code})")
+        }
+        _ => format!("postgres at {place}: {}", chain(error)),
+    };
     let is_permanent = error.code().is_some_and(|code| {
         let code = code.code();
         code.starts_with("28") || code.starts_with("3D") || code.starts_with("42")
@@ -79,8 +86,11 @@ pub(super) fn connect_error(place: &str, error: &Error) -> StoreError {
 
 /// The error with what caused it; by itself it often says only that there was one.
 fn chain(error: &Error) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(why) = cause {
+        text = format!("{text}: {why}");
+        cause = why.source();
     }
+    text
 }

@@ -72,7 +72,7 @@ impl PostgresStore {
     /// any number of times.
     pub fn migration(schema: &str) -> Result<String, PostgresSettingsError> {
         let builder = PostgresStoreBuilder::parse("postgres://localhost")?.schema(schema)?;
-        Ok(migration::script(&builder.schema))
+        Ok(builder.migration())
     }
 
     /// Removes what counts nothing any more, under whichever policy it was counted, a few pages at a time. Says how many

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio_postgres::Config;
 
 use super::pool::Shared;
-use super::{PostgresStore, migration};
+use super::{PostgresStore, clean, migration};
 use crate::clock::Clock;
 use crate::error::StoreError;
 
@@ -83,6 +83,14 @@ impl fmt::Debug for PostgresStoreBuilder {
 
 impl PostgresStoreBuilder {
     pub(super) fn parse(url: &str) -> Result<Self, PostgresSettingsError> {
+        let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+        if rest.find(['/', '?']).is_some_and(|end| rest[end..].contains('@')) {
+            // Taken as it stands, it would make a host of half a password, and hosts are shown.
+            return Err(wrong(
+                "url",
+                "what is special in a user's name or a password is escaped: @ is %40, / is %2F",
+            ));
+        }
         let (own, theirs) = split_options(url);
         let config = Config::from_str(&theirs).map_err(|error| {
             wrong(
@@ -119,7 +127,10 @@ impl PostgresStoreBuilder {
             "durable" => match value {
                 "true" => Ok(self.durable(true)),
                 "false" => Ok(self.durable(false)),
-                _ => Err(wrong(name, format_args!("{value:?} is not one of true, false"))),
+                "" => Err(wrong(name, "it is not true, false or names of policies with commas between them")),
+                policies => {
+                    Ok(policies.split(',').fold(self, |builder, name| builder.policy_durable(name, true)))
+                }
             },
             "sync" => match value {
                 "off" => Ok(self.synchronous(Synchronous::Off)),
@@ -217,6 +228,16 @@ impl PostgresStoreBuilder {
     /// Connects, and makes the schema if it is missing and that is permitted.
     pub async fn connect(self) -> Result<PostgresStore, StoreError> {
         PostgresStore::start(self).await
+    }
+
+    /// The SQL that makes the schema, see [`PostgresStore::migration`].
+    pub fn migration(&self) -> String {
+        migration::script(&self.schema)
+    }
+
+    /// Removes what counts nothing any more, see [`PostgresStore::clean`], and makes nothing.
+    pub async fn clean(self) -> Result<u64, StoreError> {
+        clean::clean(&Shared::new(&self)?).await
     }
 
     /// Makes the schema, or what it lacks. Whoever does this has to be its owner, or be allowed to make it.
