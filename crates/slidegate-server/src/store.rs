@@ -1,6 +1,6 @@
 //! Any store that a URL can name, as one type.
 
-use slidegate::{Clock, Decision, MemoryStore, Operation, RedisStore, Store, StoreError};
+use slidegate::{Clock, Decision, MemoryStore, Operation, PostgresStore, RedisStore, Store, StoreError};
 
 use crate::config::{MemoryConfig, StoreUrl};
 
@@ -15,6 +15,8 @@ pub enum AnyStore {
     Memory(MemoryStore),
     /// In Redis or Valkey.
     Redis(RedisStore),
+    /// In PostgreSQL.
+    Postgres(PostgresStore),
 }
 
 impl AnyStore {
@@ -24,11 +26,18 @@ impl AnyStore {
         match url {
             StoreUrl::Memory => memory.build().map(Self::Memory).map_err(|error| error.to_string()),
             StoreUrl::Redis(redis) => {
-                let connected = redis.connect().await.map(Self::Redis);
-                connected.map_err(|error| format!("cannot connect to the store {url}: {error}"))
+                redis.connect().await.map(Self::Redis).map_err(|error| unreachable(url, &error))
+            }
+            StoreUrl::Postgres(postgres) => {
+                let connected = postgres.builder().connect().await.map(Self::Postgres);
+                connected.map_err(|error| unreachable(url, &error))
             }
         }
     }
+}
+
+fn unreachable(url: &StoreUrl, error: &StoreError) -> String {
+    format!("cannot connect to the store {url}: {error}")
 }
 
 impl Store for AnyStore {
@@ -36,6 +45,7 @@ impl Store for AnyStore {
         match self {
             Self::Memory(store) => store.execute_now(operation),
             Self::Redis(store) => store.execute(operation).await,
+            Self::Postgres(store) => store.execute(operation).await,
         }
     }
 
@@ -43,6 +53,7 @@ impl Store for AnyStore {
         match self {
             Self::Memory(store) => store.execute_many_now(operations),
             Self::Redis(store) => store.execute_many(operations).await,
+            Self::Postgres(store) => store.execute_many(operations).await,
         }
     }
 
@@ -50,6 +61,7 @@ impl Store for AnyStore {
         match self {
             Self::Memory(store) => store.clock(),
             Self::Redis(store) => store.clock(),
+            Self::Postgres(store) => store.clock(),
         }
     }
 }

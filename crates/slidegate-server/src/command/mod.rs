@@ -2,6 +2,8 @@
 
 mod ask;
 mod check;
+mod clean;
+mod migrate;
 mod serve;
 mod validate;
 
@@ -9,6 +11,8 @@ use std::fmt;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+
+use slidegate::PostgresStoreBuilder;
 
 use crate::config::{Problems, StoreUrl};
 
@@ -25,6 +29,8 @@ enum Verb {
     Serve(serve::Arguments),
     Check(check::Arguments),
     Validate(validate::Arguments),
+    Migrate(migrate::Arguments),
+    Clean(clean::Arguments),
 }
 
 /// Runs a command. A denied check is not a failure, but has an exit code of its own.
@@ -33,11 +39,23 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Verb::Serve(arguments) => serve::run(arguments),
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Validate(arguments) => validate::run(&arguments),
+        Verb::Migrate(arguments) => migrate::run(&arguments),
+        Verb::Clean(arguments) => clean::run(&arguments),
     }
 }
 
 fn parse_store(url: &str) -> Result<StoreUrl, Failure> {
     url.parse().map_err(|message| Failure::new(format!("--store: {message}")))
+}
+
+/// For commands that make no sense elsewhere.
+fn parse_postgres(url: &str) -> Result<PostgresStoreBuilder, Failure> {
+    match parse_store(url)? {
+        StoreUrl::Postgres(postgres) => Ok(postgres.builder()),
+        other => Err(Failure::new(format!(
+            "--store: {other} needs none of this; write postgres://HOST:PORT/DATABASE"
+        ))),
+    }
 }
 
 /// Why a command did not do what it was told.

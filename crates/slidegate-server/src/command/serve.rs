@@ -24,7 +24,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", env = "SLIDEGATE_CONFIG")]
     config: Option<PathBuf>,
 
-    /// Where to keep counts: memory:, `redis://HOST:PORT` or one of its relatives [default: memory:]
+    /// Where to keep counts: memory:, `redis://HOST:PORT` or one of its relatives, `postgres://HOST:PORT/DATABASE`
+    /// [default: memory:]
     // Parsed later, and hidden: an error or the help would otherwise show the passwords in it.
     #[arg(long, value_name = "URL", env = "SLIDEGATE_STORE", hide_env_values = true)]
     store: Option<String>,

@@ -12,7 +12,7 @@ use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull
 
 pub use self::address::Address;
 pub use self::problem::{Problem, Problems};
-pub use self::store_url::{RedisUrl, StoreUrl};
+pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};
 use crate::policies::Policies;
 
 /// Everything that a file may set. What it does not set is left to flags and defaults.

@@ -1,9 +1,9 @@
-//! Which store: `memory:`, `redis://…` and its relatives.
+//! Which store: `memory:`, `redis://…` and its relatives, `postgres://…`.
 
 use std::fmt;
 use std::str::FromStr;
 
-use slidegate::{RedisStore, RedisStoreBuilder, StoreError};
+use slidegate::{PostgresStore, PostgresStoreBuilder, RedisStore, RedisStoreBuilder, StoreError};
 
 /// Where counts are kept. Displayed without what must not be seen: users, passwords and options.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +13,8 @@ pub enum StoreUrl {
     Memory,
     /// In Redis or Valkey.
     Redis(Box<RedisUrl>),
+    /// In PostgreSQL.
+    Postgres(Box<PostgresUrl>),
 }
 
 /// A URL that the Redis store has accepted.
@@ -23,13 +25,28 @@ pub struct RedisUrl {
     place: String,
 }
 
+/// A URL that the PostgreSQL store has accepted.
+#[derive(Clone, Debug)]
+pub struct PostgresUrl {
+    builder: PostgresStoreBuilder,
+    /// What of the URL may be seen.
+    place: String,
+}
+
 const ALLOWED: &str = "memory:, redis://HOST:PORT, rediss://HOST:PORT for TLS, redis+unix:///PATH, \
-                       redis+sentinel://HOSTS/NAME or redis+cluster://HOSTS";
+                       redis+sentinel://HOSTS/NAME, redis+cluster://HOSTS or postgres://HOST:PORT/DATABASE";
 
 impl RedisUrl {
     /// Connects, or says why that failed.
     pub async fn connect(&self) -> Result<RedisStore, StoreError> {
         self.builder.clone().connect().await
+    }
+}
+
+impl PostgresUrl {
+    /// A store to be.
+    pub fn builder(&self) -> PostgresStoreBuilder {
+        self.builder.clone()
     }
 }
 
@@ -45,18 +62,21 @@ impl FromStr for StoreUrl {
             "memory" if matches!(text, "memory:" | "memory") => Ok(Self::Memory),
             "redis" | "rediss" | "valkey" | "valkeys" => match RedisStore::builder(text) {
                 Ok(builder) => Ok(Self::Redis(Box::new(RedisUrl { builder, place: place(text) }))),
-                Err(error) => {
-                    let message = error.to_string();
-                    // Whoever prints it says what it is about.
-                    Err(message.strip_prefix("store: ").unwrap_or(&message).to_owned())
-                }
+                Err(error) => Err(message(&error)),
             },
-            "postgres" | "postgresql" => {
-                Err(format!("{scheme} stores come in a later version; write {ALLOWED}"))
-            }
+            "postgres" | "postgresql" => match PostgresStore::builder(text) {
+                Ok(builder) => Ok(Self::Postgres(Box::new(PostgresUrl { builder, place: place(text) }))),
+                Err(error) => Err(message(&error)),
+            },
             _ => Err(format!("not a store; write {ALLOWED}")),
         }
     }
+}
+
+/// What is wrong; whoever prints it says what it is about.
+fn message(error: &impl fmt::Display) -> String {
+    let message = error.to_string();
+    message.strip_prefix("store: ").unwrap_or(&message).to_owned()
 }
 
 /// A valid URL without user, password and options.
@@ -73,6 +93,7 @@ impl fmt::Display for StoreUrl {
         match self {
             Self::Memory => f.write_str("memory:"),
             Self::Redis(url) => f.write_str(&url.place),
+            Self::Postgres(url) => f.write_str(&url.place),
         }
     }
 }
@@ -96,6 +117,8 @@ mod tests {
                 "redis+sentinel://a:1,b:2/main/1",
             ),
             ("valkeys+cluster://me:hu%40sh@a,b,c", "valkeys+cluster://a,b,c"),
+            ("postgres://hush:hush@a:1,b:2/app?secret=hush&password=hush", "postgres://a:1,b:2/app"),
+            ("postgresql://a", "postgresql://a"),
         ];
         for (text, shown) in table {
             let url: StoreUrl = text.parse().unwrap();
@@ -110,7 +133,12 @@ mod tests {
         for text in ["", "disk", "memory:x", "memory+redis://a", "http://:hush@a", "cache:6379"] {
             assert_eq!(refusal(text), format!("not a store; write {ALLOWED}"), "{text}");
         }
-        assert!(refusal("postgres://:hush@a").starts_with("postgres stores come in a later version; write "));
+        assert!(
+            refusal("postgres://:hush@a?schema=A").starts_with("schema: \"A\" is not 1 to 63 lower-case")
+        );
+        assert!(refusal("postgres://:hush@a?sync=hush!").starts_with("sync: "));
+        let refused = refusal("postgres://:hush@a:hush/b");
+        assert!(refused.starts_with("url: ") && !refused.contains("hush"), "{refused}");
         assert!(refusal("redis:a").starts_with("it has no scheme; allowed are redis://["));
         assert!(refusal("redis+ring://a").starts_with("\"redis+ring\" is not one of its schemes; allowed"));
         assert!(refusal("redis://a?prefx=b").starts_with("prefx: there is no such option; allowed are"));

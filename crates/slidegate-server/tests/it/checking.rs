@@ -41,7 +41,7 @@ fn errors_are_2() {
         (&["a", "--quota", "1/s", "--cost", "-1"], "not a whole number between 0 and 281474976710656"),
         (&["a", "--quota", "1/s", "--cost", "281474976710657"], "between 0 and 281474976710656"),
         (&["", "--quota", "1/s"], "key: 0 bytes; 1 to 4096 bytes are allowed"),
-        (&["a", "--quota", "1/s", "--store", "postgres://x"], "postgres stores come in a later version"),
+        (&["a", "--quota", "1/s", "--store", "postgres://x?sync=so"], "--store: sync: "),
         (&["a", "--quota", "1/s", "--store", "memory:", "--server", "http://a"], "cannot be used with"),
         (&["a", "--policy", "api"], "--server"),
         (&["a", "--quota", "1/s", "--server", "https://127.0.0.1"], "https is not spoken yet"),

@@ -6,6 +6,7 @@ mod batches;
 mod checking;
 mod configs;
 mod outages;
+mod postgres;
 mod process;
 mod refusals;
 mod rig;

@@ -65,7 +65,10 @@ fn neither_mistakes_nor_help_repeat_one() {
         "redis+ring://:hush@host",
         "redis:hush@host",
         "http://:hush@host",
-        "postgres://me:hush@host/db",
+        "postgres://me:hush@host:x",
+        "postgres://me:hush/hush@host",
+        "postgres://me:hush?hush@host",
+        "postgres://:hush@host?budget_ms=0",
     ];
     for url in wrong {
         let file = TempFile::new("secret", &format!("store: {url:?}\n"));

@@ -1,0 +1,98 @@
+//! Limits shared through PostgreSQL: a real server, the real binary.
+
+use serde_json::json;
+use slidegate_testkit::Postgres;
+
+use crate::process::{Serving, outcome, slidegate};
+
+/// Machines that run tests are busy; whoever does not test the budget gives plenty.
+const PATIENT: &str = "budget_ms=20000";
+
+fn serve(store: &str) -> Serving {
+    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--store", store]))
+}
+
+fn run(verb: &str, store: &str, more: &[&str]) -> (i32, String, String) {
+    outcome(slidegate().arg(verb).args(more).args(["--store", store]))
+}
+
+#[test]
+fn two_servers_and_a_check_share_one_limit_exactly() {
+    const LIMIT: usize = 50;
+    let postgres = Postgres::start();
+    for table in ["durable=false", "durable=true"] {
+        let store = format!("{}?{PATIENT}&{table}", postgres.url());
+        let servers = [serve(&store), serve(&store)];
+        let body = json!({"quotas": [format!("{LIMIT}/1d sliding-log")], "key": "user:1"});
+        let ask = |server: &Serving| -> usize {
+            let answers = (0..LIMIT / 2).map(|_| server.check(&body).decision());
+            answers.filter(|answer| answer["allowed"] == true).count()
+        };
+        let allowed: usize = std::thread::scope(|scope| {
+            let askers: Vec<_> =
+                servers.iter().cycle().take(8).map(|server| scope.spawn(move || ask(server))).collect();
+            askers.into_iter().map(|asker| asker.join().unwrap()).sum()
+        });
+        assert_eq!(allowed, LIMIT, "{table}");
+        let quota = format!("{LIMIT}/1d sliding-log");
+        let (code, stdout, stderr) = run("check", &store, &["user:1", "--quota", &quota]);
+        assert!(code == 1 && stdout.starts_with("denied by 50/1d: retry in "), "{stdout}{stderr}");
+    }
+}
+
+#[test]
+fn whoever_may_only_call_functions_can_serve_check_and_clean_what_the_owner_has_made() {
+    let postgres = Postgres::start();
+    let owner = postgres.url();
+    let (code, script, stderr) = run("migrate", &owner, &["--print"]);
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert_eq!(postgres.sql("SELECT to_regnamespace('slidegate')"), [[None]], "nothing is made by printing");
+    postgres.sql(&script);
+    for _ in 0..2 {
+        assert_eq!(run("migrate", &owner, &[]), (0, "the schema is up to date\n".into(), String::new()));
+    }
+    postgres.sql(
+        "CREATE ROLE app LOGIN PASSWORD 'hush';
+         GRANT USAGE ON SCHEMA slidegate TO app;
+         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA slidegate TO app",
+    );
+    let app = format!("{}?{PATIENT}&secret=hush", postgres.url_as("app", "hush"));
+    let serving = serve(&app);
+    assert_eq!(serving.greeting[1], format!("store: postgres://{}/postgres", postgres.address()));
+    let body = json!({"policy": "api", "key": "a"});
+    assert_eq!(serving.check(&body).decision()["allowed"], true);
+    assert_eq!(run("check", &app, &["a", "--quota", "1/1d"]).0, 0);
+    assert_eq!(run("check", &app, &["a", "--quota", "1/1d"]).0, 1);
+    assert_eq!(run("clean", &app, &[]), (0, "0 keys were over and are gone\n".into(), String::new()));
+    postgres.sql("UPDATE slidegate.ephemeral SET expires_ms = 1");
+    assert_eq!(run("clean", &app, &[]), (0, "2 keys were over and are gone\n".into(), String::new()));
+    let (code, stdout, stderr) = run("migrate", &app, &[]);
+    assert!(code == 2 && stdout.is_empty() && stderr.contains("permission denied"), "{stdout}{stderr}");
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_with_the_reason_and_without_secrets() {
+    let postgres = Postgres::start();
+    let refusal = |verb: &str, store: &str, more: &[&str]| {
+        let (code, stdout, stderr) = run(verb, store, more);
+        assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+        assert!(!stderr.contains("hush"), "{stderr}");
+        stderr
+    };
+    let check = ["a", "--quota", "1/1d"];
+    let wrong = postgres.url_as("hush", "hush");
+    assert!(
+        refusal("check", &wrong, &check).contains("it refuses the user, the password or this host (28P01)")
+    );
+    assert!(
+        refusal("clean", "memory:", &[]).contains("--store: memory: needs none of this; write postgres://")
+    );
+    assert!(refusal("migrate", "redis://:hush@a", &[]).contains("--store: redis://a needs none of this"));
+    assert!(refusal("clean", &postgres.url(), &[]).contains("has `slidegate migrate` been run?"));
+    postgres.sql(&run("migrate", &postgres.url(), &["--print"]).1);
+    postgres.sql("UPDATE slidegate.version SET version = 1000");
+    assert!(refusal("check", &postgres.url(), &check).contains("is of version 1000, and this is made for 1"));
+    assert!(refusal("migrate", &postgres.url(), &[]).contains("is of version 1000, and this is made for 1"));
+    postgres.kill();
+    assert!(refusal("serve", &postgres.url(), &[]).contains("Connection refused"));
+}
