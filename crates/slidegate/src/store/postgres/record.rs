@@ -41,10 +41,11 @@ fn read_state(rest: &mut &[i64], quota: &Quota) -> Result<State, Unreadable> {
         (4, [start, cur]) => {
             State::FixedWindow(FixedWindow { start_ms: whole(*start)?, window_ms, cur: whole(*cur)? })
         }
-        (5, [at, tokens, left]) => State::TokenBucket(TokenBucket {
+        (5, [at, tokens, left, limit]) => State::TokenBucket(TokenBucket {
             debt: u128::from(whole(*tokens)?) * u128::from(window_ms) + u128::from(whole(*left)?),
             at_ms: whole(*at)?,
             window_ms,
+            limit: whole(*limit)?,
         }),
         _ => return Err(Unreadable),
     };

@@ -126,6 +126,10 @@ BEGIN
       END IF;
     END IF;
   END IF;
+  -- At another rate it is owed for another time than the row was kept for.
+  IF (tokens > 0 OR rest > 0) AND (rec[pos + 1] <> win OR rec[pos + 6] <> op[q + 1]) THEN
+    is_mended := 1;
+  END IF;
   RETURN ARRAY[tokens + CASE WHEN rest > 0 THEN 1 ELSE 0 END, is_mended, written, tokens, rest];
 END $$;
 
@@ -143,7 +147,7 @@ BEGIN
       rest := 0;
     END IF;
   END IF;
-  RETURN ARRAY[tokens + rest, 5, win, 3, v[3], tokens, rest];
+  RETURN ARRAY[tokens + rest, 5, win, 4, v[3], tokens, rest, op[q + 1]];
 END $$;
 
 -- Until when the part at `pos` counts under a quota of its algorithm.

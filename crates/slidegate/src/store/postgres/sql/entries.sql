@@ -31,7 +31,8 @@ BEGIN
       used := used + rec[i + 1];
     END IF;
   END LOOP;
-  RETURN ARRAY[used, 0, moment, expired, newest];
+  -- 2: counted, and under another window than before.
+  RETURN ARRAY[used, CASE WHEN used > 0 AND rec[pos + 1] <> win THEN 2 ELSE 0 END, moment, expired, newest];
 END $$;
 
 -- Null for a log of more than 32,768 entries, half a megabyte: each decision would read and write all of it.

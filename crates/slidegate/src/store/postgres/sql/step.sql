@@ -2,7 +2,8 @@
 --
 -- A record is the state of each quota of a policy, one after the other: algorithm, window, how many numbers follow, and
 -- these. sliding-window (1): start, prev, cur. strict-window (2) and sliding-log (3): time and count of each entry, the
--- oldest first. fixed-window (4): start, cur. token-bucket (5): when, tokens owed, and a rest in windowths of one.
+-- oldest first. fixed-window (4): start, cur. token-bucket (5): when, tokens owed, a rest in windowths
+-- of one, and the limit.
 --
 -- An operation is a verb (1 check, 2 peek, 3 refund, 4 reset), a cost, how many quotas follow, and for each algorithm,
 -- limit, window, capacity and an option (anchor or slots).
@@ -70,7 +71,7 @@ BEGIN
     END;
     views := views || v;
     is_allowed := is_allowed AND v[1] + cost <= op[q + 3];
-    is_mended := is_mended OR v[2] = 1;
+    is_mended := is_mended OR v[2] > 0;
   END LOOP;
 
   before := '{}';
