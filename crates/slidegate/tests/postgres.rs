@@ -9,35 +9,81 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use conformance::{START, Subject};
-use slidegate::{ManualClock, PostgresStore};
+use conformance::{Random, Reference, START, Subject};
+use slidegate::{ManualClock, Operation, Policy, PostgresStore, Store, Verb};
 use slidegate_testkit::Postgres;
 
 /// All tests of this file share it.
 static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
 
 /// A store with a schema of its own.
-async fn subject(is_durable: bool) -> Subject<PostgresStore> {
+async fn subject(is_durable: bool, connections: usize) -> Subject<PostgresStore> {
     static SUBJECTS: AtomicU64 = AtomicU64::new(0);
     let schema = format!("subject{}", SUBJECTS.fetch_add(1, Relaxed));
     let clock = ManualClock::at(START);
     let builder = PostgresStore::builder(&SERVER.url()).unwrap().schema(&schema).unwrap();
     let builder = builder.durable(is_durable).time_from(clock.clone()).budget(Duration::from_secs(20));
-    let store = builder.connect().await.unwrap();
+    let store = builder.connections(connections).connect().await.unwrap();
     Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)) }
+}
+
+/// Many keys with one check each, which go in one statement and are decided by the set: the very answers of the core, over windows that roll,
+/// quotas that change meanwhile, products beyond 64 bits, and a clock that sometimes steps back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sets_are_decided_like_the_core() {
+    let traces: [(&[&str], u64, u64); 4] = [
+        (
+            &["10/1s", "5/1s", "10/3s", "200000/1s", "10/1s strict-window", "10/1s anchor=first-request"],
+            700,
+            0,
+        ),
+        (&["100/1h", "60/1h"], 20_000, 15_000),
+        (&["281474976710656/366d", "281474976710656/365d"], 4_000_000_000, 0),
+        (&["281474976710656/30s", "7/30s"], 9_000, 0),
+    ];
+    for (number, (quotas, step_ms, back_ms)) in traces.into_iter().enumerate() {
+        let Subject { store, set_now } = subject(number % 2 == 1, 1).await;
+        let policies: Vec<_> = quotas.iter().map(|quota| Policy::parse("set", [*quota]).unwrap()).collect();
+        let keys: Vec<String> = (0..24).map(|key| key.to_string()).collect();
+        let mut random = Random(0xA076_1D64_78BD_642F + number as u64);
+        let mut reference = Reference::default();
+        let (mut now_ms, mut policy) = (START, &policies[0]);
+        for step in 0..400 {
+            now_ms += random.below(3) * random.below(step_ms);
+            now_ms -= if random.below(20) == 0 { random.below(back_ms + 1) } else { 0 };
+            set_now(now_ms);
+            if random.below(25) == 0 {
+                policy = &policies[usize::try_from(random.below(policies.len() as u64)).unwrap()];
+            }
+            let limit = policy.quotas()[0].limit();
+            let cost =
+                [1, 1 + random.below(limit) / 3, limit + 1][usize::from(step % 9 == 0) * (step % 2 + 1)];
+            let few = 3 + random.below(20);
+            let operations: Vec<_> = keys
+                .iter()
+                .filter(|_| random.below(24) < few)
+                .map(|key| Operation { verb: Verb::Check, check: policy.key(key).cost(cost) })
+                .collect();
+            let answers = store.execute_many(&operations).await;
+            for (operation, answer) in operations.iter().zip(answers) {
+                let expected = reference.execute(operation, now_ms);
+                assert_eq!(answer.unwrap(), expected, "{quotas:?}, step {step}: {operation:?} at {now_ms}");
+            }
+        }
+    }
 }
 
 mod ephemeral {
     use super::*;
 
-    conformance::suite!(subject(false).await);
+    conformance::suite!(subject(false, 4).await);
 }
 
 mod durable {
     use super::*;
 
     conformance::suite!(
-        subject(true).await,
+        subject(true, 4).await,
         keeps_its_head_when_the_clock_steps_back,
         batches_are_decided_in_order,
         keys_and_policies_do_not_mix,

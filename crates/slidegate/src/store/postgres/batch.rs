@@ -5,14 +5,20 @@ use std::collections::BTreeMap;
 use bytes::BytesMut;
 use slidegate_core::{Algorithm, Anchor, Verb};
 use tokio::sync::oneshot;
-use tokio_postgres::Row;
-use tokio_postgres::types::{IsNull, ToSql, Type, accepts, to_sql_checked};
+use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
+use super::answers::{Answers, place};
 use crate::error::StoreError;
 use crate::store::Operation;
 
 /// No count is larger, so that a larger cost is denied, or gives back all, just as this one.
 const MOST_COST: u64 = 1 << 50;
+
+/// As `sql/step.sql` has it.
+const CHECK: i64 = 1;
+const SLIDING_WINDOW: i64 = 1;
+/// For fewer keys it is not worth while to decide by the set.
+const LEAST_ALIKE: usize = 3;
 
 /// What a key is called in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,6 +36,14 @@ impl ToSql for Name {
 
     accepts!(UUID);
     to_sql_checked!();
+}
+
+impl FromSql<'_> for Name {
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Self(raw.try_into()?))
+    }
+
+    accepts!(UUID);
 }
 
 /// What was said about one request.
@@ -63,7 +77,7 @@ impl Request {
 pub(super) fn describe(operation: &Operation<'_>) -> Vec<i64> {
     let quotas = operation.check.policy.quotas();
     let verb = match operation.verb {
-        Verb::Check => 1,
+        Verb::Check => CHECK,
         Verb::Peek => 2,
         Verb::Refund => 3,
         Verb::Reset => 4,
@@ -72,7 +86,7 @@ pub(super) fn describe(operation: &Operation<'_>) -> Vec<i64> {
     let mut numbers = vec![verb, cost.cast_signed(), i64::from(place(quotas.len())) - 1];
     for quota in quotas {
         let (algorithm, option) = match quota.algorithm() {
-            Algorithm::SlidingWindow => (1, i64::from(quota.anchor() == Anchor::FirstRequest)),
+            Algorithm::SlidingWindow => (SLIDING_WINDOW, i64::from(quota.anchor() == Anchor::FirstRequest)),
             Algorithm::StrictWindow => (2, i64::from(quota.slots())),
             Algorithm::SlidingLog => (3, 0),
             Algorithm::FixedWindow => (4, i64::from(quota.anchor() == Anchor::FirstRequest)),
@@ -90,6 +104,14 @@ pub(super) fn describe(operation: &Operation<'_>) -> Vec<i64> {
 pub(super) struct Batch {
     by_name: BTreeMap<Name, Vec<Request>>,
     pub(super) requests: usize,
+}
+
+/// The check that all keys of a batch have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Alike {
+    pub(super) cost: i64,
+    pub(super) limit: i64,
+    pub(super) window_ms: i64,
 }
 
 /// The arguments of a call.
@@ -156,16 +178,30 @@ impl Batch {
         }
     }
 
+    /// What `sql/alike.sql` has to know, if it can decide all of this.
+    pub(super) fn alike(&self) -> Option<Alike> {
+        let mut requests = self.by_name.values();
+        let first = &requests.next()?.first()?.description;
+        let [CHECK, cost, 1, SLIDING_WINDOW, limit, window_ms, _, 0] = *first.as_slice() else {
+            return None;
+        };
+        let is_alone = |requests: &Vec<Request>| requests.len() == 1;
+        let is_alike = cost > 0
+            && self.by_name.len() >= LEAST_ALIKE
+            && self.by_name.values().all(is_alone)
+            && requests.flatten().all(|request| request.description == *first);
+        is_alike.then_some(Alike { cost, limit, window_ms })
+    }
+
     /// Hands out the answers.
-    pub(super) fn settle(self, row: &Row) {
-        if let Err(rest) = self.hand_out(row) {
+    pub(super) fn settle(self, answers: Answers) {
+        if let Err(rest) = self.hand_out(answers) {
             let odd = StoreError::permanent("postgres: the answer has an unknown shape").perhaps_counted();
             rest.fail(&odd);
         }
     }
 
-    fn hand_out(mut self, row: &Row) -> Result<(), Self> {
-        let Ok(answers) = Answers::read(row) else { return Err(self) };
+    fn hand_out(mut self, answers: Answers) -> Result<(), Self> {
         let names: Vec<Name> = self.names().collect();
         let (mut allowed, mut sizes) = (answers.allowed.into_iter(), answers.sizes.into_iter());
         let mut before = answers.before.as_slice();
@@ -187,30 +223,4 @@ impl Batch {
         }
         if self.by_name.is_empty() { Ok(()) } else { Err(self) }
     }
-}
-
-/// What `sql/decide.sql` says.
-struct Answers {
-    now_ms: u64,
-    visited: Vec<i32>,
-    allowed: Vec<Option<bool>>,
-    before: Vec<i64>,
-    sizes: Vec<i32>,
-}
-
-impl Answers {
-    fn read(row: &Row) -> Result<Self, tokio_postgres::Error> {
-        Ok(Self {
-            now_ms: row.try_get::<_, i64>("now_ms")?.cast_unsigned(),
-            visited: row.try_get("visited")?,
-            allowed: row.try_get("allowed")?,
-            before: row.try_get("before")?,
-            sizes: row.try_get("sizes")?,
-        })
-    }
-}
-
-/// Where the next one goes in an array of so many, counted from 1. A batch is small.
-fn place(len: usize) -> i32 {
-    i32::try_from(len + 1).unwrap_or(i32::MAX)
 }

@@ -7,8 +7,9 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, mpsc};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Error, Row};
+use tokio_postgres::{Client, Error};
 
+use super::answers::Answers;
 use super::batch::{Batch, Name, Request};
 use super::failure::{Failure, is_of_standby, is_worth_repeating};
 use super::migration::TABLE_NAMES;
@@ -19,6 +20,9 @@ use crate::error::StoreError;
 const MAX_BATCH: usize = 64;
 /// So many may wait for their keys to be free; then the queue is not read.
 const MAX_STAGED: usize = 1024;
+
+/// An argument of a statement.
+type Value<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// Starts the task that serves the queue, for as long as somebody holds its sender.
 pub(super) fn start(waiting: mpsc::Receiver<Request>, shared: Arc<Shared>) {
@@ -154,7 +158,7 @@ async fn call(shared: Arc<Shared>, batch: Batch) -> Done {
             let outcome = attempt(&shared, batch).await;
             let Some(batch) = batches.pop() else { return };
             match outcome {
-                Ok(row) => batch.settle(&row),
+                Ok(answers) => batch.settle(answers),
                 // It was rolled back for all because of one: the others must not suffer.
                 Err(Failure { is_of_data: true, .. }) if batch.names().count() > 1 => {
                     batches.extend(batch.split());
@@ -173,43 +177,54 @@ async fn call(shared: Arc<Shared>, batch: Batch) -> Done {
 }
 
 /// Sends the statement, and again if it was rolled back because somebody else was in the way.
-async fn attempt(shared: &Shared, batch: &Batch) -> Result<Row, Failure> {
+async fn attempt(shared: &Shared, batch: &Batch) -> Result<Answers, Failure> {
     loop {
         let mut client = Cancelling::get(shared).await?;
         let sent = send(shared, client.client(), batch).await;
         // Nor is a connection given back to a server that has become a standby.
         client.is_done = !sent.as_ref().is_err_and(is_of_standby);
         match sent {
-            Ok(row) => return Ok(row),
+            Ok(answers) => return Ok(answers),
             Err(error) if is_worth_repeating(&error) => {}
             Err(error) => return Err(Failure::of_statement(&error)),
         }
     }
 }
 
-async fn send(shared: &Shared, client: &tokio_postgres::Client, batch: &Batch) -> Result<Row, Error> {
+async fn send(shared: &Shared, client: &Client, batch: &Batch) -> Result<Answers, Error> {
     let arguments = batch.arguments();
-    let table = TABLE_NAMES[usize::from(batch.is_durable())];
+    let (table, schema) = (TABLE_NAMES[usize::from(batch.is_durable())], &shared.schema);
     let given_ms = shared.given_ms();
     let lock_ms = i32::try_from(shared.budget.as_millis()).unwrap_or(i32::MAX);
     let sync = batch.is_durable().then(|| shared.synchronous.name());
-    let mut values: Vec<(&(dyn ToSql + Sync), Type)> = vec![
+    let limits: [Value<'_>; 3] = [(&given_ms, Type::INT8), (&lock_ms, Type::INT4), (&sync, Type::TEXT)];
+    // Unnamed statements: one round trip, and nothing that a pooler between us and the server would have to remember.
+    if let Some(alike) = batch.alike() {
+        let text = format!("SELECT * FROM {schema}.decide_alike_{table}($1, $2, $3, $4, $5, $6, $7)");
+        let own: [Value<'_>; 4] = [
+            (&arguments.names, Type::UUID_ARRAY),
+            (&alike.cost, Type::INT8),
+            (&alike.limit, Type::INT8),
+            (&alike.window_ms, Type::INT8),
+        ];
+        let rows = client.query_typed(&text, &[&own[..], &limits[..]].concat()).await?;
+        if let Some(answers) = Answers::read_alike(&rows[0], &arguments.names, alike)? {
+            return Ok(answers);
+        }
+    }
+    let own: [Value<'_>; 5] = [
         (&arguments.names, Type::UUID_ARRAY),
         (&arguments.from_op, Type::INT4_ARRAY),
         (&arguments.which, Type::INT4_ARRAY),
         (&arguments.ops, Type::INT8_ARRAY),
         (&arguments.op_at, Type::INT4_ARRAY),
-        (&given_ms, Type::INT8),
     ];
-    let schema = &shared.schema;
-    // Unnamed statements: one round trip, and nothing that a pooler between us and the server would have to remember.
-    let mut rows = if batch.is_peek() {
+    let rows = if batch.is_peek() {
         let text = format!("SELECT * FROM {schema}.peek_{table}($1, $2, $3, $4, $5, $6)");
-        client.query_typed(&text, &values).await?
+        client.query_typed(&text, &[&own[..], &limits[..1]].concat()).await?
     } else {
-        values.extend([(&lock_ms as &(dyn ToSql + Sync), Type::INT4), (&sync, Type::TEXT)]);
         let text = format!("SELECT * FROM {schema}.decide_{table}($1, $2, $3, $4, $5, $6, $7, $8)");
-        client.query_typed(&text, &values).await?
+        client.query_typed(&text, &[&own[..], &limits[..]].concat()).await?
     };
-    Ok(rows.remove(0))
+    Answers::read(&rows[0])
 }

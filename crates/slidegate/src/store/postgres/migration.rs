@@ -22,6 +22,7 @@ const FUNCTIONS: [&str; 5] = [
     include_str!("sql/run.sql"),
 ];
 const DECIDE: &str = include_str!("sql/decide.sql");
+const ALIKE: &str = include_str!("sql/alike.sql");
 const CLEAN: &str = include_str!("sql/clean.sql");
 const ACCESS: &str = include_str!("sql/access.sql");
 
@@ -40,6 +41,7 @@ fn statements(schema: &str) -> String {
     for table in TABLE_NAMES {
         text.push_str(&CLEAN.replace("@table@", table));
         text.push_str(&DECIDE.replace("@table@", table));
+        text.push_str(&ALIKE.replace("@table@", table));
     }
     text.push_str(ACCESS);
     text.replace("@schema@", schema).replace("@version@", &VERSION.to_string())

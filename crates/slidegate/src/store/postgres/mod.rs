@@ -1,5 +1,6 @@
 //! The PostgreSQL store: decisions are made by functions in the database, by its time, in one statement.
 
+mod answers;
 mod batch;
 mod clean;
 mod failure;
