@@ -10,7 +10,7 @@ use slidegate::{ManualClock, MemoryStore};
 fn subject(max_keys: usize) -> Subject<MemoryStore<ManualClock>> {
     let clock = ManualClock::at(START);
     let store = MemoryStore::builder().max_keys(max_keys).clock(clock.clone()).build().unwrap();
-    Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)) }
+    Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 100 }
 }
 
 conformance::suite!(subject(100_000));

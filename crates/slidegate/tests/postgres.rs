@@ -24,7 +24,7 @@ async fn subject(is_durable: bool, connections: usize) -> Subject<PostgresStore>
     let builder = PostgresStore::builder(&SERVER.url()).unwrap().schema(&schema).unwrap();
     let builder = builder.durable(is_durable).time_from(clock.clone()).budget(Duration::from_secs(20));
     let store = builder.connections(connections).connect().await.unwrap();
-    Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)) }
+    Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 20 }
 }
 
 /// Many keys with one check each, which go in one statement and are decided by the set: the very answers of the core, over windows that roll,
@@ -42,7 +42,7 @@ async fn sets_are_decided_like_the_core() {
         (&["281474976710656/30s", "7/30s"], 9_000, 0),
     ];
     for (number, (quotas, step_ms, back_ms)) in traces.into_iter().enumerate() {
-        let Subject { store, set_now } = subject(number % 2 == 1, 1).await;
+        let Subject { store, set_now, .. } = subject(number % 2 == 1, 1).await;
         let policies: Vec<_> = quotas.iter().map(|quota| Policy::parse("set", [*quota]).unwrap()).collect();
         let keys: Vec<String> = (0..24).map(|key| key.to_string()).collect();
         let mut random = Random(0xA076_1D64_78BD_642F + number as u64);

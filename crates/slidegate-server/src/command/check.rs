@@ -31,9 +31,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_cost, allow_negative_numbers = true)]
     cost: u64,
 
-    /// Where to keep counts, such as `redis://127.0.0.1:6379`; a memory store starts empty with each call
-    #[arg(long, value_name = "URL", default_value = "memory:", conflicts_with = "server")]
-    store: String,
+    /// Where to keep counts, such as `redis://127.0.0.1:6379`, else what `SLIDEGATE_STORE` says; a memory store starts
+    /// empty with each call
+    #[arg(long, value_name = "URL", conflicts_with = "server")]
+    store: Option<String>,
 
     /// Ask a running server, such as `http://127.0.0.1:8080`
     #[arg(long, value_name = "URL")]
@@ -54,7 +55,12 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let request = request(arguments);
     let answer = match &arguments.server {
         Some(server) => ask::check(server, &request).await?,
-        None => decide_here(&arguments.store, request).await?,
+        None => {
+            // Not by the argument's own `env`, which would conflict with a server.
+            let from_environment = || std::env::var("SLIDEGATE_STORE").ok();
+            let store = arguments.store.clone().or_else(from_environment);
+            decide_here(store.as_deref().unwrap_or("memory:"), request).await?
+        }
     };
     if arguments.json {
         let answer = serde_json::to_string(&answer).map_err(|error| Failure::new(error.to_string()))?;

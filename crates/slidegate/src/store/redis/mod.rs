@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 use std::sync::{Arc, Weak};
 
-use slidegate_core::{Action, Counter, Decision, State, decide_matched};
+use slidegate_core::{Action, Counter, Decision, Policy, State, Verb, decide_matched};
 use tokio::sync::oneshot;
 
 pub use self::key::KeyStyle;
@@ -128,11 +128,17 @@ impl RedisStore {
         }
     }
 
+    /// Waits until the servers can be reached, and sees that they do as they are asked.
     async fn ready(&self) -> Result<(), StoreError> {
         match &self.road {
-            Road::One(node) => node.ready().await,
-            Road::Cluster(cluster) => cluster.ready().await,
+            Road::One(node) => node.ready().await?,
+            Road::Cluster(cluster) => cluster.ready().await?,
         }
+        // Permissions, the prefix and the script: better known now than with the first request.
+        let policy =
+            Policy::parse("slidegate", ["1/1s"]).map_err(|error| StoreError::permanent(error.to_string()))?;
+        let probe = Operation { verb: Verb::Peek, check: policy.key("probe") };
+        self.execute(probe).await.map(drop)
     }
 
     fn request(&self, operation: &Operation<'_>) -> (Request, Pending) {

@@ -140,7 +140,9 @@ impl Node {
         loop {
             let end = match self.connect().await {
                 Ok(Ok(link)) => {
-                    self.health.send_replace(Health::Up);
+                    if matches!(self.health.send_replace(Health::Up), Health::Down(_)) {
+                        tracing::info!(server = link.place, "redis is back");
+                    }
                     self.serve(link, &mut backoff).await
                 }
                 Ok(Err(error)) => Ok(End::Useless(error)),
@@ -159,8 +161,12 @@ impl Node {
 
     /// Leaves a server alone for a while, and callers know.
     async fn stay_away(&mut self, error: StoreError, pause_ms: u64) -> Result<(), Closed> {
-        tracing::warn!(%error, pause_ms, "redis is of no use now");
-        self.health.send_replace(Health::Down(error));
+        // Once for each outage, however many attempts it takes.
+        if matches!(self.health.send_replace(Health::Down(error.clone())), Health::Down(_)) {
+            tracing::debug!(%error, pause_ms, "redis is still away");
+        } else {
+            tracing::warn!(%error, "redis is away");
+        }
         if let Some(cluster) = self.origin.cluster.upgrade() {
             cluster.refresh();
         }

@@ -140,6 +140,9 @@ pub(super) fn wrong_option(name: &str, why: impl fmt::Display) -> UrlError {
 fn parse_user(userinfo: Option<&str>) -> Result<(Option<String>, Option<String>), UrlError> {
     let Some(userinfo) = userinfo else { return Ok((None, None)) };
     let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
+    if !user.is_empty() && password.is_empty() {
+        return Err(wrong("there is a user but no password; a password alone is written :password@"));
+    }
     let some = |text: &str| decode(text).map(|text| Some(text).filter(|text| !text.is_empty()));
     Ok((some(user)?, some(password)?))
 }
@@ -245,6 +248,7 @@ mod tests {
         assert!(refusal("redis+cluster://a/1").starts_with("store: a cluster has only database 0"));
         assert!(refusal("redis+unix://x").starts_with("store: a socket's path begins with three slashes"));
         assert!(refusal("redis://a%ff").starts_with("store: what it escapes is not UTF-8"));
+        assert!(refusal("redis://hush@cache").starts_with("store: there is a user but no password"));
         assert!(refusal("redis://me:12?hush@cache").starts_with("store: a password's ? is written %3F"));
         assert!(!format!("{:?}", Url::parse("redis://:hush@a").unwrap()).contains("hush"));
         for unescaped in ["redis://me:hush/hush@a", "redis://me:hush?hush@a", "redis://me:1/hush@a"] {
