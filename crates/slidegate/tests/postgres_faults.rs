@@ -102,6 +102,15 @@ async fn connecting_to_nobody_fails_with_the_address() {
 }
 
 #[tokio::test]
+async fn connecting_to_a_server_that_hangs_has_an_end() {
+    let server = Postgres::start();
+    server.stop_signal();
+    let error = PostgresStore::connect(&server.url()).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("no answer within"), "{error}");
+    server.continue_signal();
+}
+
+#[tokio::test]
 async fn a_row_that_somebody_holds_costs_no_more_than_the_budget_and_nothing_is_spent() {
     let server = Postgres::start();
     let limiter = frozen(server.address()).await;

@@ -18,7 +18,7 @@ const MOST_COST: u64 = 1 << 50;
 const CHECK: i64 = 1;
 const SLIDING_WINDOW: i64 = 1;
 /// For fewer keys it is not worth while to decide by the set.
-const LEAST_ALIKE: usize = 3;
+const LEAST_ALIKE: usize = 8;
 
 /// What a key is called in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,6 +12,9 @@ use super::tls;
 use crate::clock::Clock;
 use crate::error::StoreError;
 
+/// A connection takes no longer to come about. Whoever wants a decision waits no longer than the budget.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 /// What the calls of a store share.
 pub(super) struct Shared {
     pub(super) pool: Pool,
@@ -26,7 +29,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(builder: &PostgresStoreBuilder) -> Result<Self, StoreError> {
         let mut config = builder.config.clone();
-        config.connect_timeout(builder.budget.max(Duration::from_secs(1)));
+        config.connect_timeout(PATIENCE);
         if config.get_hosts().len() > 1 {
             // Of several, one decides.
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
@@ -56,10 +59,16 @@ impl Shared {
     }
 
     pub(super) async fn client(&self) -> Result<Object, StoreError> {
-        self.pool.get().await.map_err(|error| match error {
-            PoolError::Backend(error) => connect_error(&self.place, &error),
-            error => StoreError::transient(format!("postgres at {}: {error}", self.place)),
-        })
+        let place = &self.place;
+        // Whoever accepts a connection need not answer on it.
+        match tokio::time::timeout(PATIENCE, self.pool.get()).await {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(PoolError::Backend(error))) => Err(connect_error(place, &error)),
+            Ok(Err(error)) => Err(StoreError::transient(format!("postgres at {place}: {error}"))),
+            Err(_) => {
+                Err(StoreError::transient(format!("postgres at {place}: no answer within {PATIENCE:?}")))
+            }
+        }
     }
 }
 

@@ -14,7 +14,8 @@ use crate::clock::Clock;
 use crate::error::StoreError;
 
 const DEFAULT_BUDGET: Duration = Duration::from_millis(100);
-const DEFAULT_CONNECTIONS: usize = 4;
+/// One is served while the other is prepared. More would each carry less, and the fixed part of a call weighs most.
+const DEFAULT_CONNECTIONS: usize = 2;
 const DEFAULT_MAX_WAITING: usize = 8192;
 const OWN_OPTIONS: [&str; 7] = ["schema", "secret", "durable", "sync", "budget_ms", "connections", "ca"];
 
@@ -201,7 +202,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// How many connections there are at the most, 4 unless set. Each carries one call at a time.
+    /// How many connections there are at the most, 2 unless set. Each carries one call at a time.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
