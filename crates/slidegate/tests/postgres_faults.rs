@@ -162,6 +162,28 @@ async fn a_caller_who_gives_up_does_not_spoil_the_others() {
     assert!((26..=51).contains(&spent), "those who stayed and perhaps some who left: {spent}");
 }
 
+/// A large batch leaves room for others.
+#[tokio::test]
+async fn a_large_batch_turns_nobody_away() {
+    let server = Postgres::start();
+    let builder =
+        PostgresStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20)).max_waiting(64);
+    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let policy = Arc::new(Policy::parse("api", ["1000000/1h"]).unwrap());
+    let batch = {
+        let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
+        tokio::spawn(async move {
+            let keys: Vec<String> = (0..3000).map(|number| format!("k{number}")).collect();
+            let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+            limiter.check_many(&checks).await.into_iter().flatten().count()
+        })
+    };
+    while !batch.is_finished() {
+        assert!(limiter.check(policy.key("single")).await.unwrap().is_allowed());
+    }
+    assert_eq!(batch.await.unwrap(), 3000);
+}
+
 #[tokio::test]
 async fn a_full_queue_refuses_at_once() {
     let server = Postgres::start();

@@ -1,12 +1,18 @@
 //! Stores: they execute whole decisions.
 
 #[cfg(any(feature = "redis", feature = "postgres"))]
+mod backoff;
+#[cfg(any(feature = "redis", feature = "postgres"))]
 mod identity;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod remote;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod supervise;
 
 use std::future::Future;
 use std::sync::Arc;

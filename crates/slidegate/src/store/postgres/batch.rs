@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 
 use bytes::BytesMut;
 use slidegate_core::{Algorithm, Anchor, Verb};
-use tokio::sync::oneshot;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
 use super::answers::{Answers, place};
 use crate::error::StoreError;
 use crate::store::Operation;
-
-/// No count is larger, so that a larger cost is denied, or gives back all, just as this one.
-const MOST_COST: u64 = 1 << 50;
+use crate::store::remote::{MOST_COST, Reply};
 
 /// As `sql/step.sql` has it.
 const CHECK: i64 = 1;
@@ -22,7 +19,7 @@ const LEAST_ALIKE: usize = 8;
 
 /// What a key is called in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Name(pub(super) [u8; 16]);
+pub(crate) struct Name(pub(super) [u8; 16]);
 
 impl ToSql for Name {
     fn to_sql(
@@ -48,7 +45,7 @@ impl FromSql<'_> for Name {
 
 /// What was said about one request.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     pub(super) now_ms: u64,
     pub(super) is_allowed: bool,
     /// What was known of the key before; nothing if it is new.
@@ -57,19 +54,18 @@ pub(super) struct Answer {
 
 /// One operation on its way.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(crate) struct Request {
     pub(super) name: Name,
     pub(super) is_durable: bool,
     pub(super) verb: Verb,
     /// Everything but the key, as the functions read it.
     pub(super) description: Vec<i64>,
-    pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
+    pub(super) reply: Reply<Answer>,
 }
 
 impl Request {
     pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
-        // Fails if the caller has given up, which is the caller's right.
-        let _ = self.reply.send(answer);
+        self.reply.send(answer);
     }
 }
 

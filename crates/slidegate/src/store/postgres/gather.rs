@@ -15,6 +15,7 @@ use super::failure::{Failure, is_of_standby, is_worth_repeating};
 use super::migration::TABLE_NAMES;
 use super::pool::{Cancelling, Shared};
 use crate::error::StoreError;
+use crate::store::supervise::supervise;
 
 /// So many keys keep a connection busy for some 2 ms.
 const MAX_BATCH: usize = 64;
@@ -27,18 +28,9 @@ type Value<'a> = (&'a (dyn ToSql + Sync), Type);
 /// Starts the task that serves the queue, for as long as somebody holds its sender.
 pub(super) fn start(waiting: mpsc::Receiver<Request>, shared: Arc<Shared>) {
     let gatherer = Arc::new(Mutex::new(Gatherer { waiting, staged: VecDeque::new(), shared }));
-    tokio::spawn(async move {
-        loop {
-            let gatherer = Arc::clone(&gatherer);
-            // A defect here must not leave all callers without an answer forever: it is told, and served anew.
-            let ended = tokio::spawn(async move { gatherer.lock().await.run().await }).await;
-            match ended {
-                Err(error) if error.is_panic() => {
-                    tracing::error!(%error, "the postgres task failed and starts anew");
-                }
-                _ => return,
-            }
-        }
+    supervise("the task of a postgres store", move || {
+        let gatherer = Arc::clone(&gatherer);
+        async move { gatherer.lock().await.run().await }
     });
 }
 
@@ -114,8 +106,7 @@ struct Next {
 
 impl Next {
     fn add(&mut self, request: Request) {
-        // Whoever has given up is not counted: the request has not left yet.
-        if !request.reply.is_closed() {
+        if request.reply.leave() {
             self.batches[usize::from(request.is_durable)].add(request);
             self.requests += 1;
         }

@@ -14,15 +14,17 @@ mod tls;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
-use slidegate_core::{Action, Decision, decide_matched};
-use tokio::sync::{mpsc, oneshot};
+use slidegate_core::Decision;
+use tokio::sync::mpsc;
 
 pub use self::settings::{PostgresSettingsError, PostgresStoreBuilder, Synchronous};
 
 use self::batch::{Answer, Name, Request};
 use self::pool::Shared;
 use super::identity::Identities;
+use super::remote::{self, Pending, Remote};
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
@@ -96,9 +98,24 @@ impl PostgresStore {
             clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
         })
     }
+}
 
-    fn request(&self, operation: &Operation<'_>) -> (Request, oneshot::Receiver<Result<Answer, StoreError>>) {
-        let (reply, answer) = oneshot::channel();
+impl Remote for PostgresStore {
+    type Request = Request;
+    type Answer = Answer;
+
+    const NAME: &'static str = "postgres";
+
+    fn budget(&self) -> Duration {
+        self.shared.budget
+    }
+
+    fn max_waiting(&self) -> usize {
+        self.queue.max_capacity()
+    }
+
+    fn request(&self, operation: &Operation<'_>) -> (Request, Pending<Answer>) {
+        let (reply, pending) = remote::channel();
         let policy = operation.check.policy;
         let request = Request {
             name: Name(self.identities.of(policy, operation.check.key)),
@@ -107,60 +124,39 @@ impl PostgresStore {
             description: batch::describe(operation),
             reply,
         };
-        (request, answer)
+        (request, pending)
     }
 
-    async fn decide_one(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let (request, answer) = self.request(&operation);
+    async fn send_now(&self, request: Request) {
         match self.queue.try_send(request) {
-            Ok(()) => read_answer(&operation, answer.await),
-            Err(mpsc::error::TrySendError::Full(_)) => {
+            Ok(()) => {}
+            Err(mpsc::error::TrySendError::Full(request)) => {
                 let waiting = self.queue.max_capacity();
-                Err(StoreError::transient(format!("postgres: {waiting} calls wait already")))
+                request.answer(Err(StoreError::transient(format!("postgres: {waiting} calls wait already"))));
             }
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(gone()),
+            Err(mpsc::error::TrySendError::Closed(request)) => request.answer(Err(gone())),
         }
     }
 
-    fn late(&self) -> StoreError {
-        StoreError::lost(format!("postgres: no answer within {:?}", self.shared.budget))
+    async fn send(&self, request: Request) {
+        if let Err(mpsc::error::SendError(request)) = self.queue.send(request).await {
+            request.answer(Err(gone()));
+        }
+    }
+
+    fn read(operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
+        let states = record::read(&answer.before, operation.check.policy.quotas()).ok();
+        remote::work_out::<Self>(operation, answer.now_ms, answer.is_allowed, states)
     }
 }
 
 impl Store for PostgresStore {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        match tokio::time::timeout(self.shared.budget, self.decide_one(operation)).await {
-            Ok(decision) => decision,
-            Err(_) => Err(self.late()),
-        }
+        remote::execute(self, &operation).await
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let mut answers = Vec::with_capacity(operations.len());
-        let mut decisions = Vec::with_capacity(operations.len());
-        let in_time = async {
-            for operation in operations {
-                let (request, answer) = self.request(operation);
-                if let Err(mpsc::error::SendError(request)) = self.queue.send(request).await {
-                    request.answer(Err(gone()));
-                }
-                answers.push(answer);
-            }
-            for (operation, answer) in operations.iter().zip(&mut answers) {
-                decisions.push(read_answer(operation, answer.await));
-            }
-        };
-        if tokio::time::timeout(self.shared.budget, in_time).await.is_err() {
-            // What has arrived counts; what has not may have been counted.
-            for (operation, answer) in operations.iter().zip(&mut answers).skip(decisions.len()) {
-                decisions.push(match answer.try_recv() {
-                    Ok(arrived) => read_answer(operation, Ok(arrived)),
-                    Err(_) => Err(self.late()),
-                });
-            }
-            decisions.resize_with(operations.len(), || Err(self.late()));
-        }
-        decisions
+        remote::execute_many(self, operations).await
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -170,26 +166,4 @@ impl Store for PostgresStore {
 
 fn gone() -> StoreError {
     StoreError::transient("postgres: the store's task is gone")
-}
-
-/// Works out the decision from what the function decided from. It has spent; these are the numbers.
-fn read_answer(
-    operation: &Operation<'_>,
-    answer: Result<Result<Answer, StoreError>, oneshot::error::RecvError>,
-) -> Result<Decision, StoreError> {
-    let lost = || StoreError::lost("postgres: the connection broke before the reply");
-    let Answer { now_ms, is_allowed, before } = answer.map_err(|_| lost())??;
-    let policy = operation.check.policy;
-    let odd = |what| {
-        StoreError::permanent(format!("postgres: {what}; is another version at work?")).perhaps_counted()
-    };
-    let mut states = record::read(&before, policy.quotas())
-        .map_err(|record::Unreadable| odd("the record makes no sense"))?;
-    let action = Action::new(operation.verb, now_ms, operation.check.cost);
-    let (decision, _) = decide_matched(&mut states, policy, action);
-    if decision.is_allowed() == is_allowed {
-        Ok(decision)
-    } else {
-        Err(odd("the functions and the library disagree"))
-    }
 }

@@ -1,22 +1,18 @@
 //! Requests, and the script calls that they are gathered into.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, fence};
-
 use redis::{Cmd, ServerError, Value};
-use tokio::sync::oneshot;
 
 use super::description::Description;
 use super::failure::server_error;
 use super::script;
 use crate::error::StoreError;
+use crate::store::remote::Reply;
 
 pub(super) const UNKNOWN_SHAPE: &str = "redis: the script's answer has an unknown shape";
 
 /// What the script said about one request.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     pub(super) now_ms: u64,
     pub(super) is_allowed: bool,
     /// What was known of the key before.
@@ -25,14 +21,12 @@ pub(super) struct Answer {
 
 /// One operation on its way.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(crate) struct Request {
     pub(super) name: Vec<u8>,
     /// The cluster's slot; the same for all if there is no cluster.
     pub(super) slot: u16,
     pub(super) description: Description,
-    pub(super) reply: oneshot::Sender<Result<Answer, StoreError>>,
-    /// Set when it leaves, for a caller who gives up.
-    pub(super) has_left: Arc<AtomicBool>,
+    pub(super) reply: Reply<Answer>,
     /// How much of the server's time it may take, in that of an ordinary one.
     pub(super) weight: usize,
     /// How often a server has sent it elsewhere.
@@ -44,17 +38,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// Takes it out of the queue. False if the caller has given up: then it does not leave, and is not counted.
-    pub(super) fn leave(&self) -> bool {
-        // In this order, and the caller in the other one: if it did not see this, this sees it.
-        self.has_left.store(true, Relaxed);
-        fence(SeqCst);
-        !self.reply.is_closed()
-    }
-
     pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
-        // Fails if the caller has given up, which is the caller's right.
-        let _ = self.reply.send(answer);
+        self.reply.send(answer);
     }
 }
 

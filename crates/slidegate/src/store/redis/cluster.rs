@@ -7,14 +7,14 @@ use arc_swap::ArcSwap;
 use redis::Value;
 use tokio::sync::{Notify, watch};
 
-use super::backoff::Backoff;
 use super::call::{Call, Request};
 use super::endpoint::Target;
 use super::node::{self, NodeHandle, Shared};
-use super::supervise::supervise;
 use super::url::{Address, parse_address};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
+use crate::store::backoff::Backoff;
+use crate::store::supervise::supervise;
 
 const SLOTS: usize = 16384;
 /// More often than this nobody is sent elsewhere.

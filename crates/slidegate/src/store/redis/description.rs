@@ -3,9 +3,8 @@
 use slidegate_core::{Algorithm, Anchor, Quota, Verb};
 
 use crate::store::Operation;
+use crate::store::remote::MOST_COST;
 
-/// No count is larger, so that a larger cost is denied, or gives back all, just as this one.
-const MOST_COST: u64 = 1 << 50;
 /// Below these the script decides in line, with a record of 12 bytes.
 const SIMPLE_LIMIT: u64 = 1 << 16;
 const SIMPLE_WINDOW_MS: u64 = (1 << 24) * 1000;

@@ -1,6 +1,5 @@
 //! The Redis store: decisions are made by one script, in the server, by the server's time.
 
-mod backoff;
 mod call;
 mod cluster;
 mod description;
@@ -14,16 +13,13 @@ mod script;
 mod sentinel;
 mod settings;
 mod skew;
-mod supervise;
 mod url;
 
 use std::fmt;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, fence};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use slidegate_core::{Action, Counter, Decision, Policy, State, Verb, decide_matched};
-use tokio::sync::oneshot;
+use slidegate_core::{Counter, Decision, Policy, State, Verb};
 
 pub use self::key::KeyStyle;
 pub use self::settings::RedisStoreBuilder;
@@ -36,6 +32,7 @@ use self::endpoint::{Access, Target};
 use self::key::Names;
 use self::node::{NodeHandle, Shared};
 use self::url::Topology;
+use super::remote::{self, Pending, Remote};
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
@@ -141,29 +138,42 @@ impl RedisStore {
         self.execute(probe).await.map(drop)
     }
 
-    fn request(&self, operation: &Operation<'_>) -> (Request, Pending) {
-        let (reply, answer) = oneshot::channel();
-        let has_left = Arc::new(AtomicBool::new(false));
+    async fn node(&self, slot: u16) -> Result<NodeHandle, StoreError> {
+        match &self.road {
+            Road::One(node) => Ok(node.clone()),
+            Road::Cluster(cluster) => cluster.node(slot).await,
+        }
+    }
+}
+
+impl Remote for RedisStore {
+    type Request = Request;
+    type Answer = Answer;
+
+    const NAME: &'static str = "redis";
+
+    fn budget(&self) -> Duration {
+        self.shared.budget
+    }
+
+    fn max_waiting(&self) -> usize {
+        self.shared.max_waiting
+    }
+
+    fn request(&self, operation: &Operation<'_>) -> (Request, Pending<Answer>) {
+        let (reply, pending) = remote::channel();
         let name = self.names.name(operation.check.policy, operation.check.key);
         let request = Request {
             slot: if matches!(self.road, Road::Cluster(_)) { key::slot(&name) } else { 0 },
             name,
             description: Description::new(operation, self.slack_ms),
             reply,
-            has_left: Arc::clone(&has_left),
             weight: description::weight(operation.check.policy.quotas()),
             hops: 0,
             is_asking: false,
             is_alone: false,
         };
-        (request, Pending { answer, has_left })
-    }
-
-    async fn node(&self, slot: u16) -> Result<NodeHandle, StoreError> {
-        match &self.road {
-            Road::One(node) => Ok(node.clone()),
-            Road::Cluster(cluster) => cluster.node(slot).await,
-        }
+        (request, pending)
     }
 
     async fn send_now(&self, request: Request) {
@@ -183,102 +193,26 @@ impl RedisStore {
         }
     }
 
-    /// What to tell a caller whose time is over.
-    fn late(&self, pending: &mut Pending) -> Result<Answer, StoreError> {
-        pending.answer.close();
-        if let Ok(arrived) = pending.answer.try_recv() {
-            return arrived;
-        }
-        fence(SeqCst);
-        let message = format!("redis: no answer within {:?}", self.shared.budget);
-        let has_left = pending.has_left.load(Relaxed);
-        Err(if has_left { StoreError::lost(message) } else { StoreError::transient(message) })
-    }
-}
-
-/// A request under way, as its caller sees it.
-struct Pending {
-    answer: oneshot::Receiver<Result<Answer, StoreError>>,
-    /// Whether it may have been counted.
-    has_left: Arc<AtomicBool>,
-}
-
-impl Pending {
-    async fn wait(&mut self) -> Result<Answer, StoreError> {
-        let lost = |_| StoreError::lost("redis: the connection broke before the reply");
-        (&mut self.answer).await.map_err(lost)?
+    fn read(operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
+        let quotas = operation.check.policy.quotas();
+        let states = match &answer.before {
+            None => Some(quotas.iter().map(State::empty).collect()),
+            Some(before) => record::read(before, quotas).ok(),
+        };
+        remote::work_out::<Self>(operation, answer.now_ms.min(LATEST_MS), answer.is_allowed, states)
     }
 }
 
 impl Store for RedisStore {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let (request, mut pending) = self.request(&operation);
-        let in_time = async {
-            self.send_now(request).await;
-            pending.wait().await
-        };
-        let answer = match tokio::time::timeout(self.shared.budget, in_time).await {
-            Ok(answer) => answer,
-            Err(_) => self.late(&mut pending),
-        };
-        read_answer(&operation, answer)
+        remote::execute(self, &operation).await
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let mut pending: Vec<Pending> = Vec::with_capacity(operations.len());
-        let mut answers = Vec::with_capacity(operations.len());
-        // No batch, however large, takes the queue from everybody else.
-        let most = (self.shared.max_waiting / 8).max(1);
-        let in_time = async {
-            for operation in operations {
-                if pending.len() - answers.len() >= most {
-                    let oldest = answers.len();
-                    answers.push(pending[oldest].wait().await);
-                }
-                let (request, one) = self.request(operation);
-                pending.push(one);
-                self.send(request).await;
-            }
-            while answers.len() < pending.len() {
-                let oldest = answers.len();
-                answers.push(pending[oldest].wait().await);
-            }
-        };
-        if tokio::time::timeout(self.shared.budget, in_time).await.is_err() {
-            for one in pending.iter_mut().skip(answers.len()) {
-                answers.push(self.late(one));
-            }
-            let unsent = format!("redis: not sent within {:?}", self.shared.budget);
-            answers.resize_with(operations.len(), || Err(StoreError::transient(unsent.clone())));
-        }
-        operations.iter().zip(answers).map(|(operation, answer)| read_answer(operation, answer)).collect()
+        remote::execute_many(self, operations).await
     }
 
     fn clock(&self) -> &dyn Clock {
         &*self.clock
-    }
-}
-
-/// Works out the decision from what the script decided from. The script has spent; these are the numbers.
-fn read_answer(
-    operation: &Operation<'_>,
-    answer: Result<Answer, StoreError>,
-) -> Result<Decision, StoreError> {
-    let Answer { now_ms, is_allowed, before } = answer?;
-    let policy = operation.check.policy;
-    // The script has run, whatever comes of its answer here.
-    let odd =
-        |what| StoreError::permanent(format!("redis: {what}; is another version at work?")).perhaps_counted();
-    let mut states = match &before {
-        None => policy.quotas().iter().map(State::empty).collect(),
-        Some(before) => record::read(before, policy.quotas())
-            .map_err(|record::Unreadable| odd("the record makes no sense"))?,
-    };
-    let action = Action::new(operation.verb, now_ms.min(LATEST_MS), operation.check.cost);
-    let (decision, _) = decide_matched(&mut states, policy, action);
-    if decision.is_allowed() == is_allowed {
-        Ok(decision)
-    } else {
-        Err(odd("the script and the library disagree"))
     }
 }

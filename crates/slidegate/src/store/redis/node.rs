@@ -13,15 +13,15 @@ use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, mpsc, watch};
 
-use super::backoff::Backoff;
 use super::call::{Gathered, Request};
 use super::cluster::Cluster;
 use super::endpoint::{Access, Link, Target};
 use super::exchange::{Exchange, Origin, Outcome, exchange, measure_skew};
 use super::skew::Skew;
-use super::supervise::supervise;
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
+use crate::store::backoff::Backoff;
+use crate::store::supervise::supervise;
 
 /// Two, so that one call is prepared and its answers are read while the server is busy with the other.
 const MAX_CALLS: usize = 2;
@@ -268,7 +268,7 @@ impl Node {
         let mut calls = Gathered::default();
         let mut next = Some(first);
         while let Some(request) = next {
-            if request.leave() {
+            if request.reply.leave() {
                 calls.add(request);
             }
             if calls.requests >= share || calls.weight >= MAX_WEIGHT {

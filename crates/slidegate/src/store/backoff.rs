@@ -7,7 +7,7 @@ const MOST_MS: u64 = 1000;
 
 /// Doubles from 10 ms to a second, each time by a random part less, so that many callers do not return at once.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(crate) struct Backoff {
     next_ms: u64,
 }
 
@@ -18,7 +18,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    pub(super) fn next_ms(&mut self) -> u64 {
+    pub(crate) fn next_ms(&mut self) -> u64 {
         let most_ms = self.next_ms;
         self.next_ms = (most_ms * 2).min(MOST_MS);
         most_ms - RandomState::new().hash_one(most_ms) % (most_ms / 2)

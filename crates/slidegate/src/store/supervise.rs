@@ -5,7 +5,7 @@ use crate::clock::{Clock, SystemClock};
 
 /// Runs what `task` makes until it ends by itself. If it fails, that is told, and after a pause it is made anew: a defect
 /// must not leave callers without an answer forever.
-pub(super) fn supervise<F, T>(what: &'static str, mut task: F)
+pub(crate) fn supervise<F, T>(what: &'static str, mut task: F)
 where
     F: FnMut() -> T + Send + 'static,
     T: Future<Output = ()> + Send + 'static,

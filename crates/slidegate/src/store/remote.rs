@@ -1,0 +1,164 @@
+//! What stores in other processes have in common on the caller's side: a request is put into a queue, its caller waits as
+//! long as the budget lasts, and the core works out the numbers of the answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, fence};
+use std::time::Duration;
+
+use slidegate_core::{Action, Decision, State, decide_matched};
+use tokio::sync::oneshot;
+
+use super::Operation;
+use crate::error::StoreError;
+
+/// No count is larger, so that a larger cost is denied, or gives back all, just as this one.
+pub(crate) const MOST_COST: u64 = 1 << 50;
+
+/// The end of a request that its answer is given to.
+#[derive(Debug)]
+pub(crate) struct Reply<A> {
+    sender: oneshot::Sender<Result<A, StoreError>>,
+    has_left: Arc<AtomicBool>,
+}
+
+/// The end that its caller holds.
+#[derive(Debug)]
+pub(crate) struct Pending<A> {
+    answer: oneshot::Receiver<Result<A, StoreError>>,
+    /// Whether it may have been counted.
+    has_left: Arc<AtomicBool>,
+}
+
+pub(crate) fn channel<A>() -> (Reply<A>, Pending<A>) {
+    let (sender, answer) = oneshot::channel();
+    let has_left = Arc::new(AtomicBool::new(false));
+    (Reply { sender, has_left: Arc::clone(&has_left) }, Pending { answer, has_left })
+}
+
+impl<A> Reply<A> {
+    /// Takes the request out of the queue. False if the caller has given up: then it does not leave, and is not counted.
+    pub(crate) fn leave(&self) -> bool {
+        // In this order, and the caller in the other one: if it did not see this, this sees it.
+        self.has_left.store(true, Relaxed);
+        fence(SeqCst);
+        !self.sender.is_closed()
+    }
+
+    pub(crate) fn send(self, answer: Result<A, StoreError>) {
+        // Fails if the caller has given up, which is the caller's right.
+        let _ = self.sender.send(answer);
+    }
+}
+
+/// A store that requests are sent to.
+pub(crate) trait Remote: Sync {
+    type Request: Send;
+    type Answer: Send;
+
+    /// What messages begin with.
+    const NAME: &'static str;
+
+    fn budget(&self) -> Duration;
+
+    fn max_waiting(&self) -> usize;
+
+    fn request(&self, operation: &Operation<'_>) -> (Self::Request, Pending<Self::Answer>);
+
+    /// Puts a request into the queue, or answers that it is full.
+    fn send_now(&self, request: Self::Request) -> impl Future<Output = ()> + Send;
+
+    /// Puts a request into the queue as soon as there is room.
+    fn send(&self, request: Self::Request) -> impl Future<Output = ()> + Send;
+
+    fn read(operation: &Operation<'_>, answer: Self::Answer) -> Result<Decision, StoreError>;
+}
+
+pub(crate) async fn execute<R: Remote>(
+    remote: &R,
+    operation: &Operation<'_>,
+) -> Result<Decision, StoreError> {
+    let (request, mut pending) = remote.request(operation);
+    let in_time = async {
+        remote.send_now(request).await;
+        wait::<R>(&mut pending).await
+    };
+    let answer = match tokio::time::timeout(remote.budget(), in_time).await {
+        Ok(answer) => answer,
+        Err(_) => give_up(remote, &mut pending),
+    };
+    R::read(operation, answer?)
+}
+
+pub(crate) async fn execute_many<R: Remote>(
+    remote: &R,
+    operations: &[Operation<'_>],
+) -> Vec<Result<Decision, StoreError>> {
+    let mut pending: Vec<Pending<R::Answer>> = Vec::with_capacity(operations.len());
+    let mut answers = Vec::with_capacity(operations.len());
+    // No batch, however large, takes the queue from everybody else.
+    let most = (remote.max_waiting() / 8).max(1);
+    let in_time = async {
+        for operation in operations {
+            if pending.len() - answers.len() >= most {
+                let oldest = answers.len();
+                answers.push(wait::<R>(&mut pending[oldest]).await);
+            }
+            let (request, one) = remote.request(operation);
+            pending.push(one);
+            remote.send(request).await;
+        }
+        while answers.len() < pending.len() {
+            let oldest = answers.len();
+            answers.push(wait::<R>(&mut pending[oldest]).await);
+        }
+    };
+    if tokio::time::timeout(remote.budget(), in_time).await.is_err() {
+        for one in pending.iter_mut().skip(answers.len()) {
+            answers.push(give_up(remote, one));
+        }
+        let unsent = format!("{}: not sent within {:?}", R::NAME, remote.budget());
+        answers.resize_with(operations.len(), || Err(StoreError::transient(unsent.clone())));
+    }
+    operations.iter().zip(answers).map(|(operation, answer)| R::read(operation, answer?)).collect()
+}
+
+async fn wait<R: Remote>(pending: &mut Pending<R::Answer>) -> Result<R::Answer, StoreError> {
+    let lost = |_| StoreError::lost(format!("{}: the connection broke before the reply", R::NAME));
+    (&mut pending.answer).await.map_err(lost)?
+}
+
+/// What to tell a caller whose time is over.
+fn give_up<R: Remote>(remote: &R, pending: &mut Pending<R::Answer>) -> Result<R::Answer, StoreError> {
+    pending.answer.close();
+    if let Ok(arrived) = pending.answer.try_recv() {
+        return arrived;
+    }
+    fence(SeqCst);
+    let message = format!("{}: no answer within {:?}", R::NAME, remote.budget());
+    let has_left = pending.has_left.load(Relaxed);
+    Err(if has_left { StoreError::lost(message) } else { StoreError::transient(message) })
+}
+
+/// Works out the decision from what the server decided from; `None` if that makes no sense. It has spent; these are the
+/// numbers.
+pub(crate) fn work_out<R: Remote>(
+    operation: &Operation<'_>,
+    now_ms: u64,
+    is_allowed: bool,
+    states: Option<Vec<State>>,
+) -> Result<Decision, StoreError> {
+    // Whatever comes of its answer here, the server has decided.
+    let odd = |what| {
+        let message = format!("{}: {what}; is another version at work?", R::NAME);
+        StoreError::permanent(message).perhaps_counted()
+    };
+    let mut states = states.ok_or_else(|| odd("the record makes no sense"))?;
+    let action = Action::new(operation.verb, now_ms, operation.check.cost);
+    let (decision, _) = decide_matched(&mut states, operation.check.policy, action);
+    if decision.is_allowed() == is_allowed {
+        Ok(decision)
+    } else {
+        Err(odd("the server and the library disagree"))
+    }
+}
