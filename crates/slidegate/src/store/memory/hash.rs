@@ -29,6 +29,9 @@ pub(super) struct KeyHash {
     pub(super) place: u64,
 }
 
+/// The longest key that is hashed here.
+const SHORT: usize = 16;
+
 /// Keys of up to 16 bytes, which are most, are hashed here in both halves at once: two words of the key, each
 /// combined with a secret, multiplied, the upper half of the product folded into the lower one. That is what
 /// foldhash does with them too, but twice it would look at the length twice; it hashes all longer keys.
@@ -40,7 +43,10 @@ pub(super) struct KeyHasher {
 
 #[derive(Clone)]
 struct Seed {
-    secrets: [u64; 2],
+    /// For the first word, another one for each length, so that words which overlap differently make a difference that
+    /// nobody can work out; and for longer keys, the first of them.
+    first: [u64; SHORT + 1],
+    last: u64,
     shared: SharedSeed,
 }
 
@@ -48,18 +54,17 @@ impl Seed {
     fn random() -> Self {
         // The standard library's hasher keys are drawn from the operating system and differ for each state.
         let draw = || RandomState::new().build_hasher().finish();
-        Self { secrets: [draw(), draw()], shared: SharedSeed::from_u64(draw()) }
+        Self { first: std::array::from_fn(|_| draw()), last: draw(), shared: SharedSeed::from_u64(draw()) }
     }
 
-    /// The hash of a key of up to 16 bytes. Its length turns a secret, so that words which overlap differently make a
-    /// difference that nobody can work out.
+    /// The hash of a key of up to 16 bytes.
     #[inline(always)]
     fn hash_short(&self, policy: u64, len: usize, [first, last]: [u64; 2]) -> u64 {
-        fold(first ^ (self.secrets[0] ^ policy).rotate_right(len as u32), last ^ self.secrets[1])
+        fold(first ^ self.first[len] ^ policy, last ^ self.last)
     }
 
     fn hash_long(&self, policy: u64, key: &[u8]) -> u64 {
-        let mut hasher = FoldHasher::with_seed(self.secrets[0] ^ policy, &self.shared);
+        let mut hasher = FoldHasher::with_seed(self.first[0] ^ policy, &self.shared);
         hasher.write(key);
         hasher.finish()
     }
@@ -73,8 +78,8 @@ impl KeyHasher {
     /// The hasher that hashes with no policy as this one does with `policy`.
     pub(super) fn bind(&self, policy: [u64; 2]) -> Self {
         let mut bound = self.clone();
-        bound.tag.secrets[0] ^= policy[0];
-        bound.place.secrets[0] ^= policy[1];
+        bound.tag.first.iter_mut().for_each(|secret| *secret ^= policy[0]);
+        bound.place.first.iter_mut().for_each(|secret| *secret ^= policy[1]);
         bound
     }
 
@@ -85,8 +90,8 @@ impl KeyHasher {
         match words(key) {
             Some(words) => KeyHash {
                 tag: self.tag.hash_short(policy[0], key.len(), words) | KEY,
-                // Folded once more: keys that differ in a digit or two would otherwise crowd into some pages.
-                place: fold(self.place.hash_short(policy[1], key.len(), words), MIXER),
+                // Multiplied once more: keys that differ in a digit or two would otherwise crowd into some pages.
+                place: self.place.hash_short(policy[1], key.len(), words).wrapping_mul(MIXER),
             },
             None => self.hash_long(policy[0], policy[1], key),
         }
@@ -170,7 +175,7 @@ mod tests {
         assert!(high.iter().chain(&low).all(|count| (count - 1000).abs() < 320), "{high:?} {low:?}");
     }
 
-    /// Once wrong: without the last fold, some seeds put so many of such keys into one page that it overflowed.
+    /// Once wrong: without the last multiplication, some seeds put so many of such keys into one page that it overflowed.
     #[test]
     fn similar_keys_do_not_crowd_into_a_page_under_any_seed() {
         const PAGES: usize = 100;
@@ -185,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Once wrong: the length turned only the policy's part, so that a key of another length with the difference worked
+    /// Once wrong: the length turned but the policy's part of a secret, so that a key of another length with the difference worked
     /// in had the same tag under every seed.
     #[test]
     fn a_difference_in_length_cannot_be_worked_into_a_key() {

@@ -100,10 +100,7 @@ impl Table {
                 now_ms,
                 cost,
                 #[inline(always)]
-                |word| {
-                    let layout = self.layouts.get(word.layout())?;
-                    layout.is_sliding_for(policy.shared_quotas()).then_some(layout)
-                },
+                |word| self.sliding_layout(word, policy),
             ),
             Verb::Peek | Verb::Refund | Verb::Reset => None,
         };
@@ -178,13 +175,21 @@ impl Table {
         // Twice the same, so that each is in one piece and has but its own numbers to keep.
         match layout.packing() {
             Some(packing) => {
-                check_on(packing.unpack(word.payload()), slot, word, layout.quota(), now_ms, cost)
+                let before = packing.unpack(word.payload());
+                check_on(before, slot, word, layout.quota(), now_ms, cost, || true)
             }
             None => {
                 let before = self.wide.load(slot)?.with(word.payload());
-                check_on(before, slot, word, layout.quota(), now_ms, cost)
+                check_on(before, slot, word, layout.quota(), now_ms, cost, || slot.is_still(word))
             }
         }
+    }
+
+    /// The layout in which `word` was written, if it was for a sliding window of `policy`.
+    #[inline(always)]
+    fn sliding_layout(&self, word: Word, policy: &Policy) -> Option<&Layout> {
+        let layout = self.layouts.get(word.layout())?;
+        layout.is_sliding_for(policy.shared_quotas()).then_some(layout)
     }
 
     #[inline(never)]
@@ -198,6 +203,14 @@ impl Table {
         cost: u64,
     ) -> Result<Decision, StoreError> {
         let (id, action) = (KeyId { tag, home }, Action::new(verb, now_ms, cost));
+        // Most who come here were slower than another thread, and have the line now: whoever asks at once is likely to be
+        // the next.
+        if verb == Verb::Check
+            && let Some(decision) =
+                self.check_at_home(id, now_ms, cost, |word| self.sliding_layout(word, policy))
+        {
+            return Ok(decision);
+        }
         match self.execute_on_word(policy, id, action) {
             Some(decision) => Ok(decision),
             None => self.execute_locked(policy, id, action),
@@ -236,7 +249,8 @@ impl Table {
     }
 }
 
-/// A check of a sliding window that is `slot`'s; `None` if another window has begun or somebody else was faster.
+/// A check of a sliding window that is `slot`'s; `None` if another window has begun or somebody else was faster. To deny,
+/// it is enough that `was_whole`: that what was read was there at one moment.
 #[inline(always)]
 fn check_on(
     before: Counts,
@@ -245,11 +259,12 @@ fn check_on(
     quota: &Quota,
     now_ms: u64,
     cost: u64,
+    was_whole: impl FnOnce() -> bool,
 ) -> Option<Decision> {
     let counter = before.sliding(quota.window_ms());
     match check_within(&counter, quota, now_ms, cost)? {
         Outcome::Allowed(decision) => slot.replace(word, word.plus(cost)).then_some(decision),
-        Outcome::Denied(decision) => slot.is_still(word).then_some(decision),
+        Outcome::Denied(decision) => was_whole().then_some(decision),
     }
 }
 
