@@ -221,7 +221,8 @@ async fn a_cluster_needs_two_more_permissions() {
     let with_password = url(&cluster).replace("://", "://slidegate:hush@");
     let policy = Policy::parse("api", ["10/1m sliding-log"]).unwrap();
     let permit = |more: &[&str]| {
-        let rules = "on >hush resetchannels -@all ~sg:* +evalsha +script|load +time +get +set +incrby +del";
+        let rules =
+            "on >hush resetchannels -@all ~sg:* +evalsha +script|load +time +get +mget +set +incrby +del";
         let words: Vec<&str> = ["ACL", "SETUSER", "slidegate"].into_iter().chain(rules.split(' ')).collect();
         for node in 0..6 {
             cluster.node(node).command(&[&words[..], more].concat()).ok();

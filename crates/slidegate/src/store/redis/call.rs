@@ -79,14 +79,19 @@ impl Call {
         for request in &self.requests {
             command.arg(request.name.as_slice());
         }
-        match given_ms {
-            Some(given_ms) => command.arg(given_ms),
-            None => command.arg(""),
-        };
-        // With one operation for all there is nothing to say.
-        command.arg(if descriptions.len() == 1 { &[] } else { places.as_slice() });
+        let mut head = Vec::new();
+        if let Some(given_ms) = given_ms {
+            head.extend(given_ms.to_be_bytes());
+            // A time has seven bytes, and the eighth says that there is one.
+            head[0] = 0;
+        }
+        // With one operation for all there is nothing more to say.
+        if descriptions.len() > 1 {
+            head.extend(places);
+        }
+        command.arg(head);
         for description in descriptions {
-            command.arg(description.what()).arg(description.life());
+            command.arg(description.bytes());
         }
         command
     }

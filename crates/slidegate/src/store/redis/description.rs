@@ -9,21 +9,21 @@ use crate::store::remote::MOST_COST;
 const SIMPLE_LIMIT: u64 = 1 << 16;
 const SIMPLE_WINDOW_MS: u64 = (1 << 24) * 1000;
 
-/// The description and the life of its record, which are two arguments of the script.
+/// One argument of the script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Description {
-    bytes: Vec<u8>,
-    life_at: usize,
-}
+pub(super) struct Description(Vec<u8>);
 
 impl Description {
     /// `slack_ms` is how much longer than needed the record is to live.
     pub(super) fn new(operation: &Operation<'_>, slack_ms: u64) -> Self {
         let quotas = operation.check.policy.quotas();
         let is_simple = is_simple(operation.verb, quotas);
-        let mut bytes = Vec::with_capacity(10 + 21 * quotas.len() + 12);
+        let mut bytes = Vec::with_capacity(16 + 21 * quotas.len());
         bytes.extend([u8::from(is_simple), usual_window(quotas), verb_code(operation.verb)]);
         put(&mut bytes, operation.check.cost.min(MOST_COST), 7);
+        // For how long the record lives: a simple one altogether, others beyond what the script computes.
+        let life_ms = if is_simple { 2 * quotas[0].window_ms() + slack_ms } else { slack_ms };
+        put(&mut bytes, life_ms, 6);
         for quota in quotas {
             bytes.push(algorithm_code(quota.algorithm()));
             put(&mut bytes, quota.limit(), 7);
@@ -31,20 +31,11 @@ impl Description {
             put(&mut bytes, quota.capacity(), 7);
             bytes.push(option_code(quota));
         }
-        let life_at = bytes.len();
-        let life_ms = if is_simple { 2 * quotas[0].window_ms() + slack_ms } else { slack_ms };
-        bytes.extend_from_slice(life_ms.to_string().as_bytes());
-        Self { bytes, life_at }
+        Self(bytes)
     }
 
-    /// What to do.
-    pub(super) fn what(&self) -> &[u8] {
-        &self.bytes[..self.life_at]
-    }
-
-    /// For how many milliseconds a record is kept.
-    pub(super) fn life(&self) -> &[u8] {
-        &self.bytes[self.life_at..]
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 

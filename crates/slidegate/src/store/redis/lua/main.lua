@@ -1,19 +1,33 @@
--- KEYS: one per operation. ARGV: the time to decide by in milliseconds (empty: the server's), one byte per operation that
--- says which of the distinct ones it is (empty: all the first), and then for each distinct one its description, and for
--- how long its record lives (a simple one: altogether; others: beyond what is computed here).
+-- KEYS: one per operation. ARGV: one byte per operation that says which of the distinct ones it is (none: all the first),
+-- with a zero and the time to decide by before them if that is not the server's; and then the description of each distinct
+-- one.
 -- Answers with the time, a 1 or 0 per operation that says whether it is allowed, and what was known of each key before.
 
 local invoke, byte, sub, format = redis.pcall, string.byte, string.sub, string.format
-local pack, unpack, ceil = struct.pack, struct.unpack, math.ceil
+local pack, unpack, spread, ceil = struct.pack, struct.unpack, unpack, math.ceil
 
-local now = tonumber(ARGV[1])
-if not now then
+local now
+local places = ARGV[1]
+if byte(places) == 0 then
+  now = unpack('>I7', places, 2)
+  places = sub(places, 9)
+else
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
-local answers, flags, places = { now, '' }, {}, ARGV[2]
-local place, is_simple, code, verb, cost, _, limit, window, life, base, delta
+-- Reading all keys at once costs the server far less than one after the other. What is not among them, or has been written
+-- since, is read again by itself.
+local known = {}
+if #KEYS > 1 then
+  known = invoke('MGET', spread(KEYS))
+  if known.err then
+    return known
+  end
+end
+
+local answers, flags, written = { now, '' }, {}, {}
+local place, is_simple, code, verb, cost, life, _, limit, window, base, delta
 local ops, read_op, execute
 
 for i = 1, #KEYS do
@@ -21,12 +35,15 @@ for i = 1, #KEYS do
   local wanted = byte(places, i) or 1
   if wanted ~= place then
     place = wanted
-    is_simple, code, verb, cost, _, limit, window = unpack('>BBBI7BI7I5', ARGV[2 * place + 1])
-    life = ARGV[2 * place + 2]
+    is_simple, code, verb, cost, life, _, limit, window = unpack('>BBBI7I6BI7I5', ARGV[place + 1])
     base = (1577836800000 - 1577836800000 % window) / window
     delta = cost == 1 and '1000000' or format('%d', cost * 1000000)
   end
-  local raw = invoke('GET', key)
+  local raw = known[i]
+  if not raw or written[key] then
+    raw = invoke('GET', key)
+  end
+  written[key] = true
   local flag, failed
 
   if raw and raw.err then
@@ -104,8 +121,8 @@ for i = 1, #KEYS do
       ops = {}
       read_op, execute = general(invoke)
     end
-    ops[place] = ops[place] or read_op(ARGV[2 * place + 1])
-    local slack = tonumber(life)
+    ops[place] = ops[place] or read_op(ARGV[place + 1])
+    local slack = life
     if is_simple == 1 then
       slack = slack - 2 * window
     end

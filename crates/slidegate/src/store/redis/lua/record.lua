@@ -8,7 +8,7 @@ local NOTHING = char(0)
 local CHECK, PEEK, REFUND, RESET = 1, 2, 3, 4
 
 local function read_op(bytes)
-  local _, code, verb, cost, at = unpack('>BBBI7', bytes)
+  local _, code, verb, cost, _, at = unpack('>BBBI7I6', bytes)
   local op = { verb = verb, cost = cost, quotas = {} }
   while at <= #bytes do
     local quota = {}
