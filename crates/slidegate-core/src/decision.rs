@@ -2,12 +2,21 @@
 
 use core::slice;
 
+use crate::policy::Policy;
+use crate::quota::Quota;
+
 /// Who made the decision, so that a degraded one is never mistaken for a sure one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
     /// The store that holds the counts.
     Store,
+    /// A denial by the store that is remembered until it ends.
+    Cache,
+    /// What the policy asks for when the store does not decide, and why it did not.
+    Fallback(Reason),
+    /// A list or a switch, before anything was counted.
+    Rule,
 }
 
 impl Source {
@@ -15,6 +24,46 @@ impl Source {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
+            Self::Cache => "cache",
+            Self::Fallback(_) => "fallback",
+            Self::Rule => "rule",
+        }
+    }
+
+    /// Why the store did not decide, if it did not.
+    pub const fn reason(self) -> Option<Reason> {
+        match self {
+            Self::Fallback(reason) => Some(reason),
+            Self::Store | Self::Cache | Self::Rule => None,
+        }
+    }
+}
+
+/// Why a store did not decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It did not answer in time.
+    Timeout,
+    /// It could not be reached, or its answer was lost.
+    Unavailable,
+    /// It has no room.
+    Full,
+    /// It refuses in a way that does not pass by itself.
+    Refused,
+    /// It failed a moment ago, and is left alone to recover.
+    Resting,
+}
+
+impl Reason {
+    /// The name in JSON and in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Full => "full",
+            Self::Refused => "refused",
+            Self::Resting => "resting",
         }
     }
 }
@@ -52,13 +101,25 @@ pub struct Decision {
     allowed: bool,
     source: Source,
     reports: Reports,
+    shadow: Option<Shadow>,
 }
 
 /// One quota is by far the most common case and is decided without an allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reports {
     One(QuotaReport),
+    /// Those of a shadow stand behind the others. Anything that is more to drop would have every decision put into
+    /// memory, only to see whether there is something.
     Many(Box<[QuotaReport]>),
+}
+
+/// A decision that is not enforced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shadow {
+    allowed: bool,
+    source: Source,
+    /// How many reports are not the shadow's.
+    after: u8,
 }
 
 impl Decision {
@@ -67,25 +128,42 @@ impl Decision {
     /// # Panics
     ///
     /// If there is none.
-    pub fn new(is_allowed: bool, source: Source, mut reports: Vec<QuotaReport>) -> Self {
+    pub fn new(is_allowed: bool, source: Source, reports: Vec<QuotaReport>) -> Self {
         assert!(!reports.is_empty(), "a policy has at least one quota");
-        let reports = match (reports.pop(), reports.is_empty()) {
-            (Some(only), true) => Reports::One(only),
-            (last, _) => {
-                reports.extend(last);
-                Reports::Many(reports.into())
-            }
+        let reports = match *reports {
+            [only] => Reports::One(only),
+            _ => Reports::Many(reports.into()),
         };
-        Self { allowed: is_allowed, source, reports }
+        Self { allowed: is_allowed, source, reports, shadow: None }
+    }
+
+    /// Allowed by `source`, which has counted nothing.
+    pub fn unspent(policy: &Policy, source: Source) -> Self {
+        Self::uncounted(policy, source, None)
+    }
+
+    /// Denied for good by `source`, which has counted nothing.
+    pub fn refused(policy: &Policy, source: Source) -> Self {
+        Self::uncounted(policy, source, Some(Retry::Never))
+    }
+
+    fn uncounted(policy: &Policy, source: Source, retry: Option<Retry>) -> Self {
+        let is_allowed = retry.is_none();
+        let report = |quota: &Quota| {
+            let limit = quota.capacity();
+            let remaining = if is_allowed { limit } else { 0 };
+            QuotaReport { limit, used: 0, remaining, more_after_ms: 0, reset_after_ms: 0, retry }
+        };
+        Self::new(is_allowed, source, policy.quotas().iter().map(report).collect())
     }
 
     #[inline(always)]
     pub(crate) fn one(allowed: bool, report: QuotaReport) -> Self {
-        Self { allowed, source: Source::Store, reports: Reports::One(report) }
+        Self { allowed, source: Source::Store, reports: Reports::One(report), shadow: None }
     }
 
     pub(crate) fn many(allowed: bool, reports: Vec<QuotaReport>) -> Self {
-        Self { allowed, source: Source::Store, reports: Reports::Many(reports.into()) }
+        Self::new(allowed, Source::Store, reports)
     }
 
     /// Whether the request may proceed.
@@ -99,12 +177,75 @@ impl Decision {
         self.source
     }
 
+    /// The same decision, made by `source`.
+    pub fn by(mut self, source: Source) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// What was decided beside it and not enforced: by a policy that only looks on, or by a candidate for its quotas.
+    pub fn shadow(&self) -> Option<Self> {
+        let Shadow { allowed, source, after } = self.shadow?;
+        let Reports::Many(all) = &self.reports else { return None };
+        Some(Self::new(allowed, source, all[usize::from(after)..].to_vec()))
+    }
+
+    /// This decision, with another beside it that is not enforced.
+    pub fn beside(mut self, shadow: &Self) -> Self {
+        let after = self.quotas().len() as u8;
+        self.reports = Reports::Many([self.quotas(), shadow.quotas()].concat().into());
+        self.shadow = Some(Shadow { allowed: shadow.allowed, source: shadow.source, after });
+        self
+    }
+
+    /// Allowed whatever was decided, which is kept as the shadow.
+    pub fn in_shadow(self) -> Self {
+        let mut enforced = self.clone().map_reports(|report| QuotaReport { retry: None, ..report });
+        enforced.allowed = true;
+        enforced.beside(&self)
+    }
+
+    /// The same decision told `ms` later, if nothing has happened since: all waits are shorter by that.
+    pub fn told_later(self, ms: u64) -> Self {
+        self.map_reports(|report| QuotaReport {
+            more_after_ms: report.more_after_ms.saturating_sub(ms),
+            reset_after_ms: report.reset_after_ms.saturating_sub(ms),
+            retry: report.retry.map(|retry| match retry {
+                Retry::AfterMs(after_ms) => Retry::AfterMs(after_ms.saturating_sub(ms)),
+                Retry::Never => Retry::Never,
+            }),
+            ..report
+        })
+    }
+
+    /// The same decision, with `ms` more to wait before a denied request is repeated.
+    pub fn retried_later(self, ms: u64) -> Self {
+        self.map_reports(|report| QuotaReport {
+            retry: report.retry.map(|retry| match retry {
+                Retry::AfterMs(after_ms) => Retry::AfterMs(after_ms.saturating_add(ms)),
+                Retry::Never => Retry::Never,
+            }),
+            ..report
+        })
+    }
+
+    fn map_reports(mut self, change: impl Fn(QuotaReport) -> QuotaReport) -> Self {
+        match &mut self.reports {
+            Reports::One(report) => *report = change(*report),
+            Reports::Many(reports) => reports.iter_mut().for_each(|report| *report = change(*report)),
+        }
+        self
+    }
+
     /// Every quota's numbers, in the order of the policy.
     #[inline(always)]
     pub fn quotas(&self) -> &[QuotaReport] {
         match &self.reports {
             Reports::One(report) => slice::from_ref(report),
-            Reports::Many(reports) => reports,
+            Reports::Many(all) => match self.shadow {
+                Some(shadow) => &all[..usize::from(shadow.after)],
+                None => all,
+            },
         }
     }
 
@@ -113,9 +254,9 @@ impl Decision {
         let key = |report: &&QuotaReport| {
             (report.remaining, core::cmp::Reverse(report.retry), core::cmp::Reverse(report.reset_after_ms))
         };
-        match &self.reports {
-            Reports::One(report) => report,
-            Reports::Many(reports) => reports.iter().min_by_key(key).unwrap_or(&reports[0]),
+        match self.quotas() {
+            [only] => only,
+            reports => reports.iter().min_by_key(key).unwrap_or(&reports[0]),
         }
     }
 
@@ -158,5 +299,58 @@ impl Decision {
     /// The positions of the quotas that denied the request.
     pub fn violated(&self) -> impl Iterator<Item = usize> + '_ {
         self.quotas().iter().enumerate().filter(|(_, report)| report.retry.is_some()).map(|(index, _)| index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denial() -> Decision {
+        let report = QuotaReport {
+            limit: 10,
+            used: 10,
+            remaining: 0,
+            more_after_ms: 100,
+            reset_after_ms: 900,
+            retry: Some(Retry::AfterMs(300)),
+        };
+        Decision::new(false, Source::Store, vec![report, QuotaReport { retry: None, ..report }])
+    }
+
+    #[test]
+    fn a_shadow_denies_nobody_and_is_kept() {
+        let decision = denial().in_shadow();
+        assert!(decision.is_allowed());
+        assert_eq!((decision.retry(), decision.violated().count()), (None, 0));
+        assert_eq!(decision.shadow(), Some(denial()));
+        assert_eq!(decision.remaining(), 0, "the numbers are true all the same");
+    }
+
+    #[test]
+    fn a_decision_told_later_ends_at_the_same_moment() {
+        let later = denial().told_later(250);
+        assert_eq!((later.retry_after_ms(), later.reset_after_ms()), (Some(50), 650));
+        assert_eq!(later.quotas()[1].more_after_ms, 0);
+        assert_eq!(denial().told_later(u64::MAX).retry_after_ms(), Some(0));
+    }
+
+    #[test]
+    fn a_later_retry_moves_nothing_else() {
+        let later = denial().retried_later(7);
+        assert_eq!((later.retry_after_ms(), later.reset_after_ms()), (Some(307), 900));
+        assert_eq!(later.violated().collect::<Vec<_>>(), [0]);
+        let never = Decision::refused(&Policy::parse("p", ["1/1s"]).unwrap(), Source::Rule);
+        assert!(never.retried_later(7).is_never());
+    }
+
+    #[test]
+    fn who_counts_nothing_says_so() {
+        let policy = Policy::parse("p", ["10/1s", "5/1m token-bucket"]).unwrap();
+        let open = Decision::unspent(&policy, Source::Fallback(Reason::Timeout));
+        assert!(open.is_allowed() && open.remaining() == 5 && open.quotas().len() == 2);
+        assert_eq!((open.source().name(), open.source().reason()), ("fallback", Some(Reason::Timeout)));
+        let denied = Decision::refused(&policy, Source::Rule);
+        assert!(!denied.is_allowed() && denied.is_never() && denied.remaining() == 0);
     }
 }

@@ -43,7 +43,7 @@ mod token_bucket;
 pub use check::Check;
 pub use counter::Counter;
 pub use decide::{Action, Outcome, Verb, check_within, decide, decide_matched, decide_one};
-pub use decision::{Decision, QuotaReport, Retry, Source};
+pub use decision::{Decision, QuotaReport, Reason, Retry, Source};
 pub use fixed_window::{FixedWindow, FixedWindowView};
 pub use policy::{MAX_NAME_BYTES, MAX_QUOTAS, Policy};
 pub use quota::{Algorithm, Anchor, DEFAULT_SLOTS, MAX_LIMIT, MAX_WINDOW_MS, Quota, QuotaError, SLOTS_RANGE};

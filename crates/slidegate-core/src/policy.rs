@@ -1,6 +1,7 @@
 //! A policy: a named list of quotas that are decided together.
 
 use std::hash::{BuildHasher, RandomState};
+use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
 use crate::check::Check;
@@ -105,6 +106,13 @@ impl Policy {
         &self.quotas
     }
 
+    /// The part of each quota that one of `nodes` may give away by itself, so that together they give about as much as the
+    /// policy does: the limit divided by their number, at least 1.
+    pub fn share(&self, nodes: NonZeroU32) -> Self {
+        let quotas = self.quotas.iter().map(|quota| quota.share(nodes)).collect();
+        Self { quotas, ..self.clone() }
+    }
+
     /// One request of `key` under this policy, at a cost of 1.
     #[inline]
     pub fn key<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> Check<'a> {
@@ -189,6 +197,16 @@ mod tests {
             refusal(Policy::parse("api", ["1/s", "1/1s"]))
                 .starts_with("quotas: two quotas are called \"1/1s\"")
         );
+    }
+
+    #[test]
+    fn a_share_is_the_limit_divided_and_at_least_one() {
+        let policy = Policy::parse("api", ["10/1s", "2/1m", "9/1h token-bucket burst=30"]).unwrap();
+        let share = policy.share(NonZeroU32::new(3).unwrap());
+        let numbers: Vec<_> = share.quotas().iter().map(|quota| (quota.limit(), quota.capacity())).collect();
+        assert_eq!(numbers, [(3, 3), (1, 1), (3, 10)]);
+        assert_eq!((share.digest(), share.quota_name(1)), (policy.digest(), "2/1m"));
+        assert_eq!(policy.share(NonZeroU32::MIN), policy);
     }
 
     #[test]

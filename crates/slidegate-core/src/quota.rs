@@ -1,6 +1,7 @@
 //! A quota: a limit over a window, with the algorithm that counts it.
 
 use core::fmt;
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 /// The largest limit, burst and cost: 2^48.
@@ -177,6 +178,14 @@ impl Quota {
             }
         }
         Ok(self)
+    }
+
+    /// What one of `nodes` may give away of it.
+    pub(crate) fn share(mut self, nodes: NonZeroU32) -> Self {
+        let nodes = u64::from(nodes.get());
+        self.limit = (self.limit / nodes).max(1);
+        self.burst = (self.burst / nodes).max(1);
+        self
     }
 
     /// The limit.

@@ -17,6 +17,8 @@
 
 mod bound;
 mod clock;
+#[cfg(feature = "degrade")]
+pub mod degrade;
 mod error;
 mod headers;
 mod limiter;
@@ -29,7 +31,7 @@ pub use headers::rate_limit_headers;
 pub use limiter::Limiter;
 pub use slidegate_core::{
     Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota, QuotaError,
-    QuotaReport, Retry, Source, Verb, parse_window,
+    QuotaReport, Reason, Retry, Source, Verb, parse_window,
 };
 pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
 #[cfg(feature = "postgres")]
