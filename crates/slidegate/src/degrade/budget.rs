@@ -9,9 +9,6 @@ use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::store::{Operation, Store};
 
-/// The time in which a decision is answered unless told otherwise.
-pub const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
-
 /// A store that answers within a budget: with an error if nothing better has come by then.
 ///
 /// A request that is given up may have been counted, which the error says.

@@ -2,6 +2,16 @@
 //!
 //! Each part is a [`Store`](crate::Store) over another one, usable alone.
 
+mod breaker;
 mod budget;
+mod fallback;
+mod rules;
+mod shares;
+mod signals;
+mod switch;
 
+pub use breaker::{Breaker, BreakerSettings, BreakerState, Permit};
 pub use budget::Budget;
+pub use fallback::{Fallback, FallbackBuilder};
+pub use rules::{FailureRule, OnFailure};
+pub use switch::{Mode, PolicySwitch, Switch};

@@ -81,6 +81,12 @@ impl Default for MemoryStore {
 }
 
 impl<C: Clock> MemoryStore<C> {
+    /// A store of the default size on `clock`.
+    #[cfg(feature = "degrade")]
+    pub(crate) fn on(clock: C) -> Self {
+        Self { table: Table::new(Settings::default()), clock }
+    }
+
     /// Executes one operation, at once.
     #[inline(always)]
     pub fn execute_now(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {

@@ -1,0 +1,267 @@
+//! What each part of the degrading layer promises, in virtual time.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use slidegate::degrade::{
+    BreakerState, Budget, FailureRule, Fallback, Mode, OnFailure, PolicySwitch, Switch,
+};
+use slidegate::{Clock, Limiter, Policy, Reason, Source, Store};
+
+use crate::faulty::{Fault, FaultyStore, VirtualClock, sleep};
+
+/// A store whose fault can be changed.
+fn store(clock: VirtualClock) -> (FaultyStore, Arc<Mutex<Fault>>) {
+    let fault = Arc::new(Mutex::new(Fault::None));
+    let read = Arc::clone(&fault);
+    (FaultyStore::new(clock, move || *read.lock().unwrap()), fault)
+}
+
+fn policy(name: &str) -> Policy {
+    Policy::parse(name, ["4/10s strict-window"]).unwrap()
+}
+
+/// All failures that there are, and why the store is said not to have decided.
+const FAULTS: [(Fault, Reason); 7] = [
+    (Fault::Down, Reason::Unavailable),
+    (Fault::BlackHole, Reason::Timeout),
+    (Fault::Lost, Reason::Timeout),
+    (Fault::Slow(21), Reason::Timeout),
+    (Fault::Slow(1000), Reason::Timeout),
+    (Fault::Refused, Reason::Refused),
+    (Fault::Full, Reason::Full),
+];
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_longer_than_the_budget_whatever_the_store_does() {
+    let clock = VirtualClock::new();
+    for (fault, _) in FAULTS {
+        let store = FaultyStore::new(clock, move || fault);
+        let limiter = Limiter::new(Budget::new(store, Duration::from_millis(20)));
+        let policy = policy("api");
+        let asked_ms = clock.now_ms();
+        let error = limiter.check(policy.key("k")).await.unwrap_err();
+        assert!(clock.now_ms() - asked_ms <= 20, "{fault:?}");
+        if let Fault::BlackHole | Fault::Lost | Fault::Slow(_) = fault {
+            assert!(error.may_have_counted() && error.is_transient(), "{fault:?}: {error}");
+        }
+        let asked_ms = clock.now_ms();
+        let answers = limiter.check_many(&[policy.key("k"); 5]).await;
+        assert!(answers.len() == 5 && answers.iter().all(Result::is_err), "{fault:?}");
+        assert!(clock.now_ms() - asked_ms <= 20, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_policy_gets_what_it_asks_for_and_says_why() {
+    let clock = VirtualClock::new();
+    for (fault, reason) in FAULTS {
+        let rule = |on_failure| FailureRule { on_failure, ..FailureRule::default() };
+        let store = Fallback::builder(FaultyStore::new(clock, move || fault))
+            .policy("open", rule(OnFailure::Open))
+            .policy("closed", rule(OnFailure::Closed))
+            .nodes(2)
+            .clock(clock)
+            .build();
+        let limiter = Limiter::new(store);
+        let asked_ms = clock.now_ms();
+
+        let open = limiter.check(policy("open").key("k")).await.unwrap();
+        assert!(open.is_allowed() && open.source() == Source::Fallback(reason), "{fault:?}: {open:?}");
+        let error = limiter.check(policy("closed").key("k")).await.unwrap_err();
+        assert_eq!(error.may_have_counted(), reason == Reason::Timeout, "{fault:?}: {error}");
+        for expected in [true, true, false] {
+            let local = limiter.check(policy("local").key("k")).await.unwrap();
+            assert_eq!(local.is_allowed(), expected, "half of four: {fault:?}");
+            let resting = Source::Fallback(Reason::Resting);
+            assert!(local.source() == Source::Fallback(reason) || local.source() == resting, "{local:?}");
+            assert_eq!(local.limit(), 2);
+        }
+        assert!(clock.now_ms() - asked_ms <= 5 * 20, "{fault:?}");
+        assert!(limiter.refund(policy("local").key("k")).await.is_err(), "the store has not agreed");
+        assert!(
+            limiter.peek(policy("local").key("k")).await.unwrap().is_allowed(),
+            "but the share has it back"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_admitted_is_missing_from_the_share() {
+    let clock = VirtualClock::new();
+    let (store, fault) = store(clock);
+    let limiter = Limiter::new(Fallback::builder(store).nodes(2).clock(clock).build());
+    let policy = policy("api");
+    assert!(limiter.check(policy.key("one")).await.unwrap().is_allowed());
+    assert!(limiter.check(policy.key("three").cost(3)).await.unwrap().is_allowed());
+    *fault.lock().unwrap() = Fault::Down;
+    assert_eq!(limiter.peek(policy.key("one")).await.unwrap().remaining(), 1);
+    assert_eq!(
+        limiter.peek(policy.key("three")).await.unwrap().remaining(),
+        0,
+        "more than the share: all of it"
+    );
+    assert_eq!(limiter.peek(policy.key("none")).await.unwrap().remaining(), 2);
+    sleep(10_000).await;
+    assert_eq!(limiter.peek(policy.key("three")).await.unwrap().remaining(), 2, "and it comes back in time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_above_the_share_is_not_refused_for_good() {
+    let clock = VirtualClock::new();
+    let store = FaultyStore::new(clock, || Fault::Down);
+    let limiter = Limiter::new(Fallback::builder(store).nodes(2).clock(clock).build());
+    let policy = policy("api");
+    let denied = limiter.check(policy.key("k").cost(3)).await.unwrap();
+    assert_eq!(
+        (denied.is_allowed(), denied.is_never(), denied.retry_after_ms()),
+        (false, false, Some(10_000))
+    );
+    assert!(limiter.check(policy.key("k").cost(5)).await.unwrap().is_never(), "above the limit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_is_left_alone_and_taken_up_again_little_by_little() {
+    let clock = VirtualClock::new();
+    let (faulty, fault) = store(clock);
+    let asked = Arc::clone(&faulty.asked_ms);
+    let limiter = Limiter::new(Fallback::builder(faulty).clock(clock).seed(1).build());
+    let policy = Policy::parse("api", ["1000000/1s"]).unwrap();
+    *fault.lock().unwrap() = Fault::BlackHole;
+    for _ in 0..100 {
+        assert_eq!(limiter.check(policy.key("k")).await.unwrap().source().name(), "fallback");
+    }
+    assert_eq!(asked.lock().unwrap().len(), 5, "the other 95 had their answers at once");
+    assert_eq!(limiter.store().breaker_state(), BreakerState::Open);
+
+    *fault.lock().unwrap() = Fault::None;
+    let start = asked.lock().unwrap().len();
+    let mut shares = Vec::new();
+    for _ in 0..12 {
+        let before = asked.lock().unwrap().len();
+        for _ in 0..1000 {
+            let _ = limiter.check(policy.key("k")).await.unwrap();
+            sleep(1).await;
+        }
+        shares.push(asked.lock().unwrap().len() - before);
+    }
+    assert!(start == 5 && shares[0] < 200, "{shares:?}");
+    assert!(shares.is_sorted() && shares[11] == 1000, "{shares:?}");
+    assert_eq!(limiter.store().breaker_state(), BreakerState::Closed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_that_come_at_once_hold_nobody_up_and_open_nothing() {
+    let clock = VirtualClock::new();
+    for fault in [Fault::Refused, Fault::Full] {
+        let store = FaultyStore::new(clock, move || fault);
+        let limiter = Limiter::new(Fallback::builder(store).clock(clock).build());
+        for _ in 0..100 {
+            let _ = limiter.check(policy("api").key("k")).await.unwrap();
+        }
+        assert_eq!(limiter.store().breaker_state(), BreakerState::Closed, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_keeps_its_order_and_each_falls_back_for_itself() {
+    let clock = VirtualClock::new();
+    // Every third request fails.
+    let turn = AtomicU8::new(0);
+    let store = FaultyStore::new(clock, move || {
+        if turn.fetch_add(1, Ordering::Relaxed) % 3 == 2 { Fault::Down } else { Fault::None }
+    });
+    let limiter = Limiter::new(Fallback::builder(store).clock(clock).build());
+    let (api, login) = (policy("api"), policy("login"));
+    let checks = [api.key("a"), login.key("b"), api.key("c"), api.key("a").cost(5), login.key("b")];
+    let answers: Vec<_> = limiter.check_many(&checks).await.into_iter().map(Result::unwrap).collect();
+    let sources: Vec<_> = answers.iter().map(|answer| answer.source().name()).collect();
+    assert_eq!(sources, ["store", "store", "fallback", "store", "store"]);
+    assert!(answers[3].is_never() && answers[4].remaining() == 2);
+    assert!(limiter.check_many(&[]).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn switches_decide_before_anything_is_counted() {
+    let clock = VirtualClock::new();
+    let (faulty, fault) = store(clock);
+    let asked = Arc::clone(&faulty.asked_ms);
+    let limiter = Limiter::new(Switch::new(faulty));
+    let (api, other) = (policy("api"), policy("other"));
+    let switch = limiter.store();
+    switch.update("api", |switch| {
+        switch.allowed_keys.extend([b"friend".to_vec(), b"both".to_vec()]);
+        switch.denied_keys.extend([b"foe".to_vec(), b"both".to_vec()]);
+    });
+    for (key, expected) in [("friend", true), ("foe", false), ("both", false)] {
+        let decision = limiter.check(api.key(key)).await.unwrap();
+        assert_eq!((decision.is_allowed(), decision.source()), (expected, Source::Rule), "{key}");
+        assert_eq!(decision.is_never(), !expected);
+        assert_eq!(limiter.check(other.key(key)).await.unwrap().source(), Source::Store, "{key}");
+    }
+    assert_eq!(asked.lock().unwrap().len(), 3);
+
+    switch.update("api", |switch| switch.mode = Mode::Off);
+    assert_eq!(switch.of("api").mode, Mode::Off);
+    for key in ["foe", "k", "k", "k", "k", "k"] {
+        assert!(limiter.check(api.key(key)).await.unwrap().is_allowed(), "off");
+    }
+    switch.update("api", |switch| switch.mode = Mode::Enforce);
+    assert_eq!(limiter.peek(api.key("k")).await.unwrap().remaining(), 4, "nothing was counted");
+
+    let mixed = [api.key("foe"), api.key("k"), api.key("friend"), other.key("k")];
+    let answers: Vec<_> = limiter.check_many(&mixed).await.into_iter().map(Result::unwrap).collect();
+    let seen: Vec<_> = answers.iter().map(|answer| (answer.is_allowed(), answer.source().name())).collect();
+    assert_eq!(seen, [(false, "rule"), (true, "store"), (true, "rule"), (true, "store")]);
+    *fault.lock().unwrap() = Fault::Down;
+    assert!(limiter.check(api.key("k")).await.is_err(), "an error is not decided by a switch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shadow_counts_and_reports_and_denies_nobody() {
+    let clock = VirtualClock::new();
+    let (faulty, fault) = store(clock);
+    let limiter = Limiter::new(Switch::new(faulty));
+    let api = policy("api");
+    limiter.store().update("api", |switch| {
+        switch.mode = Mode::Shadow;
+        switch.denied_keys.insert(b"foe".to_vec());
+    });
+    for round in 0..6 {
+        let decision = limiter.check(api.key("k")).await.unwrap();
+        assert!(decision.is_allowed());
+        assert_eq!(decision.shadow().unwrap().is_allowed(), round < 4);
+    }
+    assert!(limiter.check(api.key("foe")).await.unwrap().is_allowed());
+    *fault.lock().unwrap() = Fault::Down;
+    let blind = limiter.check(api.key("k")).await.unwrap();
+    assert_eq!((blind.is_allowed(), blind.source()), (true, Source::Fallback(Reason::Unavailable)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_is_decided_beside_the_policy_and_does_not_touch_it() {
+    let clock = VirtualClock::new();
+    let (faulty, _) = store(clock);
+    let limiter = Limiter::new(Switch::new(faulty));
+    let api = policy("api");
+    limiter.store().update("api", |switch| {
+        switch.set_candidate("api", ["2/10s strict-window".parse().unwrap()]).unwrap();
+    });
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let decision = limiter.check(api.key("k")).await.unwrap();
+        seen.push((decision.is_allowed(), decision.shadow().unwrap().is_allowed()));
+    }
+    let batch = limiter.check_many(&[api.key("k"), api.key("k"), api.key("new")]).await;
+    for answer in batch.into_iter().map(Result::unwrap) {
+        seen.push((answer.is_allowed(), answer.shadow().unwrap().is_allowed()));
+    }
+    let expected = [(true, true), (true, true), (true, false), (true, false), (false, false), (true, true)];
+    assert_eq!(seen, expected);
+    let _ = limiter.reset(api.key("k")).await.unwrap();
+    assert!(limiter.check(api.key("k")).await.unwrap().shadow().unwrap().is_allowed(), "reset along");
+    limiter.store().update("api", PolicySwitch::clear_candidate);
+    assert!(limiter.check(api.key("k")).await.unwrap().shadow().is_none());
+    assert_eq!(limiter.store().store().clock().now_ms(), clock.now_ms());
+}

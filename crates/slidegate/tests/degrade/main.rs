@@ -1,0 +1,8 @@
+//! The layer that degrades, over a store that fails on demand.
+
+#![cfg(feature = "degrade")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod fallback;
+mod faulty;
+mod simulation;
