@@ -1,7 +1,7 @@
 //! The answer in JSON.
 
 use serde::{Deserialize, Serialize};
-use slidegate::{QuotaReport, Retry};
+use slidegate::{Decision, QuotaReport, Retry};
 
 use crate::app::Decided;
 
@@ -24,11 +24,41 @@ pub struct Answer {
     pub violated: Vec<String>,
     /// Who decided.
     pub source: String,
+    /// Why the store did not decide. Written only if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// What was decided beside it and not enforced. Written only if something was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shadow: Option<ShadowAnswer>,
     /// Every quota's numbers.
     pub quotas: Vec<QuotaAnswer>,
     /// Whether the cost exceeds what some quota can ever hold. Written only if so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub never: bool,
+}
+
+/// A decision that is not enforced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShadowAnswer {
+    /// Whether the request would have been allowed.
+    pub allowed: bool,
+    /// The limit of the tightest quota.
+    pub limit: u64,
+    /// What the tightest quota has left.
+    pub remaining: u64,
+    /// When it would have been told to come back.
+    pub retry_after_ms: Option<u64>,
+}
+
+impl From<Decision> for ShadowAnswer {
+    fn from(decision: Decision) -> Self {
+        Self {
+            allowed: decision.is_allowed(),
+            limit: decision.limit(),
+            remaining: decision.remaining(),
+            retry_after_ms: decision.retry_after_ms(),
+        }
+    }
 }
 
 /// The numbers of one quota.
@@ -75,6 +105,8 @@ impl From<&Decided<'_>> for Answer {
             retry_after_ms: decision.retry_after_ms(),
             violated: decision.violated().map(|index| policy.quota_name(index).to_owned()).collect(),
             source: decision.source().name().to_owned(),
+            reason: decision.source().reason().map(|reason| reason.name().to_owned()),
+            shadow: decision.shadow().map(ShadowAnswer::from),
             quotas: decision.quotas().iter().enumerate().map(quota).collect(),
             never: decision.is_never(),
         }

@@ -12,6 +12,7 @@ mod policies;
 mod quota_spec;
 mod request;
 mod serve;
+mod served;
 mod store;
 mod whole;
 
@@ -20,4 +21,5 @@ pub use app::{App, Decided};
 pub use policies::Policies;
 pub use request::{Batch, Refusal, RefusalKind, Request};
 pub use serve::run;
+pub use served::Served;
 pub use store::AnyStore;

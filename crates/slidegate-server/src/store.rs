@@ -1,5 +1,7 @@
 //! Any store that a URL can name, as one type.
 
+use std::time::Duration;
+
 use slidegate::{Clock, Decision, MemoryStore, Operation, PostgresStore, RedisStore, Store, StoreError};
 
 use crate::config::{MemoryConfig, StoreUrl};
@@ -21,16 +23,23 @@ pub enum AnyStore {
 
 impl AnyStore {
     /// Makes the store or connects to it, or says which one could not be reached and why. `memory` is how large it
-    /// may become if it is in memory.
-    pub async fn open(url: &StoreUrl, memory: MemoryConfig) -> Result<Self, String> {
+    /// may become if it is in memory, `budget` how long a call may take if not as long as the URL says.
+    pub async fn open(
+        url: &StoreUrl,
+        memory: MemoryConfig,
+        budget: Option<Duration>,
+    ) -> Result<Self, String> {
         match url {
             StoreUrl::Memory => memory.build().map(Self::Memory).map_err(|error| error.to_string()),
             StoreUrl::Redis(redis) => {
-                redis.connect().await.map(Self::Redis).map_err(|error| unreachable(url, &error))
+                let builder = redis.builder();
+                let builder = if let Some(budget) = budget { builder.budget(budget) } else { builder };
+                builder.connect().await.map(Self::Redis).map_err(|error| unreachable(url, &error))
             }
             StoreUrl::Postgres(postgres) => {
-                let connected = postgres.builder().connect().await.map(Self::Postgres);
-                connected.map_err(|error| unreachable(url, &error))
+                let builder = postgres.builder();
+                let builder = if let Some(budget) = budget { builder.budget(budget) } else { builder };
+                builder.connect().await.map(Self::Postgres).map_err(|error| unreachable(url, &error))
             }
         }
     }

@@ -15,7 +15,7 @@ use super::Failure;
 use crate::app::App;
 use crate::config::{Address, Config, StoreUrl};
 use crate::policies::Policies;
-use crate::store::AnyStore;
+use crate::served::Served;
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
 #[derive(Debug, clap::Args)]
@@ -46,7 +46,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(url) => super::parse_store(url)?,
         None => config.store.unwrap_or_default(),
     };
-    let store = AnyStore::open(&store_url, config.memory).await.map_err(Failure::new)?;
+    let opened = Served::open(&store_url, config.memory, &config.degrade).await;
+    let store = opened.map_err(Failure::new)?;
     // Before the address is printed: whoever reads it may send a signal at once.
     let stop = signals().map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let listener = bind(&arguments.http.or(config.http).unwrap_or_default()).await?;

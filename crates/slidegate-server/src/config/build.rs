@@ -5,6 +5,7 @@ use std::str::FromStr;
 use serde_saphyr::Spanned;
 use slidegate::{Policy, QuotaError, WhenFull};
 
+use super::degrade::DegradeConfig;
 use super::file::{Entries, File, MemoryFields, PolicyFields, Quotas};
 use super::problem::Problem;
 use super::{Config, MemoryConfig};
@@ -13,7 +14,12 @@ use crate::quota_spec::NamedQuota;
 
 pub(super) fn build(file: File) -> Result<Config, Vec<Problem>> {
     let mut problems = Vec::new();
+    let mut degrade = DegradeConfig::build(&file.degrade.unwrap_or_default(), &mut problems);
+    for (name, fields) in file.policies.iter().flat_map(|entries| &entries.0) {
+        degrade.add(name, fields, &mut problems);
+    }
     let config = Config {
+        degrade,
         http: parsed("http", file.http.as_ref(), &mut problems),
         store: parsed("store", file.store.as_ref(), &mut problems),
         memory: file.memory.map(|fields| memory(&fields, &mut problems)).unwrap_or_default(),
@@ -22,7 +28,7 @@ pub(super) fn build(file: File) -> Result<Config, Vec<Problem>> {
     if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
 
-fn line_of<T>(spanned: &Spanned<T>) -> u64 {
+pub(super) fn line_of<T>(spanned: &Spanned<T>) -> u64 {
     spanned.defined.line()
 }
 
@@ -88,7 +94,7 @@ fn policies(entries: &Entries<PolicyFields>, problems: &mut Vec<Problem>) -> Pol
 
 fn policy(name: &str, path: &str, quotas: &Quotas, problems: &mut Vec<Problem>) -> Option<Policy> {
     let before = problems.len();
-    let named = named_quotas(path, quotas, problems);
+    let named = named_quotas(&format!("{path}.quotas"), quotas, problems);
     // With some quotas missing, what is wrong with the whole would be said of what is not there.
     if problems.len() > before {
         return None;
@@ -102,7 +108,7 @@ fn policy(name: &str, path: &str, quotas: &Quotas, problems: &mut Vec<Problem>) 
         .ok()
 }
 
-fn named_quotas(path: &str, quotas: &Quotas, problems: &mut Vec<Problem>) -> Vec<NamedQuota> {
+pub(super) fn named_quotas(path: &str, quotas: &Quotas, problems: &mut Vec<Problem>) -> Vec<NamedQuota> {
     let mut named = Vec::new();
     for (index, spec) in quotas.value.iter().enumerate() {
         match spec.value.build() {
@@ -110,7 +116,7 @@ fn named_quotas(path: &str, quotas: &Quotas, problems: &mut Vec<Problem>) -> Vec
             Err(refused) => problems.extend(refused.into_iter().map(|problem| {
                 let line = problem.line.unwrap_or(line_of(spec));
                 let part = problem.field.map(|field| format!(".{field}")).unwrap_or_default();
-                Problem::at(line, format!("{path}.quotas[{index}]{part}"), problem.message)
+                Problem::at(line, format!("{path}[{index}]{part}"), problem.message)
             })),
         }
     }

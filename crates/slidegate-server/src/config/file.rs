@@ -8,6 +8,7 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_path_to_error::{Path, Segment};
 use serde_saphyr::{DefaultMessageFormatter, Error, MessageFormatter, Spanned};
 
+use super::degrade::DegradeFields;
 use super::problem::Problem;
 use crate::quota_spec::QuotaSpec;
 use crate::whole::Whole;
@@ -18,6 +19,7 @@ pub(super) struct File {
     pub(super) http: Option<Spanned<String>>,
     pub(super) store: Option<Spanned<String>>,
     pub(super) memory: Option<MemoryFields>,
+    pub(super) degrade: Option<DegradeFields>,
     pub(super) policies: Option<Entries<PolicyFields>>,
 }
 
@@ -34,6 +36,12 @@ pub(super) struct MemoryFields {
 pub(super) struct PolicyFields {
     pub(super) quotas: Quotas,
     pub(super) tiers: Option<Entries<TierFields>>,
+    pub(super) on_failure: Option<Spanned<String>>,
+    pub(super) budget: Option<Spanned<String>>,
+    pub(super) mode: Option<Spanned<String>>,
+    pub(super) allow: Option<Vec<String>>,
+    pub(super) deny: Option<Vec<String>>,
+    pub(super) candidate: Option<Quotas>,
 }
 
 #[derive(Debug, Deserialize)]

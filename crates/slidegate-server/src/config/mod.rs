@@ -2,6 +2,7 @@
 
 mod address;
 mod build;
+mod degrade;
 mod file;
 mod problem;
 mod store_url;
@@ -11,6 +12,7 @@ use std::path::Path;
 use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull};
 
 pub use self::address::Address;
+pub use self::degrade::{DegradeConfig, PolicyRule};
 pub use self::problem::{Problem, Problems};
 pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};
 use crate::policies::Policies;
@@ -24,6 +26,8 @@ pub struct Config {
     pub store: Option<StoreUrl>,
     /// How large the memory store may become.
     pub memory: MemoryConfig,
+    /// What is done when the store fails, and which policies are switched.
+    pub degrade: DegradeConfig,
     /// The policies that requests may name.
     pub policies: Policies,
 }

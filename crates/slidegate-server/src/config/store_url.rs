@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
-use slidegate::{PostgresStore, PostgresStoreBuilder, RedisStore, RedisStoreBuilder, StoreError};
+use slidegate::{PostgresStore, PostgresStoreBuilder, RedisStore, RedisStoreBuilder};
 
 /// Where counts are kept. Displayed without what must not be seen: users, passwords and options.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +22,7 @@ pub enum StoreUrl {
 #[derive(Clone, Debug)]
 pub struct RedisUrl {
     builder: RedisStoreBuilder,
+    budget: Option<Duration>,
     /// What of the URL may be seen.
     place: String,
 }
@@ -29,6 +31,7 @@ pub struct RedisUrl {
 #[derive(Clone, Debug)]
 pub struct PostgresUrl {
     builder: PostgresStoreBuilder,
+    budget: Option<Duration>,
     /// What of the URL may be seen.
     place: String,
 }
@@ -37,9 +40,9 @@ const ALLOWED: &str = "memory:, redis://HOST:PORT, rediss://HOST:PORT for TLS, r
                        redis+sentinel://HOSTS/NAME, redis+cluster://HOSTS or postgres://HOST:PORT/DATABASE";
 
 impl RedisUrl {
-    /// Connects, or says why that failed.
-    pub async fn connect(&self) -> Result<RedisStore, StoreError> {
-        self.builder.clone().connect().await
+    /// A store to be.
+    pub fn builder(&self) -> RedisStoreBuilder {
+        self.builder.clone()
     }
 }
 
@@ -48,6 +51,24 @@ impl PostgresUrl {
     pub fn builder(&self) -> PostgresStoreBuilder {
         self.builder.clone()
     }
+}
+
+impl StoreUrl {
+    /// How long a call may take, if the URL says so.
+    pub fn budget(&self) -> Option<Duration> {
+        match self {
+            Self::Memory => None,
+            Self::Redis(url) => url.budget,
+            Self::Postgres(url) => url.budget,
+        }
+    }
+}
+
+/// What a valid URL says.
+fn budget(url: &str) -> Option<Duration> {
+    let (_, options) = url.split_once('?')?;
+    let ms = options.split('&').find_map(|option| option.strip_prefix("budget_ms="))?;
+    ms.parse().ok().map(Duration::from_millis)
 }
 
 impl FromStr for StoreUrl {
@@ -61,11 +82,17 @@ impl FromStr for StoreUrl {
             // Without its colon too, because YAML takes a bare `memory:` for a mapping.
             "memory" if matches!(text, "memory:" | "memory") => Ok(Self::Memory),
             "redis" | "rediss" | "valkey" | "valkeys" => match RedisStore::builder(text) {
-                Ok(builder) => Ok(Self::Redis(Box::new(RedisUrl { builder, place: place(text) }))),
+                Ok(builder) => {
+                    Ok(Self::Redis(Box::new(RedisUrl { builder, budget: budget(text), place: place(text) })))
+                }
                 Err(error) => Err(message(&error)),
             },
             "postgres" | "postgresql" => match PostgresStore::builder(text) {
-                Ok(builder) => Ok(Self::Postgres(Box::new(PostgresUrl { builder, place: place(text) }))),
+                Ok(builder) => Ok(Self::Postgres(Box::new(PostgresUrl {
+                    builder,
+                    budget: budget(text),
+                    place: place(text),
+                }))),
                 Err(error) => Err(message(&error)),
             },
             _ => Err(format!("not a store; write {ALLOWED}")),

@@ -6,8 +6,16 @@ use slidegate_testkit::{Flavour, Server, until};
 use crate::process::{Serving, TempFile, outcome, slidegate};
 use crate::rig::Reply;
 
+/// A server whose policies fail closed, so that failures of the store are seen as they are.
 fn serve(store: &str) -> Serving {
-    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--store", store]))
+    serve_with(store, "closed")
+}
+
+fn serve_with(store: &str, on_failure: &str) -> Serving {
+    let config = format!("degrade: {{on_failure: {on_failure}}}\npolicies: {{api: {{quotas: [100/1m]}}}}\n");
+    let file = TempFile::new("outages", &config);
+    let arguments = ["serve", "--http", "127.0.0.1:0", "--config", file.path(), "--store", store];
+    Serving::start(slidegate().args(arguments))
 }
 
 fn request(key: &str) -> Value {
@@ -134,4 +142,65 @@ fn one_key_that_the_store_refuses_does_not_fail_the_batch() {
     let reply = serving.check(&request("b"));
     assert_eq!(failure(&reply)["transient"], false);
     assert_eq!(reply.header("retry-after"), None, "it will not pass by itself");
+}
+
+#[test]
+fn a_policy_falls_back_as_it_asks_and_the_answer_says_so() {
+    let redis = Server::start(Flavour::Redis);
+    let store = format!("{}?budget_ms=20000", redis.url());
+    for (on_failure, share) in [("local", 99), ("open", 100)] {
+        let serving = serve_with(&store, on_failure);
+        assert_eq!(serving.check(&request("a")).decision()["source"], "store");
+        redis.kill();
+        let answer = until("the store is away", || {
+            let answer = serving.check(&request("b")).decision();
+            if answer["source"] == "fallback" { Ok(answer) } else { Err(answer.to_string()) }
+        });
+        assert_eq!((&answer["allowed"], &answer["remaining"]), (&json!(true), &json!(share)), "{answer}");
+        let reasons = [json!("unavailable"), json!("resting")];
+        assert!(reasons.contains(&answer["reason"]), "{answer}");
+        let batch = serving.check(&json!([request("b"), request("c")])).decision();
+        assert_eq!((&batch[0]["source"], &batch[1]["source"]), (&json!("fallback"), &json!("fallback")));
+        redis.restart();
+        until("the store decides again", || {
+            let answer = serving.check(&request("d")).decision();
+            if answer["source"] == "store" { Ok(()) } else { Err(answer.to_string()) }
+        });
+    }
+}
+
+#[test]
+fn policies_are_switched_by_the_file() {
+    let config = "\
+policies:
+  shadowed: {quotas: [1/1h], mode: shadow}
+  off: {quotas: [1/1h], mode: off}
+  listed: {quotas: [1/1h], allow: [friend], deny: [foe]}
+  tried: {quotas: [2/1h], candidate: [1/1h]}
+";
+    let file = TempFile::new("switched", config);
+    let serving =
+        Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", file.path()]));
+    let ask = |policy: &str, key: &str| serving.check(&json!({"policy": policy, "key": key})).decision();
+    let twice = |policy: &str, key: &str| [ask(policy, key), ask(policy, key)];
+
+    let [first, second] = twice("shadowed", "k");
+    assert_eq!((&first["shadow"]["allowed"], &second["shadow"]["allowed"]), (&json!(true), &json!(false)));
+    assert_eq!((&second["allowed"], &second["violated"]), (&json!(true), &json!([])));
+    assert!(second["shadow"]["retry_after_ms"].is_u64(), "{second}");
+
+    let [_, second] = twice("off", "k");
+    assert_eq!((&second["allowed"], &second["source"]), (&json!(true), &json!("rule")));
+    let [_, friend] = twice("listed", "friend");
+    assert_eq!((&friend["allowed"], &friend["source"]), (&json!(true), &json!("rule")));
+    let foe = ask("listed", "foe");
+    assert_eq!(
+        (&foe["allowed"], &foe["source"], &foe["never"]),
+        (&json!(false), &json!("rule"), &json!(true))
+    );
+    assert_eq!(twice("listed", "k")[1]["allowed"], false);
+
+    let [first, second] = twice("tried", "k");
+    assert_eq!((&first["shadow"]["allowed"], &second["shadow"]["allowed"]), (&json!(true), &json!(false)));
+    assert_eq!((&second["allowed"], &second["source"]), (&json!(true), &json!("store")));
 }

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
 
@@ -27,7 +28,10 @@ pub(crate) struct TempFile(std::path::PathBuf);
 
 impl TempFile {
     pub(crate) fn new(name: &str, text: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("slidegate-{}-{name}.yaml", std::process::id()));
+        // Tests that run at the same time may choose the same name.
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let (process, count) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(format!("slidegate-{process}-{count}-{name}.yaml"));
         std::fs::write(&path, text).unwrap();
         Self(path)
     }
@@ -71,8 +75,15 @@ impl Serving {
     }
 
     pub(crate) fn check(&self, body: &Value) -> Reply {
-        let address: SocketAddr = self.url().strip_prefix("http://").unwrap().parse().unwrap();
-        request(address, "POST", "/v1/check", body.to_string().as_bytes())
+        request(self.address(), "POST", "/v1/check", body.to_string().as_bytes())
+    }
+
+    pub(crate) fn refund(&self, body: &Value) -> Reply {
+        request(self.address(), "POST", "/v1/refund", body.to_string().as_bytes())
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.url().strip_prefix("http://").unwrap().parse().unwrap()
     }
 
     pub(crate) fn line_to_try(&self) -> &str {

@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use slidegate_core::{Decision, Policy, QuotaReport, Reason, Retry, Source, Verb};
 
-use super::breaker::{Breaker, BreakerSettings, BreakerState};
+use super::breaker::{Breaker, BreakerSettings, BreakerState, Permit};
 use super::budget::{too_late, within};
 use super::rules::{FailureRule, OnFailure, Rules};
 use super::shares::Shares;
@@ -44,6 +45,8 @@ pub struct Fallback<S, C: Clock = PreciseClock> {
     local: MemoryStore<C>,
     shares: Shares,
     rules: Rules,
+    /// Why the store is left alone, if it is.
+    last_failure: Mutex<Option<StoreError>>,
 }
 
 impl<S: Store> Fallback<S> {
@@ -127,6 +130,21 @@ impl<S, C: Clock> Fallback<S, C> {
         }
     }
 
+    /// What to tell those whom the breaker does not let through.
+    fn resting(&self) -> StoreError {
+        let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = last.as_ref().map_or_else(|| "the store has failed".to_owned(), ToString::to_string);
+        StoreError::transient(format!("{why}; it is left alone for a while"))
+    }
+
+    /// Tells the breaker, and whoever it does not let through.
+    fn conclude(&self, permit: Permit<'_, C>, failure: Option<&StoreError>) {
+        if let Some(error) = failure {
+            *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+        }
+        permit.settled(failure.is_some());
+    }
+
     fn settle(
         &self,
         operation: &Operation<'_>,
@@ -150,44 +168,43 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         let rule = self.rules.of(operation.check.policy);
         let Some(permit) = self.breaker.admit() else {
-            return self.fall_back(&operation, rule, Reason::Resting, resting);
+            return self.fall_back(&operation, rule, Reason::Resting, || self.resting());
         };
         match within(rule.budget, self.store.execute(operation)).await {
             Some(answer) => {
-                permit.settled(holds_up(&answer));
+                self.conclude(permit, hold_up(&answer));
                 self.settle(&operation, rule, answer)
             }
             None => {
-                permit.failed();
-                self.fall_back(&operation, rule, Reason::Timeout, || too_late(rule.budget))
+                let error = too_late(rule.budget);
+                self.conclude(permit, Some(&error));
+                self.fall_back(&operation, rule, Reason::Timeout, || error)
             }
         }
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         let rule_of = |operation: &Operation<'_>| self.rules.of(operation.check.policy);
-        let fall_back = |reason: Reason, error: fn() -> StoreError| {
-            operations.iter().map(|one| self.fall_back(one, rule_of(one), reason, error)).collect()
+        let all_fall_back = |reason: Reason, error: &StoreError| {
+            let one = |one| self.fall_back(one, rule_of(one), reason, || error.clone());
+            operations.iter().map(one).collect()
         };
         let Some(budget) = operations.iter().map(|operation| rule_of(operation).budget).min() else {
             return Vec::new();
         };
         let Some(permit) = self.breaker.admit() else {
-            return fall_back(Reason::Resting, resting);
+            return all_fall_back(Reason::Resting, &self.resting());
         };
         match within(budget, self.store.execute_many(operations)).await {
             Some(answers) => {
-                permit.settled(answers.iter().any(holds_up));
+                self.conclude(permit, answers.iter().find_map(hold_up));
                 let each = operations.iter().zip(answers);
                 each.map(|(operation, answer)| self.settle(operation, rule_of(operation), answer)).collect()
             }
             None => {
-                permit.failed();
-                let late = |one| {
-                    let rule = rule_of(one);
-                    self.fall_back(one, rule, Reason::Timeout, || too_late(budget))
-                };
-                operations.iter().map(late).collect()
+                let error = too_late(budget);
+                self.conclude(permit, Some(&error));
+                all_fall_back(Reason::Timeout, &error)
             }
         }
     }
@@ -205,13 +222,9 @@ impl<S: fmt::Debug, C: Clock> fmt::Debug for Fallback<S, C> {
     }
 }
 
-fn resting() -> StoreError {
-    StoreError::transient("the store has failed and is left alone for a while")
-}
-
-/// Whether a store that answers so is one to leave alone. Who refuses at once and for good holds nobody up.
-fn holds_up(answer: &Result<Decision, StoreError>) -> bool {
-    matches!(answer, Err(error) if error.is_transient() && !error.is_full())
+/// The failure for which a store is to be left alone. Who refuses at once and for good holds nobody up.
+fn hold_up(answer: &Result<Decision, StoreError>) -> Option<&StoreError> {
+    answer.as_ref().err().filter(|error| error.is_transient() && !error.is_full())
 }
 
 pub(super) fn reason(error: &StoreError) -> Reason {
@@ -301,6 +314,7 @@ impl<S: Store, C: Clock + Clone> FallbackBuilder<S, C> {
             store: self.store,
             shares: Shares::new(self.nodes),
             rules: self.rules,
+            last_failure: Mutex::default(),
         }
     }
 }

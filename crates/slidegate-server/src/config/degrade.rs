@@ -1,0 +1,163 @@
+//! What the file says about failing stores, and about policies that are switched.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+use slidegate::degrade::{FailureRule, Mode, OnFailure, PolicySwitch};
+use slidegate::parse_window;
+
+use super::build::{line_of, named_quotas};
+use super::file::{PolicyFields, Quotas};
+use super::problem::Problem;
+use crate::whole::Whole;
+
+/// The longest budget and the longest jitter.
+const MOST: Duration = Duration::from_mins(1);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DegradeFields {
+    nodes: Option<Spanned<Whole<1, 100_000>>>,
+    on_failure: Option<Spanned<String>>,
+    budget: Option<Spanned<String>>,
+    retry_jitter: Option<Spanned<String>>,
+}
+
+/// What is done when the store fails, and which policies are switched.
+#[derive(Clone, Debug, Default)]
+pub struct DegradeConfig {
+    /// How many servers share the store.
+    pub nodes: Option<u32>,
+    /// What becomes of requests that the store does not decide.
+    pub on_failure: OnFailure,
+    /// How long the store may take.
+    pub budget: Option<Duration>,
+    /// By how much at most a retry is put off, at random.
+    pub retry_jitter: Duration,
+    /// What single policies ask for instead, as far as they do.
+    pub rules: HashMap<String, PolicyRule>,
+    /// Policies that are not simply enforced.
+    pub switches: Vec<(String, PolicySwitch)>,
+}
+
+/// What a policy asks for instead of what is usual.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PolicyRule {
+    /// What becomes of requests that the store does not decide.
+    pub on_failure: Option<OnFailure>,
+    /// How long the store may take.
+    pub budget: Option<Duration>,
+}
+
+impl PolicyRule {
+    /// The whole rule.
+    pub fn or(self, usual: FailureRule) -> FailureRule {
+        FailureRule {
+            on_failure: self.on_failure.unwrap_or(usual.on_failure),
+            budget: self.budget.unwrap_or(usual.budget),
+        }
+    }
+}
+
+impl DegradeConfig {
+    pub(super) fn build(fields: &DegradeFields, problems: &mut Vec<Problem>) -> Self {
+        let nodes = fields.nodes.as_ref().and_then(|nodes| {
+            let refuse = |message| problems.push(Problem::at(line_of(nodes), "degrade.nodes", message));
+            nodes.value.checked().map_err(refuse).ok().and_then(|nodes| u32::try_from(nodes).ok())
+        });
+        Self {
+            nodes,
+            on_failure: one_of("degrade.on_failure", fields.on_failure.as_ref(), problems)
+                .unwrap_or_default(),
+            budget: span("degrade.budget", fields.budget.as_ref(), problems),
+            retry_jitter: span("degrade.retry_jitter", fields.retry_jitter.as_ref(), problems)
+                .unwrap_or_default(),
+            rules: HashMap::new(),
+            switches: Vec::new(),
+        }
+    }
+
+    /// Adds what the policy called `name` asks for.
+    pub(super) fn add(&mut self, name: &str, fields: &PolicyFields, problems: &mut Vec<Problem>) {
+        let path = |field: &str| format!("policies.{name}.{field}");
+        let rule = PolicyRule {
+            on_failure: one_of(&path("on_failure"), fields.on_failure.as_ref(), problems),
+            budget: span(&path("budget"), fields.budget.as_ref(), problems),
+        };
+        if rule.on_failure.is_some() || rule.budget.is_some() {
+            self.rules.insert(name.to_owned(), rule);
+        }
+        let is_plain = fields.mode.is_none()
+            && fields.allow.is_none()
+            && fields.deny.is_none()
+            && fields.candidate.is_none();
+        if is_plain {
+            return;
+        }
+        let keys =
+            |keys: &Option<Vec<String>>| keys.iter().flatten().map(|key| key.clone().into_bytes()).collect();
+        let mut switch = PolicySwitch::default();
+        switch.mode = one_of(&path("mode"), fields.mode.as_ref(), problems).unwrap_or_default();
+        switch.allowed_keys = keys(&fields.allow);
+        switch.denied_keys = keys(&fields.deny);
+        if let Some(quotas) = &fields.candidate {
+            candidate(&mut switch, name, quotas, problems);
+        }
+        self.switches.push((name.to_owned(), switch));
+    }
+}
+
+fn candidate(switch: &mut PolicySwitch, name: &str, quotas: &Quotas, problems: &mut Vec<Problem>) {
+    let path = format!("policies.{name}.candidate");
+    let before = problems.len();
+    let named = named_quotas(&path, quotas, problems);
+    if problems.len() == before
+        && let Err(error) = switch.set_candidate(name, named.into_iter().map(|named| named.quota))
+    {
+        problems.push(Problem::at(line_of(quotas), path, error.message()));
+    }
+}
+
+/// A word that the configuration knows.
+trait Word: Copy + 'static {
+    const ALL: &'static [(&'static str, Self)];
+}
+
+impl Word for OnFailure {
+    const ALL: &'static [(&'static str, Self)] = &[
+        (Self::Open.name(), Self::Open),
+        (Self::Closed.name(), Self::Closed),
+        (Self::Local.name(), Self::Local),
+    ];
+}
+
+impl Word for Mode {
+    const ALL: &'static [(&'static str, Self)] = &[
+        (Self::Enforce.name(), Self::Enforce),
+        (Self::Shadow.name(), Self::Shadow),
+        (Self::Off.name(), Self::Off),
+    ];
+}
+
+fn one_of<T: Word>(field: &str, text: Option<&Spanned<String>>, problems: &mut Vec<Problem>) -> Option<T> {
+    let text = text?;
+    let found = T::ALL.iter().find(|(name, _)| *name == text.value);
+    if found.is_none() {
+        let names: Vec<&str> = T::ALL.iter().map(|(name, _)| *name).collect();
+        let message = format!("{:?} is not one of {}", text.value, names.join(", "));
+        problems.push(Problem::at(line_of(text), field, message));
+    }
+    found.map(|(_, value)| *value)
+}
+
+fn span(field: &str, text: Option<&Spanned<String>>, problems: &mut Vec<Problem>) -> Option<Duration> {
+    let text = text?;
+    if let Some(span) = parse_window(&text.value).ok().filter(|span| *span <= MOST) {
+        return Some(span);
+    }
+    let refused = format!("{:?} is not a time between 1ms and 1m", text.value);
+    problems.push(Problem::at(line_of(text), field, refused));
+    None
+}

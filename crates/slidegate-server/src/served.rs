@@ -1,0 +1,74 @@
+//! The store behind the service: switched by policy, and kept from being the outage.
+
+use slidegate::degrade::{FailureRule, Fallback, Switch};
+use slidegate::{Clock, Decision, Operation, Store, StoreError};
+
+use crate::config::{DegradeConfig, MemoryConfig, StoreUrl};
+use crate::store::AnyStore;
+
+/// A store, and what stands in for it. One in this process cannot fail like one elsewhere.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one in a process, and it is not moved about")]
+pub enum Served {
+    /// In this process.
+    Here(AnyStore),
+    /// Elsewhere.
+    Elsewhere(Fallback<AnyStore>),
+}
+
+impl Served {
+    /// Opens the store and sets up what the configuration says about it.
+    pub async fn open(
+        url: &StoreUrl,
+        memory: MemoryConfig,
+        degrade: &DegradeConfig,
+    ) -> Result<Switch<Self>, String> {
+        let usual = FailureRule {
+            on_failure: degrade.on_failure,
+            budget: degrade.budget.or(url.budget()).unwrap_or(FailureRule::default().budget),
+        };
+        let rules = || degrade.rules.iter().map(|(name, rule)| (name, rule.or(usual)));
+        let longest = rules().map(|(_, rule)| rule.budget).chain([usual.budget]).max();
+        let store = AnyStore::open(url, memory, longest).await?;
+        let served = match url {
+            StoreUrl::Memory => Self::Here(store),
+            StoreUrl::Redis(_) | StoreUrl::Postgres(_) => {
+                let fallback = Fallback::builder(store)
+                    .nodes(degrade.nodes.unwrap_or(1))
+                    .on_failure(usual.on_failure)
+                    .budget(usual.budget);
+                Self::Elsewhere(
+                    rules().fold(fallback, |fallback, (name, rule)| fallback.policy(name, rule)).build(),
+                )
+            }
+        };
+        let switched = Switch::new(served);
+        for (name, switch) in &degrade.switches {
+            switched.update(name, |current| current.clone_from(switch));
+        }
+        Ok(switched)
+    }
+}
+
+impl Store for Served {
+    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+        match self {
+            Self::Here(store) => store.execute(operation).await,
+            Self::Elsewhere(store) => store.execute(operation).await,
+        }
+    }
+
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        match self {
+            Self::Here(store) => store.execute_many(operations).await,
+            Self::Elsewhere(store) => store.execute_many(operations).await,
+        }
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        match self {
+            Self::Here(store) => store.clock(),
+            Self::Elsewhere(store) => store.clock(),
+        }
+    }
+}
