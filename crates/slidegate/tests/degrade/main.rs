@@ -5,4 +5,5 @@
 
 mod fallback;
 mod faulty;
+mod signals;
 mod simulation;

@@ -1,0 +1,192 @@
+//! What others hear of the layer.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write};
+use std::sync::{Arc, Mutex};
+
+use metrics::{
+    Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+};
+use slidegate::degrade::{Fallback, Mode, Switch};
+use slidegate::{Limiter, Policy};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+
+use crate::faulty::{Fault, FaultyStore, VirtualClock, sleep};
+
+/// Everything that was counted and set, by name and labels.
+#[derive(Clone, Debug, Default)]
+struct Heard(Arc<Mutex<BTreeMap<String, f64>>>);
+
+impl Heard {
+    fn number(&self, name: &str) -> f64 {
+        let heard = self.0.lock().unwrap();
+        *heard.get(name).unwrap_or_else(|| panic!("{name} is not among {heard:#?}"))
+    }
+
+    fn cell(&self, key: &Key) -> Cell {
+        let labels: Vec<String> =
+            key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        Cell { heard: self.clone(), name: format!("{}{{{}}}", key.name(), labels.join(",")) }
+    }
+}
+
+struct Cell {
+    heard: Heard,
+    name: String,
+}
+
+impl Cell {
+    fn set(&self, change: impl FnOnce(f64) -> f64) {
+        let mut heard = self.heard.0.lock().unwrap();
+        let number = heard.entry(self.name.clone()).or_default();
+        *number = change(*number);
+    }
+}
+
+#[allow(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "the facade's gauges are floats")]
+mod cells {
+    use super::{Cell, CounterFn, GaugeFn};
+
+    impl CounterFn for Cell {
+        fn increment(&self, value: u64) {
+            self.set(|number| number + value as f64);
+        }
+
+        fn absolute(&self, value: u64) {
+            self.set(|_| value as f64);
+        }
+    }
+
+    impl GaugeFn for Cell {
+        fn increment(&self, value: f64) {
+            self.set(|number| number + value);
+        }
+
+        fn decrement(&self, value: f64) {
+            self.set(|number| number - value);
+        }
+
+        fn set(&self, value: f64) {
+            self.set(|_| value);
+        }
+    }
+}
+
+impl Recorder for Heard {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        Counter::from_arc(Arc::new(self.cell(key)))
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::from_arc(Arc::new(self.cell(key)))
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+/// The fields of all events, one line each.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let _ = write!(self.0, "{field}={value:?} ");
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        if event.metadata().target().starts_with("slidegate") {
+            self.0.lock().unwrap().push(line.0);
+        }
+    }
+
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn every_transition_is_an_event_and_a_metric() {
+    let (heard, log) = (Heard::default(), Log::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    metrics::with_local_recorder(&heard, || {
+        tracing::subscriber::with_default(log.clone(), || runtime.unwrap().block_on(course()));
+    });
+    for (name, expected) in [
+        ("slidegate_breaker_transitions_total{to=open}", 1.0),
+        ("slidegate_breaker_transitions_total{to=probing}", 1.0),
+        ("slidegate_breaker_transitions_total{to=recovering}", 1.0),
+        ("slidegate_breaker_transitions_total{to=closed}", 1.0),
+        ("slidegate_breaker_state{state=closed}", 1.0),
+        ("slidegate_breaker_state{state=open}", 0.0),
+        ("slidegate_fallback_total{policy=api,mode=local,reason=unavailable}", 5.0),
+        ("slidegate_fallback_total{policy=(in request),mode=local,reason=resting}", 1.0),
+        ("slidegate_ruled_total{policy=api,rule=off}", 1.0),
+        ("slidegate_shadow_denials_total{policy=api,by=policy}", 1.0),
+        ("slidegate_switched_total{policy=api,to=off}", 1.0),
+    ] {
+        assert!(
+            (heard.number(name) - expected).abs() < 0.5,
+            "{name}: {} and not {expected}",
+            heard.number(name)
+        );
+    }
+    let lines = log.0.lock().unwrap().join("\n");
+    for expected in [
+        "the store fails and is left alone for a while from=\"closed\" to=\"open\"",
+        "from=\"open\" to=\"probing\"",
+        "from=\"probing\" to=\"recovering\"",
+        "the store has recovered from=\"recovering\" to=\"closed\"",
+        "policy=\"api\" from=\"enforce\" to=\"off\"",
+        "policy=\"api\" from=\"off\" to=\"shadow\"",
+    ] {
+        assert!(lines.contains(expected), "{expected} is not in\n{lines}");
+    }
+}
+
+/// Fails, is left alone, recovers; then is switched off and to shadow.
+async fn course() {
+    let clock = VirtualClock::new();
+    let up_from_ms = 1_800_000_000_100;
+    let store = FaultyStore::new(clock, move || {
+        if slidegate::Clock::now_ms(&clock) < up_from_ms { Fault::Down } else { Fault::None }
+    });
+    let limiter = Limiter::new(Switch::new(Fallback::builder(store).clock(clock).build()));
+    let api = Policy::parse("api", ["100/1h"]).unwrap();
+    for _ in 0..5 {
+        let _ = limiter.check(api.key("k")).await.unwrap();
+    }
+    let anonymous = Policy::anonymous(["100/1h".parse().unwrap()]).unwrap();
+    let _ = limiter.check(anonymous.key("k")).await.unwrap();
+    for _ in 0..20 {
+        sleep(1000).await;
+        let _ = limiter.check(api.key("other")).await.unwrap();
+    }
+    limiter.store().update("api", |switch| switch.mode = Mode::Off);
+    let _ = limiter.check(api.key("k")).await.unwrap();
+    limiter.store().update("api", |switch| switch.mode = Mode::Shadow);
+    assert!(limiter.check(api.key("k").cost(101)).await.unwrap().is_allowed());
+}
