@@ -4,6 +4,7 @@
 
 mod breaker;
 mod budget;
+mod cache;
 mod fallback;
 mod rules;
 mod shares;
@@ -12,6 +13,7 @@ mod switch;
 
 pub use breaker::{Breaker, BreakerSettings, BreakerState, Permit};
 pub use budget::Budget;
+pub use cache::{CacheSettingsError, DeniedCache, DeniedCacheBuilder};
 pub use fallback::{Fallback, FallbackBuilder};
 pub use rules::{FailureRule, OnFailure};
 pub use switch::{Mode, PolicySwitch, Switch};

@@ -1,0 +1,99 @@
+//! How large a cache of denials is, and how old they become.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::DeniedCache;
+use super::table::Table;
+use crate::clock::Clock;
+
+const DEFAULT_CAPACITY: usize = 65_536;
+const MAX_CAPACITY: usize = 1 << 24;
+/// A tenth of a second less than a second, for the way: what another node has given back counts here within one.
+const DEFAULT_MAX_AGE: Duration = Duration::from_millis(900);
+/// In longer times two clocks drift apart by more than a millisecond.
+const LONGEST_MAX_AGE: Duration = Duration::from_secs(10);
+
+/// A [`DeniedCache`] to be.
+#[derive(Clone, Debug)]
+pub struct DeniedCacheBuilder<S, C> {
+    store: S,
+    clock: C,
+    capacity: usize,
+    max_age: Duration,
+}
+
+impl<S, C> DeniedCacheBuilder<S, C> {
+    pub(super) fn new(store: S, clock: C) -> Self {
+        Self { store, clock, capacity: DEFAULT_CAPACITY, max_age: DEFAULT_MAX_AGE }
+    }
+
+    /// How many denials are remembered at the most: 1 to 2^24, 65,536 unless told otherwise. Each takes 24 bytes from
+    /// the start and up to 128 more while it is there; if its policy has as many quotas as there may be, 1.5 KB more.
+    pub fn capacity(mut self, capacity: usize) -> Self {
+        self.capacity = capacity;
+        self
+    }
+
+    /// How long a denial is remembered at the most, in whole milliseconds: 1 ms to 10 s, 900 ms unless told otherwise.
+    /// So long may it take until a refund, a reset or a raised limit on another node is noticed by this one.
+    pub fn max_age(mut self, max_age: Duration) -> Self {
+        self.max_age = max_age;
+        self
+    }
+
+    /// The clock by which denials age: one that is true to the millisecond and does not step.
+    pub fn clock<D: Clock>(self, clock: D) -> DeniedCacheBuilder<S, D> {
+        DeniedCacheBuilder { store: self.store, clock, capacity: self.capacity, max_age: self.max_age }
+    }
+
+    /// Makes the cache, or says which setting is out of range.
+    pub fn build(self) -> Result<DeniedCache<S, C>, CacheSettingsError> {
+        let Self { capacity, max_age, .. } = self;
+        if !(1..=MAX_CAPACITY).contains(&capacity) {
+            let message = format!("{capacity} is not between 1 and 2^24 ({MAX_CAPACITY})");
+            return Err(CacheSettingsError { field: "capacity", message });
+        }
+        let is_whole = max_age.subsec_nanos().is_multiple_of(1_000_000);
+        if max_age.is_zero() || max_age > LONGEST_MAX_AGE || !is_whole {
+            let message = format!(
+                "{max_age:?} is not a whole number of milliseconds between 1 ms and {LONGEST_MAX_AGE:?}"
+            );
+            return Err(CacheSettingsError { field: "max_age", message });
+        }
+        Ok(self.build_valid())
+    }
+
+    /// Makes the cache of settings that are known to be in range.
+    pub(super) fn build_valid(self) -> DeniedCache<S, C> {
+        let Self { store, clock, capacity, max_age } = self;
+        DeniedCache { store, clock, table: Table::new(capacity), max_age_ms: max_age.as_millis() as u64 }
+    }
+}
+
+/// Why a cache was not made: the setting, and what it allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CacheSettingsError {
+    field: &'static str,
+    message: String,
+}
+
+impl CacheSettingsError {
+    /// The setting that was refused.
+    pub fn field(&self) -> &'static str {
+        self.field
+    }
+
+    /// What was wrong with it and what is allowed.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for CacheSettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+impl std::error::Error for CacheSettingsError {}

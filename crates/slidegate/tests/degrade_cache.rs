@@ -1,0 +1,492 @@
+//! The cache of denials: nobody is denied by it whom the store would not have denied.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod degrade_traces;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use proptest::collection::vec;
+use proptest::prelude::{Strategy, prop_oneof};
+use proptest::sample::select;
+use slidegate::degrade::{CacheSettingsError, DeniedCache};
+use slidegate::{Check, Clock, Decision, ManualClock, Operation, Policy, Source, Store, StoreError, Verb};
+
+use degrade_traces::{
+    Distant, KEYS, Memory, Request, START, Step, Trace, algorithm, at_once, exact, hold, memory, poll,
+    request, trace, versions,
+};
+
+fn cache<S: Store>(store: S, clock: &ManualClock, max_age_ms: u64) -> DeniedCache<S, ManualClock> {
+    let max_age = Duration::from_millis(max_age_ms);
+    DeniedCache::builder(store).clock(clock.clone()).max_age(max_age).build().unwrap()
+}
+
+fn ask(store: &impl Store, verb: Verb, check: Check<'_>) -> Decision {
+    at_once(store.execute(Operation { verb, check })).unwrap()
+}
+
+fn check(store: &impl Store, check: Check<'_>) -> Decision {
+    ask(store, Verb::Check, check)
+}
+
+/// A trace through a cache and, at the same times, through a store without one. Says how often the cache answered.
+fn compare<S: Store>(store: impl Fn(&ManualClock) -> S, trace: Trace, versions: &[Policy]) -> u64 {
+    let clock = ManualClock::at(START);
+    let (cache, twin) = (cache(store(&clock), &clock, trace.max_age_ms), store(&clock));
+    let (mut policy, mut retry_at_ms, mut hits) = (&versions[0], START, 0);
+    let mut denied_costs = HashMap::new();
+    for step in trace.steps {
+        let requests = match step {
+            Step::Ask(requests) => requests,
+            Step::Pass { ms } => {
+                clock.advance(ms);
+                continue;
+            }
+            Step::PassUntilRetry { but_ms } => {
+                clock.set(clock.now_ms().max(retry_at_ms.saturating_sub(but_ms)));
+                continue;
+            }
+            Step::Change(version) => {
+                policy = &versions[version % versions.len()];
+                continue;
+            }
+        };
+        let operations: Vec<_> = requests.iter().map(|request| request.under(policy)).collect();
+        let answers = match *operations {
+            [only] => vec![at_once(cache.execute(only))],
+            _ => at_once(cache.execute_many(&operations)),
+        };
+        let expected = at_once(twin.execute_many(&operations));
+        assert_eq!(answers.len(), expected.len());
+        for (request, (answer, expected)) in requests.iter().zip(answers.into_iter().zip(expected)) {
+            let (answer, expected) = (answer.unwrap(), expected.unwrap());
+            if let Some(after_ms) = expected.retry_after_ms() {
+                retry_at_ms = clock.now_ms() + after_ms;
+            }
+            if answer.source() == Source::Store {
+                assert_eq!(answer, expected, "{request:?}");
+                if request.verb == Verb::Check && !answer.is_allowed() {
+                    denied_costs.insert(request.key, request.cost);
+                }
+            } else {
+                assert_says_no_more(request, denied_costs[request.key], &answer, &expected);
+                hits += 1;
+            }
+        }
+    }
+    for (policy, key) in versions.iter().flat_map(|policy| KEYS.map(|key| (policy, key))) {
+        let peek = Operation { verb: Verb::Peek, check: policy.key(key) };
+        assert_eq!(at_once(cache.store().execute(peek)), at_once(twin.execute(peek)), "the stores differ");
+    }
+    hits
+}
+
+/// What a cache may say to a request where the store, asked at that moment, says `expected`.
+fn assert_says_no_more(request: &Request, denied_cost: u64, answer: &Decision, expected: &Decision) {
+    assert_eq!(answer.source(), Source::Cache);
+    assert!(!expected.is_allowed(), "{request:?} is denied, and would not have been");
+    assert!(!answer.is_allowed() && answer.is_never() == expected.is_never(), "{request:?}: {answer:?}");
+    assert!(denied_cost <= request.cost, "{request:?} is denied for a larger cost, {denied_cost}");
+    if denied_cost == request.cost {
+        assert_eq!(answer.retry(), expected.retry(), "{request:?}");
+        assert!(answer.violated().eq(expected.violated()), "{request:?}: {answer:?} {expected:?}");
+    } else {
+        assert!(answer.retry() <= expected.retry(), "{request:?}: {answer:?} {expected:?}");
+    }
+}
+
+#[test]
+fn a_cache_answers_like_the_store_without_it() {
+    let case = (trace(), algorithm().prop_flat_map(|algorithm| select(versions(algorithm))));
+    hold(1000, case, |(trace, policy)| compare(memory, trace, &[policy]));
+}
+
+#[test]
+fn a_cache_answers_like_the_store_without_it_while_limits_change() {
+    hold(1500, (trace(), algorithm()), |(trace, algorithm)| compare(exact, trace, &versions(algorithm)));
+}
+
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + 'a>>;
+
+/// A request on its way.
+struct Flight<'a> {
+    request: Request,
+    is_decided: bool,
+    answer: Answer<'a>,
+}
+
+/// What happens next where requests take their time.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Send(Request),
+    /// One of those under way gets on, or arrives.
+    GoOn(usize),
+    /// One of those under way is not waited for any more.
+    GiveUp(usize),
+    Pass {
+        ms: u64,
+    },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => request().prop_map(Event::Send),
+        16 => (0..4_usize).prop_map(Event::GoOn),
+        1 => (0..4_usize).prop_map(Event::GiveUp),
+        6 => prop_oneof![4 => 1..=3_u64, 2 => 1..=300_u64, 1 => 1..=3000_u64].prop_map(|ms| Event::Pass { ms }),
+    ]
+}
+
+/// Has requests travel, `most` at a time. Whatever the cache denies, the store denies at that very moment, unless a refund
+/// or a reset of the key has been decided and nobody has been told so.
+fn travel_losslessly(most: usize, policy: &Policy, events: Vec<Event>) -> u64 {
+    let clock = ManualClock::at(START);
+    let cache = cache(Distant(memory(&clock)), &clock, 10_000);
+    let mut flights: Vec<Flight<'_>> = Vec::new();
+    let mut denied_costs = HashMap::new();
+    let mut hits = 0;
+    for event in events {
+        match event {
+            Event::Pass { ms } => clock.advance(ms),
+            Event::GiveUp(index) if flights.len() > 1 => drop(flights.remove(index % flights.len())),
+            Event::GoOn(index) if !flights.is_empty() => {
+                let index = index % flights.len();
+                let Poll::Ready(answer) = poll(flights[index].answer.as_mut()) else {
+                    flights[index].is_decided = true;
+                    continue;
+                };
+                let request = flights.remove(index).request;
+                if request.verb == Verb::Check && !answer.unwrap().is_allowed() {
+                    denied_costs.insert(request.key, request.cost);
+                }
+            }
+            Event::Send(request) if flights.len() < most => {
+                let mut answer: Answer<'_> = Box::pin(cache.execute(request.under(policy)));
+                let Poll::Ready(decision) = poll(answer.as_mut()) else {
+                    flights.push(Flight { request, is_decided: false, answer });
+                    continue;
+                };
+                let decision = decision.unwrap();
+                assert_eq!((decision.source(), decision.is_allowed()), (Source::Cache, false));
+                hits += 1;
+                let undoes = |flight: &Flight<'_>| {
+                    let verb = flight.request.verb;
+                    flight.is_decided
+                        && matches!(verb, Verb::Refund | Verb::Reset)
+                        && flight.request.key == request.key
+                };
+                if flights.iter().any(undoes) {
+                    continue;
+                }
+                let truth = cache
+                    .store()
+                    .0
+                    .execute_now(Request { verb: Verb::Peek, ..request }.under(policy))
+                    .unwrap();
+                assert!(!truth.is_allowed(), "{request:?} was denied and would not have been");
+                if most == 1 && denied_costs[request.key] == request.cost {
+                    assert!(decision.retry() >= truth.retry(), "{request:?} is told to come too early");
+                }
+            }
+            Event::Send(_) | Event::GoOn(_) | Event::GiveUp(_) => {}
+        }
+    }
+    hits
+}
+
+fn travels() -> impl Strategy<Value = (Policy, Vec<Event>)> {
+    let policy = algorithm().prop_flat_map(|algorithm| select(versions(algorithm)));
+    (policy, vec(event(), 1..300))
+}
+
+#[test]
+fn a_denial_that_arrives_late_ends_in_time() {
+    hold(1000, travels(), |(policy, events)| travel_losslessly(1, &policy, events));
+}
+
+#[test]
+fn denials_and_refunds_may_overtake_each_other() {
+    hold(1500, travels(), |(policy, events)| travel_losslessly(4, &policy, events));
+}
+
+/// `5/1s` in windows that begin with the first request, so that a denial lasts for a second from then on.
+fn policy() -> Policy {
+    Policy::parse("p", ["5/1s fixed-window anchor=first-request"]).unwrap()
+}
+
+#[test]
+fn a_denial_is_told_until_a_millisecond_before_its_end() {
+    let clock = ManualClock::at(START);
+    let (cache, policy) = (cache(memory(&clock), &clock, 10_000), policy());
+    assert!(check(&cache, policy.key("a").cost(5)).is_allowed());
+    assert_eq!(check(&cache, policy.key("a").cost(2)).source(), Source::Store);
+    clock.advance(998);
+    for verb in [Verb::Check, Verb::Peek] {
+        let told = ask(&cache, verb, policy.key("a").cost(2));
+        assert_eq!((told.source(), told.retry_after_ms()), (Source::Cache, Some(2)));
+    }
+    assert_eq!(check(&cache, policy.key("a").cost(1)).source(), Source::Store, "a smaller cost is not known");
+    assert!(
+        check(&cache, policy.key("a").cost(6)).is_never(),
+        "and a larger one than can be is known to be that"
+    );
+    clock.advance(1);
+    let asked = check(&cache, policy.key("a").cost(2));
+    assert_eq!((asked.source(), asked.retry_after_ms()), (Source::Store, Some(1)));
+    clock.advance(1);
+    assert!(check(&cache, policy.key("a").cost(2)).is_allowed());
+}
+
+#[test]
+fn only_a_check_that_the_store_denies_is_remembered() {
+    let clock = ManualClock::at(START);
+    let (near, policy) = (cache(memory(&clock), &clock, 900), policy());
+    assert!(check(&near, policy.key("a").cost(5)).is_allowed());
+    assert!(!ask(&near, Verb::Peek, policy.key("a")).is_allowed());
+    assert!(near.is_empty());
+    assert!(!check(&near, policy.key("a")).is_allowed());
+    assert_eq!(near.len(), 1);
+    let far = cache(near, &clock, 900);
+    assert_eq!(check(&far, policy.key("a")).source(), Source::Cache);
+    assert!(far.is_empty(), "what another cache tells is older than it looks");
+}
+
+#[test]
+fn a_refund_by_another_node_counts_when_the_denial_is_old() {
+    for verb in [Verb::Refund, Verb::Reset] {
+        let clock = ManualClock::at(START);
+        let (store, policy) = (Arc::new(memory(&clock)), policy());
+        let [here, there] = [(); 2].map(|()| cache(Arc::clone(&store), &clock, 900));
+        assert!(check(&here, policy.key("a").cost(5)).is_allowed());
+        assert!(!check(&here, policy.key("a")).is_allowed());
+        let _ = ask(&there, verb, policy.key("a").cost(2));
+        clock.advance(899);
+        assert_eq!(check(&here, policy.key("a")).source(), Source::Cache, "nobody has told it");
+        clock.advance(1);
+        assert!(check(&here, policy.key("a")).is_allowed());
+        assert!(check(&there, policy.key("a")).is_allowed());
+    }
+}
+
+/// What can never be allowed is as old at the most.
+#[test]
+fn never_is_remembered_for_a_while() {
+    let clock = ManualClock::at(START);
+    let (cache, policy) = (cache(memory(&clock), &clock, 900), policy());
+    let sources = [0, 899, 1].map(|ms| {
+        clock.advance(ms);
+        let denied = check(&cache, policy.key("a").cost(6));
+        assert!(denied.is_never());
+        denied.source()
+    });
+    assert_eq!(sources, [Source::Store, Source::Cache, Source::Store]);
+}
+
+/// A denial that was decided before the refund and arrives after it.
+#[test]
+fn a_denial_that_a_refund_overtakes_is_not_remembered() {
+    let clock = ManualClock::at(START);
+    let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
+    assert!(check(&cache.store().0, policy.key("a").cost(5)).is_allowed());
+    let send = |verb| cache.execute(Operation { verb, check: policy.key("a") });
+    for verb in [Verb::Refund, Verb::Reset] {
+        let mut denied = pin!(send(Verb::Check));
+        assert!(poll(denied.as_mut()).is_pending() && poll(denied.as_mut()).is_pending(), "sent and decided");
+        let mut refund = pin!(send(verb));
+        assert!(poll(refund.as_mut()).is_pending() && poll(refund.as_mut()).is_pending());
+        assert!(poll(refund).is_ready());
+        let Poll::Ready(Ok(denied)) = poll(denied) else { panic!("it has arrived") };
+        assert!(!denied.is_allowed());
+        assert!(cache.is_empty());
+        assert!(check(&cache.store().0, policy.key("a")).is_allowed());
+        let _ = check(&cache.store().0, policy.key("a").cost(4));
+    }
+}
+
+/// A denial that was sent after the refund, was faster, and arrives before it.
+#[test]
+fn a_denial_that_overtakes_a_refund_is_forgotten_with_it() {
+    let clock = ManualClock::at(START);
+    let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
+    assert!(check(&cache.store().0, policy.key("a").cost(5)).is_allowed());
+    let send = |verb| cache.execute(Operation { verb, check: policy.key("a") });
+    for is_given_up in [true, false] {
+        let mut refund = Box::pin(send(Verb::Refund));
+        assert!(poll(refund.as_mut()).is_pending());
+        let mut denied = pin!(send(Verb::Check));
+        assert!(poll(denied.as_mut()).is_pending() && poll(denied.as_mut()).is_pending());
+        assert!(poll(denied).is_ready());
+        assert_eq!(cache.len(), 1, "until then it is true");
+        assert!(poll(refund.as_mut()).is_pending() || is_given_up);
+        if is_given_up {
+            drop(refund);
+            let _ = check(&cache.store().0, policy.key("a"));
+        } else {
+            assert!(poll(refund.as_mut()).is_ready());
+        }
+        assert!(cache.is_empty());
+    }
+}
+
+#[test]
+fn a_batch_asks_once_for_what_is_not_known() {
+    let clock = ManualClock::at(START);
+    let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
+    let operation = |verb, key: &'static str, cost| Operation { verb, check: policy.key(key).cost(cost) };
+    let travel = |operations: &[Operation<'_>]| {
+        let mut answers = pin!(cache.execute_many(operations));
+        let mut polls = 0;
+        loop {
+            polls += 1;
+            if let Poll::Ready(answers) = poll(answers.as_mut()) {
+                return (polls, answers.into_iter().map(Result::unwrap).collect::<Vec<_>>());
+            }
+        }
+    };
+    let said = |answers: &[Decision]| -> Vec<_> {
+        answers.iter().map(|answer| (answer.source(), answer.is_allowed())).collect()
+    };
+    let spend = ["a", "b"].map(|key| operation(Verb::Check, key, 5));
+    let (_, answers) = travel(&[spend[0], spend[1], spend[0], spend[1]]);
+    let (asked, known) = (Source::Store, Source::Cache);
+    assert_eq!(said(&answers), [(asked, true), (asked, true), (asked, false), (asked, false)]);
+
+    let (polls, answers) = travel(&[spend[0], operation(Verb::Check, "c", 1), spend[1]]);
+    assert_eq!((polls, said(&answers)), (3, vec![(known, false), (asked, true), (known, false)]));
+    let (polls, answers) = travel(&[spend[1], spend[0], spend[1]]);
+    assert_eq!((polls, said(&answers)), (1, vec![(known, false); 3]), "nothing is asked");
+    assert_eq!(travel(&[]).1, []);
+
+    let (polls, answers) = travel(&[spend[0], operation(Verb::Refund, "a", 5), spend[0], spend[1]]);
+    let expected = vec![(asked, false), (asked, true), (asked, true), (known, false)];
+    assert_eq!((polls, said(&answers)), (3, expected));
+}
+
+#[test]
+fn a_flood_of_denied_keys_takes_no_more_room() {
+    let clock = ManualClock::at(START);
+    let policy = policy();
+    for capacity in [1, 2, 63, 65, 1000] {
+        let cache =
+            DeniedCache::builder(memory(&clock)).clock(clock.clone()).capacity(capacity).build().unwrap();
+        assert_eq!(cache.capacity(), capacity);
+        let keys = if capacity == 1000 { 1_000_000 } else { 10_000 };
+        for number in 0..keys {
+            let key = format!("key {number}");
+            assert!(!check(&cache, policy.key(&key).cost(6)).is_allowed());
+            let again = check(&cache, policy.key(&key).cost(6));
+            assert_eq!(again.source(), Source::Cache, "the newest has found a place");
+            if number % (keys / 10) == 0 {
+                assert!(cache.len() <= capacity);
+            }
+        }
+        assert_eq!(cache.len(), capacity, "all places are in use");
+        // Those that have ended go first: what comes now does not push out what came just before.
+        clock.advance(10_000);
+        let fresh: Vec<String> =
+            (0..capacity.div_ceil(100)).map(|number| format!("fresh {number}")).collect();
+        for key in &fresh {
+            let _ = check(&cache, policy.key(key).cost(6));
+        }
+        for key in &fresh {
+            assert_eq!(check(&cache, policy.key(key).cost(6)).source(), Source::Cache);
+        }
+    }
+}
+
+#[test]
+fn settings_out_of_range_are_named() {
+    let builder = || DeniedCache::builder(memory(&ManualClock::at(START)));
+    let refusal = |result: Result<DeniedCache<Memory>, _>| {
+        let error: CacheSettingsError = result.unwrap_err();
+        format!("{} / {error}", error.field())
+    };
+    let too_small = refusal(builder().capacity(0).build());
+    assert_eq!(too_small, "capacity / capacity: 0 is not between 1 and 2^24 (16777216)");
+    assert!(refusal(builder().capacity((1 << 24) + 1).build()).starts_with("capacity / "));
+    for max_age in [Duration::ZERO, Duration::from_micros(1500), Duration::from_millis(10_001)] {
+        let expected = format!(
+            "max_age / max_age: {max_age:?} is not a whole number of milliseconds between 1 ms and 10s"
+        );
+        assert_eq!(refusal(builder().max_age(max_age).build()), expected);
+    }
+    assert_eq!(DeniedCache::new(memory(&ManualClock::at(START))).capacity(), 65_536);
+}
+
+/// Counts by name and labels.
+#[derive(Clone, Default)]
+struct Counts(Arc<Mutex<HashMap<String, u64>>>);
+
+struct Count {
+    name: String,
+    counts: Counts,
+}
+
+impl CounterFn for Count {
+    fn increment(&self, value: u64) {
+        *self.counts.0.lock().unwrap().entry(self.name.clone()).or_default() += value;
+    }
+
+    fn absolute(&self, _: u64) {}
+}
+
+impl Recorder for Counts {
+    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        let labels: Vec<_> =
+            key.labels().map(|label| format!(" {}={}", label.key(), label.value())).collect();
+        let name = key.name().trim_start_matches("slidegate_denied_cache_").to_owned() + &labels.concat();
+        Counter::from_arc(Arc::new(Count { name, counts: self.clone() }))
+    }
+
+    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
+        Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
+        Histogram::noop()
+    }
+}
+
+#[test]
+fn a_cache_counts_what_it_does() {
+    let counts = Counts::default();
+    metrics::with_local_recorder(&counts, || {
+        let clock = ManualClock::at(START);
+        let (cache, policy) = (cache(memory(&clock), &clock, 900), policy());
+        let deny = || assert!(!check(&cache, policy.key("a").cost(4)).is_allowed());
+        assert!(check(&cache, policy.key("a").cost(2)).is_allowed());
+        deny();
+        deny();
+        assert!(check(&cache, policy.key("a").cost(1)).is_allowed());
+        deny();
+        let raised = Policy::parse("p", ["6/1s fixed-window anchor=first-request"]).unwrap();
+        assert!(check(&cache, raised.key("a").cost(1)).is_allowed());
+        deny();
+        let _ = ask(&cache, Verb::Refund, policy.key("a"));
+        deny();
+        deny();
+        let _ = ask(&cache, Verb::Reset, policy.key("a"));
+    });
+    let mut counts: Vec<_> = counts.0.lock().unwrap().clone().into_iter().collect();
+    counts.sort();
+    let expected = [
+        ("dropped_total reason=limits", 1),
+        ("dropped_total reason=refund", 1),
+        ("dropped_total reason=reset", 1),
+        ("dropped_total reason=spent", 1),
+        ("hits_total", 2),
+        ("stored_total", 4),
+    ];
+    assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)));
+}

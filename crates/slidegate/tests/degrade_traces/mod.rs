@@ -1,0 +1,205 @@
+//! Stores, policies and traces for tests of what stands before a store.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use proptest::collection::vec;
+use proptest::prelude::{Just, Strategy, prop_oneof};
+use proptest::sample::select;
+use proptest::test_runner::{Config, TestRunner};
+use slidegate::{
+    Algorithm, Check, Clock, Decision, ManualClock, MemoryStore, Operation, Policy, Store, StoreError, Verb,
+};
+use slidegate_core::{Action, State, decide};
+
+/// In the middle of a window, whatever its length.
+pub(crate) const START: u64 = 1_800_000_012_345;
+pub(crate) const KEYS: [&str; 2] = ["a", "b"];
+
+pub(crate) type Memory = MemoryStore<ManualClock>;
+
+/// On a clock that the test drives, so that it decides by the very time that the cache sees, and exactly: it has room
+/// for every key of a test, and forgets nothing that counts.
+pub(crate) fn memory(clock: &ManualClock) -> Memory {
+    MemoryStore::builder().max_keys(1000).clock(clock.clone()).build().unwrap()
+}
+
+pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// What need not be waited for.
+pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match poll(pin!(future)) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("it waits"),
+    }
+}
+
+/// The core with all states in a map. It forgets nothing: a memory store may have forgotten what is over when a quota
+/// changes that would count it for longer, so that two of them may differ then.
+pub(crate) struct Exact {
+    states: Mutex<HashMap<Vec<u8>, Vec<State>>>,
+    clock: ManualClock,
+}
+
+pub(crate) fn exact(clock: &ManualClock) -> Exact {
+    Exact { states: Mutex::default(), clock: clock.clone() }
+}
+
+impl Store for Exact {
+    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+        let Operation { verb, check: Check { policy, key, cost } } = operation;
+        let mut states = self.states.lock().unwrap();
+        let action = Action::new(verb, self.clock.now_ms(), cost);
+        Ok(decide(states.entry(key.to_vec()).or_default(), policy, action).0)
+    }
+
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        operations.iter().map(|operation| at_once(self.execute(*operation))).collect()
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &self.clock
+    }
+}
+
+/// One request of a trace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) verb: Verb,
+    pub(crate) key: &'static str,
+    pub(crate) cost: u64,
+}
+
+impl Request {
+    pub(crate) fn under(self, policy: &Policy) -> Operation<'_> {
+        Operation { verb: self.verb, check: policy.key(self.key).cost(self.cost) }
+    }
+}
+
+pub(crate) fn request() -> impl Strategy<Value = Request> {
+    let verb = prop_oneof![
+        12 => Just(Verb::Check),
+        3 => Just(Verb::Peek),
+        1 => Just(Verb::Refund),
+        1 => Just(Verb::Reset),
+    ];
+    // The limits are 3 to 9.
+    let cost = prop_oneof![3 => 1..=2_u64, 2 => 0..=11_u64];
+    (verb, select(&KEYS[..]), cost).prop_map(|(verb, key, cost)| Request { verb, key, cost })
+}
+
+/// A step of a trace.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// One by itself, or several at once.
+    Ask(Vec<Request>),
+    Pass {
+        ms: u64,
+    },
+    /// To when the last denial ends, by the store, less so many milliseconds.
+    PassUntilRetry {
+        but_ms: u64,
+    },
+    /// To another version of the policy.
+    Change(usize),
+}
+
+fn pass_ms() -> impl Strategy<Value = u64> {
+    prop_oneof![1..=3_u64, 1..=400_u64, 1..=9000_u64]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => vec(request(), 1).prop_map(Step::Ask),
+        2 => vec(request(), 2..=5).prop_map(Step::Ask),
+        3 => pass_ms().prop_map(|ms| Step::Pass { ms }),
+        3 => (0..=3_u64).prop_map(|but_ms| Step::PassUntilRetry { but_ms }),
+        1 => (0..8_usize).prop_map(Step::Change),
+    ]
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Trace {
+    pub(crate) max_age_ms: u64,
+    pub(crate) steps: Vec<Step>,
+}
+
+pub(crate) fn trace() -> impl Strategy<Value = Trace> {
+    let max_age_ms = select(&[50, 900, 10_000_u64][..]);
+    (max_age_ms, vec(step(), 1..120)).prop_map(|(max_age_ms, steps)| Trace { max_age_ms, steps })
+}
+
+pub(crate) fn algorithm() -> impl Strategy<Value = Algorithm> {
+    select(&Algorithm::ALL[..])
+}
+
+/// One policy as it is changed: limits go up and down, windows change, there are several quotas, of one algorithm or
+/// of all.
+pub(crate) fn versions(algorithm: Algorithm) -> Vec<Policy> {
+    let option = match algorithm {
+        Algorithm::TokenBucket => "burst=7",
+        Algorithm::StrictWindow => "slots=4",
+        Algorithm::SlidingWindow | Algorithm::FixedWindow => "anchor=first-request",
+        Algorithm::SlidingLog => "",
+    };
+    let of_one: [&[&str]; 6] =
+        [&["5/1s"], &["8/1s"], &["3/1s"], &["5/400ms"], &["4/1s", "7/3s"], &["9/3s", "3/200ms", "6/1s"]];
+    let all = ["5/1s", "6/2s strict-window", "7/3s sliding-log", "8/4s fixed-window", "9/5s token-bucket"];
+    let parse = |quotas: &[String]| Policy::parse("p", quotas.iter().map(String::as_str)).unwrap();
+    let mut versions: Vec<_> = of_one
+        .iter()
+        .map(|quotas| parse(&quotas.iter().map(|quota| format!("{quota} {algorithm}")).collect::<Vec<_>>()))
+        .collect();
+    versions.push(parse(&all.map(String::from)));
+    versions.push(parse(&[format!("5/1s {algorithm} {option}")]));
+    versions
+}
+
+/// Runs a property on many cases, and sees to it that the cache has had a say in them.
+pub(crate) fn hold<T: Debug>(cases: u32, strategy: impl Strategy<Value = T>, property: impl Fn(T) -> u64) {
+    let hits = AtomicU64::new(0);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let outcome = TestRunner::new(config).run(&strategy, |case| {
+        hits.fetch_add(property(case), Ordering::Relaxed);
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(hits.into_inner() > u64::from(cases), "the cache was hardly used");
+}
+
+/// A store far away: a request is sent when first polled, decided at the second time, and answered at the third.
+pub(crate) struct Distant(pub(crate) Memory);
+
+impl Store for Distant {
+    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+        travel().await;
+        let answer = self.0.execute_now(operation);
+        travel().await;
+        answer
+    }
+
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        travel().await;
+        let answers = self.0.execute_many_now(operations);
+        travel().await;
+        answers
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.0.clock()
+    }
+}
+
+async fn travel() {
+    let mut has_left = false;
+    poll_fn(|_| if std::mem::replace(&mut has_left, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+}
