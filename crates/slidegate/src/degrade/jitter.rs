@@ -1,0 +1,93 @@
+//! A little more to wait, for each a little different.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use slidegate_core::Decision;
+
+use crate::clock::Clock;
+use crate::error::StoreError;
+use crate::store::{Operation, Store};
+
+/// A store whose denials name a later retry, by a random time, so that those who were denied together do not come back
+/// together.
+///
+/// It only ever adds, whoever made the decision: nobody is told to come before there is something to get. What can
+/// never be allowed stays so. Put it outside of a [`DeniedCache`](super::DeniedCache), which has to be told the
+/// true times.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use slidegate::degrade::Jitter;
+/// use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let store = MemoryStore::builder().clock(ManualClock::at(0)).build()?;
+/// let limiter = Limiter::new(Jitter::new(store, Duration::from_millis(250)));
+/// let policy = Policy::parse("api", ["1/1s fixed-window"])?;
+///
+/// assert!(limiter.check(policy.key("user:1")).await?.is_allowed());
+/// let denied = limiter.check(policy.key("user:1")).await?;
+/// assert!((1000..=1250).contains(&denied.retry_after_ms().unwrap()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Jitter<S> {
+    store: S,
+    max_ms: u64,
+    random: Mutex<fastrand::Rng>,
+}
+
+impl<S> Jitter<S> {
+    /// `store`, with up to `max` more to wait after a denial. Only whole milliseconds of it count.
+    pub fn new(store: S, max: Duration) -> Self {
+        let max_ms = u64::try_from(max.as_millis()).unwrap_or(u64::MAX);
+        Self { store, max_ms, random: Mutex::new(fastrand::Rng::new()) }
+    }
+
+    /// The same, with times that can be repeated.
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.random = Mutex::new(fastrand::Rng::with_seed(seed));
+        self
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    fn spread(&self, decision: Decision) -> Decision {
+        if decision.is_allowed() {
+            return decision;
+        }
+        let more_ms = self.random.lock().unwrap_or_else(PoisonError::into_inner).u64(0..=self.max_ms);
+        decision.retried_later(more_ms)
+    }
+}
+
+impl<S: Store> Store for Jitter<S> {
+    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+        self.store.execute(operation).await.map(|decision| self.spread(decision))
+    }
+
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        let answers = self.store.execute_many(operations).await;
+        answers.into_iter().map(|answer| answer.map(|decision| self.spread(decision))).collect()
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.store.clock()
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Jitter<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jitter")
+            .field("store", &self.store)
+            .field("max_ms", &self.max_ms)
+            .finish_non_exhaustive()
+    }
+}
