@@ -77,6 +77,8 @@ pub(crate) struct Request {
     pub(crate) verb: Verb,
     pub(crate) key: &'static str,
     pub(crate) cost: u64,
+    /// Of a caller that knows another version of the policy than most do at that moment.
+    pub(crate) versions_ahead: usize,
 }
 
 impl Request {
@@ -94,7 +96,13 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
     ];
     // The limits are 3 to 9.
     let cost = prop_oneof![3 => 1..=2_u64, 2 => 0..=11_u64];
-    (verb, select(&KEYS[..]), cost).prop_map(|(verb, key, cost)| Request { verb, key, cost })
+    let versions_ahead = prop_oneof![9 => Just(0), 1 => 1..8_usize];
+    (verb, select(&KEYS[..]), cost, versions_ahead).prop_map(|(verb, key, cost, versions_ahead)| Request {
+        verb,
+        key,
+        cost,
+        versions_ahead,
+    })
 }
 
 /// A step of a trace.
