@@ -21,5 +21,5 @@ pub use app::{App, Decided};
 pub use policies::Policies;
 pub use request::{Batch, Refusal, RefusalKind, Request};
 pub use serve::run;
-pub use served::Served;
+pub use served::{Served, Switched};
 pub use store::AnyStore;

@@ -1,6 +1,6 @@
 //! The store behind the service: switched by policy, and kept from being the outage.
 
-use slidegate::degrade::{FailureRule, Fallback, Switch};
+use slidegate::degrade::{DeniedCache, FailureRule, Fallback, Jitter, Switch};
 use slidegate::{Clock, Decision, Operation, Store, StoreError};
 
 use crate::config::{DegradeConfig, MemoryConfig, StoreUrl};
@@ -8,13 +8,17 @@ use crate::store::AnyStore;
 
 /// A store, and what stands in for it. One in this process cannot fail like one elsewhere.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one in a process, and it is not moved about")]
 pub enum Served {
     /// In this process.
     Here(AnyStore),
     /// Elsewhere.
     Elsewhere(Fallback<AnyStore>),
+    /// Elsewhere, with denials remembered here.
+    Cached(DeniedCache<Fallback<AnyStore>>),
 }
+
+/// The whole: what is asked last stands first.
+pub type Switched = Switch<Jitter<Served>>;
 
 impl Served {
     /// Opens the store and sets up what the configuration says about it.
@@ -22,7 +26,7 @@ impl Served {
         url: &StoreUrl,
         memory: MemoryConfig,
         degrade: &DegradeConfig,
-    ) -> Result<Switch<Self>, String> {
+    ) -> Result<Switched, String> {
         let usual = FailureRule {
             on_failure: degrade.on_failure,
             budget: degrade.budget.or(url.budget()).unwrap_or(FailureRule::default().budget),
@@ -37,12 +41,16 @@ impl Served {
                     .nodes(degrade.nodes.unwrap_or(1))
                     .on_failure(usual.on_failure)
                     .budget(usual.budget);
-                Self::Elsewhere(
-                    rules().fold(fallback, |fallback, (name, rule)| fallback.policy(name, rule)).build(),
-                )
+                let fallback =
+                    rules().fold(fallback, |fallback, (name, rule)| fallback.policy(name, rule)).build();
+                if degrade.cache_denials {
+                    Self::Cached(DeniedCache::new(fallback))
+                } else {
+                    Self::Elsewhere(fallback)
+                }
             }
         };
-        let switched = Switch::new(served);
+        let switched = Switch::new(Jitter::new(served, degrade.retry_jitter));
         for (name, switch) in &degrade.switches {
             switched.update(name, |current| current.clone_from(switch));
         }
@@ -55,6 +63,7 @@ impl Store for Served {
         match self {
             Self::Here(store) => store.execute(operation).await,
             Self::Elsewhere(store) => store.execute(operation).await,
+            Self::Cached(store) => store.execute(operation).await,
         }
     }
 
@@ -62,6 +71,7 @@ impl Store for Served {
         match self {
             Self::Here(store) => store.execute_many(operations).await,
             Self::Elsewhere(store) => store.execute_many(operations).await,
+            Self::Cached(store) => store.execute_many(operations).await,
         }
     }
 
@@ -69,6 +79,7 @@ impl Store for Served {
         match self {
             Self::Here(store) => store.clock(),
             Self::Elsewhere(store) => store.clock(),
+            Self::Cached(store) => store.clock(),
         }
     }
 }

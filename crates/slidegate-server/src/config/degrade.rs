@@ -23,10 +23,11 @@ pub(super) struct DegradeFields {
     on_failure: Option<Spanned<String>>,
     budget: Option<Spanned<String>>,
     retry_jitter: Option<Spanned<String>>,
+    cache_denials: Option<bool>,
 }
 
 /// What is done when the store fails, and which policies are switched.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct DegradeConfig {
     /// How many servers share the store.
     pub nodes: Option<u32>,
@@ -36,6 +37,8 @@ pub struct DegradeConfig {
     pub budget: Option<Duration>,
     /// By how much at most a retry is put off, at random.
     pub retry_jitter: Duration,
+    /// Whether denials are remembered here until they end, for a second at most.
+    pub cache_denials: bool,
     /// What single policies ask for instead, as far as they do.
     pub rules: HashMap<String, PolicyRule>,
     /// Policies that are not simply enforced.
@@ -61,6 +64,12 @@ impl PolicyRule {
     }
 }
 
+impl Default for DegradeConfig {
+    fn default() -> Self {
+        Self::build(&DegradeFields::default(), &mut Vec::new())
+    }
+}
+
 impl DegradeConfig {
     pub(super) fn build(fields: &DegradeFields, problems: &mut Vec<Problem>) -> Self {
         let nodes = fields.nodes.as_ref().and_then(|nodes| {
@@ -74,6 +83,7 @@ impl DegradeConfig {
             budget: span("degrade.budget", fields.budget.as_ref(), problems),
             retry_jitter: span("degrade.retry_jitter", fields.retry_jitter.as_ref(), problems)
                 .unwrap_or_default(),
+            cache_denials: fields.cache_denials.unwrap_or(true),
             rules: HashMap::new(),
             switches: Vec::new(),
         }

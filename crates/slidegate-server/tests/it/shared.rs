@@ -124,3 +124,20 @@ fn every_way_to_a_server_is_taken() {
     let cluster = Cluster::start(Flavour::Redis);
     spends_once(&prefixed(format!("redis+cluster://{}", listed(&cluster.addresses())), "f"));
 }
+
+#[test]
+fn a_denial_is_remembered_until_it_is_undone() {
+    let redis = Server::start(Flavour::Redis);
+    let server = serve(&(redis.url() + PATIENT));
+    let body = json!({"quotas": ["1/1d sliding-log"], "key": "user:1"});
+    assert_eq!(server.check(&body).decision()["source"], "store");
+    let denied = server.check(&body).decision();
+    assert_eq!((&denied["allowed"], &denied["source"]), (&json!(false), &json!("store")));
+    // Without its store it could not know, had it not been told.
+    redis.stop_signal();
+    let again = server.check(&body).decision();
+    assert_eq!((&again["allowed"], &again["source"]), (&json!(false), &json!("cache")));
+    redis.continue_signal();
+    server.refund(&body).decision();
+    assert_eq!(server.check(&body).decision()["allowed"], true);
+}
