@@ -176,11 +176,11 @@ impl Table {
         match layout.packing() {
             Some(packing) => {
                 let before = packing.unpack(word.payload());
-                check_on(before, slot, word, layout.quota(), now_ms, cost, || true)
+                check_on(before, slot, word, layout.quota(), now_ms, cost)
             }
             None => {
                 let before = self.wide.load(slot)?.with(word.payload());
-                check_on(before, slot, word, layout.quota(), now_ms, cost, || slot.is_still(word))
+                check_on(before, slot, word, layout.quota(), now_ms, cost)
             }
         }
     }
@@ -249,8 +249,8 @@ impl Table {
     }
 }
 
-/// A check of a sliding window that is `slot`'s; `None` if another window has begun or somebody else was faster. To deny,
-/// it is enough that `was_whole`: that what was read was there at one moment.
+/// A check of a sliding window that is `slot`'s; `None` if another window has begun or somebody else was faster. A denial
+/// looks twice: the word may have been a former owner's, to whom the slot belonged until its tag was looked at.
 #[inline(always)]
 fn check_on(
     before: Counts,
@@ -259,12 +259,11 @@ fn check_on(
     quota: &Quota,
     now_ms: u64,
     cost: u64,
-    was_whole: impl FnOnce() -> bool,
 ) -> Option<Decision> {
     let counter = before.sliding(quota.window_ms());
     match check_within(&counter, quota, now_ms, cost)? {
         Outcome::Allowed(decision) => slot.replace(word, word.plus(cost)).then_some(decision),
-        Outcome::Denied(decision) => was_whole().then_some(decision),
+        Outcome::Denied(decision) => slot.is_still(word).then_some(decision),
     }
 }
 

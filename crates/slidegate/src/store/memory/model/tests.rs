@@ -265,6 +265,18 @@ fn a_denial_is_said_by_ones_own_counts() {
     explore(scenario, 2);
 }
 
+/// Once wrong: a new key was denied by the counts of whoever had the slot before.
+#[test]
+fn a_newcomer_is_not_denied_by_the_counts_of_a_former_owner() {
+    let scenario = Scenario {
+        max_keys: 4,
+        before: vec![check(1, 3)],
+        threads: vec![vec![check(2, 1)], vec![step(Verb::Reset, 1, 0), check(2, 1)]],
+        after: vec![peek(1), peek(2)],
+    };
+    explore(scenario, 2);
+}
+
 #[test]
 fn a_full_page_evicts_and_the_evicted_begins_anew() {
     let scenario = Scenario {
