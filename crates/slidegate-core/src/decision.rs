@@ -296,9 +296,24 @@ impl Decision {
         self.retry() == Some(Retry::Never)
     }
 
-    /// The positions of the quotas that denied the request.
+    /// The positions of the quotas that denied the request; none if that was a rule.
     pub fn violated(&self) -> impl Iterator<Item = usize> + '_ {
-        self.quotas().iter().enumerate().filter(|(_, report)| report.retry.is_some()).map(|(index, _)| index)
+        let is_violated = |report: &QuotaReport| report.retry.is_some() && self.source != Source::Rule;
+        self.quotas()
+            .iter()
+            .enumerate()
+            .filter(move |(_, report)| is_violated(report))
+            .map(|(index, _)| index)
+    }
+
+    /// Whether its numbers are those of counts. A rule has none, and who is let in because a store has failed is not
+    /// counted.
+    pub fn is_counted(&self) -> bool {
+        match self.source {
+            Source::Store | Source::Cache => true,
+            Source::Fallback(_) => !self.allowed || self.quotas().iter().any(|report| report.used > 0),
+            Source::Rule => false,
+        }
     }
 }
 

@@ -106,6 +106,29 @@ impl Policy {
         &self.quotas
     }
 
+    /// Other quotas to try beside those of this policy: of the same name, but counted apart from it and from every policy
+    /// that could be given a name.
+    pub fn candidate(&self, quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
+        Self::candidate_for(&self.name, quotas)
+    }
+
+    /// [`candidate`](Self::candidate) for the policy of this name.
+    pub fn candidate_for(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
+        let naming = Naming::Candidate;
+        let policy = Self::new(name, quotas)?;
+        Ok(Self { naming, digest: digest(naming, name), ..policy })
+    }
+
+    /// What tells kinds of names apart that may read the same: 0 for a name that was given, 1 for one made of quotas, 2
+    /// for a candidate's.
+    pub fn kind(&self) -> u8 {
+        match self.naming {
+            Naming::Given => 0,
+            Naming::ByQuotas => 1,
+            Naming::Candidate => 2,
+        }
+    }
+
     /// The part of each quota that one of `nodes` may give away by itself, so that together they give about as much as the
     /// policy does: the limit divided by their number, at least 1.
     pub fn share(&self, nodes: NonZeroU32) -> Self {
@@ -125,11 +148,13 @@ impl Policy {
     }
 }
 
-/// Where a name comes from: one that was given never meets one that was made of quotas, even if it reads the same.
+/// Where a name comes from: those of one kind never meet those of another, even if they read the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Naming {
     Given,
     ByQuotas,
+    /// By the policy beside which it is tried.
+    Candidate,
 }
 
 /// Seeded anew in each process, so that nobody outside can work out keys that undo the difference between two
@@ -221,6 +246,9 @@ mod tests {
         let made = Policy::anonymous([given.quotas()[0]]).unwrap();
         assert_eq!(given.name(), made.name());
         assert_ne!(given.digest(), made.digest());
+        let candidate = given.candidate([given.quotas()[0]]).unwrap();
+        assert_eq!((candidate.name(), candidate.kind()), (given.name(), 2));
+        assert!(candidate.digest() != given.digest() && candidate.digest() != made.digest());
         let named = Policy::anonymous_with_names([("burst", "1/1m".parse().unwrap())]).unwrap();
         assert_eq!((named.name(), named.quota_name(0)), (&*name("1/1m"), "burst"));
     }

@@ -48,6 +48,11 @@ pub struct ShadowAnswer {
     pub remaining: u64,
     /// When it would have been told to come back.
     pub retry_after_ms: Option<u64>,
+    /// Who decided.
+    pub source: String,
+    /// Why the store did not decide. Written only if it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl From<Decision> for ShadowAnswer {
@@ -57,6 +62,8 @@ impl From<Decision> for ShadowAnswer {
             limit: decision.limit(),
             remaining: decision.remaining(),
             retry_after_ms: decision.retry_after_ms(),
+            source: decision.source().name().to_owned(),
+            reason: decision.source().reason().map(|reason| reason.name().to_owned()),
         }
     }
 }

@@ -29,7 +29,8 @@ impl Served {
     ) -> Result<Switched, String> {
         let usual = FailureRule {
             on_failure: degrade.on_failure,
-            budget: degrade.budget.or(url.budget()).unwrap_or(FailureRule::default().budget),
+            // What a URL says, be it by flag or in the file, is said of this very store.
+            budget: url.budget().or(degrade.budget).unwrap_or(FailureRule::default().budget),
         };
         let rules = || degrade.rules.iter().map(|(name, rule)| (name, rule.or(usual)));
         let longest = rules().map(|(_, rule)| rule.budget).chain([usual.budget]).max();
@@ -40,9 +41,10 @@ impl Served {
                 let fallback = Fallback::builder(store)
                     .nodes(degrade.nodes.unwrap_or(1))
                     .on_failure(usual.on_failure)
-                    .budget(usual.budget);
-                let fallback =
-                    rules().fold(fallback, |fallback, (name, rule)| fallback.policy(name, rule)).build();
+                    .budget(usual.budget)
+                    .local(memory.builder());
+                let fallback = rules().fold(fallback, |fallback, (name, rule)| fallback.policy(name, rule));
+                let fallback = fallback.build().map_err(|error| error.to_string())?;
                 if degrade.cache_denials {
                     Self::Cached(DeniedCache::new(fallback))
                 } else {

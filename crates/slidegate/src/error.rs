@@ -8,6 +8,7 @@ use std::fmt;
 pub struct StoreError {
     kind: Kind,
     may_have_counted: bool,
+    is_late: bool,
     message: Cow<'static, str>,
 }
 
@@ -45,8 +46,14 @@ impl StoreError {
         self
     }
 
+    /// The same error, for want of time.
+    pub fn too_late(mut self) -> Self {
+        self.is_late = true;
+        self
+    }
+
     fn new(kind: Kind, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { kind, may_have_counted: false, message: message.into() }
+        Self { kind, may_have_counted: false, is_late: false, message: message.into() }
     }
 
     /// Whether the store has no room for another key or for more of this one.
@@ -57,6 +64,11 @@ impl StoreError {
     /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         self.kind != Kind::Permanent
+    }
+
+    /// Whether the answer did not come in time.
+    pub fn is_late(&self) -> bool {
+        self.is_late
     }
 
     /// Whether the request may have been counted although no answer came. A store never sends such a request again:

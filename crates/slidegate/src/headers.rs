@@ -7,6 +7,8 @@ use slidegate_core::{Decision, Policy};
 /// What an HTTP answer says about a decision: `ratelimit-policy`, `ratelimit` and, if it is a denial that ends,
 /// `retry-after`. Names are in lower case, as HTTP/2 wants them; values are ASCII.
 ///
+/// A decision that nothing was counted for, because a rule made it or a store has failed, says none of it.
+///
 /// In `ratelimit-policy`, `q` and `w` are the rate: a token bucket's burst may exceed `q`. In `ratelimit`, `r` is
 /// what is left and `t` the wait until there is more.
 ///
@@ -22,6 +24,9 @@ use slidegate_core::{Decision, Policy};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn rate_limit_headers(policy: &Policy, decision: &Decision) -> Vec<(&'static str, String)> {
+    if !decision.is_counted() {
+        return Vec::new();
+    }
     let mut policies = String::new();
     let mut limits = String::new();
     for (index, (quota, report)) in policy.quotas().iter().zip(decision.quotas()).enumerate() {

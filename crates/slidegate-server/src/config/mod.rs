@@ -49,7 +49,8 @@ impl MemoryConfig {
         self.builder().build()
     }
 
-    fn builder(self) -> MemoryStoreBuilder {
+    /// A store of this size to be.
+    pub fn builder(self) -> MemoryStoreBuilder {
         let mut builder = MemoryStore::builder().when_full(self.when_full.unwrap_or_default());
         if let Some(max_keys) = self.max_keys {
             builder = builder.max_keys(max_keys);

@@ -11,8 +11,11 @@ use crate::clock::{Clock, PreciseClock};
 pub struct BreakerSettings {
     /// So many failures …
     pub failures: u32,
-    /// … among so many answers, at most 64, and the store is left alone.
+    /// … among so many answers, at most 64 …
     pub among: u32,
+    /// … over at least this long, and the store is left alone. Requests that share a connection fail together when it
+    /// breaks, which is one failure and no reason.
+    pub over: Duration,
     /// For how long at first. Each time that it fails again before it has recovered doubles it.
     pub rest: Duration,
     /// The longest that it ever becomes.
@@ -28,10 +31,11 @@ impl Default for BreakerSettings {
         Self {
             failures: 5,
             among: 10,
-            rest: Duration::from_millis(250),
+            over: Duration::from_millis(100),
+            rest: Duration::from_millis(500),
             longest_rest: Duration::from_secs(10),
             probes: 3,
-            recovery: Duration::from_secs(5),
+            recovery: Duration::from_secs(10),
         }
     }
 }
@@ -64,13 +68,16 @@ impl BreakerState {
 
 /// A circuit breaker. Ask it for a [`Permit`] before each request, and tell the permit how it went.
 ///
-/// Rests and recoveries are stretched at random, by up to as long again, so that many nodes which saw a store fail
-/// together do not come back together.
+/// Rests and recoveries are shortened at random, by up to half, so that many nodes which saw a store fail together do
+/// not come back together.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use slidegate::degrade::{Breaker, BreakerSettings, BreakerState};
 ///
-/// let breaker = Breaker::new(BreakerSettings::default());
+/// let settings = BreakerSettings { over: Duration::ZERO, ..BreakerSettings::default() };
+/// let breaker = Breaker::new(settings);
 /// for _ in 0..5 {
 ///     breaker.admit().expect("still closed").failed();
 /// }
@@ -79,6 +86,8 @@ impl BreakerState {
 /// ```
 pub struct Breaker<C = PreciseClock> {
     clock: C,
+    /// Whose requests it lets through, for logs and metrics.
+    policy: Box<str>,
     machine: Mutex<Machine>,
 }
 
@@ -92,7 +101,14 @@ impl Breaker {
 impl<C: Clock> Breaker<C> {
     /// A breaker that does the same each time for the same seed and the same course of events.
     pub fn seeded(settings: BreakerSettings, clock: C, seed: u64) -> Self {
-        Self { clock, machine: Mutex::new(Machine::new(settings, seed)) }
+        Self { clock, policy: "(all)".into(), machine: Mutex::new(Machine::new(settings, seed)) }
+    }
+
+    /// For the requests of this policy alone, which is how logs and metrics call it.
+    pub fn for_policy(mut self, policy: &str) -> Self {
+        self.policy = policy.into();
+        show(&self.policy, BreakerState::Closed);
+        self
     }
 
     /// Leave to ask the store; `None` if it is to be left alone.
@@ -119,7 +135,7 @@ impl<C: Clock> Breaker<C> {
             (change(&mut machine, now_ms), before, machine.phase.state())
         };
         if before != after {
-            tell(before, after);
+            tell(&self.policy, before, after);
         }
         changed
     }
@@ -131,20 +147,26 @@ impl<C> fmt::Debug for Breaker<C> {
     }
 }
 
-fn tell(before: BreakerState, after: BreakerState) {
+fn tell(policy: &str, before: BreakerState, after: BreakerState) {
     let (from, to) = (before.name(), after.name());
-    metrics::counter!("slidegate_breaker_transitions_total", "to" => to).increment(1);
-    for state in [BreakerState::Closed, BreakerState::Open, BreakerState::Probing, BreakerState::Recovering] {
-        let is_it = u32::from(state == after);
-        metrics::gauge!("slidegate_breaker_state", "state" => state.name()).set(is_it);
-    }
+    metrics::counter!("slidegate_breaker_transitions_total", "policy" => policy.to_owned(), "to" => to)
+        .increment(1);
+    show(policy, after);
     let what = match after {
         BreakerState::Open => "the store fails and is left alone for a while",
         BreakerState::Probing => "the store is asked again, one request at a time",
         BreakerState::Recovering => "the store answers again and gets a growing share",
         BreakerState::Closed => "the store has recovered",
     };
-    tracing::warn!(from, to, "{what}");
+    tracing::warn!(policy, from, to, "{what}");
+}
+
+fn show(policy: &str, now: BreakerState) {
+    for state in [BreakerState::Closed, BreakerState::Open, BreakerState::Probing, BreakerState::Recovering] {
+        let is_it = u32::from(state == now);
+        metrics::gauge!("slidegate_breaker_state", "policy" => policy.to_owned(), "state" => state.name())
+            .set(is_it);
+    }
 }
 
 /// Leave for one request. Tell it how the request went; if nobody does, because the caller gave up, nothing is
@@ -201,9 +223,18 @@ enum Outcome {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Closed,
-    Open { until_ms: u64 },
-    Probing { left: u32, is_asked: bool },
-    Recovering { since_ms: u64, for_ms: u64 },
+    Open {
+        until_ms: u64,
+    },
+    /// `asked_ms` is when the one on its way was sent, if there is one.
+    Probing {
+        left: u32,
+        asked_ms: Option<u64>,
+    },
+    Recovering {
+        since_ms: u64,
+        for_ms: u64,
+    },
 }
 
 impl Phase {
@@ -226,6 +257,8 @@ struct Machine {
     epoch: u64,
     /// The last answers, a failure being a one, the latest in the lowest bit.
     answers: u64,
+    /// When the first of the failures among them was seen.
+    failing_since_ms: Option<u64>,
     rest_ms: u64,
     random: fastrand::Rng,
 }
@@ -233,7 +266,8 @@ struct Machine {
 impl Machine {
     fn new(settings: BreakerSettings, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
-        Self { settings, phase: Phase::Closed, epoch: 0, answers: 0, rest_ms: 0, random }
+        let phase = Phase::Closed;
+        Self { settings, phase, epoch: 0, answers: 0, failing_since_ms: None, rest_ms: 0, random }
     }
 
     fn admit(&mut self, now_ms: u64) -> Option<u64> {
@@ -241,10 +275,15 @@ impl Machine {
             Phase::Closed => {}
             Phase::Open { until_ms } if now_ms < *until_ms => return None,
             Phase::Open { .. } => {
-                self.phase = Phase::Probing { left: self.settings.probes.max(1), is_asked: true };
+                self.phase = Phase::Probing { left: self.settings.probes.max(1), asked_ms: Some(now_ms) };
             }
-            Phase::Probing { is_asked: true, .. } => return None,
-            Phase::Probing { is_asked, .. } => *is_asked = true,
+            // One that is never heard of again, because its caller has put it aside, must not be the last.
+            Phase::Probing { asked_ms: Some(asked_ms), .. }
+                if now_ms.saturating_sub(*asked_ms) < millis(self.settings.longest_rest) =>
+            {
+                return None;
+            }
+            Phase::Probing { asked_ms, .. } => *asked_ms = Some(now_ms),
             Phase::Recovering { since_ms, for_ms } => {
                 let (elapsed_ms, for_ms) = (now_ms.saturating_sub(*since_ms), *for_ms);
                 if elapsed_ms >= for_ms {
@@ -269,38 +308,52 @@ impl Machine {
                 if outcome == Outcome::Unknown {
                     return;
                 }
-                self.answers = self.answers << 1 | u64::from(outcome == Outcome::Failure);
-                let among = u64::MAX >> (64 - self.settings.among.clamp(1, 64));
-                if (self.answers & among).count_ones() >= self.settings.failures.max(1) {
+                if self.fails(outcome == Outcome::Failure, now_ms) {
                     self.open(now_ms);
                 }
             }
-            Phase::Probing { left, is_asked } => match outcome {
+            Phase::Probing { left, asked_ms } => match outcome {
                 Outcome::Failure => self.open(now_ms),
-                Outcome::Unknown => *is_asked = false,
-                Outcome::Success if *left > 1 => (*left, *is_asked) = (*left - 1, false),
+                Outcome::Unknown => *asked_ms = None,
+                Outcome::Success if *left > 1 => (*left, *asked_ms) = (*left - 1, None),
                 Outcome::Success => {
-                    let for_ms = stretched(&mut self.random, millis(self.settings.recovery));
+                    let for_ms = shortened(&mut self.random, millis(self.settings.recovery));
                     self.phase = Phase::Recovering { since_ms: now_ms, for_ms };
                 }
             },
         }
     }
 
+    /// Takes note of an answer. Whether there are too many failures, and for long enough.
+    fn fails(&mut self, has_failed: bool, now_ms: u64) -> bool {
+        let among = self.settings.among.clamp(1, 64);
+        self.answers = (self.answers << 1 | u64::from(has_failed)) & (u64::MAX >> (64 - among));
+        if self.answers == 0 {
+            self.failing_since_ms = None;
+        } else if self.failing_since_ms.is_none() {
+            self.failing_since_ms = Some(now_ms);
+        }
+        let over_ms = u64::try_from(self.settings.over.as_millis()).unwrap_or(u64::MAX);
+        let is_long =
+            self.failing_since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= over_ms);
+        has_failed && is_long && self.answers.count_ones() >= self.settings.failures.clamp(1, among)
+    }
+
     fn open(&mut self, now_ms: u64) {
         let longest_ms = millis(self.settings.longest_rest);
         // Zero unless it has not recovered since the last time.
         self.rest_ms = (2 * self.rest_ms).max(millis(self.settings.rest)).min(longest_ms);
-        let until_ms = now_ms.saturating_add(stretched(&mut self.random, self.rest_ms));
+        let until_ms = now_ms.saturating_add(shortened(&mut self.random, self.rest_ms));
         self.phase = Phase::Open { until_ms };
         self.epoch += 1;
         self.answers = 0;
+        self.failing_since_ms = None;
     }
 }
 
-/// Up to as long again.
-fn stretched(random: &mut fastrand::Rng, ms: u64) -> u64 {
-    ms.saturating_add(random.u64(0..=ms))
+/// Between half of it and all of it.
+fn shortened(random: &mut fastrand::Rng, ms: u64) -> u64 {
+    ms - random.u64(0..=ms / 2)
 }
 
 /// At least one, at most a day.
@@ -318,10 +371,43 @@ mod tests {
         (Breaker::seeded(BreakerSettings::default(), clock.clone(), seed), clock)
     }
 
+    /// Fails so often, for as long as it takes to be noticed.
     fn fail(breaker: &Breaker<ManualClock>, times: usize) {
-        for _ in 0..times {
+        for _ in 1..times {
             breaker.admit().unwrap().failed();
         }
+        breaker.clock.advance(100);
+        breaker.admit().unwrap().failed();
+    }
+
+    #[test]
+    fn many_failures_at_one_moment_are_one() {
+        let (breaker, clock) = breaker(0);
+        let at_once: Vec<_> = (0..100).map(|_| breaker.admit().unwrap()).collect();
+        at_once.into_iter().for_each(Permit::failed);
+        assert_eq!(breaker.state(), BreakerState::Closed);
+        clock.advance(10);
+        for _ in 0..10 {
+            breaker.admit().unwrap().succeeded();
+        }
+        clock.advance(1000);
+        breaker.admit().unwrap().failed();
+        assert_eq!(breaker.state(), BreakerState::Closed, "those before are forgotten");
+        fail(&breaker, 4);
+        assert_eq!(breaker.state(), BreakerState::Open);
+    }
+
+    #[test]
+    fn a_probe_that_is_never_heard_of_is_not_waited_for_for_ever() {
+        let (breaker, clock) = breaker(0);
+        fail(&breaker, 5);
+        clock.advance(500);
+        let put_aside = breaker.admit().unwrap();
+        clock.advance(9_999);
+        assert!(breaker.admit().is_none());
+        clock.advance(1);
+        assert!(breaker.admit().is_some());
+        drop(put_aside);
     }
 
     #[test]
@@ -369,12 +455,12 @@ mod tests {
     fn whoever_fails_again_rests_twice_as_long_up_to_the_longest() {
         let (breaker, clock) = breaker(3);
         fail(&breaker, 5);
-        let mut rest_ms = 250;
+        let mut rest_ms = 500;
         for _ in 0..10 {
-            clock.advance(2 * rest_ms);
+            clock.advance(rest_ms);
             fail(&breaker, 1);
             rest_ms = (2 * rest_ms).min(10_000);
-            clock.advance(rest_ms - 1);
+            clock.advance(rest_ms / 2 - 1);
             assert!(breaker.admit().is_none(), "{rest_ms}");
         }
         assert_eq!(rest_ms, 10_000);

@@ -62,5 +62,5 @@ pub(super) async fn within<T>(budget: Duration, answer: impl Future<Output = T>)
 }
 
 pub(super) fn too_late(budget: Duration) -> StoreError {
-    StoreError::lost(format!("the store has not answered within {budget:?}"))
+    StoreError::lost(format!("the store has not answered within {budget:?}")).too_late()
 }

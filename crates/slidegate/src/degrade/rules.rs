@@ -1,9 +1,6 @@
 //! What each policy asks for when the store does not decide.
 
-use std::collections::HashMap;
 use std::time::Duration;
-
-use slidegate_core::Policy;
 
 /// The time in which a decision is answered unless told otherwise.
 const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
@@ -43,20 +40,5 @@ pub struct FailureRule {
 impl Default for FailureRule {
     fn default() -> Self {
         Self { on_failure: OnFailure::default(), budget: DEFAULT_BUDGET }
-    }
-}
-
-/// The rules of all policies.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Rules {
-    pub(super) usual: FailureRule,
-    pub(super) by_policy: HashMap<Box<str>, FailureRule>,
-}
-
-impl Rules {
-    /// A policy that was made of quotas in a request has no name by which a rule could be meant.
-    pub(super) fn of(&self, policy: &Policy) -> FailureRule {
-        let by_name = if policy.is_anonymous() { None } else { self.by_policy.get(policy.name()) };
-        by_name.copied().unwrap_or(self.usual)
     }
 }

@@ -16,6 +16,17 @@ pub(super) fn fell_back(policy: &Policy, mode: OnFailure, reason: Reason) {
     .increment(1);
 }
 
+/// The first of such decisions.
+pub(super) fn began_to_fall_back(policy: &Policy, mode: OnFailure, reason: Reason) {
+    let (policy, mode, reason) = (label(policy), mode.name(), reason.name());
+    tracing::warn!(policy, mode, reason, "the store does not decide, and something else does");
+}
+
+/// The first decision by the store after such.
+pub(super) fn is_decided_again(policy: &Policy) {
+    tracing::warn!(policy = label(policy), "the store decides again");
+}
+
 /// A list or a switch has decided.
 pub(super) fn ruled(policy: &Policy, rule: &'static str) {
     metrics::counter!("slidegate_ruled_total", "policy" => label(policy), "rule" => rule).increment(1);
@@ -24,7 +35,8 @@ pub(super) fn ruled(policy: &Policy, rule: &'static str) {
 /// A decision was made that is not enforced, by the policy itself or by a candidate.
 pub(super) fn shadowed(policy: &Policy, by: &'static str, decision: &Decision) {
     if !decision.is_allowed() {
-        metrics::counter!("slidegate_shadow_denials_total", "policy" => label(policy), "by" => by)
+        let (policy, source) = (label(policy), decision.source().name());
+        metrics::counter!("slidegate_shadow_denials_total", "policy" => policy, "by" => by, "source" => source)
             .increment(1);
     }
 }

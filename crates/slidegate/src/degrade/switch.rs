@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use futures_util::future::join;
 use slidegate_core::{Decision, Policy, Quota, QuotaError, Source, Verb};
 
-use super::fallback::reason;
+use super::fallback::{reason, unanswered};
 use super::signals;
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -43,20 +44,20 @@ pub struct PolicySwitch {
     pub mode: Mode,
     /// Keys that are always allowed and never counted.
     pub allowed_keys: HashSet<Vec<u8>>,
-    /// Keys that are always denied, even if they are among those allowed.
+    /// Keys that are always denied where the policy is enforced, even if they are among those allowed.
     pub denied_keys: HashSet<Vec<u8>>,
     candidate: Option<Arc<Policy>>,
 }
 
 impl PolicySwitch {
     /// Quotas that are decided beside those of the policy called `name` and not enforced, to see what they would do.
-    /// They count by themselves; each [`Decision::shadow`] is theirs.
+    /// They count by themselves; each [`Decision::shadow`] is theirs, unless the policy itself is only a shadow.
     pub fn set_candidate(
         &mut self,
         name: &str,
         quotas: impl IntoIterator<Item = Quota>,
     ) -> Result<(), QuotaError> {
-        self.candidate = Some(Arc::new(Policy::new(&format!("{name} (candidate)"), quotas)?));
+        self.candidate = Some(Arc::new(Policy::candidate_for(name, quotas)?));
         Ok(())
     }
 
@@ -68,11 +69,10 @@ impl PolicySwitch {
     /// The answer to `operation` that needs no store.
     fn answer(&self, operation: &Operation<'_>) -> Option<Decision> {
         let (policy, key) = (operation.check.policy, operation.check.key);
-        if !asks(operation.verb) {
-            return None;
-        }
         let (rule, decision) = if self.mode == Mode::Off {
             ("off", Decision::unspent(policy, Source::Rule))
+        } else if !asks(operation.verb) {
+            return None;
         } else if self.denied_keys.contains(key) {
             ("denied", Decision::refused(policy, Source::Rule))
         } else if self.allowed_keys.contains(key) {
@@ -96,24 +96,22 @@ impl PolicySwitch {
         candidate: Option<Result<Decision, StoreError>>,
     ) -> Result<Decision, StoreError> {
         let policy = operation.check.policy;
-        if !asks(operation.verb) {
-            return answer;
+        let asks = asks(operation.verb);
+        if let (true, Some(Ok(candidate))) = (asks, &candidate) {
+            signals::shadowed(policy, "candidate", candidate);
         }
-        let answer = match (answer, self.mode) {
-            (Ok(decision), Mode::Shadow) => {
+        match (answer, self.mode) {
+            (Ok(decision), Mode::Shadow) if asks => {
                 signals::shadowed(policy, "policy", &decision);
                 Ok(decision.in_shadow())
             }
             // Who only looks on must not stand in the way because it cannot see.
             (Err(error), Mode::Shadow) => Ok(Decision::unspent(policy, Source::Fallback(reason(&error)))),
-            (answer, _) => answer,
-        };
-        match (answer, candidate) {
-            (Ok(decision), Some(Ok(candidate))) => {
-                signals::shadowed(policy, "candidate", &candidate);
-                Ok(decision.beside(&candidate))
-            }
-            (answer, _) => answer,
+            (Ok(decision), _) => match candidate {
+                Some(Ok(candidate)) if asks => Ok(decision.beside(&candidate)),
+                _ => Ok(decision),
+            },
+            (Err(error), _) => Err(error),
         }
     }
 }
@@ -206,10 +204,10 @@ impl<S: Store> Store for Switch<S> {
         let Some(candidate) = &switch.candidate else {
             return switch.enforce(&operation, self.store.execute(operation).await, None);
         };
-        let both = [operation, instead(&operation, candidate)];
-        let mut answers = self.store.execute_many(&both).await.into_iter();
-        let answer = answers.next().unwrap_or_else(|| Err(unanswered()));
-        switch.enforce(&operation, answer, answers.next())
+        // At the same time, and each for itself: the candidate's failure is not the policy's.
+        let tried = self.store.execute(instead(&operation, candidate));
+        let (answer, tried) = join(self.store.execute(operation), tried).await;
+        switch.enforce(&operation, answer, Some(tried))
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
@@ -255,8 +253,4 @@ fn candidate(switch: Option<&Arc<PolicySwitch>>) -> Option<&Policy> {
 /// The same under another policy.
 fn instead<'a>(operation: &Operation<'a>, policy: &'a Policy) -> Operation<'a> {
     Operation { verb: operation.verb, check: policy.key(operation.check.key).cost(operation.check.cost) }
-}
-
-fn unanswered() -> StoreError {
-    StoreError::permanent("the store has given fewer answers than were asked for").perhaps_counted()
 }

@@ -23,7 +23,7 @@ impl Identities {
     /// Each field with its length before it, so that no two different pairs make the same bytes.
     pub(crate) fn of(&self, policy: &Policy, key: &[u8]) -> [u8; HASH_BYTES] {
         let mut fields = Vec::with_capacity(17 + policy.name().len() + key.len());
-        fields.push(u8::from(policy.is_anonymous()));
+        fields.push(policy.kind());
         for field in [policy.name().as_bytes(), key] {
             fields.extend_from_slice(&(field.len() as u64).to_le_bytes());
             fields.extend_from_slice(field);

@@ -118,7 +118,7 @@ pub(crate) async fn execute_many<R: Remote>(
             answers.push(give_up(remote, one));
         }
         let unsent = format!("{}: not sent within {:?}", R::NAME, remote.budget());
-        answers.resize_with(operations.len(), || Err(StoreError::transient(unsent.clone())));
+        answers.resize_with(operations.len(), || Err(StoreError::transient(unsent.clone()).too_late()));
     }
     operations.iter().zip(answers).map(|(operation, answer)| R::read(operation, answer?)).collect()
 }
@@ -137,7 +137,7 @@ fn give_up<R: Remote>(remote: &R, pending: &mut Pending<R::Answer>) -> Result<R:
     fence(SeqCst);
     let message = format!("{}: no answer within {:?}", R::NAME, remote.budget());
     let has_left = pending.has_left.load(Relaxed);
-    Err(if has_left { StoreError::lost(message) } else { StoreError::transient(message) })
+    Err(if has_left { StoreError::lost(message) } else { StoreError::transient(message) }.too_late())
 }
 
 /// Works out the decision from what the server decided from; `None` if that makes no sense. It has spent; these are the

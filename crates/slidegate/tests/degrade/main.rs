@@ -5,5 +5,4 @@
 
 mod fallback;
 mod faulty;
-mod signals;
 mod simulation;

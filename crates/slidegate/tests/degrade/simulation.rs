@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use slidegate::degrade::{FailureRule, Fallback, OnFailure};
-use slidegate::{Clock, Limiter, Policy, Source};
+use slidegate::{Clock, Limiter, MemoryStore, Policy, Source};
 use tokio::task::JoinSet;
 
 use crate::faulty::{Fault, FaultyStore, VirtualClock, sleep};
@@ -25,6 +25,15 @@ impl Random {
         ((u128::from(z ^ (z >> 31)) * u128::from(bound)) >> 64) as u64
     }
 }
+
+/// What it promises for a limit of `limit` in any window: so many times that.
+const ALGORITHMS: [(&str, u64); 5] = [
+    ("strict-window", 1),
+    ("sliding-log", 1),
+    ("sliding-window", 2),
+    ("fixed-window", 2),
+    ("token-bucket", 2),
+];
 
 /// What is wrong, until when.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +76,8 @@ struct Admission {
 struct Course {
     nodes: u32,
     limit: u64,
+    /// How many times the limit the algorithm may admit in a window.
+    times: u64,
     on_failure: OnFailure,
     admissions: Vec<Admission>,
     /// When the store has started again with nothing counted.
@@ -80,7 +91,7 @@ struct Course {
 async fn run(seed: u64, on_failure: OnFailure) -> Course {
     let mut random = Random(seed);
     let clock = VirtualClock::new();
-    let nodes = 1 + random.below(4) as u32;
+    let nodes = 1 + random.below(8) as u32;
     let limit = 1 + random.below(12);
     let now_and_chance = Arc::new(Mutex::new((Weather::All(Fault::None), Random(seed ^ 1))));
     let state = Arc::clone(&now_and_chance);
@@ -102,10 +113,13 @@ async fn run(seed: u64, on_failure: OnFailure) -> Course {
     let rule = FailureRule { on_failure, ..FailureRule::default() };
     let limiter = |node: u32| {
         let fallback = Fallback::builder(store.clone()).nodes(nodes).policy("api", rule).clock(clock);
-        Arc::new(Limiter::new(fallback.seed(seed ^ u64::from(node)).build()))
+        // Small ones are made faster, and there are thousands.
+        let fallback = fallback.local(MemoryStore::builder().max_keys(100));
+        Arc::new(Limiter::new(fallback.seed(seed ^ u64::from(node)).build().unwrap()))
     };
     let limiters: Vec<_> = (0..nodes).map(limiter).collect();
-    let policy = Arc::new(Policy::parse("api", [format!("{limit}/1s strict-window").as_str()]).unwrap());
+    let (algorithm, times) = ALGORITHMS[random.below(ALGORITHMS.len() as u64) as usize];
+    let policy = Arc::new(Policy::parse("api", [format!("{limit}/1s {algorithm}").as_str()]).unwrap());
 
     let mut tasks = JoinSet::new();
     let mut weather_ends = 0;
@@ -136,7 +150,7 @@ async fn run(seed: u64, on_failure: OnFailure) -> Course {
     admissions.sort_by_key(|admission| admission.at_ms);
     let longest_ms = answers.iter().map(|answer| answer.1).max().unwrap();
     let failures = answers.iter().filter(|answer| answer.2).count();
-    Course { nodes, limit, on_failure, admissions, restarts_ms, longest_ms, failures }
+    Course { nodes, limit, times, on_failure, admissions, restarts_ms, longest_ms, failures }
 }
 
 impl Course {
@@ -144,8 +158,8 @@ impl Course {
     fn bound(&self) -> u64 {
         let share = (self.limit / u64::from(self.nodes)).max(1);
         match self.on_failure {
-            OnFailure::Local => self.limit + u64::from(self.nodes) * share,
-            OnFailure::Open | OnFailure::Closed => self.limit,
+            OnFailure::Local => self.times * (self.limit + u64::from(self.nodes) * share),
+            OnFailure::Open | OnFailure::Closed => self.times * self.limit,
         }
     }
 
@@ -165,7 +179,7 @@ impl Course {
             // It may have been asked by then and have answered later.
             let asked = window.start - BUDGET_MS..window.end;
             let forgotten = self.restarts_ms.iter().filter(|at_ms| asked.contains(at_ms)).count() as u64;
-            admitted.saturating_sub(forgotten * self.limit)
+            admitted.saturating_sub(forgotten * self.times * self.limit)
         };
         (0..counted.len()).map(from).max().unwrap_or(0)
     }
@@ -214,7 +228,9 @@ fn a_store_that_comes_and_goes_yields_twice_the_limit_and_not_once_more_each_tim
         let nodes = NonZeroU32::new(3).unwrap();
         let policy = Policy::parse("api", ["30/2m strict-window"]).unwrap();
         let limiter = |seed| {
-            Limiter::new(Fallback::builder(store.clone()).nodes(nodes.get()).clock(clock).seed(seed).build())
+            Limiter::new(
+                Fallback::builder(store.clone()).nodes(nodes.get()).clock(clock).seed(seed).build().unwrap(),
+            )
         };
         let limiters: Vec<_> = (0..u64::from(nodes.get())).map(limiter).collect();
         let mut admitted = 0;
@@ -237,8 +253,9 @@ fn a_store_that_comes_back_is_not_stampeded_by_many_nodes() {
             if clock.now_ms() < down_until_ms { Fault::BlackHole } else { Fault::None }
         });
         let policy = Policy::parse("api", ["1000000/1s"]).unwrap();
-        let limiter =
-            |seed| Arc::new(Limiter::new(Fallback::builder(store.clone()).clock(clock).seed(seed).build()));
+        let limiter = |seed| {
+            Arc::new(Limiter::new(Fallback::builder(store.clone()).clock(clock).seed(seed).build().unwrap()))
+        };
         let limiters: Vec<_> = (0..NODES as u64).map(limiter).collect();
         let mut tasks = JoinSet::new();
         for limiter in limiters {

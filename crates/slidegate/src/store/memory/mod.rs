@@ -81,12 +81,6 @@ impl Default for MemoryStore {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// A store of the default size on `clock`.
-    #[cfg(feature = "degrade")]
-    pub(crate) fn on(clock: C) -> Self {
-        Self { table: Table::new(Settings::default()), clock }
-    }
-
     /// Executes one operation, at once.
     #[inline(always)]
     pub fn execute_now(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
@@ -191,7 +185,7 @@ impl<C> fmt::Debug for MemoryStore<C> {
 }
 
 /// A [`MemoryStore`] to be.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct MemoryStoreBuilder<C = SystemClock> {
     settings: Settings,
     clock: C,

@@ -159,7 +159,7 @@ async fn call(shared: Arc<Shared>, batch: Batch) -> Done {
         }
     };
     if tokio::time::timeout(shared.budget, in_time).await.is_err() {
-        let late = StoreError::lost(format!("postgres: no answer within {:?}", shared.budget));
+        let late = StoreError::lost(format!("postgres: no answer within {:?}", shared.budget)).too_late();
         for batch in batches {
             batch.fail(&late);
         }

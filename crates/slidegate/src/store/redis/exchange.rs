@@ -66,7 +66,7 @@ pub(super) async fn exchange(
     exchange.broken = match tokio::time::timeout(budget, rounds).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(StoreError::lost(format!("redis: the reply was lost: {error}"))),
-        Err(_) => Some(StoreError::lost(format!("redis: no reply within {budget:?}"))),
+        Err(_) => Some(StoreError::lost(format!("redis: no reply within {budget:?}")).too_late()),
     };
     exchange
 }

@@ -1,4 +1,12 @@
-//! What others hear of the layer.
+//! What others hear of the layer. In a process of its own: whether anybody listens to an event is remembered by the process
+//! when it happens the first time.
+
+#![cfg(feature = "degrade")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "degrade/faulty.rs"]
+#[allow(dead_code, reason = "others need more of it")]
+mod faulty;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -13,7 +21,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
 
-use crate::faulty::{Fault, FaultyStore, VirtualClock, sleep};
+use faulty::{Fault, FaultyStore, VirtualClock, sleep};
 
 /// Everything that was counted and set, by name and labels.
 #[derive(Clone, Debug, Default)]
@@ -136,16 +144,16 @@ fn every_transition_is_an_event_and_a_metric() {
         tracing::subscriber::with_default(log.clone(), || runtime.unwrap().block_on(course()));
     });
     for (name, expected) in [
-        ("slidegate_breaker_transitions_total{to=open}", 1.0),
-        ("slidegate_breaker_transitions_total{to=probing}", 1.0),
-        ("slidegate_breaker_transitions_total{to=recovering}", 1.0),
-        ("slidegate_breaker_transitions_total{to=closed}", 1.0),
-        ("slidegate_breaker_state{state=closed}", 1.0),
-        ("slidegate_breaker_state{state=open}", 0.0),
+        ("slidegate_breaker_transitions_total{policy=(others),to=open}", 1.0),
+        ("slidegate_breaker_transitions_total{policy=(others),to=probing}", 1.0),
+        ("slidegate_breaker_transitions_total{policy=(others),to=recovering}", 1.0),
+        ("slidegate_breaker_transitions_total{policy=(others),to=closed}", 1.0),
+        ("slidegate_breaker_state{policy=(others),state=closed}", 1.0),
+        ("slidegate_breaker_state{policy=(others),state=open}", 0.0),
         ("slidegate_fallback_total{policy=api,mode=local,reason=unavailable}", 5.0),
         ("slidegate_fallback_total{policy=(in request),mode=local,reason=resting}", 1.0),
         ("slidegate_ruled_total{policy=api,rule=off}", 1.0),
-        ("slidegate_shadow_denials_total{policy=api,by=policy}", 1.0),
+        ("slidegate_shadow_denials_total{policy=api,by=policy,source=store}", 1.0),
         ("slidegate_switched_total{policy=api,to=off}", 1.0),
     ] {
         assert!(
@@ -156,10 +164,12 @@ fn every_transition_is_an_event_and_a_metric() {
     }
     let lines = log.0.lock().unwrap().join("\n");
     for expected in [
-        "the store fails and is left alone for a while from=\"closed\" to=\"open\"",
+        "the store does not decide, and something else does policy=\"api\" mode=\"local\" reason=\"unavailable\"",
+        "the store decides again",
+        "the store fails and is left alone for a while policy=\"(others)\" from=\"closed\" to=\"open\"",
         "from=\"open\" to=\"probing\"",
         "from=\"probing\" to=\"recovering\"",
-        "the store has recovered from=\"recovering\" to=\"closed\"",
+        "the store has recovered policy=\"(others)\" from=\"recovering\" to=\"closed\"",
         "policy=\"api\" from=\"enforce\" to=\"off\"",
         "policy=\"api\" from=\"off\" to=\"shadow\"",
     ] {
@@ -170,14 +180,15 @@ fn every_transition_is_an_event_and_a_metric() {
 /// Fails, is left alone, recovers; then is switched off and to shadow.
 async fn course() {
     let clock = VirtualClock::new();
-    let up_from_ms = 1_800_000_000_100;
+    let up_from_ms = 1_800_000_000_150;
     let store = FaultyStore::new(clock, move || {
         if slidegate::Clock::now_ms(&clock) < up_from_ms { Fault::Down } else { Fault::None }
     });
-    let limiter = Limiter::new(Switch::new(Fallback::builder(store).clock(clock).build()));
+    let limiter = Limiter::new(Switch::new(Fallback::builder(store).clock(clock).build().unwrap()));
     let api = Policy::parse("api", ["100/1h"]).unwrap();
     for _ in 0..5 {
         let _ = limiter.check(api.key("k")).await.unwrap();
+        sleep(25).await;
     }
     let anonymous = Policy::anonymous(["100/1h".parse().unwrap()]).unwrap();
     let _ = limiter.check(anonymous.key("k")).await.unwrap();
