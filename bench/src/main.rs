@@ -1,8 +1,11 @@
 //! Slidegate beside its peers, in one run. `make bench` starts it; `docs/benchmarks.md` keeps what it printed.
 #![expect(clippy::float_arithmetic, clippy::expect_used, reason = "a benchmark computes ratios and may stop")]
 
+mod figures;
 mod measure;
+mod postgres;
 mod redis;
+mod sample;
 mod subjects;
 mod traffic;
 
@@ -19,14 +22,16 @@ fn main() {
         ["times"] => times(),
         ["redis"] => redis::report(None),
         ["redis", part] => redis::report(Some(part)),
+        ["postgres"] => postgres::report(None),
+        ["postgres", part] => postgres::report(Some(part)),
         ["memory", name, keys] => each(name, &Task::Memory(number(keys))),
         ["flood", "nothing"] => measure::flood_of_nothing(),
         ["flood", name] => each(name, &Task::Flood),
         ["work", name, checks] => each(name, &Task::Work(Limit::Ample, number(checks))),
         ["denied", name, checks] => each(name, &Task::Work(Limit::One, number(checks))),
         _ => eprintln!(
-            "usage: slidegate-bench [times | redis [PART] | memory NAME KEYS | flood NAME | work NAME CHECKS | \
-             denied NAME CHECKS]"
+            "usage: slidegate-bench [times | redis [PART] | postgres [PART] | memory NAME KEYS | flood NAME | \
+             work NAME CHECKS | denied NAME CHECKS]"
         ),
     }
 }

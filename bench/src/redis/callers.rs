@@ -5,7 +5,8 @@ use std::sync::Arc;
 use slidegate::{Limiter, Policy, RedisStore};
 use tokio::task::JoinSet;
 
-use super::rig::{Rig, Sample, timed};
+use super::rig::Rig;
+use crate::sample::{Sample, timed};
 use crate::traffic::{key, uniform};
 
 pub(crate) const CALLERS: usize = 64;

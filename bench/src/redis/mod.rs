@@ -1,7 +1,6 @@
 //! The Redis store beside the server's own limits and beside limiters of other languages. `make bench-redis` starts it.
 
 mod callers;
-mod figures;
 mod latency;
 mod layouts;
 mod memory;
@@ -11,10 +10,11 @@ mod rig;
 use std::slice::from_ref;
 
 use callers::{Application, CALLERS, ask};
-use figures::{Aim, Figures, Row};
 use latency::{Question, open_loop};
 use peers::{PEERS, incr};
 use rig::Rig;
+
+use crate::figures::{Aim, Figures, Row};
 
 const ROUNDS: usize = 7;
 

@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use super::callers::KEYS;
-use super::rig::{Rig, Sample};
+use super::rig::Rig;
+use crate::sample::{Sample, output};
 
 /// Where `make bench-redis` installs what is measured beside Slidegate.
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tools/peers");
@@ -20,7 +21,7 @@ pub(crate) fn redis_benchmark(rig: &Rig, connections: usize, commands: usize, wo
     command.args(["-p", &rig.port(), "-c", &connections.to_string(), "-n", &commands.to_string()]);
     command.args(["-r", &KEYS.to_string(), "--csv"]).args(words);
     rig.sample(commands, || {
-        let text = output(command);
+        let text = output(&mut command);
         let line = text.lines().last().unwrap_or_default();
         let rate = line.split("\",\"").nth(1).and_then(|rate| rate.parse().ok());
         rate.unwrap_or_else(|| panic!("no figures of redis-benchmark: {text}"))
@@ -64,17 +65,11 @@ impl Peer {
         command.env("PYTHONPATH", format!("{TOOLS}/python"));
         let mut versions = String::new();
         let sample = rig.sample(self.decisions, || {
-            let text = output(command);
+            let text = output(&mut command);
             let (rate, of) = text.trim().split_once(' ').unwrap_or_default();
             of.clone_into(&mut versions);
             rate.parse().unwrap_or_else(|_| panic!("no figures of {}: {text}", self.name))
         });
         (sample, versions)
     }
-}
-
-fn output(mut command: Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }

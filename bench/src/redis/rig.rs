@@ -1,17 +1,9 @@
 //! The server on one core, everybody who calls it on another.
-#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
-
-use std::process::Command;
-use std::time::Instant;
 
 use slidegate_testkit::{Flavour, Server, until};
 use tokio::runtime::Runtime;
 
-/// How fast decisions were made, and what one cost the server.
-pub(crate) struct Sample {
-    pub(crate) per_second: f64,
-    pub(crate) server_us: f64,
-}
+use crate::sample::{CALLERS_CORE, SERVER_CORE, Sample, count, pin};
 
 pub(crate) struct Rig {
     pub(crate) server: Server,
@@ -21,9 +13,9 @@ pub(crate) struct Rig {
 
 impl Rig {
     pub(crate) fn start() -> Self {
-        pin(std::process::id(), 1);
+        pin(std::process::id(), CALLERS_CORE);
         let server = Server::start(Flavour::Redis);
-        pin(server.pid(), 0);
+        pin(server.pid(), SERVER_CORE);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         Self { server, runtime }
     }
@@ -86,25 +78,4 @@ impl Rig {
         let field = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         field.expect("INFO says it").to_owned()
     }
-}
-
-/// All threads of a process, and those that it will start.
-fn pin(process: u32, core: u32) {
-    let output = Command::new("taskset")
-        .args(["-acp", &core.to_string(), &process.to_string()])
-        .output()
-        .expect("taskset");
-    assert!(output.status.success(), "taskset: {}", String::from_utf8_lossy(&output.stderr));
-}
-
-/// So many in a second, as `work` does `decisions` of them.
-pub(crate) async fn timed(decisions: usize, work: impl Future<Output = ()>) -> f64 {
-    let start = Instant::now();
-    work.await;
-    count(decisions) / start.elapsed().as_secs_f64()
-}
-
-#[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-pub(crate) fn count(number: usize) -> f64 {
-    number as f64
 }

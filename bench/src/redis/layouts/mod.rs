@@ -1,9 +1,10 @@
 //! Ways to keep one sliding window in the server, each as one small script that decides and nothing more.
 
-use super::figures::Figures;
 use super::memory::Usual;
 use super::peers::redis_benchmark;
-use super::rig::{Rig, count};
+use super::rig::Rig;
+use crate::figures::Figures;
+use crate::sample::count;
 
 const CONNECTIONS: usize = 50;
 const PACKED: &str = include_str!("packed.lua");
