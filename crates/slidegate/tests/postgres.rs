@@ -27,8 +27,9 @@ async fn subject(is_durable: bool, connections: usize) -> Subject<PostgresStore>
     Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 20 }
 }
 
-/// Many keys with one check each, which go in one statement and are decided by the set: the very answers of the core, over windows that roll,
-/// quotas that change meanwhile, products beyond 64 bits, and a clock that sometimes steps back.
+/// Many keys with the same check, once or several times, which go in one statement and are decided by the set: the very
+/// answers of the core, over windows that roll, quotas that change meanwhile, products beyond 64 bits, and a clock that
+/// sometimes steps back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sets_are_decided_like_the_core() {
     let traces: [(&[&str], u64, u64); 4] = [
@@ -59,8 +60,10 @@ async fn sets_are_decided_like_the_core() {
             let cost =
                 [1, 1 + random.below(limit) / 3, limit + 1][usize::from(step % 9 == 0) * (step % 2 + 1)];
             let few = 3 + random.below(20);
-            let operations: Vec<_> = keys
-                .iter()
+            // Now and then a few keys are asked for again and again.
+            let runs = [1, 1, 1, 2, 9][usize::try_from(random.below(5)).unwrap()];
+            let operations: Vec<_> = (0..runs)
+                .flat_map(|_| &keys)
                 .filter(|_| random.below(24) < few)
                 .map(|key| Operation { verb: Verb::Check, check: policy.key(key).cost(cost) })
                 .collect();

@@ -1,10 +1,8 @@
 //! What the functions answer.
 
-use std::collections::BTreeSet;
-
 use tokio_postgres::{Error, Row};
 
-use super::batch::{Alike, Name};
+use super::batch::{Alike, SLIDING_WINDOW};
 
 /// What `sql/decide.sql` says: key by key, in the order in which they were visited.
 #[derive(Debug)]
@@ -29,31 +27,56 @@ impl Answers {
     }
 
     /// The same of what `sql/alike.sql` says; `None` if it has done nothing.
-    pub(super) fn read_alike(row: &Row, names: &[Name], alike: Alike) -> Result<Option<Self>, Error> {
+    pub(super) fn read_alike(row: &Row, alike: &Alike) -> Result<Option<Self>, Error> {
         let Some(now_ms) = row.try_get::<_, Option<i64>>("now_ms")? else { return Ok(None) };
-        let held: Vec<Name> = row.try_get("names")?;
-        let allowed: Vec<bool> = row.try_get("allowed")?;
-        let [starts, prevs, curs] =
-            ["starts", "prevs", "curs"].map(|column| row.try_get::<_, Vec<i64>>(column));
-        let (starts, prevs, curs) = (starts?, prevs?, curs?);
+        let held = row.try_get::<_, Option<Vec<i32>>>("held")?.unwrap_or_default();
+        let [granted, starts, prevs, curs] = ["granted", "starts", "prevs", "curs"]
+            .map(|column| row.try_get::<_, Option<Vec<i64>>>(column).map(Option::unwrap_or_default));
+        let known =
+            held.into_iter().zip(granted?).zip(starts?.into_iter().zip(prevs?.into_iter().zip(curs?)));
+
+        let requests = alike.counts.len();
         let mut answers = Self {
             now_ms: now_ms.cast_unsigned(),
-            visited: Vec::with_capacity(names.len()),
-            allowed: allowed.into_iter().map(Some).collect(),
-            before: Vec::with_capacity(6 * held.len()),
-            sizes: vec![6; held.len()],
+            visited: Vec::with_capacity(requests),
+            allowed: Vec::with_capacity(requests),
+            before: Vec::with_capacity(6 * requests),
+            sizes: Vec::with_capacity(requests),
         };
-        for ((start, prev), cur) in starts.into_iter().zip(prevs).zip(curs) {
-            answers.before.extend([1, alike.window_ms, 3, start, prev, cur]);
+        let mut is_new = vec![true; requests];
+        for ((key, granted), (start, (prev, cur))) in known {
+            if let Some(is_new) = usize::try_from(key - 1).ok().and_then(|key| is_new.get_mut(key)) {
+                *is_new = false;
+                answers.push_run(alike, Run { key, granted, start, prev, cur });
+            }
         }
-        let held: BTreeSet<Name> = held.into_iter().collect();
-        let (known, new): (Vec<usize>, Vec<usize>) =
-            (0..names.len()).partition(|number| held.contains(&names[*number]));
-        answers.visited.extend(known.into_iter().chain(new).map(place));
-        answers.allowed.resize(names.len(), Some(alike.cost <= alike.limit));
-        answers.sizes.resize(names.len(), 0);
+        let start = now_ms - now_ms % alike.window_ms;
+        for key in (0..requests).filter(|key| is_new[*key]) {
+            let granted = alike.limit / alike.cost;
+            answers.push_run(alike, Run { key: place(key), granted, start, prev: 0, cur: 0 });
+        }
         Ok(Some(answers))
     }
+
+    /// The checks of one key, one after the other.
+    fn push_run(&mut self, alike: &Alike, run: Run) {
+        self.visited.push(run.key);
+        for number in 0..i64::from(alike.counts[run.key as usize - 1]) {
+            let spent = alike.cost * number.min(run.granted);
+            self.allowed.push(Some(number < run.granted));
+            self.before.extend([SLIDING_WINDOW, alike.window_ms, 3, run.start, run.prev, run.cur + spent]);
+            self.sizes.push(6);
+        }
+    }
+}
+
+/// The same check of one key, any number of times: so many of them are allowed, beginning with this.
+struct Run {
+    key: i32,
+    granted: i64,
+    start: i64,
+    prev: i64,
+    cur: i64,
 }
 
 /// Where the next one goes in an array of so many, counted from 1. A batch is small.

@@ -13,9 +13,7 @@ use crate::store::remote::{MOST_COST, Reply};
 
 /// As `sql/step.sql` has it.
 const CHECK: i64 = 1;
-const SLIDING_WINDOW: i64 = 1;
-/// For fewer keys it is not worth while to decide by the set.
-const LEAST_ALIKE: usize = 8;
+pub(super) const SLIDING_WINDOW: i64 = 1;
 
 /// What a key is called in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,9 +100,11 @@ pub(super) struct Batch {
     pub(super) requests: usize,
 }
 
-/// The check that all keys of a batch have in common.
-#[derive(Clone, Copy, Debug)]
+/// The check that all requests of a batch are.
+#[derive(Debug)]
 pub(super) struct Alike {
+    /// How many there are for each key.
+    pub(super) counts: Vec<i32>,
     pub(super) cost: i64,
     pub(super) limit: i64,
     pub(super) window_ms: i64,
@@ -176,17 +176,16 @@ impl Batch {
 
     /// What `sql/alike.sql` has to know, if it can decide all of this.
     pub(super) fn alike(&self) -> Option<Alike> {
-        let mut requests = self.by_name.values();
-        let first = &requests.next()?.first()?.description;
+        let mut requests = self.by_name.values().flatten();
+        let first = &requests.next()?.description;
         let [CHECK, cost, 1, SLIDING_WINDOW, limit, window_ms, _, 0] = *first.as_slice() else {
             return None;
         };
-        let is_alone = |requests: &Vec<Request>| requests.len() == 1;
-        let is_alike = cost > 0
-            && self.by_name.len() >= LEAST_ALIKE
-            && self.by_name.values().all(is_alone)
-            && requests.flatten().all(|request| request.description == *first);
-        is_alike.then_some(Alike { cost, limit, window_ms })
+        let is_alike = cost > 0 && requests.all(|request| request.description == *first);
+        is_alike.then(|| {
+            let counts = self.by_name.values().map(|requests| place(requests.len()) - 1).collect();
+            Alike { counts, cost, limit, window_ms }
+        })
     }
 
     /// Hands out the answers.

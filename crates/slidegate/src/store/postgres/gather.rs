@@ -191,15 +191,16 @@ async fn send(shared: &Shared, client: &Client, batch: &Batch) -> Result<Answers
     let limits: [Value<'_>; 3] = [(&given_ms, Type::INT8), (&lock_ms, Type::INT4), (&sync, Type::TEXT)];
     // Unnamed statements: one round trip, and nothing that a pooler between us and the server would have to remember.
     if let Some(alike) = batch.alike() {
-        let text = format!("SELECT * FROM {schema}.decide_alike_{table}($1, $2, $3, $4, $5, $6, $7)");
-        let own: [Value<'_>; 4] = [
+        let text = format!("SELECT * FROM {schema}.decide_alike_{table}($1, $2, $3, $4, $5, $6, $7, $8)");
+        let own: [Value<'_>; 5] = [
             (&arguments.names, Type::UUID_ARRAY),
+            (&alike.counts, Type::INT4_ARRAY),
             (&alike.cost, Type::INT8),
             (&alike.limit, Type::INT8),
             (&alike.window_ms, Type::INT8),
         ];
         let rows = client.query_typed(&text, &[&own[..], &limits[..]].concat()).await?;
-        if let Some(answers) = Answers::read_alike(&rows[0], &arguments.names, alike)? {
+        if let Some(answers) = Answers::read_alike(&rows[0], &alike)? {
             return Ok(answers);
         }
     }
