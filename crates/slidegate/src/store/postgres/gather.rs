@@ -1,6 +1,6 @@
 //! Gathers what waits into calls, one for each free connection.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -19,6 +19,8 @@ use crate::store::supervise::supervise;
 
 /// So many keys keep a connection busy for some 2 ms.
 const MAX_BATCH: usize = 64;
+/// One is served while the other is prepared.
+const USUAL_CALLS: usize = 2;
 /// So many may wait for their keys to be free; then the queue is not read.
 const MAX_STAGED: usize = 1024;
 
@@ -27,7 +29,13 @@ type Value<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// Starts the task that serves the queue, for as long as somebody holds its sender.
 pub(super) fn start(waiting: mpsc::Receiver<Request>, shared: Arc<Shared>) {
-    let gatherer = Arc::new(Mutex::new(Gatherer { waiting, staged: VecDeque::new(), shared }));
+    let gatherer = Arc::new(Mutex::new(Gatherer {
+        waiting,
+        ready: VecDeque::new(),
+        blocked: HashMap::new(),
+        blocked_requests: 0,
+        shared,
+    }));
     supervise("the task of a postgres store", move || {
         let gatherer = Arc::clone(&gatherer);
         async move { gatherer.lock().await.run().await }
@@ -36,8 +44,12 @@ pub(super) fn start(waiting: mpsc::Receiver<Request>, shared: Arc<Shared>) {
 
 struct Gatherer {
     waiting: mpsc::Receiver<Request>,
-    /// Taken from the queue and not under way, mostly because an earlier request for the same key is.
-    staged: VecDeque<Request>,
+    /// Taken from the queue and not under way.
+    ready: VecDeque<Request>,
+    /// Those whose key is under way, by key.
+    blocked: HashMap<Name, Vec<Request>>,
+    /// How many are blocked.
+    blocked_requests: usize,
     shared: Arc<Shared>,
 }
 
@@ -45,8 +57,11 @@ impl Gatherer {
     async fn run(&mut self) {
         let mut in_flight = FuturesUnordered::new();
         let mut sent = Sent::default();
+        // Of a task that failed: nothing is under way any more.
+        self.ready.extend(std::mem::take(&mut self.blocked).into_values().flatten());
+        self.blocked_requests = 0;
         loop {
-            while in_flight.len() < self.shared.connections {
+            while in_flight.len() < self.shared.connections && self.is_worth_a_call(in_flight.len(), &sent) {
                 let batches = self.gather(&sent);
                 if batches.is_empty() {
                     break;
@@ -56,44 +71,80 @@ impl Gatherer {
                     in_flight.push(call(Arc::clone(&self.shared), batch));
                 }
             }
-            let has_room = in_flight.len() < self.shared.connections && self.staged.len() < MAX_STAGED;
+            let has_room = in_flight.len() < self.shared.connections && !self.is_full();
             tokio::select! {
                 biased;
                 Some(done) = in_flight.next() => {
                     sent.remove(&done);
-                    // Let those who were just answered ask again, so that they go together.
-                    tokio::task::yield_now().await;
+                    self.release(&done);
+                    if self.ready.len() + self.waiting.len() < done.requests {
+                        // Let those who were just answered ask again, so that they go together.
+                        tokio::task::yield_now().await;
+                    }
                 }
                 request = self.waiting.recv(), if has_room => match request {
-                    Some(request) => self.staged.push_back(request),
+                    Some(request) => self.stage(request, &sent),
                     None => return,
                 },
             }
         }
     }
 
+    fn is_full(&self) -> bool {
+        self.ready.len() + self.blocked_requests >= MAX_STAGED
+    }
+
+    /// Beyond the usual calls one more has to carry half as much as those under way, for its fixed part weighs most.
+    fn is_worth_a_call(&self, calls: usize, sent: &Sent) -> bool {
+        calls < USUAL_CALLS || 2 * calls * (self.ready.len() + self.waiting.len()) >= sent.requests
+    }
+
     /// Takes a fair share of all that is waiting or under way, for each table apart. A key is in one call at a time: its
     /// requests are decided in the order in which they came, and its row is locked by one connection and not by all.
     fn gather(&mut self, sent: &Sent) -> Vec<Batch> {
         let mut next = Next::default();
-        let mut place = 0;
-        while place < self.staged.len() && next.requests < MAX_BATCH {
-            if sent.names.contains(&self.staged[place].name) {
-                place += 1;
-            } else if let Some(request) = self.staged.remove(place) {
-                next.add(request);
-            }
+        while next.requests < MAX_BATCH {
+            let Some(request) = self.ready.pop_front() else { break };
+            self.take(request, sent, &mut next);
         }
         let all = self.waiting.len() + next.requests + sent.requests;
-        let share = all.div_ceil(self.shared.connections).min(MAX_BATCH);
-        while next.requests < share && self.staged.len() < MAX_STAGED {
-            match self.waiting.try_recv() {
-                Ok(request) if sent.names.contains(&request.name) => self.staged.push_back(request),
-                Ok(request) => next.add(request),
-                Err(_) => break,
-            }
+        let share = all.div_ceil(self.shared.connections.min(USUAL_CALLS)).min(MAX_BATCH);
+        while next.requests < share && !self.is_full() {
+            let Ok(request) = self.waiting.try_recv() else { break };
+            self.take(request, sent, &mut next);
         }
         next.batches.into_iter().filter(|batch| batch.requests > 0).collect()
+    }
+
+    fn take(&mut self, request: Request, sent: &Sent, next: &mut Next) {
+        if sent.names.contains(&request.name) {
+            self.block(request);
+        } else {
+            next.add(request);
+        }
+    }
+
+    fn stage(&mut self, request: Request, sent: &Sent) {
+        if sent.names.contains(&request.name) {
+            self.block(request);
+        } else {
+            self.ready.push_back(request);
+        }
+    }
+
+    fn block(&mut self, request: Request) {
+        self.blocked_requests += 1;
+        self.blocked.entry(request.name).or_default().push(request);
+    }
+
+    /// Those who waited for these keys go before all who came later.
+    fn release(&mut self, done: &Done) {
+        for name in &done.names {
+            for request in self.blocked.remove(name).unwrap_or_default() {
+                self.blocked_requests -= 1;
+                self.ready.push_back(request);
+            }
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::error::StoreError;
 
 const DEFAULT_BUDGET: Duration = Duration::from_millis(100);
-/// One is served while the other is prepared. More would each carry less, and the fixed part of a call weighs most.
+/// One is served while the other is prepared. More are of use only to more callers than these two can carry.
 const DEFAULT_CONNECTIONS: usize = 2;
 const DEFAULT_MAX_WAITING: usize = 8192;
 const OWN_OPTIONS: [&str; 7] = ["schema", "secret", "durable", "sync", "budget_ms", "connections", "ca"];
