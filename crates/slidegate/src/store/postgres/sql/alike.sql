@@ -8,7 +8,8 @@
 CREATE OR REPLACE FUNCTION @schema@.decide_alike_@table@(keys uuid[], counts int[], cost bigint, lim bigint, win bigint,
   given_ms bigint, lock_ms int, sync text,
   OUT now_ms bigint, OUT held int[], OUT granted bigint[], OUT starts bigint[], OUT prevs bigint[], OUT curs bigint[])
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
   places tid[];
   is_alike boolean;

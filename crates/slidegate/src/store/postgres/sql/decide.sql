@@ -8,10 +8,14 @@
 -- ones are added, in that order; and only then is anything changed, so that whoever waits for a change waits for
 -- somebody who does not wait. A row that another call has added meanwhile ends the statement with a serialization
 -- failure, and the caller sends it again.
+--
+-- Plans are made once and by the index: one that is made anew for each small call takes longer than the call, and one
+-- that was made while the table was empty would read all of it when it no longer is.
 CREATE OR REPLACE FUNCTION @schema@.decide_@table@(keys uuid[], from_op int[], which int[], ops bigint[], op_at int[],
   given_ms bigint, lock_ms int, sync text,
   OUT now_ms bigint, OUT visited int[], OUT allowed boolean[], OUT before bigint[], OUT sizes int[])
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
   held @schema@.@table@[];
   places tid[];
@@ -76,7 +80,8 @@ END $$;
 CREATE OR REPLACE FUNCTION @schema@.peek_@table@(keys uuid[], from_op int[], which int[], ops bigint[], op_at int[],
   given_ms bigint,
   OUT now_ms bigint, OUT visited int[], OUT allowed boolean[], OUT before bigint[], OUT sizes int[])
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
   held record;
   done record;
