@@ -42,7 +42,7 @@ BEGIN
       held_keys := held_keys || k;
       CONTINUE;
     END IF;
-    done := @schema@.run(NULL, 0, which[from_op[k] : from_op[k + 1] - 1], ops, op_at, now_ms);
+    done := @schema@.run(NULL, which[from_op[k] : from_op[k + 1] - 1], ops, op_at, now_ms);
     visited := visited || k;
     allowed := allowed || done.allowed;
     before := before || done.before;
@@ -59,8 +59,8 @@ BEGIN
 
   visited := visited || held_keys;
   FOR i IN 1 .. h LOOP
-    done := @schema@.run((held[i]).state, (held[i]).expires_ms,
-      which[from_op[held_keys[i]] : from_op[held_keys[i] + 1] - 1], ops, op_at, now_ms);
+    done := @schema@.run((held[i]).state, which[from_op[held_keys[i]] : from_op[held_keys[i] + 1] - 1], ops,
+      op_at, now_ms);
     allowed := allowed || done.allowed;
     before := before || done.before;
     sizes := sizes || done.sizes;
@@ -92,11 +92,10 @@ BEGIN
   before := '{}';
   sizes := '{}';
   FOR held IN
-    SELECT a.k::int AS k, t.state, t.expires_ms FROM unnest(keys) WITH ORDINALITY a (name, k)
+    SELECT a.k::int AS k, t.state FROM unnest(keys) WITH ORDINALITY a (name, k)
       LEFT JOIN @schema@.@table@ t ON t.name = a.name
   LOOP
-    done := @schema@.run(held.state, held.expires_ms, which[from_op[held.k] : from_op[held.k + 1] - 1], ops, op_at,
-      now_ms);
+    done := @schema@.run(held.state, which[from_op[held.k] : from_op[held.k + 1] - 1], ops, op_at, now_ms);
     visited := visited || held.k;
     allowed := allowed || done.allowed;
     before := before || done.before;

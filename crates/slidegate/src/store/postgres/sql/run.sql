@@ -1,7 +1,7 @@
--- All operations on one key, in order, each with its own answer. Its record is kept until `until_ms`. `which` names the
--- operations, which lie in `ops` from `op_at` on.
-CREATE OR REPLACE FUNCTION @schema@.run(rec bigint[], until_ms bigint, which int[], ops bigint[], op_at int[],
-  now_ms bigint, OUT allowed boolean[], OUT before bigint[], OUT sizes int[], OUT after bigint[], OUT expires_ms bigint)
+-- All operations on one key, in order, each with its own answer. `which` names the operations, which lie in `ops` from
+-- `op_at` on.
+CREATE OR REPLACE FUNCTION @schema@.run(rec bigint[], which int[], ops bigint[], op_at int[], now_ms bigint,
+  OUT allowed boolean[], OUT before bigint[], OUT sizes int[], OUT after bigint[], OUT expires_ms bigint)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   pos int;
@@ -36,7 +36,7 @@ BEGIN
       cur := 0;
       IF rec IS NULL THEN
         is_known := true;
-      ELSIF cardinality(rec) = 6 AND rec[1] = 1 AND rec[2] = win THEN
+      ELSIF cardinality(rec) = 6 AND rec[1] = 1 AND rec[2] = win AND rec[5] >= 0 AND rec[6] >= 0 THEN
         age := now_ms - rec[4];
         IF age >= 0 THEN
           is_known := true;
@@ -69,20 +69,18 @@ BEGIN
           rec := ARRAY[1, win, 3, start, prev, cur + cost];
           after := rec;
           expires_ms := start + 2 * win;
-          until_ms := expires_ms;
         END IF;
       ELSE
         allowed := allowed || false;
       END IF;
     ELSE
-      one := @schema@.step(rec, until_ms, ops[pos : pos + 2 + 5 * quotas::int], now_ms);
+      one := @schema@.step(rec, ops[pos : pos + 2 + 5 * quotas::int], now_ms);
       allowed := allowed || one.is_allowed;
       before := before || one.before;
       sizes := sizes || coalesce(cardinality(one.before), 0);
       IF one.after IS NOT NULL THEN
         after := one.after;
         expires_ms := coalesce(one.expires_ms, now_ms);
-        until_ms := expires_ms;
         rec := nullif(after, '{}');
       END IF;
     END IF;

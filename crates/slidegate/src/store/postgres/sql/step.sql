@@ -10,9 +10,8 @@
 --
 -- `before` is what the decision was made from: a record whose parts stand at their quotas' places, 0 for what is new,
 -- a log cut down to the entries that matter. `after` is null if nothing has to be kept anew, and empty if the key is
--- forgotten. `is_allowed` is null if there is no room for it. Until `expires_ms` something is counted, and until
--- `until_ms` the record would be kept as it is.
-CREATE OR REPLACE FUNCTION @schema@.step(rec bigint[], until_ms bigint, op bigint[], now_ms bigint,
+-- forgotten. `is_allowed` is null if there is no room for it. Until `expires_ms` something is counted.
+CREATE OR REPLACE FUNCTION @schema@.step(rec bigint[], op bigint[], now_ms bigint,
   OUT is_allowed boolean, OUT before bigint[], OUT after bigint[], OUT expires_ms bigint)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
@@ -28,6 +27,7 @@ DECLARE
   counted bigint := 0;
   part bigint[];
   q int;
+  size int;
   pos int := 1;
 BEGIN
   IF verb = 4 THEN
@@ -38,11 +38,20 @@ BEGIN
     RETURN;
   END IF;
 
-  -- The same window counted by the same algorithm wherever it stands, else the same algorithm at the same place.
   WHILE pos <= coalesce(cardinality(rec), 0) LOOP
     parts := parts || pos;
-    pos := pos + 3 + rec[pos + 2]::int;
+    size := rec[pos + 2];
+    IF size BETWEEN 0 AND cardinality(rec) - pos - 2 AND (CASE rec[pos]
+        WHEN 1 THEN size = 3 WHEN 4 THEN size = 2 WHEN 5 THEN size = 4 ELSE size % 2 = 0 END) THEN
+      pos := pos + 3 + size;
+    ELSE
+      RAISE EXCEPTION 'the record makes no sense' USING ERRCODE = 'data_exception';
+    END IF;
   END LOOP;
+  IF array_position(rec, NULL) > 0 THEN
+    RAISE EXCEPTION 'the record makes no sense' USING ERRCODE = 'data_exception';
+  END IF;
+  -- The same window counted by the same algorithm wherever it stands, else the same algorithm at the same place.
   FOR i IN 1 .. quotas LOOP
     q := 5 * i - 1;
     FOR j IN 1 .. cardinality(parts) LOOP
@@ -94,13 +103,7 @@ BEGIN
   ELSIF verb = 1 THEN
     spent := CASE WHEN is_allowed THEN cost ELSE 0 END;
     IF spent = 0 AND NOT is_mended THEN
-      -- A denial leaves the record as it is. But if a changed policy counts it for longer, it is kept for longer.
-      FOR i IN 1 .. quotas LOOP
-        IF places[i] > 0 AND views[5 * i - 4] > 0 THEN
-          expires_ms := greatest(expires_ms, @schema@.counts_until(rec, places[i], op, 5 * i - 1));
-        END IF;
-      END LOOP;
-      after := CASE WHEN expires_ms > until_ms THEN rec END;
+      -- A denial leaves the record as it is. What a changed policy counts for longer is mended, and kept for longer.
       RETURN;
     END IF;
   ELSE
