@@ -35,33 +35,34 @@ impl Answers {
         let known =
             held.into_iter().zip(granted?).zip(starts?.into_iter().zip(prevs?.into_iter().zip(curs?)));
 
-        let requests = alike.counts.len();
+        let keys = alike.counts.len();
         let mut answers = Self {
             now_ms: now_ms.cast_unsigned(),
-            visited: Vec::with_capacity(requests),
-            allowed: Vec::with_capacity(requests),
-            before: Vec::with_capacity(6 * requests),
-            sizes: Vec::with_capacity(requests),
+            visited: Vec::with_capacity(keys),
+            allowed: Vec::with_capacity(keys),
+            before: Vec::with_capacity(6 * keys),
+            sizes: Vec::with_capacity(keys),
         };
-        let mut is_new = vec![true; requests];
+        let mut is_new = vec![true; keys];
         for ((key, granted), (start, (prev, cur))) in known {
-            if let Some(is_new) = usize::try_from(key - 1).ok().and_then(|key| is_new.get_mut(key)) {
+            let Ok(key) = usize::try_from(key - 1) else { continue };
+            if let Some(is_new) = is_new.get_mut(key) {
                 *is_new = false;
-                answers.push_run(alike, Run { key, granted, start, prev, cur });
+                answers.push_run(alike, &Run { key, granted, start, prev, cur });
             }
         }
         let start = now_ms - now_ms % alike.window_ms;
-        for key in (0..requests).filter(|key| is_new[*key]) {
+        for key in (0..keys).filter(|key| is_new[*key]) {
             let granted = alike.limit / alike.cost;
-            answers.push_run(alike, Run { key: place(key), granted, start, prev: 0, cur: 0 });
+            answers.push_run(alike, &Run { key, granted, start, prev: 0, cur: 0 });
         }
         Ok(Some(answers))
     }
 
     /// The checks of one key, one after the other.
-    fn push_run(&mut self, alike: &Alike, run: Run) {
-        self.visited.push(run.key);
-        for number in 0..i64::from(alike.counts[run.key as usize - 1]) {
+    fn push_run(&mut self, alike: &Alike, run: &Run) {
+        self.visited.push(place(run.key));
+        for number in 0..i64::from(alike.counts[run.key]) {
             let spent = alike.cost * number.min(run.granted);
             self.allowed.push(Some(number < run.granted));
             self.before.extend([SLIDING_WINDOW, alike.window_ms, 3, run.start, run.prev, run.cur + spent]);
@@ -72,7 +73,7 @@ impl Answers {
 
 /// The same check of one key, any number of times: so many of them are allowed, beginning with this.
 struct Run {
-    key: i32,
+    key: usize,
     granted: i64,
     start: i64,
     prev: i64,
