@@ -76,6 +76,22 @@ async fn sets_are_decided_like_the_core() {
     }
 }
 
+/// All at once, before there is a row, and once more when there is one.
+#[tokio::test]
+async fn a_new_key_is_asked_for_more_often_than_it_may_be() {
+    let Subject { store, set_now, .. } = subject(false, 1).await;
+    set_now(START);
+    let mut reference = Reference::default();
+    let policy = Policy::parse("api", ["5/1h"]).unwrap();
+    for cost in [2, 1, 6] {
+        let check = Operation { verb: Verb::Check, check: policy.key("new").cost(cost) };
+        let operations = [check; 20];
+        for (place, answer) in store.execute_many(&operations).await.into_iter().enumerate() {
+            assert_eq!(answer.unwrap(), reference.execute(&check, START), "{place} of cost {cost}");
+        }
+    }
+}
+
 mod ephemeral {
     use super::*;
 
