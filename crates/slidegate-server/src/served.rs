@@ -1,5 +1,7 @@
 //! The store behind the service: switched by policy, and kept from being the outage.
 
+use std::time::Duration;
+
 use slidegate::degrade::{DeniedCache, FailureRule, Fallback, Jitter, Switch};
 use slidegate::{Clock, Decision, Operation, Store, StoreError};
 
@@ -33,8 +35,8 @@ impl Served {
             budget: url.budget().or(degrade.budget).unwrap_or(FailureRule::default().budget),
         };
         let rules = || degrade.rules.iter().map(|(name, rule)| (name, rule.or(usual)));
-        let longest = rules().map(|(_, rule)| rule.budget).chain([usual.budget]).max();
-        let store = AnyStore::open(url, memory, longest).await?;
+        let longest = rules().map(|(_, rule)| rule.budget).fold(usual.budget, Duration::max);
+        let store = AnyStore::open_at_last(url, memory, longest).await?;
         let served = match url {
             StoreUrl::Memory => Self::Here(store),
             StoreUrl::Redis(_) | StoreUrl::Postgres(_) => {

@@ -23,23 +23,54 @@ pub enum AnyStore {
 
 impl AnyStore {
     /// Makes the store or connects to it, or says which one could not be reached and why. `memory` is how large it
-    /// may become if it is in memory, `budget` how long a call may take if not as long as the URL says.
-    pub async fn open(
-        url: &StoreUrl,
-        memory: MemoryConfig,
-        budget: Option<Duration>,
-    ) -> Result<Self, String> {
+    /// may become if it is in memory.
+    pub async fn open(url: &StoreUrl, memory: MemoryConfig) -> Result<Self, String> {
         match url {
             StoreUrl::Memory => memory.build().map(Self::Memory).map_err(|error| error.to_string()),
             StoreUrl::Redis(redis) => {
-                let builder = redis.builder();
-                let builder = if let Some(budget) = budget { builder.budget(budget) } else { builder };
-                builder.connect().await.map(Self::Redis).map_err(|error| unreachable(url, &error))
+                let connected = redis.builder().connect().await.map(Self::Redis);
+                connected.map_err(|error| unreachable(url, &error))
             }
             StoreUrl::Postgres(postgres) => {
-                let builder = postgres.builder();
-                let builder = if let Some(budget) = budget { builder.budget(budget) } else { builder };
-                builder.connect().await.map(Self::Postgres).map_err(|error| unreachable(url, &error))
+                let connected = postgres.builder().connect().await.map(Self::Postgres);
+                connected.map_err(|error| unreachable(url, &error))
+            }
+        }
+    }
+
+    /// The same, each call taking no longer than `budget`. A store that cannot be reached now is connected to later: to
+    /// start is possible without it, but not with a store that refuses.
+    pub async fn open_at_last(
+        url: &StoreUrl,
+        memory: MemoryConfig,
+        budget: Duration,
+    ) -> Result<Self, String> {
+        let later = |error: StoreError| {
+            if !error.is_transient() {
+                return Err(unreachable(url, &error));
+            }
+            tracing::warn!("{}; it is tried again in the background", unreachable(url, &error));
+            Ok(())
+        };
+        match url {
+            StoreUrl::Memory => Self::open(url, memory).await,
+            StoreUrl::Redis(redis) => {
+                let builder = redis.builder().budget(budget);
+                match builder.clone().connect().await {
+                    Ok(store) => Ok(Self::Redis(store)),
+                    Err(error) => later(error).map(|()| Self::Redis(builder.connect_lazily())),
+                }
+            }
+            StoreUrl::Postgres(postgres) => {
+                let builder = postgres.builder().budget(budget);
+                match builder.clone().connect().await {
+                    Ok(store) => Ok(Self::Postgres(store)),
+                    Err(error) => {
+                        later(error)?;
+                        let store = builder.connect_lazily().map_err(|error| unreachable(url, &error))?;
+                        Ok(Self::Postgres(store))
+                    }
+                }
             }
         }
     }

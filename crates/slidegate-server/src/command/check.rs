@@ -83,7 +83,7 @@ fn request(arguments: &Arguments) -> Value {
 
 async fn decide_here(store: &str, request: Value) -> Result<Answer, Failure> {
     let url = super::parse_store(store)?;
-    let store = AnyStore::open(&url, MemoryConfig::default(), None).await.map_err(Failure::new)?;
+    let store = AnyStore::open(&url, MemoryConfig::default()).await.map_err(Failure::new)?;
     let request: Request =
         serde_json::from_value(request).map_err(|error| Failure::new(error.to_string()))?;
     let app = App::new(store, Policies::default());

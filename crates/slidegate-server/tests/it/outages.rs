@@ -1,7 +1,7 @@
 //! Stores that cannot be reached, go away, say nothing, or refuse.
 
 use serde_json::{Value, json};
-use slidegate_testkit::{Flavour, Server, until};
+use slidegate_testkit::{Flavour, Postgres, Server, until};
 
 use crate::process::{Serving, TempFile, outcome, slidegate};
 use crate::rig::Reply;
@@ -31,28 +31,58 @@ fn failure(reply: &Reply) -> Value {
 }
 
 #[test]
-fn a_store_that_cannot_be_reached_at_start_is_named_with_the_reason() {
+fn a_check_whose_store_cannot_be_reached_names_it_with_the_reason() {
     // Port 1 of this machine is nobody's.
-    let expected = "error: cannot connect to the store redis://127.0.0.1:1: redis at 127.0.0.1:1: ";
-    let file = TempFile::new("unreachable", "store: redis://127.0.0.1:1\n");
-    let ways: [&[&str]; 3] = [
-        &["serve", "--store", "redis://127.0.0.1:1"],
-        &["serve", "--config", file.path()],
-        &["check", "a", "--quota", "1/s", "--store", "redis://127.0.0.1:1"],
-    ];
-    for way in ways {
-        let (code, stdout, stderr) = outcome(slidegate().args(way).env("RUST_LOG", "off"));
-        assert_eq!((code, stdout.as_str()), (2, ""), "{way:?}: {stderr}");
-        assert!(stderr.starts_with(expected) && stderr.contains("refused"), "{way:?}: {stderr}");
-    }
-    for store in ["redis+cluster://127.0.0.1:1", "redis+sentinel://127.0.0.1:1/main", "redis+unix:///nowhere"]
-    {
-        let (code, _, stderr) = outcome(slidegate().args(["serve", "--store", store]).env("RUST_LOG", "off"));
-        let expected = format!("error: cannot connect to the store {store}: redis at ");
-        assert!(code == 2 && stderr.starts_with(&expected), "{stderr}");
+    for (store, place) in [
+        ("redis://127.0.0.1:1", "redis at 127.0.0.1:1: "),
+        ("redis+cluster://127.0.0.1:1", "redis at "),
+        ("redis+sentinel://127.0.0.1:1/main", "redis at "),
+        ("redis+unix:///nowhere", "redis at "),
+        ("postgres://127.0.0.1:1", "postgres at 127.0.0.1:1: "),
+    ] {
+        let arguments = ["check", "a", "--quota", "1/s", "--store", store];
+        let (code, stdout, stderr) = outcome(slidegate().args(arguments).env("RUST_LOG", "off"));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{store}: {stderr}");
+        assert!(
+            stderr.starts_with(&format!("error: cannot connect to the store {store}: {place}")),
+            "{stderr}"
+        );
     }
     // Whether it can be reached is not the file's business.
+    let file = TempFile::new("unreachable", "store: redis://127.0.0.1:1\n");
     assert_eq!(outcome(slidegate().args(["validate", file.path()])).0, 0);
+}
+
+#[test]
+fn a_server_starts_without_its_store_and_finds_it_when_it_comes() {
+    let redis = Server::start(Flavour::Redis);
+    let postgres = Postgres::start();
+    let stores = [format!("{}?budget_ms=20000", redis.url()), format!("{}?budget_ms=20000", postgres.url())];
+    redis.kill();
+    postgres.kill();
+    let servers = stores.map(|store| serve_with(&store, "local"));
+    for serving in &servers {
+        let answer = serving.check(&request("a")).decision();
+        assert_eq!((&answer["allowed"], &answer["source"]), (&json!(true), &json!("fallback")), "{answer}");
+    }
+    redis.restart();
+    postgres.restart();
+    for serving in &servers {
+        until("the store decides", || {
+            let answer = serving.check(&request("b")).decision();
+            if answer["source"] == "store" { Ok(()) } else { Err(answer.to_string()) }
+        });
+    }
+}
+
+#[test]
+fn a_server_does_not_start_with_a_store_that_refuses_it() {
+    let redis = Server::builder(Flavour::Redis).args(["--requirepass", "right"]).start();
+    let store = format!("redis://:wrong@{}", redis.address());
+    let (code, stdout, stderr) =
+        outcome(slidegate().args(["serve", "--store", &store]).env("RUST_LOG", "off"));
+    assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+    assert!(stderr.contains("cannot connect to the store redis://"), "{stderr}");
 }
 
 #[test]

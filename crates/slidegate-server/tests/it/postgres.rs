@@ -94,5 +94,5 @@ fn what_cannot_be_used_is_refused_with_the_reason_and_without_secrets() {
     assert!(refusal("check", &postgres.url(), &check).contains("is of version 1000, and this is made for 1"));
     assert!(refusal("migrate", &postgres.url(), &[]).contains("is of version 1000, and this is made for 1"));
     postgres.kill();
-    assert!(refusal("serve", &postgres.url(), &[]).contains("Connection refused"));
+    assert!(refusal("check", &postgres.url(), &check).contains("Connection refused"));
 }

@@ -25,6 +25,7 @@ use self::batch::{Answer, Name, Request};
 use self::pool::Shared;
 use super::identity::Identities;
 use super::remote::{self, Pending, Remote};
+use super::supervise::supervise;
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
@@ -86,17 +87,32 @@ impl PostgresStore {
 
     async fn start(builder: PostgresStoreBuilder) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::new(&builder)?);
-        migration::ensure(&*shared.client().await?, &shared.schema).await?;
+        shared.prepare().await?;
+        Ok(Self::over(shared, builder))
+    }
+
+    fn start_lazily(builder: PostgresStoreBuilder) -> Result<Self, StoreError> {
+        let shared = Arc::new(Shared::new(&builder)?);
+        shared.set_unprepared(Some(StoreError::transient(format!(
+            "postgres at {}: not seen yet",
+            shared.place
+        ))));
+        let prepared = Arc::downgrade(&shared);
+        supervise("preparing postgres", move || pool::prepare_at_last(prepared.clone()));
+        Ok(Self::over(shared, builder))
+    }
+
+    fn over(shared: Arc<Shared>, builder: PostgresStoreBuilder) -> Self {
         let (queue, waiting) = mpsc::channel(builder.max_waiting);
         gather::start(waiting, Arc::clone(&shared));
-        Ok(Self {
+        Self {
             identities: Identities::new(builder.secret.as_deref()),
             queue,
             shared,
             is_durable: builder.is_durable,
             durability: builder.durability,
             clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
-        })
+        }
     }
 }
 

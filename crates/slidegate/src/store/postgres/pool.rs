@@ -1,16 +1,18 @@
 //! The connections, and what all who use them share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
 use tokio_postgres::config::TargetSessionAttrs;
 
 use super::failure::connect_error;
+use super::migration;
 use super::settings::{PostgresStoreBuilder, Synchronous};
 use super::tls;
-use crate::clock::Clock;
+use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
+use crate::store::backoff::Backoff;
 
 /// A connection takes no longer to come about. Whoever wants a decision waits no longer than the budget.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -24,6 +26,8 @@ pub(super) struct Shared {
     pub(super) budget: Duration,
     pub(super) connections: usize,
     pub(super) given_time: Option<Arc<dyn Clock>>,
+    /// Why nothing can be decided yet: the schema has not been seen.
+    unprepared: Mutex<Option<StoreError>>,
 }
 
 impl Shared {
@@ -50,7 +54,21 @@ impl Shared {
             budget: builder.budget,
             connections: builder.connections,
             given_time: builder.given_time.clone(),
+            unprepared: Mutex::default(),
         })
+    }
+
+    /// Sees to it that the schema is there.
+    pub(super) async fn prepare(&self) -> Result<(), StoreError> {
+        migration::ensure(&*self.client().await?, &self.schema).await
+    }
+
+    pub(super) fn set_unprepared(&self, error: Option<StoreError>) {
+        *self.unprepared.lock().unwrap_or_else(PoisonError::into_inner) = error;
+    }
+
+    fn unprepared(&self) -> Option<StoreError> {
+        self.unprepared.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The time to decide by, if it is not the server's.
@@ -72,6 +90,18 @@ impl Shared {
     }
 }
 
+/// Sees to it that the schema is there, again and again until it is, or until nobody needs it any more.
+pub(super) async fn prepare_at_last(shared: Weak<Shared>) {
+    let mut backoff = Backoff::default();
+    while let Some(prepared) = shared.upgrade() {
+        let Err(error) = prepared.prepare().await else { return prepared.set_unprepared(None) };
+        tracing::warn!(%error, "postgres cannot be used yet");
+        prepared.set_unprepared(Some(error));
+        drop(prepared);
+        SystemClock::default().sleep(backoff.next_ms()).await;
+    }
+}
+
 /// The hosts, for messages.
 fn place(config: &tokio_postgres::Config) -> String {
     let hosts = config.get_hosts().iter().map(|host| match host {
@@ -90,6 +120,9 @@ pub(super) struct Cancelling {
 
 impl Cancelling {
     pub(super) async fn get(shared: &Shared) -> Result<Self, StoreError> {
+        if let Some(error) = shared.unprepared() {
+            return Err(error);
+        }
         Ok(Self { client: Some(shared.client().await?), is_done: false })
     }
 

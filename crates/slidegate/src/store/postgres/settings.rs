@@ -231,6 +231,12 @@ impl PostgresStoreBuilder {
         PostgresStore::start(self).await
     }
 
+    /// Connects in the background, and makes the schema as [`connect`](Self::connect) does. Must be called within a tokio
+    /// runtime. Until that has succeeded, calls fail at once.
+    pub fn connect_lazily(self) -> Result<PostgresStore, StoreError> {
+        PostgresStore::start_lazily(self)
+    }
+
     /// The SQL that makes the schema, see [`PostgresStore::migration`].
     pub fn migration(&self) -> String {
         migration::script(&self.schema)
