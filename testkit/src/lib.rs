@@ -7,7 +7,7 @@
 //! - [`Replica`], [`Sentinels`], [`Cluster`]: several that belong together
 //! - [`Postgres`]: one PostgreSQL, with TLS or a disk that fills up if wanted
 //! - [`Standby`], [`PgBouncer`]: what follows it, and what stands in front of it
-//! - [`FaultProxy`]: a network that stalls, refuses, and cuts
+//! - [`FaultProxy`]: a network that stalls, delays, trickles, refuses, and cuts
 //! - [`until`]: waits for what another process has yet to do
 //!
 //! ```

@@ -3,6 +3,7 @@
 
 use std::io::{self, ErrorKind};
 use std::thread;
+use std::time::Duration;
 
 use slidegate_testkit::{Connection, FaultProxy, Flavour, Server, until};
 
@@ -76,6 +77,91 @@ fn stalled_it_holds_replies_too() {
     assert_eq!(proxy.bytes_to_client(), 0);
     proxy.pass();
     assert_eq!(asking.join().unwrap().unwrap().array()[1].text(), "a");
+}
+
+/// Longer than any test lives: who waits for its end waits in vain.
+const NEVER: Duration = Duration::from_hours(1);
+const SHORT: Duration = Duration::from_millis(1);
+
+#[test]
+fn slow_it_holds_each_chunk_for_a_while_in_both_directions() {
+    let (server, proxy) = rig();
+    let mut connection = connect(&proxy);
+    proxy.slow(SHORT);
+    assert_eq!(connection.command(&INCR).unwrap().int(), 1, "a while has an end");
+
+    let asking =
+        thread::spawn(move || connection.command(&["BLPOP", "list", "0"]).map(|reply| (reply, connection)));
+    until("the server has the request", || match server.command(&["INFO", "clients"]).text() {
+        info if info.contains("blocked_clients:1") => Ok(()),
+        info => Err(info),
+    });
+    proxy.slow(NEVER);
+    let passed = proxy.bytes_to_client();
+    assert_eq!(server.command(&["LPUSH", "list", "a"]).int(), 1);
+    assert_eq!(server.command(&["LLEN", "list"]).int(), 0, "the server has answered");
+    assert_eq!(proxy.bytes_to_client(), passed);
+    proxy.pass();
+    let (reply, mut connection) = asking.join().unwrap().unwrap();
+    assert_eq!(reply.array()[1].text(), "a");
+
+    proxy.slow(NEVER);
+    let passed = proxy.bytes_to_server();
+    let asking = thread::spawn(move || connection.command(&INCR));
+    assert_eq!(server.command(&["GET", "n"]).int(), 1);
+    assert_eq!(proxy.bytes_to_server(), passed);
+    proxy.pass();
+    assert_eq!(asking.join().unwrap().unwrap().int(), 2, "and nobody waits for it any longer");
+}
+
+#[test]
+fn trickling_it_passes_one_byte_at_a_time_in_both_directions() {
+    let (server, proxy) = rig();
+    let mut connection = connect(&proxy);
+    proxy.trickle(SHORT);
+    assert_eq!(connection.command(&INCR).unwrap().int(), 1, "every byte comes");
+    assert_eq!((proxy.bytes_to_server(), proxy.bytes_to_client()), (INCR_BYTES, ONE_BYTES));
+
+    let asking =
+        thread::spawn(move || connection.command(&["BLPOP", "list", "0"]).map(|reply| (reply, connection)));
+    until("the server has the request", || match server.command(&["INFO", "clients"]).text() {
+        info if info.contains("blocked_clients:1") => Ok(()),
+        info => Err(info),
+    });
+    let passed = (proxy.bytes_to_server(), proxy.bytes_to_client());
+    proxy.trickle(NEVER);
+    server.command(&["LPUSH", "list", "a"]);
+    until("the first byte of the reply has passed", || match proxy.bytes_to_client() - passed.1 {
+        1 => Ok(()),
+        bytes => Err(bytes.to_string()),
+    });
+    proxy.pass();
+    let (_, mut connection) = asking.join().unwrap().unwrap();
+
+    proxy.trickle(NEVER);
+    let asking = thread::spawn(move || connection.command(&INCR));
+    until("the first byte of the request has passed", || match proxy.bytes_to_server() - passed.0 {
+        1 => Ok(()),
+        bytes => Err(bytes.to_string()),
+    });
+    assert_eq!(server.command(&["GET", "n"]).int(), 1);
+    proxy.pass();
+    assert_eq!(asking.join().unwrap().unwrap().int(), 2);
+}
+
+#[test]
+fn cut_reaches_those_who_are_slow_or_trickle() {
+    let (server, proxy) = rig();
+    for slow in [FaultProxy::slow, FaultProxy::trickle] {
+        let mut connection = connect(&proxy);
+        assert_eq!(connection.command(&["PING"]).unwrap().text(), "PONG");
+        slow(&proxy, NEVER);
+        let asking = thread::spawn(move || connection.command(&INCR));
+        proxy.cut();
+        assert!(asking.join().unwrap().is_err());
+        proxy.pass();
+    }
+    assert_eq!(server.command(&["EXISTS", "n"]).int(), 0);
 }
 
 #[test]

@@ -3,11 +3,13 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::watch::Receiver;
+use tokio::time::timeout;
 
 use super::{Mode, Shared};
 
@@ -98,18 +100,45 @@ impl Line<'_> {
     }
 
     async fn pass(&self, to: &mut WriteHalf<'_>, bytes: &[u8], counted: &AtomicU64) -> io::Result<()> {
-        // These bytes may have come between the cut and the moment that this task hears of it.
-        if self.cut.has_changed().unwrap_or(true) {
-            return Err(io::ErrorKind::ConnectionReset.into());
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let mode = *self.shared.mode.borrow();
+            let (passing, later) = match mode {
+                Mode::Trickle(_) => rest.split_at(1),
+                _ => (rest, &[][..]),
+            };
+            // These bytes may have come between the cut and the moment that this task hears of it.
+            if self.cut.has_changed().unwrap_or(true) {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+            // Counted first: who has received them must find them counted.
+            counted.fetch_add(passing.len() as u64, Ordering::Relaxed);
+            to.write_all(passing).await?;
+            if let Mode::Trickle(pause) = mode {
+                stays(self.shared, mode, pause).await;
+                released(self.shared).await;
+            }
+            rest = later;
         }
-        // Counted first: who has received them must find them counted.
-        counted.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        to.write_all(bytes).await
+        Ok(())
     }
 }
 
-/// Waits for as long as the proxy stalls.
+/// Waits for as long as the proxy stalls or delays.
 async fn released(shared: &Shared) {
-    // Fails only if the sender is gone, which `shared` holds.
-    let _ = shared.mode.subscribe().wait_for(|mode| *mode != Mode::Stall).await;
+    loop {
+        let mode = *shared.mode.borrow();
+        match mode {
+            // Fails only if the sender is gone, which `shared` holds.
+            Mode::Stall => drop(shared.mode.subscribe().wait_for(|mode| *mode != Mode::Stall).await),
+            Mode::Slow(delay) if !stays(shared, mode, delay).await => {}
+            _ => return,
+        }
+    }
+}
+
+/// Waits until `pause` is over, or the mode is another: what was to be slow shall not be so any longer than told. Says
+/// whether it has stayed the same.
+async fn stays(shared: &Shared, mode: Mode, pause: Duration) -> bool {
+    timeout(pause, shared.mode.subscribe().wait_for(|now| *now != mode)).await.is_err()
 }

@@ -5,11 +5,12 @@ mod carry;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// A TCP proxy that can stall, refuse and cut.
+/// A TCP proxy that can stall, delay, trickle, refuse and cut.
 ///
 /// It runs on a thread of its own, so that tests may block, and may pause the time of their runtime. All switches work
 /// at once and at any moment, from any thread.
@@ -34,6 +35,8 @@ pub struct FaultProxy {
 enum Mode {
     Pass,
     Stall,
+    Slow(Duration),
+    Trickle(Duration),
     Refuse,
     /// The proxy itself is gone.
     Closed,
@@ -67,7 +70,7 @@ impl FaultProxy {
             bytes_to_server: AtomicU64::new(0),
             bytes_to_client: AtomicU64::new(0),
         });
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let accepting = accept(listener, Arc::clone(&shared));
         std::thread::spawn(move || runtime.block_on(accepting));
         Self { address, shared }
@@ -94,6 +97,17 @@ impl FaultProxy {
     /// client has given up.
     pub fn stall(&self) {
         self.shared.mode.send_replace(Mode::Stall);
+    }
+
+    /// Holds each chunk of bytes for so long before it is passed on, one after the other, in both directions, and each
+    /// new connection too, until [`pass`](Self::pass).
+    pub fn slow(&self, delay: Duration) {
+        self.shared.mode.send_replace(Mode::Slow(delay));
+    }
+
+    /// Passes one byte at a time in each direction, with a pause after each, until [`pass`](Self::pass).
+    pub fn trickle(&self, pause: Duration) {
+        self.shared.mode.send_replace(Mode::Trickle(pause));
     }
 
     /// Closes new connections at once, until [`pass`](Self::pass). Those that exist go on.
