@@ -93,6 +93,27 @@ async fn a_server_that_is_gone_is_told_at_once_and_found_again() {
     assert!(eventually(&limiter, policy.key("a")).await.is_allowed());
 }
 
+/// To connect takes several round trips where a decision takes one. Who starts over whenever a caller's time is up never
+/// gets there.
+#[tokio::test]
+async fn a_connection_that_takes_longer_than_the_budget_comes_about_all_the_same() {
+    let server = Postgres::start();
+    let proxy = FaultProxy::start(server.address());
+    let limiter = frozen(proxy.address()).await;
+    let policy = policy("1000/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    // A quarter of the budget each way: a decision takes half of it, a connection more than all.
+    proxy.slow(BUDGET / 4);
+    proxy.cut();
+    for _ in 0..20 {
+        match limiter.check(policy.key("a")).await {
+            Ok(decision) => return assert!(decision.is_allowed()),
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+    }
+    panic!("no connection in twenty times the budget");
+}
+
 #[tokio::test]
 async fn connecting_to_nobody_fails_with_the_address() {
     let server = Postgres::start();

@@ -1,6 +1,8 @@
 //! The connections, and what all who use them share.
 
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
@@ -76,16 +78,15 @@ impl Shared {
         self.given_time.as_ref().map(|clock| clock.now_ms().cast_signed())
     }
 
+    /// One that is idle, or a new one. Whoever gives up waiting for a new one leaves it to the next: it takes several
+    /// round trips and may need more time than a decision has, and to start over each time would be never to get there.
     pub(super) async fn client(&self) -> Result<Object, StoreError> {
-        let place = &self.place;
-        // Whoever accepts a connection need not answer on it.
-        match tokio::time::timeout(PATIENCE, self.pool.get()).await {
-            Ok(Ok(client)) => Ok(client),
-            Ok(Err(PoolError::Backend(error))) => Err(connect_error(place, &error)),
-            Ok(Err(error)) => Err(StoreError::transient(format!("postgres at {place}: {error}"))),
-            Err(_) => {
-                Err(StoreError::transient(format!("postgres at {place}: no answer within {PATIENCE:?}")))
-            }
+        let mut getting = Box::pin(get(self.pool.clone(), self.place.clone()));
+        match poll_fn(|context| Poll::Ready(getting.as_mut().poll(context))).await {
+            Poll::Ready(client) => client,
+            Poll::Pending => tokio::spawn(getting).await.unwrap_or_else(|error| {
+                Err(StoreError::transient(format!("postgres at {}: {error}", self.place)))
+            }),
         }
     }
 }
@@ -99,6 +100,16 @@ pub(super) async fn prepare_at_last(shared: Weak<Shared>) {
         prepared.set_unprepared(Some(error));
         drop(prepared);
         SystemClock::default().sleep(backoff.next_ms()).await;
+    }
+}
+
+async fn get(pool: Pool, place: String) -> Result<Object, StoreError> {
+    // Whoever accepts a connection need not answer on it.
+    match tokio::time::timeout(PATIENCE, pool.get()).await {
+        Ok(Ok(client)) => Ok(client),
+        Ok(Err(PoolError::Backend(error))) => Err(connect_error(&place, &error)),
+        Ok(Err(error)) => Err(StoreError::transient(format!("postgres at {place}: {error}"))),
+        Err(_) => Err(StoreError::transient(format!("postgres at {place}: no answer within {PATIENCE:?}"))),
     }
 }
 
