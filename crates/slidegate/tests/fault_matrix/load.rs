@@ -1,0 +1,120 @@
+//! Nodes that share a store, and callers that never stop asking.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use slidegate::degrade::{BreakerSettings, BreakerState, FailureRule, Fallback};
+use slidegate::{Clock, Limiter, Policy, PreciseClock, Store};
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+
+use crate::backend::Backend;
+use crate::tally::{Caller, MODES, Tally};
+
+pub(crate) const NODES: u32 = 3;
+/// Longer than any course: what is admitted altogether is what is admitted in a window.
+const WINDOW: &str = "1h";
+pub(crate) const LIMIT: u64 = 600;
+pub(crate) const BUDGET: Duration = Duration::from_millis(20);
+/// For each node and mode.
+const HOT_CALLERS: usize = 3;
+/// Between an answer and the next request, so that answers at once are not a loop that starves the machine.
+const PAUSE_MS: u64 = 5;
+/// As many as wait for their answers at the same time, about.
+const TIMERS: usize = 9;
+
+pub(crate) struct Load {
+    runtime: Runtime,
+    tally: Arc<Mutex<Tally>>,
+    is_over: Arc<AtomicBool>,
+    tasks: JoinSet<()>,
+    breakers: Vec<Box<dyn Fn() -> BreakerState>>,
+}
+
+impl Load {
+    pub(crate) fn start<B: Backend>(server: &B, breaker: BreakerSettings) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (tally, is_over) = (Arc::new(Mutex::new(Tally::default())), Arc::new(AtomicBool::new(false)));
+        let (mut tasks, mut breakers) = (JoinSet::new(), Vec::<Box<dyn Fn() -> BreakerState>>::new());
+        for node in 0..NODES as usize {
+            let limiter = Arc::new(runtime.block_on(limiter(server, breaker)));
+            let watched = Arc::clone(&limiter);
+            breakers.push(Box::new(move || watched.store().breaker_state()));
+            for (mode, on_failure) in MODES.iter().enumerate() {
+                let quota = format!("{LIMIT}/{WINDOW} strict-window");
+                let policy = Arc::new(Policy::parse(on_failure.name(), [quota.as_str()]).unwrap());
+                for number in 0..=HOT_CALLERS {
+                    let caller = Caller { node, mode, is_for_hot_key: number < HOT_CALLERS };
+                    let (limiter, policy, tally) =
+                        (Arc::clone(&limiter), Arc::clone(&policy), Arc::clone(&tally));
+                    tasks.spawn_on(
+                        call(caller, limiter, policy, tally, Arc::clone(&is_over)),
+                        runtime.handle(),
+                    );
+                }
+            }
+        }
+        for _ in 0..TIMERS {
+            tasks.spawn_on(time_the_timer(Arc::clone(&tally), Arc::clone(&is_over)), runtime.handle());
+        }
+        Self { runtime, tally, is_over, tasks, breakers }
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.tally.lock().unwrap().clone()
+    }
+
+    /// What each node does with the store at present.
+    pub(crate) fn breakers(&self) -> Vec<BreakerState> {
+        self.breakers.iter().map(|state| state()).collect()
+    }
+
+    /// Lets everybody have the last answer.
+    pub(crate) fn end(self) -> Tally {
+        self.is_over.store(true, Relaxed);
+        self.runtime.block_on(self.tasks.join_all());
+        self.tally.lock().unwrap().clone()
+    }
+}
+
+async fn limiter<B: Backend>(server: &B, breaker: BreakerSettings) -> Limiter<Fallback<B::Store>> {
+    let mut fallback = Fallback::builder(server.connect().await).nodes(NODES).breaker(breaker);
+    for on_failure in MODES {
+        fallback = fallback.policy(on_failure.name(), FailureRule { on_failure, budget: BUDGET });
+    }
+    Limiter::new(fallback.build())
+}
+
+async fn call<S: Store>(
+    caller: Caller,
+    limiter: Arc<Limiter<S>>,
+    policy: Arc<Policy>,
+    tally: Arc<Mutex<Tally>>,
+    is_over: Arc<AtomicBool>,
+) {
+    let clock = PreciseClock::default();
+    let mut asked = 0;
+    while !is_over.load(Relaxed) {
+        let key = if caller.is_for_hot_key { "hot".to_owned() } else { format!("{} {asked}", caller.node) };
+        let asked_ms = clock.now_ms();
+        let answer = limiter.check(policy.key(&key)).await;
+        let took_ms = clock.now_ms() - asked_ms;
+        tally.lock().unwrap().add(caller, &answer, took_ms);
+        asked += 1;
+        clock.sleep(PAUSE_MS).await;
+    }
+}
+
+/// Waits as long as the layer would, on a machine that is just as busy.
+async fn time_the_timer(tally: Arc<Mutex<Tally>>, is_over: Arc<AtomicBool>) {
+    let clock = PreciseClock::default();
+    while !is_over.load(Relaxed) {
+        let begun_ms = clock.now_ms();
+        clock.sleep(BUDGET.as_millis() as u64).await;
+        let took_ms = clock.now_ms() - begun_ms;
+        let mut tally = tally.lock().unwrap();
+        tally.longest_timer_ms = tally.longest_timer_ms.max(took_ms);
+    }
+}

@@ -1,0 +1,66 @@
+//! A Redis that fails.
+
+use slidegate::RedisStore;
+use slidegate_testkit::{FaultProxy, Flavour, Server};
+
+use crate::backend::Backend;
+use crate::fault::Fault;
+
+pub(crate) struct RedisBehindProxy {
+    server: Server,
+    proxy: FaultProxy,
+    url: String,
+}
+
+impl Backend for RedisBehindProxy {
+    type Store = RedisStore;
+
+    const NAME: &'static str = "Redis";
+    const NO_ROOM: Fault = Fault::OutOfMemory;
+    const CLIENTS: usize = 1000;
+    const HELLO: &'static [u8] = b"PING\r\n";
+    const UNWELCOME: u8 = b'-';
+
+    fn start(fault: Fault) -> Self {
+        let builder = Server::builder(Flavour::Redis);
+        let server = match fault {
+            // Written before it is answered, hence not forgotten by a process that is killed.
+            Fault::Down => builder.args(["--appendonly", "yes"]).start(),
+            _ => builder.start(),
+        };
+        let proxy = FaultProxy::start(server.address());
+        let url = if fault == Fault::Down { server.url() } else { proxy.url() };
+        Self { server, proxy, url }
+    }
+
+    async fn connect(&self) -> RedisStore {
+        RedisStore::connect(&self.url).await.unwrap()
+    }
+
+    fn proxy(&self) -> &FaultProxy {
+        &self.proxy
+    }
+
+    fn kill(&self) {
+        self.server.kill();
+    }
+
+    fn restart(&self) {
+        self.server.restart();
+    }
+
+    fn set_read_only(&self, is_read_only: bool) {
+        // Nobody listens on port 1: it stays a replica of somebody who is dead, with all its data.
+        let [host, port] = if is_read_only { ["127.0.0.1", "1"] } else { ["NO", "ONE"] };
+        self.server.command(&["REPLICAOF", host, port]).ok();
+    }
+
+    fn fill(&self) {
+        self.server.command(&["SET", "ballast", &"x".repeat(2_000_000)]).ok();
+        self.server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", "1mb"]).ok();
+    }
+
+    fn make_room(&self) {
+        self.server.command(&["CONFIG", "SET", "maxmemory", "0"]).ok();
+    }
+}

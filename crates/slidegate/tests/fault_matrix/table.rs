@@ -1,0 +1,52 @@
+//! The tables of `docs/guarantees.md`.
+
+use std::fmt::Write as _;
+
+use slidegate::degrade::OnFailure;
+
+use crate::course::Course;
+use crate::load::LIMIT;
+use crate::tally::{Answers, MODES};
+
+const HEAD: &str =
+    "| fault | longest answer, ms | bare timer, ms | answers | by the store | without it, and why \
+| `closed`: errors | `closed`: over | `local`: over | `open`: let in unseen | back after, ms |
+|---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|
+";
+
+pub(crate) fn of(store: &str, courses: &[Course]) -> String {
+    let mut text = format!("### {store}\n\n{HEAD}");
+    for course in courses {
+        row(&mut text, course);
+    }
+    text
+}
+
+fn row(text: &mut String, course: &Course) {
+    let tally = &course.tally;
+    let [closed, local, open] = &tally.modes;
+    let answers: u64 = tally.modes.iter().map(Answers::all).sum();
+    let by_store: u64 = tally.modes.iter().map(|answers| answers.by_store).sum();
+    let reasons: Vec<_> = tally.reasons().iter().map(|(reason, times)| format!("{reason} {times}")).collect();
+    let name = match course.clients {
+        0 => course.fault.name().to_owned(),
+        clients => format!("{clients} {}", course.fault.name().trim_start_matches("all ")),
+    };
+    let over = |mode: OnFailure, answers: &Answers| {
+        let over = answers.hot_admitted.saturating_sub(LIMIT);
+        format!("{over} of {}", course.most_over(mode))
+    };
+    writeln!(
+        text,
+        "| {name} | {} | {} | {answers} | {by_store} | {} | {} | {} | {} | {} | {} |",
+        tally.longest_ms,
+        tally.longest_timer_ms,
+        reasons.join(", "),
+        closed.errors,
+        over(MODES[0], closed),
+        over(MODES[1], local),
+        open.admitted_without_store,
+        course.back_after_ms,
+    )
+    .unwrap();
+}

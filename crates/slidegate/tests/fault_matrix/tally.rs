@@ -1,0 +1,93 @@
+//! What callers were told.
+
+use std::collections::BTreeMap;
+
+use slidegate::degrade::OnFailure;
+use slidegate::{Decision, Source, StoreError};
+
+use crate::load::NODES;
+
+pub(crate) const MODES: [OnFailure; 3] = [OnFailure::Closed, OnFailure::Local, OnFailure::Open];
+
+/// Which caller asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Caller {
+    pub(crate) node: usize,
+    pub(crate) mode: usize,
+    /// Whether it asks for the key that all others ask for, or for another one each time.
+    pub(crate) is_for_hot_key: bool,
+}
+
+/// All answers so far.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// In the order of [`MODES`].
+    pub(crate) modes: [Answers; 3],
+    /// How often the store has answered each node.
+    pub(crate) by_node: [u64; NODES as usize],
+    pub(crate) longest_ms: u64,
+    /// How long a timer of the layer's budget took at the longest: what the machine adds to any wait.
+    pub(crate) longest_timer_ms: u64,
+}
+
+/// The answers to callers of one mode.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Answers {
+    pub(crate) by_store: u64,
+    /// How often it fell back, by the reason.
+    pub(crate) by_fallback: BTreeMap<&'static str, u64>,
+    pub(crate) errors: u64,
+    /// Answers that are neither, which must not be.
+    pub(crate) unmarked: u64,
+    /// Any key, without the store.
+    pub(crate) admitted_without_store: u64,
+    pub(crate) hot_admitted: u64,
+    pub(crate) hot_admitted_by_store: u64,
+    pub(crate) hot_denied_by_store: u64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, caller: Caller, answer: &Result<Decision, StoreError>, took_ms: u64) {
+        self.longest_ms = self.longest_ms.max(took_ms);
+        let answers = &mut self.modes[caller.mode];
+        let Ok(decision) = answer else {
+            answers.errors += 1;
+            return;
+        };
+        let (is_allowed, is_hot) = (decision.is_allowed(), caller.is_for_hot_key);
+        answers.hot_admitted += u64::from(is_hot && is_allowed);
+        match decision.source() {
+            Source::Store => {
+                answers.by_store += 1;
+                answers.hot_admitted_by_store += u64::from(is_hot && is_allowed);
+                answers.hot_denied_by_store += u64::from(is_hot && !is_allowed);
+                self.by_node[caller.node] += 1;
+            }
+            Source::Fallback(reason) => {
+                *answers.by_fallback.entry(reason.name()).or_default() += 1;
+                answers.admitted_without_store += u64::from(is_allowed);
+            }
+            _ => answers.unmarked += 1,
+        }
+    }
+
+    /// All reasons of all modes.
+    pub(crate) fn reasons(&self) -> BTreeMap<&'static str, u64> {
+        let mut all = BTreeMap::new();
+        for (reason, times) in self.modes.iter().flat_map(|answers| &answers.by_fallback) {
+            *all.entry(*reason).or_default() += times;
+        }
+        all
+    }
+}
+
+impl Answers {
+    /// How many requests the store did not decide.
+    pub(crate) fn undecided(&self) -> u64 {
+        self.errors + self.by_fallback.values().sum::<u64>()
+    }
+
+    pub(crate) fn all(&self) -> u64 {
+        self.by_store + self.undecided() + self.unmarked
+    }
+}
