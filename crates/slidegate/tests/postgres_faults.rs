@@ -16,8 +16,12 @@ const BUDGET: Duration = Duration::from_millis(500);
 
 /// A limiter whose clock stands still, so that what is spent stays spent.
 async fn frozen(address: SocketAddr) -> Limiter<PostgresStore> {
+    frozen_over(2, address).await
+}
+
+async fn frozen_over(connections: usize, address: SocketAddr) -> Limiter<PostgresStore> {
     let url = format!("postgres://postgres@{address}/postgres");
-    let builder = PostgresStore::builder(&url).unwrap().budget(BUDGET).connections(2);
+    let builder = PostgresStore::builder(&url).unwrap().budget(BUDGET).connections(connections);
     Limiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
 }
 
@@ -46,7 +50,8 @@ async fn used(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> u64 {
 async fn a_reply_that_is_cut_off_is_an_error_and_is_never_asked_for_again() {
     let server = Postgres::start();
     let proxy = FaultProxy::start(server.address());
-    let limiter = frozen(proxy.address()).await;
+    // With a second one, made anew in the background, the reply that is cut might be one to that.
+    let limiter = frozen_over(1, proxy.address()).await;
     let policy = policy("1000/1h");
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     for (cuts, bytes) in [0, 1, 7, 100].into_iter().enumerate() {
@@ -112,6 +117,28 @@ async fn a_connection_that_takes_longer_than_the_budget_comes_about_all_the_same
         }
     }
     panic!("no connection in twenty times the budget");
+}
+
+/// Whoever asks a server that was away has little patience, and is what decides whether it is left alone for longer.
+#[tokio::test]
+async fn a_server_that_returns_is_connected_to_before_anybody_asks() {
+    let server = Postgres::start();
+    let proxy = FaultProxy::start(server.address());
+    let limiter = frozen(proxy.address()).await;
+    let policy = policy("1000/1h");
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    proxy.refuse();
+    proxy.cut();
+    while limiter.check(policy.key("a")).await.unwrap_err().may_have_counted() {}
+    let said = proxy.bytes_to_client();
+    proxy.pass();
+    for _ in 0..1000 {
+        if proxy.bytes_to_client() > said {
+            return;
+        }
+        SystemClock::default().sleep(10).await;
+    }
+    panic!("the server has said nothing, so nobody has asked");
 }
 
 #[tokio::test]

@@ -1,11 +1,14 @@
 //! The connections, and what all who use them share.
 
 use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod};
+use futures_util::future::join_all;
+use tokio::runtime::Handle;
 use tokio_postgres::config::TargetSessionAttrs;
 
 use super::failure::connect_error;
@@ -30,6 +33,14 @@ pub(super) struct Shared {
     pub(super) given_time: Option<Arc<dyn Clock>>,
     /// Why nothing can be decided yet: the schema has not been seen.
     unprepared: Mutex<Option<StoreError>>,
+    is_reviving: Arc<AtomicBool>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Whoever still tries to connect need not any more.
+        self.pool.close();
+    }
 }
 
 impl Shared {
@@ -57,6 +68,7 @@ impl Shared {
             connections: builder.connections,
             given_time: builder.given_time.clone(),
             unprepared: Mutex::default(),
+            is_reviving: Arc::default(),
         })
     }
 
@@ -82,12 +94,41 @@ impl Shared {
     /// round trips and may need more time than a decision has, and to start over each time would be never to get there.
     pub(super) async fn client(&self) -> Result<Object, StoreError> {
         let mut getting = Box::pin(get(self.pool.clone(), self.place.clone()));
-        match poll_fn(|context| Poll::Ready(getting.as_mut().poll(context))).await {
+        let got = match poll_fn(|context| Poll::Ready(getting.as_mut().poll(context))).await {
             Poll::Ready(client) => client,
             Poll::Pending => tokio::spawn(getting).await.unwrap_or_else(|error| {
                 Err(StoreError::transient(format!("postgres at {}: {error}", self.place)))
             }),
+        };
+        if got.is_err() {
+            self.revive();
         }
+        got
+    }
+
+    /// Connects in the background until it succeeds. Who asks a server that was away, to see whether it is back, has less
+    /// time than it takes to connect; to wait for that one would be to stay away for longer.
+    fn revive(&self) {
+        // There is none while it shuts down.
+        let Ok(runtime) = Handle::try_current() else { return };
+        if !self.is_reviving.swap(true, Relaxed) {
+            let (pool, place) = (self.pool.clone(), self.place.clone());
+            let (connections, is_reviving) = (self.connections, Arc::clone(&self.is_reviving));
+            runtime.spawn(async move {
+                join_all((0..connections).map(|_| reconnect(&pool, &place))).await;
+                is_reviving.store(false, Relaxed);
+            });
+        }
+    }
+}
+
+async fn reconnect(pool: &Pool, place: &str) {
+    let mut backoff = Backoff::default();
+    while let Err(error) = get(pool.clone(), place.to_owned()).await {
+        if pool.is_closed() || !error.is_transient() {
+            return;
+        }
+        SystemClock::default().sleep(backoff.next_ms()).await;
     }
 }
 
@@ -124,17 +165,18 @@ fn place(config: &tokio_postgres::Config) -> String {
 }
 
 /// A connection that is not given back while a statement may still run on it.
-pub(super) struct Cancelling {
+pub(super) struct Cancelling<'a> {
+    shared: &'a Shared,
     client: Option<Object>,
     pub(super) is_done: bool,
 }
 
-impl Cancelling {
-    pub(super) async fn get(shared: &Shared) -> Result<Self, StoreError> {
+impl<'a> Cancelling<'a> {
+    pub(super) async fn get(shared: &'a Shared) -> Result<Self, StoreError> {
         if let Some(error) = shared.unprepared() {
             return Err(error);
         }
-        Ok(Self { client: Some(shared.client().await?), is_done: false })
+        Ok(Self { shared, client: Some(shared.client().await?), is_done: false })
     }
 
     pub(super) fn client(&self) -> &tokio_postgres::Client {
@@ -143,12 +185,15 @@ impl Cancelling {
     }
 }
 
-impl Drop for Cancelling {
+impl Drop for Cancelling<'_> {
     fn drop(&mut self) {
-        if let (false, Some(client)) = (self.is_done, self.client.take()) {
-            // The budget is over in the middle of a statement: the next caller gets another connection, and closing this
-            // one lets the server notice that nobody waits.
-            drop(Object::take(client));
+        let Some(client) = self.client.take() else { return };
+        if self.is_done && !client.is_closed() {
+            return;
         }
+        // Else the budget is over in the middle of a statement: the next caller gets another connection, and closing
+        // this one lets the server notice that nobody waits.
+        drop(Object::take(client));
+        self.shared.revive();
     }
 }
