@@ -224,6 +224,15 @@ fn a_limit_counts_over_several_replies() {
 }
 
 #[test]
+fn passing_it_cuts_no_reply_any_more() {
+    let (_server, proxy) = rig();
+    let mut connection = connect(&proxy);
+    proxy.cut_next_reply();
+    proxy.pass();
+    assert_eq!(connection.command(&INCR).unwrap().int(), 1);
+}
+
+#[test]
 fn refusing_it_closes_new_connections_only() {
     let (_server, proxy) = rig();
     let mut old = connect(&proxy);

@@ -86,8 +86,9 @@ impl FaultProxy {
         format!("redis://{}", self.address)
     }
 
-    /// Passes everything on, as at the start. What was held while stalled is passed on first.
+    /// Passes everything on, as at the start: no reply is cut any more. What was held while stalled is passed on first.
     pub fn pass(&self) {
+        *self.shared.reply_limit() = None;
         self.shared.mode.send_replace(Mode::Pass);
     }
 
