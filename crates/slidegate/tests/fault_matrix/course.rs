@@ -34,9 +34,9 @@ pub(crate) const SHORT: Pace = Pace {
     is_measured: false,
 };
 
-/// Some four seconds for each fault, and a breaker as it comes.
+/// Some three seconds for each fault, and a breaker as it comes.
 pub(crate) const LONG: Pace =
-    Pace { fault_ticks: 400, flap_ticks: 100, breaker: BreakerSettings::default, is_measured: true };
+    Pace { fault_ticks: 300, flap_ticks: 100, breaker: BreakerSettings::default, is_measured: true };
 
 pub(crate) struct Course {
     pub(crate) fault: Fault,

@@ -10,7 +10,7 @@ use crate::tally::{Answers, MODES};
 
 const HEAD: &str =
     "| fault | longest answer, ms | bare timer, ms | answers | by the store | without it, and why \
-| `closed`: errors | `closed`: over | `local`: over | `open`: let in unseen | back after, ms |
+| `closed`: errors | `closed`: over | `local`: over | `open`: let in without the store | back after, ms |
 |---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|
 ";
 
