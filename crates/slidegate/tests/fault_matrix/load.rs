@@ -84,7 +84,7 @@ async fn limiter<B: Backend>(server: &B, breaker: BreakerSettings) -> Limiter<Fa
     for on_failure in MODES {
         fallback = fallback.policy(on_failure.name(), FailureRule { on_failure, budget: BUDGET });
     }
-    Limiter::new(fallback.build())
+    Limiter::new(fallback.build().unwrap())
 }
 
 async fn call<S: Store>(
