@@ -41,9 +41,10 @@ use crate::store::{Operation, Store};
 /// use slidegate::{Limiter, MemoryStore};
 ///
 /// let login = FailureRule { on_failure: OnFailure::Closed, ..FailureRule::default() };
-/// let store = Fallback::builder(MemoryStore::new()).nodes(4).policy("login", login).build();
+/// let store = Fallback::builder(MemoryStore::new()).nodes(4).policy("login", login).build()?;
 /// let limiter = Limiter::new(store);
 /// # let _ = limiter;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Fallback<S, C: Clock = PreciseClock> {
     store: S,
