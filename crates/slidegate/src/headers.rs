@@ -27,17 +27,8 @@ pub fn rate_limit_headers(policy: &Policy, decision: &Decision) -> Vec<(&'static
     if !decision.is_counted() {
         return Vec::new();
     }
-    let mut policies = String::new();
-    let mut limits = String::new();
-    for (index, (quota, report)) in policy.quotas().iter().zip(decision.quotas()).enumerate() {
-        let name = sf_string(policy.quota_name(index));
-        let comma = if index == 0 { "" } else { ", " };
-        let window_s = whole_seconds(quota.window_ms());
-        let _ = write!(policies, "{comma}{name};q={};w={window_s}", quota.limit());
-        let _ =
-            write!(limits, "{comma}{name};r={};t={}", report.remaining, whole_seconds(report.more_after_ms));
-    }
-    let mut headers = vec![("ratelimit-policy", policies), ("ratelimit", limits)];
+    let mut headers =
+        vec![("ratelimit-policy", policy_list(policy)), ("ratelimit", limit_list(policy, decision))];
     // The longest of all waits, rounded like `t`: never earlier than the `t` of a quota that denied it.
     if let Some(retry_after_ms) = decision.retry_after_ms() {
         headers.push(("retry-after", whole_seconds(retry_after_ms).to_string()));
@@ -45,7 +36,34 @@ pub fn rate_limit_headers(policy: &Policy, decision: &Decision) -> Vec<(&'static
     headers
 }
 
-fn whole_seconds(ms: u64) -> u64 {
+/// The value of `ratelimit-policy`.
+pub(crate) fn policy_list(policy: &Policy) -> String {
+    let mut list = String::new();
+    for (index, quota) in policy.quotas().iter().enumerate() {
+        let (comma, window_s) = (comma(index), whole_seconds(quota.window_ms()));
+        let _ =
+            write!(list, "{comma}{};q={};w={window_s}", sf_string(policy.quota_name(index)), quota.limit());
+    }
+    list
+}
+
+/// The value of `ratelimit`.
+pub(crate) fn limit_list(policy: &Policy, decision: &Decision) -> String {
+    let mut list = String::new();
+    for (index, report) in decision.quotas().iter().enumerate() {
+        let (comma, name) = (comma(index), sf_string(policy.quota_name(index)));
+        let more_after_s = whole_seconds(report.more_after_ms);
+        let _ = write!(list, "{comma}{name};r={};t={more_after_s}", report.remaining);
+    }
+    list
+}
+
+fn comma(index: usize) -> &'static str {
+    if index == 0 { "" } else { ", " }
+}
+
+/// Rounded up.
+pub(crate) fn whole_seconds(ms: u64) -> u64 {
     ms.div_ceil(1000)
 }
 

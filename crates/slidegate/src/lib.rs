@@ -23,6 +23,8 @@ mod error;
 mod headers;
 mod limiter;
 mod store;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use bound::Bound;
 pub use clock::{Clock, ManualClock, PreciseClock, Sleep, SystemClock};

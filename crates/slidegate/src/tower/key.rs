@@ -1,0 +1,311 @@
+//! Whom a request counts for.
+
+use std::fmt;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::HeaderName;
+use http::request::Parts;
+
+use super::address::ClientAddress;
+
+/// What a request counts for, made of one or more of its parts.
+///
+/// ```
+/// use slidegate::tower::{ClientAddress, Key};
+///
+/// #[derive(Clone)]
+/// struct User(u64);
+///
+/// let by_address = Key::address(ClientAddress::peer());
+/// // The user that an earlier layer has found, on each path for itself.
+/// let by_user = Key::all([Key::extension(|user: &User| user.0.to_string()), Key::path()]);
+/// let by_tenant = Key::by(|request| request.uri.host().map(str::to_owned));
+/// # let _ = (by_address, by_user, by_tenant);
+/// ```
+#[derive(Clone)]
+pub struct Key(Arc<dyn Extract>);
+
+/// Bytes that stand for somebody; none if the request does not say who it is.
+pub(super) type Name = Option<Vec<u8>>;
+
+/// A name, now or later.
+pub(super) enum Found<'a> {
+    Now(Name),
+    Later(Pin<Box<dyn Future<Output = Name> + Send + 'a>>),
+}
+
+trait Extract: Send + Sync {
+    fn find<'a>(&'a self, request: &'a Parts) -> Found<'a>;
+}
+
+/// What is known at once.
+struct Known<F>(F);
+
+impl<F: Fn(&Parts) -> Name + Send + Sync> Extract for Known<F> {
+    fn find<'a>(&'a self, request: &'a Parts) -> Found<'a> {
+        Found::Now((self.0)(request))
+    }
+}
+
+/// What has to be asked for.
+struct Asked<F>(F);
+
+impl<F, R> Extract for Asked<F>
+where
+    F: Fn(&Parts) -> R + Send + Sync,
+    R: Future<Output = Name> + Send + 'static,
+{
+    fn find<'a>(&'a self, request: &'a Parts) -> Found<'a> {
+        Found::Later(Box::pin((self.0)(request)))
+    }
+}
+
+impl Key {
+    /// The client's address.
+    pub fn address(way: ClientAddress) -> Self {
+        Self::sync(move |request| {
+            way.of(request).map(|address| match address {
+                IpAddr::V4(address) => address.octets().to_vec(),
+                IpAddr::V6(address) => address.octets().to_vec(),
+            })
+        })
+    }
+
+    /// The value of a header, such as an API key. Not for what anybody can write as he likes.
+    pub fn header(name: HeaderName) -> Self {
+        Self::sync(move |request| Some(request.headers.get(&name)?.as_bytes().to_vec()))
+    }
+
+    /// The path, without the query.
+    pub fn path() -> Self {
+        Self::sync(|request| Some(request.uri.path().as_bytes().to_vec()))
+    }
+
+    /// The first of these patterns that fits the path: `/users/*/orders` with a `*` for one segment, `/static/**` with
+    /// two for all that follow. So that whoever asks for many paths does not get as many counters.
+    pub fn path_pattern<P: Into<String>>(patterns: impl IntoIterator<Item = P>) -> Self {
+        let patterns: Vec<String> = patterns.into_iter().map(Into::into).collect();
+        Self::sync(move |request| {
+            let fits = |pattern: &&String| fits(pattern, request.uri.path());
+            patterns.iter().find(fits).map(|pattern| pattern.clone().into_bytes())
+        })
+    }
+
+    /// The method.
+    pub fn method() -> Self {
+        Self::sync(|request| Some(request.method.as_str().as_bytes().to_vec()))
+    }
+
+    /// What an earlier layer has put into the request's extensions, such as the user.
+    pub fn extension<T, K>(name: impl Fn(&T) -> K + Send + Sync + 'static) -> Self
+    where
+        T: Clone + Send + Sync + 'static,
+        K: Into<Vec<u8>>,
+    {
+        Self::sync(move |request| request.extensions.get::<T>().map(|found| name(found).into()))
+    }
+
+    /// Whatever `find` says.
+    pub fn by<K: Into<Vec<u8>>>(find: impl Fn(&Parts) -> Option<K> + Send + Sync + 'static) -> Self {
+        Self::sync(move |request| find(request).map(Into::into))
+    }
+
+    /// Whatever `find` says after some waiting.
+    pub fn by_async<R, K>(find: impl Fn(&Parts) -> R + Send + Sync + 'static) -> Self
+    where
+        R: Future<Output = Option<K>> + Send + 'static,
+        K: Into<Vec<u8>>,
+    {
+        Self(Arc::new(Asked(move |request: &Parts| {
+            let found = find(request);
+            async move { found.await.map(Into::into) }
+        })))
+    }
+
+    /// All of these together. If one of them is missing, so is the whole.
+    pub fn all(keys: impl IntoIterator<Item = Self>) -> Self {
+        Self(Arc::new(All(keys.into_iter().collect())))
+    }
+
+    /// The first of these that is there.
+    pub fn first_of(keys: impl IntoIterator<Item = Self>) -> Self {
+        Self(Arc::new(FirstOf(keys.into_iter().collect())))
+    }
+
+    fn sync(find: impl Fn(&Parts) -> Name + Send + Sync + 'static) -> Self {
+        Self(Arc::new(Known(find)))
+    }
+
+    pub(super) fn find<'a>(&'a self, request: &'a Parts) -> Found<'a> {
+        self.0.find(request)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Key").finish_non_exhaustive()
+    }
+}
+
+struct All(Vec<Key>);
+
+impl Extract for All {
+    fn find<'a>(&'a self, request: &'a Parts) -> Found<'a> {
+        let mut joined = Vec::new();
+        for (index, key) in self.0.iter().enumerate() {
+            match key.find(request) {
+                Found::Now(Some(name)) => join(&mut joined, &name),
+                Found::Now(None) => return Found::Now(None),
+                Found::Later(first) => {
+                    let others = &self.0[index + 1..];
+                    return Found::Later(Box::pin(async move {
+                        join(&mut joined, &first.await?);
+                        for key in others {
+                            join(&mut joined, &later(key.find(request)).await?);
+                        }
+                        Some(joined)
+                    }));
+                }
+            }
+        }
+        Found::Now(Some(joined))
+    }
+}
+
+/// Each with its length before it, so that `a` and `bc` are not `ab` and `c`.
+fn join(joined: &mut Vec<u8>, name: &[u8]) {
+    joined.extend((name.len() as u64).to_be_bytes());
+    joined.extend(name);
+}
+
+struct FirstOf(Vec<Key>);
+
+impl Extract for FirstOf {
+    fn find<'a>(&'a self, request: &'a Parts) -> Found<'a> {
+        for (index, key) in self.0.iter().enumerate() {
+            match key.find(request) {
+                Found::Now(Some(name)) => return Found::Now(Some(numbered(index, &name))),
+                Found::Now(None) => {}
+                Found::Later(first) => {
+                    let others = &self.0[index + 1..];
+                    return Found::Later(Box::pin(async move {
+                        if let Some(name) = first.await {
+                            return Some(numbered(index, &name));
+                        }
+                        for (more, key) in others.iter().enumerate() {
+                            if let Some(name) = later(key.find(request)).await {
+                                return Some(numbered(index + 1 + more, &name));
+                            }
+                        }
+                        None
+                    }));
+                }
+            }
+        }
+        Found::Now(None)
+    }
+}
+
+/// With its place before it, so that a user called like somebody's address is not that address.
+fn numbered(index: usize, name: &[u8]) -> Vec<u8> {
+    let mut numbered = (index as u64).to_be_bytes().to_vec();
+    numbered.extend(name);
+    numbered
+}
+
+async fn later(found: Found<'_>) -> Name {
+    match found {
+        Found::Now(name) => name,
+        Found::Later(name) => name.await,
+    }
+}
+
+/// Whether `path` fits a pattern in which `*` stands for one segment and a `**` at the end for all that follow.
+fn fits(pattern: &str, path: &str) -> bool {
+    let mut segments = path.split('/');
+    for part in pattern.split('/') {
+        match (part, segments.next()) {
+            ("**", Some(_)) => return true,
+            ("*", Some(segment)) if !segment.is_empty() => {}
+            (part, Some(segment)) if part == segment => {}
+            _ => return false,
+        }
+    }
+    segments.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(uri: &str) -> Parts {
+        http::Request::get(uri).header("x-api-key", "secret").body(()).unwrap().into_parts().0
+    }
+
+    async fn name(key: Key, request: &Parts) -> Name {
+        later(key.find(request)).await
+    }
+
+    fn text(text: &'static str) -> Key {
+        Key::by(move |_| Some(text))
+    }
+
+    fn text_later(text: &'static str) -> Key {
+        Key::by_async(move |_| async move { Some(text) })
+    }
+
+    #[tokio::test]
+    async fn parts_of_a_request_name_it() {
+        #[derive(Clone)]
+        struct User(u8);
+        let mut parts = request("/users/7?page=2");
+        assert_eq!(name(Key::path(), &parts).await.unwrap(), b"/users/7");
+        assert_eq!(name(Key::method(), &parts).await.unwrap(), b"GET");
+        let header = |name| Key::header(HeaderName::from_static(name));
+        assert_eq!(name(header("x-api-key"), &parts).await.unwrap(), b"secret");
+        assert_eq!(name(header("x-other"), &parts).await, None);
+        let user = || Key::extension(|user: &User| [user.0]);
+        assert_eq!(name(user(), &parts).await, None);
+        parts.extensions.insert(User(9));
+        assert_eq!(name(user(), &parts).await.unwrap(), [9]);
+        assert_eq!(name(Key::address(ClientAddress::peer()), &parts).await, None);
+    }
+
+    #[tokio::test]
+    async fn what_is_joined_cannot_run_into_each_other() {
+        let parts = request("/");
+        let joined = |a, b| name(Key::all([text(a), text(b)]), &parts);
+        assert_ne!(joined("a", "bc").await, joined("ab", "c").await);
+        assert_eq!(joined("a", "bc").await, name(Key::all([text_later("a"), text("bc")]), &parts).await);
+        assert_eq!(joined("a", "bc").await, name(Key::all([text("a"), text_later("bc")]), &parts).await);
+        assert_eq!(name(Key::all([text("a"), Key::by(|_| None::<String>)]), &parts).await, None);
+        assert_ne!(
+            name(Key::first_of([text("a")]), &parts).await,
+            name(Key::first_of([Key::by(|_| None::<String>), text("a")]), &parts).await,
+            "found in another place"
+        );
+        let nobody = || Key::by_async(|_| async { None::<String> });
+        let found = name(Key::first_of([nobody(), nobody(), text("a")]), &parts).await;
+        assert_eq!(found, name(Key::first_of([nobody(), nobody(), text_later("a")]), &parts).await);
+        assert!(found.is_some());
+    }
+
+    #[test]
+    fn patterns_stand_for_segments() {
+        for (pattern, path, expected) in [
+            ("/users/*", "/users/7", true),
+            ("/users/*", "/users/", false),
+            ("/users/*", "/users/7/orders", false),
+            ("/users/*/orders", "/users/7/orders", true),
+            ("/static/**", "/static/a/b/c", true),
+            ("/static/**", "/static", false),
+            ("/", "/", true),
+            ("/a", "/a/", false),
+        ] {
+            assert_eq!(fits(pattern, path), expected, "{pattern} {path}");
+        }
+    }
+}

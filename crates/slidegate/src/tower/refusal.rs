@@ -1,0 +1,132 @@
+//! What a client hears that is not let through.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use slidegate_core::Decision;
+
+use super::tier::Tier;
+use crate::error::StoreError;
+
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// Why a request is not let through.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Refusal<'a> {
+    /// It was denied.
+    Denied {
+        /// Under this policy.
+        tier: &'a Tier,
+        /// With these numbers.
+        decision: &'a Decision,
+    },
+    /// It does not say whom it counts for.
+    NoKey,
+    /// The store has not decided, and nothing stands in for it.
+    Undecided(&'a StoreError),
+}
+
+impl Refusal<'_> {
+    /// The status for HTTP: 429, 400 or 503.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Denied { .. } => StatusCode::TOO_MANY_REQUESTS,
+            Self::NoKey => StatusCode::BAD_REQUEST,
+            Self::Undecided(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The status for gRPC: `RESOURCE_EXHAUSTED`, `INVALID_ARGUMENT` or `UNAVAILABLE`.
+    fn grpc_status(&self) -> u32 {
+        match self {
+            Self::Denied { .. } => 8,
+            Self::NoKey => 3,
+            Self::Undecided(_) => 14,
+        }
+    }
+
+    /// A sentence for people.
+    pub fn detail(&self) -> String {
+        match self {
+            Self::Denied { decision, .. } => match decision.retry_after_ms() {
+                Some(ms) => format!("too many requests, try again in {ms} ms"),
+                None => "this request can never be allowed".to_owned(),
+            },
+            Self::NoKey => "the request does not say whom it counts for".to_owned(),
+            // What failed and where is not the client's business.
+            Self::Undecided(_) => "whether this request is allowed cannot be decided at present".to_owned(),
+        }
+    }
+
+    /// The answer in the client's protocol: a problem document, or a gRPC status.
+    pub(super) fn response(&self, request: &Parts) -> Response<Bytes> {
+        let is_grpc = request
+            .headers
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(GRPC.as_bytes()));
+        let mut response = if is_grpc { self.grpc() } else { self.problem() };
+        if let Self::Undecided(error) = self
+            && error.is_transient()
+        {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+
+    fn grpc(&self) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::new());
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, GRPC);
+        headers.insert(GRPC_STATUS, self.grpc_status().into());
+        if let Ok(message) = HeaderValue::try_from(self.detail()) {
+            headers.insert(GRPC_MESSAGE, message);
+        }
+        response
+    }
+
+    fn problem(&self) -> Response<Bytes> {
+        let status = self.status();
+        let mut json = String::from("{");
+        if let Self::Denied { tier, decision } = self {
+            let _ =
+                write!(json, r#""type":"{QUOTA_EXCEEDED}","title":"quota exceeded","violated-policies":["#);
+            for (place, index) in decision.violated().enumerate() {
+                let comma = if place == 0 { "" } else { "," };
+                let _ = write!(json, "{comma}{}", json_string(tier.policy().quota_name(index)));
+            }
+            json.push_str("],");
+        } else {
+            let title = status.canonical_reason().unwrap_or_default().to_lowercase();
+            let _ = write!(json, r#""type":"about:blank","title":"{title}","#);
+        }
+        let _ = write!(json, r#""status":{},"detail":{}}}"#, status.as_u16(), json_string(&self.detail()));
+        let mut response = Response::new(Bytes::from(json));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, PROBLEM);
+        response
+    }
+}
+
+fn json_string(text: &str) -> String {
+    let mut json = String::with_capacity(text.len() + 2);
+    json.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => json.extend(['\\', character]),
+            character if character.is_control() => {
+                let _ = write!(json, "\\u{:04x}", u32::from(character));
+            }
+            character => json.push(character),
+        }
+    }
+    json.push('"');
+    json
+}

@@ -1,0 +1,85 @@
+//! Rate-limit headers on a response, merged with those that are there.
+
+use http::header::{Entry, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use slidegate_core::Decision;
+
+use super::tier::Tier;
+use crate::headers::{limit_list, whole_seconds};
+
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const LEGACY_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const LEGACY_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+/// Which headers a response carries. A denial that ends always has `retry-after`, unless there are to be none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeaderStyle {
+    /// `RateLimit-Policy` and `RateLimit`, lists of all quotas, as the IETF draft has it.
+    #[default]
+    Draft,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` of the tightest quota, the last in seconds since the epoch.
+    LegacyEpoch,
+    /// The same, the last in seconds from now.
+    LegacyDelta,
+    /// None.
+    None,
+}
+
+impl HeaderStyle {
+    /// Writes what the decision says, at `now_ms`. Where an inner layer has said something, lists become longer, and of two
+    /// numbers the one that binds the client more stays.
+    pub(super) fn write(self, headers: &mut HeaderMap, tier: &Tier, decision: &Decision, now_ms: u64) {
+        if !decision.is_counted() {
+            return;
+        }
+        let tightest = decision.tightest();
+        match self {
+            Self::None => return,
+            Self::Draft => {
+                append(headers, RATE_LIMIT_POLICY, tier.header().clone());
+                if let Ok(limits) = HeaderValue::try_from(limit_list(tier.policy(), decision)) {
+                    append(headers, RATE_LIMIT, limits);
+                }
+            }
+            Self::LegacyEpoch | Self::LegacyDelta => {
+                let theirs = headers.get(LEGACY_REMAINING).and_then(number);
+                if theirs.is_none_or(|theirs| tightest.remaining < theirs) {
+                    let reset_ms =
+                        if self == Self::LegacyEpoch { now_ms } else { 0 } + tightest.reset_after_ms;
+                    headers.insert(LEGACY_LIMIT, tightest.limit.into());
+                    headers.insert(LEGACY_REMAINING, tightest.remaining.into());
+                    headers.insert(LEGACY_RESET, whole_seconds(reset_ms).into());
+                }
+            }
+        }
+        if let (false, Some(ms)) = (decision.is_allowed(), decision.retry_after_ms()) {
+            let theirs = headers.get(RETRY_AFTER).and_then(number).unwrap_or(0);
+            headers.insert(RETRY_AFTER, whole_seconds(ms).max(theirs).into());
+        }
+    }
+}
+
+fn number(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
+}
+
+/// Puts our part of a list before theirs: who is asked first is named first.
+fn append(headers: &mut HeaderMap, name: HeaderName, ours: HeaderValue) {
+    match headers.entry(name) {
+        Entry::Vacant(entry) => {
+            entry.insert(ours);
+        }
+        Entry::Occupied(mut entry) => {
+            let mut list = ours.as_bytes().to_vec();
+            for theirs in entry.iter() {
+                list.extend(b", ");
+                list.extend(theirs.as_bytes());
+            }
+            if let Ok(list) = HeaderValue::from_bytes(&list) {
+                entry.insert(list);
+            }
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! What the layer promises, without a network.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderName, Request, Response, StatusCode};
+use http_body_util::Full;
+use serde_json::{Value, json};
+use slidegate::degrade::{Mode, Switch};
+use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, RateLimitLayer, Refusal, Tier};
+use slidegate::{Decision, Limiter, Operation, Policy, Source, Store, StoreError};
+use tower::{Layer, Service, ServiceExt};
+
+use crate::rig::{Manual, ask, get, header, limiter, over};
+
+fn policy(quotas: &[&str]) -> Policy {
+    Policy::parse("api", quotas.iter().copied()).unwrap()
+}
+
+fn by_path(quotas: &[&str]) -> RateLimitLayer<Manual> {
+    RateLimitLayer::new(limiter().0, policy(quotas)).key(Key::path())
+}
+
+#[tokio::test]
+async fn allows_and_denies_with_headers_and_a_problem() {
+    let service = over(by_path(&["2/1m fixed-window", "10/1h fixed-window"]));
+    let first = ask(&service, get("/a")).await;
+    assert_eq!((first.status(), first.body().as_str()), (StatusCode::OK, "served"));
+    assert_eq!(header(&first, "ratelimit-policy"), Some(r#""2/1m";q=2;w=60, "10/1h";q=10;w=3600"#));
+    assert_eq!(header(&first, "ratelimit"), Some(r#""2/1m";r=1;t=60, "10/1h";r=9;t=3600"#));
+    assert_eq!(header(&first, "retry-after"), None);
+    ask(&service, get("/a")).await;
+    let denied = ask(&service, get("/a")).await;
+    assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(header(&denied, "retry-after"), Some("60"));
+    assert_eq!(header(&denied, "ratelimit"), Some(r#""2/1m";r=0;t=60, "10/1h";r=8;t=3600"#));
+    assert_eq!(header(&denied, "content-type"), Some("application/problem+json"));
+    let problem: Value = serde_json::from_str(denied.body()).unwrap();
+    assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+    assert_eq!((&problem["status"], &problem["violated-policies"]), (&json!(429), &json!(["2/1m"])));
+    assert_eq!(ask(&service, get("/b")).await.status(), StatusCode::OK, "somebody else");
+    let seen = denied.extensions().get::<Limited>().unwrap();
+    assert!(!seen.decision.is_allowed() && seen.decision.source() == Source::Store);
+}
+
+/// What is written is read back by somebody else's parser of structured fields.
+#[tokio::test]
+async fn lists_of_any_names_and_layers_parse_back() {
+    let hostile = "say \"hi\" \\ größe, x;q=1";
+    let policy = Policy::with_names("api", [(hostile, "3/1500ms".parse().unwrap())]).unwrap();
+    let inner = over(RateLimitLayer::new(limiter().0, policy).key(Key::path()));
+    let outer = by_path(&["281474976710656/366d", "5/1s"]).layer(inner);
+    let response = ask(&outer, get("/")).await;
+    for (name, parameters) in [("ratelimit-policy", ["q", "w"]), ("ratelimit", ["r", "t"])] {
+        let list: sfv::List = sfv::Parser::new(header(&response, name).unwrap()).parse().unwrap();
+        assert_eq!(list.len(), 3, "{name}");
+        for entry in &list {
+            let sfv::ListEntry::Item(item) = entry else { panic!("{entry:?}") };
+            assert!(item.bare_item.as_string().is_some());
+            assert_eq!(item.params.keys().map(|key| key.as_str()).collect::<Vec<_>>(), parameters);
+            assert!(item.params.values().all(|value| value.as_integer().is_some()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn other_styles_say_the_tightest_quota() {
+    let quotas = ["2/1m fixed-window", "10/1h fixed-window"];
+    let service = over(by_path(&quotas).headers(HeaderStyle::LegacyEpoch));
+    let response = ask(&service, get("/a")).await;
+    let legacy = |response: &Response<String>| {
+        ["limit", "remaining", "reset"]
+            .map(|part| header(response, &format!("x-ratelimit-{part}")).map(str::to_owned).unwrap())
+    };
+    assert_eq!(legacy(&response), ["2", "1", "1800000060"]);
+    let service = over(by_path(&quotas).headers(HeaderStyle::LegacyDelta));
+    assert_eq!(legacy(&ask(&service, get("/a")).await), ["2", "1", "60"]);
+    assert_eq!(header(&response, "ratelimit"), None);
+    let service = over(by_path(&["1/1m fixed-window"]).headers(HeaderStyle::None));
+    ask(&service, get("/a")).await;
+    let denied = ask(&service, get("/a")).await;
+    assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert!(denied.headers().keys().all(|name| name == CONTENT_TYPE), "{:?}", denied.headers());
+}
+
+#[tokio::test]
+async fn several_layers_are_told_in_one_list() {
+    let inner = over(by_path(&["5/1m fixed-window"]));
+    let outer = by_path(&["3/1s fixed-window"]).layer(inner);
+    let response = ask(&outer, get("/a")).await;
+    assert_eq!(header(&response, "ratelimit-policy"), Some(r#""3/1s";q=3;w=1, "5/1m";q=5;w=60"#));
+    assert_eq!(header(&response, "ratelimit"), Some(r#""3/1s";r=2;t=1, "5/1m";r=4;t=60"#));
+    assert_eq!(response.headers().get_all("ratelimit").iter().count(), 1);
+
+    let legacy = |quota| by_path(&[quota]).headers(HeaderStyle::LegacyDelta);
+    let tight_inside = legacy("9/1s fixed-window").layer(over(legacy("2/1m fixed-window")));
+    assert_eq!(header(&ask(&tight_inside, get("/a")).await, "x-ratelimit-limit"), Some("2"));
+    let tight_outside = legacy("2/1m fixed-window").layer(over(legacy("9/1s fixed-window")));
+    assert_eq!(header(&ask(&tight_outside, get("/a")).await, "x-ratelimit-limit"), Some("2"));
+}
+
+#[tokio::test]
+async fn a_grpc_client_gets_a_status() {
+    let service = over(by_path(&["1/1m fixed-window"]));
+    let request =
+        || Request::post("/service/Method").header(CONTENT_TYPE, "application/grpc+proto").body(()).unwrap();
+    ask(&service, request()).await;
+    let denied = ask(&service, request()).await;
+    assert_eq!((denied.status(), header(&denied, "grpc-status")), (StatusCode::OK, Some("8")));
+    assert_eq!(header(&denied, "retry-after"), Some("60"));
+    assert_eq!(header(&denied, "content-type"), Some("application/grpc"));
+    assert!(denied.body().is_empty());
+}
+
+#[tokio::test]
+async fn who_has_no_key_is_treated_as_the_layer_says() {
+    let layer = |missing| {
+        let key = Key::header(HeaderName::from_static("x-api-key"));
+        over(by_path(&["1/1m fixed-window"]).key(key).missing_key(missing))
+    };
+    let refused = ask(&layer(MissingKey::Refused), get("/")).await;
+    assert_eq!((refused.status(), header(&refused, "ratelimit")), (StatusCode::BAD_REQUEST, None));
+    let shared = layer(MissingKey::Shared);
+    assert_eq!(ask(&shared, get("/")).await.status(), StatusCode::OK);
+    assert_eq!(ask(&shared, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    let passed = layer(MissingKey::Passed);
+    for _ in 0..3 {
+        let response = ask(&passed, get("/")).await;
+        assert_eq!((response.status(), header(&response, "ratelimit")), (StatusCode::OK, None));
+    }
+}
+
+#[tokio::test]
+async fn tiers_costs_and_exceptions_go_by_the_request() {
+    let tier = |quota| Tier::new(Policy::parse(quota, [quota]).unwrap());
+    let (anonymous, known) = (tier("2/1m fixed-window"), tier("100/1m fixed-window"));
+    let layer = RateLimitLayer::choosing(limiter().0, move |request| {
+        let is_known = request.headers.contains_key("x-user");
+        Some(if is_known { known.clone() } else { anonymous.clone() })
+    })
+    .key(Key::method())
+    .cost(|request| if request.uri.path() == "/heavy" { 2 } else { 1 })
+    .skip(|request| request.uri.path() == "/healthz");
+    let service = over(layer);
+    assert_eq!(ask(&service, get("/heavy")).await.status(), StatusCode::OK);
+    assert_eq!(ask(&service, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    let healthy = ask(&service, get("/healthz")).await;
+    assert_eq!((healthy.status(), header(&healthy, "ratelimit")), (StatusCode::OK, None));
+    let known = Request::get("/").header("x-user", "1").body(()).unwrap();
+    assert_eq!(header(&ask(&service, known).await, "ratelimit"), Some(r#""100/1m";r=99;t=60"#));
+}
+
+#[tokio::test]
+async fn failures_are_refunded_or_the_only_ones_that_count() {
+    let is_ours = |response: &http::response::Parts| response.status.is_server_error();
+    let service = over(by_path(&["2/1m fixed-window"]).key(Key::method()).refund_if(is_ours));
+    for _ in 0..5 {
+        let response = ask(&service, get("/500")).await;
+        assert_eq!(header(&response, "ratelimit"), Some(r#""2/1m";r=2;t=0"#), "given back");
+    }
+    ask(&service, get("/")).await;
+    ask(&service, get("/404")).await;
+    assert_eq!(ask(&service, get("/500")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+
+    let has_failed = |response: &http::response::Parts| response.status == StatusCode::UNAUTHORIZED;
+    let service = over(by_path(&["2/1m fixed-window"]).key(Key::method()).count_only_if(has_failed));
+    for _ in 0..5 {
+        assert_eq!(ask(&service, get("/")).await.status(), StatusCode::OK);
+    }
+    for left in [1, 0] {
+        let failed = ask(&service, get("/401")).await;
+        assert_eq!(failed.status(), StatusCode::UNAUTHORIZED);
+        assert!(header(&failed, "ratelimit").unwrap().contains(&format!("r={left};")));
+        assert_eq!(header(&failed, "retry-after"), None);
+    }
+    assert_eq!(ask(&service, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS, "too many have failed");
+}
+
+#[tokio::test]
+async fn a_cost_may_be_known_afterwards() {
+    let layer = |cost: u64| by_path(&["10/1m fixed-window"]).cost(|_| 2).cost_after(move |_| cost);
+    for (cost, left) in [(0, 10), (1, 9), (2, 8), (7, 3), (10, 0), (99, 0)] {
+        let response = ask(&over(layer(cost)), get("/")).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        let said = header(&response, "ratelimit").unwrap();
+        assert!(said.contains(&format!("r={left};")), "{cost}: {said}");
+        assert_eq!(header(&response, "retry-after"), None, "{cost}");
+    }
+}
+
+#[tokio::test]
+async fn refusals_can_be_ones_own() {
+    let layer = by_path(&["1/1m fixed-window"]).refuse_with(|refusal, request| {
+        let Refusal::Denied { decision, .. } = refusal else { panic!("{refusal:?}") };
+        let text = format!("{} for {} ms", request.uri.path(), decision.retry_after_ms().unwrap());
+        Response::builder().status(420).body(Bytes::from(text)).unwrap()
+    });
+    let service = over(layer);
+    ask(&service, get("/calm")).await;
+    let denied = ask(&service, get("/calm")).await;
+    assert_eq!((denied.status().as_u16(), denied.body().as_str()), (420, "/calm for 60000 ms"));
+    assert_eq!(header(&denied, "retry-after"), Some("60"));
+}
+
+/// Fails always.
+struct Broken(Manual);
+
+impl Store for Broken {
+    async fn execute(&self, _: Operation<'_>) -> Result<Decision, StoreError> {
+        Err(StoreError::transient("the address of something secret"))
+    }
+
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        vec![Err(StoreError::transient("away")); operations.len()]
+    }
+
+    fn clock(&self) -> &dyn slidegate::Clock {
+        self.0.clock()
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_decide_is_no_denial() {
+    let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
+    let limiter = Arc::new(Limiter::new(Broken(store)));
+    let service = over(RateLimitLayer::new(limiter, policy(&["1/1m"])).key(Key::path()));
+    let failed = ask(&service, get("/")).await;
+    assert_eq!(
+        (failed.status(), header(&failed, "retry-after")),
+        (StatusCode::SERVICE_UNAVAILABLE, Some("1"))
+    );
+    assert_eq!(header(&failed, "ratelimit"), None);
+    assert!(!failed.body().contains("secret"), "{}", failed.body());
+    let grpc = Request::post("/").header(CONTENT_TYPE, "application/grpc").body(()).unwrap();
+    assert_eq!(header(&ask(&service, grpc).await, "grpc-status"), Some("14"));
+}
+
+#[tokio::test]
+async fn what_a_shadow_would_have_done_is_in_the_extensions() {
+    let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
+    let limiter = Arc::new(Limiter::new(Switch::new(store)));
+    limiter.store().update("api", |switch| switch.mode = Mode::Shadow);
+    let service = over(RateLimitLayer::new(limiter, policy(&["1/1m fixed-window"])).key(Key::path()));
+    ask(&service, get("/")).await;
+    let response = ask(&service, get("/")).await;
+    assert_eq!((response.status(), header(&response, "retry-after")), (StatusCode::OK, None));
+    let seen = response.extensions().get::<Limited>().unwrap();
+    assert!(!seen.decision.shadow().unwrap().is_allowed());
+}
+
+/// Ready only after it was asked twice, and only the very instance that was asked.
+struct Reluctant {
+    asked: usize,
+    served: Arc<AtomicUsize>,
+}
+
+impl Clone for Reluctant {
+    fn clone(&self) -> Self {
+        Self { asked: 0, served: Arc::clone(&self.served) }
+    }
+}
+
+impl Service<Request<()>> for Reluctant {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.asked += 1;
+        if self.asked < 2 {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        assert!(self.asked >= 2, "this instance was never ready");
+        self.served.fetch_add(1, Ordering::Relaxed);
+        std::future::ready(Ok(Response::default()))
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_ready_is_waited_for_and_not_called_when_denied() {
+    let inner = Reluctant { asked: 0, served: Arc::default() };
+    let served = Arc::clone(&inner.served);
+    let mut service = by_path(&["1/1m fixed-window"]).layer(inner);
+    for expected in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
+        let response = service.ready().await.unwrap().call(get("/")).await.unwrap();
+        assert_eq!(response.status(), expected);
+    }
+    assert_eq!(served.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_is_dropped_leaves_nothing_behind() {
+    let held = Arc::new(());
+    let inner = {
+        let held = Arc::clone(&held);
+        tower::service_fn(move |_: Request<()>| {
+            let held = Arc::clone(&held);
+            async move {
+                std::future::pending::<()>().await;
+                drop(held);
+                Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
+            }
+        })
+    };
+    let service = by_path(&["10/1m fixed-window"]).layer(inner);
+    let before = Arc::strong_count(&held);
+    for _ in 0..5 {
+        let mut future = Box::pin(service.clone().oneshot(get("/")));
+        let polled =
+            std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_pending())).await;
+        assert!(polled && Arc::strong_count(&held) > before);
+        drop(future);
+        assert_eq!(Arc::strong_count(&held), before);
+    }
+}

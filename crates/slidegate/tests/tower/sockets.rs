@@ -1,0 +1,94 @@
+//! A real axum server.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::routing::{get, post};
+use http_body_util::BodyExt;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use slidegate::tower::{ClientAddress, Key, RateLimitLayer};
+use slidegate::{Limiter, MemoryStore, Policy};
+
+async fn started(router: Router) -> SocketAddr {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    tokio::spawn(async move { axum::serve(listener, service).await.unwrap() });
+    address
+}
+
+fn layer(quota: &str) -> RateLimitLayer<MemoryStore> {
+    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+    RateLimitLayer::new(limiter, Policy::parse("api", [quota]).unwrap())
+}
+
+async fn status(address: SocketAddr, path: &str, forwarded: Option<&str>) -> u16 {
+    let mut request = http::Request::get(format!("http://{address}{path}"));
+    if let Some(forwarded) = forwarded {
+        request = request.header("x-forwarded-for", forwarded);
+    }
+    let client = Client::builder(TokioExecutor::new()).build_http::<Body>();
+    client.request(request.body(Body::empty()).unwrap()).await.unwrap().status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_at_once_are_admitted_exactly_as_many_as_allowed() {
+    let served = Arc::new(AtomicUsize::new(0));
+    let handler = {
+        let served = Arc::clone(&served);
+        move || async move {
+            served.fetch_add(1, Ordering::Relaxed);
+        }
+    };
+    let address = started(Router::new().route("/", get(handler)).layer(layer("40/1d sliding-log"))).await;
+    let tasks: Vec<_> = (0..100).map(|_| tokio::spawn(status(address, "/", None))).collect();
+    let mut allowed = 0;
+    for task in tasks {
+        allowed += usize::from(task.await.unwrap() == 200);
+    }
+    assert_eq!((allowed, served.load(Ordering::Relaxed)), (40, 40));
+}
+
+#[tokio::test]
+async fn routes_have_limits_of_their_own_and_clients_are_told_apart_behind_a_proxy() {
+    let behind = || Key::address(ClientAddress::behind(["127.0.0.0/8".parse().unwrap()]));
+    let router = Router::new()
+        .route("/login", post(async || "in").get(async || "form"))
+        .route_layer(layer("1/1d sliding-log").key(behind()))
+        .route("/free", get(async || "free"));
+    let address = started(router).await;
+    assert_eq!(status(address, "/login", Some("203.0.113.1")).await, 200);
+    assert_eq!(status(address, "/login", Some("6.6.6.6, 203.0.113.1")).await, 429, "spoofed on the left");
+    assert_eq!(status(address, "/login", Some("203.0.113.2")).await, 200);
+    for _ in 0..3 {
+        assert_eq!(status(address, "/free", Some("203.0.113.1")).await, 200);
+    }
+}
+
+#[tokio::test]
+async fn bodies_pass_as_they_come() {
+    // The server answers each chunk before the client sends the next; whoever buffered would wait for ever.
+    let echo = post(async |body: Body| body);
+    let address = started(Router::new().route("/echo", echo).layer(layer("10/1d"))).await;
+    let (sender, receiver) =
+        tokio::sync::mpsc::channel::<Result<http_body::Frame<Bytes>, std::convert::Infallible>>(1);
+    let stream = http_body_util::StreamBody::new(tokio_stream(receiver));
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let request = http::Request::post(format!("http://{address}/echo")).body(stream).unwrap();
+    let mut response = client.request(request).await.unwrap();
+    for chunk in ["one", "two", "three"] {
+        sender.send(Ok(http_body::Frame::data(Bytes::from(chunk)))).await.unwrap();
+        let frame = response.frame().await.unwrap().unwrap();
+        assert_eq!(frame.into_data().unwrap(), chunk);
+    }
+    drop(sender);
+    assert!(response.frame().await.is_none());
+}
+
+fn tokio_stream<T>(mut receiver: tokio::sync::mpsc::Receiver<T>) -> impl futures_util::Stream<Item = T> {
+    futures_util::stream::poll_fn(move |context| receiver.poll_recv(context))
+}
