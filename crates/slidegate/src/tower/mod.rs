@@ -5,9 +5,11 @@ mod after;
 mod body;
 mod key;
 mod layer;
+mod pause;
 mod refusal;
 mod style;
 mod tier;
+mod wait;
 
 pub use address::{ClientAddress, PeerAddress};
 pub use body::ResponseBody;
@@ -16,3 +18,4 @@ pub use layer::{Limited, MissingKey, RateLimit, RateLimitLayer, ResponseFuture};
 pub use refusal::Refusal;
 pub use style::HeaderStyle;
 pub use tier::Tier;
+pub use wait::{Wait, WaitError, WaitLayer};

@@ -6,3 +6,4 @@
 mod layer;
 mod rig;
 mod sockets;
+mod waiting;
