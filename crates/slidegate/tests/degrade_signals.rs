@@ -164,7 +164,7 @@ fn every_transition_is_an_event_and_a_metric() {
     }
     let lines = log.0.lock().unwrap().join("\n");
     for expected in [
-        "the store does not decide, and something else does policy=\"api\" mode=\"local\" reason=\"unavailable\"",
+        "the store does not decide policy=\"api\" mode=\"local\" reason=\"unavailable\" error=\"down\"",
         "the store decides again",
         "the store fails and is left alone for a while policy=\"(others)\" from=\"closed\" to=\"open\"",
         "from=\"open\" to=\"probing\"",

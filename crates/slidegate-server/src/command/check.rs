@@ -101,6 +101,9 @@ fn sentence(answer: &Answer) -> String {
     if answer.allowed {
         return format!("allowed: {remaining} of {limit} left, whole again in {}", seconds(*reset_after_ms));
     }
+    if answer.violated.is_empty() {
+        return "denied by a rule".to_owned();
+    }
     let violated = answer.violated.join(", ");
     match answer.retry_after_ms {
         Some(ms) => format!("denied by {violated}: retry in {}", seconds(ms)),

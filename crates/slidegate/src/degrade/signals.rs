@@ -4,6 +4,7 @@ use slidegate_core::{Decision, Policy, Reason};
 
 use super::rules::OnFailure;
 use super::switch::Mode;
+use crate::error::StoreError;
 
 /// A decision was made without the store.
 pub(super) fn fell_back(policy: &Policy, mode: OnFailure, reason: Reason) {
@@ -17,9 +18,15 @@ pub(super) fn fell_back(policy: &Policy, mode: OnFailure, reason: Reason) {
 }
 
 /// The first of such decisions.
-pub(super) fn began_to_fall_back(policy: &Policy, mode: OnFailure, reason: Reason) {
+pub(super) fn began_to_fall_back(
+    policy: &Policy,
+    mode: OnFailure,
+    reason: Reason,
+    error: Option<&StoreError>,
+) {
     let (policy, mode, reason) = (label(policy), mode.name(), reason.name());
-    tracing::warn!(policy, mode, reason, "the store does not decide, and something else does");
+    let error = error.map(ToString::to_string).unwrap_or_default();
+    tracing::warn!(policy, mode, reason, error, "the store does not decide");
 }
 
 /// The first decision by the store after such.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use slidegate_core::{Policy, Reason};
 
 use crate::clock::Clock;
-use crate::degrade::breaker::{Breaker, Permit};
+use crate::degrade::breaker::{Breaker, BreakerState, Permit};
 use crate::degrade::rules::FailureRule;
 use crate::degrade::signals;
 use crate::error::StoreError;
@@ -45,20 +45,29 @@ impl<C: Clock> Group<C> {
     /// Tells the breaker, and whoever it does not let through.
     pub(super) fn conclude(&self, permit: Permit<'_, C>, failure: Option<&StoreError>) {
         if let Some(error) = failure {
-            *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
+            self.note(error);
         }
         permit.settled(failure.is_some());
+    }
+
+    /// Keeps why the store has not decided, for those who ask later.
+    pub(super) fn note(&self, error: &StoreError) {
+        *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
     }
 
     /// The store has not decided for `policy`.
     pub(super) fn falls_back(&self, policy: &Policy, reason: Reason, now_ms: u64) {
         signals::fell_back(policy, self.rule.on_failure, reason);
-        self.turn(true, now_ms, || signals::began_to_fall_back(policy, self.rule.on_failure, reason));
+        self.turn(true, now_ms, || {
+            let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            signals::began_to_fall_back(policy, self.rule.on_failure, reason, last.as_ref());
+        });
     }
 
     /// It has.
     pub(super) fn is_decided(&self, policy: &Policy, now_ms: u64) {
-        if self.is_falling_back.load(Ordering::Relaxed) {
+        // Not while it is taken up again little by little, with others still falling back.
+        if self.is_falling_back.load(Ordering::Relaxed) && self.breaker.state() == BreakerState::Closed {
             self.turn(false, now_ms, || signals::is_decided_again(policy));
         }
     }

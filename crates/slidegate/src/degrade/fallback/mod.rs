@@ -150,7 +150,10 @@ impl<S, C: Clock> Fallback<S, C> {
                 }
                 Ok(decision)
             }
-            Err(error) => self.fall_back(operation, group, reason(&error), || error.clone()),
+            Err(error) => {
+                group.note(&error);
+                self.fall_back(operation, group, reason(&error), || error.clone())
+            }
         }
     }
 }

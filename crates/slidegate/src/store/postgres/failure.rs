@@ -81,6 +81,8 @@ pub(super) fn connect_error(place: &str, error: &Error) -> StoreError {
         let code = code.code();
         code.starts_with("28") || code.starts_with("3D") || code.starts_with("42")
     });
+    // No TLS where it is asked for, or nobody vouches for the certificate.
+    let is_permanent = is_permanent || message.contains("TLS handshake") || message.contains("certificate");
     if is_permanent { StoreError::permanent(message) } else { StoreError::transient(message) }
 }
 
