@@ -106,13 +106,8 @@ impl Policy {
         &self.quotas
     }
 
-    /// Other quotas to try beside those of this policy: of the same name, but counted apart from it and from every policy
-    /// that could be given a name.
-    pub fn candidate(&self, quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
-        Self::candidate_for(&self.name, quotas)
-    }
-
-    /// [`candidate`](Self::candidate) for the policy of this name.
+    /// Other quotas to try beside those of the policy of this name: counted apart from it and from every policy that could be
+    /// given a name.
     pub fn candidate_for(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
         let naming = Naming::Candidate;
         let policy = Self::new(name, quotas)?;
@@ -246,7 +241,7 @@ mod tests {
         let made = Policy::anonymous([given.quotas()[0]]).unwrap();
         assert_eq!(given.name(), made.name());
         assert_ne!(given.digest(), made.digest());
-        let candidate = given.candidate([given.quotas()[0]]).unwrap();
+        let candidate = Policy::candidate_for(given.name(), [given.quotas()[0]]).unwrap();
         assert_eq!((candidate.name(), candidate.kind()), (given.name(), 2));
         assert!(candidate.digest() != given.digest() && candidate.digest() != made.digest());
         let named = Policy::anonymous_with_names([("burst", "1/1m".parse().unwrap())]).unwrap();
