@@ -159,25 +159,6 @@ async fn connecting_to_a_server_that_hangs_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_holds_costs_no_more_than_the_budget_and_nothing_is_spent() {
-    let server = Postgres::start();
-    let limiter = frozen(server.address()).await;
-    let policy = policy("1000/1h");
-    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
-    let mut holder = server.connect().unwrap();
-    holder.sql("BEGIN").unwrap();
-    holder.sql("SELECT * FROM slidegate.ephemeral FOR UPDATE").unwrap();
-    let error = limiter.check(policy.key("a")).await.unwrap_err();
-    assert!(error.is_transient(), "{error}");
-    // Others are not held up, nor are those who only look.
-    assert!(limiter.check(policy.key("b")).await.unwrap().is_allowed());
-    assert_eq!(limiter.peek(policy.key("a")).await.unwrap().quotas()[0].used, 1);
-    holder.sql("ROLLBACK").unwrap();
-    let spent = used(&limiter, policy.key("a")).await;
-    assert!((1..=2).contains(&spent), "{spent}");
-}
-
-#[tokio::test]
 async fn a_caller_who_gives_up_does_not_spoil_the_others() {
     let server = Postgres::start();
     let proxy = FaultProxy::start(server.address());
@@ -284,7 +265,7 @@ async fn a_pool_in_front_that_keeps_no_session_is_no_obstacle() {
         assert_eq!(decision.is_allowed(), number < 40);
     }
     // What a call sets for itself does not stay behind for whoever is next.
-    for setting in ["lock_timeout", "synchronous_commit"] {
+    for setting in ["statement_timeout", "lock_timeout", "synchronous_commit"] {
         let set = bouncer.sql(&format!("SHOW {setting}"))[0][0].clone().unwrap();
         let whole = server.sql(&format!("SHOW {setting}"))[0][0].clone().unwrap();
         assert_eq!(set, whole, "{setting}");

@@ -1,8 +1,9 @@
 //! What the functions answer.
 
-use tokio_postgres::{Error, Row};
+use tokio_postgres::SimpleQueryRow;
 
 use super::batch::{Alike, SLIDING_WINDOW};
+use super::statement::{Unreadable, number, numbers, truths};
 
 /// What `sql/decide.sql` says: key by key, in the order in which they were visited.
 #[derive(Debug)]
@@ -16,22 +17,22 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn read(row: &Row) -> Result<Self, Error> {
+    pub(super) fn read(row: &SimpleQueryRow) -> Result<Self, Unreadable> {
         Ok(Self {
-            now_ms: row.try_get::<_, i64>("now_ms")?.cast_unsigned(),
-            visited: row.try_get("visited")?,
-            allowed: row.try_get("allowed")?,
-            before: row.try_get("before")?,
-            sizes: row.try_get("sizes")?,
+            now_ms: number(row, "now_ms")?.ok_or(Unreadable)?,
+            visited: numbers(row, "visited")?.ok_or(Unreadable)?,
+            allowed: truths(row, "allowed")?,
+            before: numbers(row, "before")?.ok_or(Unreadable)?,
+            sizes: numbers(row, "sizes")?.ok_or(Unreadable)?,
         })
     }
 
     /// The same of what `sql/alike.sql` says; `None` if it has done nothing.
-    pub(super) fn read_alike(row: &Row, alike: &Alike) -> Result<Option<Self>, Error> {
-        let Some(now_ms) = row.try_get::<_, Option<i64>>("now_ms")? else { return Ok(None) };
-        let held = row.try_get::<_, Option<Vec<i32>>>("held")?.unwrap_or_default();
+    pub(super) fn read_alike(row: &SimpleQueryRow, alike: &Alike) -> Result<Option<Self>, Unreadable> {
+        let Some(now_ms) = number::<i64>(row, "now_ms")? else { return Ok(None) };
+        let held = numbers::<i32>(row, "held")?.unwrap_or_default();
         let [granted, starts, prevs, curs] = ["granted", "starts", "prevs", "curs"]
-            .map(|column| row.try_get::<_, Option<Vec<i64>>>(column).map(Option::unwrap_or_default));
+            .map(|column| numbers::<i64>(row, column).map(Option::unwrap_or_default));
         let known =
             held.into_iter().zip(granted?).zip(starts?.into_iter().zip(prevs?.into_iter().zip(curs?)));
 

@@ -1,12 +1,12 @@
 //! Requests, gathered into one call of a function.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use bytes::BytesMut;
 use slidegate_core::{Algorithm, Anchor, Verb};
-use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
 use super::answers::{Answers, place};
+use super::statement::Unreadable;
 use crate::error::StoreError;
 use crate::store::Operation;
 use crate::store::remote::{MOST_COST, Reply};
@@ -19,26 +19,11 @@ pub(super) const SLIDING_WINDOW: i64 = 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(pub(super) [u8; 16]);
 
-impl ToSql for Name {
-    fn to_sql(
-        &self,
-        _: &Type,
-        out: &mut BytesMut,
-    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
-        out.extend_from_slice(&self.0);
-        Ok(IsNull::No)
+/// As PostgreSQL reads a `uuid`.
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
-
-    accepts!(UUID);
-    to_sql_checked!();
-}
-
-impl FromSql<'_> for Name {
-    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Self(raw.try_into()?))
-    }
-
-    accepts!(UUID);
 }
 
 /// What was said about one request.
@@ -189,8 +174,12 @@ impl Batch {
     }
 
     /// Hands out the answers.
-    pub(super) fn settle(self, answers: Answers) {
-        if let Err(rest) = self.hand_out(answers) {
+    pub(super) fn settle(self, answers: Result<Answers, Unreadable>) {
+        let handed_out = match answers {
+            Ok(answers) => self.hand_out(answers),
+            Err(Unreadable) => Err(self),
+        };
+        if let Err(rest) = handed_out {
             let odd = StoreError::permanent("postgres: the answer has an unknown shape").perhaps_counted();
             rest.fail(&odd);
         }

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use tokio_postgres::types::Type;
-
 use super::failure::statement_error;
 use super::migration::TABLE_NAMES;
 use super::pool::Shared;
+use super::statement::{OrNull, Unreadable, number, query};
 use crate::error::StoreError;
 
 /// Longer than a few pages take on any server that is alive.
@@ -30,9 +29,13 @@ pub(super) async fn clean(shared: &Shared) -> Result<u64, StoreError> {
 /// How many went, and where to go on.
 async fn sweep(shared: &Shared, table: &str, from: i64) -> Result<(u64, Option<i64>), StoreError> {
     let client = shared.client().await?;
-    let text = format!("SELECT gone, next_page FROM {}.sweep_{table}($1, $2)", shared.schema);
-    let values = [(&from as _, Type::INT8), (&shared.given_ms() as _, Type::INT8)];
-    let rows = client.query_typed(&text, &values).await.map_err(|error| statement_error(&error))?;
-    let Some(row) = rows.first() else { return Ok((0, None)) };
-    Ok((row.get::<_, i64>(0).cast_unsigned(), row.get(1)))
+    let text = format!(
+        "SELECT gone, next_page FROM {}.sweep_{table}({from}, {})",
+        shared.schema,
+        OrNull(shared.given_ms())
+    );
+    let row = query(&client, &text, PATIENCE).await.map_err(|error| statement_error(&error))?;
+    let read = |row| Ok((number(&row, "gone")?.unwrap_or(0), number(&row, "next_page")?));
+    let odd = |Unreadable| StoreError::permanent("postgres: the answer has an unknown shape");
+    row.map_or(Ok((0, None)), read).map_err(odd)
 }

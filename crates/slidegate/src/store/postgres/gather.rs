@@ -6,14 +6,14 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, mpsc};
-use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Error};
 
 use super::answers::Answers;
-use super::batch::{Batch, Name, Request};
+use super::batch::{Alike, Batch, Name, Request};
 use super::failure::{Failure, is_of_standby, is_worth_repeating};
 use super::migration::TABLE_NAMES;
 use super::pool::{Cancelling, Shared};
+use super::statement::{Array, OrNull, Unreadable, query};
 use crate::error::StoreError;
 use crate::store::supervise::supervise;
 
@@ -23,9 +23,6 @@ const MAX_BATCH: usize = 64;
 const USUAL_CALLS: usize = 2;
 /// So many may wait for their keys to be free; then the queue is not read.
 const MAX_STAGED: usize = 1024;
-
-/// An argument of a statement.
-type Value<'a> = (&'a (dyn ToSql + Sync), Type);
 
 /// Starts the task that serves the queue, for as long as somebody holds its sender.
 pub(super) fn start(waiting: mpsc::Receiver<Request>, shared: Arc<Shared>) {
@@ -219,7 +216,7 @@ async fn call(shared: Arc<Shared>, batch: Batch) -> Done {
 }
 
 /// Sends the statement, and again if it was rolled back because somebody else was in the way.
-async fn attempt(shared: &Shared, batch: &Batch) -> Result<Answers, Failure> {
+async fn attempt(shared: &Shared, batch: &Batch) -> Result<Result<Answers, Unreadable>, Failure> {
     loop {
         let mut client = Cancelling::get(shared).await?;
         let sent = send(shared, client.client(), batch).await;
@@ -233,41 +230,38 @@ async fn attempt(shared: &Shared, batch: &Batch) -> Result<Answers, Failure> {
     }
 }
 
-async fn send(shared: &Shared, client: &Client, batch: &Batch) -> Result<Answers, Error> {
+async fn send(shared: &Shared, client: &Client, batch: &Batch) -> Result<Result<Answers, Unreadable>, Error> {
     let arguments = batch.arguments();
     let (table, schema) = (TABLE_NAMES[usize::from(batch.is_durable())], &shared.schema);
-    let given_ms = shared.given_ms();
-    let lock_ms = i32::try_from(shared.budget.as_millis()).unwrap_or(i32::MAX);
-    let sync = batch.is_durable().then(|| shared.synchronous.name());
-    let limits: [Value<'_>; 3] = [(&given_ms, Type::INT8), (&lock_ms, Type::INT4), (&sync, Type::TEXT)];
-    // Unnamed statements: one round trip, and nothing that a pooler between us and the server would have to remember.
+    let names = Array(&arguments.names);
+    let given_ms = OrNull(shared.given_ms());
+    let lock_ms = shared.budget.as_millis();
+    let sync = OrNull(batch.is_durable().then(|| format!("'{}'", shared.synchronous.name())));
     if let Some(alike) = batch.alike() {
-        let text = format!("SELECT * FROM {schema}.decide_alike_{table}($1, $2, $3, $4, $5, $6, $7, $8)");
-        let own: [Value<'_>; 5] = [
-            (&arguments.names, Type::UUID_ARRAY),
-            (&alike.counts, Type::INT4_ARRAY),
-            (&alike.cost, Type::INT8),
-            (&alike.limit, Type::INT8),
-            (&alike.window_ms, Type::INT8),
-        ];
-        let rows = client.query_typed(&text, &[&own[..], &limits[..]].concat()).await?;
-        if let Some(answers) = Answers::read_alike(&rows[0], &alike)? {
+        let Alike { counts, cost, limit, window_ms } = &alike;
+        let text = format!(
+            "SELECT * FROM {schema}.decide_alike_{table}({names}, {}, {cost}, {limit}, {window_ms}, {given_ms}, \
+             {lock_ms}, {sync})",
+            Array(counts)
+        );
+        let row = query(client, &text, shared.budget).await?;
+        let answers = row.ok_or(Unreadable).and_then(|row| Answers::read_alike(&row, &alike));
+        if let Some(answers) = answers.transpose() {
             return Ok(answers);
         }
     }
-    let own: [Value<'_>; 5] = [
-        (&arguments.names, Type::UUID_ARRAY),
-        (&arguments.from_op, Type::INT4_ARRAY),
-        (&arguments.which, Type::INT4_ARRAY),
-        (&arguments.ops, Type::INT8_ARRAY),
-        (&arguments.op_at, Type::INT4_ARRAY),
-    ];
-    let rows = if batch.is_peek() {
-        let text = format!("SELECT * FROM {schema}.peek_{table}($1, $2, $3, $4, $5, $6)");
-        client.query_typed(&text, &[&own[..], &limits[..1]].concat()).await?
+    let operations = format!(
+        "{names}, {}, {}, {}, {}, {given_ms}",
+        Array(&arguments.from_op),
+        Array(&arguments.which),
+        Array(&arguments.ops),
+        Array(&arguments.op_at)
+    );
+    let text = if batch.is_peek() {
+        format!("SELECT * FROM {schema}.peek_{table}({operations})")
     } else {
-        let text = format!("SELECT * FROM {schema}.decide_{table}($1, $2, $3, $4, $5, $6, $7, $8)");
-        client.query_typed(&text, &[&own[..], &limits[..]].concat()).await?
+        format!("SELECT * FROM {schema}.decide_{table}({operations}, {lock_ms}, {sync})")
     };
-    Answers::read(&rows[0])
+    let row = query(client, &text, shared.budget).await?;
+    Ok(row.ok_or(Unreadable).and_then(|row| Answers::read(&row)))
 }

@@ -9,6 +9,7 @@ mod migration;
 mod pool;
 mod record;
 mod settings;
+mod statement;
 mod tls;
 
 use std::collections::HashMap;

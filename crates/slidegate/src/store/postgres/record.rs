@@ -4,9 +4,7 @@ use slidegate_core::{
     Counter, FixedWindow, Pair, Quota, SlidingLog, SlidingWindow, State, StrictWindow, TokenBucket,
 };
 
-/// It is not a record that this version knows.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unreadable;
+use super::statement::Unreadable;
 
 /// The states that a decision under `quotas` was made from.
 pub(super) fn read(record: &[i64], quotas: &[Quota]) -> Result<Vec<State>, Unreadable> {

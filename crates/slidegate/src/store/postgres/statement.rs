@@ -1,0 +1,113 @@
+//! Calls as text, and what comes back of them.
+//!
+//! A message of text may hold several statements, which are one transaction, and take one round trip. That is how a call
+//! gets its own `statement_timeout`: the server looks at it when a statement begins, so that the statement before has to
+//! set it, and it ends with the transaction, so that a pooler between us and the server need not remember it. All that
+//! goes into a text is a number, the hash of a key, or a name of ours.
+
+use std::fmt::{self, Display, Write as _};
+use std::str::FromStr;
+use std::time::Duration;
+
+use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
+
+/// Sends a statement that answers with one row. The server ends it by itself after `most`.
+pub(super) async fn query(
+    client: &Client,
+    statement: &str,
+    most: Duration,
+) -> Result<Option<SimpleQueryRow>, Error> {
+    let text = format!("SET LOCAL statement_timeout = {}; {statement}", most.as_millis().max(1));
+    let rows = client.simple_query(&text).await?;
+    Ok(rows.into_iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    }))
+}
+
+/// An array, as PostgreSQL reads it.
+pub(super) struct Array<'a, T>(pub(super) &'a [T]);
+
+impl<T: Display> Display for Array<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("'{")?;
+        for (place, element) in self.0.iter().enumerate() {
+            if place > 0 {
+                f.write_char(',')?;
+            }
+            element.fmt(f)?;
+        }
+        f.write_str("}'")
+    }
+}
+
+/// A value that may be missing.
+pub(super) struct OrNull<T>(pub(super) Option<T>);
+
+impl<T: Display> Display for OrNull<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Some(value) => value.fmt(f),
+            None => f.write_str("NULL"),
+        }
+    }
+}
+
+/// It is not what the functions of this version answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unreadable;
+
+/// A whole number; `None` if it is null.
+pub(super) fn number<T: FromStr>(row: &SimpleQueryRow, column: &str) -> Result<Option<T>, Unreadable> {
+    text(row, column)?.map(|text| text.parse().map_err(|_| Unreadable)).transpose()
+}
+
+/// An array of them; `None` if it is null.
+pub(super) fn numbers<T: FromStr>(row: &SimpleQueryRow, column: &str) -> Result<Option<Vec<T>>, Unreadable> {
+    text(row, column)?.map(|text| read_array(text, |element| element.parse().ok())).transpose()
+}
+
+/// An array of truths, each of which may be null.
+pub(super) fn truths(row: &SimpleQueryRow, column: &str) -> Result<Vec<Option<bool>>, Unreadable> {
+    read_array(text(row, column)?.ok_or(Unreadable)?, |element| match element {
+        "t" => Some(Some(true)),
+        "f" => Some(Some(false)),
+        "NULL" => Some(None),
+        _ => None,
+    })
+}
+
+fn text<'a>(row: &'a SimpleQueryRow, column: &str) -> Result<Option<&'a str>, Unreadable> {
+    row.try_get(column).map_err(|_| Unreadable)
+}
+
+fn read_array<T>(text: &str, read: impl FnMut(&str) -> Option<T>) -> Result<Vec<T>, Unreadable> {
+    let elements = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or(Unreadable)?;
+    if elements.is_empty() {
+        return Ok(Vec::new());
+    }
+    elements.split(',').map(read).collect::<Option<_>>().ok_or(Unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Array, OrNull, Unreadable, read_array};
+
+    #[test]
+    fn arrays_are_written_and_read_as_postgres_does() {
+        assert_eq!(Array(&[1, -2, 3]).to_string(), "'{1,-2,3}'");
+        assert_eq!(Array::<i64>(&[]).to_string(), "'{}'");
+        let read = |text| read_array(text, |element| element.parse::<i64>().ok());
+        assert_eq!(read("{1,-2,3}"), Ok(vec![1, -2, 3]));
+        assert_eq!(read("{}"), Ok(Vec::new()));
+        for odd in ["", "{", "1,2", "{1,}", "{1,NULL}", "{{1}}"] {
+            assert_eq!(read(odd), Err(Unreadable), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_null() {
+        assert_eq!(OrNull(Some(5)).to_string(), "5");
+        assert_eq!(OrNull::<i64>(None).to_string(), "NULL");
+    }
+}

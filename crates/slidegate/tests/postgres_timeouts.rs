@@ -1,0 +1,93 @@
+//! A call of the PostgreSQL store ends by itself in the server, also when nobody waits for it any more.
+
+#![cfg(feature = "postgres")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::time::Duration;
+
+use slidegate::{Clock, Limiter, ManualClock, Policy, PostgresStore, SystemClock};
+use slidegate_testkit::{PgBouncer, Postgres};
+
+const BUDGET: Duration = Duration::from_millis(500);
+
+/// A limiter whose clock stands still, so that what is spent stays spent.
+async fn connect(url: &str) -> Limiter<PostgresStore> {
+    let builder = PostgresStore::builder(url).unwrap().budget(BUDGET).connections(1);
+    Limiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
+}
+
+/// Makes a decision about a new key, and whatever looks at a single one, take an hour.
+fn slow_down(server: &Postgres) {
+    let _ = server.sql(
+        "CREATE OR REPLACE FUNCTION slidegate.clean_ephemeral(pages int, at_ms bigint) RETURNS bigint
+           LANGUAGE sql AS 'SELECT 1::bigint FROM pg_sleep(3600)'",
+    );
+    let _ = server.sql(
+        "CREATE OR REPLACE FUNCTION slidegate.run(rec bigint[], which int[], ops bigint[], op_at int[], now_ms bigint,
+           OUT allowed boolean[], OUT before bigint[], OUT sizes int[], OUT after bigint[], OUT expires_ms bigint)
+           LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3600); END'",
+    );
+}
+
+/// How many calls the server is still busy with. A connection that is closed stays for as long as its statement does.
+fn busy(server: &Postgres) -> String {
+    let calls = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%slidegate._%'
+      AND pid <> pg_backend_pid()";
+    server.sql(calls)[0][0].clone().unwrap()
+}
+
+async fn nothing_goes_on_for_long(server: &Postgres, url: &str) {
+    let limiter = connect(url).await;
+    slow_down(server);
+    let [sliding, bucket] =
+        [["10/1h"], ["10/1h token-bucket"]].map(|quotas| Policy::parse("api", quotas).unwrap());
+    for policy in [&sliding, &bucket] {
+        let errors = [limiter.check(policy.key("new")).await, limiter.peek(policy.key("new")).await];
+        for error in errors.map(Result::unwrap_err) {
+            assert!(error.is_transient(), "{error}");
+        }
+    }
+    for _ in 0..3000 {
+        if busy(server) == "0" {
+            // And what was cancelled was not counted.
+            assert_eq!(server.sql("SELECT count(*) FROM slidegate.ephemeral")[0][0].as_deref(), Some("0"));
+            return;
+        }
+        // The server ends them on its own, and tells nobody.
+        SystemClock::default().sleep(10).await;
+    }
+    panic!("{} calls are still under way long after their callers have gone", busy(server));
+}
+
+#[tokio::test]
+async fn the_server_ends_a_call_whose_budget_is_over() {
+    let server = Postgres::start();
+    nothing_goes_on_for_long(&server, &server.url()).await;
+}
+
+/// The setting goes with the call, and does not need the same connection again.
+#[tokio::test]
+async fn the_server_ends_a_call_that_came_through_a_pool() {
+    let server = Postgres::start();
+    let bouncer = PgBouncer::builder().setting("default_pool_size", "4").in_front_of(&server);
+    nothing_goes_on_for_long(&server, &bouncer.url()).await;
+}
+
+#[tokio::test]
+async fn a_row_that_somebody_holds_costs_no_more_than_the_budget_and_nothing_is_spent() {
+    let server = Postgres::start();
+    let limiter = connect(&server.url()).await;
+    let policy = Policy::parse("api", ["1000/1h"]).unwrap();
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    let mut holder = server.connect().unwrap();
+    holder.sql("BEGIN").unwrap();
+    holder.sql("SELECT * FROM slidegate.ephemeral FOR UPDATE").unwrap();
+    let error = limiter.check(policy.key("a")).await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    // Others are not held up, nor are those who only look.
+    assert!(limiter.check(policy.key("b")).await.unwrap().is_allowed());
+    assert_eq!(limiter.peek(policy.key("a")).await.unwrap().quotas()[0].used, 1);
+    holder.sql("ROLLBACK").unwrap();
+    let spent = limiter.peek(policy.key("a")).await.unwrap().quotas()[0].used;
+    assert!((1..=2).contains(&spent), "{spent}");
+}
