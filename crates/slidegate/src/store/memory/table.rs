@@ -156,8 +156,7 @@ impl Table {
         }
     }
 
-    /// By far the most: a check of a sliding window that is in its own line, in the same window as before. The same as
-    /// [`execute_on_word`](Self::execute_on_word), which stands in for all the rest.
+    /// By far the most: a check of a sliding window that is in its own line, in the same window as before.
     #[inline(always)]
     fn check_at_home<'a>(
         &self,
@@ -166,10 +165,22 @@ impl Table {
         cost: u64,
         layout_of: impl FnOnce(Word) -> Option<&'a Layout>,
     ) -> Option<Decision> {
-        let slot = self.slots.likely_at_home(id)?;
+        self.check_in(self.slots.likely_at_home(id)?, id.tag, now_ms, cost, layout_of)
+    }
+
+    /// The same as [`execute_on_word`](Self::execute_on_word), which stands in for all the rest, if the slot is the key's.
+    #[inline(always)]
+    fn check_in<'a>(
+        &self,
+        slot: Slot<'_>,
+        tag: u64,
+        now_ms: u64,
+        cost: u64,
+        layout_of: impl FnOnce(Word) -> Option<&'a Layout>,
+    ) -> Option<Decision> {
         let word = slot.load();
         let layout = layout_of(word)?;
-        if !slot.is_owned_by(id.tag) {
+        if !slot.is_owned_by(tag) {
             return None;
         }
         // Twice the same, so that each is in one piece and has but its own numbers to keep.
@@ -203,31 +214,31 @@ impl Table {
         cost: u64,
     ) -> Result<Decision, StoreError> {
         let (id, action) = (KeyId { tag, home }, Action::new(verb, now_ms, cost));
-        // Most who come here were slower than another thread, and have the line now: whoever asks at once is likely to be
-        // the next.
+        let Some(slot) = self.slots.find(id) else { return self.execute_locked(policy, id, action) };
+        // Most who come here had no room in their own line, or were slower than another thread, and have the line now:
+        // whoever asks at once is likely to be the next.
         if verb == Verb::Check
             && let Some(decision) =
-                self.check_at_home(id, now_ms, cost, |word| self.sliding_layout(word, policy))
+                self.check_in(slot, tag, now_ms, cost, |word| self.sliding_layout(word, policy))
         {
             return Ok(decision);
         }
-        match self.execute_on_word(policy, id, action) {
+        match self.execute_on_word(policy, id.tag, slot, action) {
             Some(decision) => Ok(decision),
             None => self.execute_locked(policy, id, action),
         }
     }
 
     /// The key is there, it has one quota, and its counter fits into the word: no lock is needed.
-    fn execute_on_word(&self, policy: &Policy, id: KeyId, action: Action) -> Option<Decision> {
+    fn execute_on_word(&self, policy: &Policy, tag: u64, slot: Slot<'_>, action: Action) -> Option<Decision> {
         let quotas = policy.shared_quotas();
         if quotas.len() != 1 || action.verb() == Verb::Reset {
             return None;
         }
-        let slot = self.slots.find(id)?;
         loop {
             let word = slot.load();
             let layout = self.layouts.get(word.layout())?;
-            if !layout.is_for(quotas) || !slot.is_owned_by(id.tag) {
+            if !layout.is_for(quotas) || !slot.is_owned_by(tag) {
                 return None;
             }
             let before = layout.read(word, || self.wide.load(slot))?;
