@@ -5,7 +5,7 @@ use std::time::Duration;
 use slidegate::degrade::{DeniedCache, FailureRule, Fallback, Jitter, Switch};
 use slidegate::{Clock, Decision, Operation, Store, StoreError};
 
-use crate::config::{DegradeConfig, MemoryConfig, StoreUrl};
+use crate::config::{DegradeConfig, MemoryConfig, PolicyRule, StoreUrl};
 use crate::store::AnyStore;
 
 /// A store, and what stands in for it. One in this process cannot fail like one elsewhere.
@@ -34,7 +34,7 @@ impl Served {
             // What a URL says, be it by flag or in the file, is said of this very store.
             budget: url.budget().or(degrade.budget).unwrap_or(FailureRule::default().budget),
         };
-        let rules = || degrade.rules.iter().map(|(name, rule)| (name, rule.or(usual)));
+        let rules = || degrade.rules.iter().filter_map(|(name, rule)| Some((name, rule.or(usual)?)));
         let longest = rules().map(|(_, rule)| rule.budget).fold(usual.budget, Duration::max);
         let store = AnyStore::open_at_last(url, memory, longest).await?;
         let served = match url {
@@ -47,19 +47,29 @@ impl Served {
                     .local(memory.builder());
                 let fallback = rules().fold(fallback, |fallback, (name, rule)| fallback.policy(name, rule));
                 let fallback = fallback.build().map_err(|error| error.to_string())?;
-                if degrade.cache_denials {
-                    Self::Cached(DeniedCache::new(fallback))
-                } else {
-                    Self::Elsewhere(fallback)
-                }
+                cached(fallback, degrade)?
             }
         };
-        let switched = Switch::new(Jitter::new(served, degrade.retry_jitter));
+        let own_jitter = degrade.rules.iter().filter_map(|(name, rule)| Some((name, rule.retry_jitter?)));
+        let jitter = Jitter::new(served, degrade.retry_jitter);
+        let switched = Switch::new(own_jitter.fold(jitter, |jitter, (name, max)| jitter.policy(name, max)));
         for (name, switch) in &degrade.switches {
             switched.update(name, |current| current.clone_from(switch));
         }
         Ok(switched)
     }
+}
+
+/// With a memory of denials, unless nobody wants one.
+fn cached(fallback: Fallback<AnyStore>, degrade: &DegradeConfig) -> Result<Served, String> {
+    let wants = |rule: &PolicyRule| rule.cache_denials.unwrap_or(degrade.cache_denials);
+    if !degrade.cache_denials && !degrade.rules.values().any(wants) {
+        return Ok(Served::Elsewhere(fallback));
+    }
+    let cache = DeniedCache::builder(fallback).other_policies(degrade.cache_denials);
+    let each = degrade.rules.iter().map(|(name, rule)| (name, wants(rule)));
+    let cache = each.fold(cache, |cache, (name, is_remembered)| cache.policy(name, is_remembered));
+    cache.build().map(Served::Cached).map_err(|error| error.to_string())
 }
 
 impl Store for Served {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use slidegate::{Clock, Decision, MemoryStore, Operation, PostgresStore, RedisStore, Store, StoreError};
+use slidegate::{
+    Check, Clock, Decision, Mark, MemoryStore, Operation, PostgresStore, RedisStore, Store, StoreError,
+};
 
 use crate::config::{MemoryConfig, StoreUrl};
 
@@ -102,6 +104,14 @@ impl Store for AnyStore {
             Self::Memory(store) => store.clock(),
             Self::Redis(store) => store.clock(),
             Self::Postgres(store) => store.clock(),
+        }
+    }
+
+    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(store) => store.mark(check),
+            Self::Postgres(store) => store.mark(check),
         }
     }
 }

@@ -36,6 +36,7 @@ pub use slidegate_core::{
     QuotaReport, Reason, Retry, Source, Verb, parse_window,
 };
 pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
+pub use store::news::{Mark, News};
 #[cfg(feature = "postgres")]
 pub use store::postgres::{PostgresSettingsError, PostgresStore, PostgresStoreBuilder, Synchronous};
 #[cfg(feature = "redis")]

@@ -599,3 +599,28 @@ fn jitter_applies_to_what_a_cache_tells() {
         .collect();
     assert!(told.len() > 1 && told.iter().all(|ms| (1000..=1020).contains(ms)));
 }
+
+#[test]
+fn each_policy_may_be_remembered_and_put_off_or_not() {
+    let clock = ManualClock::at(START);
+    let [login, search, other] =
+        ["login", "search", "other"].map(|name| Policy::parse(name, ["1/1s fixed-window"]).unwrap());
+    for (others, expected) in [(true, Source::Cache), (false, Source::Store)] {
+        let builder = DeniedCache::builder(memory(&clock)).clock(clock.clone());
+        let cache = builder.other_policies(others).policy("login", false).policy("search", true);
+        let jitter = Jitter::new(cache.build().unwrap(), Duration::ZERO);
+        let jitter = jitter.policy("login", Duration::from_secs(3600)).with_seed(1);
+        for (policy, source) in [(&login, Source::Store), (&search, Source::Cache), (&other, expected)] {
+            assert!(check(&jitter, policy.key("a")).is_allowed());
+            let first = check(&jitter, policy.key("a"));
+            assert_eq!(first.source(), Source::Store);
+            assert_eq!(check(&jitter, policy.key("a")).source(), source, "{}", policy.name());
+            let is_put_off = first.retry_after_ms() > Some(1000);
+            assert_eq!(is_put_off, policy.name() == "login", "{}: {first:?}", policy.name());
+        }
+        let many = [&login, &search].map(|policy| Operation { verb: Verb::Check, check: policy.key("a") });
+        let waits =
+            at_once(jitter.execute_many(&many)).into_iter().map(|answer| answer.unwrap().retry_after_ms());
+        assert!(waits.collect::<Vec<_>>()[0] > Some(1000));
+    }
+}

@@ -9,7 +9,7 @@ use slidegate::{KeyStyle, Limiter, ManualClock, Policy, RedisStore};
 use slidegate_testkit::{Flavour, Sentinels, Server};
 
 /// The smallest list of permissions that works, as the documentation gives it.
-const ACL: &str = "user slidegate on >hush resetchannels -@all ~sg:* +evalsha +script|load +time +get +mget +set +incrby +del";
+const ACL: &str = "user slidegate on >hush resetchannels &sg:news -@all ~sg:* +evalsha +script|load +time +get +mget +set +incrby +del +publish";
 
 /// A policy of each kind that the script treats differently.
 fn policies() -> Vec<Policy> {

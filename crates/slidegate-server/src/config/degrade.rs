@@ -37,7 +37,7 @@ pub struct DegradeConfig {
     pub budget: Option<Duration>,
     /// By how much at most a retry is put off, at random.
     pub retry_jitter: Duration,
-    /// Whether denials are remembered here until they end, for a second at most.
+    /// Whether denials are remembered here until they end.
     pub cache_denials: bool,
     /// What single policies ask for instead, as far as they do.
     pub rules: HashMap<String, PolicyRule>,
@@ -52,15 +52,23 @@ pub struct PolicyRule {
     pub on_failure: Option<OnFailure>,
     /// How long the store may take.
     pub budget: Option<Duration>,
+    /// By how much at most a retry is put off, at random.
+    pub retry_jitter: Option<Duration>,
+    /// Whether denials are remembered here.
+    pub cache_denials: Option<bool>,
 }
 
 impl PolicyRule {
-    /// The whole rule.
-    pub fn or(self, usual: FailureRule) -> FailureRule {
-        FailureRule {
+    /// The whole rule for when the store fails; nothing if the policy asks for nothing of its own.
+    pub fn or(self, usual: FailureRule) -> Option<FailureRule> {
+        if self.on_failure.is_none() && self.budget.is_none() {
+            return None;
+        }
+
+        Some(FailureRule {
             on_failure: self.on_failure.unwrap_or(usual.on_failure),
             budget: self.budget.unwrap_or(usual.budget),
-        }
+        })
     }
 }
 
@@ -81,7 +89,7 @@ impl DegradeConfig {
             on_failure: one_of("degrade.on_failure", fields.on_failure.as_ref(), problems)
                 .unwrap_or_default(),
             budget: span("degrade.budget", fields.budget.as_ref(), problems),
-            retry_jitter: span("degrade.retry_jitter", fields.retry_jitter.as_ref(), problems)
+            retry_jitter: span_or_none("degrade.retry_jitter", fields.retry_jitter.as_ref(), problems)
                 .unwrap_or_default(),
             cache_denials: fields.cache_denials.unwrap_or(true),
             rules: HashMap::new(),
@@ -95,10 +103,10 @@ impl DegradeConfig {
         let rule = PolicyRule {
             on_failure: one_of(&path("on_failure"), fields.on_failure.as_ref(), problems),
             budget: span(&path("budget"), fields.budget.as_ref(), problems),
+            retry_jitter: span_or_none(&path("retry_jitter"), fields.retry_jitter.as_ref(), problems),
+            cache_denials: fields.cache_denials,
         };
-        if rule.on_failure.is_some() || rule.budget.is_some() {
-            self.rules.insert(name.to_owned(), rule);
-        }
+        self.rules.insert(name.to_owned(), rule);
         let is_plain = fields.mode.is_none()
             && fields.allow.is_none()
             && fields.deny.is_none()
@@ -164,10 +172,22 @@ fn one_of<T: Word>(field: &str, text: Option<&Spanned<String>>, problems: &mut V
 
 fn span(field: &str, text: Option<&Spanned<String>>, problems: &mut Vec<Problem>) -> Option<Duration> {
     let text = text?;
-    if let Some(span) = parse_window(&text.value).ok().filter(|span| *span <= MOST) {
-        return Some(span);
+    let span = parse_window(&text.value).ok().filter(|span| *span <= MOST);
+    if span.is_none() {
+        let refused = format!("{:?} is not a time between 1ms and 1m", text.value);
+        problems.push(Problem::at(line_of(text), field, refused));
     }
-    let refused = format!("{:?} is not a time between 1ms and 1m", text.value);
-    problems.push(Problem::at(line_of(text), field, refused));
-    None
+    span
+}
+
+/// The same, or `none`: a policy may want none where the others have one.
+fn span_or_none(
+    field: &str,
+    text: Option<&Spanned<String>>,
+    problems: &mut Vec<Problem>,
+) -> Option<Duration> {
+    if text.is_some_and(|text| text.value == "none") {
+        return Some(Duration::ZERO);
+    }
+    span(field, text, problems)
 }

@@ -38,6 +38,8 @@ pub(super) struct PolicyFields {
     pub(super) tiers: Option<Entries<TierFields>>,
     pub(super) on_failure: Option<Spanned<String>>,
     pub(super) budget: Option<Spanned<String>>,
+    pub(super) retry_jitter: Option<Spanned<String>>,
+    pub(super) cache_denials: Option<bool>,
     pub(super) mode: Option<Spanned<String>>,
     pub(super) allow: Option<Vec<String>>,
     pub(super) deny: Option<Vec<String>>,

@@ -3,10 +3,11 @@
 use std::future::Future;
 use std::time::Duration;
 
-use slidegate_core::Decision;
+use slidegate_core::{Check, Decision};
 
 use crate::clock::Clock;
 use crate::error::StoreError;
+use crate::store::news::Mark;
 use crate::store::{Operation, Store};
 
 /// A store that answers within a budget: with an error if nothing better has come by then.
@@ -53,6 +54,10 @@ impl<S: Store> Store for Budget<S> {
 
     fn clock(&self) -> &dyn Clock {
         self.store.clock()
+    }
+
+    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
+        self.store.mark(check)
     }
 }
 

@@ -1,10 +1,11 @@
 //! A little more to wait, for each a little different.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use slidegate_core::Decision;
+use slidegate_core::{Decision, Policy};
 
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -38,14 +39,21 @@ use crate::store::{Operation, Store};
 pub struct Jitter<S> {
     store: S,
     max_ms: u64,
+    by_policy: HashMap<String, u64>,
     random: Mutex<fastrand::Rng>,
 }
 
 impl<S> Jitter<S> {
     /// `store`, with up to `max` more to wait after a denial. Only whole milliseconds of it count.
     pub fn new(store: S, max: Duration) -> Self {
-        let max_ms = u64::try_from(max.as_millis()).unwrap_or(u64::MAX);
-        Self { store, max_ms, random: Mutex::new(fastrand::Rng::new()) }
+        let random = Mutex::new(fastrand::Rng::new());
+        Self { store, max_ms: whole_ms(max), by_policy: HashMap::new(), random }
+    }
+
+    /// The same with another time for the policy called `name`, which may be none.
+    pub fn policy(mut self, name: &str, max: Duration) -> Self {
+        self.by_policy.insert(name.to_owned(), whole_ms(max));
+        self
     }
 
     /// The same, with times that can be repeated.
@@ -59,23 +67,32 @@ impl<S> Jitter<S> {
         &self.store
     }
 
-    fn spread(&self, decision: Decision) -> Decision {
+    fn spread(&self, policy: &Policy, decision: Decision) -> Decision {
         if decision.is_allowed() {
             return decision;
         }
-        let more_ms = self.random.lock().unwrap_or_else(PoisonError::into_inner).u64(0..=self.max_ms);
+        let max_ms = self.by_policy.get(policy.name()).copied().unwrap_or(self.max_ms);
+        let more_ms = self.random.lock().unwrap_or_else(PoisonError::into_inner).u64(0..=max_ms);
         decision.retried_later(more_ms)
     }
 }
 
+fn whole_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl<S: Store> Store for Jitter<S> {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        self.store.execute(operation).await.map(|decision| self.spread(decision))
+        let policy = operation.check.policy;
+        self.store.execute(operation).await.map(|decision| self.spread(policy, decision))
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         let answers = self.store.execute_many(operations).await;
-        answers.into_iter().map(|answer| answer.map(|decision| self.spread(decision))).collect()
+        let spread = |(operation, answer): (&Operation<'_>, Result<Decision, StoreError>)| {
+            answer.map(|decision| self.spread(operation.check.policy, decision))
+        };
+        operations.iter().zip(answers).map(spread).collect()
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -5,6 +5,7 @@ mod backoff;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod identity;
 pub(crate) mod memory;
+pub(crate) mod news;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use slidegate_core::{Check, Decision, Verb};
 
+use self::news::Mark;
 use crate::clock::Clock;
 use crate::error::StoreError;
 
@@ -48,6 +50,13 @@ pub trait Store: Send + Sync {
 
     /// The clock by which a caller of this store waits.
     fn clock(&self) -> &dyn Clock;
+
+    /// What is known now of refunds, resets and changed limits that concern this key, by whomever; `None` if the store does
+    /// not hear of them. Whoever takes a mark and then asks learns from it how long the answer is worth remembering.
+    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
+        let _ = check;
+        None
+    }
 }
 
 impl<S: Store> Store for Arc<S> {
@@ -64,5 +73,9 @@ impl<S: Store> Store for Arc<S> {
 
     fn clock(&self) -> &dyn Clock {
         S::clock(self)
+    }
+
+    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
+        S::mark(self, check)
     }
 }

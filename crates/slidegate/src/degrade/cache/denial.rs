@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use slidegate_core::{Check, Decision, Policy, Quota, QuotaReport, Retry, Source};
 
+use crate::store::news::Mark;
+
 /// When a request went out and its answer came in, by the cache's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Trip {
@@ -22,9 +24,9 @@ pub(super) struct Trip {
 /// If cache and store have the same clock, as in tests, the same formula ends the denial one millisecond early.
 ///
 /// What else the key spends meanwhile only prolongs a denial, and a larger cost is denied wherever a smaller one is. What
-/// shortens it is a refund, a reset or another limit: those by way of this cache end it at once, and those elsewhere are
-/// noticed when it is `max_age` old. Nor do two clocks drift apart by much in that time, or differ for longer if one of
-/// them is set.
+/// shortens it is a refund, a reset or another limit: those by way of this cache end it at once, and those elsewhere when
+/// the store hears of them. If it does not, or not for sure, they are noticed when the denial is `max_age` old. Nor is any
+/// served that is older than ten seconds: so long do two clocks not drift apart by much, nor differ if one of them is set.
 #[derive(Debug)]
 pub(super) struct Denial {
     decision: Decision,
@@ -32,27 +34,50 @@ pub(super) struct Denial {
     /// The quotas as they were: a policy with others is another limit.
     quotas: Arc<[Quota]>,
     received_ms: u64,
+    /// The first moment at which it is served no more unless the store knows that nothing was given back.
+    blind_end_ms: u64,
     /// The first moment at which it is not served.
     end_ms: u64,
+    /// What the store knew when it was asked.
+    mark: Option<Mark>,
+}
+
+/// For how long denials are remembered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ages {
+    /// As long as nobody knows whether something was given back elsewhere.
+    pub(super) blind_ms: u64,
+    /// At all. In a longer time two clocks drift apart by more than a millisecond.
+    pub(super) most_ms: u64,
 }
 
 impl Denial {
     /// What is to be remembered of a decision, if anything: only the store itself knows how long it denies, and what
     /// is decided beside a denial would be missed by whoever did that.
-    pub(super) fn new(check: &Check<'_>, decision: &Decision, trip: Trip, max_age_ms: u64) -> Option<Self> {
+    pub(super) fn new(
+        check: &Check<'_>,
+        decision: &Decision,
+        trip: Trip,
+        ages: Ages,
+        mark: Option<Mark>,
+    ) -> Option<Self> {
         if decision.source() != Source::Store || decision.shadow().is_some() {
             return None;
         }
         let lasts_ms = match decision.retry()? {
-            Retry::AfterMs(after_ms) => after_ms.saturating_sub(1).min(max_age_ms),
-            Retry::Never => max_age_ms,
+            Retry::AfterMs(after_ms) => after_ms.saturating_sub(1),
+            Retry::Never => u64::MAX,
         };
+        let end_ms = |age_ms: u64| trip.sent_ms.saturating_add(lasts_ms.min(age_ms));
+        let blind_end_ms = end_ms(ages.blind_ms);
         let denial = Self {
             decision: decision.clone(),
             cost: check.cost,
             quotas: Arc::clone(check.policy.shared_quotas()),
             received_ms: trip.received_ms,
-            end_ms: trip.sent_ms.saturating_add(lasts_ms),
+            blind_end_ms,
+            end_ms: if mark.is_some() { end_ms(ages.most_ms) } else { blind_end_ms },
+            mark,
         };
         denial.is_live(trip.received_ms).then_some(denial)
     }
@@ -60,6 +85,8 @@ impl Denial {
     /// Whether it holds at `now_ms`. Not before it was received: then the clock was set back, and nobody knows.
     pub(super) fn is_live(&self, now_ms: u64) -> bool {
         (self.received_ms..self.end_ms).contains(&now_ms)
+            && !self.mark.as_ref().is_some_and(Mark::is_over)
+            && (now_ms < self.blind_end_ms || self.mark.as_ref().is_some_and(Mark::holds))
     }
 
     /// Whether it is a denial by this very limit.

@@ -14,11 +14,13 @@ use slidegate_core::{Check, Decision, Verb};
 pub use settings::{CacheSettingsError, DeniedCacheBuilder};
 
 use self::count::Why;
-use self::denial::{Denial, Trip};
+use self::denial::{Ages, Denial, Trip};
+use self::settings::Remembered;
 use self::table::{Epoch, Found, Identity, Table};
 use self::undoing::{Undoing, undone_by};
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
+use crate::store::news::Mark;
 use crate::store::{Operation, Store};
 
 /// A store that remembers denials, so that whoever hammers a limit does not hammer the store behind it.
@@ -30,7 +32,9 @@ use crate::store::{Operation, Store};
 /// A request that costs more than the one that was denied is told the same wait, which may be too short for it.
 ///
 /// **Never old.** A refund or a reset by way of this cache counts at once, other quotas of the policy as well. What other
-/// nodes give back is noticed when a denial is `max_age` old, without a message that could be lost.
+/// nodes give back counts within a second: Redis tells it to all who listen, and PostgreSQL is asked for it five times a
+/// second. Over such a store a denial is remembered for up to ten seconds; over others, on a Redis cluster, and whenever
+/// nothing was heard for a while, no longer than `max_age`.
 /// If the answer to a refund is lost, or not waited for, it may happen later, and is noticed like another node's.
 ///
 /// **Bounded.** It remembers at most `capacity` denials, and neither keys nor their length.
@@ -65,7 +69,8 @@ pub struct DeniedCache<S, C = PreciseClock> {
     store: S,
     clock: C,
     table: Table,
-    max_age_ms: u64,
+    ages: Ages,
+    remembered: Remembered,
 }
 
 impl<S> DeniedCache<S> {
@@ -107,6 +112,7 @@ impl<S, C> DeniedCache<S, C> {
 struct Asked {
     identity: Identity,
     epoch: Epoch,
+    mark: Option<Mark>,
     sent_ms: u64,
 }
 
@@ -129,7 +135,10 @@ impl<S: Store, C: Clock> DeniedCache<S, C> {
                 count::hit();
                 Step::Known(decision)
             }
-            _ => Step::Ask(Asked { identity, epoch, sent_ms }),
+            _ if self.remembered.includes(check.policy) => {
+                Step::Ask(Asked { identity, epoch, mark: self.store.mark(check), sent_ms })
+            }
+            _ => Step::Ask(Asked { identity, epoch, mark: None, sent_ms }),
         }
     }
 
@@ -137,12 +146,15 @@ impl<S: Store, C: Clock> DeniedCache<S, C> {
     fn learn(&self, asked: &Asked, operation: &Operation<'_>, answer: &Result<Decision, StoreError>) {
         let Ok(decision) = answer else { return };
         let check = &operation.check;
+        if !self.remembered.includes(check.policy) {
+            return;
+        }
         let is_check = operation.verb == Verb::Check;
         // Of a peek nothing is remembered: if the window has changed, a store counts by the new one from the next check on,
         // and until then a peek's wait begins anew each time.
         if is_check && !decision.is_allowed() {
             let trip = Trip { sent_ms: asked.sent_ms, received_ms: self.clock.now_ms() };
-            if let Some(denial) = Denial::new(check, decision, trip, self.max_age_ms)
+            if let Some(denial) = Denial::new(check, decision, trip, self.ages, asked.mark.clone())
                 && self.table.remember(asked.identity, asked.epoch, denial, trip.received_ms)
             {
                 count::stored();
@@ -216,7 +228,7 @@ impl<S: fmt::Debug, C> fmt::Debug for DeniedCache<S, C> {
         f.debug_struct("DeniedCache")
             .field("store", &self.store)
             .field("capacity", &self.capacity())
-            .field("max_age_ms", &self.max_age_ms)
+            .field("ages", &self.ages)
             .finish_non_exhaustive()
     }
 }

@@ -1,9 +1,13 @@
 //! How large a cache of denials is, and how old they become.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
+use slidegate_core::Policy;
+
 use super::DeniedCache;
+use super::denial::Ages;
 use super::table::Table;
 use crate::clock::Clock;
 
@@ -21,35 +25,67 @@ pub struct DeniedCacheBuilder<S, C> {
     clock: C,
     capacity: usize,
     max_age: Duration,
+    remembered: Remembered,
+}
+
+/// Whose denials are remembered.
+#[derive(Clone, Debug)]
+pub(super) struct Remembered {
+    by_policy: HashMap<String, bool>,
+    others: bool,
+}
+
+impl Remembered {
+    pub(super) fn includes(&self, policy: &Policy) -> bool {
+        if self.by_policy.is_empty() {
+            return self.others;
+        }
+        self.by_policy.get(policy.name()).copied().unwrap_or(self.others)
+    }
 }
 
 impl<S, C> DeniedCacheBuilder<S, C> {
     pub(super) fn new(store: S, clock: C) -> Self {
-        Self { store, clock, capacity: DEFAULT_CAPACITY, max_age: DEFAULT_MAX_AGE }
+        let remembered = Remembered { by_policy: HashMap::new(), others: true };
+        Self { store, clock, capacity: DEFAULT_CAPACITY, max_age: DEFAULT_MAX_AGE, remembered }
     }
 
     /// How many denials are remembered at the most: 1 to 2^24, 65,536 unless told otherwise. Each takes 24 bytes from
-    /// the start and up to 128 more while it is there; if its policy has as many quotas as there may be, 1.5 KB more.
+    /// the start and up to 160 more while it is there; if its policy has as many quotas as there may be, 1.5 KB more.
     pub fn capacity(mut self, capacity: usize) -> Self {
         self.capacity = capacity;
         self
     }
 
-    /// How long a denial is remembered at the most, in whole milliseconds: 1 ms to 10 s, 900 ms unless told otherwise.
-    /// So long may it take until a refund, a reset or a raised limit on another node is noticed by this one.
+    /// How long a denial is remembered while the store does not know for sure what other nodes give back, in whole
+    /// milliseconds: 1 ms to 10 s, 900 ms unless told otherwise. So long may it take then until a refund, a reset or a
+    /// raised limit on another node is noticed by this one.
     pub fn max_age(mut self, max_age: Duration) -> Self {
         self.max_age = max_age;
         self
     }
 
+    /// Whether denials under the policy called `name` are remembered.
+    pub fn policy(mut self, name: &str, is_remembered: bool) -> Self {
+        self.remembered.by_policy.insert(name.to_owned(), is_remembered);
+        self
+    }
+
+    /// Whether denials under all other policies are remembered. They are unless told otherwise.
+    pub fn other_policies(mut self, are_remembered: bool) -> Self {
+        self.remembered.others = are_remembered;
+        self
+    }
+
     /// The clock by which denials age: one that is true to the millisecond and does not step.
     pub fn clock<D: Clock>(self, clock: D) -> DeniedCacheBuilder<S, D> {
-        DeniedCacheBuilder { store: self.store, clock, capacity: self.capacity, max_age: self.max_age }
+        let Self { store, capacity, max_age, remembered, .. } = self;
+        DeniedCacheBuilder { store, clock, capacity, max_age, remembered }
     }
 
     /// Makes the cache, or says which setting is out of range.
     pub fn build(self) -> Result<DeniedCache<S, C>, CacheSettingsError> {
-        let Self { capacity, max_age, .. } = self;
+        let (capacity, max_age) = (self.capacity, self.max_age);
         if !(1..=MAX_CAPACITY).contains(&capacity) {
             let message = format!("{capacity} is not between 1 and 2^24 ({MAX_CAPACITY})");
             return Err(CacheSettingsError { field: "capacity", message });
@@ -66,8 +102,10 @@ impl<S, C> DeniedCacheBuilder<S, C> {
 
     /// Makes the cache of settings that are known to be in range.
     pub(super) fn build_valid(self) -> DeniedCache<S, C> {
-        let Self { store, clock, capacity, max_age } = self;
-        DeniedCache { store, clock, table: Table::new(capacity), max_age_ms: max_age.as_millis() as u64 }
+        let Self { store, clock, capacity, max_age, remembered } = self;
+        let [blind_ms, most_ms] = [max_age, LONGEST_MAX_AGE].map(|age| age.as_millis() as u64);
+        let ages = Ages { blind_ms, most_ms };
+        DeniedCache { store, clock, table: Table::new(capacity), ages, remembered }
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use futures_util::future::join_all;
-use slidegate_core::{Decision, Policy, Quota, QuotaReport, Reason, Retry, Source, Verb};
+use slidegate_core::{Check, Decision, Policy, Quota, QuotaReport, Reason, Retry, Source, Verb};
 
 pub use self::builder::FallbackBuilder;
 
@@ -19,6 +19,7 @@ use super::shares::Shares;
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
 use crate::store::memory::MemoryStore;
+use crate::store::news::Mark;
 use crate::store::{Operation, Store};
 
 /// A store that answers in time, and falls back to what the policy asks for when the one below does not decide.
@@ -235,6 +236,10 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
 
     fn clock(&self) -> &dyn Clock {
         self.store.clock()
+    }
+
+    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
+        self.store.mark(check)
     }
 }
 

@@ -3,6 +3,7 @@
 mod answers;
 mod batch;
 mod clean;
+mod ears;
 mod failure;
 mod gather;
 mod migration;
@@ -17,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate_core::Decision;
+use slidegate_core::{Check, Decision};
 use tokio::sync::mpsc;
 
 pub use self::settings::{PostgresSettingsError, PostgresStoreBuilder, Synchronous};
@@ -25,6 +26,7 @@ pub use self::settings::{PostgresSettingsError, PostgresStoreBuilder, Synchronou
 use self::batch::{Answer, Name, Request};
 use self::pool::Shared;
 use super::identity::Identities;
+use super::news::Mark;
 use super::remote::{self, Pending, Remote};
 use super::supervise::supervise;
 use super::{Operation, Store};
@@ -178,6 +180,10 @@ impl Store for PostgresStore {
 
     fn clock(&self) -> &dyn Clock {
         &*self.clock
+    }
+
+    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
+        Some(self.shared.ears.mark(&self.shared, Name(self.identities.of(check.policy, check.key))))
     }
 }
 

@@ -11,6 +11,7 @@ use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tokio_postgres::config::TargetSessionAttrs;
 
+use super::ears::Ears;
 use super::failure::connect_error;
 use super::migration;
 use super::settings::{PostgresStoreBuilder, Synchronous};
@@ -31,6 +32,7 @@ pub(super) struct Shared {
     pub(super) budget: Duration,
     pub(super) connections: usize,
     pub(super) given_time: Option<Arc<dyn Clock>>,
+    pub(super) ears: Ears,
     /// Why nothing can be decided yet: the schema has not been seen.
     unprepared: Mutex<Option<StoreError>>,
     is_reviving: Arc<AtomicBool>,
@@ -67,6 +69,7 @@ impl Shared {
             budget: builder.budget,
             connections: builder.connections,
             given_time: builder.given_time.clone(),
+            ears: Ears::default(),
             unprepared: Mutex::default(),
             is_reviving: Arc::default(),
         })

@@ -10,6 +10,7 @@ use redis::{
 };
 use tokio::sync::watch;
 
+use super::ears::Ears;
 use super::failure::connect_error;
 use super::settings::RedisStoreBuilder;
 use super::url::{Address, Topology};
@@ -49,6 +50,7 @@ pub(super) struct Access {
     is_tls: bool,
     ca_pem: Option<Vec<u8>>,
     pub(super) budget: Duration,
+    ears: Ears,
 }
 
 /// Where to connect to.
@@ -69,7 +71,12 @@ impl Access {
             is_tls: builder.url.is_tls,
             ca_pem: builder.ca_pem.clone(),
             budget: builder.connect_budget(),
+            ears: builder.ears(),
         }
+    }
+
+    pub(super) fn ears(&self) -> &Ears {
+        &self.ears
     }
 
     fn for_sentinels(builder: &RedisStoreBuilder) -> Self {
@@ -113,12 +120,15 @@ impl Access {
             Client::open(info)?
         };
         let (over, is_over) = watch::channel(false);
+        let ears = self.ears.clone();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     over.send_replace(true);
+                } else {
+                    ears.hear(&push);
                 }
                 Ok::<_, SendError>(())
             });

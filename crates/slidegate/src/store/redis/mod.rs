@@ -3,6 +3,7 @@
 mod call;
 mod cluster;
 mod description;
+mod ears;
 mod endpoint;
 mod exchange;
 mod failure;
@@ -19,7 +20,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use slidegate_core::{Counter, Decision, Policy, State, Verb};
+use slidegate_core::{Check, Counter, Decision, Policy, State, Verb};
 
 pub use self::key::KeyStyle;
 pub use self::settings::RedisStoreBuilder;
@@ -32,6 +33,7 @@ use self::endpoint::{Access, Target};
 use self::key::Names;
 use self::node::{NodeHandle, Shared};
 use self::url::Topology;
+use super::news::Mark;
 use super::remote::{self, Pending, Remote};
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
@@ -214,5 +216,13 @@ impl Store for RedisStore {
 
     fn clock(&self) -> &dyn Clock {
         &*self.clock
+    }
+
+    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
+        match &self.road {
+            Road::One(_) => Some(self.shared.access.ears().mark(&self.names.name(check.policy, check.key))),
+            // Keys move from one server to another, and what is said on the way reaches nobody for sure.
+            Road::Cluster(_) => None,
+        }
     }
 }

@@ -208,6 +208,7 @@ impl Node {
 
     /// Serves callers until the connection breaks, or the server turns out to be of no use.
     async fn serve(&mut self, mut link: Link, backoff: &mut Backoff) -> Result<End, Closed> {
+        let _listening = self.shared.access.ears().listen(link.connection.clone());
         let mut in_flight = FuturesUnordered::new();
         let (mut sent, mut was_useful, mut is_closed, mut end) = (0, false, false, None);
         loop {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::RedisStore;
+use super::ears::Ears;
 use super::key::{KeyStyle, Names};
 use super::url::{Url, UrlError, wrong_option};
 use crate::clock::Clock;
@@ -153,6 +154,10 @@ impl RedisStoreBuilder {
 
     pub(super) fn names(&self) -> Names {
         Names::new(&self.prefix, self.secret.as_deref(), self.key_style)
+    }
+
+    pub(super) fn ears(&self) -> Ears {
+        Ears::new(&self.prefix)
     }
 
     pub(super) fn connect_budget(&self) -> Duration {

@@ -23,6 +23,7 @@ DECLARE
   h int := 0;
   done record;
   added int := 0;
+  told uuid[] := '{}';
 BEGIN
   PERFORM set_config('lock_timeout', lock_ms::text, true);
   IF sync IS NOT NULL THEN
@@ -47,6 +48,9 @@ BEGIN
     allowed := allowed || done.allowed;
     before := before || done.before;
     sizes := sizes || done.sizes;
+    IF done.is_news THEN
+      told := told || keys[k];
+    END IF;
     IF done.after <> '{}' THEN
       INSERT INTO @schema@.@table@ (name, expires_ms, state) VALUES (keys[k], done.expires_ms, done.after)
         ON CONFLICT DO NOTHING;
@@ -64,6 +68,9 @@ BEGIN
     allowed := allowed || done.allowed;
     before := before || done.before;
     sizes := sizes || done.sizes;
+    IF done.is_news THEN
+      told := told || (held[i]).name;
+    END IF;
     IF done.after = '{}' THEN
       DELETE FROM @schema@.@table@ t WHERE t.ctid = places[i];
     ELSIF done.after IS NOT NULL THEN
@@ -73,6 +80,9 @@ BEGIN
   -- Whoever adds rows looks for as many that are over.
   IF added > 0 THEN
     PERFORM @schema@.clean_@table@(least(added, 4), now_ms);
+  END IF;
+  IF told <> '{}' THEN
+    PERFORM @schema@.tell(told);
   END IF;
 END $$;
 

@@ -1,7 +1,8 @@
 -- All operations on one key, in order, each with its own answer. `which` names the operations, which lie in `ops` from
--- `op_at` on.
+-- `op_at` on. `is_news` if any of them is.
 CREATE OR REPLACE FUNCTION @schema@.run(rec bigint[], which int[], ops bigint[], op_at int[], now_ms bigint,
-  OUT allowed boolean[], OUT before bigint[], OUT sizes int[], OUT after bigint[], OUT expires_ms bigint)
+  OUT allowed boolean[], OUT before bigint[], OUT sizes int[], OUT after bigint[], OUT expires_ms bigint,
+  OUT is_news boolean)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   pos int;
@@ -18,6 +19,7 @@ DECLARE
   is_known boolean;
   one record;
 BEGIN
+  is_news := false;
   allowed := '{}';
   before := '{}';
   sizes := '{}';
@@ -78,6 +80,7 @@ BEGIN
       allowed := allowed || one.is_allowed;
       before := before || one.before;
       sizes := sizes || coalesce(cardinality(one.before), 0);
+      is_news := is_news OR one.is_news;
       IF one.after IS NOT NULL THEN
         after := one.after;
         expires_ms := coalesce(one.expires_ms, now_ms);

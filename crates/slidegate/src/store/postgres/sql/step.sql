@@ -10,9 +10,10 @@
 --
 -- `before` is what the decision was made from: a record whose parts stand at their quotas' places, 0 for what is new,
 -- a log cut down to the entries that matter. `after` is null if nothing has to be kept anew, and empty if the key is
--- forgotten. `is_allowed` is null if there is no room for it. Until `expires_ms` something is counted.
+-- forgotten. `is_allowed` is null if there is no room for it. Until `expires_ms` something is counted. `is_news` if others
+-- may have to wait for less time than they were told: something was given back, or the limit is another one.
 CREATE OR REPLACE FUNCTION @schema@.step(rec bigint[], op bigint[], now_ms bigint,
-  OUT is_allowed boolean, OUT before bigint[], OUT after bigint[], OUT expires_ms bigint)
+  OUT is_allowed boolean, OUT before bigint[], OUT after bigint[], OUT expires_ms bigint, OUT is_news boolean)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   verb CONSTANT bigint := op[1];
@@ -30,10 +31,12 @@ DECLARE
   size int;
   pos int := 1;
 BEGIN
+  is_news := false;
   IF verb = 4 THEN
     is_allowed := true;
     IF rec IS NOT NULL THEN
       after := '{}';
+      is_news := true;
     END IF;
     RETURN;
   END IF;
@@ -110,6 +113,7 @@ BEGIN
     RETURN;
   END IF;
 
+  is_news := verb = 3 OR is_mended;
   after := '{}';
   expires_ms := now_ms;
   FOR i IN 1 .. quotas LOOP

@@ -121,13 +121,23 @@ local function set(key, record, life, slack)
   return kept.err
 end
 
+-- Lets everybody know that something is given back. Not one of them hears it before the script is over.
+local function tell(key)
+  local told = invoke('PUBLISH', sub(key, 1, string.find(key, '{', 1, true) - 1) .. 'news', key)
+  return type(told) == 'table' and told.err
+end
+
 -- Decides one operation. Returns whether it is allowed and what that was decided from, or nil and an error.
 local function execute(key, raw, op, now, slack)
   if op.verb == RESET then
     if raw then
-      local gone = invoke('DEL', key)
+      local failed = tell(key)
+      local gone = not failed and invoke('DEL', key)
       if type(gone) == 'table' then
-        return nil, gone.err
+        failed = gone.err
+      end
+      if failed then
+        return nil, failed
       end
     end
     return '1', false
@@ -147,7 +157,10 @@ local function execute(key, raw, op, now, slack)
       return '1', false
     end
     local record, life, left = refund(parts, op, now)
-    if left > 0 then
+    failed = tell(key)
+    if failed then
+      return nil, failed
+    elseif left > 0 then
       failed = set(key, record, life, slack)
     else
       local gone = invoke('DEL', key)
@@ -159,7 +172,8 @@ local function execute(key, raw, op, now, slack)
     if not record then
       return nil, 'SLIDEGATEFULL a sliding log holds no more than 128 KiB'
     end
-    failed = set(key, record, life, slack)
+    -- By another limit than the one before, others may wait for less time than they were told.
+    failed = is_mended and tell(key) or set(key, record, life, slack)
   end
   if failed then
     return nil, failed

@@ -1,0 +1,208 @@
+//! What one node gives back counts on all others, although they remember denials for longer than a second.
+
+#![cfg(all(feature = "degrade", feature = "redis", feature = "postgres"))]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::net::SocketAddr;
+
+use slidegate::degrade::DeniedCache;
+use slidegate::{
+    Check, Clock, Decision, Limiter, ManualClock, Policy, PostgresStore, RedisStore, Source, Store,
+    SystemClock,
+};
+use slidegate_testkit::{FaultProxy, Flavour, Postgres, Server};
+
+/// Longer than a denial is remembered by a node that hears nothing.
+const LONG_MS: u64 = 5000;
+
+/// A node that remembers denials, and the clock by which they age.
+struct Node<S> {
+    limiter: Limiter<DeniedCache<S, ManualClock>>,
+    clock: ManualClock,
+}
+
+impl<S: Store> Node<S> {
+    fn over(store: S) -> Self {
+        let clock = ManualClock::at(1_000_000);
+        let cache = DeniedCache::builder(store).clock(clock.clone()).build().unwrap();
+        Self { limiter: Limiter::new(cache), clock }
+    }
+
+    async fn check(&self, check: Check<'_>) -> Decision {
+        self.limiter.check(check).await.unwrap()
+    }
+
+    /// Gets a denial from the store and says whether it is still told after a long time.
+    async fn remembers(&self, check: Check<'_>) -> bool {
+        self.clock.advance(20_000);
+        assert_eq!(self.check(check).await.source(), Source::Store);
+        self.clock.advance(LONG_MS);
+        let again = self.check(check).await;
+        assert!(!again.is_allowed());
+        again.source() == Source::Cache
+    }
+
+    /// Waits until it hears from its store.
+    async fn hears(&self, check: Check<'_>) {
+        for _ in 0..1000 {
+            if self.remembers(check).await {
+                return;
+            }
+            pause().await;
+        }
+        panic!("it never hears from its store");
+    }
+
+    /// Waits until somebody is allowed, without another answer than a denial that is remembered on the way: whatever ends
+    /// the denial here has come from elsewhere.
+    async fn is_told(&self, check: Check<'_>) {
+        for _ in 0..1000 {
+            let decision = self.check(check).await;
+            if decision.is_allowed() {
+                return;
+            }
+            assert_eq!(decision.source(), Source::Cache);
+            pause().await;
+        }
+        panic!("it is denied what was given back");
+    }
+}
+
+/// Another process has to get something done, and there is nothing to wait upon.
+async fn pause() {
+    SystemClock::default().sleep(10).await;
+}
+
+fn policy(quota: &str) -> Policy {
+    Policy::parse("api", [quota]).unwrap()
+}
+
+/// Each of two nodes gives back what the other one is denied.
+async fn giving_back_counts_everywhere<S: Store>(here: S, elsewhere: S) {
+    let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
+    for quota in ["1/1h", "1/1h token-bucket", "1/1h fixed-window", "1/1h sliding-log", "1/1h strict-window"]
+    {
+        let policy = policy(quota);
+        let check = policy.key(quota);
+        assert!(elsewhere.check(check).await.unwrap().is_allowed());
+        here.hears(check).await;
+        let _ = elsewhere.refund(check).await.unwrap();
+        here.is_told(check).await;
+
+        here.hears(check).await;
+        let _ = elsewhere.reset(check).await.unwrap();
+        here.is_told(check).await;
+        let _ = elsewhere.reset(check).await.unwrap();
+    }
+}
+
+/// Where another node has other windows, or another rate, what is left may be less.
+async fn another_limit_counts_everywhere<S: Store>(here: S, elsewhere: S) {
+    let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
+    for (quota, raised) in [
+        ("1/1h token-bucket", "100/1h token-bucket"),
+        ("1/1h sliding-log", "1/2h sliding-log"),
+        ("1/1h", "1/2h"),
+    ] {
+        let (policy, raised) = (policy(quota), policy(raised));
+        assert!(here.check(policy.key(quota)).await.is_allowed());
+        here.hears(policy.key(quota)).await;
+        let _ = elsewhere.check(raised.key(quota)).await.unwrap();
+        // The store may deny it all the same; but it is asked.
+        for round in 0.. {
+            here.clock.advance(1);
+            if here.check(policy.key(quota)).await.source() == Source::Store {
+                break;
+            }
+            assert!(round < 1000, "{quota}: the store is never asked");
+            pause().await;
+        }
+    }
+}
+
+/// What is given back while nothing can be heard is not missed.
+async fn silence_is_not_taken_for_peace<S: Store>(here: S, elsewhere: S, proxy: FaultProxy) {
+    let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
+    let policy = policy("1/1h");
+    let check = policy.key("a");
+    assert!(elsewhere.check(check).await.unwrap().is_allowed());
+    here.hears(check).await;
+    proxy.refuse();
+    proxy.cut();
+    let _ = elsewhere.refund(check).await.unwrap();
+    for round in 0.. {
+        // From memory or not at all, and some day not from memory any more.
+        match here.limiter.check(check).await {
+            Ok(decision) => assert!(decision.source() == Source::Cache),
+            Err(error) if error.is_transient() => break,
+            Err(error) => panic!("{error}"),
+        }
+        assert!(round < 1000, "it is served from memory although nothing is heard");
+        pause().await;
+    }
+    proxy.pass();
+    for round in 0.. {
+        if here.limiter.check(check).await.is_ok_and(|decision| decision.is_allowed()) {
+            break;
+        }
+        assert!(round < 1000, "it is denied what was given back");
+        pause().await;
+    }
+}
+
+async fn redis(address: SocketAddr) -> RedisStore {
+    RedisStore::connect(&format!("redis://{address}")).await.unwrap()
+}
+
+async fn postgres(address: SocketAddr) -> PostgresStore {
+    PostgresStore::connect(&format!("postgres://postgres@{address}/postgres?budget_ms=2000")).await.unwrap()
+}
+
+#[tokio::test]
+async fn redis_tells_everybody() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let address = server.address();
+        giving_back_counts_everywhere(redis(address).await, redis(address).await).await;
+        another_limit_counts_everywhere(redis(address).await, redis(address).await).await;
+    }
+}
+
+#[tokio::test]
+async fn nobody_relies_on_a_redis_that_is_not_heard() {
+    let server = Server::start(Flavour::Redis);
+    let proxy = FaultProxy::start(server.address());
+    let here = redis(proxy.address()).await;
+    silence_is_not_taken_for_peace(here, redis(server.address()).await, proxy).await;
+}
+
+/// Who may count but not listen remembers denials for less time, and that is all.
+#[tokio::test]
+async fn a_user_who_may_not_listen_hears_nothing() {
+    let server = Server::start(Flavour::Redis);
+    server.command(&["ACL", "SETUSER", "deaf", "on", ">hush", "~*", "&*", "+@all", "-subscribe"]).ok();
+    let url = server.url().replace("redis://", "redis://deaf:hush@");
+    let node = Node::over(RedisStore::connect(&url).await.unwrap());
+    let policy = policy("1/1h");
+    assert!(node.check(policy.key("a")).await.is_allowed());
+    for _ in 0..20 {
+        assert!(!node.remembers(policy.key("a")).await);
+        pause().await;
+    }
+}
+
+#[tokio::test]
+async fn postgres_is_asked_by_everybody() {
+    let server = Postgres::start();
+    let address = server.address();
+    giving_back_counts_everywhere(postgres(address).await, postgres(address).await).await;
+    another_limit_counts_everywhere(postgres(address).await, postgres(address).await).await;
+}
+
+#[tokio::test]
+async fn nobody_relies_on_a_postgres_that_is_not_heard() {
+    let server = Postgres::start();
+    let proxy = FaultProxy::start(server.address());
+    let here = postgres(proxy.address()).await;
+    silence_is_not_taken_for_peace(here, postgres(server.address()).await, proxy).await;
+}
