@@ -87,8 +87,8 @@ pub struct QuotaAnswer {
     pub retry_after_ms: Option<u64>,
 }
 
-impl From<&Decided<'_>> for Answer {
-    fn from(decided: &Decided<'_>) -> Self {
+impl From<&Decided> for Answer {
+    fn from(decided: &Decided) -> Self {
         let (policy, decision) = (decided.policy(), &decided.decision);
         let tightest = decision.tightest();
         let quota = |(index, report): (usize, &QuotaReport)| QuotaAnswer {

@@ -1,5 +1,8 @@
 //! What every protocol calls: requests in, decisions out.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError, Verb};
 
 use crate::policies::Policies;
@@ -13,25 +16,25 @@ const MAX_KEY_BYTES: usize = 4096;
 #[derive(Debug)]
 pub struct App<S> {
     store: S,
-    policies: Policies,
+    policies: ArcSwap<Policies>,
 }
 
 /// A decision and the policy under which it was made.
 #[derive(Debug)]
-pub struct Decided<'a> {
-    chosen: Chosen<'a>,
+pub struct Decided {
+    chosen: Chosen,
     /// The decision.
     pub decision: Decision,
 }
 
 /// The policy of a request.
 #[derive(Debug)]
-enum Chosen<'a> {
-    Configured(&'a Policy),
+enum Chosen {
+    Configured(Arc<Policy>),
     FromRequest(Policy),
 }
 
-impl Decided<'_> {
+impl Decided {
     /// The policy, whose quotas are those of the decision.
     pub fn policy(&self) -> &Policy {
         self.chosen.policy()
@@ -46,7 +49,7 @@ impl Decided<'_> {
     }
 }
 
-impl Chosen<'_> {
+impl Chosen {
     fn policy(&self) -> &Policy {
         match self {
             Self::Configured(policy) => policy,
@@ -58,12 +61,17 @@ impl Chosen<'_> {
 impl<S: Store> App<S> {
     /// An app that counts in `store`.
     pub fn new(store: S, policies: Policies) -> Self {
-        Self { store, policies }
+        Self { store, policies: ArcSwap::from_pointee(policies) }
     }
 
-    /// The policies that requests may name.
-    pub fn policies(&self) -> &Policies {
-        &self.policies
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Changes the policies that requests may name. A request is decided by those that there were when it came.
+    pub fn set_policies(&self, policies: Policies) {
+        self.policies.store(Arc::new(policies));
     }
 
     /// The store's clock.
@@ -72,8 +80,8 @@ impl<S: Store> App<S> {
     }
 
     /// Decides one request.
-    pub async fn decide(&self, verb: Verb, request: &Request) -> Result<Decided<'_>, Refusal> {
-        let chosen = self.choose(request)?;
+    pub async fn decide(&self, verb: Verb, request: &Request) -> Result<Decided, Refusal> {
+        let chosen = choose(&self.policies.load(), request)?;
         let check = check(request, &chosen)?;
         let decision = self.store.execute(Operation { verb, check }).await?;
         Ok(Decided { chosen, decision })
@@ -85,10 +93,13 @@ impl<S: Store> App<S> {
         &self,
         verb: Verb,
         batch: &Batch,
-    ) -> Result<Vec<Result<Decided<'_>, Refusal>>, Refusal> {
+    ) -> Result<Vec<Result<Decided, Refusal>>, Refusal> {
         let mut chosen = Vec::with_capacity(batch.0.len());
-        for (index, request) in batch.0.iter().enumerate() {
-            chosen.push(self.choose(request).map_err(|refusal| refusal.within_batch(index))?);
+        {
+            let policies = self.policies.load();
+            for (index, request) in batch.0.iter().enumerate() {
+                chosen.push(choose(&policies, request).map_err(|refusal| refusal.within_batch(index))?);
+            }
         }
         let mut operations = Vec::with_capacity(batch.0.len());
         for (index, (request, chosen)) in batch.0.iter().zip(&chosen).enumerate() {
@@ -100,26 +111,28 @@ impl<S: Store> App<S> {
             |(chosen, decision): (_, Result<_, StoreError>)| Ok(Decided { chosen, decision: decision? });
         Ok(chosen.into_iter().zip(decisions).map(decided).collect())
     }
+}
 
-    fn choose(&self, request: &Request) -> Result<Chosen<'_>, Refusal> {
-        match (&request.policy, &request.quotas) {
-            (Some(name), None) => self.policies.find(name, request.tier.as_deref()).map(Chosen::Configured),
-            (None, Some(_)) if request.tier.is_some() => {
-                Err(Refusal::out_of_range("tier", "goes with policy, not with quotas"))
-            }
-            (None, Some(quotas)) => {
-                let mut named = Vec::with_capacity(quotas.len());
-                for (index, quota) in quotas.iter().enumerate() {
-                    named.push(quota.build().map_err(|problems| quota_refusal(index, &problems))?);
-                }
-                let named = named.into_iter().map(|NamedQuota { name, quota }| (name, quota));
-                Policy::anonymous_with_names(named)
-                    .map(Chosen::FromRequest)
-                    .map_err(|error| Refusal::out_of_range("quotas", error.message()))
-            }
-            (Some(_), Some(_)) => Err(one_of_both("both are given")),
-            (None, None) => Err(one_of_both("neither is given")),
+fn choose(policies: &Policies, request: &Request) -> Result<Chosen, Refusal> {
+    match (&request.policy, &request.quotas) {
+        (Some(name), None) => {
+            policies.find(name, request.tier.as_deref()).map(|policy| Chosen::Configured(Arc::clone(policy)))
         }
+        (None, Some(_)) if request.tier.is_some() => {
+            Err(Refusal::out_of_range("tier", "goes with policy, not with quotas"))
+        }
+        (None, Some(quotas)) => {
+            let mut named = Vec::with_capacity(quotas.len());
+            for (index, quota) in quotas.iter().enumerate() {
+                named.push(quota.build().map_err(|problems| quota_refusal(index, &problems))?);
+            }
+            let named = named.into_iter().map(|NamedQuota { name, quota }| (name, quota));
+            Policy::anonymous_with_names(named)
+                .map(Chosen::FromRequest)
+                .map_err(|error| Refusal::out_of_range("quotas", error.message()))
+        }
+        (Some(_), Some(_)) => Err(one_of_both("both are given")),
+        (None, None) => Err(one_of_both("neither is given")),
     }
 }
 
@@ -136,7 +149,7 @@ fn quota_refusal(index: usize, problems: &[QuotaProblem]) -> Refusal {
     Refusal::out_of_range(field, problem.message.as_str())
 }
 
-fn check<'a>(request: &'a Request, chosen: &'a Chosen<'_>) -> Result<Check<'a>, Refusal> {
+fn check<'a>(request: &'a Request, chosen: &'a Chosen) -> Result<Check<'a>, Refusal> {
     let key = request.key.as_deref().unwrap_or_default();
     if !(1..=MAX_KEY_BYTES).contains(&key.len()) {
         let found = if request.key.is_none() { "missing".to_owned() } else { format!("{} bytes", key.len()) };

@@ -10,6 +10,7 @@ pub mod config;
 pub mod http;
 mod policies;
 mod quota_spec;
+mod reload;
 mod request;
 mod serve;
 mod served;

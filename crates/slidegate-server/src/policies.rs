@@ -1,6 +1,7 @@
 //! The policies of the configuration, by name and tier.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use slidegate::Policy;
 
@@ -18,15 +19,16 @@ pub struct Policies {
 /// One policy, and the same policy with other quotas.
 #[derive(Clone, Debug)]
 struct Tiers {
-    standard: Policy,
-    by_name: BTreeMap<String, Policy>,
+    standard: Arc<Policy>,
+    by_name: BTreeMap<String, Arc<Policy>>,
 }
 
 impl Policies {
     /// Adds a policy, in place of one of the same name, with its tiers: policies of that same name with other
     /// quotas, so that counts carry over when a key changes its tier.
     pub fn insert(&mut self, policy: Policy, tiers: impl IntoIterator<Item = (String, Policy)>) {
-        let tiers = Tiers { standard: policy, by_name: tiers.into_iter().collect() };
+        let tiers = tiers.into_iter().map(|(name, policy)| (name, Arc::new(policy)));
+        let tiers = Tiers { standard: Arc::new(policy), by_name: tiers.collect() };
         self.by_name.insert(tiers.standard.name().to_owned(), tiers);
     }
 
@@ -37,10 +39,10 @@ impl Policies {
 
     /// Every policy in its standard tier, in the order of the names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Policy> {
-        self.by_name.values().map(|tiers| &tiers.standard)
+        self.by_name.values().map(|tiers| &*tiers.standard)
     }
 
-    pub(crate) fn find(&self, name: &str, tier: Option<&str>) -> Result<&Policy, Refusal> {
+    pub(crate) fn find(&self, name: &str, tier: Option<&str>) -> Result<&Arc<Policy>, Refusal> {
         let Some(tiers) = self.by_name.get(name) else {
             let detail = format!("there is no policy {name:?}; there is {}", listed(self.by_name.keys()));
             let field = Some("policy".to_owned());

@@ -53,9 +53,7 @@ impl Served {
         let own_jitter = degrade.rules.iter().filter_map(|(name, rule)| Some((name, rule.retry_jitter?)));
         let jitter = Jitter::new(served, degrade.retry_jitter);
         let switched = Switch::new(own_jitter.fold(jitter, |jitter, (name, max)| jitter.policy(name, max)));
-        for (name, switch) in &degrade.switches {
-            switched.update(name, |current| current.clone_from(switch));
-        }
+        switched.replace(degrade.switches.clone());
         Ok(switched)
     }
 }

@@ -609,7 +609,7 @@ fn each_policy_may_be_remembered_and_put_off_or_not() {
         let builder = DeniedCache::builder(memory(&clock)).clock(clock.clone());
         let cache = builder.other_policies(others).policy("login", false).policy("search", true);
         let jitter = Jitter::new(cache.build().unwrap(), Duration::ZERO);
-        let jitter = jitter.policy("login", Duration::from_secs(3600)).with_seed(1);
+        let jitter = jitter.policy("login", Duration::from_hours(1)).with_seed(1);
         for (policy, source) in [(&login, Source::Store), (&search, Source::Cache), (&other, expected)] {
             assert!(check(&jitter, policy.key("a")).is_allowed());
             let first = check(&jitter, policy.key("a"));

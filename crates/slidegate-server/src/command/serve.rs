@@ -8,13 +8,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tracing::warn;
+use tokio::sync::Notify;
 use tracing_subscriber::EnvFilter;
 
 use super::Failure;
 use crate::app::App;
 use crate::config::{Address, Config, StoreUrl};
 use crate::policies::Policies;
+use crate::reload::Reload;
 use crate::served::Served;
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
@@ -38,23 +39,28 @@ pub(super) struct Arguments {
 #[tokio::main]
 pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     log_to_stderr();
+    let reload = Arc::new(Notify::new());
     let config = match &arguments.config {
         Some(file) => Config::load(file).map_err(|problems| Failure::Files(vec![problems]))?,
         None => Config::sample(),
     };
     let store_url = match &arguments.store {
         Some(url) => super::parse_store(url)?,
-        None => config.store.unwrap_or_default(),
+        None => config.store.clone().unwrap_or_default(),
     };
     let opened = Served::open(&store_url, config.memory, &config.degrade).await;
     let store = opened.map_err(Failure::new)?;
     // Before the address is printed: whoever reads it may send a signal at once.
-    let stop = signals().map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
-    let listener = bind(&arguments.http.or(config.http).unwrap_or_default()).await?;
+    let stop = signals(Arc::clone(&reload))
+        .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+    let listener = bind(&arguments.http.or(config.http.clone()).unwrap_or_default()).await?;
     let address = listener.local_addr().map_err(|error| Failure::new(error.to_string()))?;
     // Somebody who does not read it is no reason not to serve.
     let _ = io::stdout().write_all(greeting(address, &store_url, &config.policies).as_bytes());
-    let app = Arc::new(App::new(store, config.policies));
+    let app = Arc::new(App::new(store, config.policies.clone()));
+    if let Some(file) = arguments.config {
+        tokio::spawn(Reload::new(file, Arc::clone(&app), config, reload).run());
+    }
     let served = crate::serve::run(listener, app, stop).await;
     served.map_err(|error| Failure::new(format!("cannot serve: {error}")))?;
     Ok(ExitCode::SUCCESS)
@@ -103,9 +109,9 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Done at the first SIGTERM or Ctrl-C. They are caught from the call on, not from the first poll.
+/// Done at the first SIGTERM or Ctrl-C; SIGHUP asks for a `reload`. They are caught from the call on, not from the first poll.
 #[cfg(unix)]
-fn signals() -> io::Result<impl Future<Output = ()> + Send + 'static> {
+fn signals(reload: Arc<Notify>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -114,8 +120,7 @@ fn signals() -> io::Result<impl Future<Output = ()> + Send + 'static> {
             tokio::select! {
                 _ = terminate.recv() => return,
                 _ = interrupt.recv() => return,
-                // Whoever sends it expects a reload, not an end.
-                _ = hang_up.recv() => warn!("the configuration is read at start only; restart to change it"),
+                _ = hang_up.recv() => reload.notify_one(),
             }
         }
     })
@@ -123,7 +128,7 @@ fn signals() -> io::Result<impl Future<Output = ()> + Send + 'static> {
 
 #[cfg(not(unix))]
 #[expect(clippy::unnecessary_wraps, reason = "the same signature everywhere")]
-fn signals() -> io::Result<impl Future<Output = ()> + Send + 'static> {
+fn signals(_: Arc<Notify>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
     Ok(async {
         let _ = tokio::signal::ctrl_c().await;
     })

@@ -1,6 +1,6 @@
 //! What the file says about failing stores, and about policies that are switched.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -46,7 +46,7 @@ pub struct DegradeConfig {
 }
 
 /// What a policy asks for instead of what is usual.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PolicyRule {
     /// What becomes of requests that the store does not decide.
     pub on_failure: Option<OnFailure>,
@@ -95,6 +95,18 @@ impl DegradeConfig {
             rules: HashMap::new(),
             switches: Vec::new(),
         }
+    }
+
+    /// Whether it asks for the same where a policy asks for nothing else.
+    pub(super) fn is_usually_like(&self, other: &Self) -> bool {
+        let usual = |it: &Self| (it.nodes, it.on_failure, it.budget, it.retry_jitter, it.cache_denials);
+        usual(self) == usual(other)
+    }
+
+    /// What single policies ask for.
+    pub(super) fn own_rules(&self) -> BTreeMap<&str, PolicyRule> {
+        let own = self.rules.iter().filter(|(_, rule)| **rule != PolicyRule::default());
+        own.map(|(name, rule)| (name.as_str(), *rule)).collect()
     }
 
     /// Adds what the policy called `name` asks for.

@@ -33,7 +33,7 @@ pub struct Config {
 }
 
 /// The memory store's settings; what is not set is at the library's default.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemoryConfig {
     /// The most keys.
     pub max_keys: Option<usize>,
@@ -76,6 +76,21 @@ impl Config {
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
         let file = file::parse(text).map_err(|problem| vec![problem])?;
         build::build(file)
+    }
+
+    /// What differs from `other` and is read at start only.
+    pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("http", self.http != other.http),
+            ("store", self.store != other.store),
+            ("memory", self.memory != other.memory),
+            ("degrade", !self.degrade.is_usually_like(&other.degrade)),
+            (
+                "on_failure, budget, retry_jitter or cache_denials of a policy",
+                self.degrade.own_rules() != other.degrade.own_rules(),
+            ),
+        ];
+        differs.into_iter().filter_map(|(what, differs)| differs.then_some(what)).collect()
     }
 
     /// What is served when no file is given: one policy to try things with.

@@ -1,7 +1,9 @@
 //! Which store: `memory:`, `redis://…` and its relatives, `postgres://…`.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use slidegate::{PostgresStore, PostgresStoreBuilder, RedisStore, RedisStoreBuilder};
@@ -25,6 +27,8 @@ pub struct RedisUrl {
     budget: Option<Duration>,
     /// What of the URL may be seen.
     place: String,
+    /// Tells it from another URL without keeping its secrets.
+    fingerprint: u64,
 }
 
 /// A URL that the PostgreSQL store has accepted.
@@ -34,6 +38,8 @@ pub struct PostgresUrl {
     budget: Option<Duration>,
     /// What of the URL may be seen.
     place: String,
+    /// Tells it from another URL without keeping its secrets.
+    fingerprint: u64,
 }
 
 const ALLOWED: &str = "memory:, redis://HOST:PORT, rediss://HOST:PORT for TLS, redis+unix:///PATH, \
@@ -64,6 +70,23 @@ impl StoreUrl {
     }
 }
 
+impl PartialEq for StoreUrl {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Memory, Self::Memory) => true,
+            (Self::Redis(one), Self::Redis(other)) => one.fingerprint == other.fingerprint,
+            (Self::Postgres(one), Self::Postgres(other)) => one.fingerprint == other.fingerprint,
+            _ => false,
+        }
+    }
+}
+
+/// The same for the same text, within a process.
+fn fingerprint(url: &str) -> u64 {
+    static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    SEED.hash_one(url)
+}
+
 /// What a valid URL says.
 fn budget(url: &str) -> Option<Duration> {
     let (_, options) = url.split_once('?')?;
@@ -82,9 +105,12 @@ impl FromStr for StoreUrl {
             // Without its colon too, because YAML takes a bare `memory:` for a mapping.
             "memory" if matches!(text, "memory:" | "memory") => Ok(Self::Memory),
             "redis" | "rediss" | "valkey" | "valkeys" => match RedisStore::builder(text) {
-                Ok(builder) => {
-                    Ok(Self::Redis(Box::new(RedisUrl { builder, budget: budget(text), place: place(text) })))
-                }
+                Ok(builder) => Ok(Self::Redis(Box::new(RedisUrl {
+                    builder,
+                    budget: budget(text),
+                    place: place(text),
+                    fingerprint: fingerprint(text),
+                }))),
                 Err(error) => Err(message(&error)),
             },
             "postgres" | "postgresql" => match PostgresStore::builder(text) {
@@ -92,6 +118,7 @@ impl FromStr for StoreUrl {
                     builder,
                     budget: budget(text),
                     place: place(text),
+                    fingerprint: fingerprint(text),
                 }))),
                 Err(error) => Err(message(&error)),
             },

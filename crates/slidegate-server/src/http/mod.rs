@@ -55,7 +55,7 @@ async fn decide<S: Store>(app: &App<S>, verb: Verb, body: axum::body::Body) -> R
     }
 }
 
-fn single(decided: &Decided<'_>) -> Response {
+fn single(decided: &Decided) -> Response {
     let mut response = Json(Answer::from(decided)).into_response();
     for (name, value) in rate_limit_headers(decided.policy(), &decided.decision) {
         if let Ok(value) = HeaderValue::try_from(value) {
@@ -74,8 +74,8 @@ enum BatchAnswer {
     Undecided(Problem),
 }
 
-fn many(decided: &[Result<Decided<'_>, Refusal>]) -> Response {
-    let answer = |decided: &Result<Decided<'_>, Refusal>| match decided {
+fn many(decided: &[Result<Decided, Refusal>]) -> Response {
+    let answer = |decided: &Result<Decided, Refusal>| match decided {
         Ok(decided) => BatchAnswer::Decided(Answer::from(decided)),
         Err(refusal) => BatchAnswer::Undecided(Problem::from(refusal.clone())),
     };

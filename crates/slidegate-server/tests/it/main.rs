@@ -9,6 +9,7 @@ mod outages;
 mod postgres;
 mod process;
 mod refusals;
+mod reloading;
 mod rig;
 mod secrets;
 mod serving;

@@ -90,9 +90,14 @@ impl Serving {
         self.greeting.last().unwrap().strip_prefix("try: ").unwrap()
     }
 
-    pub(crate) fn signal(&mut self, name: &str) -> ExitStatus {
+    pub(crate) fn send_signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Sends a signal that ends it.
+    pub(crate) fn signal(&mut self, name: &str) -> ExitStatus {
+        self.send_signal(name);
         self.child.wait().unwrap()
     }
 }

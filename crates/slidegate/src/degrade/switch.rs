@@ -1,7 +1,7 @@
 //! Lists and switches that can be changed while it runs: who is never asked, who is never let in, and which policy is off
 //! or only looks on.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -175,6 +175,20 @@ impl<S> Switch<S> {
             policies
         });
         signals::switched(name, before, after);
+    }
+
+    /// Changes the switches of all policies at once; those of a policy that is not named are as they are at first.
+    pub fn replace(&self, switches: impl IntoIterator<Item = (String, PolicySwitch)>) {
+        let switches = switches.into_iter().map(|(name, switch)| (name.into_boxed_str(), Arc::new(switch)));
+        let after: Arc<HashMap<Box<str>, Arc<PolicySwitch>>> = Arc::new(switches.collect());
+        let before = self.policies.swap(Arc::clone(&after));
+        let names: BTreeSet<&str> = before.keys().chain(after.keys()).map(|name| &**name).collect();
+        for name in names {
+            let mode = |switches: &HashMap<Box<str>, Arc<PolicySwitch>>| {
+                switches.get(name).map(|switch| switch.mode).unwrap_or_default()
+            };
+            signals::switched(name, mode(&before), mode(&after));
+        }
     }
 
     fn switch_of(&self, policy: &Policy) -> Option<Arc<PolicySwitch>> {
