@@ -13,8 +13,9 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes an authority and has it sign a certificate for `localhost` and `127.0.0.1`.
-    pub(crate) fn make(folder: &Path) -> Self {
+    /// Makes an authority and has it sign a certificate for `localhost` and `127.0.0.1`: `server.crt` and `server.key` in the
+    /// folder, which serve a client as well.
+    pub fn make(folder: &Path) -> Self {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];

@@ -21,6 +21,6 @@ pub use answer::Answer;
 pub use app::{App, Decided};
 pub use policies::Policies;
 pub use request::{Batch, Refusal, RefusalKind, Request};
-pub use serve::run;
+pub use serve::{Door, Limits, Tls, TlsFiles, run};
 pub use served::{Served, Switched};
 pub use store::AnyStore;

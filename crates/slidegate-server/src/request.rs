@@ -49,6 +49,8 @@ pub enum RefusalKind {
     Malformed,
     /// It is larger than allowed.
     TooLarge,
+    /// Its body takes too long.
+    TooSlow,
     /// It names a policy that there is not.
     UnknownPolicy,
     /// A value is missing or out of range.

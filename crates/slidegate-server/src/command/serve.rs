@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::config::{Address, Config, StoreUrl};
 use crate::policies::Policies;
 use crate::reload::Reload;
+use crate::serve::{Door, Tls};
 use crate::served::Served;
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
@@ -48,6 +49,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(url) => super::parse_store(url)?,
         None => config.store.clone().unwrap_or_default(),
     };
+    let tls = config.tls.as_ref().map(Tls::load).transpose().map_err(Failure::new)?;
+    let door = Door { limits: config.limits, tls };
     let opened = Served::open(&store_url, config.memory, &config.degrade).await;
     let store = opened.map_err(Failure::new)?;
     // Before the address is printed: whoever reads it may send a signal at once.
@@ -56,12 +59,13 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let listener = bind(&arguments.http.or(config.http.clone()).unwrap_or_default()).await?;
     let address = listener.local_addr().map_err(|error| Failure::new(error.to_string()))?;
     // Somebody who does not read it is no reason not to serve.
-    let _ = io::stdout().write_all(greeting(address, &store_url, &config.policies).as_bytes());
+    let _ = io::stdout()
+        .write_all(greeting(address, door.tls.is_some(), &store_url, &config.policies).as_bytes());
     let app = Arc::new(App::new(store, config.policies.clone()));
     if let Some(file) = arguments.config {
         tokio::spawn(Reload::new(file, Arc::clone(&app), config, reload).run());
     }
-    let served = crate::serve::run(listener, app, stop).await;
+    let served = crate::serve::run(listener, app, door, stop).await;
     served.map_err(|error| Failure::new(format!("cannot serve: {error}")))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -84,8 +88,9 @@ async fn bind(address: &Address) -> Result<TcpListener, Failure> {
 }
 
 /// What is served, where, and a line to paste into a shell.
-fn greeting(address: SocketAddr, store: &StoreUrl, policies: &Policies) -> String {
-    let mut text = format!("slidegate serves http://{address}\nstore: {store}\n");
+fn greeting(address: SocketAddr, is_tls: bool, store: &StoreUrl, policies: &Policies) -> String {
+    let scheme = if is_tls { "https" } else { "http" };
+    let mut text = format!("slidegate serves {scheme}://{address}\nstore: {store}\n");
     for policy in policies.iter() {
         let quotas: Vec<_> = policy.quotas().iter().map(ToString::to_string).collect();
         let _ = writeln!(text, "policy {}: {}", policy.name(), quotas.join(", "));
@@ -95,7 +100,7 @@ fn greeting(address: SocketAddr, store: &StoreUrl, policies: &Policies) -> Strin
         None => r#""quotas": ["100/1m"]"#.to_owned(),
     };
     let body = format!(r#"{{{subject}, "key": "user:1"}}"#).replace('\'', r"'\''");
-    let _ = writeln!(text, "try: curl -si http://{}/v1/check -d '{body}'", reachable(address));
+    let _ = writeln!(text, "try: curl -si {scheme}://{}/v1/check -d '{body}'", reachable(address));
     text
 }
 

@@ -6,6 +6,7 @@ use serde_saphyr::Spanned;
 use slidegate::{Policy, QuotaError, WhenFull};
 
 use super::degrade::DegradeConfig;
+use super::door::{limits, tls};
 use super::file::{Entries, File, MemoryFields, PolicyFields, Quotas};
 use super::problem::Problem;
 use super::{Config, MemoryConfig};
@@ -22,6 +23,8 @@ pub(super) fn build(file: File) -> Result<Config, Vec<Problem>> {
         degrade,
         http: parsed("http", file.http.as_ref(), &mut problems),
         store: parsed("store", file.store.as_ref(), &mut problems),
+        limits: file.limits.map(|fields| limits(&fields, &mut problems)).unwrap_or_default(),
+        tls: file.tls.map(tls),
         memory: file.memory.map(|fields| memory(&fields, &mut problems)).unwrap_or_default(),
         policies: file.policies.map(|entries| policies(&entries, &mut problems)).unwrap_or_default(),
     };

@@ -6,15 +6,12 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 use slidegate::degrade::{FailureRule, Mode, OnFailure, PolicySwitch};
-use slidegate::parse_window;
 
 use super::build::{line_of, named_quotas};
 use super::file::{PolicyFields, Quotas};
 use super::problem::Problem;
+use super::span::span;
 use crate::whole::Whole;
-
-/// The longest budget and the longest jitter.
-const MOST: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -182,17 +179,7 @@ fn one_of<T: Word>(field: &str, text: Option<&Spanned<String>>, problems: &mut V
     found.map(|(_, value)| *value)
 }
 
-fn span(field: &str, text: Option<&Spanned<String>>, problems: &mut Vec<Problem>) -> Option<Duration> {
-    let text = text?;
-    let span = parse_window(&text.value).ok().filter(|span| *span <= MOST);
-    if span.is_none() {
-        let refused = format!("{:?} is not a time between 1ms and 1m", text.value);
-        problems.push(Problem::at(line_of(text), field, refused));
-    }
-    span
-}
-
-/// The same, or `none`: a policy may want none where the others have one.
+/// A time, or `none`: a policy may want none where the others have one.
 fn span_or_none(
     field: &str,
     text: Option<&Spanned<String>>,

@@ -3,8 +3,10 @@
 mod address;
 mod build;
 mod degrade;
+mod door;
 mod file;
 mod problem;
+mod span;
 mod store_url;
 
 use std::path::Path;
@@ -16,6 +18,7 @@ pub use self::degrade::{DegradeConfig, PolicyRule};
 pub use self::problem::{Problem, Problems};
 pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};
 use crate::policies::Policies;
+use crate::serve::{Limits, TlsFiles};
 
 /// Everything that a file may set. What it does not set is left to flags and defaults.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +27,10 @@ pub struct Config {
     pub http: Option<Address>,
     /// Where to keep counts.
     pub store: Option<StoreUrl>,
+    /// What connections may take.
+    pub limits: Limits,
+    /// The certificates to serve with.
+    pub tls: Option<TlsFiles>,
     /// How large the memory store may become.
     pub memory: MemoryConfig,
     /// What is done when the store fails, and which policies are switched.
@@ -83,6 +90,8 @@ impl Config {
         let differs = [
             ("http", self.http != other.http),
             ("store", self.store != other.store),
+            ("limits", self.limits != other.limits),
+            ("tls", self.tls != other.tls),
             ("memory", self.memory != other.memory),
             ("degrade", !self.degrade.is_usually_like(&other.degrade)),
             (

@@ -1,5 +1,7 @@
 //! From bytes to a request: size, shape and types.
 
+use std::time::Duration;
+
 use axum::body::Bytes;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use serde::de::DeserializeOwned;
@@ -18,8 +20,14 @@ pub(super) enum Body {
 }
 
 /// Reads a body, of any content type: whoever posts JSON with curl forgets to say so.
-pub(super) async fn read(body: axum::body::Body) -> Result<Body, Refusal> {
-    let bytes = bounded(body).await?;
+pub(super) async fn read(body: axum::body::Body, patience: Duration) -> Result<Body, Refusal> {
+    let bytes = match tokio::time::timeout(patience, bounded(body)).await {
+        Ok(bytes) => bytes?,
+        Err(_) => {
+            let detail = format!("the body was not complete within {patience:?}");
+            return Err(Refusal::new(RefusalKind::TooSlow, detail));
+        }
+    };
     let text = str::from_utf8(&bytes)
         .map_err(|error| Refusal::new(RefusalKind::Malformed, format!("the body is not UTF-8: {error}")))?;
     match text.trim_ascii_start().as_bytes().first() {

@@ -20,14 +20,15 @@ use self::problem::Problem;
 use crate::answer::Answer;
 use crate::app::{App, Decided};
 use crate::request::Refusal;
+use crate::serve::Limits;
 
 /// The routes over `app`.
-pub fn router<S: Store + 'static>(app: Arc<App<S>>) -> Router {
+pub fn router<S: Store + 'static>(app: Arc<App<S>>, limits: Limits) -> Router {
     Router::new()
-        .route("/v1/check", decided_by(Verb::Check))
-        .route("/v1/peek", decided_by(Verb::Peek))
-        .route("/v1/refund", decided_by(Verb::Refund))
-        .route("/v1/reset", decided_by(Verb::Reset))
+        .route("/v1/check", decided_by(Verb::Check, limits))
+        .route("/v1/peek", decided_by(Verb::Peek, limits))
+        .route("/v1/refund", decided_by(Verb::Refund, limits))
+        .route("/v1/reset", decided_by(Verb::Reset, limits))
         .route("/healthz", get(async || "ok\n"))
         .fallback(async || {
             Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path; try POST /v1/check")
@@ -39,17 +40,22 @@ pub fn router<S: Store + 'static>(app: Arc<App<S>>) -> Router {
         .with_state(app)
 }
 
-fn decided_by<S: Store + 'static>(verb: Verb) -> MethodRouter<Arc<App<S>>> {
+fn decided_by<S: Store + 'static>(verb: Verb, limits: Limits) -> MethodRouter<Arc<App<S>>> {
     post(async move |State(app): State<Arc<App<S>>>, body: axum::body::Body| {
-        decide(&app, verb, body).await.unwrap_or_else(|refusal| {
+        decide(&app, verb, body, limits).await.unwrap_or_else(|refusal| {
             debug!(?verb, kind = ?refusal.kind, %refusal, "refused");
             Problem::from(refusal).into_response()
         })
     })
 }
 
-async fn decide<S: Store>(app: &App<S>, verb: Verb, body: axum::body::Body) -> Result<Response, Refusal> {
-    match body::read(body).await? {
+async fn decide<S: Store>(
+    app: &App<S>,
+    verb: Verb,
+    body: axum::body::Body,
+    limits: Limits,
+) -> Result<Response, Refusal> {
+    match body::read(body, limits.body_timeout).await? {
         Body::Single(request) => Ok(single(&app.decide(verb, &request).await?)),
         Body::Batch(batch) => Ok(many(&app.decide_many(verb, &batch).await?)),
     }

@@ -53,6 +53,7 @@ impl From<Refusal> for Problem {
         let status = match refusal.kind {
             RefusalKind::Malformed => StatusCode::BAD_REQUEST,
             RefusalKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            RefusalKind::TooSlow => StatusCode::REQUEST_TIMEOUT,
             RefusalKind::UnknownPolicy => StatusCode::NOT_FOUND,
             RefusalKind::OutOfRange => StatusCode::UNPROCESSABLE_ENTITY,
             RefusalKind::StoreUnavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,

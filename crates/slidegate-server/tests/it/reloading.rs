@@ -71,7 +71,7 @@ fn a_file_that_changes_is_read_again() {
     assert_eq!((&answer["allowed"], &answer["remaining"]), (&json!(true), &json!(1)), "one was spent before");
 }
 
-/// As Kubernetes changes a mounted ConfigMap: the file is a link into a folder that is a link itself.
+/// As Kubernetes changes a mounted `ConfigMap`: the file is a link into a folder that is a link itself.
 #[test]
 fn a_link_that_leads_elsewhere_is_followed() {
     let folder = TempFile::new("folder", "");

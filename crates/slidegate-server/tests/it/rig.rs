@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 use slidegate::{Clock, ManualClock, MemoryStore};
 use slidegate_server::config::Config;
-use slidegate_server::{App, run};
+use slidegate_server::{App, Door, run};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -42,6 +42,10 @@ impl Server {
     }
 
     pub(crate) fn over<C: Clock>(store: MemoryStore<C>, clock: ManualClock) -> Self {
+        Self::behind(Door::default(), store, clock)
+    }
+
+    pub(crate) fn behind<C: Clock>(door: Door, store: MemoryStore<C>, clock: ManualClock) -> Self {
         let app = Arc::new(App::new(store, Config::parse(POLICIES).unwrap().policies));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -50,7 +54,7 @@ impl Server {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let thread = std::thread::spawn(move || runtime.block_on(run(listener, app, shutdown)));
+        let thread = std::thread::spawn(move || runtime.block_on(run(listener, app, door, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }
 

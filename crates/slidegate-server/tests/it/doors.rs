@@ -1,0 +1,198 @@
+//! Connections: who is let in, for how long, and what it may take.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+use slidegate::{ManualClock, MemoryStore};
+use slidegate_server::{Door, Limits};
+use slidegate_testkit::Authority;
+
+use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::rig::{START_MS, Server, reply};
+
+const BODY: &str = r#"{"policy": "api", "key": "a"}"#;
+/// So short that a test need not wait, and so long that a busy machine makes it.
+const SOON: Duration = Duration::from_millis(200);
+
+fn behind(limits: Limits) -> Server {
+    let clock = ManualClock::at(START_MS);
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    Server::behind(Door { limits, tls: None }, store, clock)
+}
+
+#[test]
+fn whoever_does_not_get_to_the_point_is_hung_up_on() {
+    let server = behind(Limits { head_timeout: SOON, ..Limits::default() });
+    for said in ["", "P", "PRI * HTTP/2.0\r\n\r\n", "POST /v1/check HTTP/1.1\r\nhost: a\r\nx-a: "] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(said.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        // Would last forever if the server had the patience.
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "after {said:?}: {answer}");
+    }
+}
+
+#[test]
+fn a_body_that_does_not_come_is_refused() {
+    let server = behind(Limits { body_timeout: SOON, ..Limits::default() });
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let head = "POST /v1/check HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 29\r\n\r\n{\"pol";
+    stream.write_all(head.as_bytes()).unwrap();
+    let reply = reply(&mut stream);
+    assert_eq!(reply.status, 408, "{reply:?}");
+    assert_eq!(reply.json()["detail"], "the body was not complete within 200ms");
+    assert_eq!(server.check(BODY).decision()["remaining"], 99, "and nothing was spent");
+}
+
+#[test]
+fn a_head_without_end_is_refused() {
+    let server = behind(Limits::default());
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let head = format!("POST /v1/check HTTP/1.1\r\nhost: a\r\nx-a: {}\r\n\r\n", "a".repeat(1 << 20));
+    let _ = stream.write_all(head.as_bytes());
+    let mut answer = String::new();
+    let _ = stream.read_to_string(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
+    assert_eq!(server.check(BODY).decision()["allowed"], true);
+}
+
+#[test]
+fn one_connection_too_many_is_closed_and_the_next_one_is_let_in_when_there_is_room() {
+    let server = behind(Limits { connections: 2, ..Limits::default() });
+    let greet = |stream: &mut TcpStream| {
+        let head =
+            format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
+        let mut first = [0; 12];
+        let said = stream.write_all(head.as_bytes()).and_then(|()| stream.read_exact(&mut first));
+        said.is_ok_and(|()| &first == b"HTTP/1.1 200")
+    };
+    let mut inside: Vec<_> = (0..2).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    assert!(inside.iter_mut().all(greet));
+    assert!(!greet(&mut TcpStream::connect(server.address).unwrap()));
+    drop(inside.pop());
+    // The server has to see that first.
+    while !greet(&mut TcpStream::connect(server.address).unwrap()) {}
+}
+
+#[test]
+fn http_2_is_spoken_too() {
+    let server = behind(Limits::default());
+    let url = format!("http://{}/v1/check", server.address);
+    let mut curl = Command::new("curl");
+    curl.args(["-s", "--http2-prior-knowledge", "-w", " %{http_version}", "-d", BODY, &url]);
+    let (code, out, err) = outcome(&mut curl);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.ends_with(" 2") && out.contains(r#""remaining":99"#), "{out}");
+}
+
+/// A server with certificates of its own.
+struct Secure {
+    serving: Serving,
+    authority: Authority,
+    folder: std::path::PathBuf,
+    _config: TempFile,
+}
+
+impl Drop for Secure {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn secure(name: &str, needs_clients: bool) -> Secure {
+    let folder = std::env::temp_dir().join(format!("slidegate-{name}-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let authority = Authority::make(&folder);
+    let file = |name: &str| folder.join(name).display().to_string();
+    let mut tls = json!({"cert": file("server.crt"), "key": file("server.key")});
+    if needs_clients {
+        tls["client_ca"] = json!(file("ca.crt"));
+    }
+    let config = TempFile::new(name, &format!("tls: {tls}\npolicies: {{api: {{quotas: [100/1m]}}}}\n"));
+    let serving =
+        Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
+    Secure { serving, authority, folder, _config: config }
+}
+
+fn curl(secure: &Secure, more: &[&str]) -> (i32, String, String) {
+    let url = format!("{}/v1/check", secure.serving.url());
+    let ca = secure.authority.ca_path();
+    let mut curl = Command::new("curl");
+    curl.args(["-sS", "--cacert", ca.to_str().unwrap(), "-w", " %{http_version}", "-d", BODY]);
+    outcome(curl.args(more).arg(&url))
+}
+
+#[test]
+fn with_a_certificate_it_is_served_over_tls_alone() {
+    let secure = secure("tls", false);
+    assert!(
+        secure.serving.url().starts_with("https://") && secure.serving.line_to_try().contains("https://")
+    );
+    for (more, version) in [(&["--http2"][..], " 2"), (&["--http1.1"], " 1.1")] {
+        let (code, out, err) = curl(&secure, more);
+        assert_eq!(code, 0, "{err}");
+        assert!(out.contains(r#""allowed":true"#) && out.ends_with(version), "{out}");
+    }
+    let plain = secure.serving.url().replace("https://", "");
+    let mut stream = TcpStream::connect(&plain).unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP/"), "{answer:?}");
+}
+
+#[test]
+fn a_client_without_a_certificate_is_not_let_in_where_one_is_asked_for() {
+    let secure = secure("mtls", true);
+    let (code, out, _) = curl(&secure, &[]);
+    assert!(code != 0 && !out.contains("allowed"), "{out}");
+    let file = |name: &str| secure.folder.join(name).display().to_string();
+    let (code, out, err) = curl(&secure, &["--cert", &file("server.crt"), "--key", &file("server.key")]);
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains(r#""allowed":true"#), "{out}");
+}
+
+#[test]
+fn a_certificate_that_is_of_no_use_is_named() {
+    let empty = TempFile::new("empty", "");
+    let config = TempFile::new(
+        "no-cert",
+        &format!("tls: {{cert: {}, key: /nowhere}}\npolicies: {{api: {{quotas: [1/1m]}}}}\n", empty.path()),
+    );
+    let (code, _, err) = outcome(slidegate().args(["serve", "--config", config.path()]));
+    assert_eq!(code, 2);
+    assert!(err.contains("tls.cert: ") && err.contains("there is no certificate in it"), "{err}");
+}
+
+/// Ten thousand who say nothing, from a process that may have as many open, and one who is served.
+#[test]
+fn ten_thousand_idle_connections_are_no_burden() {
+    let command =
+        format!("ulimit -n 20000 && exec {} serve --http 127.0.0.1:0", env!("CARGO_BIN_EXE_slidegate"));
+    let mut shell = Command::new("sh");
+    for variable in ["SLIDEGATE_CONFIG", "SLIDEGATE_STORE", "SLIDEGATE_HTTP", "RUST_LOG"] {
+        shell.env_remove(variable);
+    }
+    let serving = Serving::start(shell.args(["-c", &command]));
+    let crowd = r#"
+import json, resource, socket, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
+port = int(sys.argv[1])
+body = b'{"policy": "api", "key": "a"}'
+ask = b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(10000)]
+for one in crowd[::1000] + [socket.create_connection(("127.0.0.1", port))]:
+    one.sendall(ask)
+    assert one.recv(4096).startswith(b"HTTP/1.1 200"), "not answered"
+print("fine")
+"#;
+    let port = serving.url().rsplit(':').next().unwrap();
+    let (code, out, err) = outcome(Command::new("python3").args(["-c", crowd, port]));
+    assert_eq!((code, out.as_str()), (0, "fine\n"), "{err}");
+}
