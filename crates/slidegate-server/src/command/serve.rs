@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Notify;
 use tracing_subscriber::EnvFilter;
 
@@ -18,6 +18,10 @@ use crate::policies::Policies;
 use crate::reload::Reload;
 use crate::serve::{Door, Tls};
 use crate::served::Served;
+
+/// How many connections may wait to be let in. If everybody connects at the same moment and this is full, the next one
+/// tries again after a second.
+const BACKLOG: u32 = 4096;
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
 #[derive(Debug, clap::Args)]
@@ -82,9 +86,25 @@ fn log_to_stderr() {
 }
 
 async fn bind(address: &Address) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address.as_str()).await.map_err(|error| {
+    listen(address.as_str()).await.map_err(|error| {
         Failure::new(format!("cannot listen on {address}: {error}; choose another address with --http"))
     })
+}
+
+/// On the first of its addresses that can be had.
+async fn listen(address: &str) -> io::Result<TcpListener> {
+    let mut last = io::Error::other("it has no address");
+    for address in tokio::net::lookup_host(address).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        // Else a server that has just ended keeps its port for a minute.
+        #[cfg(unix)]
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// What is served, where, and a line to paste into a shell.
