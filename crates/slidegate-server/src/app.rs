@@ -69,6 +69,11 @@ impl<S: Store> App<S> {
         &self.store
     }
 
+    /// Whether there is any policy that requests may name.
+    pub fn has_policies(&self) -> bool {
+        self.policies.load().names().len() > 0
+    }
+
     /// Changes the policies that requests may name. A request is decided by those that there were when it came.
     pub fn set_policies(&self, policies: Policies) {
         self.policies.store(Arc::new(policies));

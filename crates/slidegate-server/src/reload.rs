@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
 use crate::app::App;
-use crate::config::Config;
+use crate::config::{Config, Problem, Problems};
 use crate::served::Switched;
 
 /// How often the file is looked at. Looking costs a few microseconds, and works where nobody tells of changes: over a
@@ -20,81 +20,120 @@ const LOOK_MS: u64 = 500;
 /// Reads the file again when it has changed, or when asked to. Policies and switches change; a file with a mistake
 /// changes nothing.
 pub(crate) struct Reload {
-    path: PathBuf,
-    app: Arc<App<Switched>>,
+    pub(crate) path: PathBuf,
+    pub(crate) app: Arc<App<Switched>>,
     /// As it was when the service started: what is fixed is compared with this.
-    first: Config,
+    pub(crate) first: Config,
+    /// How the file looked before that was read.
+    pub(crate) looks: Option<Looks>,
     /// When somebody asks.
-    asked: Arc<Notify>,
+    pub(crate) asked: Arc<Notify>,
 }
 
 /// What tells a file from the one before.
-#[derive(Debug, PartialEq)]
-struct Looks {
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Looks {
     modified: Option<SystemTime>,
     bytes: u64,
-    number: u64,
+    numbers: [i64; 3],
 }
 
 impl Looks {
     /// `None` while there is no file.
-    fn of(path: &Path) -> Option<Self> {
+    pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
-        Some(Self { modified: metadata.modified().ok(), bytes: metadata.len(), number: number(&metadata) })
+        let (modified, bytes) = (metadata.modified().ok(), metadata.len());
+        Some(Self { modified, bytes, numbers: numbers(&metadata) })
     }
 }
 
-/// Another file in its place may have the same length and time.
+/// Another file in its place may have the same length and time; and one that could not be read may be readable now.
 #[cfg(unix)]
-fn number(metadata: &fs::Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::ino(metadata)
+fn numbers(metadata: &fs::Metadata) -> [i64; 3] {
+    use std::os::unix::fs::MetadataExt;
+    [metadata.ino().cast_signed(), metadata.ctime(), metadata.ctime_nsec()]
 }
 
 #[cfg(not(unix))]
-fn number(_: &fs::Metadata) -> u64 {
-    0
+fn numbers(_: &fs::Metadata) -> [i64; 3] {
+    [0; 3]
 }
 
 impl Reload {
-    pub(crate) fn new(path: PathBuf, app: Arc<App<Switched>>, first: Config, asked: Arc<Notify>) -> Self {
-        Self { path, app, first, asked }
-    }
-
     /// Looks, for as long as it is polled.
     pub(crate) async fn run(self) {
         let clock = SystemClock::default();
-        let mut read = Looks::of(&self.path);
-        let mut seen = None;
+        let (mut read, mut seen) = (self.looks.clone(), self.looks.clone());
+        let mut is_asked = false;
         loop {
-            let is_asked = tokio::select! {
-                () = self.asked.notified() => true,
-                () = clock.sleep(LOOK_MS) => false,
-            };
-            let looks = Looks::of(&self.path);
-            let is_new = looks.is_some() && looks != read;
+            tokio::select! {
+                () = self.asked.notified() => is_asked = true,
+                () = clock.sleep(LOOK_MS) => {}
+            }
+            // A file system that hangs must hold up nobody but this.
+            let looks = off_thread({
+                let path = self.path.clone();
+                move || Looks::of(&path)
+            })
+            .await
+            .flatten();
             // Seen twice alike: whoever writes it is done.
-            if is_asked || (is_new && looks == seen) {
-                read = Looks::of(&self.path);
-                self.reload();
+            let is_settled = looks == seen;
+            if is_settled && (is_asked || (looks.is_some() && looks != read)) {
+                is_asked = false;
+                read.clone_from(&looks);
+                self.reload().await;
             }
             seen = looks;
         }
     }
 
-    fn reload(&self) {
-        let config = match Config::load(&self.path) {
-            Ok(config) => config,
+    async fn reload(&self) {
+        let path = self.path.clone();
+        let Some(loaded) = off_thread(move || Config::load(&path)).await else { return };
+        match loaded.and_then(|config| self.accept(config)) {
+            Ok(config) => self.apply(config),
             Err(problems) => {
                 error!("the configuration is left as it was, because the file has mistakes:\n{problems}");
-                return;
             }
-        };
+        }
+    }
+
+    /// What is valid at a start may still be a mistake while it runs.
+    fn accept(&self, config: Config) -> Result<Config, Problems> {
+        let mut problems = Vec::new();
+        if config.policies.names().len() == 0 && self.app.has_policies() {
+            problems.push("there are none any more: is the file complete?".to_owned());
+        }
+        for name in config.rules_beyond(&self.first) {
+            problems
+                .push(format!("{name:?} is new and has rules of its own for a store that fails: restart"));
+        }
+        if problems.is_empty() {
+            return Ok(config);
+        }
+        let problems = problems.into_iter().map(|message| Problem::without_line("policies", message));
+        Err(Problems::new(&self.path.display().to_string(), problems.collect()))
+    }
+
+    fn apply(&self, config: Config) {
         let fixed = config.fixed_differences(&self.first);
         self.app.store().replace(config.degrade.switches);
         self.app.set_policies(config.policies);
         info!(file = %self.path.display(), "the configuration was read again");
         if !fixed.is_empty() {
             warn!("read at start only, and so not changed: {}", fixed.join("; "));
+        }
+    }
+}
+
+/// What `work` makes, where it may take its time.
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(made) => Some(made),
+        Err(error) => {
+            error!(%error, "the configuration could not be read");
+            None
         }
     }
 }

@@ -99,22 +99,31 @@ async fn giving_back_counts_everywhere<S: Store>(here: S, elsewhere: S) {
 /// Where another node has other windows, or another rate, what is left may be less.
 async fn another_limit_counts_everywhere<S: Store>(here: S, elsewhere: S) {
     let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
-    for (quota, raised) in [
-        ("1/1h token-bucket", "100/1h token-bucket"),
-        ("1/1h sliding-log", "1/2h sliding-log"),
-        ("1/1h", "1/2h"),
-    ] {
-        let (policy, raised) = (policy(quota), policy(raised));
-        assert!(here.check(policy.key(quota)).await.is_allowed());
-        here.hears(policy.key(quota)).await;
-        let _ = elsewhere.check(raised.key(quota)).await.unwrap();
+    let changes: [(&[&str], &[&str]); 8] = [
+        (&["1/1h token-bucket"], &["100/1h token-bucket"]),
+        (&["1/1h sliding-log"], &["1/2h sliding-log"]),
+        (&["1/1h sliding-log"], &["1/1ms sliding-log"]),
+        (&["1/1h strict-window"], &["1/100ms strict-window"]),
+        (&["1/1h"], &["1/2h"]),
+        (&["9/1d", "1/1h"], &["9/1d"]),
+        (&["9/1d", "1/1h"], &["9/1d", "9/1h fixed-window"]),
+        (&["1/1h fixed-window"], &["1/1h sliding-log"]),
+    ];
+    for (number, (quotas, others)) in changes.into_iter().enumerate() {
+        let parse = |quotas: &[&str]| Policy::parse("api", quotas.iter().copied()).unwrap();
+        let (policy, other) = (parse(quotas), parse(others));
+        let key = format!("{number}");
+        assert!(here.check(policy.key(&key)).await.is_allowed());
+        here.hears(policy.key(&key)).await;
+        // So that what was counted is older than the shortest windows.
+        SystemClock::default().sleep(110).await;
+        let _ = elsewhere.check(other.key(&key)).await.unwrap();
         // The store may deny it all the same; but it is asked.
         for round in 0.. {
-            here.clock.advance(1);
-            if here.check(policy.key(quota)).await.source() == Source::Store {
+            if here.check(policy.key(&key)).await.source() == Source::Store {
                 break;
             }
-            assert!(round < 1000, "{quota}: the store is never asked");
+            assert!(round < 1000, "{quotas:?} to {others:?}: the store is never asked");
             pause().await;
         }
     }
@@ -205,4 +214,37 @@ async fn nobody_relies_on_a_postgres_that_is_not_heard() {
     let proxy = FaultProxy::start(server.address());
     let here = postgres(proxy.address()).await;
     silence_is_not_taken_for_peace(here, postgres(server.address()).await, proxy).await;
+}
+
+/// A crash forgets what is counted, and nobody has given anything back.
+#[tokio::test]
+async fn a_postgres_that_has_forgotten_everything_is_asked() {
+    let server = Postgres::start();
+    let node = Node::over(postgres(server.address()).await);
+    let policy = policy("1/1h");
+    let check = policy.key("a");
+    assert!(node.check(check).await.is_allowed());
+    node.hears(check).await;
+    server.kill();
+    server.restart();
+    for round in 0.. {
+        match node.limiter.check(check).await {
+            Ok(decision) if decision.is_allowed() => break,
+            Ok(decision) => assert_eq!(decision.source(), Source::Cache),
+            Err(error) => assert!(error.is_transient(), "{error}"),
+        }
+        assert!(round < 1000, "it is denied by what nobody counts any more");
+        pause().await;
+    }
+}
+
+/// Counts that must survive have tables of their own, and so has the word about them.
+#[tokio::test]
+async fn durable_counts_are_told_of_as_well() {
+    let server = Postgres::start();
+    let url = format!("postgres://postgres@{}/postgres?budget_ms=2000&durable=true", server.address());
+    let connect = || async { PostgresStore::connect(&url).await.unwrap() };
+    giving_back_counts_everywhere(connect().await, connect().await).await;
+    assert_eq!(server.sql("SELECT count(*) > 1 FROM slidegate.news_durable")[0][0].as_deref(), Some("t"));
+    assert_eq!(server.sql("SELECT count(*) FROM slidegate.news_ephemeral")[0][0].as_deref(), Some("0"));
 }

@@ -30,7 +30,7 @@ const SOON_MS: u64 = 900;
 /// The store, and what it has said to nodes that have not heard it yet.
 struct Middle {
     store: Distant,
-    unheard: [Mutex<Vec<u8>>; NODES],
+    unheard: [Mutex<Vec<u16>>; NODES],
     /// When which key was given something back.
     given_back: Mutex<Vec<(Vec<u8>, u64)>>,
 }
@@ -52,8 +52,8 @@ impl Way {
     }
 }
 
-fn part(key: &[u8]) -> u8 {
-    key[0]
+fn part(key: &[u8]) -> u16 {
+    u16::from(key[0])
 }
 
 impl Store for Way {
@@ -118,7 +118,7 @@ fn nobody_is_denied_for_long(policy: &Policy, events: Vec<Event>) -> u64 {
         given_back: Mutex::default(),
     });
     let nodes: [DeniedCache<Way, ManualClock>; NODES] = std::array::from_fn(|_| {
-        let way = Way { middle: Arc::clone(&middle), news: Arc::new(News::by(clock.clone())) };
+        let way = Way { middle: Arc::clone(&middle), news: Arc::new(News::by(clock.clone(), 256)) };
         let builder = DeniedCache::builder(way).clock(clock.clone());
         // Little of what is told is told by age.
         builder.max_age(Duration::from_millis(50)).build().unwrap()

@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Notify;
+use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 use super::Failure;
 use crate::app::App;
 use crate::config::{Address, Config, StoreUrl};
 use crate::policies::Policies;
-use crate::reload::Reload;
+use crate::reload::{Looks, Reload};
 use crate::serve::{Door, Tls};
 use crate::served::Served;
 
@@ -45,6 +46,12 @@ pub(super) struct Arguments {
 pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     log_to_stderr();
     let reload = Arc::new(Notify::new());
+    // Before anything is waited for: whoever starts it may send a signal at once.
+    let has_file = arguments.config.is_some();
+    let stop = signals(has_file.then(|| Arc::clone(&reload)))
+        .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+    // Before it is read, lest a change in between be missed.
+    let looks = arguments.config.as_deref().and_then(Looks::of);
     let config = match &arguments.config {
         Some(file) => Config::load(file).map_err(|problems| Failure::Files(vec![problems]))?,
         None => Config::sample(),
@@ -57,9 +64,6 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let door = Door { limits: config.limits, tls };
     let opened = Served::open(&store_url, config.memory, &config.degrade).await;
     let store = opened.map_err(Failure::new)?;
-    // Before the address is printed: whoever reads it may send a signal at once.
-    let stop = signals(Arc::clone(&reload))
-        .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     let listener = bind(&arguments.http.or(config.http.clone()).unwrap_or_default()).await?;
     let address = listener.local_addr().map_err(|error| Failure::new(error.to_string()))?;
     // Somebody who does not read it is no reason not to serve.
@@ -67,7 +71,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         .write_all(greeting(address, door.tls.is_some(), &store_url, &config.policies).as_bytes());
     let app = Arc::new(App::new(store, config.policies.clone()));
     if let Some(file) = arguments.config {
-        tokio::spawn(Reload::new(file, Arc::clone(&app), config, reload).run());
+        let app = Arc::clone(&app);
+        tokio::spawn(Reload { path: file, app, first: config, looks, asked: reload }.run());
     }
     let served = crate::serve::run(listener, app, door, stop).await;
     served.map_err(|error| Failure::new(format!("cannot serve: {error}")))?;
@@ -136,7 +141,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 /// Done at the first SIGTERM or Ctrl-C; SIGHUP asks for a `reload`. They are caught from the call on, not from the first poll.
 #[cfg(unix)]
-fn signals(reload: Arc<Notify>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+fn signals(reload: Option<Arc<Notify>>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -145,7 +150,10 @@ fn signals(reload: Arc<Notify>) -> io::Result<impl Future<Output = ()> + Send + 
             tokio::select! {
                 _ = terminate.recv() => return,
                 _ = interrupt.recv() => return,
-                _ = hang_up.recv() => reload.notify_one(),
+                _ = hang_up.recv() => match &reload {
+                    Some(reload) => reload.notify_one(),
+                    None => warn!("there is no file to read again; start with --config FILE"),
+                },
             }
         }
     })
@@ -153,7 +161,7 @@ fn signals(reload: Arc<Notify>) -> io::Result<impl Future<Output = ()> + Send + 
 
 #[cfg(not(unix))]
 #[expect(clippy::unnecessary_wraps, reason = "the same signature everywhere")]
-fn signals(_: Arc<Notify>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+fn signals(_: Option<Arc<Notify>>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
     Ok(async {
         let _ = tokio::signal::ctrl_c().await;
     })

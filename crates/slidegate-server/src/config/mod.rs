@@ -102,6 +102,12 @@ impl Config {
         differs.into_iter().filter_map(|(what, differs)| differs.then_some(what)).collect()
     }
 
+    /// Policies that `first` does not have, and that have rules of their own for when the store fails.
+    pub fn rules_beyond(&self, first: &Self) -> Vec<&str> {
+        let own = self.degrade.own_rules().into_keys();
+        own.filter(|name| first.policies.names().all(|known| known != *name)).collect()
+    }
+
     /// What is served when no file is given: one policy to try things with.
     pub fn sample() -> Self {
         let mut config = Self::default();

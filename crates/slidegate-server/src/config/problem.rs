@@ -14,7 +14,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn without_line(field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn without_line(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { line: None, field: field.into(), message: message.into() }
     }
 
@@ -32,7 +32,7 @@ pub struct Problems {
 }
 
 impl Problems {
-    pub(super) fn new(file: &str, mut problems: Vec<Problem>) -> Self {
+    pub(crate) fn new(file: &str, mut problems: Vec<Problem>) -> Self {
         problems.sort_by_key(|problem| problem.line);
         Self { file: file.to_owned(), problems }
     }

@@ -71,7 +71,9 @@ impl<S> Jitter<S> {
         if decision.is_allowed() {
             return decision;
         }
-        let max_ms = self.by_policy.get(policy.name()).copied().unwrap_or(self.max_ms);
+        // One that was made of quotas in a request has no name by which it could be meant.
+        let own_ms = if policy.is_anonymous() { None } else { self.by_policy.get(policy.name()).copied() };
+        let max_ms = own_ms.unwrap_or(self.max_ms);
         let more_ms = self.random.lock().unwrap_or_else(PoisonError::into_inner).u64(0..=max_ms);
         decision.retried_later(more_ms)
     }

@@ -6,34 +6,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::{Clock, SystemClock};
 
-/// In how many parts keys are told apart. Word about a key is word about all of its part.
-const PARTS: usize = 256;
 /// Word that is older than this is none: what was given back counts everywhere within a second, and a tenth is for the way.
 const FRESH_MS: u64 = 900;
+
+/// For so long after a mark was taken it may be of use: no denial is remembered longer.
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) const MARK_LIFE_MS: u64 = 10_000;
 
 /// What a store has heard of refunds, resets and changed limits, by whomever.
 ///
 /// A store that hears of them keeps one: it [`tell`](Self::tell)s which part of the keys was concerned, and
 /// [`confirm`](Self::confirm)s that it has heard everything up to some moment. Who remembers an answer of the store takes
-/// a [`Mark`] before it asks.
+/// a [`Mark`] before it asks. Word about a key is word about all of its part.
 pub struct News {
-    told: [AtomicU64; PARTS],
+    told: Box<[AtomicU64]>,
     /// Everything before has been told. Zero: nothing is known.
     confirmed_ms: AtomicU64,
     clock: Arc<dyn Clock>,
 }
 
-impl Default for News {
-    fn default() -> Self {
-        Self::by(SystemClock::default())
-    }
-}
-
 impl News {
-    /// By a clock of one's own.
-    pub fn by(clock: impl Clock) -> Self {
+    /// Of keys in so many parts, at least one.
+    pub fn new(parts: u16) -> Self {
+        Self::by(SystemClock::default(), parts)
+    }
+
+    /// The same by a clock of one's own.
+    pub fn by(clock: impl Clock, parts: u16) -> Self {
         Self {
-            told: std::array::from_fn(|_| AtomicU64::new(0)),
+            told: (0..parts.max(1)).map(|_| AtomicU64::new(0)).collect(),
             confirmed_ms: AtomicU64::new(0),
             clock: Arc::new(clock),
         }
@@ -45,13 +46,15 @@ impl News {
     }
 
     /// Something was given back to a key of this part.
-    pub fn tell(&self, part: u8) {
-        self.told[usize::from(part)].fetch_add(1, Ordering::AcqRel);
+    pub fn tell(&self, part: u16) {
+        self.told_of(part).fetch_add(1, Ordering::AcqRel);
     }
 
     /// Something may have been given back to anybody: for a while nothing was heard.
     pub fn tell_all(&self) {
-        (0..=u8::MAX).for_each(|part| self.tell(part));
+        self.told.iter().for_each(|told| {
+            told.fetch_add(1, Ordering::AcqRel);
+        });
     }
 
     /// All that was given back before `until_ms` has been told.
@@ -60,9 +63,14 @@ impl News {
     }
 
     /// What is known now about a part of the keys.
-    pub fn mark(self: &Arc<Self>, part: u8) -> Mark {
-        let told = self.told[usize::from(part)].load(Ordering::Acquire);
+    pub fn mark(self: &Arc<Self>, part: u16) -> Mark {
+        let told = self.told_of(part).load(Ordering::Acquire);
         Mark { news: Arc::clone(self), part, told }
+    }
+
+    /// Parts beyond the last begin again with the first.
+    fn told_of(&self, part: u16) -> &AtomicU64 {
+        &self.told[usize::from(part) % self.told.len()]
     }
 }
 
@@ -76,14 +84,14 @@ impl fmt::Debug for News {
 #[derive(Clone, Debug)]
 pub struct Mark {
     news: Arc<News>,
-    part: u8,
+    part: u16,
     told: u64,
 }
 
 impl Mark {
     /// Whether something was given back since, perhaps to another key of the same part.
     pub fn is_over(&self) -> bool {
-        self.news.told[usize::from(self.part)].load(Ordering::Acquire) != self.told
+        self.news.told_of(self.part).load(Ordering::Acquire) != self.told
     }
 
     /// Whether nothing was given back since, but for what happened within the last second.
@@ -102,7 +110,7 @@ mod tests {
     #[test]
     fn a_mark_holds_while_its_part_is_quiet_and_that_is_confirmed() {
         let clock = ManualClock::at(1_000_000);
-        let news = Arc::new(News::by(clock.clone()));
+        let news = Arc::new(News::by(clock.clone(), 16));
         let mark = news.mark(7);
         assert!(!mark.holds() && !mark.is_over(), "nobody has confirmed anything");
         news.confirm(news.now_ms());
@@ -125,7 +133,7 @@ mod tests {
     #[test]
     fn a_late_confirmation_of_an_earlier_time_takes_nothing_back() {
         let clock = ManualClock::at(1_000_000);
-        let news = Arc::new(News::by(clock.clone()));
+        let news = Arc::new(News::by(clock.clone(), 16));
         news.confirm(1_000_000);
         news.confirm(900_000);
         assert!(news.mark(0).holds());

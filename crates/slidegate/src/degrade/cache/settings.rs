@@ -25,6 +25,7 @@ pub struct DeniedCacheBuilder<S, C> {
     clock: C,
     capacity: usize,
     max_age: Duration,
+    max_age_if_told: Duration,
     remembered: Remembered,
 }
 
@@ -37,7 +38,8 @@ pub(super) struct Remembered {
 
 impl Remembered {
     pub(super) fn includes(&self, policy: &Policy) -> bool {
-        if self.by_policy.is_empty() {
+        // One that was made of quotas in a request has no name by which it could be meant.
+        if self.by_policy.is_empty() || policy.is_anonymous() {
             return self.others;
         }
         self.by_policy.get(policy.name()).copied().unwrap_or(self.others)
@@ -47,7 +49,14 @@ impl Remembered {
 impl<S, C> DeniedCacheBuilder<S, C> {
     pub(super) fn new(store: S, clock: C) -> Self {
         let remembered = Remembered { by_policy: HashMap::new(), others: true };
-        Self { store, clock, capacity: DEFAULT_CAPACITY, max_age: DEFAULT_MAX_AGE, remembered }
+        Self {
+            store,
+            clock,
+            capacity: DEFAULT_CAPACITY,
+            max_age: DEFAULT_MAX_AGE,
+            max_age_if_told: LONGEST_MAX_AGE,
+            remembered,
+        }
     }
 
     /// How many denials are remembered at the most: 1 to 2^24, 65,536 unless told otherwise. Each takes 24 bytes from
@@ -65,6 +74,14 @@ impl<S, C> DeniedCacheBuilder<S, C> {
         self
     }
 
+    /// How long a denial is remembered while the store tells what other nodes give back: 1 ms to 10 s, 10 s unless told
+    /// otherwise. So long may it take until it is noticed what nobody tells: a store that is emptied by hand, or evicts a
+    /// key, or whose clock is set.
+    pub fn max_age_if_told(mut self, max_age: Duration) -> Self {
+        self.max_age_if_told = max_age;
+        self
+    }
+
     /// Whether denials under the policy called `name` are remembered.
     pub fn policy(mut self, name: &str, is_remembered: bool) -> Self {
         self.remembered.by_policy.insert(name.to_owned(), is_remembered);
@@ -79,8 +96,8 @@ impl<S, C> DeniedCacheBuilder<S, C> {
 
     /// The clock by which denials age: one that is true to the millisecond and does not step.
     pub fn clock<D: Clock>(self, clock: D) -> DeniedCacheBuilder<S, D> {
-        let Self { store, capacity, max_age, remembered, .. } = self;
-        DeniedCacheBuilder { store, clock, capacity, max_age, remembered }
+        let Self { store, capacity, max_age, max_age_if_told, remembered, .. } = self;
+        DeniedCacheBuilder { store, clock, capacity, max_age, max_age_if_told, remembered }
     }
 
     /// Makes the cache, or says which setting is out of range.
@@ -90,20 +107,22 @@ impl<S, C> DeniedCacheBuilder<S, C> {
             let message = format!("{capacity} is not between 1 and 2^24 ({MAX_CAPACITY})");
             return Err(CacheSettingsError { field: "capacity", message });
         }
-        let is_whole = max_age.subsec_nanos().is_multiple_of(1_000_000);
-        if max_age.is_zero() || max_age > LONGEST_MAX_AGE || !is_whole {
-            let message = format!(
-                "{max_age:?} is not a whole number of milliseconds between 1 ms and {LONGEST_MAX_AGE:?}"
-            );
-            return Err(CacheSettingsError { field: "max_age", message });
+        for (field, age) in [("max_age", max_age), ("max_age_if_told", self.max_age_if_told)] {
+            let is_whole = age.subsec_nanos().is_multiple_of(1_000_000);
+            if age.is_zero() || age > LONGEST_MAX_AGE || !is_whole {
+                let message = format!(
+                    "{age:?} is not a whole number of milliseconds between 1 ms and {LONGEST_MAX_AGE:?}"
+                );
+                return Err(CacheSettingsError { field, message });
+            }
         }
         Ok(self.build_valid())
     }
 
     /// Makes the cache of settings that are known to be in range.
     pub(super) fn build_valid(self) -> DeniedCache<S, C> {
-        let Self { store, clock, capacity, max_age, remembered } = self;
-        let [blind_ms, most_ms] = [max_age, LONGEST_MAX_AGE].map(|age| age.as_millis() as u64);
+        let Self { store, clock, capacity, max_age, max_age_if_told, remembered } = self;
+        let [blind_ms, most_ms] = [max_age, max_age_if_told].map(|age| age.as_millis() as u64);
         let ages = Ages { blind_ms, most_ms };
         DeniedCache { store, clock, table: Table::new(capacity), ages, remembered }
     }

@@ -1,78 +1,140 @@
 //! Asks the database now and then what was given back to keys, by whomever.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::batch::Name;
+use super::failure::statement_error;
+use super::migration::TABLE_NAMES;
 use super::pool::{Cancelling, Shared};
 use super::statement::{Unreadable, numbers, query};
 use crate::clock::{Clock, SystemClock};
-use crate::store::news::{Mark, News};
+use crate::error::StoreError;
+use crate::store::news::{MARK_LIFE_MS, Mark, News};
 use crate::store::supervise::supervise;
 
+/// Keys of a table are told apart by their first byte.
+const PARTS: u16 = 256;
 /// How often it is asked.
 const PAUSE_MS: u64 = 200;
 /// Without an answer for longer than this, nobody relies on having heard everything.
 const PATIENCE: Duration = Duration::from_millis(700);
+/// How long to leave it at that when the database does not let us ask.
+const LONG_PAUSE_MS: u64 = 60_000;
 
-/// What is heard, and whether anybody wants to know.
-#[derive(Default)]
+/// What is heard about the keys of one table, and whether anybody wants to know.
 pub(super) struct Ears {
+    table: &'static str,
     news: Arc<News>,
-    is_wanted: AtomicBool,
+    /// When a mark was taken last. While none is of use any more, nobody asks, so that a database may go to sleep.
+    wanted_ms: AtomicU64,
+    is_asked: AtomicBool,
 }
 
 impl Ears {
+    /// Those of each table.
+    pub(super) fn of_tables() -> [Arc<Self>; 2] {
+        TABLE_NAMES.map(|table| {
+            Arc::new(Self {
+                table,
+                news: Arc::new(News::new(PARTS)),
+                wanted_ms: AtomicU64::new(0),
+                is_asked: AtomicBool::new(false),
+            })
+        })
+    }
+
     /// What is known about a name now. From the first time on, the database is asked.
-    pub(super) fn mark(&self, shared: &Arc<Shared>, name: Name) -> Mark {
-        if !self.is_wanted.load(Relaxed) && !self.is_wanted.swap(true, Relaxed) {
-            let shared = Arc::downgrade(shared);
-            let news = Arc::clone(&self.news);
-            supervise("listening to postgres", move || listen(shared.clone(), Arc::clone(&news)));
+    pub(super) fn mark(self: &Arc<Self>, shared: &Arc<Shared>, name: Name) -> Mark {
+        self.wanted_ms.store(self.news.now_ms(), SeqCst);
+        if !self.is_asked.swap(true, SeqCst) {
+            let (ears, shared) = (Arc::clone(self), Arc::downgrade(shared));
+            supervise("listening to postgres", move || Arc::clone(&ears).listen(shared.clone()));
         }
-        self.news.mark(name.0[0])
+        self.news.mark(u16::from(name.0[0]))
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.news.now_ms().saturating_sub(self.wanted_ms.load(SeqCst)) <= MARK_LIFE_MS
+    }
+
+    /// Asks for as long as there is a store, and somebody who wants to know.
+    async fn listen(self: Arc<Self>, shared: Weak<Shared>) {
+        while self.listen_while_wanted(&shared).await {
+            self.is_asked.store(false, SeqCst);
+            // Who has taken a mark since has not seen that; who takes one now asks.
+            if !self.is_wanted() || self.is_asked.swap(true, SeqCst) {
+                return;
+            }
+        }
+    }
+
+    /// `false` if there is no store any more.
+    async fn listen_while_wanted(&self, shared: &Weak<Shared>) -> bool {
+        let clock = SystemClock::default();
+        let mut known = Versions::new();
+        let mut has_warned = false;
+        // What was said until now has been missed.
+        self.news.tell_all();
+        while self.is_wanted() {
+            let Some(store) = shared.upgrade() else { return false };
+            let sent_ms = self.news.now_ms();
+            let answer = tokio::time::timeout(PATIENCE, ask(&store, self.table)).await;
+            drop(store);
+            let mut pause_ms = PAUSE_MS;
+            match answer {
+                Ok(Ok(versions)) => {
+                    self.compare(&known, &versions);
+                    known = versions;
+                    self.news.confirm(sent_ms);
+                }
+                Ok(Err(error)) if !error.is_transient() => {
+                    if !std::mem::replace(&mut has_warned, true) {
+                        tracing::warn!(
+                            %error,
+                            "postgres does not tell what is given back; denials are remembered for less time"
+                        );
+                    }
+                    pause_ms = LONG_PAUSE_MS;
+                }
+                // The database is away, and so is everybody who might give something back.
+                Ok(Err(_)) | Err(_) => {}
+            }
+            clock.sleep(pause_ms).await;
+        }
+        true
+    }
+
+    fn compare(&self, known: &Versions, versions: &Versions) {
+        if known.get(&TABLE) != versions.get(&TABLE) {
+            return self.news.tell_all();
+        }
+        for part in 0..PARTS {
+            let of = |versions: &Versions| versions.get(&i32::from(part)).copied();
+            if of(known) != of(versions) {
+                self.news.tell(part);
+            }
+        }
     }
 }
 
 /// The version of each part, as far as there is one.
-type Versions = HashMap<u8, i64>;
+type Versions = HashMap<i32, i64>;
 
-/// Asks for as long as there is a store.
-async fn listen(shared: Weak<Shared>, news: Arc<News>) {
-    let mut known = Versions::new();
-    // What was said until now has been missed.
-    news.tell_all();
-    while let Some(store) = shared.upgrade() {
-        let sent_ms = news.now_ms();
-        // In the time between, nobody may have given anything back, or the database is away, and then so is everybody.
-        if let Ok(Some(versions)) = tokio::time::timeout(PATIENCE, ask(&store)).await {
-            for part in 0..=u8::MAX {
-                if versions.get(&part) != known.get(&part) {
-                    news.tell(part);
-                }
-            }
-            known = versions;
-            news.confirm(sent_ms);
-        }
-        drop(store);
-        SystemClock::default().sleep(PAUSE_MS).await;
-    }
-}
+/// The part that stands for the table itself.
+const TABLE: i32 = -1;
 
-async fn ask(shared: &Shared) -> Option<Versions> {
-    let mut client = Cancelling::get(shared).await.ok()?;
-    let text = format!("SELECT * FROM {}.news()", shared.schema);
+async fn ask(shared: &Shared, table: &str) -> Result<Versions, StoreError> {
+    let mut client = Cancelling::get(shared).await?;
+    let text = format!("SELECT * FROM {}.news_of_{table}()", shared.schema);
     let answer = query(client.client(), &text, PATIENCE).await;
     client.is_done = true;
-    let row =
-        answer.inspect_err(|error| tracing::debug!(%error, "postgres does not tell what is given back"));
-    let row = row.ok()??;
-    let read = || {
-        let parts = numbers::<u8>(&row, "parts")?.ok_or(Unreadable)?;
-        let versions = numbers::<i64>(&row, "versions")?.ok_or(Unreadable)?;
-        Ok::<_, Unreadable>(parts.into_iter().zip(versions).collect())
-    };
-    read().ok()
+    let row = answer.map_err(|error| statement_error(&error))?;
+    let odd = |Unreadable| StoreError::permanent("postgres: the answer has an unknown shape");
+    let row = row.ok_or(Unreadable).map_err(odd)?;
+    let parts = numbers::<i32>(&row, "parts").map_err(odd)?.unwrap_or_default();
+    let versions = numbers::<i64>(&row, "versions").map_err(odd)?.unwrap_or_default();
+    Ok(parts.into_iter().zip(versions).collect())
 }

@@ -13,7 +13,7 @@ use super::batch::{Alike, Batch, Name, Request};
 use super::failure::{Failure, is_of_standby, is_worth_repeating};
 use super::migration::TABLE_NAMES;
 use super::pool::{Cancelling, Shared};
-use super::statement::{Array, OrNull, Unreadable, query};
+use super::statement::{Array, OrNull, Unreadable, query, whole_ms};
 use crate::error::StoreError;
 use crate::store::supervise::supervise;
 
@@ -235,7 +235,7 @@ async fn send(shared: &Shared, client: &Client, batch: &Batch) -> Result<Result<
     let (table, schema) = (TABLE_NAMES[usize::from(batch.is_durable())], &shared.schema);
     let names = Array(&arguments.names);
     let given_ms = OrNull(shared.given_ms());
-    let lock_ms = shared.budget.as_millis();
+    let lock_ms = whole_ms(shared.budget);
     let sync = OrNull(batch.is_durable().then(|| format!("'{}'", shared.synchronous.name())));
     if let Some(alike) = batch.alike() {
         let Alike { counts, cost, limit, window_ms } = &alike;

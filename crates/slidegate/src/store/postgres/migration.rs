@@ -15,13 +15,14 @@ const ADVISORY_LOCK: i64 = 0x511D_E6A7_E000_0001;
 const GUARD: &str = include_str!("sql/guard.sql");
 const TABLES: &str = include_str!("sql/tables.sql");
 const FUNCTIONS: [&str; 6] = [
-    include_str!("sql/news.sql"),
+    include_str!("sql/former.sql"),
     include_str!("sql/arithmetic.sql"),
     include_str!("sql/counters.sql"),
     include_str!("sql/entries.sql"),
     include_str!("sql/step.sql"),
     include_str!("sql/run.sql"),
 ];
+const NEWS: &str = include_str!("sql/news.sql");
 const DECIDE: &str = include_str!("sql/decide.sql");
 const ALIKE: &str = include_str!("sql/alike.sql");
 const CLEAN: &str = include_str!("sql/clean.sql");
@@ -41,6 +42,7 @@ fn statements(schema: &str) -> String {
     }
     for table in TABLE_NAMES {
         text.push_str(&CLEAN.replace("@table@", table));
+        text.push_str(&NEWS.replace("@table@", table));
         text.push_str(&DECIDE.replace("@table@", table));
         text.push_str(&ALIKE.replace("@table@", table));
     }

@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate_core::{Check, Decision};
+use slidegate_core::{Check, Decision, Policy};
 use tokio::sync::mpsc;
 
 pub use self::settings::{PostgresSettingsError, PostgresStoreBuilder, Synchronous};
@@ -88,6 +88,10 @@ impl PostgresStore {
         clean::clean(&self.shared).await
     }
 
+    fn is_durable(&self, policy: &Policy) -> bool {
+        self.durability.get(policy.name()).copied().unwrap_or(self.is_durable)
+    }
+
     async fn start(builder: PostgresStoreBuilder) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::new(&builder)?);
         shared.prepare().await?;
@@ -138,7 +142,7 @@ impl Remote for PostgresStore {
         let policy = operation.check.policy;
         let request = Request {
             name: Name(self.identities.of(policy, operation.check.key)),
-            is_durable: self.durability.get(policy.name()).copied().unwrap_or(self.is_durable),
+            is_durable: self.is_durable(policy),
             verb: operation.verb,
             description: batch::describe(operation),
             reply,
@@ -183,7 +187,8 @@ impl Store for PostgresStore {
     }
 
     fn mark(&self, check: &Check<'_>) -> Option<Mark> {
-        Some(self.shared.ears.mark(&self.shared, Name(self.identities.of(check.policy, check.key))))
+        let ears = &self.shared.ears[usize::from(self.is_durable(check.policy))];
+        Some(ears.mark(&self.shared, Name(self.identities.of(check.policy, check.key))))
     }
 }
 

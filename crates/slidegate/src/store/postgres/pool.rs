@@ -32,7 +32,8 @@ pub(super) struct Shared {
     pub(super) budget: Duration,
     pub(super) connections: usize,
     pub(super) given_time: Option<Arc<dyn Clock>>,
-    pub(super) ears: Ears,
+    /// Of each table.
+    pub(super) ears: [Arc<Ears>; 2],
     /// Why nothing can be decided yet: the schema has not been seen.
     unprepared: Mutex<Option<StoreError>>,
     is_reviving: Arc<AtomicBool>,
@@ -69,7 +70,7 @@ impl Shared {
             budget: builder.budget,
             connections: builder.connections,
             given_time: builder.given_time.clone(),
-            ears: Ears::default(),
+            ears: Ears::of_tables(),
             unprepared: Mutex::default(),
             is_reviving: Arc::default(),
         })

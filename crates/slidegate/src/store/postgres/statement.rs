@@ -17,12 +17,17 @@ pub(super) async fn query(
     statement: &str,
     most: Duration,
 ) -> Result<Option<SimpleQueryRow>, Error> {
-    let text = format!("SET LOCAL statement_timeout = {}; {statement}", most.as_millis().max(1));
+    let text = format!("SET LOCAL statement_timeout = {}; {statement}", whole_ms(most));
     let rows = client.simple_query(&text).await?;
     Ok(rows.into_iter().find_map(|message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     }))
+}
+
+/// As many milliseconds as a setting can have, and at least one: none would be no limit.
+pub(super) fn whole_ms(span: Duration) -> i32 {
+    i32::try_from(span.as_millis()).unwrap_or(i32::MAX).max(1)
 }
 
 /// An array, as PostgreSQL reads it.
@@ -91,7 +96,7 @@ fn read_array<T>(text: &str, read: impl FnMut(&str) -> Option<T>) -> Result<Vec<
 
 #[cfg(test)]
 mod tests {
-    use super::{Array, OrNull, Unreadable, read_array};
+    use super::{Array, Duration, OrNull, Unreadable, read_array, whole_ms};
 
     #[test]
     fn arrays_are_written_and_read_as_postgres_does() {
@@ -102,6 +107,14 @@ mod tests {
         assert_eq!(read("{}"), Ok(Vec::new()));
         for odd in ["", "{", "1,2", "{1,}", "{1,NULL}", "{{1}}"] {
             assert_eq!(read(odd), Err(Unreadable), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_is_always_one_that_the_server_takes() {
+        let table = [(Duration::ZERO, 1), (Duration::from_millis(20), 20), (Duration::MAX, i32::MAX)];
+        for (span, ms) in table {
+            assert_eq!(whole_ms(span), ms);
         }
     }
 

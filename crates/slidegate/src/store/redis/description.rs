@@ -14,12 +14,13 @@ const SIMPLE_WINDOW_MS: u64 = (1 << 24) * 1000;
 pub(super) struct Description(Vec<u8>);
 
 impl Description {
-    /// `slack_ms` is how much longer than needed the record is to live.
-    pub(super) fn new(operation: &Operation<'_>, slack_ms: u64) -> Self {
+    /// `slack_ms` is how much longer than needed the record is to live. If it `is_told`, whoever listens hears what is
+    /// given back.
+    pub(super) fn new(operation: &Operation<'_>, slack_ms: u64, is_told: bool) -> Self {
         let quotas = operation.check.policy.quotas();
         let is_simple = is_simple(operation.verb, quotas);
         let mut bytes = Vec::with_capacity(16 + 21 * quotas.len());
-        bytes.extend([u8::from(is_simple), usual_window(quotas), verb_code(operation.verb)]);
+        bytes.extend([u8::from(is_simple), usual_window(quotas), verb_code(operation.verb, is_told)]);
         put(&mut bytes, operation.check.cost.min(MOST_COST), 7);
         // For how long the record lives: a simple one altogether, others beyond what the script computes.
         let life_ms = if is_simple { 2 * quotas[0].window_ms() + slack_ms } else { slack_ms };
@@ -75,12 +76,14 @@ fn usual_window(quotas: &[Quota]) -> u8 {
     }
 }
 
-fn verb_code(verb: Verb) -> u8 {
-    match verb {
-        Verb::Check => 1,
-        Verb::Peek => 2,
-        Verb::Refund => 3,
-        Verb::Reset => 4,
+fn verb_code(verb: Verb, is_told: bool) -> u8 {
+    match (verb, is_told) {
+        (Verb::Check, _) => 1,
+        (Verb::Peek, _) => 2,
+        (Verb::Refund, true) => 3,
+        (Verb::Reset, true) => 4,
+        (Verb::Refund, false) => 5,
+        (Verb::Reset, false) => 6,
     }
 }
 

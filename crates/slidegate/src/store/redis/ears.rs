@@ -5,49 +5,66 @@
 //! been read, and whoever counts with one server also listens to that one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{PushInfo, PushKind, Value};
-use tokio::sync::watch;
+use redis::{PushInfo, PushKind, RedisError, Value};
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::key;
 use crate::clock::{Clock, SystemClock};
-use crate::store::news::{Mark, News};
+use crate::store::news::{MARK_LIFE_MS, Mark, News};
 
+/// A part for each slot of a cluster, which is what the names are told apart by.
+const PARTS: u16 = 16_384;
 /// How often it is asked whether there was anything else.
 const PAUSE_MS: u64 = 200;
 /// Without an answer for longer than this, nobody relies on having heard everything.
 const PATIENCE: Duration = Duration::from_millis(700);
+/// How long to leave it at that when the server does not let us listen.
+const LONG_PAUSE_MS: u64 = 60_000;
 
 /// What is heard, and whether anybody wants to know.
 #[derive(Clone)]
 pub(super) struct Ears {
     channel: Arc<str>,
     news: Arc<News>,
-    is_wanted: watch::Sender<bool>,
+    wanted: Arc<Wanted>,
+}
+
+#[derive(Default)]
+struct Wanted {
+    /// When a mark was taken last.
+    last_ms: AtomicU64,
+    again: Notify,
 }
 
 impl Ears {
     pub(super) fn new(prefix: &str) -> Self {
-        Self {
-            channel: format!("{prefix}:news").into(),
-            news: Arc::default(),
-            is_wanted: watch::Sender::new(false),
-        }
+        let channel = format!("{prefix}:news").into();
+        Self { channel, news: Arc::new(News::new(PARTS)), wanted: Arc::default() }
+    }
+
+    /// Where it is published what is given back.
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
     }
 
     /// What is known about a name now. From the first time on, it is listened to.
     pub(super) fn mark(&self, name: &[u8]) -> Mark {
-        self.is_wanted.send_if_modified(|is_wanted| !std::mem::replace(is_wanted, true));
-        self.news.mark(part(name))
+        let now_ms = self.news.now_ms();
+        if !is_wanted(self.wanted.last_ms.swap(now_ms, Relaxed), now_ms) {
+            self.wanted.again.notify_one();
+        }
+        self.news.mark(key::slot(name))
     }
 
     /// Takes what a server says without being asked.
     pub(super) fn hear(&self, push: &PushInfo) {
         if let (PushKind::Message, [_, Value::BulkString(name)]) = (&push.kind, push.data.as_slice()) {
-            self.news.tell(part(name));
+            self.news.tell(key::slot(name));
         }
     }
 
@@ -57,32 +74,51 @@ impl Ears {
     }
 
     async fn listen_on(self, mut connection: MultiplexedConnection) {
-        if self.is_wanted.subscribe().wait_for(|is_wanted| *is_wanted).await.is_err() {
-            return;
-        }
-        if let Err(error) = connection.subscribe(&*self.channel).await {
-            let channel = &*self.channel;
-            tracing::warn!(%error, channel, "redis does not tell what is given back; denials are remembered for less time");
-            return;
+        let clock = SystemClock::default();
+        self.until_wanted().await;
+        while let Err(error) = connection.subscribe(&*self.channel).await {
+            if is_over(&error) {
+                return;
+            }
+            let channel = self.channel();
+            tracing::warn!(
+                %error, channel,
+                "redis does not tell what is given back; denials are remembered for less time"
+            );
+            clock.sleep(LONG_PAUSE_MS).await;
         }
         // What was said until now has been missed.
         self.news.tell_all();
         loop {
+            self.until_wanted().await;
             let sent_ms = self.news.now_ms();
             let time = redis::cmd("TIME");
             match tokio::time::timeout(PATIENCE, time.query_async::<Value>(&mut connection)).await {
                 Ok(Ok(_)) => self.news.confirm(sent_ms),
-                Ok(Err(_)) => return,
-                Err(_) => {}
+                Ok(Err(error)) if is_over(&error) => return,
+                // It is busy, or says nothing: not now.
+                Ok(Err(_)) | Err(_) => {}
             }
-            SystemClock::default().sleep(PAUSE_MS).await;
+            clock.sleep(PAUSE_MS).await;
+        }
+    }
+
+    /// While nobody remembers anything, nothing is asked. What is said is heard all the same.
+    async fn until_wanted(&self) {
+        while !is_wanted(self.wanted.last_ms.load(Relaxed), self.news.now_ms()) {
+            self.wanted.again.notified().await;
         }
     }
 }
 
-/// Which part of all keys a name belongs to.
-fn part(name: &[u8]) -> u8 {
-    key::slot(name) as u8
+/// Whether a mark that was taken at `last_ms` may be of use to anybody.
+fn is_wanted(last_ms: u64, now_ms: u64) -> bool {
+    last_ms > 0 && now_ms.saturating_sub(last_ms) <= MARK_LIFE_MS
+}
+
+/// Whether the connection is of no use any more, as opposed to what the server was asked.
+fn is_over(error: &RedisError) -> bool {
+    error.is_io_error() || error.is_unrecoverable_error()
 }
 
 /// Ends with whoever holds it.

@@ -136,8 +136,10 @@ impl RedisStore {
         // Permissions, the prefix and the script: better known now than with the first request.
         let policy =
             Policy::parse("slidegate", ["1/1s"]).map_err(|error| StoreError::permanent(error.to_string()))?;
-        let probe = Operation { verb: Verb::Peek, check: policy.key("probe") };
-        self.execute(probe).await.map(drop)
+        // A reset of nobody is told to those who listen, too.
+        let probe = |verb| Operation { verb, check: policy.key("probe") };
+        self.execute(probe(Verb::Peek)).await.map(drop)?;
+        self.execute(probe(Verb::Reset)).await.map(drop)
     }
 
     async fn node(&self, slot: u16) -> Result<NodeHandle, StoreError> {
@@ -168,7 +170,7 @@ impl Remote for RedisStore {
         let request = Request {
             slot: if matches!(self.road, Road::Cluster(_)) { key::slot(&name) } else { 0 },
             name,
-            description: Description::new(operation, self.slack_ms),
+            description: Description::new(operation, self.slack_ms, matches!(self.road, Road::One(_))),
             reply,
             weight: description::weight(operation.check.policy.quotas()),
             hops: 0,

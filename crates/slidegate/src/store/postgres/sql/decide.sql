@@ -82,7 +82,7 @@ BEGIN
     PERFORM @schema@.clean_@table@(least(added, 4), now_ms);
   END IF;
   IF told <> '{}' THEN
-    PERFORM @schema@.tell(told);
+    PERFORM @schema@.tell_@table@(told);
   END IF;
 END $$;
 

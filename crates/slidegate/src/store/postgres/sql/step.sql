@@ -24,6 +24,7 @@ DECLARE
   views bigint[];
   v bigint[];
   is_mended boolean := false;
+  is_changed boolean := false;
   spent bigint := 0;
   counted bigint := 0;
   part bigint[];
@@ -68,8 +69,11 @@ BEGIN
   FOR i IN 1 .. quotas LOOP
     IF places[i] = 0 AND coalesce(parts[i], 0) > 0 AND rec[parts[i]] = op[5 * i - 1] THEN
       places[i] := parts[i];
+      is_changed := true;
     END IF;
   END LOOP;
+  -- A part that is nobody's any more is forgotten with the next write.
+  is_changed := is_changed OR (SELECT count(*) FROM unnest(places) p WHERE p > 0) < cardinality(parts);
 
   -- Five numbers for each view: used, whether it is mended, and three of the algorithm's own.
   is_allowed := true;
@@ -113,7 +117,7 @@ BEGIN
     RETURN;
   END IF;
 
-  is_news := verb = 3 OR is_mended;
+  is_news := (verb = 3 AND cost > 0) OR is_mended OR is_changed;
   after := '{}';
   expires_ms := now_ms;
   FOR i IN 1 .. quotas LOOP

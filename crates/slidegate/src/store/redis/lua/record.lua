@@ -9,7 +9,12 @@ local CHECK, PEEK, REFUND, RESET = 1, 2, 3, 4
 
 local function read_op(bytes)
   local _, code, verb, cost, _, at = unpack('>BBBI7I6', bytes)
-  local op = { verb = verb, cost = cost, quotas = {} }
+  -- The same to which nobody can listen.
+  local is_told = verb < 5
+  if not is_told then
+    verb = verb - 2
+  end
+  local op = { verb = verb, cost = cost, quotas = {}, is_told = is_told }
   while at <= #bytes do
     local quota = {}
     quota.algorithm, quota.limit, quota.window, quota.capacity, quota.option, at = unpack('>BI7I5I7B', bytes, at)
@@ -45,9 +50,10 @@ local function counts(part, quota)
 end
 
 -- The parts for the quotas, as far as there are any: the same window counted by the same algorithm wherever it
--- stands, else the same algorithm at the same place.
+-- stands, else the same algorithm at the same place. And whether they were counted by other limits: a window is another
+-- one, or a part is nobody's any more.
 local function adopt(parts, quotas)
-  local taken, adopted = {}, {}
+  local taken, adopted, is_changed = {}, {}, false
   for place, quota in ipairs(quotas) do
     for i, part in ipairs(parts) do
       if not taken[i] and counts(part, quota) then
@@ -59,14 +65,17 @@ local function adopt(parts, quotas)
   for place, quota in ipairs(quotas) do
     local part = parts[place]
     if not adopted[place] and part and not taken[place] and part.algorithm == quota.algorithm then
-      adopted[place] = part
+      adopted[place], taken[place], is_changed = part, true, true
     end
     adopted[place] = adopted[place] or {
       algorithm = quota.algorithm,
       state = ALGORITHMS[quota.algorithm].empty(quota),
     }
   end
-  return adopted
+  for i in ipairs(parts) do
+    is_changed = is_changed or not taken[i]
+  end
+  return adopted, is_changed
 end
 
 -- What the decision was made from, for the caller to work out its numbers.
@@ -122,7 +131,10 @@ local function set(key, record, life, slack)
 end
 
 -- Lets everybody know that something is given back. Not one of them hears it before the script is over.
-local function tell(key)
+local function tell(key, op)
+  if not op.is_told then
+    return false
+  end
   local told = invoke('PUBLISH', sub(key, 1, string.find(key, '{', 1, true) - 1) .. 'news', key)
   return type(told) == 'table' and told.err
 end
@@ -130,19 +142,19 @@ end
 -- Decides one operation. Returns whether it is allowed and what that was decided from, or nil and an error.
 local function execute(key, raw, op, now, slack)
   if op.verb == RESET then
+    local failed = tell(key, op)
+    if failed then
+      return nil, failed
+    end
     if raw then
-      local failed = tell(key)
-      local gone = not failed and invoke('DEL', key)
+      local gone = invoke('DEL', key)
       if type(gone) == 'table' then
-        failed = gone.err
-      end
-      if failed then
-        return nil, failed
+        return nil, gone.err
       end
     end
     return '1', false
   end
-  local parts = adopt(raw and read_record(raw) or {}, op.quotas)
+  local parts, is_changed = adopt(raw and read_record(raw) or {}, op.quotas)
   local is_allowed, is_mended = true, false
   for i, part in ipairs(parts) do
     local quota = op.quotas[i]
@@ -157,7 +169,7 @@ local function execute(key, raw, op, now, slack)
       return '1', false
     end
     local record, life, left = refund(parts, op, now)
-    failed = tell(key)
+    failed = (op.cost > 0 or is_changed) and tell(key, op)
     if failed then
       return nil, failed
     elseif left > 0 then
@@ -173,7 +185,7 @@ local function execute(key, raw, op, now, slack)
       return nil, 'SLIDEGATEFULL a sliding log holds no more than 128 KiB'
     end
     -- By another limit than the one before, others may wait for less time than they were told.
-    failed = is_mended and tell(key) or set(key, record, life, slack)
+    failed = (is_mended or is_changed) and tell(key, op) or set(key, record, life, slack)
   end
   if failed then
     return nil, failed
