@@ -1,13 +1,15 @@
 //! What every protocol calls: requests in, decisions out.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError, Verb};
 
-use crate::policies::Policies;
+use crate::policies::{Named, Policies};
 use crate::quota_spec::{NamedQuota, QuotaProblem};
 use crate::request::{Batch, Refusal, RefusalKind, Request};
+use crate::signals::OF_REQUESTS;
 
 /// The longest key, in bytes.
 const MAX_KEY_BYTES: usize = 4096;
@@ -17,6 +19,8 @@ const MAX_KEY_BYTES: usize = 4096;
 pub struct App<S> {
     store: S,
     policies: ArcSwap<Policies>,
+    config_error: ArcSwapOption<String>,
+    is_stopping: AtomicBool,
 }
 
 /// A decision and the policy under which it was made.
@@ -30,7 +34,7 @@ pub struct Decided {
 /// The policy of a request.
 #[derive(Debug)]
 enum Chosen {
-    Configured(Arc<Policy>),
+    Configured(Arc<Named>),
     FromRequest(Policy),
 }
 
@@ -43,7 +47,7 @@ impl Decided {
     /// The policy's name; none if its quotas came with the request.
     pub fn policy_name(&self) -> Option<&str> {
         match &self.chosen {
-            Chosen::Configured(policy) => Some(policy.name()),
+            Chosen::Configured(named) => Some(named.policy.name()),
             Chosen::FromRequest(_) => None,
         }
     }
@@ -52,21 +56,57 @@ impl Decided {
 impl Chosen {
     fn policy(&self) -> &Policy {
         match self {
-            Self::Configured(policy) => policy,
+            Self::Configured(named) => &named.policy,
             Self::FromRequest(policy) => policy,
         }
+    }
+}
+
+impl Chosen {
+    fn count(&self, decision: &Decision) {
+        match self {
+            Self::Configured(named) => named.signals.count(decision),
+            Self::FromRequest(_) => OF_REQUESTS.count(decision),
+        }
+    }
+}
+
+impl<S> App<S> {
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Whether it takes no new requests.
+    pub fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    /// From now on it takes no new requests.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+    }
+
+    /// Why the file that is there is not the one in force.
+    pub fn config_error(&self) -> Option<String> {
+        self.config_error.load().as_deref().cloned()
+    }
+
+    /// Says so, or that it is.
+    pub fn set_config_error(&self, error: Option<String>) {
+        self.config_error.store(error.map(Arc::new));
     }
 }
 
 impl<S: Store> App<S> {
     /// An app that counts in `store`.
     pub fn new(store: S, policies: Policies) -> Self {
-        Self { store, policies: ArcSwap::from_pointee(policies) }
-    }
-
-    /// The store.
-    pub fn store(&self) -> &S {
-        &self.store
+        Self {
+            store,
+            policies: ArcSwap::from_pointee(policies),
+            config_error: ArcSwapOption::empty(),
+            is_stopping: AtomicBool::new(false),
+        }
     }
 
     /// Whether there is any policy that requests may name.
@@ -89,6 +129,9 @@ impl<S: Store> App<S> {
         let chosen = choose(&self.policies.load(), request)?;
         let check = check(request, &chosen)?;
         let decision = self.store.execute(Operation { verb, check }).await?;
+        if verb == Verb::Check {
+            chosen.count(&decision);
+        }
         Ok(Decided { chosen, decision })
     }
 
@@ -112,8 +155,13 @@ impl<S: Store> App<S> {
             operations.push(Operation { verb, check });
         }
         let decisions = self.store.execute_many(&operations).await;
-        let decided =
-            |(chosen, decision): (_, Result<_, StoreError>)| Ok(Decided { chosen, decision: decision? });
+        let decided = |(chosen, decision): (Chosen, Result<_, StoreError>)| {
+            let decision = decision?;
+            if verb == Verb::Check {
+                chosen.count(&decision);
+            }
+            Ok(Decided { chosen, decision })
+        };
         Ok(chosen.into_iter().zip(decisions).map(decided).collect())
     }
 }
@@ -121,7 +169,7 @@ impl<S: Store> App<S> {
 fn choose(policies: &Policies, request: &Request) -> Result<Chosen, Refusal> {
     match (&request.policy, &request.quotas) {
         (Some(name), None) => {
-            policies.find(name, request.tier.as_deref()).map(|policy| Chosen::Configured(Arc::clone(policy)))
+            policies.find(name, request.tier.as_deref()).map(|named| Chosen::Configured(Arc::clone(named)))
         }
         (None, Some(_)) if request.tier.is_some() => {
             Err(Refusal::out_of_range("tier", "goes with policy, not with quotas"))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use slidegate::Policy;
 
 use crate::request::{Refusal, RefusalKind};
+use crate::signals::Signals;
 
 /// How many names an error lists before it only counts them.
 const MOST_LISTED: usize = 20;
@@ -19,17 +20,33 @@ pub struct Policies {
 /// One policy, and the same policy with other quotas.
 #[derive(Clone, Debug)]
 struct Tiers {
-    standard: Arc<Policy>,
-    by_name: BTreeMap<String, Arc<Policy>>,
+    standard: Arc<Named>,
+    by_name: BTreeMap<String, Arc<Named>>,
+}
+
+/// A policy in one of its tiers, and what is counted about it.
+#[derive(Debug)]
+pub(crate) struct Named {
+    pub(crate) policy: Policy,
+    pub(crate) signals: Signals,
 }
 
 impl Policies {
     /// Adds a policy, in place of one of the same name, with its tiers: policies of that same name with other
     /// quotas, so that counts carry over when a key changes its tier.
     pub fn insert(&mut self, policy: Policy, tiers: impl IntoIterator<Item = (String, Policy)>) {
-        let tiers = tiers.into_iter().map(|(name, policy)| (name, Arc::new(policy)));
-        let tiers = Tiers { standard: Arc::new(policy), by_name: tiers.collect() };
-        self.by_name.insert(tiers.standard.name().to_owned(), tiers);
+        let before: usize = self.by_name.values().map(|tiers| 1 + tiers.by_name.len()).sum();
+        let named = |policy: Policy, tier: &str, before| {
+            let signals = Signals::of(&policy, tier, before);
+            Arc::new(Named { policy, signals })
+        };
+        let tiers = (before + 1..).zip(tiers).map(|(before, (tier, policy))| {
+            let named = named(policy, &tier, before);
+            (tier, named)
+        });
+        let by_name = tiers.collect();
+        let name = policy.name().to_owned();
+        self.by_name.insert(name, Tiers { standard: named(policy, "", before), by_name });
     }
 
     /// The names, in order.
@@ -39,10 +56,10 @@ impl Policies {
 
     /// Every policy in its standard tier, in the order of the names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Policy> {
-        self.by_name.values().map(|tiers| &*tiers.standard)
+        self.by_name.values().map(|tiers| &tiers.standard.policy)
     }
 
-    pub(crate) fn find(&self, name: &str, tier: Option<&str>) -> Result<&Arc<Policy>, Refusal> {
+    pub(crate) fn find(&self, name: &str, tier: Option<&str>) -> Result<&Arc<Named>, Refusal> {
         let Some(tiers) = self.by_name.get(name) else {
             let detail = format!("there is no policy {name:?}; there is {}", listed(self.by_name.keys()));
             let field = Some("policy".to_owned());

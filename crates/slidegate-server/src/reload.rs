@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use metrics::{counter, gauge};
 use slidegate::{Clock, SystemClock};
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
@@ -63,6 +64,7 @@ impl Reload {
     /// Looks, for as long as it is polled.
     pub(crate) async fn run(self) {
         let clock = SystemClock::default();
+        gauge!("slidegate_config_is_current").set(1.0);
         let (mut read, mut seen) = (self.looks.clone(), self.looks.clone());
         let mut is_asked = false;
         loop {
@@ -92,8 +94,16 @@ impl Reload {
         let path = self.path.clone();
         let Some(loaded) = off_thread(move || Config::load(&path)).await else { return };
         match loaded.and_then(|config| self.accept(config)) {
-            Ok(config) => self.apply(config),
+            Ok(config) => {
+                self.apply(config);
+                self.app.set_config_error(None);
+                counter!("slidegate_reloads_total", "result" => "used").increment(1);
+                gauge!("slidegate_config_is_current").set(1.0);
+            }
             Err(problems) => {
+                self.app.set_config_error(Some(problems.to_string()));
+                counter!("slidegate_reloads_total", "result" => "refused").increment(1);
+                gauge!("slidegate_config_is_current").set(0.0);
                 error!("the configuration is left as it was, because the file has mistakes:\n{problems}");
             }
         }

@@ -64,6 +64,20 @@ pub enum RefusalKind {
     },
 }
 
+impl RefusalKind {
+    /// The name in metrics.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::TooLarge => "too-large",
+            Self::TooSlow => "too-slow",
+            Self::UnknownPolicy => "unknown-policy",
+            Self::OutOfRange => "out-of-range",
+            Self::StoreUnavailable { .. } => "store-unavailable",
+        }
+    }
+}
+
 impl Refusal {
     pub(crate) fn new(kind: RefusalKind, detail: impl Into<String>) -> Self {
         Self { kind, field: None, detail: detail.into() }

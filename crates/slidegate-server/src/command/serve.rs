@@ -15,6 +15,7 @@ use tracing_subscriber::EnvFilter;
 use super::Failure;
 use crate::app::App;
 use crate::config::{Address, Config, StoreUrl};
+use crate::metrics::Metrics;
 use crate::policies::Policies;
 use crate::reload::{Looks, Reload};
 use crate::serve::{Door, Tls};
@@ -50,6 +51,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let has_file = arguments.config.is_some();
     let stop = signals(has_file.then(|| Arc::clone(&reload)))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+    // Before there is anything to count.
+    let metrics = Metrics::install().inspect_err(|error| warn!(%error, "nothing is counted")).ok();
     // Before it is read, lest a change in between be missed.
     let looks = arguments.config.as_deref().and_then(Looks::of);
     let config = match &arguments.config {
@@ -61,7 +64,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         None => config.store.clone().unwrap_or_default(),
     };
     let tls = config.tls.as_ref().map(Tls::load).transpose().map_err(Failure::new)?;
-    let door = Door { limits: config.limits, tls };
+    let door = Door { limits: config.limits, tls, metrics };
     let opened = Served::open(&store_url, config.memory, &config.degrade).await;
     let store = opened.map_err(Failure::new)?;
     let listener = bind(&arguments.http.or(config.http.clone()).unwrap_or_default()).await?;

@@ -1,6 +1,7 @@
-//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/refund`, `/v1/reset`, and `GET /healthz`.
+//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/refund`, `/v1/reset`, and `GET /healthz`, `/readyz`, `/metrics`.
 
 mod body;
+mod probes;
 mod problem;
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
+use metrics::{Histogram, counter, histogram};
 use serde::Serialize;
 use slidegate::{Store, Verb, rate_limit_headers};
 use tracing::debug;
@@ -19,17 +21,29 @@ use self::body::Body;
 use self::problem::Problem;
 use crate::answer::Answer;
 use crate::app::{App, Decided};
+use crate::metrics::Metrics;
+use crate::report::Reporting;
 use crate::request::Refusal;
 use crate::serve::Limits;
+use crate::stopwatch::Stopwatch;
 
 /// The routes over `app`.
-pub fn router<S: Store + 'static>(app: Arc<App<S>>, limits: Limits) -> Router {
+pub fn router<S: Store + Reporting + 'static>(
+    app: Arc<App<S>>,
+    limits: Limits,
+    metrics: Option<Metrics>,
+) -> Router {
     Router::new()
         .route("/v1/check", decided_by(Verb::Check, limits))
         .route("/v1/peek", decided_by(Verb::Peek, limits))
         .route("/v1/refund", decided_by(Verb::Refund, limits))
         .route("/v1/reset", decided_by(Verb::Reset, limits))
         .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(async |State(app): State<Arc<App<S>>>| probes::ready(&app)))
+        .route(
+            "/metrics",
+            get(async move |State(app): State<Arc<App<S>>>| probes::metrics(&app, metrics.as_ref())),
+        )
         .fallback(async || {
             Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path; try POST /v1/check")
         })
@@ -41,12 +55,39 @@ pub fn router<S: Store + 'static>(app: Arc<App<S>>, limits: Limits) -> Router {
 }
 
 fn decided_by<S: Store + 'static>(verb: Verb, limits: Limits) -> MethodRouter<Arc<App<S>>> {
+    let stages = Stages::new(verb);
     post(async move |State(app): State<Arc<App<S>>>, body: axum::body::Body| {
-        decide(&app, verb, body, limits).await.unwrap_or_else(|refusal| {
+        let whole = Stopwatch::start();
+        let response = decide(&app, verb, body, limits, &stages).await.unwrap_or_else(|refusal| {
             debug!(?verb, kind = ?refusal.kind, %refusal, "refused");
+            counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
             Problem::from(refusal).into_response()
-        })
+        });
+        stages.whole.record(whole.seconds());
+        response
     })
+}
+
+/// How long each part of a request takes.
+#[derive(Clone)]
+struct Stages {
+    read: Histogram,
+    decide: Histogram,
+    whole: Histogram,
+}
+
+impl Stages {
+    fn new(verb: Verb) -> Self {
+        let verb = match verb {
+            Verb::Check => "check",
+            Verb::Peek => "peek",
+            Verb::Refund => "refund",
+            Verb::Reset => "reset",
+        };
+        let stage =
+            |stage: &'static str| histogram!("slidegate_request_seconds", "verb" => verb, "stage" => stage);
+        Self { read: stage("read"), decide: stage("decide"), whole: stage("whole") }
+    }
 }
 
 async fn decide<S: Store>(
@@ -54,10 +95,23 @@ async fn decide<S: Store>(
     verb: Verb,
     body: axum::body::Body,
     limits: Limits,
+    stages: &Stages,
 ) -> Result<Response, Refusal> {
-    match body::read(body, limits.body_timeout).await? {
-        Body::Single(request) => Ok(single(&app.decide(verb, &request).await?)),
-        Body::Batch(batch) => Ok(many(&app.decide_many(verb, &batch).await?)),
+    let reading = Stopwatch::start();
+    let body = body::read(body, limits.body_timeout).await?;
+    stages.read.record(reading.seconds());
+    let deciding = Stopwatch::start();
+    match body {
+        Body::Single(request) => {
+            let decided = app.decide(verb, &request).await;
+            stages.decide.record(deciding.seconds());
+            Ok(single(&decided?))
+        }
+        Body::Batch(batch) => {
+            let decided = app.decide_many(verb, &batch).await;
+            stages.decide.record(deciding.seconds());
+            Ok(many(&decided?))
+        }
     }
 }
 

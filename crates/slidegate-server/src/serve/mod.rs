@@ -25,6 +25,8 @@ pub use self::tls::{Tls, TlsFiles};
 use self::patience::Patience;
 use crate::app::App;
 use crate::http;
+use crate::metrics::Metrics;
+use crate::report::Reporting;
 
 /// How long requests that have begun may take after a stop was asked for.
 const DRAIN_MS: u64 = 10_000;
@@ -38,22 +40,25 @@ pub struct Door {
     pub limits: Limits,
     /// Only with TLS, if there is any.
     pub tls: Option<Tls>,
+    /// What is counted, if anything is.
+    pub metrics: Option<Metrics>,
 }
 
 /// Serves HTTP on `listener` until `shutdown` is done and the requests that have begun are answered, or have had
 /// ten seconds to be.
-pub async fn run<S: Store + 'static>(
+pub async fn run<S: Store + Reporting + 'static>(
     listener: TcpListener,
     app: Arc<App<S>>,
     door: Door,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let router = http::router(Arc::clone(&app), door.limits);
+    let router = http::router(Arc::clone(&app), door.limits, door.metrics.clone());
     let open = GracefulShutdown::new();
     tokio::select! {
         () = accept(&listener, &router, &door, &open, app.clock()) => {}
         () = shutdown => info!("draining"),
     }
+    app.stop();
     // Nobody new is let in.
     drop(listener);
     tokio::select! {

@@ -21,7 +21,7 @@ const SOON: Duration = Duration::from_millis(200);
 fn behind(limits: Limits) -> Server {
     let clock = ManualClock::at(START_MS);
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    Server::behind(Door { limits, tls: None }, store, clock)
+    Server::behind(Door { limits, ..Door::default() }, store, clock)
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod configs;
 mod doors;
 mod outages;
 mod postgres;
+mod probing;
 mod process;
 mod refusals;
 mod reloading;

@@ -78,6 +78,10 @@ impl Serving {
         request(self.address(), "POST", "/v1/check", body.to_string().as_bytes())
     }
 
+    pub(crate) fn get(&self, path: &str) -> Reply {
+        request(self.address(), "GET", path, b"")
+    }
+
     pub(crate) fn refund(&self, body: &Value) -> Reply {
         request(self.address(), "POST", "/v1/refund", body.to_string().as_bytes())
     }

@@ -1,0 +1,40 @@
+//! `GET /healthz`, `/readyz` and `/metrics`: what is asked by those who look after it.
+
+use axum::Json;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::problem::Problem;
+use crate::app::App;
+use crate::metrics::Metrics;
+use crate::report::Reporting;
+
+/// Whether to send requests here, and what one should know before.
+#[derive(Debug, Serialize)]
+struct Readiness {
+    ready: bool,
+    /// How the store is doing: `closed` if it is asked, `open`, `probing` or `recovering` if others decide for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    breaker: Option<&'static str>,
+    /// Why the file that is there is not the one in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    config_error: Option<String>,
+}
+
+/// Ready until it stops. A store that is away is no reason to go elsewhere, where it is away as well.
+pub(super) fn ready<S: Reporting>(app: &App<S>) -> Response {
+    let ready = !app.is_stopping();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let breaker = app.store().report().breaker;
+    (status, Json(Readiness { ready, breaker, config_error: app.config_error() })).into_response()
+}
+
+pub(super) fn metrics<S: Reporting>(app: &App<S>, metrics: Option<&Metrics>) -> Response {
+    const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+    match metrics {
+        Some(metrics) => ([(CONTENT_TYPE, TEXT)], metrics.render(app.store())).into_response(),
+        None => Problem::new(StatusCode::NOT_FOUND, "nothing is counted in this process").into_response(),
+    }
+}

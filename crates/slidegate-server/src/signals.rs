@@ -1,0 +1,97 @@
+//! What is counted about decisions. Labels come from the configuration alone, so that no caller can make more of them.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use metrics::{Counter, counter};
+use slidegate::{Decision, Policy, Source};
+
+/// How many policies and tiers are counted apart. Those beyond are counted together.
+const MOST_APART: usize = 500;
+/// What they are called, and those whose quotas come with the request. No policy of a file can be called so and be told
+/// apart from them, which does no harm.
+const OTHERS: &str = "(others)";
+const IN_REQUEST: &str = "(in request)";
+
+/// Less than a tenth left is near the limit.
+const NEAR: u64 = 10;
+
+/// The counters of one policy in one tier, found once.
+#[derive(Clone)]
+pub(crate) struct Signals {
+    /// By who decided, and how.
+    decisions: [[Counter; 3]; 4],
+    near: Counter,
+    violations: Box<[Counter]>,
+}
+
+/// Whose quotas come with the request.
+pub(crate) static OF_REQUESTS: LazyLock<Signals> = LazyLock::new(|| Signals::new(IN_REQUEST, "", &[]));
+
+impl fmt::Debug for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signals")
+    }
+}
+
+impl Signals {
+    /// Those of `policy` in `tier`, of which there are so many before it.
+    pub(crate) fn of(policy: &Policy, tier: &str, before: usize) -> Self {
+        if before >= MOST_APART {
+            return Self::new(OTHERS, "", &[]);
+        }
+        let quotas: Vec<&str> = (0..policy.quotas().len()).map(|place| policy.quota_name(place)).collect();
+        Self::new(policy.name(), tier, &quotas)
+    }
+
+    fn new(policy: &str, tier: &str, quotas: &[&str]) -> Self {
+        let [policy, tier] = [policy, tier].map(str::to_owned);
+        let decisions = ["store", "cache", "fallback", "rule"].map(|source| {
+            ["allowed", "denied", "shadow"].map(|outcome| {
+                counter!(
+                    "slidegate_decisions_total",
+                    "policy" => policy.clone(), "tier" => tier.clone(), "source" => source, "outcome" => outcome
+                )
+            })
+        });
+        let near = counter!("slidegate_near_limit_total", "policy" => policy.clone(), "tier" => tier.clone());
+        let violation = |quota: &&str| {
+            let quota = (*quota).to_owned();
+            counter!(
+                "slidegate_violations_total",
+                "policy" => policy.clone(), "tier" => tier.clone(), "quota" => quota
+            )
+        };
+        Self { decisions, near, violations: quotas.iter().map(violation).collect() }
+    }
+
+    /// Counts a decision.
+    pub(crate) fn count(&self, decision: &Decision) {
+        let source = match decision.source() {
+            Source::Cache => 1,
+            Source::Fallback(_) => 2,
+            Source::Rule => 3,
+            _ => 0,
+        };
+        let outcome = if !decision.is_allowed() {
+            1
+        } else if decision.shadow().is_some_and(|shadow| !shadow.is_allowed()) {
+            2
+        } else {
+            0
+        };
+        self.decisions[source][outcome].increment(1);
+        if outcome == 0 {
+            let tightest = decision.tightest();
+            if tightest.remaining < tightest.limit / NEAR {
+                self.near.increment(1);
+            }
+        } else if outcome == 1 {
+            for place in decision.violated() {
+                if let Some(violations) = self.violations.get(place) {
+                    violations.increment(1);
+                }
+            }
+        }
+    }
+}

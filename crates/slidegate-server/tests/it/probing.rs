@@ -1,0 +1,141 @@
+//! What those see who look after it.
+#![allow(clippy::float_cmp, reason = "whole numbers")]
+
+use std::collections::HashMap;
+use std::fs;
+
+use serde_json::json;
+use slidegate_testkit::{Flavour, Server};
+
+use crate::process::{Serving, TempFile, slidegate};
+use crate::rig;
+
+fn start(config: &TempFile, more: &[&str]) -> Serving {
+    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]).args(more))
+}
+
+/// Every series and its value.
+fn metrics(server: &Serving) -> HashMap<String, f64> {
+    let reply = server.get("/metrics");
+    assert_eq!(reply.status, 200);
+    assert!(reply.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
+    let lines = reply.body.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines
+        .map(|line| {
+            let (series, value) = line.rsplit_once(' ').unwrap();
+            (series.to_owned(), value.parse().unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn decisions_are_counted_by_policy_quota_and_outcome() {
+    let config = TempFile::new(
+        "counted",
+        "policies:\n  api: {quotas: [20/1h, 30/1d], tiers: {gold: {quotas: [99/1h]}}}\n  off: {quotas: [1/1h], mode: off}\n  \
+         look: {quotas: [1/1h], mode: shadow}\n",
+    );
+    let server = start(&config, &[]);
+    for _ in 0..23 {
+        server.check(&json!({"policy": "api", "key": "a"})).decision();
+    }
+    server.check(&json!({"policy": "api", "key": "b", "tier": "gold"})).decision();
+    server.check(&json!([{"policy": "look", "key": "a"}, {"policy": "look", "key": "a"}, {"policy": "off", "key": "a"}]));
+    server.check(&json!({"quotas": ["5/1h"], "key": "a"})).decision();
+    assert_eq!(server.check(&json!({"policy": "nope", "key": "a"})).status, 404);
+    let seen = metrics(&server);
+    let decisions = |policy: &str, tier: &str, source: &str, outcome: &str| {
+        let series = format!(
+            r#"slidegate_decisions_total{{policy="{policy}",tier="{tier}",source="{source}",outcome="{outcome}"}}"#
+        );
+        *seen.get(&series).unwrap_or_else(|| panic!("no {series} in {seen:#?}"))
+    };
+    assert_eq!(decisions("api", "", "store", "allowed"), 20.0);
+    assert_eq!(decisions("api", "", "store", "denied"), 3.0);
+    assert_eq!(decisions("api", "gold", "store", "allowed"), 1.0);
+    assert_eq!(
+        (decisions("look", "", "store", "allowed"), decisions("look", "", "store", "shadow")),
+        (1.0, 1.0)
+    );
+    assert_eq!(decisions("off", "", "rule", "allowed"), 1.0);
+    assert_eq!(decisions("(in request)", "", "store", "allowed"), 1.0);
+    let violations =
+        |quota: &str| seen[&format!(r#"slidegate_violations_total{{policy="api",tier="",quota="{quota}"}}"#)];
+    assert_eq!((violations("20/1h"), violations("30/1d")), (3.0, 0.0));
+    assert_eq!(
+        seen[r#"slidegate_near_limit_total{policy="api",tier=""}"#], 2.0,
+        "with one left and with none"
+    );
+    assert_eq!(seen[r#"slidegate_refusals_total{reason="unknown-policy"}"#], 1.0);
+    assert_eq!(seen[r#"slidegate_request_seconds_count{verb="check",stage="whole"}"#], 27.0);
+    assert_eq!(seen["slidegate_memory_max_keys"], 1_000_000.0);
+    assert!(seen["slidegate_memory_keys"] >= 4.0 && seen["slidegate_memory_bytes"] > 0.0);
+}
+
+/// Whatever is sent, there are no more series than the file has made.
+#[test]
+fn no_caller_makes_series() {
+    let config = TempFile::new("series", "policies: {api: {quotas: [20/1h]}}\n");
+    let server = start(&config, &[]);
+    server.check(&json!({"policy": "api", "key": "a"}));
+    server.check(&json!({"quotas": ["5/1h"], "key": "a"}));
+    server.check(&json!({"policy": "nope", "key": "a"}));
+    let before = metrics(&server).len();
+    for number in 0..50 {
+        server.check(&json!({"policy": "api", "key": format!("key {number}")}));
+        server.check(&json!({"quotas": [format!("{}/1h", number + 1)], "key": "a"}));
+        server.check(
+            &json!({"policy": format!("policy {number}"), "key": "a", "tier": format!("tier {number}")}),
+        );
+    }
+    assert_eq!(metrics(&server).len(), before);
+}
+
+#[test]
+fn a_file_that_is_not_in_force_is_told() {
+    let config = TempFile::new("unused", "policies: {api: {quotas: [20/1h]}}\n");
+    let server = start(&config, &[]);
+    assert_eq!(server.get("/readyz").json(), json!({"ready": true}));
+    fs::write(config.path(), "policies: {api: {quotas: [0/1h]}}\n").unwrap();
+    server.send_signal("HUP");
+    let error = loop {
+        let ready = server.get("/readyz");
+        assert_eq!(ready.status, 200, "it serves all the same");
+        if let Some(error) = ready.json()["config_error"].as_str() {
+            break error.to_owned();
+        }
+    };
+    assert!(error.contains("policies.api.quotas[0]: limit: 0 is not between"), "{error}");
+    let seen = metrics(&server);
+    assert_eq!(seen[r#"slidegate_reloads_total{result="refused"}"#], 1.0);
+    assert_eq!(seen["slidegate_config_is_current"], 0.0);
+    fs::write(config.path(), "policies: {api: {quotas: [21/1h]}}\n").unwrap();
+    while server.get("/readyz").json().get("config_error").is_some() {}
+    assert_eq!(metrics(&server)["slidegate_config_is_current"], 1.0);
+}
+
+#[test]
+fn a_store_that_is_away_is_told_and_no_reason_to_go_elsewhere() {
+    let redis = Server::start(Flavour::Redis);
+    let config = TempFile::new("away", "policies: {api: {quotas: [20/1h]}}\n");
+    let server = start(&config, &["--store", &redis.url()]);
+    assert_eq!(server.get("/readyz").json(), json!({"ready": true, "breaker": "closed"}));
+    redis.kill();
+    loop {
+        server.check(&json!({"policy": "api", "key": "a"})).decision();
+        let ready = server.get("/readyz");
+        assert_eq!((ready.status, &ready.json()["ready"]), (200, &json!(true)));
+        if ready.json()["breaker"] != "closed" {
+            break;
+        }
+    }
+    let seen = metrics(&server);
+    let fallbacks = seen.iter().filter(|(series, _)| series.starts_with("slidegate_fallback_total"));
+    assert!(fallbacks.map(|(_, count)| *count).sum::<f64>() > 0.0, "{seen:#?}");
+}
+
+#[test]
+fn without_a_recorder_there_is_nothing_to_read() {
+    let server = rig::Server::start();
+    assert_eq!(rig::request(server.address, "GET", "/metrics", b"").status, 404);
+}
