@@ -8,7 +8,7 @@ use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use slidegate::{Clock, SystemClock};
+use slidegate::{Clock, SystemClock, Verb};
 use tokio::net::TcpStream;
 
 use super::Failure;
@@ -45,11 +45,11 @@ impl FromStr for ServerUrl {
     }
 }
 
-/// Posts `request` to the server's `/v1/check`.
-pub(super) async fn check(server: &ServerUrl, request: &Value) -> Result<Answer, Failure> {
+/// Posts `request` to where the server decides by `verb`.
+pub(super) async fn decide(server: &ServerUrl, verb: Verb, request: &Value) -> Result<Answer, Failure> {
     let clock = SystemClock::default();
     let (status, body) = tokio::select! {
-        answer = post(server, request) => answer.map_err(|error| {
+        answer = post(server, verb, request) => answer.map_err(|error| {
             Failure::new(format!("cannot ask http://{}: {error}", server.authority))
         })?,
         () = clock.sleep(PATIENCE_MS) => {
@@ -67,10 +67,16 @@ pub(super) async fn check(server: &ServerUrl, request: &Value) -> Result<Answer,
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn post(server: &ServerUrl, request: &Value) -> Result<(StatusCode, Bytes), AnyError> {
+async fn post(server: &ServerUrl, verb: Verb, request: &Value) -> Result<(StatusCode, Bytes), AnyError> {
     let stream = TcpStream::connect(&server.address).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let request = Request::post(format!("{}/v1/check", server.path))
+    let path = match verb {
+        Verb::Check => "check",
+        Verb::Peek => "peek",
+        Verb::Refund => "refund",
+        Verb::Reset => "reset",
+    };
+    let request = Request::post(format!("{}/v1/{path}", server.path))
         .header(HOST, &server.authority)
         .header(CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(request.to_string())))?;

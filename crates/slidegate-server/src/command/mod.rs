@@ -1,8 +1,8 @@
 //! The commands, one file each.
 
 mod ask;
-mod check;
 mod clean;
+mod decide;
 mod migrate;
 mod serve;
 mod validate;
@@ -27,7 +27,14 @@ pub struct Command {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Serve(serve::Arguments),
-    Check(check::Arguments),
+    /// Ask once whether a key may proceed: exit code 0 if allowed, 1 if denied, 2 on errors
+    Check(decide::Arguments),
+    /// Say what a check would say, and spend nothing
+    Peek(decide::Arguments),
+    /// Give back what was spent, and never more than is counted
+    Refund(decide::Arguments),
+    /// Forget what a key has spent
+    Reset(decide::Arguments),
     Validate(validate::Arguments),
     Migrate(migrate::Arguments),
     Clean(clean::Arguments),
@@ -37,7 +44,10 @@ enum Verb {
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
     match command.verb {
         Verb::Serve(arguments) => serve::run(arguments),
-        Verb::Check(arguments) => check::run(&arguments),
+        Verb::Check(arguments) => decide::run(slidegate::Verb::Check, &arguments),
+        Verb::Peek(arguments) => decide::run(slidegate::Verb::Peek, &arguments),
+        Verb::Refund(arguments) => decide::run(slidegate::Verb::Refund, &arguments),
+        Verb::Reset(arguments) => decide::run(slidegate::Verb::Reset, &arguments),
         Verb::Validate(arguments) => validate::run(&arguments),
         Verb::Migrate(arguments) => migrate::run(&arguments),
         Verb::Clean(arguments) => clean::run(&arguments),

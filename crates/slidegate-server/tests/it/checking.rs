@@ -43,7 +43,7 @@ fn errors_are_2() {
         (&["", "--quota", "1/s"], "key: 0 bytes; 1 to 4096 bytes are allowed"),
         (&["a", "--quota", "1/s", "--store", "postgres://x?sync=so"], "--store: sync: "),
         (&["a", "--quota", "1/s", "--store", "memory:", "--server", "http://a"], "cannot be used with"),
-        (&["a", "--policy", "api"], "--server"),
+        (&["a", "--policy", "api"], "--policy needs --server URL or --config FILE"),
         (&["a", "--quota", "1/s", "--server", "https://127.0.0.1"], "https is not spoken yet"),
         (&["a", "--quota", "1/s", "--server", "127.0.0.1:80"], "write http://HOST:PORT"),
         (
@@ -106,4 +106,37 @@ fn validate_lists_every_problem_of_every_file() {
     );
     assert_eq!((code, stderr), (2, expected));
     assert_eq!(validate(&[]).0, 2);
+}
+
+/// All that can be asked, of a server and of a store, with quotas and with a policy.
+#[test]
+fn spending_looking_giving_back_and_forgetting() {
+    let redis = slidegate_testkit::Server::start(slidegate_testkit::Flavour::Redis);
+    let config =
+        TempFile::new("verbs", "policies:\n  api: {quotas: [5/1h], tiers: {gold: {quotas: [50/1h]}}}\n");
+    let store = redis.url();
+    let mut serve = slidegate();
+    serve.args(["serve", "--http", "127.0.0.1:0", "--store", &store, "--config", config.path()]);
+    let server = crate::process::Serving::start(&mut serve);
+    let of_server = ["--server", server.url()];
+    let of_store = ["--store", &store, "--config", config.path()];
+    for (verb, place, more, expected) in [
+        ("check", &of_server[..], &["--cost", "4"][..], "allowed: 1 of 5 left, whole again in "),
+        ("peek", &of_store[..], &["--cost", "2"], "denied by 5/1h: retry in "),
+        ("peek", &of_server, &[], "allowed: 1 of 5 left"),
+        ("refund", &of_store, &["--cost", "3"], "given back: 4 of 5 left\n"),
+        ("refund", &of_server, &["--cost", "100"], "given back: 5 of 5 left\n"),
+        ("check", &of_store, &["--tier", "gold", "--cost", "7"], "allowed: 43 of 50 left"),
+        ("check", &of_server, &["--tier", "gold", "--cost", "44"], "denied by 50/1h: retry in "),
+        ("reset", &of_server, &[], "forgotten: 5 of 5 left\n"),
+        ("peek", &of_store, &["--tier", "gold"], "allowed: 50 of 50 left"),
+    ] {
+        let (code, stdout, stderr) =
+            outcome(slidegate().args([verb, "user:1", "--policy", "api"]).args(place).args(more));
+        assert!(stdout.starts_with(expected), "{verb} {more:?}: {stdout}{stderr}");
+        assert_eq!(code, i32::from(stdout.starts_with("denied")), "{verb} {more:?}");
+    }
+    let (code, _, stderr) = outcome(slidegate().args(["reset", "a", "--policy", "no"]).args(of_store));
+    assert_eq!(code, 2);
+    assert!(stderr.contains("there is no policy \"no\"; there is \"api\""), "{stderr}");
 }

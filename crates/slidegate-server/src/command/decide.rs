@@ -1,5 +1,6 @@
-//! `slidegate check`.
+//! `slidegate check`, `peek`, `refund` and `reset`.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -8,12 +9,11 @@ use slidegate::{MAX_LIMIT, Quota, Verb};
 use super::{Failure, ask};
 use crate::answer::Answer;
 use crate::app::App;
-use crate::config::MemoryConfig;
-use crate::policies::Policies;
+use crate::config::Config;
 use crate::request::{Refusal, Request};
 use crate::store::AnyStore;
 
-/// Ask once whether a key may proceed: exit code 0 if allowed, 1 if denied, 2 on errors
+/// What all of them take.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     /// Who asks
@@ -23,9 +23,17 @@ pub(super) struct Arguments {
     #[arg(long = "quota", value_name = "QUOTA", required_unless_present = "policy")]
     quotas: Vec<Quota>,
 
-    /// The server's policy to check, instead of quotas
-    #[arg(long, value_name = "NAME", requires = "server", conflicts_with = "quotas")]
+    /// A policy of the server or of the file, instead of quotas
+    #[arg(long, value_name = "NAME", conflicts_with = "quotas")]
     policy: Option<String>,
+
+    /// A tier of the policy
+    #[arg(long, value_name = "NAME", requires = "policy")]
+    tier: Option<String>,
+
+    /// The configuration file that has the policy
+    #[arg(long, value_name = "FILE", requires = "policy", conflicts_with = "server")]
+    config: Option<PathBuf>,
 
     /// How much it costs; 0 only looks
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_cost, allow_negative_numbers = true)]
@@ -51,22 +59,17 @@ fn parse_cost(text: &str) -> Result<u64, String> {
 }
 
 #[tokio::main(flavor = "current_thread")]
-pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) async fn run(verb: Verb, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let request = request(arguments);
     let answer = match &arguments.server {
-        Some(server) => ask::check(server, &request).await?,
-        None => {
-            // Not by the argument's own `env`, which would conflict with a server.
-            let from_environment = || std::env::var("SLIDEGATE_STORE").ok();
-            let store = arguments.store.clone().or_else(from_environment);
-            decide_here(store.as_deref().unwrap_or("memory:"), request).await?
-        }
+        Some(server) => ask::decide(server, verb, &request).await?,
+        None => decide_here(verb, arguments, request).await?,
     };
     if arguments.json {
         let answer = serde_json::to_string(&answer).map_err(|error| Failure::new(error.to_string()))?;
         println!("{answer}");
     } else {
-        println!("{}", sentence(&answer));
+        println!("{}", sentence(verb, &answer));
     }
     Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -76,18 +79,30 @@ fn request(arguments: &Arguments) -> Value {
     let Arguments { key, cost, .. } = arguments;
     let quotas: Vec<_> = arguments.quotas.iter().map(ToString::to_string).collect();
     match &arguments.policy {
-        Some(policy) => json!({"policy": policy, "key": key, "cost": cost}),
+        Some(policy) => json!({"policy": policy, "tier": arguments.tier, "key": key, "cost": cost}),
         None => json!({"quotas": quotas, "key": key, "cost": cost}),
     }
 }
 
-async fn decide_here(store: &str, request: Value) -> Result<Answer, Failure> {
-    let url = super::parse_store(store)?;
-    let store = AnyStore::open(&url, MemoryConfig::default()).await.map_err(Failure::new)?;
+async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Result<Answer, Failure> {
+    let config = match (&arguments.config, &arguments.policy) {
+        (Some(file), _) => Config::load(file).map_err(|problems| Failure::Files(vec![problems]))?,
+        (None, Some(_)) => {
+            return Err(Failure::new("--policy needs --server URL or --config FILE, which have it"));
+        }
+        (None, None) => Config::default(),
+    };
+    // Not by the argument's own `env`, which would conflict with a server.
+    let from_environment = || std::env::var("SLIDEGATE_STORE").ok();
+    let url = match arguments.store.clone().or_else(from_environment) {
+        Some(url) => super::parse_store(&url)?,
+        None => config.store.unwrap_or_default(),
+    };
+    let store = AnyStore::open(&url, config.memory).await.map_err(Failure::new)?;
     let request: Request =
         serde_json::from_value(request).map_err(|error| Failure::new(error.to_string()))?;
-    let app = App::new(store, Policies::default());
-    let decided = app.decide(Verb::Check, &request).await;
+    let app = App::new(store, config.policies);
+    let decided = app.decide(verb, &request).await;
     decided.map(|decided| Answer::from(&decided)).map_err(|refusal| undecided(&refusal))
 }
 
@@ -96,8 +111,13 @@ fn undecided(refusal: &Refusal) -> Failure {
     Failure::new(format!("{refusal}{doubt}"))
 }
 
-fn sentence(answer: &Answer) -> String {
+fn sentence(verb: Verb, answer: &Answer) -> String {
     let Answer { remaining, limit, reset_after_ms, .. } = answer;
+    match verb {
+        Verb::Refund => return format!("given back: {remaining} of {limit} left"),
+        Verb::Reset => return format!("forgotten: {remaining} of {limit} left"),
+        Verb::Check | Verb::Peek => {}
+    }
     if answer.allowed {
         return format!("allowed: {remaining} of {limit} left, whole again in {}", seconds(*reset_after_ms));
     }
