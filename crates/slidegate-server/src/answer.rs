@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use slidegate::{Decision, QuotaReport, Retry};
+use utoipa::ToSchema;
 
 use crate::app::Decided;
 
 /// A decision as JSON says it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Answer {
     /// Whether the request may proceed.
     pub allowed: bool,
@@ -38,7 +39,7 @@ pub struct Answer {
 }
 
 /// A decision that is not enforced.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ShadowAnswer {
     /// Whether the request would have been allowed.
     pub allowed: bool,
@@ -69,7 +70,7 @@ impl From<Decision> for ShadowAnswer {
 }
 
 /// The numbers of one quota.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QuotaAnswer {
     /// Its name.
     pub name: String,

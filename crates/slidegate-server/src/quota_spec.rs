@@ -8,28 +8,47 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_saphyr::Spanned;
 use slidegate::{Algorithm, MAX_LIMIT, Policy, Quota, QuotaError, parse_window};
+use utoipa::ToSchema;
 
 use crate::whole::Whole;
 
 const A_SECOND: Duration = Duration::from_secs(1);
 
 /// A quota that was written down and may not be valid.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, ToSchema)]
+#[schema(as = Quota)]
+#[serde(untagged)]
 pub(crate) enum QuotaSpec {
+    /// Such as `100/1m` or `5/15m strict-window`.
     Text(String),
+    /// The same, part by part.
     Fields(Box<QuotaFields>),
 }
 
 /// The object form. In JSON the spans are empty.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QuotaFields {
+    /// How much is allowed in a window.
+    #[schema(value_type = u64, minimum = 1, maximum = 281_474_976_710_656_u64)]
     limit: Spanned<Whole<1, MAX_LIMIT>>,
+    /// Such as `30s`, `15m` or `1d`.
+    #[schema(value_type = String)]
     window: Spanned<String>,
+    /// `sliding-window` unless given, or `strict-window`, `sliding-log`, `fixed-window`, `token-bucket`.
+    #[schema(value_type = Option<String>)]
     algorithm: Option<Spanned<String>>,
+    /// How much a token bucket holds; the limit unless given.
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 281_474_976_710_656_u64)]
     burst: Option<Spanned<Whole<1, MAX_LIMIT>>>,
+    /// Into how many parts a strict window is divided, an even number.
+    #[schema(value_type = Option<u64>, minimum = 4, maximum = 64)]
     slots: Option<Spanned<Whole<4, 64>>>,
+    /// Where windows begin: `epoch` unless given, or `first-request`.
+    #[schema(value_type = Option<String>)]
     anchor: Option<Spanned<String>>,
+    /// What it is called in answers and headers.
+    #[schema(value_type = Option<String>)]
     name: Option<Spanned<String>>,
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use slidegate::{MAX_LIMIT, MAX_QUOTAS};
+use utoipa::ToSchema;
 
 use crate::quota_spec::QuotaSpec;
 use crate::whole::Whole;
@@ -113,13 +114,23 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-#[derive(Deserialize)]
+/// Who asks, for how much, and under which policy: one that the service knows, or quotas.
+#[derive(Deserialize, ToSchema)]
+#[schema(as = Request)]
 #[serde(deny_unknown_fields)]
-struct RequestFields {
+pub(crate) struct RequestFields {
+    /// The name of a policy. Exactly one of `policy` and `quotas` is given.
     policy: Option<String>,
+    /// A tier of the policy.
     tier: Option<String>,
+    /// What is allowed, instead of a policy.
+    #[schema(value_type = Option<Vec<QuotaSpec>>, min_items = 1, max_items = 16)]
     quotas: Option<AtMost<QuotaSpec, MAX_QUOTAS>>,
+    /// Who asks, 1 to 4096 bytes.
+    #[schema(value_type = String, min_length = 1, max_length = 4096)]
     key: Option<String>,
+    /// How much is asked for; 0 only looks.
+    #[schema(value_type = Option<u64>, minimum = 0, maximum = 281_474_976_710_656_u64, default = 1)]
     cost: Option<Cost>,
 }
 

@@ -1,6 +1,7 @@
-//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/refund`, `/v1/reset`, and `GET /healthz`, `/readyz`, `/metrics`.
+//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/refund`, `/v1/reset`, and `GET /healthz`, `/readyz`, `/metrics`, `/openapi.json`.
 
 mod body;
+mod openapi;
 mod probes;
 mod problem;
 
@@ -16,6 +17,7 @@ use metrics::{Histogram, counter, histogram};
 use serde::Serialize;
 use slidegate::{Store, Verb, rate_limit_headers};
 use tracing::debug;
+use utoipa::ToSchema;
 
 use self::body::Body;
 use self::problem::Problem;
@@ -39,6 +41,7 @@ pub fn router<S: Store + Reporting + 'static>(
         .route("/v1/refund", decided_by(Verb::Refund, limits))
         .route("/v1/reset", decided_by(Verb::Reset, limits))
         .route("/healthz", get(async || "ok\n"))
+        .route("/openapi.json", get(async || openapi::document()))
         .route("/readyz", get(async |State(app): State<Arc<App<S>>>| probes::ready(&app)))
         .route(
             "/metrics",
@@ -127,7 +130,7 @@ fn single(decided: &Decided) -> Response {
 
 /// What stands in a batch's answer: a decision, or why the store made none. The others are made and spent, so the
 /// whole cannot be refused for one.
-#[derive(Serialize)]
+#[derive(Serialize, ToSchema)]
 #[serde(untagged)]
 enum BatchAnswer {
     Decided(Answer),

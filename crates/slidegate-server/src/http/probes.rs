@@ -5,6 +5,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::problem::Problem;
 use crate::app::App;
@@ -12,8 +13,8 @@ use crate::metrics::Metrics;
 use crate::report::Reporting;
 
 /// Whether to send requests here, and what one should know before.
-#[derive(Debug, Serialize)]
-struct Readiness {
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Readiness {
     ready: bool,
     /// How the store is doing: `closed` if it is asked, `open`, `probing` or `recovering` if others decide for it.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,6 +5,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::request::{Refusal, RefusalKind};
 
@@ -12,26 +13,22 @@ use crate::request::{Refusal, RefusalKind};
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 /// A problem as RFC 9457 has it, with the field to blame.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Problem {
     #[serde(rename = "type")]
     kind: &'static str,
     title: &'static str,
     status: u16,
     detail: String,
+    /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`, `[3].key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    #[serde(flatten)]
-    store: Option<StoreFailure>,
-}
-
-/// What a caller has to know of a store's failure to do the right thing next.
-#[derive(Debug, Serialize)]
-struct StoreFailure {
-    /// Whether it is worth while to ask again.
-    transient: bool,
-    /// Whether to ask again may count twice.
-    may_have_counted: bool,
+    /// Of a store that failed: whether it is worth while to ask again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transient: Option<bool>,
+    /// Of a store that failed: whether to ask again may count twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_have_counted: Option<bool>,
 }
 
 impl Problem {
@@ -43,7 +40,8 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into(),
             field: None,
-            store: None,
+            transient: None,
+            may_have_counted: None,
         }
     }
 }
@@ -58,20 +56,20 @@ impl From<Refusal> for Problem {
             RefusalKind::OutOfRange => StatusCode::UNPROCESSABLE_ENTITY,
             RefusalKind::StoreUnavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
         };
-        let store = match refusal.kind {
-            RefusalKind::StoreUnavailable { is_transient: transient, may_have_counted } => {
-                Some(StoreFailure { transient, may_have_counted })
+        let (transient, may_have_counted) = match refusal.kind {
+            RefusalKind::StoreUnavailable { is_transient, may_have_counted } => {
+                (Some(is_transient), Some(may_have_counted))
             }
-            _ => None,
+            _ => (None, None),
         };
-        Self { field: refusal.field, store, ..Self::new(status, refusal.detail) }
+        Self { field: refusal.field, transient, may_have_counted, ..Self::new(status, refusal.detail) }
     }
 }
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let is_passing = self.store.as_ref().is_some_and(|failure| failure.transient);
+        let is_passing = self.transient == Some(true);
         let mut response = (status, Json(self)).into_response();
         if is_passing {
             response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);

@@ -5,6 +5,7 @@ mod answers;
 mod batches;
 mod checking;
 mod configs;
+mod contract;
 mod doors;
 mod outages;
 mod postgres;
