@@ -1,0 +1,78 @@
+//! Tiers: 10 requests a minute for anybody, 100 for those who say who they are, 1000 for those who pay. Logging in is
+//! limited more tightly on top of that, and health checks are free.
+//!
+//! `cargo run --example axum_tiers`, with an address behind it (`-- 127.0.0.1:3000`) if it matters.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use slidegate::tower::{ClientAddress, Key, RateLimitLayer, Tier};
+use slidegate::{Limiter, MemoryStore, Policy};
+
+#[derive(Clone)]
+struct User {
+    name: &'static str,
+    is_premium: bool,
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+    let anonymous = Tier::new(Policy::parse("anonymous", ["10/1m"])?);
+    let known = Tier::new(Policy::parse("known", ["100/1m"])?);
+    let premium = Tier::new(Policy::parse("premium", ["1000/1m"])?);
+    let tiers = RateLimitLayer::choosing(Arc::clone(&limiter), move |request| {
+        let tier = match request.extensions.get::<User>() {
+            Some(user) if user.is_premium => &premium,
+            Some(_) => &known,
+            None => &anonymous,
+        };
+        Some(tier.clone())
+    })
+    // A user counts as such from wherever he comes, everybody else by address.
+    .key(Key::first_of([Key::extension(|user: &User| user.name), Key::address(ClientAddress::peer())]))
+    .skip(|request| request.uri.path() == "/healthz");
+    // Never more than five, whatever the minute; by address, since nobody is known yet.
+    let attempts = RateLimitLayer::new(limiter, Policy::parse("login", ["5/1m strict-window"])?);
+
+    let app = Router::new()
+        .route("/login", post(async || "welcome"))
+        .route_layer(attempts)
+        .route("/", get(hello))
+        .route("/healthz", get(async || "healthy"))
+        .layer(tiers)
+        // What is added last is asked first: the tiers know the user.
+        .layer(middleware::from_fn(authenticate));
+
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:0".to_owned());
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    println!("listening on http://{address}");
+    println!("try: curl -si http://{address}/ -H 'authorization: Bearer ada'");
+    // Without this the layer does not know who is connected, and refuses those who do not say who they are.
+    axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
+    Ok(())
+}
+
+/// Stands for whatever checks credentials: Ada has paid, Bob has not.
+async fn authenticate(mut request: Request, next: Next) -> Response {
+    let user = match request.headers().get("authorization").and_then(|value| value.to_str().ok()) {
+        Some("Bearer ada") => Some(User { name: "ada", is_premium: true }),
+        Some("Bearer bob") => Some(User { name: "bob", is_premium: false }),
+        _ => None,
+    };
+    if let Some(user) = user {
+        request.extensions_mut().insert(user);
+    }
+    next.run(request).await
+}
+
+async fn hello(user: Option<Extension<User>>) -> String {
+    format!("hello, {}\n", user.map_or("stranger", |Extension(user)| user.name))
+}

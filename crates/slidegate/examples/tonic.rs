@@ -1,0 +1,32 @@
+//! A gRPC service with ten calls a minute for each client. Whoever calls more often gets `RESOURCE_EXHAUSTED`, and
+//! `retry-after` in the metadata.
+//!
+//! `cargo run --example tonic`, with an address behind it (`-- 127.0.0.1:50051`) if it matters. The service is that of
+//! gRPC's health checks, because everybody has a client for it; any other is limited in the same way.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use slidegate::tower::RateLimitLayer;
+use slidegate::{Limiter, MemoryStore, Policy};
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+    // By the client's address, which tonic knows.
+    let layer = RateLimitLayer::new(limiter, Policy::parse("calls", ["10/1m"])?);
+    let (_reporter, service) = tonic_health::server::health_reporter();
+
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:0".to_owned());
+    let incoming = TcpIncoming::bind(address.parse()?)?;
+    let address = incoming.local_addr()?;
+    println!("listening on http://{address}");
+    // Five zeroes are an empty message.
+    println!(
+        r"try: printf '\0\0\0\0\0' | curl -si --http2-prior-knowledge http://{address}/grpc.health.v1.Health/Check -H 'content-type: application/grpc' --data-binary @- --output -"
+    );
+    Server::builder().layer(layer).add_service(service).serve_with_incoming(incoming).await?;
+    Ok(())
+}
