@@ -48,7 +48,7 @@ pub(crate) fn policy_list(policy: &Policy) -> String {
 }
 
 /// The value of `ratelimit`.
-pub(crate) fn limit_list(policy: &Policy, decision: &Decision) -> String {
+fn limit_list(policy: &Policy, decision: &Decision) -> String {
     let mut list = String::new();
     for (index, report) in decision.quotas().iter().enumerate() {
         let (comma, name) = (comma(index), sf_string(policy.quota_name(index)));
@@ -68,7 +68,7 @@ pub(crate) fn whole_seconds(ms: u64) -> u64 {
 }
 
 /// A structured-field string holds printable ASCII only; anything else in a name becomes `?`.
-fn sf_string(name: &str) -> String {
+pub(crate) fn sf_string(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 2);
     text.push('"');
     for character in name.chars() {

@@ -41,6 +41,12 @@ pub trait Store: Send + Sync {
     /// Executes one operation.
     fn execute(&self, operation: Operation<'_>) -> impl Future<Output = Result<Decision, StoreError>> + Send;
 
+    /// Executes one operation, if this store never has to wait for anything. `None`, with nothing done, if it may have to:
+    /// then there is [`execute`](Self::execute).
+    fn execute_at_once(&self, _operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
+        None
+    }
+
     /// Executes many, in one round trip where there is one. Each stands for itself; the answers come in the
     /// same order, and operations on one key are decided in that order.
     fn execute_many(
@@ -62,6 +68,10 @@ pub trait Store: Send + Sync {
 impl<S: Store> Store for Arc<S> {
     fn execute(&self, operation: Operation<'_>) -> impl Future<Output = Result<Decision, StoreError>> + Send {
         S::execute(self, operation)
+    }
+
+    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
+        S::execute_at_once(self, operation)
     }
 
     fn execute_many(

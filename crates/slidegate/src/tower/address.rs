@@ -2,9 +2,10 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use http::request::Parts;
 use http::{HeaderMap, HeaderName};
 use ipnet::IpNet;
+
+use super::head::RequestHead;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -80,8 +81,8 @@ impl ClientAddress {
     }
 
     /// The client's address, as far as it counts; none if it cannot be said.
-    pub fn of(&self, parts: &Parts) -> Option<IpAddr> {
-        self.find(peer(parts).map(|peer| peer.ip()), &parts.headers)
+    pub fn of(&self, request: &RequestHead<'_>) -> Option<IpAddr> {
+        self.find(peer(request).map(|peer| peer.ip()), request.headers)
     }
 
     /// The client's address if the peer's is `peer`.
@@ -151,18 +152,18 @@ fn masked(address: IpAddr, v6_prefix: u8) -> IpAddr {
 }
 
 /// Who is connected, if anybody has said so.
-fn peer(parts: &Parts) -> Option<SocketAddr> {
-    if let Some(PeerAddress(address)) = parts.extensions.get() {
+fn peer(request: &RequestHead<'_>) -> Option<SocketAddr> {
+    if let Some(PeerAddress(address)) = request.extensions.get() {
         return Some(*address);
     }
     #[cfg(feature = "axum")]
     if let Some(axum::extract::ConnectInfo(address)) =
-        parts.extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()
+        request.extensions.get::<axum::extract::ConnectInfo<SocketAddr>>()
     {
         return Some(*address);
     }
     #[cfg(feature = "tonic")]
-    if let Some(info) = parts.extensions.get::<tonic::transport::server::TcpConnectInfo>() {
+    if let Some(info) = request.extensions.get::<tonic::transport::server::TcpConnectInfo>() {
         return info.remote_addr();
     }
     None

@@ -21,7 +21,8 @@ pin_project! {
     #[derive(Debug)]
     enum Kind<B> {
         Inner { #[pin] body: B },
-        Own { bytes: Bytes },
+        // Refusals are few. A small pointer keeps all other responses as small as those of the inner service.
+        Own { bytes: Option<Box<Bytes>> },
     }
 }
 
@@ -31,6 +32,7 @@ impl<B> ResponseBody<B> {
     }
 
     pub(super) fn own(bytes: Bytes) -> Self {
+        let bytes = (!bytes.is_empty()).then(|| Box::new(bytes));
         Self { kind: Kind::Own { bytes } }
     }
 }
@@ -45,22 +47,21 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().kind.project() {
             KindProjection::Inner { body } => body.poll_frame(context),
-            KindProjection::Own { bytes } if bytes.is_empty() => Poll::Ready(None),
-            KindProjection::Own { bytes } => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            KindProjection::Own { bytes } => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(*bytes)))),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
             Kind::Inner { body } => body.is_end_stream(),
-            Kind::Own { bytes } => bytes.is_empty(),
+            Kind::Own { bytes } => bytes.is_none(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
             Kind::Inner { body } => body.size_hint(),
-            Kind::Own { bytes } => SizeHint::with_exact(bytes.len() as u64),
+            Kind::Own { bytes } => SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64)),
         }
     }
 }

@@ -7,9 +7,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use http::HeaderName;
-use http::request::Parts;
 
 use super::address::ClientAddress;
+use super::head::RequestHead;
+use super::name::Name;
 
 /// What a request counts for, made of one or more of its parts.
 ///
@@ -26,26 +27,36 @@ use super::address::ClientAddress;
 /// # let _ = (by_address, by_user, by_tenant);
 /// ```
 #[derive(Clone)]
-pub struct Key(Arc<dyn Extract>);
+pub struct Key {
+    extract: Arc<dyn Extract>,
+    /// Whether it is always found at once.
+    is_known: bool,
+}
 
-/// Bytes that stand for somebody; none if the request does not say who it is.
-pub(super) type Name = Option<Vec<u8>>;
-
-/// A name, now or later.
+/// A name, now or later; none if the request does not say who it is.
 pub(super) enum Found<'a> {
-    Now(Name),
-    Later(Pin<Box<dyn Future<Output = Name> + Send + 'a>>),
+    Now(Option<Name>),
+    Later(Pin<Box<dyn Future<Output = Option<Name>> + Send + 'a>>),
+}
+
+impl Found<'_> {
+    pub(super) async fn name(self) -> Option<Name> {
+        match self {
+            Self::Now(name) => name,
+            Self::Later(name) => name.await,
+        }
+    }
 }
 
 trait Extract: Send + Sync {
-    fn find<'a>(&'a self, request: &'a Parts) -> Found<'a>;
+    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a>;
 }
 
 /// What is known at once.
 struct Known<F>(F);
 
-impl<F: Fn(&Parts) -> Name + Send + Sync> Extract for Known<F> {
-    fn find<'a>(&'a self, request: &'a Parts) -> Found<'a> {
+impl<F: Fn(&RequestHead<'_>) -> Option<Name> + Send + Sync> Extract for Known<F> {
+    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a> {
         Found::Now((self.0)(request))
     }
 }
@@ -55,10 +66,10 @@ struct Asked<F>(F);
 
 impl<F, R> Extract for Asked<F>
 where
-    F: Fn(&Parts) -> R + Send + Sync,
-    R: Future<Output = Name> + Send + 'static,
+    F: Fn(&RequestHead<'_>) -> R + Send + Sync,
+    R: Future<Output = Option<Name>> + Send + 'static,
 {
-    fn find<'a>(&'a self, request: &'a Parts) -> Found<'a> {
+    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a> {
         Found::Later(Box::pin((self.0)(request)))
     }
 }
@@ -68,20 +79,20 @@ impl Key {
     pub fn address(way: ClientAddress) -> Self {
         Self::sync(move |request| {
             way.of(request).map(|address| match address {
-                IpAddr::V4(address) => address.octets().to_vec(),
-                IpAddr::V6(address) => address.octets().to_vec(),
+                IpAddr::V4(address) => address.octets().as_slice().into(),
+                IpAddr::V6(address) => address.octets().as_slice().into(),
             })
         })
     }
 
     /// The value of a header, such as an API key. Not for what anybody can write as he likes.
     pub fn header(name: HeaderName) -> Self {
-        Self::sync(move |request| Some(request.headers.get(&name)?.as_bytes().to_vec()))
+        Self::sync(move |request| Some(request.headers.get(&name)?.as_bytes().into()))
     }
 
     /// The path, without the query.
     pub fn path() -> Self {
-        Self::sync(|request| Some(request.uri.path().as_bytes().to_vec()))
+        Self::sync(|request| Some(request.uri.path().as_bytes().into()))
     }
 
     /// The first of these patterns that fits the path: `/users/*/orders` with a `*` for one segment, `/static/**` with
@@ -90,13 +101,13 @@ impl Key {
         let patterns: Vec<String> = patterns.into_iter().map(Into::into).collect();
         Self::sync(move |request| {
             let fits = |pattern: &&String| fits(pattern, request.uri.path());
-            patterns.iter().find(fits).map(|pattern| pattern.clone().into_bytes())
+            patterns.iter().find(fits).map(|pattern| pattern.as_bytes().into())
         })
     }
 
     /// The method.
     pub fn method() -> Self {
-        Self::sync(|request| Some(request.method.as_str().as_bytes().to_vec()))
+        Self::sync(|request| Some(request.method.as_str().as_bytes().into()))
     }
 
     /// What an earlier layer has put into the request's extensions, such as the user.
@@ -105,42 +116,52 @@ impl Key {
         T: Clone + Send + Sync + 'static,
         K: Into<Vec<u8>>,
     {
-        Self::sync(move |request| request.extensions.get::<T>().map(|found| name(found).into()))
+        Self::sync(move |request| request.extensions.get::<T>().map(|found| Name::Long(name(found).into())))
     }
 
     /// Whatever `find` says.
-    pub fn by<K: Into<Vec<u8>>>(find: impl Fn(&Parts) -> Option<K> + Send + Sync + 'static) -> Self {
-        Self::sync(move |request| find(request).map(Into::into))
+    pub fn by<K: Into<Vec<u8>>>(
+        find: impl Fn(&RequestHead<'_>) -> Option<K> + Send + Sync + 'static,
+    ) -> Self {
+        Self::sync(move |request| find(request).map(|name| Name::Long(name.into())))
     }
 
     /// Whatever `find` says after some waiting.
-    pub fn by_async<R, K>(find: impl Fn(&Parts) -> R + Send + Sync + 'static) -> Self
+    pub fn by_async<R, K>(find: impl Fn(&RequestHead<'_>) -> R + Send + Sync + 'static) -> Self
     where
         R: Future<Output = Option<K>> + Send + 'static,
         K: Into<Vec<u8>>,
     {
-        Self(Arc::new(Asked(move |request: &Parts| {
+        let extract = Asked(move |request: &RequestHead<'_>| {
             let found = find(request);
-            async move { found.await.map(Into::into) }
-        })))
+            async move { found.await.map(|name| Name::Long(name.into())) }
+        });
+        Self { extract: Arc::new(extract), is_known: false }
     }
 
     /// All of these together. If one of them is missing, so is the whole.
     pub fn all(keys: impl IntoIterator<Item = Self>) -> Self {
-        Self(Arc::new(All(keys.into_iter().collect())))
+        let keys: Vec<Self> = keys.into_iter().collect();
+        Self { is_known: keys.iter().all(|key| key.is_known), extract: Arc::new(All(keys)) }
     }
 
     /// The first of these that is there.
     pub fn first_of(keys: impl IntoIterator<Item = Self>) -> Self {
-        Self(Arc::new(FirstOf(keys.into_iter().collect())))
+        let keys: Vec<Self> = keys.into_iter().collect();
+        Self { is_known: keys.iter().all(|key| key.is_known), extract: Arc::new(FirstOf(keys)) }
     }
 
-    fn sync(find: impl Fn(&Parts) -> Name + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Known(find)))
+    fn sync(find: impl Fn(&RequestHead<'_>) -> Option<Name> + Send + Sync + 'static) -> Self {
+        Self { extract: Arc::new(Known(find)), is_known: true }
     }
 
-    pub(super) fn find<'a>(&'a self, request: &'a Parts) -> Found<'a> {
-        self.0.find(request)
+    pub(super) fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a> {
+        self.extract.find(request)
+    }
+
+    /// The same, but nothing if it may have to be waited for, and then nobody has been asked.
+    pub(super) fn find_now<'a>(&'a self, request: &'a RequestHead<'a>) -> Option<Found<'a>> {
+        self.is_known.then(|| self.find(request))
     }
 }
 
@@ -153,7 +174,7 @@ impl fmt::Debug for Key {
 struct All(Vec<Key>);
 
 impl Extract for All {
-    fn find<'a>(&'a self, request: &'a Parts) -> Found<'a> {
+    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a> {
         let mut joined = Vec::new();
         for (index, key) in self.0.iter().enumerate() {
             match key.find(request) {
@@ -164,14 +185,14 @@ impl Extract for All {
                     return Found::Later(Box::pin(async move {
                         join(&mut joined, &first.await?);
                         for key in others {
-                            join(&mut joined, &later(key.find(request)).await?);
+                            join(&mut joined, &key.find(request).name().await?);
                         }
-                        Some(joined)
+                        Some(Name::Long(joined))
                     }));
                 }
             }
         }
-        Found::Now(Some(joined))
+        Found::Now(Some(Name::Long(joined)))
     }
 }
 
@@ -184,7 +205,7 @@ fn join(joined: &mut Vec<u8>, name: &[u8]) {
 struct FirstOf(Vec<Key>);
 
 impl Extract for FirstOf {
-    fn find<'a>(&'a self, request: &'a Parts) -> Found<'a> {
+    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a> {
         for (index, key) in self.0.iter().enumerate() {
             match key.find(request) {
                 Found::Now(Some(name)) => return Found::Now(Some(numbered(index, &name))),
@@ -196,7 +217,7 @@ impl Extract for FirstOf {
                             return Some(numbered(index, &name));
                         }
                         for (more, key) in others.iter().enumerate() {
-                            if let Some(name) = later(key.find(request)).await {
+                            if let Some(name) = key.find(request).name().await {
                                 return Some(numbered(index + 1 + more, &name));
                             }
                         }
@@ -210,17 +231,8 @@ impl Extract for FirstOf {
 }
 
 /// With its place before it, so that a user called like somebody's address is not that address.
-fn numbered(index: usize, name: &[u8]) -> Vec<u8> {
-    let mut numbered = (index as u64).to_be_bytes().to_vec();
-    numbered.extend(name);
-    numbered
-}
-
-async fn later(found: Found<'_>) -> Name {
-    match found {
-        Found::Now(name) => name,
-        Found::Later(name) => name.await,
-    }
+fn numbered(index: usize, name: &[u8]) -> Name {
+    Name::Long([&(index as u64).to_be_bytes(), name].concat())
 }
 
 /// Whether `path` fits a pattern in which `*` stands for one segment and a `**` at the end for all that follow.
@@ -241,12 +253,12 @@ fn fits(pattern: &str, path: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn request(uri: &str) -> Parts {
+    fn request(uri: &str) -> http::request::Parts {
         http::Request::get(uri).header("x-api-key", "secret").body(()).unwrap().into_parts().0
     }
 
-    async fn name(key: Key, request: &Parts) -> Name {
-        later(key.find(request)).await
+    async fn name(key: Key, request: &http::request::Parts) -> Option<Vec<u8>> {
+        Some(key.find(&request.into()).name().await?.to_vec())
     }
 
     fn text(text: &'static str) -> Key {

@@ -1,23 +1,18 @@
-//! The layer and its service.
+//! The layer: what it is told.
 
-use std::convert::Infallible;
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::{Request, Response, request, response};
-use slidegate_core::Decision;
+use http::{Response, response};
 use tower_layer::Layer;
-use tower_service::Service;
 
 use super::address::ClientAddress;
 use super::after::Payment;
-use super::body::ResponseBody;
-use super::key::{Found, Key};
+use super::head::RequestHead;
+use super::key::Key;
 use super::refusal::Refusal;
+use super::service::RateLimit;
 use super::style::HeaderStyle;
 use super::tier::Tier;
 use crate::limiter::Limiter;
@@ -35,30 +30,21 @@ pub enum MissingKey {
     Passed,
 }
 
-/// What was decided about a request: in the extensions of the request, for whoever serves it, and of the response, for
-/// whoever logs it.
-#[derive(Clone, Debug)]
-pub struct Limited {
-    /// The policy that it met.
-    pub tier: Tier,
-    /// What was decided: with its source, and with its shadow if there is one.
-    pub decision: Decision,
-}
-
-type Choose = Arc<dyn Fn(&request::Parts) -> Option<Tier> + Send + Sync>;
-type Cost = Arc<dyn Fn(&request::Parts) -> u64 + Send + Sync>;
-type Refuse = Arc<dyn Fn(&Refusal<'_>, &request::Parts) -> Response<Bytes> + Send + Sync>;
+pub(super) type Choose = Arc<dyn Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync>;
+pub(super) type Cost = Arc<dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync>;
+pub(super) type Refuse = Arc<dyn Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync>;
 
 /// Everything that one layer has been told.
-struct Rules<S> {
-    limiter: Arc<Limiter<S>>,
-    choose: Choose,
-    key: Key,
-    missing_key: MissingKey,
-    cost: Option<Cost>,
-    payment: Payment,
-    style: HeaderStyle,
-    refuse: Option<Refuse>,
+pub(super) struct Rules<S> {
+    pub(super) limiter: Arc<Limiter<S>>,
+    pub(super) choose: Choose,
+    pub(super) key: Key,
+    pub(super) missing_key: MissingKey,
+    pub(super) cost: Option<Cost>,
+    pub(super) payment: Payment,
+    pub(super) style: HeaderStyle,
+    pub(super) records_all: bool,
+    pub(super) refuse: Option<Refuse>,
 }
 
 impl<S> Clone for Rules<S> {
@@ -71,6 +57,7 @@ impl<S> Clone for Rules<S> {
             cost: self.cost.clone(),
             payment: self.payment.clone(),
             style: self.style,
+            records_all: self.records_all,
             refuse: self.refuse.clone(),
         }
     }
@@ -105,7 +92,7 @@ impl<S: Store> RateLimitLayer<S> {
     /// Each request meets the policy that `choose` says, or none. Make the tiers once and clone them.
     pub fn choosing(
         limiter: Arc<Limiter<S>>,
-        choose: impl Fn(&request::Parts) -> Option<Tier> + Send + Sync + 'static,
+        choose: impl Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync + 'static,
     ) -> Self {
         Self {
             rules: Arc::new(Rules {
@@ -116,6 +103,7 @@ impl<S: Store> RateLimitLayer<S> {
                 cost: None,
                 payment: Payment::default(),
                 style: HeaderStyle::default(),
+                records_all: false,
                 refuse: None,
             }),
         }
@@ -137,12 +125,12 @@ impl<S: Store> RateLimitLayer<S> {
     }
 
     /// What a request costs, 1 unless told otherwise. One that costs 0 is only looked at.
-    pub fn cost(self, cost: impl Fn(&request::Parts) -> u64 + Send + Sync + 'static) -> Self {
+    pub fn cost(self, cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.cost = Some(Arc::new(cost)))
     }
 
     /// Requests that meet no limit and are not counted, such as health checks.
-    pub fn skip(self, is_skipped: impl Fn(&request::Parts) -> bool + Send + Sync + 'static) -> Self {
+    pub fn skip(self, is_skipped: impl Fn(&RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.with(|rules| {
             let choose = Arc::clone(&rules.choose);
             rules.choose = Arc::new(move |request| if is_skipped(request) { None } else { choose(request) });
@@ -174,11 +162,17 @@ impl<S: Store> RateLimitLayer<S> {
         self.with(|rules| rules.style = style)
     }
 
+    /// Puts what was decided into the extensions of every response, as [`Limited`](super::Limited), and not only where
+    /// there is something to tell.
+    pub fn record_all(self) -> Self {
+        self.with(|rules| rules.records_all = true)
+    }
+
     /// What a client hears that is not let through, instead of a problem document or a gRPC status. Headers are added to
     /// it.
     pub fn refuse_with(
         self,
-        refuse: impl Fn(&Refusal<'_>, &request::Parts) -> Response<Bytes> + Send + Sync + 'static,
+        refuse: impl Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> Self {
         self.with(|rules| rules.refuse = Some(Arc::new(refuse)))
     }
@@ -203,144 +197,6 @@ impl<S, I> Layer<I> for RateLimitLayer<S> {
     type Service = RateLimit<S, I>;
 
     fn layer(&self, inner: I) -> RateLimit<S, I> {
-        RateLimit { rules: Arc::clone(&self.rules), inner }
-    }
-}
-
-/// A service whose requests are limited. Made by [`RateLimitLayer`].
-pub struct RateLimit<S, I> {
-    rules: Arc<Rules<S>>,
-    inner: I,
-}
-
-impl<S, I: Clone> Clone for RateLimit<S, I> {
-    fn clone(&self) -> Self {
-        Self { rules: Arc::clone(&self.rules), inner: self.inner.clone() }
-    }
-}
-
-impl<S, I: fmt::Debug> fmt::Debug for RateLimit<S, I> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimit").field("inner", &self.inner).finish_non_exhaustive()
-    }
-}
-
-/// What a request has been let through with.
-struct Admitted {
-    limited: Limited,
-    key: Vec<u8>,
-    cost: u64,
-}
-
-impl<S: Store> Rules<S> {
-    /// Lets a request through, counted or not, or says what its client hears instead.
-    async fn admit(&self, request: &request::Parts) -> Result<Option<Admitted>, Response<Bytes>> {
-        let Some(tier) = (self.choose)(request) else { return Ok(None) };
-        let found = match self.key.find(request) {
-            Found::Now(name) => name,
-            Found::Later(name) => name.await,
-        };
-        let key = match (found, self.missing_key) {
-            (Some(key), _) => key,
-            // An empty name, which none that was found should be.
-            (None, MissingKey::Shared) => Vec::new(),
-            (None, MissingKey::Refused) => return Err(self.refuse(&Refusal::NoKey, request)),
-            (None, MissingKey::Passed) => return Ok(None),
-        };
-        let cost = self.cost.as_ref().map_or(1, |cost| cost(request));
-        let decided = self.payment.before(&self.limiter, tier.policy().key(&key).cost(cost)).await;
-        match decided {
-            Ok(decision) if decision.is_allowed() => {
-                Ok(Some(Admitted { limited: Limited { tier, decision }, key, cost }))
-            }
-            Ok(decision) => {
-                let mut response =
-                    self.refuse(&Refusal::Denied { tier: &tier, decision: &decision }, request);
-                self.tell(&mut response, Limited { tier, decision });
-                Err(response)
-            }
-            Err(error) => Err(self.refuse(&Refusal::Undecided(&error), request)),
-        }
-    }
-
-    /// Counts what is to be counted now that the response is known, and says the numbers on it.
-    async fn settle<B>(&self, admitted: Admitted, response: Response<B>) -> Response<B> {
-        let Admitted { mut limited, key, cost } = admitted;
-        let check = limited.tier.policy().key(&key).cost(cost);
-        let (parts, body) = response.into_parts();
-        if let Some(later) = self.payment.after(&self.limiter, check, &parts).await {
-            limited.decision = later;
-        }
-        let mut response = Response::from_parts(parts, body);
-        self.tell(&mut response, limited);
-        response
-    }
-
-    fn tell<B>(&self, response: &mut Response<B>, limited: Limited) {
-        let now_ms = self.limiter.store().clock().now_ms();
-        self.style.write(response.headers_mut(), &limited.tier, &limited.decision, now_ms);
-        response.extensions_mut().insert(limited);
-    }
-
-    fn refuse(&self, refusal: &Refusal<'_>, request: &request::Parts) -> Response<Bytes> {
-        match &self.refuse {
-            Some(refuse) => refuse(refusal, request),
-            None => refusal.response(request),
-        }
-    }
-}
-
-impl<S, I, Q, B> Service<Request<Q>> for RateLimit<S, I>
-where
-    S: Store + 'static,
-    I: Service<Request<Q>, Response = Response<B>> + Clone + Send + 'static,
-    I::Future: Send,
-    Q: Send + 'static,
-    B: Send + 'static,
-{
-    type Response = Response<ResponseBody<B>>;
-    type Error = I::Error;
-    type Future = ResponseFuture<B, I::Error>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), I::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<Q>) -> Self::Future {
-        // The one that was polled is ready, its clone may not be.
-        let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
-        let rules = Arc::clone(&self.rules);
-        let (mut parts, body) = request.into_parts();
-        ResponseFuture(Box::pin(async move {
-            match rules.admit(&parts).await {
-                Err(refused) => Ok(refused.map(ResponseBody::own)),
-                Ok(None) => Ok(inner.call(Request::from_parts(parts, body)).await?.map(ResponseBody::inner)),
-                Ok(Some(admitted)) => {
-                    parts.extensions.insert(admitted.limited.clone());
-                    let response = inner.call(Request::from_parts(parts, body)).await?;
-                    Ok(rules.settle(admitted, response).await.map(ResponseBody::inner))
-                }
-            }
-        }))
-    }
-}
-
-/// The response to come.
-pub struct ResponseFuture<B, E = Infallible>(Boxed<B, E>);
-
-type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<B>>, E>> + Send>>;
-
-impl<B, E> Future for ResponseFuture<B, E> {
-    type Output = Result<Response<ResponseBody<B>>, E>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(context)
-    }
-}
-
-impl<B, E> fmt::Debug for ResponseFuture<B, E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResponseFuture").finish_non_exhaustive()
+        RateLimit::new(Arc::clone(&self.rules), inner)
     }
 }

@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::request::Parts;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use slidegate_core::Decision;
 
+use super::head::RequestHead;
 use super::tier::Tier;
 use crate::error::StoreError;
 
@@ -67,7 +67,7 @@ impl Refusal<'_> {
     }
 
     /// The answer in the client's protocol: a problem document, or a gRPC status.
-    pub(super) fn response(&self, request: &Parts) -> Response<Bytes> {
+    pub(super) fn response(&self, request: &RequestHead<'_>) -> Response<Bytes> {
         let is_grpc = request
             .headers
             .get(CONTENT_TYPE)

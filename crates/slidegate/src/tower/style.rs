@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use slidegate_core::Decision;
 
 use super::tier::Tier;
-use crate::headers::{limit_list, whole_seconds};
+use crate::headers::whole_seconds;
 
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -38,8 +38,8 @@ impl HeaderStyle {
         match self {
             Self::None => return,
             Self::Draft => {
-                append(headers, RATE_LIMIT_POLICY, tier.header().clone());
-                if let Ok(limits) = HeaderValue::try_from(limit_list(tier.policy(), decision)) {
+                append(headers, RATE_LIMIT_POLICY, tier.policy_header());
+                if let Some(limits) = tier.limit_header(decision) {
                     append(headers, RATE_LIMIT, limits);
                 }
             }

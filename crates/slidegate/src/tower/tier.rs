@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::HeaderValue;
-use slidegate_core::Policy;
+use slidegate_core::{Decision, Policy, QuotaReport};
 
-use crate::headers::policy_list;
+use crate::headers::{policy_list, sf_string, whole_seconds};
 
 /// A policy that requests meet. Cheap to clone.
 #[derive(Clone)]
@@ -15,6 +16,8 @@ pub struct Tier(Arc<Made>);
 struct Made {
     policy: Policy,
     header: HeaderValue,
+    /// `"name";r=` of each quota, after a comma if it is not the first.
+    limits: Box<[String]>,
 }
 
 impl Tier {
@@ -23,7 +26,12 @@ impl Tier {
         // A structured field is ASCII without control characters.
         let header = HeaderValue::try_from(policy_list(&policy));
         let header = header.unwrap_or_else(|_| HeaderValue::from_static(""));
-        Self(Arc::new(Made { policy, header }))
+        let names = (0..policy.quotas().len()).map(|index| sf_string(policy.quota_name(index)));
+        let limits = names
+            .enumerate()
+            .map(|(index, name)| format!("{}{name};r=", if index == 0 { "" } else { ", " }))
+            .collect();
+        Self(Arc::new(Made { policy, header, limits }))
     }
 
     /// The policy.
@@ -32,9 +40,33 @@ impl Tier {
     }
 
     /// `ratelimit-policy`.
-    pub(super) fn header(&self) -> &HeaderValue {
-        &self.0.header
+    pub(super) fn policy_header(&self) -> HeaderValue {
+        self.0.header.clone()
     }
+
+    /// `ratelimit`. It is made for each response, hence in one allocation and without formatting.
+    pub(super) fn limit_header(&self, decision: &Decision) -> Option<HeaderValue> {
+        let items = || {
+            let numbers = |report: &QuotaReport| (report.remaining, whole_seconds(report.more_after_ms));
+            self.0.limits.iter().zip(decision.quotas().iter().map(numbers))
+        };
+        let length = |(start, (left, wait_s)): (&String, (u64, u64))| {
+            start.len() + digits(left) + b";t=".len() + digits(wait_s)
+        };
+        // Exactly what is needed: with room to spare, `Bytes` would allocate once more.
+        let mut list = Vec::with_capacity(items().map(length).sum());
+        for (start, (left, wait_s)) in items() {
+            list.extend_from_slice(start.as_bytes());
+            list.extend_from_slice(itoa::Buffer::new().format(left).as_bytes());
+            list.extend_from_slice(b";t=");
+            list.extend_from_slice(itoa::Buffer::new().format(wait_s).as_bytes());
+        }
+        HeaderValue::from_maybe_shared(Bytes::from(list)).ok()
+    }
+}
+
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |last| last as usize + 1)
 }
 
 impl From<Policy> for Tier {

@@ -12,7 +12,7 @@ use slidegate_core::Decision;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::key::{Found, Key};
+use super::key::Key;
 use super::pause::Pauses;
 use super::tier::Tier;
 use crate::error::StoreError;
@@ -187,10 +187,7 @@ where
         let rules = Arc::clone(&self.rules);
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let key = match rules.key.find(&parts) {
-                Found::Now(key) => key,
-                Found::Later(key) => key.await,
-            };
+            let key = rules.key.find(&(&parts).into()).name().await;
             if let Some(key) = &key {
                 rules.wait(key).await?;
             }

@@ -1,19 +1,15 @@
 //! What the layer promises, without a network.
 
-use std::convert::Infallible;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, Request, Response, StatusCode};
-use http_body_util::Full;
 use serde_json::{Value, json};
 use slidegate::degrade::{Mode, Switch};
 use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, RateLimitLayer, Refusal, Tier};
 use slidegate::{Decision, Limiter, Operation, Policy, Source, Store, StoreError};
-use tower::{Layer, Service, ServiceExt};
+use tower::Layer;
 
 use crate::rig::{Manual, ask, get, header, limiter, over};
 
@@ -252,73 +248,30 @@ async fn what_a_shadow_would_have_done_is_in_the_extensions() {
     assert!(!seen.decision.shadow().unwrap().is_allowed());
 }
 
-/// Ready only after it was asked twice, and only the very instance that was asked.
-struct Reluctant {
-    asked: usize,
-    served: Arc<AtomicUsize>,
-}
-
-impl Clone for Reluctant {
-    fn clone(&self) -> Self {
-        Self { asked: 0, served: Arc::clone(&self.served) }
-    }
-}
-
-impl Service<Request<()>> for Reluctant {
-    type Response = Response<Full<Bytes>>;
-    type Error = Infallible;
-    type Future = std::future::Ready<Result<Self::Response, Infallible>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.asked += 1;
-        if self.asked < 2 {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<()>) -> Self::Future {
-        assert!(self.asked >= 2, "this instance was never ready");
-        self.served.fetch_add(1, Ordering::Relaxed);
-        std::future::ready(Ok(Response::default()))
-    }
-}
-
 #[tokio::test]
-async fn a_service_that_is_not_ready_is_waited_for_and_not_called_when_denied() {
-    let inner = Reluctant { asked: 0, served: Arc::default() };
-    let served = Arc::clone(&inner.served);
-    let mut service = by_path(&["1/1m fixed-window"]).layer(inner);
-    for expected in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS] {
-        let response = service.ready().await.unwrap().call(get("/")).await.unwrap();
-        assert_eq!(response.status(), expected);
+async fn what_is_out_of_the_ordinary_is_in_the_extensions() {
+    fn seen(response: &Response<String>) -> Option<&Limited> {
+        response.extensions().get()
     }
-    assert_eq!(served.load(Ordering::Relaxed), 1);
-}
+    let service = over(by_path(&["1/1m fixed-window"]));
+    assert!(seen(&ask(&service, get("/")).await).is_none(), "nothing to tell");
+    assert!(!seen(&ask(&service, get("/")).await).unwrap().decision.is_allowed());
+    let recording = over(by_path(&["1/1m fixed-window"]).record_all());
+    let response = ask(&recording, get("/")).await;
+    let limited = seen(&response).unwrap();
+    assert!(limited.decision.is_allowed() && limited.inner.is_none());
+    assert_eq!(limited.tier.policy().quota_name(0), "1/1m");
 
-#[tokio::test]
-async fn a_request_that_is_dropped_leaves_nothing_behind() {
-    let held = Arc::new(());
-    let inner = {
-        let held = Arc::clone(&held);
-        tower::service_fn(move |_: Request<()>| {
-            let held = Arc::clone(&held);
-            async move {
-                std::future::pending::<()>().await;
-                drop(held);
-                Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
-            }
-        })
-    };
-    let service = by_path(&["10/1m fixed-window"]).layer(inner);
-    let before = Arc::strong_count(&held);
-    for _ in 0..5 {
-        let mut future = Box::pin(service.clone().oneshot(get("/")));
-        let polled =
-            std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context).is_pending())).await;
-        assert!(polled && Arc::strong_count(&held) > before);
-        drop(future);
-        assert_eq!(Arc::strong_count(&held), before);
+    // An outer layer does not hide that an inner one said no.
+    for is_recording in [false, true] {
+        let outer = by_path(&["9/1m fixed-window"]);
+        let outer = if is_recording { outer.record_all() } else { outer };
+        let both = outer.layer(over(by_path(&["1/1m fixed-window"])));
+        ask(&both, get("/")).await;
+        let denied = ask(&both, get("/")).await;
+        assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+        let said = seen(&denied).unwrap();
+        let inner = if is_recording { said.inner.as_deref().unwrap() } else { said };
+        assert!(!inner.decision.is_allowed());
     }
 }

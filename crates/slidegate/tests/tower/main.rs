@@ -1,9 +1,10 @@
 //! The layer, in process and over real sockets.
 
-#![cfg(feature = "tower")]
+#![cfg(all(feature = "axum", feature = "tonic"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod layer;
+mod readiness;
 mod rig;
 mod sockets;
 mod waiting;

@@ -169,6 +169,10 @@ impl<C: Clock> Store for MemoryStore<C> {
         self.execute_now(operation)
     }
 
+    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
+        Some(self.execute_now(operation))
+    }
+
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         self.execute_many_now(operations)
     }
