@@ -3,7 +3,9 @@
 #![cfg(all(feature = "axum", feature = "tonic"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod grpc;
 mod layer;
+mod plain;
 mod readiness;
 mod rig;
 mod sockets;

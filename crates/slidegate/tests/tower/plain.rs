@@ -1,0 +1,65 @@
+//! A hyper server, without a framework, over a real socket.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use slidegate::Policy;
+use slidegate::tower::{PeerAddress, RateLimitLayer};
+use tokio::net::TcpListener;
+use tower::Layer;
+
+use crate::rig::{header, limiter, serve};
+
+/// Serves each connection with the layer over [`serve`], and says who is connected.
+async fn started(quota: &str) -> SocketAddr {
+    let layer = RateLimitLayer::new(limiter().0, Policy::parse("api", [quota]).unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        loop {
+            let (stream, peer) = listener.accept().await.unwrap();
+            let limited = layer.layer(tower::service_fn(serve));
+            let service = tower::util::MapRequest::new(limited, move |mut request: Request<_>| {
+                request.extensions_mut().insert(PeerAddress(peer));
+                request
+            });
+            let connection = TokioIo::new(stream);
+            tokio::spawn(async move {
+                let server = auto::Builder::new(TokioExecutor::new());
+                server.serve_connection(connection, TowerToHyperService::new(service)).await.unwrap();
+            });
+        }
+    });
+    address
+}
+
+async fn ask(address: SocketAddr) -> Response<String> {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
+    let (parts, body) = client.get(format!("http://{address}/").parse().unwrap()).await.unwrap().into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    Response::from_parts(parts, String::from_utf8(body.to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_plain_hyper_server_is_limited_by_its_peers() {
+    let address = started("2/1m fixed-window").await;
+    for left in [1, 0] {
+        let response = ask(address).await;
+        assert_eq!((response.status().as_u16(), response.body().as_str()), (200, "served"));
+        let limit = format!(r#""2/1m";r={left};t=60"#);
+        assert_eq!(header(&response, "ratelimit"), Some(limit.as_str()));
+    }
+    let denied = ask(address).await;
+    assert_eq!((denied.status().as_u16(), header(&denied, "retry-after")), (429, Some("60")));
+    assert_eq!(header(&denied, "content-type"), Some("application/problem+json"));
+    let length = denied.body().len().to_string();
+    assert_eq!(header(&denied, "content-length"), Some(length.as_str()), "not chunked");
+    let problem: serde_json::Value = serde_json::from_str(denied.body()).unwrap();
+    assert_eq!(problem["status"], 429);
+}
