@@ -13,7 +13,7 @@ SCHEMATHESIS_VERSION = 4.32.5
 SCHEMATHESIS_DIR = target/tools/schemathesis
 SCHEMATHESIS = $(SCHEMATHESIS_DIR)/schemathesis-$(SCHEMATHESIS_VERSION).dist-info
 
-.PHONY: run test deps fmt lint tests loom deny faults bench bench-redis bench-postgres
+.PHONY: run test deps fmt lint tests loom deny faults bench bench-redis bench-postgres bench-tower
 .NOTPARALLEL:
 
 ## Builds in release and serves on the embedded store. ARGS="--http 127.0.0.1:9000" passes arguments on.
@@ -110,6 +110,12 @@ bench-postgres: deps
 	@echo "building the benchmark, which takes some minutes the first time …"
 	@$(CARGO) build --release --quiet --package slidegate-bench
 	@./target/release/slidegate-bench postgres
+
+## The layer in an axum hello-world beside tower_governor's, in one process and without a socket, half a minute.
+bench-tower:
+	@echo "building the benchmark, which takes some minutes the first time …"
+	@$(CARGO) build --release --quiet --package slidegate-bench
+	@./target/release/slidegate-bench tower
 
 $(PEERS_PYTHON_DONE):
 	@echo "installing $(PEERS_PYTHON) …"

@@ -7,6 +7,7 @@ mod postgres;
 mod redis;
 mod sample;
 mod subjects;
+mod tower;
 mod traffic;
 
 use measure::{child, instructions, time_round, time_round_of_16};
@@ -24,14 +25,16 @@ fn main() {
         ["redis", part] => redis::report(Some(part)),
         ["postgres"] => postgres::report(None),
         ["postgres", part] => postgres::report(Some(part)),
+        ["tower"] => tower::report(),
+        ["tower", name, requests] => tower::work(name, number(requests)),
         ["memory", name, keys] => each(name, &Task::Memory(number(keys))),
         ["flood", "nothing"] => measure::flood_of_nothing(),
         ["flood", name] => each(name, &Task::Flood),
         ["work", name, checks] => each(name, &Task::Work(Limit::Ample, number(checks))),
         ["denied", name, checks] => each(name, &Task::Work(Limit::One, number(checks))),
         _ => eprintln!(
-            "usage: slidegate-bench [times | redis [PART] | postgres [PART] | memory NAME KEYS | flood NAME | \
-             work NAME CHECKS | denied NAME CHECKS]"
+            "usage: slidegate-bench [times | redis [PART] | postgres [PART] | tower [NAME REQUESTS] | memory NAME KEYS | \
+             flood NAME | work NAME CHECKS | denied NAME CHECKS]"
         ),
     }
 }
