@@ -47,3 +47,8 @@ pub use store::{Operation, Store};
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// And those of the guide to the layer.
+#[cfg(all(doctest, feature = "axum"))]
+#[doc = include_str!("../../../docs/tower.md")]
+struct TowerGuide;
