@@ -144,22 +144,34 @@ impl<S: Store> Rules<S> {
         let clock = self.limiter.store().clock();
         let patience_ms = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
         let end_ms = clock.now_ms().saturating_add(patience_ms);
-        // Others may hear of another pause while this one waits.
+        let check = self.tier.policy().key(key);
+        loop {
+            self.wait_for_server(key, end_ms).await?;
+            let left = Duration::from_millis(end_ms.saturating_sub(clock.now_ms()));
+            match self.limiter.wait(check, left).await {
+                Ok(decision) if !decision.is_allowed() => return Err(WaitError::TooLong(decision)),
+                Ok(_) if self.pauses.left_ms(key, clock.now_ms()) == 0 => return Ok(()),
+                // The server has asked to be left alone meanwhile. Nothing was sent, so nothing is spent; if it cannot be
+                // given back, fewer are sent than might be.
+                Ok(_) => drop(self.limiter.refund(check).await),
+                Err(error) => return Err(WaitError::Undecided(error)),
+            }
+        }
+    }
+
+    /// Waits as long as the server wants to be left alone.
+    async fn wait_for_server<E>(&self, key: &[u8], end_ms: u64) -> Result<(), WaitError<E>> {
+        let clock = self.limiter.store().clock();
         loop {
             let now_ms = clock.now_ms();
             match self.pauses.left_ms(key, now_ms) {
-                0 => break,
+                0 => return Ok(()),
                 left_ms if left_ms > end_ms.saturating_sub(now_ms) => {
                     return Err(WaitError::Paused(Duration::from_millis(left_ms)));
                 }
+                // Others may hear of another pause while this one waits.
                 left_ms => clock.sleep(left_ms).await,
             }
-        }
-        let left = Duration::from_millis(end_ms.saturating_sub(clock.now_ms()));
-        match self.limiter.wait(self.tier.policy().key(key), left).await {
-            Ok(decision) if decision.is_allowed() => Ok(()),
-            Ok(decision) => Err(WaitError::TooLong(decision)),
-            Err(error) => Err(WaitError::Undecided(error)),
         }
     }
 }

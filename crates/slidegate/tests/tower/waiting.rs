@@ -96,3 +96,40 @@ async fn a_server_that_says_no_is_left_alone_as_long_as_it_asks() {
     let outcomes = send("100/1s", 2, &server, 2).await;
     assert_eq!(outcomes, [Ok(429), Err("not sent: the server wants to be left alone for 3s".to_owned())]);
 }
+
+/// The first answer takes half a second to come, and others are waiting for their turn when it does.
+#[tokio::test]
+async fn a_server_that_says_no_stops_those_who_wait_already() {
+    let (limiter, clock) = limiter();
+    let sent_ms = Arc::new(Mutex::new(Vec::new()));
+    let inner = {
+        let (clock, sent_ms) = (clock.clone(), Arc::clone(&sent_ms));
+        tower::service_fn(move |_: Request<()>| {
+            let (clock, sent_ms) = (clock.clone(), Arc::clone(&sent_ms));
+            async move {
+                let is_first = {
+                    let mut sent_ms = sent_ms.lock().unwrap();
+                    sent_ms.push(clock.now_ms() - 1_800_000_000_000);
+                    sent_ms.len() == 1
+                };
+                if !is_first {
+                    return Ok(Response::default());
+                }
+                clock.sleep(500).await;
+                let no = Response::builder().status(429).header("retry-after", "3");
+                Ok::<_, Infallible>(no.body(Full::<Bytes>::default()).unwrap())
+            }
+        })
+    };
+    let policy = Policy::parse("theirs", ["1/3s strict-window"]).unwrap();
+    let client = WaitLayer::new(limiter, policy, Duration::from_secs(10)).layer(inner);
+    let request = || Request::get("http://example.test/").body(()).unwrap();
+    let tasks: Vec<_> = (0..3).map(|_| tokio::spawn(client.clone().oneshot(request()))).collect();
+    while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(100);
+    }
+    assert_eq!(*sent_ms.lock().unwrap(), [0, 3500, 6500]);
+}
