@@ -41,20 +41,26 @@ impl Payment {
     }
 
     /// What is counted after it; the numbers since then, if any have changed. What fails here has no one to tell: the
-    /// request has been served.
+    /// request has been served. What `before` has not counted, because a rule or a store that failed let it pass, is not
+    /// given back.
     pub(super) async fn after<S: Store>(
         &self,
         limiter: &Limiter<S>,
         check: Check<'_>,
+        before: &Decision,
         response: &Parts,
     ) -> Option<Decision> {
         match self {
-            Self::RefundIf(is_refunded) if is_refunded(response) => limiter.refund(check).await.ok(),
+            Self::RefundIf(is_refunded) if before.is_counted() && is_refunded(response) => {
+                limiter.refund(check).await.ok()
+            }
             Self::OnlyIf(is_counted) if is_counted(response) => spend(limiter, check).await,
             Self::Before | Self::RefundIf(_) | Self::OnlyIf(_) => None,
             Self::Settled(cost) => match cost(response) {
                 cost if cost > check.cost => spend(limiter, check.cost(cost - check.cost)).await,
-                cost if cost < check.cost => limiter.refund(check.cost(check.cost - cost)).await.ok(),
+                cost if cost < check.cost && before.is_counted() => {
+                    limiter.refund(check.cost(check.cost - cost)).await.ok()
+                }
                 _ => None,
             },
         }

@@ -208,7 +208,9 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
             };
             let mut teller = rules.teller();
             let (response, body) = inner.call(Request::from_parts(parts, body)).await?.into_parts();
-            if let Some(later) = rules.payment.after(&rules.limiter, question.check(), &response).await {
+            let settled =
+                rules.payment.after(&rules.limiter, question.check(), &limited.decision, &response).await;
+            if let Some(later) = settled {
                 limited.decision = later;
                 teller = rules.teller();
             }
