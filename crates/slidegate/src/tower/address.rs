@@ -10,7 +10,7 @@ use super::head::RequestHead;
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The address of whoever is connected. Put it into a request's extensions where the server does not: axum's `ConnectInfo`
-/// (feature `axum`) is understood too.
+/// (feature `axum`) and tonic's `TcpConnectInfo` (feature `tonic`) are understood too. This one is believed before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddress(pub SocketAddr);
 
@@ -162,6 +162,13 @@ fn peer(request: &RequestHead<'_>) -> Option<SocketAddr> {
     {
         return Some(*address);
     }
+    // As in axum's own extractor, for tests.
+    #[cfg(feature = "axum")]
+    if let Some(axum::extract::connect_info::MockConnectInfo(address)) =
+        request.extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>()
+    {
+        return Some(*address);
+    }
     #[cfg(feature = "tonic")]
     if let Some(info) = request.extensions.get::<tonic::transport::server::TcpConnectInfo>() {
         return info.remote_addr();
@@ -250,6 +257,24 @@ mod tests {
         assert_eq!(way.find(None, &headers), Some(address("203.0.113.9")));
         headers.append(&name, "6.6.6.6".parse().unwrap());
         assert_eq!(way.find(None, &headers), None, "two are one too many");
+    }
+
+    #[cfg(feature = "axum")]
+    #[test]
+    fn who_is_connected_is_found_where_servers_put_it() {
+        use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+
+        let addresses: Vec<SocketAddr> =
+            (1..=3).map(|last| SocketAddr::from(([10, 0, 0, last], 80))).collect();
+        let mut request = http::Request::new(());
+        let found = |request: &http::Request<()>| ClientAddress::peer().of(&request.into());
+        assert_eq!(found(&request), None);
+        request.extensions_mut().insert(MockConnectInfo(addresses[0]));
+        assert_eq!(found(&request), Some(addresses[0].ip()));
+        request.extensions_mut().insert(ConnectInfo(addresses[1]));
+        assert_eq!(found(&request), Some(addresses[1].ip()));
+        request.extensions_mut().insert(PeerAddress(addresses[2]));
+        assert_eq!(found(&request), Some(addresses[2].ip()), "somebody knows better");
     }
 
     #[test]

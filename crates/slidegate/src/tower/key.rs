@@ -12,7 +12,7 @@ use super::address::ClientAddress;
 use super::head::RequestHead;
 use super::name::Name;
 
-/// What a request counts for, made of one or more of its parts.
+/// What a request counts for, made of one or more of its parts. One that is empty is none.
 ///
 /// ```
 /// use slidegate::tower::{ClientAddress, Key};
@@ -85,9 +85,14 @@ impl Key {
         })
     }
 
-    /// The value of a header, such as an API key. Not for what anybody can write as he likes.
+    /// The value of a header, such as an API key. Not for what anybody can write as he likes. None if it is there twice:
+    /// whoever checks it may have looked at the other one.
     pub fn header(name: HeaderName) -> Self {
-        Self::sync(move |request| Some(request.headers.get(&name)?.as_bytes().into()))
+        Self::sync(move |request| {
+            let mut values = request.headers.get_all(&name).iter();
+            let only = values.next().filter(|_| values.next().is_none())?;
+            Some(only.as_bytes().into())
+        })
     }
 
     /// The path, without the query.
@@ -134,7 +139,7 @@ impl Key {
     {
         let extract = Asked(move |request: &RequestHead<'_>| {
             let found = find(request);
-            async move { found.await.map(|name| Name::Long(name.into())) }
+            async move { found.await.map(|name| Name::Long(name.into())).filter(|name| !name.is_empty()) }
         });
         Self { extract: Arc::new(extract), is_known: false }
     }
@@ -152,6 +157,8 @@ impl Key {
     }
 
     fn sync(find: impl Fn(&RequestHead<'_>) -> Option<Name> + Send + Sync + 'static) -> Self {
+        // Who has an empty name has none.
+        let find = move |request: &RequestHead<'_>| find(request).filter(|name| !name.is_empty());
         Self { extract: Arc::new(Known(find)), is_known: true }
     }
 
@@ -284,6 +291,11 @@ mod tests {
         parts.extensions.insert(User(9));
         assert_eq!(name(user(), &parts).await.unwrap(), [9]);
         assert_eq!(name(Key::address(ClientAddress::peer()), &parts).await, None);
+        parts.headers.append("x-api-key", "another".parse().unwrap());
+        assert_eq!(name(header("x-api-key"), &parts).await, None, "two are one too many");
+        parts.headers.insert("x-api-key", "".parse().unwrap());
+        let empty_or_user = Key::first_of([header("x-api-key"), text(""), text_later(""), user()]);
+        assert_eq!(name(empty_or_user, &parts).await.unwrap(), [0, 0, 0, 0, 0, 0, 0, 3, 9], "empty is none");
     }
 
     #[tokio::test]

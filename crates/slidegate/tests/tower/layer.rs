@@ -1,14 +1,16 @@
 //! What the layer promises, without a network.
 
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderName, Request, Response, StatusCode};
+use http_body_util::Full;
 use serde_json::{Value, json};
 use slidegate::degrade::{Mode, Switch};
 use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, RateLimitLayer, Refusal, Tier};
-use slidegate::{Decision, Limiter, Operation, Policy, Source, Store, StoreError};
+use slidegate::{Decision, Limiter, Operation, Policy, Reason, Source, Store, StoreError, Verb};
 use tower::Layer;
 
 use crate::rig::{Manual, ask, get, header, limiter, over};
@@ -92,6 +94,16 @@ async fn several_layers_are_told_in_one_list() {
     assert_eq!(header(&response, "ratelimit"), Some(r#""3/1s";r=2;t=1, "5/1m";r=4;t=60"#));
     assert_eq!(response.headers().get_all("ratelimit").iter().count(), 1);
 
+    // Whatever the service itself has said stays, and what is empty does not break the list.
+    let said = tower::service_fn(async |_: Request<()>| {
+        let lines = [r#""theirs";r=7;t=1"#, "", " "];
+        let response =
+            lines.iter().fold(Response::builder(), |response, line| response.header("ratelimit", *line));
+        Ok::<_, Infallible>(response.body(Full::<Bytes>::default()).unwrap())
+    });
+    let response = ask(&by_path(&["3/1s fixed-window"]).layer(said), get("/a")).await;
+    assert_eq!(header(&response, "ratelimit"), Some(r#""3/1s";r=2;t=1, "theirs";r=7;t=1"#));
+
     let legacy = |quota| by_path(&[quota]).headers(HeaderStyle::LegacyDelta);
     let tight_inside = legacy("9/1s fixed-window").layer(over(legacy("2/1m fixed-window")));
     assert_eq!(header(&ask(&tight_inside, get("/a")).await, "x-ratelimit-limit"), Some("2"));
@@ -108,7 +120,7 @@ async fn a_grpc_client_gets_a_status() {
     let denied = ask(&service, request()).await;
     assert_eq!((denied.status(), header(&denied, "grpc-status")), (StatusCode::OK, Some("8")));
     assert_eq!(header(&denied, "retry-after"), Some("60"));
-    assert_eq!(header(&denied, "content-type"), Some("application/grpc"));
+    assert_eq!(header(&denied, "content-type"), Some("application/grpc+proto"));
     assert!(denied.body().is_empty());
 }
 
@@ -274,4 +286,37 @@ async fn what_is_out_of_the_ordinary_is_in_the_extensions() {
         let inner = if is_recording { said.inner.as_deref().unwrap() } else { said };
         assert!(!inner.decision.is_allowed());
     }
+}
+
+/// Lets everything pass and counts nothing, as a fallback does that is open.
+struct Open(Manual, Arc<Mutex<Vec<Verb>>>);
+
+impl Store for Open {
+    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+        self.1.lock().unwrap().push(operation.verb);
+        Ok(Decision::unspent(operation.check.policy, Source::Fallback(Reason::Timeout)))
+    }
+
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        vec![Err(StoreError::transient("away")); operations.len()]
+    }
+
+    fn clock(&self) -> &dyn slidegate::Clock {
+        self.0.clock()
+    }
+}
+
+#[tokio::test]
+async fn what_was_not_counted_is_not_given_back() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
+    let limiter = Arc::new(Limiter::new(Open(store, Arc::clone(&asked))));
+    let layer = RateLimitLayer::new(limiter, policy(&["1/1m"])).key(Key::path());
+    let refunding = over(layer.clone().refund_if(|_| true));
+    let response = ask(&refunding, get("/")).await;
+    assert_eq!((response.status(), header(&response, "ratelimit")), (StatusCode::OK, None));
+    let seen = response.extensions().get::<Limited>().unwrap();
+    assert_ne!(seen.decision.source(), Source::Store, "not the store has decided");
+    ask(&over(layer.cost_after(|_| 0)), get("/")).await;
+    assert_eq!(*asked.lock().unwrap(), [Verb::Check, Verb::Check]);
 }
