@@ -11,7 +11,6 @@ use super::head::RequestHead;
 use super::tier::Tier;
 use crate::error::StoreError;
 
-const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -68,11 +67,12 @@ impl Refusal<'_> {
 
     /// The answer in the client's protocol: a problem document, or a gRPC status.
     pub(super) fn response(&self, request: &RequestHead<'_>) -> Response<Bytes> {
-        let is_grpc = request
-            .headers
-            .get(CONTENT_TYPE)
-            .is_some_and(|kind| kind.as_bytes().starts_with(GRPC.as_bytes()));
-        let mut response = if is_grpc { self.grpc() } else { self.problem() };
+        let grpc =
+            request.headers.get(CONTENT_TYPE).filter(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        let mut response = match grpc {
+            Some(kind) => self.grpc(kind.clone()),
+            None => self.problem(),
+        };
         if let Self::Undecided(error) = self
             && error.is_transient()
         {
@@ -81,10 +81,11 @@ impl Refusal<'_> {
         response
     }
 
-    fn grpc(&self) -> Response<Bytes> {
+    /// In the client's own kind of gRPC: one of the web does not listen to another.
+    fn grpc(&self, kind: HeaderValue) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, GRPC);
+        headers.insert(CONTENT_TYPE, kind);
         headers.insert(GRPC_STATUS, self.grpc_status().into());
         if let Ok(message) = HeaderValue::try_from(self.detail()) {
             headers.insert(GRPC_MESSAGE, message);

@@ -73,7 +73,8 @@ fn append(headers: &mut HeaderMap, name: HeaderName, ours: HeaderValue) {
         }
         Entry::Occupied(mut entry) => {
             let mut list = ours.as_bytes().to_vec();
-            for theirs in entry.iter() {
+            // An empty line adds nothing to a list, but a comma would end it in the air.
+            for theirs in entry.iter().filter(|theirs| !theirs.as_bytes().trim_ascii().is_empty()) {
                 list.extend(b", ");
                 list.extend(theirs.as_bytes());
             }
