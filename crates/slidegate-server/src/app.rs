@@ -10,6 +10,7 @@ use crate::policies::{Named, Policies};
 use crate::quota_spec::{NamedQuota, QuotaProblem};
 use crate::request::{Batch, Refusal, RefusalKind, Request};
 use crate::signals::OF_REQUESTS;
+use crate::violations::{ViolationLog, Violations};
 
 /// The longest key, in bytes.
 const MAX_KEY_BYTES: usize = 4096;
@@ -21,6 +22,7 @@ pub struct App<S> {
     policies: ArcSwap<Policies>,
     config_error: ArcSwapOption<String>,
     is_stopping: AtomicBool,
+    violations: Violations,
 }
 
 /// A decision and the policy under which it was made.
@@ -106,12 +108,19 @@ impl<S: Store> App<S> {
             policies: ArcSwap::from_pointee(policies),
             config_error: ArcSwapOption::empty(),
             is_stopping: AtomicBool::new(false),
+            violations: Violations::new(ViolationLog::default()),
         }
     }
 
     /// Whether there is any policy that requests may name.
     pub fn has_policies(&self) -> bool {
         self.policies.load().names().len() > 0
+    }
+
+    /// The same, with another log of denials.
+    pub fn logging(mut self, log: ViolationLog) -> Self {
+        self.violations = Violations::new(log);
+        self
     }
 
     /// Changes the policies that requests may name. A request is decided by those that there were when it came.
@@ -124,13 +133,21 @@ impl<S: Store> App<S> {
         self.store.clock()
     }
 
+    /// Counts a check, and logs it if it was denied.
+    fn note(&self, chosen: &Chosen, check: &Check<'_>, decision: &Decision) {
+        chosen.count(decision);
+        if !decision.is_allowed() {
+            self.violations.tell(check, decision, self.clock().now_ms());
+        }
+    }
+
     /// Decides one request.
     pub async fn decide(&self, verb: Verb, request: &Request) -> Result<Decided, Refusal> {
         let chosen = choose(&self.policies.load(), request)?;
         let check = check(request, &chosen)?;
         let decision = self.store.execute(Operation { verb, check }).await?;
         if verb == Verb::Check {
-            chosen.count(&decision);
+            self.note(&chosen, &check, &decision);
         }
         Ok(Decided { chosen, decision })
     }
@@ -155,13 +172,15 @@ impl<S: Store> App<S> {
             operations.push(Operation { verb, check });
         }
         let decisions = self.store.execute_many(&operations).await;
-        let decided = |(chosen, decision): (Chosen, Result<_, StoreError>)| {
-            let decision = decision?;
-            if verb == Verb::Check {
-                chosen.count(&decision);
+        if verb == Verb::Check {
+            for ((chosen, operation), decision) in chosen.iter().zip(&operations).zip(&decisions) {
+                if let Ok(decision) = decision {
+                    self.note(chosen, &operation.check, decision);
+                }
             }
-            Ok(Decided { chosen, decision })
-        };
+        }
+        let decided =
+            |(chosen, decision): (_, Result<_, StoreError>)| Ok(Decided { chosen, decision: decision? });
         Ok(chosen.into_iter().zip(decisions).map(decided).collect())
     }
 }

@@ -19,6 +19,7 @@ mod served;
 mod signals;
 mod stopwatch;
 mod store;
+mod violations;
 mod whole;
 
 pub use answer::Answer;
@@ -30,3 +31,4 @@ pub use request::{Batch, Refusal, RefusalKind, Request};
 pub use serve::{Door, Limits, Tls, TlsFiles, run};
 pub use served::{Served, Switched};
 pub use store::AnyStore;
+pub use violations::ViolationLog;

@@ -72,7 +72,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     // Somebody who does not read it is no reason not to serve.
     let _ = io::stdout()
         .write_all(greeting(address, door.tls.is_some(), &store_url, &config.policies).as_bytes());
-    let app = Arc::new(App::new(store, config.policies.clone()));
+    let app = Arc::new(App::new(store, config.policies.clone()).logging(config.log));
     if let Some(file) = arguments.config {
         let app = Arc::clone(&app);
         tokio::spawn(Reload { path: file, app, first: config, looks, asked: reload }.run());

@@ -6,7 +6,7 @@ use serde_saphyr::Spanned;
 use slidegate::{Policy, QuotaError, WhenFull};
 
 use super::degrade::DegradeConfig;
-use super::door::{limits, tls};
+use super::door::{limits, log, tls};
 use super::file::{Entries, File, MemoryFields, PolicyFields, Quotas};
 use super::problem::Problem;
 use super::{Config, MemoryConfig};
@@ -25,6 +25,7 @@ pub(super) fn build(file: File) -> Result<Config, Vec<Problem>> {
         store: parsed("store", file.store.as_ref(), &mut problems),
         limits: file.limits.map(|fields| limits(&fields, &mut problems)).unwrap_or_default(),
         tls: file.tls.map(tls),
+        log: file.log.map(|fields| log(&fields, &mut problems)).unwrap_or_default(),
         memory: file.memory.map(|fields| memory(&fields, &mut problems)).unwrap_or_default(),
         policies: file.policies.map(|entries| policies(&entries, &mut problems)).unwrap_or_default(),
     };

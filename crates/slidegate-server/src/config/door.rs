@@ -1,4 +1,4 @@
-//! What the file says about connections.
+//! What the file says about connections, and about the log.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +10,7 @@ use super::build::line_of;
 use super::problem::Problem;
 use super::span::up_to;
 use crate::serve::{Limits, TlsFiles};
+use crate::violations::ViolationLog;
 use crate::whole::Whole;
 
 /// The longest that a connection may be allowed to take for anything.
@@ -44,6 +45,25 @@ pub(super) fn limits(fields: &LimitsFields, problems: &mut Vec<Problem>) -> Limi
             .unwrap_or(usual.head_timeout),
         body_timeout: up_to(HOUR, "1h", "limits.body_timeout", fields.body_timeout.as_ref(), problems)
             .unwrap_or(usual.body_timeout),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogFields {
+    violations: Option<Spanned<Whole<0, 10_000>>>,
+    plain_keys: Option<bool>,
+}
+
+pub(super) fn log(fields: &LogFields, problems: &mut Vec<Problem>) -> ViolationLog {
+    let usual = ViolationLog::default();
+    let violations = fields.violations.as_ref().and_then(|violations| {
+        let refuse = |message| problems.push(Problem::at(line_of(violations), "log.violations", message));
+        violations.value.checked().map_err(refuse).ok().and_then(|number| u32::try_from(number).ok())
+    });
+    ViolationLog {
+        per_second: violations.unwrap_or(usual.per_second),
+        plain_keys: fields.plain_keys.unwrap_or(usual.plain_keys),
     }
 }
 

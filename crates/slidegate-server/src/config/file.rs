@@ -9,7 +9,7 @@ use serde_path_to_error::{Path, Segment};
 use serde_saphyr::{DefaultMessageFormatter, Error, MessageFormatter, Spanned};
 
 use super::degrade::DegradeFields;
-use super::door::{LimitsFields, TlsFields};
+use super::door::{LimitsFields, LogFields, TlsFields};
 use super::problem::Problem;
 use crate::quota_spec::QuotaSpec;
 use crate::whole::Whole;
@@ -21,6 +21,7 @@ pub(super) struct File {
     pub(super) store: Option<Spanned<String>>,
     pub(super) limits: Option<LimitsFields>,
     pub(super) tls: Option<TlsFields>,
+    pub(super) log: Option<LogFields>,
     pub(super) memory: Option<MemoryFields>,
     pub(super) degrade: Option<DegradeFields>,
     pub(super) policies: Option<Entries<PolicyFields>>,

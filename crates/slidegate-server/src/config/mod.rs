@@ -19,6 +19,7 @@ pub use self::problem::{Problem, Problems};
 pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};
 use crate::policies::Policies;
 use crate::serve::{Limits, TlsFiles};
+use crate::violations::ViolationLog;
 
 /// Everything that a file may set. What it does not set is left to flags and defaults.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +32,8 @@ pub struct Config {
     pub limits: Limits,
     /// The certificates to serve with.
     pub tls: Option<TlsFiles>,
+    /// Which denials are logged.
+    pub log: ViolationLog,
     /// How large the memory store may become.
     pub memory: MemoryConfig,
     /// What is done when the store fails, and which policies are switched.
@@ -92,6 +95,7 @@ impl Config {
             ("store", self.store != other.store),
             ("limits", self.limits != other.limits),
             ("tls", self.tls != other.tls),
+            ("log", self.log != other.log),
             ("memory", self.memory != other.memory),
             ("degrade", !self.degrade.is_usually_like(&other.degrade)),
             (

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::process::Stdio;
 
 use serde_json::json;
 use slidegate_testkit::{Flavour, Server};
@@ -138,4 +139,33 @@ fn a_store_that_is_away_is_told_and_no_reason_to_go_elsewhere() {
 fn without_a_recorder_there_is_nothing_to_read() {
     let server = rig::Server::start();
     assert_eq!(rig::request(server.address, "GET", "/metrics", b"").status, 404);
+}
+
+/// A line for each, without the key, and no more of them in a second than allowed; the rest are counted.
+#[test]
+fn denials_are_logged_but_not_all_of_an_attack() {
+    let config = TempFile::new("violations", "log: {violations: 3}\npolicies: {api: {quotas: [1/1h]}}\n");
+    let log = TempFile::new("violations-log", "");
+    let mut command = slidegate();
+    command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]);
+    let server = Serving::start_with_log(&mut command, Stdio::from(fs::File::create(log.path()).unwrap()));
+    let body: Vec<_> = (0..200).map(|_| json!({"policy": "api", "key": "user:hush"})).collect();
+    server.check(&json!(body));
+    // A second later, so that there is another line, which says how many were left out.
+    let text = loop {
+        server.check(&json!({"policy": "api", "key": "user:hush"}));
+        let text = fs::read_to_string(log.path()).unwrap();
+        if text.lines().filter(|line| line.contains("slidegate::violation")).count() > 3 {
+            break text;
+        }
+    };
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("slidegate::violation")).collect();
+    assert!(lines[0].contains("policy=\"api\"") && lines[0].contains("quota=\"1/1h\""), "{}", lines[0]);
+    assert!(lines[0].contains("used=1 limit=1 cost=1 retry_after_ms="), "{}", lines[0]);
+    assert!(lines[0].ends_with("left_out=0"), "{}", lines[0]);
+    let left_out = |line: &str| line.rsplit_once("left_out=").unwrap().1.parse::<u64>().unwrap();
+    assert!(lines.iter().map(|line| left_out(line)).max() >= Some(196), "{lines:#?}");
+    assert!(!text.contains("hush"), "no key is in the log");
+    let denied = &metrics(&server)[r#"slidegate_decisions_total{policy="api",tier="",source="store",outcome="denied"}"#];
+    assert!(*denied >= 200.0, "and all are counted: {denied}");
 }
