@@ -15,8 +15,17 @@ pub(super) const UNKNOWN_SHAPE: &str = "redis: the script's answer has an unknow
 pub(crate) struct Answer {
     pub(super) now_ms: u64,
     pub(super) is_allowed: bool,
-    /// What was known of the key before.
-    pub(super) before: Option<Vec<u8>>,
+    pub(super) before: Before,
+}
+
+/// What was known of a key before.
+#[derive(Debug)]
+pub(super) enum Before {
+    Nothing,
+    /// A record that is a number.
+    Number(u64),
+    /// Any other.
+    Record(Vec<u8>),
 }
 
 /// One operation on its way.
@@ -79,13 +88,14 @@ impl Call {
         for request in &self.requests {
             command.arg(request.name.as_slice());
         }
+        // With one operation for all, by the server's time and no key twice there is nothing more to say.
         let mut head = Vec::new();
-        if let Some(given_ms) = given_ms {
-            head.extend(given_ms.to_be_bytes());
-            // A time has seven bytes, and the eighth says that there is one.
-            head[0] = 0;
+        let is_repeated = self.has_a_key_twice();
+        if is_repeated || given_ms.is_some() || descriptions.len() > 1 {
+            // A time has seven bytes, and the eighth says whether there is one and whether a key is there twice.
+            head.extend(given_ms.unwrap_or_default().to_be_bytes());
+            head[0] = u8::from(is_repeated) + 2 * u8::from(given_ms.is_some());
         }
-        // With one operation for all there is nothing more to say.
         if descriptions.len() > 1 {
             head.extend(places);
         }
@@ -96,6 +106,12 @@ impl Call {
         command
     }
 
+    fn has_a_key_twice(&self) -> bool {
+        let mut names: Vec<&[u8]> = self.requests.iter().map(|request| request.name.as_slice()).collect();
+        names.sort_unstable();
+        names.windows(2).any(|pair| pair[0] == pair[1])
+    }
+
     pub(super) fn fail(self, error: &StoreError) {
         for request in self.requests {
             request.answer(Err(error.clone()));
@@ -104,31 +120,74 @@ impl Call {
 
     /// Hands out the script's answer. Returns the server's time, and what it refused to some of the keys, if it did.
     pub(super) fn settle(self, values: Vec<Value>) -> (Option<u64>, Option<ServerError>) {
-        let mut values = values.into_iter();
-        let (Some(Value::Int(now_ms)), Some(Value::BulkString(flags))) = (values.next(), values.next())
+        let Ok([Value::Int(now_ms), Value::BulkString(denied), known]) = <[Value; 3]>::try_from(values)
         else {
             self.fail(&StoreError::lost(UNKNOWN_SHAPE));
             return (None, None);
         };
         let now_ms = now_ms.cast_unsigned();
-        let mut flags = flags.into_iter().map(|flag| flag == b'1');
+        let mut known = Known::new(known);
+        let mut denied = denied.into_iter().map(usize::from).peekable();
         let mut refused = None;
-        for request in self.requests {
-            match (flags.next(), values.next()) {
-                (Some(is_allowed), Some(Value::BulkString(before))) => {
-                    request.answer(Ok(Answer { now_ms, is_allowed, before: Some(before) }));
-                }
-                (Some(is_allowed), Some(Value::Nil)) => {
-                    request.answer(Ok(Answer { now_ms, is_allowed, before: None }));
-                }
-                (_, Some(Value::ServerError(error))) => {
-                    request.answer(Err(server_error(&error)));
+        for (place, request) in (1..).zip(self.requests) {
+            let is_allowed = denied.next_if_eq(&place).is_none();
+            request.answer(match known.next() {
+                Some(Ok(before)) => Ok(Answer { now_ms, is_allowed, before }),
+                Some(Err(error)) => {
+                    let answer = Err(server_error(&error));
                     refused = Some(error);
+                    answer
                 }
-                _ => request.answer(Err(StoreError::lost(UNKNOWN_SHAPE))),
-            }
+                None => Err(StoreError::lost(UNKNOWN_SHAPE)),
+            });
         }
         (Some(now_ms), refused)
+    }
+}
+
+/// What the script says was known of the keys, one after the other.
+enum Known {
+    /// Numbers only, with commas between them.
+    Text {
+        text: Vec<u8>,
+        at: usize,
+    },
+    Parts(std::vec::IntoIter<Value>),
+}
+
+impl Known {
+    fn new(value: Value) -> Self {
+        match value {
+            Value::BulkString(text) => Self::Text { text, at: 0 },
+            Value::Array(parts) => Self::Parts(parts.into_iter()),
+            _ => Self::Parts(Vec::new().into_iter()),
+        }
+    }
+
+    /// `None` if it is missing, or not what the script answers with.
+    fn next(&mut self) -> Option<Result<Before, ServerError>> {
+        match self {
+            Self::Text { text, at } => {
+                let number = text.get(*at..)?.split(|byte| *byte == b',').next()?;
+                *at += number.len() + 1;
+                Some(Ok(Before::read(number)))
+            }
+            Self::Parts(parts) => match parts.next()? {
+                Value::BulkString(record) => Some(Ok(Before::read(&record))),
+                Value::ServerError(error) => Some(Err(error)),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl Before {
+    fn read(record: &[u8]) -> Self {
+        if record.is_empty() {
+            return Self::Nothing;
+        }
+        let number = std::str::from_utf8(record).ok().and_then(|digits| digits.parse().ok());
+        number.map_or_else(|| Self::Record(record.to_vec()), Self::Number)
     }
 }
 

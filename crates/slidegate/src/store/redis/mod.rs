@@ -26,7 +26,7 @@ pub use self::key::KeyStyle;
 pub use self::settings::RedisStoreBuilder;
 pub use self::url::UrlError;
 
-use self::call::{Answer, Request};
+use self::call::{Answer, Before, Request};
 use self::cluster::Cluster;
 use self::description::Description;
 use self::endpoint::{Access, Target};
@@ -200,8 +200,9 @@ impl Remote for RedisStore {
     fn read(operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
         let quotas = operation.check.policy.quotas();
         let states = match &answer.before {
-            None => Some(quotas.iter().map(State::empty).collect()),
-            Some(before) => record::read(before, quotas).ok(),
+            Before::Nothing => Some(quotas.iter().map(State::empty).collect()),
+            Before::Number(number) => record::read_number(*number, quotas).ok(),
+            Before::Record(record) => record::read(record, quotas).ok(),
         };
         remote::work_out::<Self>(operation, answer.now_ms.min(LATEST_MS), answer.is_allowed, states)
     }

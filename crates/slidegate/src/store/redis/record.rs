@@ -2,7 +2,7 @@
 //! writes it, and its comments say what each part consists of.
 
 use slidegate_core::{
-    Algorithm, Counter, FixedWindow, Pair, Quota, SlidingLog, SlidingWindow, State, StrictWindow, TokenBucket,
+    Counter, FixedWindow, Pair, Quota, SlidingLog, SlidingWindow, State, StrictWindow, TokenBucket,
 };
 
 use super::description::USUAL_WINDOWS;
@@ -16,25 +16,21 @@ pub(super) struct Unreadable;
 
 /// The states that a decision under `quotas` was made from.
 pub(super) fn read(record: &[u8], quotas: &[Quota]) -> Result<Vec<State>, Unreadable> {
-    if let ([b'0'..=b'9', ..], [quota]) = (record, quotas)
-        && quota.algorithm() == Algorithm::SlidingWindow
-    {
-        return Ok(vec![State::SlidingWindow(read_decimal(record)?)]);
-    }
     let mut reader = Reader { rest: record };
     let states = quotas.iter().map(|quota| reader.state(quota)).collect::<Result<Vec<_>, _>>()?;
     if reader.rest.is_empty() { Ok(states) } else { Err(Unreadable) }
 }
 
-/// A sliding window that is written as one decimal number.
-fn read_decimal(record: &[u8]) -> Result<SlidingWindow, Unreadable> {
-    let digits =
-        std::str::from_utf8(record).ok().and_then(|digits| digits.parse::<u64>().ok()).ok_or(Unreadable)?;
-    let (number, cur) = (digits / 10_000_000_000, digits / 1_000_000 % 10_000);
-    let (prev, usual) = (digits / 100 % 10_000, digits % 100);
+/// A sliding window, alone in its policy, that is written as one decimal number.
+pub(super) fn read_number(digits: u64, quotas: &[Quota]) -> Result<Vec<State>, Unreadable> {
+    let [quota] = quotas else { return Err(Unreadable) };
+    let (number, usual) = (digits / 10_000_000_000, digits / 100_000_000 % 100);
+    let (prev, cur) = (digits / 10_000 % 10_000, digits % 10_000);
     let place = usize::try_from(usual).ok().and_then(|usual| usual.checked_sub(1)).ok_or(Unreadable)?;
     let window_ms = USUAL_WINDOWS.get(place).ok_or(Unreadable)? * 1000;
-    Ok(SlidingWindow { start_ms: (number + Y2020_MS / window_ms) * window_ms, window_ms, prev, cur })
+    let start_ms = (number + Y2020_MS / window_ms) * window_ms;
+    let state = State::SlidingWindow(SlidingWindow { start_ms, window_ms, prev, cur });
+    if state.algorithm() == quota.algorithm() { Ok(vec![state]) } else { Err(Unreadable) }
 }
 
 struct Reader<'a> {

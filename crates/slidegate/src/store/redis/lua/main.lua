@@ -1,17 +1,20 @@
--- KEYS: one per operation. ARGV: one byte per operation that says which of the distinct ones it is (none: all the first),
--- with a zero and the time to decide by before them if that is not the server's; and then the description of each distinct
--- one.
--- Answers with the time, a 1 or 0 per operation that says whether it is allowed, and what was known of each key before.
+-- KEYS: one per operation. ARGV: nothing if all is as usual, or one byte (1: some key is named more than once, 2: the time
+-- is given, 3: both), the time, and one byte per operation that says which of the distinct ones it is (none: all the
+-- first); and then the description of each distinct one.
+-- Answers with the time, the places of the operations that are denied, one byte each, and what was known of each key
+-- before: as one text if that is numbers only, for making and reading many parts costs more than the decision.
 
-local invoke, byte, sub, format = redis.pcall, string.byte, string.sub, string.format
+local invoke, byte, char, sub, format = redis.pcall, string.byte, string.char, string.sub, string.format
 local pack, unpack, spread, ceil = struct.pack, struct.unpack, unpack, math.ceil
 
-local now
-local places = ARGV[1]
-if byte(places) == 0 then
-  now = unpack('>I7', places, 2)
-  places = sub(places, 9)
-else
+local now, places, written = nil, '', nil
+if ARGV[1] ~= '' then
+  local options, time, at = unpack('>BI7', ARGV[1])
+  places = sub(ARGV[1], at)
+  now = options >= 2 and time
+  written = options % 2 == 1 and {}
+end
+if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
@@ -26,50 +29,73 @@ if #KEYS > 1 then
   end
 end
 
-local answers, flags, written = { now, '' }, {}, {}
-local place, is_simple, code, verb, cost, life, _, limit, window, base, delta
+local denied, is_text = '', true
+local place, is_simple, code, verb, cost, life, _, limit, window, base, this_start, left, head, delta
 local ops, read_op, execute
 
 for i = 1, #KEYS do
   local key = KEYS[i]
-  local wanted = byte(places, i) or 1
+  local wanted = places == '' and 1 or byte(places, i)
   if wanted ~= place then
     place = wanted
     is_simple, code, verb, cost, life, _, limit, window = unpack('>BBBI7I6BI7I5', ARGV[place + 1])
     base = (1577836800000 - 1577836800000 % window) / window
-    delta = cost == 1 and '1000000' or format('%d', cost * 1000000)
-  end
-  local raw = known[i]
-  if not raw or written[key] then
-    raw = invoke('GET', key)
-  end
-  written[key] = true
-  local flag, failed
-
-  if raw and raw.err then
-    failed = raw.err
-  elseif is_simple == 1 and now < 4294967296000 then
+    this_start = now - now % window
+    left = this_start + window - now
+    delta = cost == 1 and '1' or format('%d', cost)
     -- One sliding window of whole seconds whose counts are below 2^16, before its seconds exceed 2^32 in 2106: what
     -- nearly everyone has, decided in line. sliding_window.lua says how it is written.
-    local start, prev, cur, is_known = now - now % window, 0, 0, not raw
-    local is_same, is_number = false, false
+    is_simple = is_simple == 1 and now < 4294967296000
+    head = false
+    local number = this_start / window - base
+    if is_simple and code > 0 and number > 0 and number < 922337203 then
+      head = format('%d%02d', number, code)
+    end
+  end
+  local raw, is_allowed, failed = known[i], nil, nil
+  if not raw or written and written[key] then
+    raw = invoke('GET', key)
+    if type(raw) == 'table' then
+      raw, failed = false, raw.err
+    end
+    known[i] = raw or ''
+  end
+  if written then
+    written[key] = true
+  end
+
+  local counts = head and raw and sub(raw, 1, -9) == head and tonumber(sub(raw, -8))
+  local cur = counts and counts % 10000
+  if counts and cur + cost < 10000 then
+    -- In the window of the one before, the record is the same number with more counted, and lives as long.
+    local used, prev = cur, (counts - cur) / 10000
+    if prev > 0 then
+      used = cur + ceil(prev * left / window)
+    end
+    is_allowed = used + cost <= limit
+    if is_allowed and verb == 1 and cost > 0 then
+      local kept = invoke('INCRBY', key, delta)
+      failed = type(kept) == 'table' and kept.err
+    end
+  elseif is_simple and not failed then
+    local start, prev, is_known, is_same = this_start, 0, not raw, false
+    cur = 0
     if raw then
       local stored_start, stored_prev, stored_cur
       local tag = byte(raw)
       if tag and tag >= 48 then
-        local number, counts = tonumber(sub(raw, 1, -11)), tonumber(sub(raw, -10))
-        if number and counts then
-          local stored_code = counts % 100
-          is_known, is_number = stored_code == code, true
-          stored_prev = (counts - stored_code) / 100 % 10000
-          stored_cur = (counts - counts % 1000000) / 1000000
+        local number, digits = tonumber(sub(raw, 1, -11)), tonumber(sub(raw, -10))
+        if number and digits then
+          stored_cur = digits % 10000
+          stored_prev = (digits - stored_cur) / 10000 % 10000
+          is_known = (digits - digits % 100000000) / 100000000 == code
           stored_start = (number + base) * window
         end
       elseif tag == 1 and #raw == 12 then
         local stored_window
         _, stored_start, stored_window, stored_prev, stored_cur = unpack('>BI4I3I2I2', raw)
         is_known = stored_window * 1000 == window
-        stored_start = stored_start * 1000
+        stored_start, is_text = stored_start * 1000, false
       end
       local age = is_known and now - stored_start or -1
       is_known = age >= 0
@@ -86,44 +112,34 @@ for i = 1, #KEYS do
       if prev > 0 then
         used = cur + ceil(prev * (window - (now - start)) / window)
       end
-      flag = '0'
-      if used + cost <= limit then
-        flag = '1'
-        if verb == 1 and cost > 0 then
-          cur = cur + cost
-          local number = start / window - base
-          local fits = code > 0 and cur < 10000 and prev < 10000 and number % 1 == 0 and number > 0 and number < 922337203
-          local kept
-          if is_same and is_number and fits then
-            -- In the window of the one before, the record is the same number with more counted, and lives as long.
-            kept = invoke('INCRBY', key, delta)
-          else
-            local record
-            if fits then
-              record = format('%d%010d', number, cur * 1000000 + prev * 100 + code)
-            else
-              record = pack('>BI4I3I2I2', 1, start / 1000, window / 1000, prev, cur)
-            end
-            if is_same then
-              kept = invoke('SET', key, record, 'KEEPTTL')
-            else
-              kept = invoke('SET', key, record, 'PX', life)
-            end
-          end
-          failed = type(kept) == 'table' and kept.err
+      is_allowed = used + cost <= limit
+      if is_allowed and verb == 1 and cost > 0 then
+        cur = cur + cost
+        local number, record = start / window - base, nil
+        if code > 0 and cur < 10000 and prev < 10000 and number % 1 == 0 and number > 0 and number < 922337203 then
+          record = format('%d%010d', number, code * 100000000 + prev * 10000 + cur)
+        else
+          record = pack('>BI4I3I2I2', 1, start / 1000, window / 1000, prev, cur)
         end
+        local kept
+        if is_same then
+          kept = invoke('SET', key, record, 'KEEPTTL')
+        else
+          kept = invoke('SET', key, record, 'PX', life)
+        end
+        failed = kept.err
       end
     end
   end
 
-  if not flag and not failed then
+  if is_allowed == nil and not failed then
     if not ops then
       ops = {}
       read_op, execute = general(invoke)
     end
     ops[place] = ops[place] or read_op(ARGV[place + 1])
     local slack = life
-    if is_simple == 1 then
+    if byte(ARGV[place + 1]) == 1 then
       slack = slack - 2 * window
     end
     -- A record that makes no sense must not take the other keys of the call with it.
@@ -133,15 +149,16 @@ for i = 1, #KEYS do
     elseif not allowed then
       failed = before
     else
-      flag, raw = allowed, before
+      is_allowed, known[i] = allowed == '1', before or ''
+      is_text = is_text and not before
     end
   end
 
   if failed then
-    flag, raw = '0', { err = failed }
+    known[i], is_text = { err = failed }, false
+  elseif not is_allowed then
+    denied = denied .. char(i)
   end
-  flags[i], answers[i + 2] = flag, raw
 end
 
-answers[2] = table.concat(flags)
-return answers
+return { now, denied, is_text and table.concat(known, ',') or known }

@@ -1,7 +1,8 @@
 -- sliding-window: when the window began, its length, what was counted in the one before and in this one. In the
 -- smallest form that fits:
--- * a decimal number, which Redis keeps as an integer: the window's number since 2020, four digits of what was counted in
---   it, four of the one before, and two that say which of the usual windows it is;
+-- * a decimal number, which Redis keeps as an integer: the window's number since 2020, two digits that say which of the
+--   usual windows it is, four of what was counted in the one before, and four of what was counted in it, so that to count
+--   is to add, and one comparison of how it begins tells whether it is of this very window;
 -- * narrow (tag 1): whole seconds and counts below 2^16, in 12 bytes;
 -- * wide (tag 2): 26 bytes.
 
@@ -16,7 +17,7 @@ local function write_window(quota, start, prev, cur)
   if quota.code > 0 and start % window == 0 and prev < 10000 and cur < 10000 then
     local number = start / window - floor(Y2020 / window)
     if number > 0 and number < 922337203 then
-      return string.format('%d%010d', number, cur * 1000000 + prev * 100 + quota.code)
+      return string.format('%d%010d', number, quota.code * 100000000 + prev * 10000 + cur)
     end
   end
   local is_narrow = prev < 65536 and cur < 65536 and start % 1000 == 0 and window % 1000 == 0
@@ -28,9 +29,9 @@ end
 
 local function read_decimal(record)
   local counts = tonumber(sub(record, -10))
-  local window = USUAL_WINDOWS[counts % 100] * 1000
+  local window = USUAL_WINDOWS[floor(counts / 100000000)] * 1000
   local start = (tonumber(sub(record, 1, -11)) + floor(Y2020 / window)) * window
-  return { start = start, window = window, prev = floor(counts / 100) % 10000, cur = floor(counts / 1000000) }
+  return { start = start, window = window, prev = floor(counts / 10000) % 10000, cur = counts % 10000 }
 end
 
 local sliding_window = {
