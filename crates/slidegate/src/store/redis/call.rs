@@ -126,7 +126,7 @@ impl Call {
             return (None, None);
         };
         let now_ms = now_ms.cast_unsigned();
-        let mut known = Known::new(known);
+        let mut known = Known::new(known, self.requests.len());
         let mut denied = denied.into_iter().map(usize::from).peekable();
         let mut refused = None;
         for (place, request) in (1..).zip(self.requests) {
@@ -156,9 +156,12 @@ enum Known {
 }
 
 impl Known {
-    fn new(value: Value) -> Self {
+    fn new(value: Value, keys: usize) -> Self {
         match value {
-            Value::BulkString(text) => Self::Text { text, at: 0 },
+            // One part too many, and the others would be those of somebody else.
+            Value::BulkString(text) if text.split(|byte| *byte == b',').count() == keys => {
+                Self::Text { text, at: 0 }
+            }
             Value::Array(parts) => Self::Parts(parts.into_iter()),
             _ => Self::Parts(Vec::new().into_iter()),
         }
@@ -208,5 +211,35 @@ impl Gathered {
             Some(call) if call.admits(&request) => call.requests.push(request),
             _ => self.calls.push(Call { requests: vec![request] }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(known: Value, keys: usize) -> Vec<Option<u64>> {
+        let mut known = Known::new(known, keys);
+        let number = |part| match part {
+            Some(Ok(Before::Number(number))) => Some(number),
+            Some(Ok(Before::Nothing)) => Some(0),
+            _ => None,
+        };
+        (0..keys).map(|_| number(known.next())).collect()
+    }
+
+    #[test]
+    fn numbers_come_as_one_text_or_as_parts() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        assert_eq!(numbers(text("12,,7"), 3), [Some(12), Some(0), Some(7)]);
+        assert_eq!(numbers(text(""), 1), [Some(0)]);
+        let parts = Value::Array(vec![text("12"), text(""), text("\u{1}")]);
+        assert_eq!(numbers(parts, 4), [Some(12), Some(0), None, None]);
+    }
+
+    #[test]
+    fn a_text_of_another_length_is_nobodys() {
+        let text = Value::BulkString(b"12,1,7".to_vec());
+        assert_eq!(numbers(text, 2), [None, None]);
     }
 }
