@@ -64,11 +64,15 @@ for i = 1, #KEYS do
     written[key] = true
   end
 
-  local counts = head and raw and sub(raw, 1, -9) == head and tonumber(sub(raw, -8))
-  local cur = counts and counts % 10000
-  if counts and cur + cost < 10000 then
+  local cur, prev
+  if head and raw and sub(raw, 1, -9) == head then
+    -- Digit by digit, 53328 being four zeros: cheaper than a string of them and a number of that.
+    local a, b, c, d, e, f, g, h = byte(raw, -8, -1)
+    prev, cur = a * 1000 + b * 100 + c * 10 + d - 53328, e * 1000 + f * 100 + g * 10 + h - 53328
+  end
+  if cur and cur + cost < 10000 then
     -- In the window of the one before, the record is the same number with more counted, and lives as long.
-    local used, prev = cur, (counts - cur) / 10000
+    local used = cur
     if prev > 0 then
       used = cur + ceil(prev * left / window)
     end
@@ -78,8 +82,8 @@ for i = 1, #KEYS do
       failed = type(kept) == 'table' and kept.err
     end
   elseif is_simple and not failed then
-    local start, prev, is_known, is_same = this_start, 0, not raw, false
-    cur = 0
+    local start, is_known, is_same = this_start, not raw, false
+    prev, cur = 0, 0
     if raw then
       local stored_start, stored_prev, stored_cur
       local tag = byte(raw)
