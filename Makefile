@@ -13,7 +13,7 @@ SCHEMATHESIS_VERSION = 4.32.5
 SCHEMATHESIS_DIR = target/tools/schemathesis
 SCHEMATHESIS = $(SCHEMATHESIS_DIR)/schemathesis-$(SCHEMATHESIS_VERSION).dist-info
 
-.PHONY: run test deps fmt lint tests loom deny faults bench bench-redis bench-postgres bench-tower
+.PHONY: run test deps fmt lint tests loom deny faults bench bench-redis bench-postgres bench-tower bench-server
 .NOTPARALLEL:
 
 ## Builds in release and serves on the embedded store. ARGS="--http 127.0.0.1:9000" passes arguments on.
@@ -116,6 +116,14 @@ bench-tower:
 	@echo "building the benchmark, which takes some minutes the first time …"
 	@$(CARGO) build --release --quiet --package slidegate-bench
 	@./target/release/slidegate-bench tower
+
+## The service beside an axum handler that only reads the same JSON, asked by wrk, in one run, some two minutes.
+bench-server:
+	@command -v wrk >/dev/null || { echo "installing wrk …"; apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq wrk >/dev/null; }
+	@echo "building, which takes some minutes the first time …"
+	@$(CARGO) build --release --quiet --package slidegate-bench --package slidegate-server
+	@./target/release/slidegate-bench server
 
 $(PEERS_PYTHON_DONE):
 	@echo "installing $(PEERS_PYTHON) …"

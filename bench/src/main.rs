@@ -6,6 +6,7 @@ mod measure;
 mod postgres;
 mod redis;
 mod sample;
+mod server;
 mod subjects;
 mod tower;
 mod traffic;
@@ -27,6 +28,8 @@ fn main() {
         ["postgres", part] => postgres::report(Some(part)),
         ["tower"] => tower::report(),
         ["tower", name, requests] => tower::work(name, number(requests)),
+        ["server"] => server::report(),
+        ["server-constant"] => server::constant(),
         ["memory", name, keys] => each(name, &Task::Memory(number(keys))),
         ["flood", "nothing"] => measure::flood_of_nothing(),
         ["flood", name] => each(name, &Task::Flood),

@@ -1,5 +1,7 @@
 //! The answer in JSON.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use slidegate::{Decision, QuotaReport, Retry};
 use utoipa::ToSchema;
@@ -8,11 +10,12 @@ use crate::app::Decided;
 
 /// A decision as JSON says it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Answer {
+pub struct Answer<'a> {
     /// Whether the request may proceed.
     pub allowed: bool,
     /// The policy's name; none if its quotas came with the request.
-    pub policy: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub policy: Option<Cow<'a, str>>,
     /// The limit of the tightest quota.
     pub limit: u64,
     /// What the tightest quota has left.
@@ -22,17 +25,20 @@ pub struct Answer {
     /// When to come back, if denied; the longest of all quotas.
     pub retry_after_ms: Option<u64>,
     /// The names of the quotas that denied it.
-    pub violated: Vec<String>,
+    #[schema(value_type = Vec<String>)]
+    pub violated: Vec<Cow<'a, str>>,
     /// Who decided.
-    pub source: String,
+    #[schema(value_type = String)]
+    pub source: Cow<'a, str>,
     /// Why the store did not decide. Written only if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub reason: Option<Cow<'a, str>>,
     /// What was decided beside it and not enforced. Written only if something was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shadow: Option<ShadowAnswer>,
+    pub shadow: Option<ShadowAnswer<'a>>,
     /// Every quota's numbers.
-    pub quotas: Vec<QuotaAnswer>,
+    pub quotas: Vec<QuotaAnswer<'a>>,
     /// Whether the cost exceeds what some quota can ever hold. Written only if so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub never: bool,
@@ -40,7 +46,7 @@ pub struct Answer {
 
 /// A decision that is not enforced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ShadowAnswer {
+pub struct ShadowAnswer<'a> {
     /// Whether the request would have been allowed.
     pub allowed: bool,
     /// The limit of the tightest quota.
@@ -50,30 +56,33 @@ pub struct ShadowAnswer {
     /// When it would have been told to come back.
     pub retry_after_ms: Option<u64>,
     /// Who decided.
-    pub source: String,
+    #[schema(value_type = String)]
+    pub source: Cow<'a, str>,
     /// Why the store did not decide. Written only if it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
+    #[schema(value_type = Option<String>)]
+    pub reason: Option<Cow<'a, str>>,
 }
 
-impl From<Decision> for ShadowAnswer {
+impl From<Decision> for ShadowAnswer<'_> {
     fn from(decision: Decision) -> Self {
         Self {
             allowed: decision.is_allowed(),
             limit: decision.limit(),
             remaining: decision.remaining(),
             retry_after_ms: decision.retry_after_ms(),
-            source: decision.source().name().to_owned(),
-            reason: decision.source().reason().map(|reason| reason.name().to_owned()),
+            source: decision.source().name().into(),
+            reason: decision.source().reason().map(|reason| reason.name().into()),
         }
     }
 }
 
 /// The numbers of one quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct QuotaAnswer {
+pub struct QuotaAnswer<'a> {
     /// Its name.
-    pub name: String,
+    #[schema(value_type = String)]
+    pub name: Cow<'a, str>,
     /// The most that can be spent.
     pub limit: u64,
     /// Its window.
@@ -88,12 +97,12 @@ pub struct QuotaAnswer {
     pub retry_after_ms: Option<u64>,
 }
 
-impl From<&Decided> for Answer {
-    fn from(decided: &Decided) -> Self {
+impl<'a> From<&'a Decided> for Answer<'a> {
+    fn from(decided: &'a Decided) -> Self {
         let (policy, decision) = (decided.policy(), &decided.decision);
         let tightest = decision.tightest();
         let quota = |(index, report): (usize, &QuotaReport)| QuotaAnswer {
-            name: policy.quota_name(index).to_owned(),
+            name: policy.quota_name(index).into(),
             limit: report.limit,
             window_ms: policy.quotas()[index].window_ms(),
             used: report.used,
@@ -106,17 +115,55 @@ impl From<&Decided> for Answer {
         };
         Self {
             allowed: decision.is_allowed(),
-            policy: decided.policy_name().map(str::to_owned),
+            policy: decided.policy_name().map(Cow::from),
             limit: tightest.limit,
             remaining: tightest.remaining,
             reset_after_ms: tightest.reset_after_ms,
             retry_after_ms: decision.retry_after_ms(),
-            violated: decision.violated().map(|index| policy.quota_name(index).to_owned()).collect(),
-            source: decision.source().name().to_owned(),
-            reason: decision.source().reason().map(|reason| reason.name().to_owned()),
+            violated: decision.violated().map(|index| policy.quota_name(index).into()).collect(),
+            source: decision.source().name().into(),
+            reason: decision.source().reason().map(|reason| reason.name().into()),
             shadow: decision.shadow().map(ShadowAnswer::from),
             quotas: decision.quotas().iter().enumerate().map(quota).collect(),
             never: decision.is_never(),
+        }
+    }
+}
+
+impl Answer<'_> {
+    /// The same, of whoever keeps it.
+    pub fn into_owned(self) -> Answer<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        let quota = |quota: QuotaAnswer<'_>| QuotaAnswer {
+            name: owned(quota.name),
+            limit: quota.limit,
+            window_ms: quota.window_ms,
+            used: quota.used,
+            remaining: quota.remaining,
+            reset_after_ms: quota.reset_after_ms,
+            retry_after_ms: quota.retry_after_ms,
+        };
+        let shadow = |shadow: ShadowAnswer<'_>| ShadowAnswer {
+            allowed: shadow.allowed,
+            limit: shadow.limit,
+            remaining: shadow.remaining,
+            retry_after_ms: shadow.retry_after_ms,
+            source: owned(shadow.source),
+            reason: shadow.reason.map(owned),
+        };
+        Answer {
+            allowed: self.allowed,
+            policy: self.policy.map(owned),
+            limit: self.limit,
+            remaining: self.remaining,
+            reset_after_ms: self.reset_after_ms,
+            retry_after_ms: self.retry_after_ms,
+            violated: self.violated.into_iter().map(owned).collect(),
+            source: owned(self.source),
+            reason: self.reason.map(owned),
+            shadow: self.shadow.map(shadow),
+            quotas: self.quotas.into_iter().map(quota).collect(),
+            never: self.never,
         }
     }
 }

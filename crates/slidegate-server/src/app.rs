@@ -145,7 +145,11 @@ impl<S: Store> App<S> {
     pub async fn decide(&self, verb: Verb, request: &Request) -> Result<Decided, Refusal> {
         let chosen = choose(&self.policies.load(), request)?;
         let check = check(request, &chosen)?;
-        let decision = self.store.execute(Operation { verb, check }).await?;
+        let operation = Operation { verb, check };
+        let decision = match self.store.execute_at_once(operation) {
+            Some(decision) => decision?,
+            None => self.store.execute(operation).await?,
+        };
         if verb == Verb::Check {
             self.note(&chosen, &check, &decision);
         }

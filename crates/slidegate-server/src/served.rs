@@ -79,6 +79,13 @@ impl Store for Served {
         }
     }
 
+    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
+        match self {
+            Self::Here(store) => store.execute_at_once(operation),
+            Self::Elsewhere(_) | Self::Cached(_) => None,
+        }
+    }
+
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         match self {
             Self::Here(store) => store.execute_many(operations).await,

@@ -91,6 +91,13 @@ impl Store for AnyStore {
         }
     }
 
+    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
+        match self {
+            Self::Memory(store) => store.execute_at_once(operation),
+            Self::Redis(_) | Self::Postgres(_) => None,
+        }
+    }
+
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         match self {
             Self::Memory(store) => store.execute_many_now(operations),

@@ -46,7 +46,11 @@ impl FromStr for ServerUrl {
 }
 
 /// Posts `request` to where the server decides by `verb`.
-pub(super) async fn decide(server: &ServerUrl, verb: Verb, request: &Value) -> Result<Answer, Failure> {
+pub(super) async fn decide(
+    server: &ServerUrl,
+    verb: Verb,
+    request: &Value,
+) -> Result<Answer<'static>, Failure> {
     let clock = SystemClock::default();
     let (status, body) = tokio::select! {
         answer = post(server, verb, request) => answer.map_err(|error| {

@@ -84,7 +84,7 @@ fn request(arguments: &Arguments) -> Value {
     }
 }
 
-async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Result<Answer, Failure> {
+async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Result<Answer<'static>, Failure> {
     let config = match (&arguments.config, &arguments.policy) {
         (Some(file), _) => Config::load(file).map_err(|problems| Failure::Files(vec![problems]))?,
         (None, Some(_)) => {
@@ -103,7 +103,7 @@ async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Resul
         serde_json::from_value(request).map_err(|error| Failure::new(error.to_string()))?;
     let app = App::new(store, config.policies);
     let decided = app.decide(verb, &request).await;
-    decided.map(|decided| Answer::from(&decided)).map_err(|refusal| undecided(&refusal))
+    decided.map(|decided| Answer::from(&decided).into_owned()).map_err(|refusal| undecided(&refusal))
 }
 
 fn undecided(refusal: &Refusal) -> Failure {
@@ -111,7 +111,7 @@ fn undecided(refusal: &Refusal) -> Failure {
     Failure::new(format!("{refusal}{doubt}"))
 }
 
-fn sentence(verb: Verb, answer: &Answer) -> String {
+fn sentence(verb: Verb, answer: &Answer<'_>) -> String {
     let Answer { remaining, limit, reset_after_ms, .. } = answer;
     match verb {
         Verb::Refund => return format!("given back: {remaining} of {limit} left"),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
@@ -118,8 +119,17 @@ async fn decide<S: Store>(
     }
 }
 
+/// Most answers have one quota and are shorter.
+const ANSWER_BYTES: usize = 512;
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
 fn single(decided: &Decided) -> Response {
-    let mut response = Json(Answer::from(decided)).into_response();
+    let mut body = Vec::with_capacity(ANSWER_BYTES);
+    if let Err(error) = serde_json::to_writer(&mut body, &Answer::from(decided)) {
+        return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
+    }
+    let mut response = Response::new(body.into());
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
     for (name, value) in rate_limit_headers(decided.policy(), &decided.decision) {
         if let Ok(value) = HeaderValue::try_from(value) {
             response.headers_mut().insert(name, value);
@@ -132,15 +142,20 @@ fn single(decided: &Decided) -> Response {
 /// whole cannot be refused for one.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
-enum BatchAnswer {
-    Decided(Answer),
+enum BatchAnswer<'a> {
+    Decided(Answer<'a>),
     Undecided(Problem),
 }
 
 fn many(decided: &[Result<Decided, Refusal>]) -> Response {
-    let answer = |decided: &Result<Decided, Refusal>| match decided {
-        Ok(decided) => BatchAnswer::Decided(Answer::from(decided)),
-        Err(refusal) => BatchAnswer::Undecided(Problem::from(refusal.clone())),
-    };
-    Json(decided.iter().map(answer).collect::<Vec<_>>()).into_response()
+    Json(decided.iter().map(BatchAnswer::from).collect::<Vec<_>>()).into_response()
+}
+
+impl<'a> From<&'a Result<Decided, Refusal>> for BatchAnswer<'a> {
+    fn from(decided: &'a Result<Decided, Refusal>) -> Self {
+        match decided {
+            Ok(decided) => Self::Decided(Answer::from(decided)),
+            Err(refusal) => Self::Undecided(Problem::from(refusal.clone())),
+        }
+    }
 }

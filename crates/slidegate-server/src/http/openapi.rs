@@ -27,8 +27,8 @@ enum Asked {
 #[serde(untagged)]
 #[expect(dead_code, reason = "it is only described")]
 enum Answered {
-    Single(Box<Answer>),
-    Batch(Vec<BatchAnswer>),
+    Single(Box<Answer<'static>>),
+    Batch(Vec<BatchAnswer<'static>>),
 }
 
 macro_rules! verb {

@@ -89,6 +89,11 @@ impl<S: Store> Store for Jitter<S> {
         self.store.execute(operation).await.map(|decision| self.spread(policy, decision))
     }
 
+    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
+        let answer = self.store.execute_at_once(operation)?;
+        Some(answer.map(|decision| self.spread(operation.check.policy, decision)))
+    }
+
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         let answers = self.store.execute_many(operations).await;
         let spread = |(operation, answer): (&Operation<'_>, Result<Decision, StoreError>)| {

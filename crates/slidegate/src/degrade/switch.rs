@@ -224,6 +224,14 @@ impl<S: Store> Store for Switch<S> {
         switch.enforce(&operation, answer, Some(tried))
     }
 
+    /// Only where nothing is switched.
+    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
+        match self.switch_of(operation.check.policy) {
+            None => self.store.execute_at_once(operation),
+            Some(_) => None,
+        }
+    }
+
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         let plan = |operation| {
             let switch = self.switch_of(Operation::clone(operation).check.policy);
