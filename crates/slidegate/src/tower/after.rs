@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::response::Parts;
-use slidegate_core::{Check, Decision};
+use slidegate_core::{Check, Decision, Policy};
 
 use crate::error::StoreError;
 use crate::limiter::Limiter;
@@ -27,6 +27,27 @@ pub(super) enum Payment {
     Settled(Cost),
 }
 
+/// What was decided before a request was served, and when.
+#[derive(Clone, Copy)]
+pub(super) struct Before<'a> {
+    pub(super) decision: &'a Decision,
+    pub(super) at_ms: u64,
+}
+
+impl Before<'_> {
+    /// Whether what was spent can be given back `now_ms`.
+    fn is_refundable(&self, policy: &Policy, now_ms: u64) -> bool {
+        self.decision.is_counted() && now_ms.saturating_sub(self.at_ms) < counted_ms(policy, self.decision)
+    }
+}
+
+/// How long after a decision all quotas are sure to count what it has spent. Whoever gives it back later takes it from
+/// what others have spent since.
+fn counted_ms(policy: &Policy, decision: &Decision) -> u64 {
+    let quotas = policy.quotas().iter().zip(decision.quotas());
+    quotas.map(|(quota, report)| quota.window_ms().min(report.reset_after_ms)).min().unwrap_or(0)
+}
+
 impl Payment {
     /// What is decided before the request is served.
     pub(super) async fn before<S: Store>(
@@ -42,23 +63,24 @@ impl Payment {
 
     /// What is counted after it; the numbers since then, if any have changed. What fails here has no one to tell: the
     /// request has been served. What `before` has not counted, because a rule or a store that failed let it pass, is not
-    /// given back.
+    /// given back, nor is what it has counted too long ago.
     pub(super) async fn after<S: Store>(
         &self,
         limiter: &Limiter<S>,
         check: Check<'_>,
-        before: &Decision,
+        before: Before<'_>,
         response: &Parts,
     ) -> Option<Decision> {
+        let is_refundable = || before.is_refundable(check.policy, limiter.store().clock().now_ms());
         match self {
-            Self::RefundIf(is_refunded) if before.is_counted() && is_refunded(response) => {
+            Self::RefundIf(is_refunded) if is_refunded(response) && is_refundable() => {
                 limiter.refund(check).await.ok()
             }
             Self::OnlyIf(is_counted) if is_counted(response) => spend(limiter, check).await,
             Self::Before | Self::RefundIf(_) | Self::OnlyIf(_) => None,
             Self::Settled(cost) => match cost(response) {
                 cost if cost > check.cost => spend(limiter, check.cost(cost - check.cost)).await,
-                cost if cost < check.cost && before.is_counted() => {
+                cost if cost < check.cost && is_refundable() => {
                     limiter.refund(check.cost(check.cost - cost)).await.ok()
                 }
                 _ => None,

@@ -8,7 +8,7 @@ use http::{Request, Response};
 use slidegate_core::{Check, Decision, Verb};
 use tower_service::Service;
 
-use super::after::Payment;
+use super::after::{Before, Payment};
 use super::body::ResponseBody;
 use super::future::{Refused, ResponseFuture};
 use super::head::RequestHead;
@@ -201,6 +201,7 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
                 }
                 Next::Refuse(response) => return Ok((*response).map(ResponseBody::own)),
             };
+            let at_ms = rules.limiter.store().clock().now_ms();
             let decided = rules.payment.before(&rules.limiter, question.check()).await;
             let mut limited = match rules.conclude(question.tier.clone(), decided, &(&parts).into()) {
                 Ok(limited) => limited,
@@ -208,8 +209,8 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
             };
             let mut teller = rules.teller();
             let (response, body) = inner.call(Request::from_parts(parts, body)).await?.into_parts();
-            let settled =
-                rules.payment.after(&rules.limiter, question.check(), &limited.decision, &response).await;
+            let before = Before { decision: &limited.decision, at_ms };
+            let settled = rules.payment.after(&rules.limiter, question.check(), before, &response).await;
             if let Some(later) = settled {
                 limited.decision = later;
                 teller = rules.teller();

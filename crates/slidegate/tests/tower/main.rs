@@ -3,6 +3,7 @@
 #![cfg(all(feature = "axum", feature = "tonic"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod after;
 mod grpc;
 mod layer;
 mod plain;

@@ -1,0 +1,75 @@
+//! What is counted once the response is there.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, response};
+use http_body_util::Full;
+use slidegate::tower::{Key, RateLimitLayer};
+use slidegate::{Limiter, ManualClock, Policy, Store};
+use tower::Layer;
+
+use crate::rig::{Manual, ask, get, limiter};
+
+fn policy(quotas: &[&str]) -> Policy {
+    Policy::parse("api", quotas.iter().copied()).unwrap()
+}
+
+fn layer<S: Store>(limiter: &Arc<Limiter<S>>, quotas: &[&str]) -> RateLimitLayer<S> {
+    RateLimitLayer::new(Arc::clone(limiter), policy(quotas)).key(Key::method())
+}
+
+async fn used(limiter: &Limiter<Manual>, quotas: &[&str]) -> u64 {
+    limiter.peek(policy(quotas).key("GET")).await.unwrap().quotas().last().unwrap().used
+}
+
+fn is_ours(response: &response::Parts) -> bool {
+    response.status.is_server_error()
+}
+
+/// Fails after as many milliseconds as the path names, when somebody else has just spent one under the same key.
+async fn fail_late(
+    request: Request<()>,
+    limiter: Arc<Limiter<Manual>>,
+    clock: ManualClock,
+    policy: Policy,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    clock.advance(request.uri().path().trim_start_matches('/').parse().unwrap());
+    assert!(limiter.check(policy.key("GET")).await.unwrap().is_allowed());
+    Ok(Response::builder().status(StatusCode::GATEWAY_TIMEOUT).body(Full::default()).unwrap())
+}
+
+#[tokio::test]
+async fn nothing_is_given_back_once_nobody_counts_it_any_more() {
+    let windows = [999, 1000, 30_000];
+    let table: [(&[&str], [u64; 3]); 6] = [
+        (&["10/1s"], windows),
+        (&["10/1s strict-window"], windows),
+        (&["10/1s sliding-log"], windows),
+        (&["10/1s fixed-window"], windows),
+        // The shortest counts.
+        (&["100/1m", "10/1s sliding-log"], windows),
+        // One that is spent has trickled back after a tenth of the window.
+        (&["10/1s token-bucket"], [99, 100, 30_000]),
+    ];
+    for (quotas, [in_time_ms, late_ms, later_ms]) in table {
+        for (after_ms, is_late) in [(0, false), (in_time_ms, false), (late_ms, true), (later_ms, true)] {
+            for is_settled in [false, true] {
+                let (limiter, clock) = limiter();
+                let layer = layer(&limiter, quotas);
+                let layer = if is_settled { layer.cost_after(|_| 0) } else { layer.refund_if(is_ours) };
+                let inner = (Arc::clone(&limiter), clock, policy(quotas));
+                let service = layer.layer(tower::service_fn(move |request| {
+                    let (limiter, clock, policy) = inner.clone();
+                    fail_late(request, limiter, clock, policy)
+                }));
+                let response = ask(&service, get(&format!("/{after_ms}"))).await;
+                assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
+                let used = used(&limiter, quotas).await;
+                let is_right = if is_late { used >= 1 } else { used == 1 };
+                assert!(is_right, "{quotas:?} after {after_ms} ms: {used}");
+            }
+        }
+    }
+}
