@@ -6,7 +6,6 @@ use std::sync::Arc;
 use http::response::Parts;
 use slidegate_core::{Check, Decision, Policy};
 
-use crate::error::StoreError;
 use crate::limiter::Limiter;
 use crate::store::Store;
 
@@ -21,7 +20,7 @@ pub(super) enum Payment {
     Before,
     /// Before it is served, and given back if the response is like this.
     RefundIf(Predicate),
-    /// Only if the response is like this.
+    /// Before it is served, and given back unless the response is like this.
     OnlyIf(Predicate),
     /// Before it is served, and made up for when its true cost is known.
     Settled(Cost),
@@ -49,18 +48,6 @@ fn counted_ms(policy: &Policy, decision: &Decision) -> u64 {
 }
 
 impl Payment {
-    /// What is decided before the request is served.
-    pub(super) async fn before<S: Store>(
-        &self,
-        limiter: &Limiter<S>,
-        check: Check<'_>,
-    ) -> Result<Decision, StoreError> {
-        match self {
-            Self::OnlyIf(_) => limiter.peek(check).await,
-            Self::Before | Self::RefundIf(_) | Self::Settled(_) => limiter.check(check).await,
-        }
-    }
-
     /// What is counted after it; the numbers since then, if any have changed. What fails here has no one to tell: the
     /// request has been served. What `before` has not counted, because a rule or a store that failed let it pass, is not
     /// given back, nor is what it has counted too long ago.
@@ -76,7 +63,9 @@ impl Payment {
             Self::RefundIf(is_refunded) if is_refunded(response) && is_refundable() => {
                 limiter.refund(check).await.ok()
             }
-            Self::OnlyIf(is_counted) if is_counted(response) => spend(limiter, check).await,
+            Self::OnlyIf(is_counted) if !is_counted(response) && is_refundable() => {
+                limiter.refund(check).await.ok()
+            }
             Self::Before | Self::RefundIf(_) | Self::OnlyIf(_) => None,
             Self::Settled(cost) => match cost(response) {
                 cost if cost > check.cost => spend(limiter, check.cost(cost - check.cost)).await,

@@ -142,8 +142,9 @@ impl<S: Store> RateLimitLayer<S> {
         self.with(|rules| rules.payment = Payment::RefundIf(Arc::new(is_refunded)))
     }
 
-    /// Counts a request only if its response is like this, such as a login that failed. Those on their way at the same time
-    /// do not see each other.
+    /// Counts a request only if its response is like this, such as a log-in that failed. It is counted while it is on its
+    /// way, so that no more are under way at once than may fail, and given back if its response is another. One that is
+    /// given up before it has a response stays counted.
     pub fn count_only_if(
         self,
         is_counted: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,

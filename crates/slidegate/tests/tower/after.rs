@@ -2,13 +2,14 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, response};
 use http_body_util::Full;
 use slidegate::tower::{Key, RateLimitLayer};
 use slidegate::{Limiter, ManualClock, Policy, Store};
-use tower::Layer;
+use tower::{Layer, ServiceExt};
 
 use crate::rig::{Manual, ask, get, limiter};
 
@@ -72,4 +73,56 @@ async fn nothing_is_given_back_once_nobody_counts_it_any_more() {
             }
         }
     }
+}
+
+fn has_failed(response: &response::Parts) -> bool {
+    response.status == StatusCode::UNAUTHORIZED
+}
+
+#[tokio::test]
+async fn no_more_are_tried_at_once_than_may_fail() {
+    let (limiter, _) = limiter();
+    let quotas = ["5/1m sliding-log"];
+    let (answers, _) = tokio::sync::broadcast::channel::<u16>(1);
+    let inner = answers.clone();
+    let service = layer(&limiter, &quotas).count_only_if(has_failed).layer(tower::service_fn(move |_| {
+        let mut answer = inner.subscribe();
+        async move {
+            let status = answer.recv().await.unwrap();
+            Ok::<_, Infallible>(Response::builder().status(status).body(Full::<Bytes>::default()).unwrap())
+        }
+    }));
+    for (status, counted) in [(200, 0), (401, 5)] {
+        let tasks: Vec<_> = (0..500)
+            .map(|_| {
+                let service = service.clone();
+                tokio::spawn(async move { ask(&service, get("/")).await.status().as_u16() })
+            })
+            .collect();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(tasks.iter().filter(|task| !task.is_finished()).count(), 5, "under way");
+        answers.send(status).unwrap();
+        let mut tried = 0;
+        for task in tasks {
+            tried += usize::from(task.await.unwrap() == status);
+        }
+        assert_eq!((tried, used(&limiter, &quotas).await), (5, counted), "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_try_that_is_given_up_stays_counted() {
+    let (limiter, _) = limiter();
+    let quotas = ["5/1m sliding-log"];
+    let service =
+        layer(&limiter, &quotas).count_only_if(has_failed).layer(tower::service_fn(|_: Request<()>| {
+            std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>()
+        }));
+    let mut given_up = Box::pin(service.oneshot(get("/")));
+    let is_pending = |context: &mut Context<'_>| Poll::Ready(given_up.as_mut().poll(context).is_pending());
+    assert!(std::future::poll_fn(is_pending).await);
+    drop(given_up);
+    assert_eq!(used(&limiter, &quotas).await, 1);
 }
