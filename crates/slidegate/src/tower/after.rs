@@ -6,6 +6,7 @@ use std::sync::Arc;
 use http::response::Parts;
 use slidegate_core::{Check, Decision, Policy};
 
+use crate::error::StoreError;
 use crate::limiter::Limiter;
 use crate::store::Store;
 
@@ -48,6 +49,19 @@ fn counted_ms(policy: &Policy, decision: &Decision) -> u64 {
 }
 
 impl Payment {
+    /// What is decided before the request is served. One that costs nothing beforehand always fits, so what is paid for
+    /// afterwards has to find room for one at least.
+    pub(super) async fn before<S: Store>(
+        &self,
+        limiter: &Limiter<S>,
+        check: Check<'_>,
+    ) -> Result<Decision, StoreError> {
+        match self {
+            Self::OnlyIf(_) | Self::Settled(_) if check.cost == 0 => limiter.peek(check.cost(1)).await,
+            _ => limiter.check(check).await,
+        }
+    }
+
     /// What is counted after it; the numbers since then, if any have changed. What fails here has no one to tell: the
     /// request has been served. What `before` has not counted, because a rule or a store that failed let it pass, is not
     /// given back, nor is what it has counted too long ago.
@@ -58,7 +72,8 @@ impl Payment {
         before: Before<'_>,
         response: &Parts,
     ) -> Option<Decision> {
-        let is_refundable = || before.is_refundable(check.policy, limiter.store().clock().now_ms());
+        let is_refundable =
+            || check.cost > 0 && before.is_refundable(check.policy, limiter.store().clock().now_ms());
         match self {
             Self::RefundIf(is_refunded) if is_refunded(response) && is_refundable() => {
                 limiter.refund(check).await.ok()

@@ -124,7 +124,8 @@ impl<S: Store> RateLimitLayer<S> {
         self.with(|rules| rules.missing_key = missing_key)
     }
 
-    /// What a request costs, 1 unless told otherwise. One that costs 0 is only looked at.
+    /// What a request costs, 1 unless told otherwise. One that costs 0 is only looked at: it always passes, unless there is
+    /// something to be counted [afterwards](Self::cost_after), and then only while anything is left.
     pub fn cost(self, cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.cost = Some(Arc::new(cost)))
     }

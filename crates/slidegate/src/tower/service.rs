@@ -202,7 +202,7 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
                 Next::Refuse(response) => return Ok((*response).map(ResponseBody::own)),
             };
             let at_ms = rules.limiter.store().clock().now_ms();
-            let decided = rules.limiter.check(question.check()).await;
+            let decided = rules.payment.before(&rules.limiter, question.check()).await;
             let mut limited = match rules.conclude(question.tier.clone(), decided, &(&parts).into()) {
                 Ok(limited) => limited,
                 Err(response) => return Ok((*response).map(ResponseBody::own)),

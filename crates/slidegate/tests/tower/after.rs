@@ -11,7 +11,7 @@ use slidegate::tower::{Key, RateLimitLayer};
 use slidegate::{Limiter, ManualClock, Policy, Store};
 use tower::{Layer, ServiceExt};
 
-use crate::rig::{Manual, ask, get, limiter};
+use crate::rig::{Manual, ask, get, header, limiter, over};
 
 fn policy(quotas: &[&str]) -> Policy {
     Policy::parse("api", quotas.iter().copied()).unwrap()
@@ -125,4 +125,29 @@ async fn a_try_that_is_given_up_stays_counted() {
     assert!(std::future::poll_fn(is_pending).await);
     drop(given_up);
     assert_eq!(used(&limiter, &quotas).await, 1);
+}
+
+#[tokio::test]
+async fn what_costs_nothing_beforehand_needs_room_all_the_same() {
+    let (limiter, clock) = limiter();
+    let quotas = ["10/1m fixed-window"];
+    let free = || layer(&limiter, &quotas).cost(|_| 0);
+    let tokens = over(free().cost_after(|_| 7));
+    for left in [3, 0] {
+        let response = ask(&tokens, get("/")).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        assert!(header(&response, "ratelimit").unwrap().contains(&format!("r={left};")));
+    }
+    let counting = over(free().count_only_if(|_| true));
+    for service in [&tokens, &over(free().cost_after(|_| 0))] {
+        let denied = ask(service, get("/")).await;
+        assert_eq!(
+            (denied.status(), header(&denied, "retry-after")),
+            (StatusCode::TOO_MANY_REQUESTS, Some("60"))
+        );
+    }
+    assert_eq!(ask(&counting, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    clock.advance(60_000);
+    assert_eq!(ask(&counting, get("/")).await.status(), StatusCode::OK);
+    assert_eq!(used(&limiter, &quotas).await, 0, "it costs nothing");
 }
