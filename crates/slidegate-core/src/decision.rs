@@ -120,6 +120,8 @@ struct Shadow {
     source: Source,
     /// How many reports are not the shadow's.
     after: u8,
+    /// Whether it is what the policy itself has decided, and not a candidate.
+    is_own: bool,
 }
 
 impl Decision {
@@ -185,16 +187,20 @@ impl Decision {
 
     /// What was decided beside it and not enforced: by a policy that only looks on, or by a candidate for its quotas.
     pub fn shadow(&self) -> Option<Self> {
-        let Shadow { allowed, source, after } = self.shadow?;
+        let Shadow { allowed, source, after, .. } = self.shadow?;
         let Reports::Many(all) = &self.reports else { return None };
         Some(Self::new(allowed, source, all[usize::from(after)..].to_vec()))
     }
 
     /// This decision, with another beside it that is not enforced.
-    pub fn beside(mut self, shadow: &Self) -> Self {
+    pub fn beside(self, shadow: &Self) -> Self {
+        self.with_shadow(shadow, false)
+    }
+
+    fn with_shadow(mut self, shadow: &Self, is_own: bool) -> Self {
         let after = self.quotas().len() as u8;
         self.reports = Reports::Many([self.quotas(), shadow.quotas()].concat().into());
-        self.shadow = Some(Shadow { allowed: shadow.allowed, source: shadow.source, after });
+        self.shadow = Some(Shadow { allowed: shadow.allowed, source: shadow.source, after, is_own });
         self
     }
 
@@ -202,7 +208,7 @@ impl Decision {
     pub fn in_shadow(self) -> Self {
         let mut enforced = self.clone().map_reports(|report| QuotaReport { retry: None, ..report });
         enforced.allowed = true;
-        enforced.beside(&self)
+        enforced.with_shadow(&self, true)
     }
 
     /// The same decision told `ms` later, if nothing has happened since: all waits are shorter by that.
@@ -306,6 +312,11 @@ impl Decision {
             .map(|(index, _)| index)
     }
 
+    /// Whether the policy has denied it and only looks on: it is allowed, and nothing was spent.
+    pub fn is_waived(&self) -> bool {
+        self.shadow.is_some_and(|shadow| shadow.is_own && !shadow.allowed)
+    }
+
     /// Whether its numbers are those of counts. A rule has none, and who is let in because a store has failed is not
     /// counted.
     pub fn is_counted(&self) -> bool {
@@ -340,6 +351,10 @@ mod tests {
         assert_eq!((decision.retry(), decision.violated().count()), (None, 0));
         assert_eq!(decision.shadow(), Some(denial()));
         assert_eq!(decision.remaining(), 0, "the numbers are true all the same");
+        assert!(decision.is_waived() && decision.is_counted());
+        let allowed = Decision::new(true, Source::Store, denial().quotas().to_vec());
+        assert!(!allowed.clone().in_shadow().is_waived());
+        assert!(!allowed.beside(&denial()).is_waived(), "a candidate has no say");
     }
 
     #[test]

@@ -35,9 +35,10 @@ pub(super) struct Before<'a> {
 }
 
 impl Before<'_> {
-    /// Whether what was spent can be given back `now_ms`.
+    /// Whether something was spent that can be given back `now_ms`.
     fn is_refundable(&self, policy: &Policy, now_ms: u64) -> bool {
-        self.decision.is_counted() && now_ms.saturating_sub(self.at_ms) < counted_ms(policy, self.decision)
+        let is_spent = self.decision.is_counted() && !self.decision.is_waived();
+        is_spent && now_ms.saturating_sub(self.at_ms) < counted_ms(policy, self.decision)
     }
 }
 
@@ -63,8 +64,8 @@ impl Payment {
     }
 
     /// What is counted after it; the numbers since then, if any have changed. What fails here has no one to tell: the
-    /// request has been served. What `before` has not counted, because a rule or a store that failed let it pass, is not
-    /// given back, nor is what it has counted too long ago.
+    /// request has been served. What `before` has not counted, because a rule, a shadow or a store that failed let it pass, is
+    /// not given back, nor is what it has counted too long ago.
     pub(super) async fn after<S: Store>(
         &self,
         limiter: &Limiter<S>,
@@ -82,6 +83,8 @@ impl Payment {
                 limiter.refund(check).await.ok()
             }
             Self::Before | Self::RefundIf(_) | Self::OnlyIf(_) => None,
+            // Were it enforced, there would have been nothing to pay for.
+            Self::Settled(_) if before.decision.is_waived() => None,
             Self::Settled(cost) => match cost(response) {
                 cost if cost > check.cost => spend(limiter, check.cost(cost - check.cost)).await,
                 cost if cost < check.cost && is_refundable() => {

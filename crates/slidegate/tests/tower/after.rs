@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, response};
 use http_body_util::Full;
+use slidegate::degrade::{Mode, Switch};
 use slidegate::tower::{Key, RateLimitLayer};
-use slidegate::{Limiter, ManualClock, Policy, Store};
+use slidegate::{Limiter, ManualClock, MemoryStore, Policy, Store};
 use tower::{Layer, ServiceExt};
 
 use crate::rig::{Manual, ask, get, header, limiter, over};
@@ -150,4 +151,38 @@ async fn what_costs_nothing_beforehand_needs_room_all_the_same() {
     clock.advance(60_000);
     assert_eq!(ask(&counting, get("/")).await.status(), StatusCode::OK);
     assert_eq!(used(&limiter, &quotas).await, 0, "it costs nothing");
+}
+
+#[tokio::test]
+async fn a_shadow_gives_back_only_what_was_spent() {
+    let quotas = ["3/1m fixed-window"];
+    let used = async |limiter: &Limiter<Switch<Manual>>| {
+        limiter.peek(policy(&quotas).key("GET")).await.unwrap().quotas()[0].used
+    };
+    for is_settled in [false, true] {
+        let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
+        let limiter = Arc::new(Limiter::new(Switch::new(store)));
+        let layer = layer(&limiter, &quotas);
+        let service = over(if is_settled {
+            layer.cost_after(|response| u64::from(!is_ours(response)))
+        } else {
+            layer.refund_if(is_ours)
+        });
+        let serve = async |path| assert!(ask(&service, get(path)).await.status() != 429, "{path}");
+        limiter.store().update("api", |switch| switch.mode = Mode::Shadow);
+        for (path, counted) in [("/", 1), ("/500", 1), ("/", 2), ("/", 3), ("/500", 3), ("/500", 3)] {
+            serve(path).await;
+            assert_eq!(used(&limiter).await, counted, "{path}");
+        }
+        // A candidate that says no does not stand in the way.
+        limiter.store().update("api", |switch| {
+            switch.mode = Mode::default();
+            switch.set_candidate("api", ["1/1m fixed-window"].map(|quota| quota.parse().unwrap())).unwrap();
+        });
+        let _ = limiter.reset(policy(&quotas).key("GET")).await.unwrap();
+        for (path, counted) in [("/", 1), ("/", 2), ("/500", 2)] {
+            serve(path).await;
+            assert_eq!(used(&limiter).await, counted, "{path}");
+        }
+    }
 }
