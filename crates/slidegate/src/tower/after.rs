@@ -1,5 +1,6 @@
 //! What is counted once the response is known.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,6 +13,9 @@ use crate::store::Store;
 
 type Predicate = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 type Cost = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
+
+/// How often what is left is asked for, if others are faster each time.
+const CHARGES: usize = 4;
 
 /// When a request is paid for.
 #[derive(Clone, Default)]
@@ -37,8 +41,7 @@ pub(super) struct Before<'a> {
 impl Before<'_> {
     /// Whether something was spent that can be given back `now_ms`.
     fn is_refundable(&self, policy: &Policy, now_ms: u64) -> bool {
-        let is_spent = self.decision.is_counted() && !self.decision.is_waived();
-        is_spent && now_ms.saturating_sub(self.at_ms) < counted_ms(policy, self.decision)
+        self.decision.is_counted() && now_ms.saturating_sub(self.at_ms) < counted_ms(policy, self.decision)
     }
 }
 
@@ -73,38 +76,48 @@ impl Payment {
         before: Before<'_>,
         response: &Parts,
     ) -> Option<Decision> {
-        let is_refundable =
-            || check.cost > 0 && before.is_refundable(check.policy, limiter.store().clock().now_ms());
+        // Were a shadow enforced, there would have been nothing to pay for.
+        if before.decision.is_waived() {
+            return None;
+        }
+        let owed = self.owed(check.cost, response);
+        let settled = match owed.cmp(&check.cost) {
+            Ordering::Equal => None,
+            Ordering::Greater => charge(limiter, check.cost(owed - check.cost)).await,
+            Ordering::Less if before.is_refundable(check.policy, limiter.store().clock().now_ms()) => {
+                limiter.refund(check.cost(check.cost - owed)).await.ok()
+            }
+            Ordering::Less => None,
+        };
+        // Whoever has been served is not told that he was denied.
+        settled.filter(Decision::is_allowed)
+    }
+
+    /// What a request has cost in the end.
+    fn owed(&self, cost: u64, response: &Parts) -> u64 {
         match self {
-            Self::RefundIf(is_refunded) if is_refunded(response) && is_refundable() => {
-                limiter.refund(check).await.ok()
-            }
-            Self::OnlyIf(is_counted) if !is_counted(response) && is_refundable() => {
-                limiter.refund(check).await.ok()
-            }
-            Self::Before | Self::RefundIf(_) | Self::OnlyIf(_) => None,
-            // Were it enforced, there would have been nothing to pay for.
-            Self::Settled(_) if before.decision.is_waived() => None,
-            Self::Settled(cost) => match cost(response) {
-                cost if cost > check.cost => spend(limiter, check.cost(cost - check.cost)).await,
-                cost if cost < check.cost && is_refundable() => {
-                    limiter.refund(check.cost(check.cost - cost)).await.ok()
-                }
-                _ => None,
-            },
+            Self::RefundIf(is_refunded) if is_refunded(response) => 0,
+            Self::OnlyIf(is_counted) if !is_counted(response) => 0,
+            Self::Before | Self::RefundIf(_) | Self::OnlyIf(_) => cost,
+            Self::Settled(cost) => cost(response),
         }
     }
 }
 
 /// Spends the cost, or as much of it as is left: what has been used cannot be denied any more.
-async fn spend<S: Store>(limiter: &Limiter<S>, check: Check<'_>) -> Option<Decision> {
-    let decision = limiter.check(check).await.ok()?;
-    match (decision.is_allowed(), decision.remaining()) {
-        (false, left @ 1..) => limiter.check(check.cost(left)).await.ok(),
-        // Nobody is denied any more; these are only the numbers.
-        (false, 0) => limiter.peek(check.cost(0)).await.ok(),
-        (true, _) => Some(decision),
+async fn charge<S: Store>(limiter: &Limiter<S>, check: Check<'_>) -> Option<Decision> {
+    let mut cost = check.cost;
+    for _ in 0..CHARGES {
+        let decision = limiter.check(check.cost(cost)).await.ok()?;
+        if decision.is_allowed() && !decision.is_waived() {
+            return Some(decision);
+        }
+        cost = decision.remaining().min(cost);
+        if cost == 0 {
+            break;
+        }
     }
+    limiter.peek(check.cost(0)).await.ok()
 }
 
 impl fmt::Debug for Payment {

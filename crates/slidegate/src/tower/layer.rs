@@ -154,7 +154,8 @@ impl<S: Store> RateLimitLayer<S> {
     }
 
     /// Counts what a request has cost in truth, once its response says so. Until then it has cost what
-    /// [`cost`](Self::cost) says; what exceeds that takes all that is left, but no more.
+    /// [`cost`](Self::cost) says; what exceeds that takes all that is left, but no more. Quotas are charged alike: each with
+    /// no more than the tightest of them has left, so that one per second keeps one per day from counting it all.
     pub fn cost_after(self, cost: impl Fn(&response::Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.payment = Payment::Settled(Arc::new(cost)))
     }

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, response};
 use http_body_util::Full;
 use slidegate::degrade::{Mode, Switch};
-use slidegate::tower::{Key, RateLimitLayer};
-use slidegate::{Limiter, ManualClock, MemoryStore, Policy, Store};
+use slidegate::tower::{Key, Limited, RateLimitLayer};
+use slidegate::{Decision, Limiter, ManualClock, MemoryStore, Operation, Policy, Store, StoreError, Verb};
 use tower::{Layer, ServiceExt};
 
 use crate::rig::{Manual, ask, get, header, limiter, over};
@@ -185,4 +185,47 @@ async fn a_shadow_gives_back_only_what_was_spent() {
             assert_eq!(used(&limiter).await, counted, "{path}");
         }
     }
+}
+
+/// Somebody else is always faster: after each denial there is one less than it said.
+struct Raced(Manual);
+
+impl Store for Raced {
+    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+        let decision = self.0.execute(operation).await?;
+        if !decision.is_allowed() {
+            let check = operation.check.cost(1);
+            let _ = self.0.execute(Operation { verb: Verb::Check, check }).await?;
+        }
+        Ok(decision)
+    }
+
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        self.0.execute_many(operations).await
+    }
+
+    fn clock(&self) -> &dyn slidegate::Clock {
+        self.0.clock()
+    }
+}
+
+#[tokio::test]
+async fn who_was_served_is_not_denied_afterwards() {
+    for limit in [3, 4, 10, 100] {
+        let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
+        let limiter = Arc::new(Limiter::new(Raced(store)));
+        let layer = layer(&limiter, &[&format!("{limit}/1m fixed-window")]).cost_after(|_| 99);
+        let response = ask(&over(layer.record_all()), get("/")).await;
+        assert_eq!((response.status(), header(&response, "retry-after")), (StatusCode::OK, None), "{limit}");
+        assert!(response.extensions().get::<Limited>().unwrap().decision.is_allowed(), "{limit}");
+    }
+}
+
+#[tokio::test]
+async fn of_several_quotas_the_tightest_says_how_much_is_charged() {
+    let (limiter, _) = limiter();
+    let quotas = ["10/1s fixed-window", "1000/1d fixed-window"];
+    let response = ask(&over(layer(&limiter, &quotas).cost_after(|_| 500)), get("/")).await;
+    assert_eq!(header(&response, "ratelimit").unwrap().split(";t").next(), Some(r#""10/1s";r=0"#));
+    assert_eq!(used(&limiter, &quotas).await, 10);
 }
