@@ -66,7 +66,7 @@ impl Payment {
         }
     }
 
-    /// What is counted after it; the numbers since then, if any have changed. What fails here has no one to tell: the
+    /// What is counted after it, or after it has failed without a response; the numbers since then, if any have changed. What fails here has no one to tell: the
     /// request has been served. What `before` has not counted, because a rule, a shadow or a store that failed let it pass, is
     /// not given back, nor is what it has counted too long ago.
     pub(super) async fn after<S: Store>(
@@ -74,7 +74,7 @@ impl Payment {
         limiter: &Limiter<S>,
         check: Check<'_>,
         before: Before<'_>,
-        response: &Parts,
+        response: Option<&Parts>,
     ) -> Option<Decision> {
         // Were a shadow enforced, there would have been nothing to pay for.
         if before.decision.is_waived() {
@@ -93,13 +93,14 @@ impl Payment {
         settled.filter(Decision::is_allowed)
     }
 
-    /// What a request has cost in the end.
-    fn owed(&self, cost: u64, response: &Parts) -> u64 {
+    /// What a request has cost in the end. One that has failed without a response is a failure of ours; but a try is a try.
+    fn owed(&self, cost: u64, response: Option<&Parts>) -> u64 {
         match self {
-            Self::RefundIf(is_refunded) if is_refunded(response) => 0,
-            Self::OnlyIf(is_counted) if !is_counted(response) => 0,
-            Self::Before | Self::RefundIf(_) | Self::OnlyIf(_) => cost,
-            Self::Settled(cost) => cost(response),
+            Self::Before => cost,
+            Self::RefundIf(is_refunded) if response.is_none_or(|response| is_refunded(response)) => 0,
+            Self::OnlyIf(is_counted) if response.is_some_and(|response| !is_counted(response)) => 0,
+            Self::RefundIf(_) | Self::OnlyIf(_) => cost,
+            Self::Settled(cost) => response.map_or(0, |response| cost(response)),
         }
     }
 }

@@ -128,6 +128,7 @@ where
     S: Store + 'static,
     I: Service<Request<Q>, Response = Response<B>> + Clone + Send + 'static,
     I::Future: Send,
+    I::Error: Send,
     Q: Send + 'static,
     B: Send + 'static,
 {
@@ -176,6 +177,7 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
     where
         I: Service<Request<Q>, Response = Response<B>> + Clone + Send + 'static,
         I::Future: Send,
+        I::Error: Send,
         Q: Send + 'static,
         B: Send + 'static,
     {
@@ -208,9 +210,11 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
                 Err(response) => return Ok((*response).map(ResponseBody::own)),
             };
             let mut teller = rules.teller();
-            let (response, body) = inner.call(Request::from_parts(parts, body)).await?.into_parts();
+            let outcome = inner.call(Request::from_parts(parts, body)).await.map(Response::into_parts);
             let before = Before { decision: &limited.decision, at_ms };
-            let settled = rules.payment.after(&rules.limiter, question.check(), before, &response).await;
+            let head = outcome.as_ref().ok().map(|(head, _)| head);
+            let settled = rules.payment.after(&rules.limiter, question.check(), before, head).await;
+            let (response, body) = outcome?;
             if let Some(later) = settled {
                 limited.decision = later;
                 teller = rules.teller();

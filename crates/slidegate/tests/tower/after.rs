@@ -229,3 +229,52 @@ async fn of_several_quotas_the_tightest_says_how_much_is_charged() {
     assert_eq!(header(&response, "ratelimit").unwrap().split(";t").next(), Some(r#""10/1s";r=0"#));
     assert_eq!(used(&limiter, &quotas).await, 10);
 }
+
+#[tokio::test]
+async fn a_failure_without_a_response_costs_nobody_anything() {
+    let quotas = ["5/1m sliding-log"];
+    for (late_ms, [refunded, settled, tried]) in [(0, [0, 0, 2]), (60_000, [1, 1, 1])] {
+        let counted = async |change: fn(RateLimitLayer<Manual>) -> RateLimitLayer<Manual>| {
+            let (limiter, clock) = limiter();
+            let service = change(layer(&limiter, &quotas).cost(|_| 2)).layer({
+                let limiter = Arc::clone(&limiter);
+                tower::service_fn(move |_: Request<()>| {
+                    let (limiter, clock) = (Arc::clone(&limiter), clock.clone());
+                    async move {
+                        clock.advance(late_ms);
+                        if late_ms > 0 {
+                            let _ = limiter.check(policy(&quotas).key("GET")).await.unwrap();
+                        }
+                        Err::<Response<Full<Bytes>>, _>("broken")
+                    }
+                })
+            });
+            assert_eq!(service.oneshot(get("/")).await.unwrap_err(), "broken");
+            used(&limiter, &quotas).await
+        };
+        assert_eq!(counted(|layer| layer.refund_if(is_ours)).await, refunded);
+        assert_eq!(counted(|layer| layer.cost_after(|_| 9)).await, settled);
+        assert_eq!(counted(|layer| layer.count_only_if(has_failed)).await, tried);
+    }
+}
+
+/// As the guide has it.
+#[tokio::test]
+async fn a_grpc_failure_can_be_given_back() {
+    let (limiter, _) = limiter();
+    let quotas = ["5/1m sliding-log"];
+    let is_ours = |response: &response::Parts| {
+        let status = response.headers.get("grpc-status").map(http::HeaderValue::as_bytes);
+        matches!(status, Some(b"2" | b"13" | b"14"))
+    };
+    let service =
+        layer(&limiter, &quotas).refund_if(is_ours).layer(tower::service_fn(async |request: Request<()>| {
+            let status = request.uri().path().trim_start_matches('/').to_owned();
+            let response = Response::builder().header("grpc-status", status);
+            Ok::<_, Infallible>(response.body(Full::<Bytes>::default()).unwrap())
+        }));
+    for (status, counted) in [("/14", 0), ("/5", 1), ("/13", 1)] {
+        ask(&service, get(status)).await;
+        assert_eq!(used(&limiter, &quotas).await, counted, "{status}");
+    }
+}
