@@ -66,59 +66,57 @@ impl Payment {
         }
     }
 
-    /// What is counted after it, or after it has failed without a response; the numbers since then, if any have changed. What fails here has no one to tell: the
-    /// request has been served. What `before` has not counted, because a rule, a shadow or a store that failed let it pass, is
-    /// not given back, nor is what it has counted too long ago.
+    /// What is counted after it, or after it has failed without a response; the numbers since then, if any have changed.
+    /// What `before` has not counted, because a rule, a shadow or a store that failed let it pass, is not given back, nor is
+    /// what it has counted too long ago.
     pub(super) async fn after<S: Store>(
         &self,
         limiter: &Limiter<S>,
         check: Check<'_>,
         before: Before<'_>,
         response: Option<&Parts>,
-    ) -> Option<Decision> {
+    ) -> Result<Option<Decision>, StoreError> {
         // Were a shadow enforced, there would have been nothing to pay for.
         if before.decision.is_waived() {
-            return None;
+            return Ok(None);
         }
         let owed = self.owed(check.cost, response);
         let settled = match owed.cmp(&check.cost) {
-            Ordering::Equal => None,
-            Ordering::Greater => charge(limiter, check.cost(owed - check.cost)).await,
+            Ordering::Greater => Some(charge(limiter, check.cost(owed - check.cost)).await?),
             Ordering::Less if before.is_refundable(check.policy, limiter.store().clock().now_ms()) => {
-                limiter.refund(check.cost(check.cost - owed)).await.ok()
+                Some(limiter.refund(check.cost(check.cost - owed)).await?)
             }
-            Ordering::Less => None,
+            Ordering::Equal | Ordering::Less => None,
         };
         // Whoever has been served is not told that he was denied.
-        settled.filter(Decision::is_allowed)
+        Ok(settled.filter(Decision::is_allowed))
     }
 
     /// What a request has cost in the end. One that has failed without a response is a failure of ours; but a try is a try.
     fn owed(&self, cost: u64, response: Option<&Parts>) -> u64 {
         match self {
-            Self::Before => cost,
             Self::RefundIf(is_refunded) if response.is_none_or(|response| is_refunded(response)) => 0,
             Self::OnlyIf(is_counted) if response.is_some_and(|response| !is_counted(response)) => 0,
-            Self::RefundIf(_) | Self::OnlyIf(_) => cost,
+            Self::Before | Self::RefundIf(_) | Self::OnlyIf(_) => cost,
             Self::Settled(cost) => response.map_or(0, |response| cost(response)),
         }
     }
 }
 
 /// Spends the cost, or as much of it as is left: what has been used cannot be denied any more.
-async fn charge<S: Store>(limiter: &Limiter<S>, check: Check<'_>) -> Option<Decision> {
+async fn charge<S: Store>(limiter: &Limiter<S>, check: Check<'_>) -> Result<Decision, StoreError> {
     let mut cost = check.cost;
     for _ in 0..CHARGES {
-        let decision = limiter.check(check.cost(cost)).await.ok()?;
+        let decision = limiter.check(check.cost(cost)).await?;
         if decision.is_allowed() && !decision.is_waived() {
-            return Some(decision);
+            return Ok(decision);
         }
         cost = decision.remaining().min(cost);
         if cost == 0 {
             break;
         }
     }
-    limiter.peek(check.cost(0)).await.ok()
+    limiter.peek(check.cost(0)).await
 }
 
 impl fmt::Debug for Payment {

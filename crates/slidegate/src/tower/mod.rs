@@ -23,7 +23,7 @@ pub use head::RequestHead;
 pub use key::Key;
 pub use layer::{MissingKey, RateLimitLayer};
 pub use limited::Limited;
-pub use refusal::Refusal;
+pub use refusal::{Refusal, Undecided};
 pub use service::RateLimit;
 pub use style::HeaderStyle;
 pub use tier::Tier;

@@ -33,6 +33,10 @@ pub enum Refusal<'a> {
     Undecided(&'a StoreError),
 }
 
+/// Why the store has not decided: in the extensions of a response, for whoever logs it. The client does not hear of it.
+#[derive(Clone, Debug)]
+pub struct Undecided(pub StoreError);
+
 impl Refusal<'_> {
     /// The status for HTTP: 429, 400 or 503.
     pub fn status(&self) -> StatusCode {

@@ -16,7 +16,7 @@ use super::key::Found;
 use super::layer::{MissingKey, Rules};
 use super::limited::{Limited, Teller};
 use super::name::Name;
-use super::refusal::Refusal;
+use super::refusal::{Refusal, Undecided};
 use super::tier::Tier;
 use crate::error::StoreError;
 use crate::store::{Operation, Store};
@@ -106,7 +106,11 @@ impl<S: Store> Rules<S> {
                 self.teller().tell(&mut *response, Limited::new(tier, decision));
                 Err(response)
             }
-            Err(error) => Err(self.refusal(&Refusal::Undecided(&error), request)),
+            Err(error) => {
+                let mut response = self.refusal(&Refusal::Undecided(&error), request);
+                response.extensions_mut().insert(Undecided(error));
+                Err(response)
+            }
         }
     }
 
@@ -215,11 +219,15 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
             let head = outcome.as_ref().ok().map(|(head, _)| head);
             let settled = rules.payment.after(&rules.limiter, question.check(), before, head).await;
             let (response, body) = outcome?;
-            if let Some(later) = settled {
-                limited.decision = later;
-                teller = rules.teller();
-            }
             let mut response = Response::from_parts(response, ResponseBody::inner(body));
+            match settled {
+                Ok(Some(later)) => {
+                    limited.decision = later;
+                    teller = rules.teller();
+                }
+                Ok(None) => {}
+                Err(error) => drop(response.extensions_mut().insert(Undecided(error))),
+            }
             teller.tell(&mut response, limited);
             Ok(response)
         })

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, response};
 use http_body_util::Full;
 use slidegate::degrade::{Mode, Switch};
-use slidegate::tower::{Key, Limited, RateLimitLayer};
+use slidegate::tower::{Key, Limited, RateLimitLayer, Undecided};
 use slidegate::{Decision, Limiter, ManualClock, MemoryStore, Operation, Policy, Store, StoreError, Verb};
 use tower::{Layer, ServiceExt};
 
@@ -277,4 +277,36 @@ async fn a_grpc_failure_can_be_given_back() {
         ask(&service, get(status)).await;
         assert_eq!(used(&limiter, &quotas).await, counted, "{status}");
     }
+}
+
+/// Can count, but not give back.
+struct Grasping(Manual);
+
+impl Store for Grasping {
+    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+        match operation.verb {
+            Verb::Refund => Err(StoreError::transient("away")),
+            _ => self.0.execute(operation).await,
+        }
+    }
+
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        self.0.execute_many(operations).await
+    }
+
+    fn clock(&self) -> &dyn slidegate::Clock {
+        self.0.clock()
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_afterwards_leaves_a_trace() {
+    let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
+    let limiter = Arc::new(Limiter::new(Grasping(store)));
+    let service = over(layer(&limiter, &["5/1m fixed-window"]).refund_if(is_ours));
+    let response = ask(&service, get("/500")).await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(header(&response, "ratelimit").unwrap().contains("r=4;"), "as it was before");
+    assert!(response.extensions().get::<Undecided>().is_some());
+    assert!(ask(&service, get("/")).await.extensions().get::<Undecided>().is_none());
 }

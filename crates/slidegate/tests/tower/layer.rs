@@ -9,7 +9,7 @@ use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 use slidegate::degrade::{Mode, Switch};
-use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, RateLimitLayer, Refusal, Tier};
+use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, RateLimitLayer, Refusal, Tier, Undecided};
 use slidegate::{Decision, Limiter, Operation, Policy, Reason, Source, Store, StoreError, Verb};
 use tower::Layer;
 
@@ -243,6 +243,8 @@ async fn a_store_that_does_not_decide_is_no_denial() {
     );
     assert_eq!(header(&failed, "ratelimit"), None);
     assert!(!failed.body().contains("secret"), "{}", failed.body());
+    let Undecided(error) = failed.extensions().get().unwrap();
+    assert!(error.is_transient() && error.to_string().contains("secret"), "for the log");
     let grpc = Request::post("/").header(CONTENT_TYPE, "application/grpc").body(()).unwrap();
     assert_eq!(header(&ask(&service, grpc).await, "grpc-status"), Some("14"));
 }
