@@ -4,12 +4,16 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, StatusCode, response};
+use http::{HeaderMap, HeaderValue, StatusCode, response};
 
 /// So many servers are remembered.
 const MOST: usize = 4096;
 /// No server is believed that says more.
 const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// As a status of gRPC is written in headers.
+const RESOURCE_EXHAUSTED: &[u8] = b"8";
+const UNAVAILABLE: &[u8] = b"14";
 
 /// Until when nobody is to be asked, by key.
 #[derive(Debug, Default)]
@@ -40,7 +44,9 @@ impl Pauses {
 
 /// `Retry-After` of a server that says no, or the wait for a quota in `RateLimit` that has nothing left.
 fn pause_ms(response: &response::Parts, now_ms: u64) -> Option<u64> {
-    let says_no = matches!(response.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+    let grpc = response.headers.get("grpc-status").map(HeaderValue::as_bytes);
+    let says_no = matches!(response.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+        || matches!(grpc, Some(RESOURCE_EXHAUSTED | UNAVAILABLE));
     let retry_after = if says_no { retry_after_ms(&response.headers, now_ms) } else { None };
     retry_after.max(spent_for_ms(&response.headers))
 }
@@ -103,6 +109,9 @@ mod tests {
         assert_eq!(pause(503, &[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")]), Some(777_000));
         assert_eq!(pause(429, &[("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT")]), Some(0), "it is over");
         assert_eq!(pause(200, &[("retry-after", "30")]), None, "it says yes");
+        for (status, expected) in [("8", Some(30_000)), ("14", Some(30_000)), ("0", None), ("5", None)] {
+            assert_eq!(pause(200, &[("grpc-status", status), ("retry-after", "30")]), expected, "{status}");
+        }
         assert_eq!(pause(200, &[("ratelimit", r#""a";r=5;t=30"#)]), None, "something is left");
         assert_eq!(pause(200, &[("ratelimit", r#""a";r=0;t=30, "b";r=0;t=40, "c";r=1;t=90"#)]), Some(40_000));
         assert_eq!(pause(200, &[("ratelimit", r#""x, \";r=0;t=9, ";r=0;t=7"#)]), Some(7_000));

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::header::HOST;
+use http::uri::Authority;
 use http::{Request, Response};
 use slidegate_core::Decision;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::head::RequestHead;
 use super::key::Key;
 use super::pause::Pauses;
 use super::tier::Tier;
@@ -58,7 +61,8 @@ impl<E: std::error::Error + 'static> std::error::Error for WaitError<E> {
 }
 
 /// Delays outgoing requests so that they stay under a limit, and honours what servers say: after a `Retry-After` with 429 or
-/// 503, or a `RateLimit` with nothing left, whoever has the same key waits. Nothing is sent twice.
+/// 503 (or gRPC's `RESOURCE_EXHAUSTED` or `UNAVAILABLE`), or a `RateLimit` with nothing left, whoever has the same key waits.
+/// Nothing is sent twice.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -86,10 +90,11 @@ struct Rules<S> {
 }
 
 impl<S: Store> WaitLayer<S> {
-    /// Requests to each host stay under this policy; none waits longer than `patience`.
+    /// Requests to each host and port stay under this policy; none waits longer than `patience`. The host is that of the
+    /// URI, else that of the `Host` header. All requests that name none count together: those of a tonic client do not,
+    /// because its channel knows where they go.
     pub fn new(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>, patience: Duration) -> Self {
-        let key = Key::by(|request| request.uri.authority().map(|authority| authority.as_str().to_owned()));
-        Self::by_key(limiter, policy, patience, key)
+        Self::by_key(limiter, policy, patience, Key::by(|request| Some(server(request))))
     }
 
     /// The same, with a key of one's own. Requests without one are not held up.
@@ -97,6 +102,25 @@ impl<S: Store> WaitLayer<S> {
         let rules = Rules { limiter, tier: policy.into(), key, patience, pauses: Pauses::default() };
         Self { rules: Arc::new(rules) }
     }
+}
+
+/// Where requests go that do not say it. No host is called like this.
+const NOWHERE: &str = "?";
+
+/// Where a request goes, however it is written.
+fn server(request: &RequestHead<'_>) -> String {
+    let named = request.headers.get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    let Some(authority) = request.uri.authority().or(named.as_ref()) else { return NOWHERE.to_owned() };
+    let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
+    if host.is_empty() {
+        return NOWHERE.to_owned();
+    }
+    let port = authority.port_u16().or(match request.uri.scheme_str() {
+        Some("https" | "wss") => Some(443),
+        Some("http" | "ws") => Some(80),
+        _ => None,
+    });
+    port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
 }
 
 impl<S> Clone for WaitLayer<S> {
@@ -210,5 +234,32 @@ where
             }
             Ok(Response::from_parts(parts, body))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_one_however_it_is_written() {
+        for (uri, host, expected) in [
+            ("http://example.test/a?b", None, "example.test:80"),
+            ("http://EXAMPLE.test:80/", None, "example.test:80"),
+            ("http://user:secret@example.test./", None, "example.test:80"),
+            ("https://example.test/", Some("other.test"), "example.test:443"),
+            ("https://example.test:8443/", None, "example.test:8443"),
+            ("http://[2001:DB8::1]/", None, "[2001:db8::1]:80"),
+            ("/path", Some("Example.test:8080"), "example.test:8080"),
+            ("/path", Some("example.test"), "example.test"),
+            ("/path", Some("not a host"), "?"),
+            ("/path", Some(""), "?"),
+            ("/path", Some("."), "?"),
+            ("/package.Service/Method", None, "?"),
+        ] {
+            let request =
+                host.into_iter().fold(Request::get(uri), |request, host| request.header(HOST, host));
+            assert_eq!(server(&(&request.body(()).unwrap()).into()), expected, "{uri} {host:?}");
+        }
     }
 }

@@ -133,3 +133,17 @@ async fn a_server_that_says_no_stops_those_who_wait_already() {
     }
     assert_eq!(*sent_ms.lock().unwrap(), [0, 3500, 6500]);
 }
+
+/// Those of a tonic client name no host; its channel knows it.
+#[tokio::test]
+async fn who_names_no_host_waits_all_the_same() {
+    let (limiter, _) = limiter();
+    let policy = Policy::parse("theirs", ["1/1m strict-window"]).unwrap();
+    let layer = WaitLayer::new(limiter, policy, Duration::ZERO);
+    let client = layer.layer(tower::service_fn(crate::rig::serve::<()>));
+    let send = async |uri: &str| client.clone().oneshot(Request::post(uri).body(()).unwrap()).await;
+    assert!(send("/package.Service/Method").await.is_ok());
+    assert!(matches!(send("/package.Service/Other").await, Err(WaitError::TooLong(_))));
+    assert!(send("http://example.test/").await.is_ok());
+    assert!(matches!(send("http://EXAMPLE.test:80/").await, Err(WaitError::TooLong(_))));
+}
