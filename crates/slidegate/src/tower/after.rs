@@ -31,7 +31,7 @@ pub(super) enum Payment {
     Settled(Cost),
 }
 
-/// What was decided before a request was served, and when.
+/// What was decided before a request was served or sent, and when.
 #[derive(Clone, Copy)]
 pub(super) struct Before<'a> {
     pub(super) decision: &'a Decision,
@@ -40,8 +40,9 @@ pub(super) struct Before<'a> {
 
 impl Before<'_> {
     /// Whether something was spent that can be given back `now_ms`.
-    fn is_refundable(&self, policy: &Policy, now_ms: u64) -> bool {
-        self.decision.is_counted() && now_ms.saturating_sub(self.at_ms) < counted_ms(policy, self.decision)
+    pub(super) fn is_refundable(&self, policy: &Policy, now_ms: u64) -> bool {
+        let is_spent = self.decision.is_counted() && !self.decision.is_waived();
+        is_spent && now_ms.saturating_sub(self.at_ms) < counted_ms(policy, self.decision)
     }
 }
 

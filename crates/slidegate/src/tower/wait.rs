@@ -1,7 +1,7 @@
 //! A layer for clients: it waits to stay under somebody else's limit.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,6 +14,7 @@ use slidegate_core::Decision;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use super::after::Before;
 use super::head::RequestHead;
 use super::key::Key;
 use super::pause::Pauses;
@@ -163,8 +164,12 @@ impl<S, I: fmt::Debug> fmt::Debug for Wait<S, I> {
 }
 
 impl<S: Store> Rules<S> {
-    /// Waits until a request with this key may be sent.
-    async fn wait<E>(&self, key: &[u8]) -> Result<(), WaitError<E>> {
+    /// Waits until a request with this key may be sent, and `inner` is ready to send it.
+    async fn wait<I: Service<Q> + Clone, Q>(
+        &self,
+        key: &[u8],
+        inner: &mut I,
+    ) -> Result<(), WaitError<I::Error>> {
         let clock = self.limiter.store().clock();
         let patience_ms = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
         let end_ms = clock.now_ms().saturating_add(patience_ms);
@@ -172,13 +177,21 @@ impl<S: Store> Rules<S> {
         loop {
             self.wait_for_server(key, end_ms).await?;
             let left = Duration::from_millis(end_ms.saturating_sub(clock.now_ms()));
-            match self.limiter.wait(check, left).await {
-                Ok(decision) if !decision.is_allowed() => return Err(WaitError::TooLong(decision)),
-                Ok(_) if self.pauses.left_ms(key, clock.now_ms()) == 0 => return Ok(()),
-                // The server has asked to be left alone meanwhile. Nothing was sent, so nothing is spent; if it cannot be
-                // given back, fewer are sent than might be.
-                Ok(_) => drop(self.limiter.refund(check).await),
-                Err(error) => return Err(WaitError::Undecided(error)),
+            let decision = self.limiter.wait(check, left).await.map_err(WaitError::Undecided)?;
+            if !decision.is_allowed() {
+                return Err(WaitError::TooLong(decision));
+            }
+            let at_ms = clock.now_ms();
+            ready(inner).await?;
+            let now_ms = clock.now_ms();
+            if self.pauses.left_ms(key, now_ms) == 0 {
+                return Ok(());
+            }
+            // The server has asked to be left alone meanwhile. Nothing was sent, so nothing is spent; if it cannot be
+            // given back, fewer are sent than might be.
+            *inner = inner.clone();
+            if (Before { decision: &decision, at_ms }).is_refundable(check.policy, now_ms) {
+                drop(self.limiter.refund(check).await);
             }
         }
     }
@@ -200,6 +213,10 @@ impl<S: Store> Rules<S> {
     }
 }
 
+async fn ready<I: Service<Q>, Q>(inner: &mut I) -> Result<(), WaitError<I::Error>> {
+    poll_fn(|context| inner.poll_ready(context)).await.map_err(WaitError::Inner)
+}
+
 impl<S, I, Q, B> Service<Request<Q>> for Wait<S, I>
 where
     S: Store + 'static,
@@ -217,15 +234,17 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        // The one that was polled is ready, its clone may not be.
-        let clone = self.inner.clone();
-        let mut inner = std::mem::replace(&mut self.inner, clone);
+        // What the inner service has set aside when it was ready, such as a permit, is not for those who sleep. They ask
+        // for it again when they wake up.
+        self.inner = self.inner.clone();
+        let mut inner = self.inner.clone();
         let rules = Arc::clone(&self.rules);
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let key = rules.key.find(&(&parts).into()).name().await;
-            if let Some(key) = &key {
-                rules.wait(key).await?;
+            match &key {
+                Some(key) => rules.wait(key, &mut inner).await?,
+                None => ready(&mut inner).await?,
             }
             let response = inner.call(Request::from_parts(parts, body)).await.map_err(WaitError::Inner)?;
             let (parts, body) = response.into_parts();

@@ -33,14 +33,14 @@ fn asked_for() -> Key {
 
 /// Takes a permit when it is ready, and only on being asked twice; clones have none. Counts those taken and not yet used or
 /// given back.
-struct Reluctant {
+pub(crate) struct Reluctant {
     asked: usize,
-    permits: Arc<AtomicUsize>,
-    served: Arc<AtomicUsize>,
+    pub(crate) permits: Arc<AtomicUsize>,
+    pub(crate) served: Arc<AtomicUsize>,
 }
 
 impl Reluctant {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { asked: 0, permits: Arc::default(), served: Arc::default() }
     }
 

@@ -1,7 +1,10 @@
 //! Clients that wait.
 
 use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,8 +12,9 @@ use http::{Request, Response};
 use http_body_util::Full;
 use slidegate::tower::{WaitError, WaitLayer};
 use slidegate::{Clock, ManualClock, Policy};
-use tower::{Layer, ServiceExt};
+use tower::{Layer, Service, ServiceExt};
 
+use crate::readiness::Reluctant;
 use crate::rig::limiter;
 
 /// When requests were sent, and what to answer to the next ones.
@@ -146,4 +150,89 @@ async fn who_names_no_host_waits_all_the_same() {
     assert!(matches!(send("/package.Service/Other").await, Err(WaitError::TooLong(_))));
     assert!(send("http://example.test/").await.is_ok());
     assert!(matches!(send("http://EXAMPLE.test:80/").await, Err(WaitError::TooLong(_))));
+}
+
+#[tokio::test]
+async fn who_sleeps_holds_nothing_that_others_need() {
+    let (limiter, clock) = limiter();
+    let inner = Reluctant::new();
+    let (permits, served) = (Arc::clone(&inner.permits), Arc::clone(&inner.served));
+    let policy = Policy::parse("theirs", ["1/1m strict-window"]).unwrap();
+    let mut client = WaitLayer::new(limiter, policy, Duration::from_secs(100)).layer(inner);
+    let request = || Request::get("http://example.test/").body(()).unwrap();
+    client.ready().await.unwrap().call(request()).await.unwrap();
+    let second = tokio::spawn(client.ready().await.unwrap().call(request()));
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!second.is_finished());
+    assert_eq!(permits.load(Ordering::Relaxed), 0, "asleep");
+    clock.advance(60_000);
+    second.await.unwrap().unwrap();
+    assert_eq!((served.load(Ordering::Relaxed), permits.load(Ordering::Relaxed)), (2, 0));
+}
+
+/// Serves one at a time: the first in half a second, and with a no.
+#[derive(Clone)]
+struct OneByOne {
+    clock: ManualClock,
+    is_busy: Arc<AtomicBool>,
+    sent_ms: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Service<Request<()>> for OneByOne {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        if self.is_busy.load(Ordering::Relaxed) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<()>) -> Self::Future {
+        assert!(!self.is_busy.swap(true, Ordering::Relaxed));
+        let this = self.clone();
+        let sent = {
+            let mut sent_ms = self.sent_ms.lock().unwrap();
+            sent_ms.push(self.clock.now_ms() - 1_800_000_000_000);
+            sent_ms.len()
+        };
+        Box::pin(async move {
+            let response = if sent == 1 {
+                this.clock.sleep(500).await;
+                Response::builder().status(429).header("retry-after", "3")
+            } else {
+                Response::builder()
+            };
+            this.is_busy.store(false, Ordering::Relaxed);
+            Ok(response.body(Full::default()).unwrap())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_says_no_stops_those_who_wait_for_a_connection() {
+    let (limiter, clock) = limiter();
+    let sent_ms = Arc::new(Mutex::new(Vec::new()));
+    let inner = OneByOne { clock: clock.clone(), is_busy: Arc::default(), sent_ms: Arc::clone(&sent_ms) };
+    let policy = Policy::parse("theirs", ["2/1m strict-window"]).unwrap();
+    let client = WaitLayer::new(limiter, policy, Duration::from_secs(10)).layer(inner);
+    let request = || Request::get("http://example.test/").body(()).unwrap();
+    let mut first = client.clone();
+    let mut second = client.clone();
+    let first = tokio::spawn(first.ready().await.unwrap().call(request()));
+    let second = tokio::spawn(second.ready().await.unwrap().call(request()));
+    while !(first.is_finished() && second.is_finished()) {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(100);
+    }
+    assert_eq!(first.await.unwrap().unwrap().status(), 429);
+    assert_eq!(second.await.unwrap().unwrap().status(), 200, "what it had spent was given back");
+    assert_eq!(*sent_ms.lock().unwrap(), [0, 3500]);
 }
