@@ -37,6 +37,13 @@ impl<B> ResponseBody<B> {
     }
 }
 
+/// Empty. Layers outside that answer by themselves ask for it, such as those of tower-http for CORS and time-outs.
+impl<B> Default for ResponseBody<B> {
+    fn default() -> Self {
+        Self::own(Bytes::new())
+    }
+}
+
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     type Data = Bytes;
     type Error = B::Error;

@@ -1,20 +1,22 @@
 //! A hyper server, without a framework, over a real socket.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
+use http_body::Body;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use slidegate::Policy;
-use slidegate::tower::{PeerAddress, RateLimitLayer};
+use slidegate::tower::{Key, PeerAddress, RateLimitLayer};
 use tokio::net::TcpListener;
-use tower::Layer;
+use tower::{Layer, Service, ServiceExt};
 
-use crate::rig::{header, limiter, serve};
+use crate::rig::{header, limiter, over, serve};
 
 /// Serves each connection with the layer over [`serve`], and says who is connected.
 async fn started(quota: &str) -> SocketAddr {
@@ -62,4 +64,27 @@ async fn a_plain_hyper_server_is_limited_by_its_peers() {
     assert_eq!(header(&denied, "content-length"), Some(length.as_str()), "not chunked");
     let problem: serde_json::Value = serde_json::from_str(denied.body()).unwrap();
     assert_eq!(problem["status"], 429);
+}
+
+/// Answers some requests without asking further, as layers for CORS and time-outs do, with the same bound on bodies.
+async fn answer<S, B: Default>(service: S, request: Request<()>) -> Response<B>
+where
+    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+{
+    if request.method() == Method::OPTIONS {
+        return Response::new(B::default());
+    }
+    service.oneshot(request).await.unwrap()
+}
+
+#[tokio::test]
+async fn layers_outside_can_answer_by_themselves() {
+    let layer = RateLimitLayer::new(limiter().0, Policy::parse("api", ["1/1m"]).unwrap()).key(Key::path());
+    let service = over(layer);
+    for (method, expected) in [(Method::OPTIONS, ""), (Method::GET, "served"), (Method::OPTIONS, "")] {
+        let request = Request::builder().method(method).body(()).unwrap();
+        let body = answer(service.clone(), request).await.into_body();
+        assert_eq!(body.is_end_stream(), expected.is_empty());
+        assert_eq!(body.collect().await.unwrap().to_bytes(), expected);
+    }
 }
