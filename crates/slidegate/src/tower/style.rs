@@ -13,7 +13,7 @@ const LEGACY_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const LEGACY_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// Which headers a response carries. A denial that ends always has `retry-after`, unless there are to be none.
+/// Which headers a response carries. A denial that ends has `retry-after` in all styles but [`None`](Self::None).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeaderStyle {
     /// `RateLimit-Policy` and `RateLimit`, lists of all quotas, as the IETF draft has it.
@@ -23,7 +23,7 @@ pub enum HeaderStyle {
     LegacyEpoch,
     /// The same, the last in seconds from now.
     LegacyDelta,
-    /// None.
+    /// None, and no `retry-after` either.
     None,
 }
 
@@ -54,9 +54,19 @@ impl HeaderStyle {
                 }
             }
         }
-        if let (false, Some(ms)) = (decision.is_allowed(), decision.retry_after_ms()) {
-            let theirs = headers.get(RETRY_AFTER).and_then(number).unwrap_or(0);
-            headers.insert(RETRY_AFTER, whole_seconds(ms).max(theirs).into());
+        let theirs = || headers.get(RETRY_AFTER).and_then(number);
+        let retry_after = match decision.retry_after_ms() {
+            Some(ms) => Some(whole_seconds(ms).max(theirs().unwrap_or(0))),
+            // Somebody further in names a time to come back: not before there is something left here.
+            None if tightest.remaining == 0 => {
+                let empty = decision.quotas().iter().filter(|report| report.remaining == 0);
+                let ours = whole_seconds(empty.map(|report| report.more_after_ms).max().unwrap_or(0));
+                theirs().filter(|theirs| *theirs < ours).map(|_| ours)
+            }
+            None => None,
+        };
+        if let Some(seconds) = retry_after {
+            headers.insert(RETRY_AFTER, seconds.into());
         }
     }
 }

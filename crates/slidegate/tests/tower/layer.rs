@@ -112,6 +112,26 @@ async fn several_layers_are_told_in_one_list() {
 }
 
 #[tokio::test]
+async fn nobody_is_told_to_come_back_when_another_layer_has_nothing_left() {
+    let inner = || over(by_path(&["1/10s fixed-window"]));
+    for (outer, expected) in [
+        // The second request is the outer one's last, and its window is the longer one.
+        (by_path(&["2/1m fixed-window"]), "60"),
+        (by_path(&["2/1m fixed-window"]).headers(HeaderStyle::LegacyDelta), "60"),
+        (by_path(&["2/1m fixed-window", "2/1h fixed-window"]), "3600"),
+        (by_path(&["2/1s fixed-window"]), "10"),
+        (by_path(&["3/1m fixed-window"]), "10"),
+    ] {
+        let service = outer.layer(inner());
+        let first = ask(&service, get("/a")).await;
+        assert_eq!((first.status(), header(&first, "retry-after")), (StatusCode::OK, None));
+        let denied = ask(&service, get("/a")).await;
+        assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(header(&denied, "retry-after"), Some(expected));
+    }
+}
+
+#[tokio::test]
 async fn a_grpc_client_gets_a_status() {
     let service = over(by_path(&["1/1m fixed-window"]));
     let request =
