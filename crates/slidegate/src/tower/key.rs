@@ -144,7 +144,7 @@ impl Key {
         Self { extract: Arc::new(extract), is_known: false }
     }
 
-    /// All of these together. If one of them is missing, so is the whole.
+    /// All of these together. If one of them is missing, so is the whole; of none, there is none.
     pub fn all(keys: impl IntoIterator<Item = Self>) -> Self {
         let keys: Vec<Self> = keys.into_iter().collect();
         Self { is_known: keys.iter().all(|key| key.is_known), extract: Arc::new(All(keys)) }
@@ -182,6 +182,10 @@ struct All(Vec<Key>);
 
 impl Extract for All {
     fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a> {
+        // Nothing is not a name that all have in common.
+        if self.0.is_empty() {
+            return Found::Now(None);
+        }
         let mut joined = Vec::new();
         for (index, key) in self.0.iter().enumerate() {
             match key.find(request) {
@@ -306,6 +310,9 @@ mod tests {
         assert_eq!(joined("a", "bc").await, name(Key::all([text_later("a"), text("bc")]), &parts).await);
         assert_eq!(joined("a", "bc").await, name(Key::all([text("a"), text_later("bc")]), &parts).await);
         assert_eq!(name(Key::all([text("a"), Key::by(|_| None::<String>)]), &parts).await, None);
+        assert_eq!(name(Key::all([]), &parts).await, None, "of none there is none");
+        assert_eq!(name(Key::first_of([]), &parts).await, None);
+        assert_eq!(name(Key::all([Key::all([]), text("a")]), &parts).await, None);
         assert_ne!(
             name(Key::first_of([text("a")]), &parts).await,
             name(Key::first_of([Key::by(|_| None::<String>), text("a")]), &parts).await,
