@@ -139,6 +139,8 @@ impl<S: Store> RateLimitLayer<S> {
     }
 
     /// Gives back what a request has cost if its response is like this: a failure of ours should cost nobody anything.
+    ///
+    /// Of this, [`count_only_if`](Self::count_only_if) and [`cost_after`](Self::cost_after) the last one set holds.
     pub fn refund_if(self, is_refunded: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.payment = Payment::RefundIf(Arc::new(is_refunded)))
     }
@@ -146,6 +148,8 @@ impl<S: Store> RateLimitLayer<S> {
     /// Counts a request only if its response is like this, such as a log-in that failed. It is counted while it is on its
     /// way, so that no more are under way at once than may fail, and given back if its response is another. One that is
     /// given up before it has a response stays counted.
+    ///
+    /// Of this, [`refund_if`](Self::refund_if) and [`cost_after`](Self::cost_after) the last one set holds.
     pub fn count_only_if(
         self,
         is_counted: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
@@ -156,6 +160,8 @@ impl<S: Store> RateLimitLayer<S> {
     /// Counts what a request has cost in truth, once its response says so. Until then it has cost what
     /// [`cost`](Self::cost) says; what exceeds that takes all that is left, but no more. Quotas are charged alike: each with
     /// no more than the tightest of them has left, so that one per second keeps one per day from counting it all.
+    ///
+    /// Of this, [`refund_if`](Self::refund_if) and [`count_only_if`](Self::count_only_if) the last one set holds.
     pub fn cost_after(self, cost: impl Fn(&response::Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.payment = Payment::Settled(Arc::new(cost)))
     }
