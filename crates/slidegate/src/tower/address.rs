@@ -129,6 +129,10 @@ fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> + '_ {
 /// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
 fn parse(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?.trim_matches([' ', '\t']);
+    // A zone names an interface of another machine. With a port, it would be understood if it is a number.
+    if text.contains('%') {
+        return None;
+    }
     let address = text
         .parse::<IpAddr>()
         .ok()
@@ -198,7 +202,7 @@ mod tests {
         let behind =
             ClientAddress::behind(["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().unwrap()));
         let many = vec!["6.6.6.6"; 10_000].join(", ");
-        let table: [(&str, &[&str], &str); 22] = [
+        let table: [(&str, &[&str], &str); 29] = [
             // Not by a proxy: whatever it says is its own invention.
             ("198.51.100.1", &["203.0.113.9"], "198.51.100.1"),
             ("198.51.100.1", &["10.0.0.1"], "198.51.100.1"),
@@ -219,6 +223,15 @@ mod tests {
             ("10.0.0.1", &["203.0.113.9, , 10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", &["203.0.113.9, 999.1.1.1"], "10.0.0.1"),
             ("10.0.0.1", &[""], "10.0.0.1"),
+            // A zone means something on one machine only.
+            ("10.0.0.1", &["203.0.113.9, fe80::1%eth0"], "10.0.0.1"),
+            ("10.0.0.1", &["203.0.113.9, [fe80::1%1]:80, 10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["fe80::1%eth0, 203.0.113.9"], "203.0.113.9"),
+            // Bytes that are no ASCII, alike digits or not.
+            ("10.0.0.1", &["203.0.113.9, ２０３.0.113.9"], "10.0.0.1"),
+            ("10.0.0.1", &["203.0.113.9, \u{a0}198.51.100.7"], "10.0.0.1"),
+            ("10.0.0.1", &["größe, 203.0.113.9"], "203.0.113.9"),
+            ("10.0.0.1", &["203.0.113.9, 0xcb.0.113.9"], "10.0.0.1"),
             // Ports and brackets.
             ("10.0.0.1", &["203.0.113.9:1234"], "203.0.113.9"),
             ("10.0.0.1", &["[2001:db8:0:1::5]:1234"], "2001:db8:0:1::"),
@@ -235,6 +248,9 @@ mod tests {
             assert_eq!(found, Some(address(expected)), "{peer} says {:?}", lines.first());
         }
         assert_eq!(behind.find(None, &headers(&["203.0.113.9"])), None, "without a peer nobody is trusted");
+        let mut no_text = headers(&["203.0.113.9"]);
+        no_text.append(X_FORWARDED_FOR, http::HeaderValue::from_bytes(b"\xff\xfe").unwrap());
+        assert_eq!(behind.find(Some(address("10.0.0.1")), &no_text), Some(address("10.0.0.1")));
     }
 
     #[test]
@@ -245,6 +261,21 @@ mod tests {
         assert_eq!(of(1), Some(address("198.51.100.7")));
         assert_eq!(of(2), Some(address("203.0.113.9")));
         assert_eq!(of(4), None, "fewer have passed than it should have");
+
+        // What should be there and is no address is nobody's; what is elsewhere is looked at by nobody.
+        for (line, expected) in [
+            ("6.6.6.6, unknown, 198.51.100.7", None),
+            ("6.6.6.6, , 198.51.100.7", None),
+            ("6.6.6.6, fe80::1%eth0, 198.51.100.7", None),
+            ("6.6.6.6, größe, 198.51.100.7", None),
+            (",", None),
+            ("", None),
+            ("6.6.6.6, 203.0.113.9, unknown", Some("203.0.113.9")),
+            ("%%%, 203.0.113.9:1, 198.51.100.7", Some("203.0.113.9")),
+        ] {
+            let found = ClientAddress::hops(2).find(Some(address("10.0.0.1")), &headers(&[line]));
+            assert_eq!(found, expected.map(address), "{line}");
+        }
     }
 
     #[test]
