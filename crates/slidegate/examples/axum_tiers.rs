@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     })
     // A user counts as such from wherever he comes, everybody else by address.
     .key(Key::first_of([Key::extension(|user: &User| user.name), Key::address(ClientAddress::peer())]))
-    .skip(|request| request.uri.path() == "/healthz");
+    .skip(|request| request.path() == "/healthz");
     // Never more than five, whatever the minute; by address, since nobody is known yet.
     let attempts = RateLimitLayer::new(limiter, Policy::parse("login", ["5/1m strict-window"])?);
 

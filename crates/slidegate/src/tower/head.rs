@@ -9,12 +9,23 @@ use http::{Extensions, HeaderMap, Method, Request, Uri};
 pub struct RequestHead<'a> {
     /// The method.
     pub method: &'a Method,
-    /// The URI.
+    /// The URI. Within an axum router that is nested in another it is only the rest of it; see [`path`](Self::path).
     pub uri: &'a Uri,
     /// The headers.
     pub headers: &'a HeaderMap,
     /// What earlier layers have found out.
     pub extensions: &'a Extensions,
+}
+
+impl<'a> RequestHead<'a> {
+    /// The path that the client has asked for, without the query; also where routers of axum are nested (feature `axum`).
+    pub fn path(&self) -> &'a str {
+        #[cfg(feature = "axum")]
+        if let Some(axum::extract::OriginalUri(uri)) = self.extensions.get() {
+            return uri.path();
+        }
+        self.uri.path()
+    }
 }
 
 impl<'a, B> From<&'a Request<B>> for RequestHead<'a> {

@@ -95,9 +95,19 @@ impl Key {
         })
     }
 
-    /// The path, without the query.
+    /// The [path](RequestHead::path) that the client has asked for, without the query.
     pub fn path() -> Self {
-        Self::sync(|request| Some(request.uri.path().as_bytes().into()))
+        Self::sync(|request| Some(request.path().as_bytes().into()))
+    }
+
+    /// The route that axum has chosen, such as `/users/{id}`: one counter for all its paths. None where no route fits, and
+    /// in layers around the router, which have yet to know.
+    #[cfg(feature = "axum")]
+    pub fn matched_path() -> Self {
+        Self::sync(|request| {
+            let path = request.extensions.get::<axum::extract::MatchedPath>()?;
+            Some(path.as_str().as_bytes().into())
+        })
     }
 
     /// The first of these patterns that fits the path: `/users/*/orders` with a `*` for one segment, `/static/**` with
@@ -105,7 +115,7 @@ impl Key {
     pub fn path_pattern<P: Into<String>>(patterns: impl IntoIterator<Item = P>) -> Self {
         let patterns: Vec<String> = patterns.into_iter().map(Into::into).collect();
         Self::sync(move |request| {
-            let fits = |pattern: &&String| fits(pattern, request.uri.path());
+            let fits = |pattern: &&String| fits(pattern, request.path());
             patterns.iter().find(fits).map(|pattern| pattern.as_bytes().into())
         })
     }

@@ -74,7 +74,7 @@ impl<S> Clone for Rules<S> {
 /// let limiter = Arc::new(Limiter::new(MemoryStore::new()));
 /// let layer = RateLimitLayer::new(limiter, Policy::parse("api", ["100/1m"])?)
 ///     .key(Key::address(ClientAddress::peer()))
-///     .skip(|request| request.uri.path() == "/healthz");
+///     .skip(|request| request.path() == "/healthz");
 /// # let _ = layer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -70,6 +70,44 @@ async fn routes_have_limits_of_their_own_and_clients_are_told_apart_behind_a_pro
 }
 
 #[tokio::test]
+async fn nested_routers_know_the_whole_path() {
+    let users = || Router::new().route("/users/{id}", get(async || "somebody"));
+    let nested = |key: Key| {
+        let one = layer("1/1d sliding-log").key(key);
+        // One layer for both: only the whole path tells them apart.
+        Router::new().nest("/a", users().layer(one.clone())).nest("/b", users().layer(one))
+    };
+    let table: [(Key, &[(&str, u16)]); 3] = [
+        (Key::path(), &[("/a/users/1", 200), ("/b/users/1", 200), ("/a/users/2", 200), ("/a/users/1", 429)]),
+        (
+            Key::path_pattern(["/a/users/*", "/b/**"]),
+            &[("/a/users/1", 200), ("/b/users/1", 200), ("/a/users/2", 429), ("/b/users/2", 429)],
+        ),
+        (
+            Key::matched_path(),
+            &[("/a/users/1", 200), ("/b/users/1", 200), ("/a/users/2", 429), ("/b/users/2", 429)],
+        ),
+    ];
+    for (key, requests) in table {
+        let address = started(nested(key)).await;
+        for (path, expected) in requests {
+            assert_eq!(status(address, path, None).await, *expected, "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn rules_of_nested_routers_see_the_whole_path() {
+    let free = layer("1/1d sliding-log").skip(|request| request.path() == "/inner/free");
+    let inner =
+        Router::new().route("/free", get(async || "free")).route("/", get(async || "one")).layer(free);
+    let address = started(Router::new().nest("/inner", inner)).await;
+    for (path, expected) in [("/inner/free", 200), ("/inner", 200), ("/inner/free", 200), ("/inner", 429)] {
+        assert_eq!(status(address, path, None).await, expected, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn bodies_pass_as_they_come() {
     // The server answers each chunk before the client sends the next; whoever buffered would wait for ever.
     let echo = post(async |body: Body| body);
