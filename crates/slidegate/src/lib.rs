@@ -43,6 +43,11 @@ pub use store::postgres::{PostgresSettingsError, PostgresStore, PostgresStoreBui
 pub use store::redis::{KeyStyle, RedisStore, RedisStoreBuilder, UrlError};
 pub use store::{Operation, Store};
 
+/// So are those of the guide to failing stores.
+#[cfg(all(doctest, feature = "degrade", feature = "redis"))]
+#[doc = include_str!("../../../docs/degrade.md")]
+struct DegradeGuide;
+
 /// The README's examples are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

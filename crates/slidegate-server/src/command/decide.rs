@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
+use slidegate::degrade::Switch;
 use slidegate::{MAX_LIMIT, Quota, Verb};
 
 use super::{Failure, ask};
@@ -28,11 +29,11 @@ pub(super) struct Arguments {
     policy: Option<String>,
 
     /// A tier of the policy
-    #[arg(long, value_name = "NAME", requires = "policy")]
+    #[arg(long, value_name = "NAME", requires = "policy", conflicts_with = "quotas")]
     tier: Option<String>,
 
     /// The configuration file that has the policy
-    #[arg(long, value_name = "FILE", requires = "policy", conflicts_with = "server")]
+    #[arg(long, value_name = "FILE", requires = "policy", conflicts_with_all = ["server", "quotas"])]
     config: Option<PathBuf>,
 
     /// How much it costs; 0 only looks
@@ -98,7 +99,9 @@ async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Resul
         Some(url) => super::parse_store(&url)?,
         None => config.store.unwrap_or_default(),
     };
-    let store = AnyStore::open(&url, config.memory).await.map_err(Failure::new)?;
+    // A store that fails is an error here; who asks once wants to know. Lists and switches hold as they do in a service.
+    let store = Switch::new(AnyStore::open(&url, config.memory).await.map_err(Failure::new)?);
+    store.replace(config.degrade.switches);
     let request: Request =
         serde_json::from_value(request).map_err(|error| Failure::new(error.to_string()))?;
     let app = App::new(store, config.policies);
@@ -118,8 +121,20 @@ fn sentence(verb: Verb, answer: &Answer<'_>) -> String {
         Verb::Reset => return format!("forgotten: {remaining} of {limit} left"),
         Verb::Check | Verb::Peek => {}
     }
+    if let Some(shadow) = answer.shadow.as_ref().filter(|shadow| answer.allowed && !shadow.allowed) {
+        return format!(
+            "allowed: would be denied, and is only looked at ({} of {} left)",
+            shadow.remaining, shadow.limit
+        );
+    }
     if answer.allowed {
-        return format!("allowed: {remaining} of {limit} left, whole again in {}", seconds(*reset_after_ms));
+        let by = match (&*answer.source, &answer.reason) {
+            ("rule", _) => " (by a rule, and not counted)".to_owned(),
+            ("fallback", Some(reason)) => format!(" (without the store: {reason})"),
+            _ => String::new(),
+        };
+        let again = seconds(*reset_after_ms);
+        return format!("allowed: {remaining} of {limit} left, whole again in {again}{by}");
     }
     if answer.violated.is_empty() {
         return "denied by a rule".to_owned();

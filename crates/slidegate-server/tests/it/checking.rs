@@ -33,7 +33,9 @@ fn json_is_the_whole_answer() {
 
 #[test]
 fn errors_are_2() {
-    let table: [(&[&str], &str); 13] = [
+    let table: [(&[&str], &str); 15] = [
+        (&["a", "--quota", "1/s", "--tier", "gold"], "cannot be used with"),
+        (&["a", "--quota", "1/s", "--config", "slidegate.yaml"], "cannot be used with"),
         (&[], "required"),
         (&["a"], "--quota"),
         (&["a", "--quota", "0/1m"], "limit: 0 is not between 1 and 2^48"),
@@ -139,4 +141,34 @@ fn spending_looking_giving_back_and_forgetting() {
     let (code, _, stderr) = outcome(slidegate().args(["reset", "a", "--policy", "no"]).args(of_store));
     assert_eq!(code, 2);
     assert!(stderr.contains("there is no policy \"no\"; there is \"api\""), "{stderr}");
+}
+
+/// Lists and switches of the file hold at the shell as they do in the service.
+#[test]
+fn a_file_says_the_same_to_the_shell_and_to_the_service() {
+    let config = TempFile::new(
+        "switched",
+        "policies:\n  lists: {quotas: [5/1h], deny: [bad], allow: [good]}\n  off: {quotas: [1/1h], mode: off}\n  look: {quotas: \
+         [1/1h], mode: shadow}\n",
+    );
+    let mut serve = slidegate();
+    let server = crate::process::Serving::start(serve.args([
+        "serve",
+        "--http",
+        "127.0.0.1:0",
+        "--config",
+        config.path(),
+    ]));
+    for (key, policy, cost, code, expected) in [
+        ("bad", "lists", "1", 1, "denied by a rule\n"),
+        ("good", "lists", "1", 0, "allowed: 5 of 5 left, whole again in 0 s (by a rule, and not counted)\n"),
+        ("a", "off", "9", 0, "allowed: 1 of 1 left, whole again in 0 s (by a rule, and not counted)\n"),
+        ("a", "look", "9", 0, "allowed: would be denied, and is only looked at (1 of 1 left)\n"),
+    ] {
+        for place in [["--config", config.path()], ["--server", server.url()]] {
+            let (found, stdout, stderr) =
+                check(&[&[key, "--policy", policy, "--cost", cost][..], &place].concat());
+            assert_eq!((found, stdout.as_str()), (code, expected), "{place:?}: {stderr}");
+        }
+    }
 }

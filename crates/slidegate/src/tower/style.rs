@@ -23,7 +23,7 @@ pub enum HeaderStyle {
     LegacyEpoch,
     /// The same, the last in seconds from now.
     LegacyDelta,
-    /// None, and no `retry-after` either.
+    /// None, and no `retry-after` on a denial either.
     None,
 }
 
