@@ -20,6 +20,8 @@ pub(crate) const MARK_LIFE_MS: u64 = 10_000;
 /// a [`Mark`] before it asks. Word about a key is word about all of its part.
 pub struct News {
     told: Box<[AtomicU64]>,
+    /// How often something may have been missed.
+    gaps: AtomicU64,
     /// Everything before has been told. Zero: nothing is known.
     confirmed_ms: AtomicU64,
     clock: Arc<dyn Clock>,
@@ -35,6 +37,7 @@ impl News {
     pub fn by(clock: impl Clock, parts: u16) -> Self {
         Self {
             told: (0..parts.max(1)).map(|_| AtomicU64::new(0)).collect(),
+            gaps: AtomicU64::new(0),
             confirmed_ms: AtomicU64::new(0),
             clock: Arc::new(clock),
         }
@@ -50,11 +53,10 @@ impl News {
         self.told_of(part).fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Something may have been given back to anybody: for a while nothing was heard.
-    pub fn tell_all(&self) {
-        self.told.iter().for_each(|told| {
-            told.fetch_add(1, Ordering::AcqRel);
-        });
+    /// Something may have been given back to anybody: for a while nothing was heard. No mark that was taken before holds
+    /// any more; but it is not known to be over.
+    pub fn tell_gap(&self) {
+        self.gaps.fetch_add(1, Ordering::AcqRel);
     }
 
     /// All that was given back before `until_ms` has been told.
@@ -64,8 +66,9 @@ impl News {
 
     /// What is known now about a part of the keys.
     pub fn mark(self: &Arc<Self>, part: u16) -> Mark {
+        let gaps = self.gaps.load(Ordering::Acquire);
         let told = self.told_of(part).load(Ordering::Acquire);
-        Mark { news: Arc::clone(self), part, told }
+        Mark { news: Arc::clone(self), part, told, gaps }
     }
 
     /// Parts beyond the last begin again with the first.
@@ -86,6 +89,7 @@ pub struct Mark {
     news: Arc<News>,
     part: u16,
     told: u64,
+    gaps: u64,
 }
 
 impl Mark {
@@ -98,7 +102,9 @@ impl Mark {
     pub fn holds(&self) -> bool {
         // In this order: what is told before something is confirmed has then been seen.
         let confirmed_ms = self.news.confirmed_ms.load(Ordering::Acquire);
-        self.news.clock.now_ms().saturating_sub(confirmed_ms) <= FRESH_MS && !self.is_over()
+        self.news.clock.now_ms().saturating_sub(confirmed_ms) <= FRESH_MS
+            && self.news.gaps.load(Ordering::Acquire) == self.gaps
+            && !self.is_over()
     }
 }
 
@@ -126,8 +132,9 @@ mod tests {
         assert!(!mark.holds() && mark.is_over());
         let other = news.mark(7);
         assert!(other.holds());
-        news.tell_all();
-        assert!(other.is_over());
+        news.tell_gap();
+        assert!(!other.holds() && !other.is_over(), "nobody knows");
+        assert!(news.mark(7).holds());
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Ears {
         let mut known = Versions::new();
         let mut has_warned = false;
         // What was said until now has been missed.
-        self.news.tell_all();
+        self.news.tell_gap();
         while self.is_wanted() {
             let Some(store) = shared.upgrade() else { return false };
             let sent_ms = self.news.now_ms();
@@ -109,7 +109,7 @@ impl Ears {
 
     fn compare(&self, known: &Versions, versions: &Versions) {
         if known.get(&TABLE) != versions.get(&TABLE) {
-            return self.news.tell_all();
+            return self.news.tell_gap();
         }
         for part in 0..PARTS {
             let of = |versions: &Versions| versions.get(&i32::from(part)).copied();

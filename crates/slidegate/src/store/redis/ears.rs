@@ -88,7 +88,7 @@ impl Ears {
             clock.sleep(LONG_PAUSE_MS).await;
         }
         // What was said until now has been missed.
-        self.news.tell_all();
+        self.news.tell_gap();
         loop {
             self.until_wanted().await;
             let sent_ms = self.news.now_ms();
