@@ -1,10 +1,13 @@
-//! The cache of denials: nobody is denied by it whom the store would not have denied. And jitter.
+//! The cache of denials: nobody is denied by it whom the store would not have denied. And jitter,
+//! which stands before it.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../degrade_traces/mod.rs"]
 mod degrade_traces;
+mod jitter;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::future::{Future, pending};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +19,7 @@ use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Reco
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, prop_oneof};
 use proptest::sample::select;
-use slidegate::degrade::{CacheSettingsError, DeniedCache, Jitter};
+use slidegate::degrade::{CacheSettingsError, DeniedCache};
 use slidegate::{
     Check, Clock, Decision, ManualClock, MemoryStore, Operation, Policy, Sleep, Source, Store, StoreError,
     Verb,
@@ -557,70 +560,4 @@ fn a_cache_counts_what_it_does() {
         ("stored_total", 4),
     ];
     assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)));
-}
-
-fn jittered_ms(seed: u64, max_ms: u64) -> Vec<u64> {
-    let clock = ManualClock::at(START);
-    let jitter = Jitter::new(memory(&clock), Duration::from_millis(max_ms)).with_seed(seed);
-    let policy = policy();
-    assert_eq!(check(&jitter, policy.key("a").cost(5)), check(&memory(&clock), policy.key("a").cost(5)));
-    let deny = Operation { verb: Verb::Check, check: policy.key("a") };
-    let one_by_one = (0..100).map(|_| check(&jitter, deny.check));
-    let together = at_once(jitter.execute_many(&[deny; 100])).into_iter().map(Result::unwrap);
-    one_by_one.chain(together).map(|denied| denied.retry_after_ms().unwrap()).collect()
-}
-
-#[test]
-fn jitter_only_ever_adds_and_no_more_than_it_may() {
-    let waits = jittered_ms(1, 20);
-    assert!(waits.iter().all(|ms| (1000..=1020).contains(ms)), "{waits:?}");
-    assert_eq!(waits.iter().collect::<HashSet<_>>().len(), 21, "each of them is possible");
-    assert_eq!(jittered_ms(1, 20), waits);
-    assert_ne!(jittered_ms(2, 20), waits);
-    assert!(jittered_ms(1, 0).iter().all(|ms| *ms == 1000));
-    let jitter = Jitter::new(memory(&ManualClock::at(START)), Duration::MAX);
-    assert!(check(&jitter, policy().key("a").cost(6)).is_never());
-}
-
-/// It stands outside of the cache, which knows the true times.
-#[test]
-fn jitter_applies_to_what_a_cache_tells() {
-    let clock = ManualClock::at(START);
-    let jitter = Jitter::new(cache(memory(&clock), &clock, 900), Duration::from_millis(20)).with_seed(1);
-    let policy = policy();
-    let _ = check(&jitter, policy.key("a").cost(5));
-    let _ = check(&jitter, policy.key("a"));
-    let told: HashSet<_> = (0..100)
-        .map(|_| check(&jitter, policy.key("a")))
-        .map(|told| {
-            assert_eq!(told.source(), Source::Cache);
-            told.retry_after_ms().unwrap()
-        })
-        .collect();
-    assert!(told.len() > 1 && told.iter().all(|ms| (1000..=1020).contains(ms)));
-}
-
-#[test]
-fn each_policy_may_be_remembered_and_put_off_or_not() {
-    let clock = ManualClock::at(START);
-    let [login, search, other] =
-        ["login", "search", "other"].map(|name| Policy::parse(name, ["1/1s fixed-window"]).unwrap());
-    for (others, expected) in [(true, Source::Cache), (false, Source::Store)] {
-        let builder = DeniedCache::builder(memory(&clock)).clock(clock.clone());
-        let cache = builder.other_policies(others).policy("login", false).policy("search", true);
-        let jitter = Jitter::new(cache.build().unwrap(), Duration::ZERO);
-        let jitter = jitter.policy("login", Duration::from_hours(1)).with_seed(1);
-        for (policy, source) in [(&login, Source::Store), (&search, Source::Cache), (&other, expected)] {
-            assert!(check(&jitter, policy.key("a")).is_allowed());
-            let first = check(&jitter, policy.key("a"));
-            assert_eq!(first.source(), Source::Store);
-            assert_eq!(check(&jitter, policy.key("a")).source(), source, "{}", policy.name());
-            let is_put_off = first.retry_after_ms() > Some(1000);
-            assert_eq!(is_put_off, policy.name() == "login", "{}: {first:?}", policy.name());
-        }
-        let many = [&login, &search].map(|policy| Operation { verb: Verb::Check, check: policy.key("a") });
-        let waits =
-            at_once(jitter.execute_many(&many)).into_iter().map(|answer| answer.unwrap().retry_after_ms());
-        assert!(waits.collect::<Vec<_>>()[0] > Some(1000));
-    }
 }
