@@ -9,7 +9,7 @@ use slidegate::{MAX_LIMIT, Quota, Verb};
 
 use super::{Failure, ask};
 use crate::answer::Answer;
-use crate::app::App;
+use crate::app::{App, Decided};
 use crate::config::Config;
 use crate::request::{Refusal, Request};
 use crate::store::AnyStore;
@@ -62,9 +62,13 @@ fn parse_cost(text: &str) -> Result<u64, String> {
 #[tokio::main(flavor = "current_thread")]
 pub(super) async fn run(verb: Verb, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let request = request(arguments);
+    let decided;
     let answer = match &arguments.server {
         Some(server) => ask::decide(server, verb, &request).await?,
-        None => decide_here(verb, arguments, request).await?,
+        None => {
+            decided = decide_here(verb, arguments, request).await?;
+            Answer::from(&decided)
+        }
     };
     if arguments.json {
         let answer = serde_json::to_string(&answer).map_err(|error| Failure::new(error.to_string()))?;
@@ -85,7 +89,7 @@ fn request(arguments: &Arguments) -> Value {
     }
 }
 
-async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Result<Answer<'static>, Failure> {
+async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Result<Decided, Failure> {
     let config = match (&arguments.config, &arguments.policy) {
         (Some(file), _) => Config::load(file).map_err(|problems| Failure::Files(vec![problems]))?,
         (None, Some(_)) => {
@@ -105,8 +109,7 @@ async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Resul
     let request: Request =
         serde_json::from_value(request).map_err(|error| Failure::new(error.to_string()))?;
     let app = App::new(store, config.policies);
-    let decided = app.decide(verb, &request).await;
-    decided.map(|decided| Answer::from(&decided).into_owned()).map_err(|refusal| undecided(&refusal))
+    app.decide(verb, &request).await.map_err(|refusal| undecided(&refusal))
 }
 
 fn undecided(refusal: &Refusal) -> Failure {
