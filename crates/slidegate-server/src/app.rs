@@ -112,6 +112,11 @@ impl<S: Store> App<S> {
         }
     }
 
+    /// The policies that requests may name.
+    pub(crate) fn policies(&self) -> Arc<Policies> {
+        self.policies.load_full()
+    }
+
     /// Whether there is any policy that requests may name.
     pub fn has_policies(&self) -> bool {
         self.policies.load().names().len() > 0

@@ -3,6 +3,7 @@
 //! A library only so that tests can start the server in their own process, on a clock of their own. Protocols
 //! decode a [`Request`], call [`App`], and encode what it says.
 
+pub mod admin;
 mod answer;
 mod app;
 pub mod command;
@@ -28,7 +29,7 @@ pub use metrics::Metrics;
 pub use policies::Policies;
 pub use report::{MemoryReport, Report, Reporting};
 pub use request::{Batch, Refusal, RefusalKind, Request};
-pub use serve::{Door, Limits, Tls, TlsFiles, run};
+pub use serve::{Door, Entrance, Limits, Tls, TlsFiles, run};
 pub use served::{Served, Switched};
 pub use store::AnyStore;
 pub use violations::ViolationLog;

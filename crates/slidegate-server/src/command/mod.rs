@@ -3,6 +3,7 @@
 mod ask;
 mod clean;
 mod decide;
+mod listening;
 mod migrate;
 mod serve;
 mod validate;

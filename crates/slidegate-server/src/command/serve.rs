@@ -7,23 +7,22 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 use super::Failure;
+use super::listening::{bind, bind_or_leave};
+use crate::admin;
 use crate::app::App;
-use crate::config::{Address, Config, StoreUrl};
+use crate::config::{Address, Config, Listen, StoreUrl};
+use crate::http;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
 use crate::reload::{Looks, Reload};
-use crate::serve::{Door, Tls};
+use crate::serve::{Door, Entrance, Tls};
 use crate::served::Served;
-
-/// How many connections may wait to be let in. If everybody connects at the same moment and this is full, the next one
-/// tries again after a second.
-const BACKLOG: u32 = 4096;
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
 #[derive(Debug, clap::Args)]
@@ -41,6 +40,10 @@ pub(super) struct Arguments {
     /// Where to serve HTTP; port 0 picks a free one [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR", env = "SLIDEGATE_HTTP")]
     http: Option<Address>,
+
+    /// Where to serve the admin API, or off [default: 127.0.0.1:8082]
+    #[arg(long, value_name = "ADDR", env = "SLIDEGATE_ADMIN")]
+    admin: Option<Listen>,
 }
 
 #[tokio::main]
@@ -67,18 +70,21 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let door = Door { limits: config.limits, tls, metrics };
     let opened = Served::open(&store_url, config.memory, &config.degrade).await;
     let store = opened.map_err(Failure::new)?;
-    let listener = bind(&arguments.http.or(config.http.clone()).unwrap_or_default()).await?;
-    let address = listener.local_addr().map_err(|error| Failure::new(error.to_string()))?;
+    let listener = bind("http", &arguments.http.or(config.http.clone()).unwrap_or_default()).await?;
+    let admin = bind_or_leave("admin", arguments.admin, "127.0.0.1:8082").await?;
+    let places = Places { http: address_of(&listener)?, admin: admin.as_ref().map(address_of).transpose()? };
     // Somebody who does not read it is no reason not to serve.
     let _ = io::stdout()
-        .write_all(greeting(address, door.tls.is_some(), &store_url, &config.policies).as_bytes());
+        .write_all(greeting(&places, door.tls.is_some(), &store_url, &config.policies).as_bytes());
     let app = Arc::new(App::new(store, config.policies.clone()).logging(config.log));
     if let Some(file) = arguments.config {
         let app = Arc::clone(&app);
         tokio::spawn(Reload { path: file, app, first: config, looks, asked: reload }.run());
     }
-    let served = crate::serve::run(listener, app, door, stop).await;
-    served.map_err(|error| Failure::new(format!("cannot serve: {error}")))?;
+    let router = http::router(Arc::clone(&app), door.limits, door.metrics.clone());
+    let mut entrances = vec![Entrance::http(listener, router)];
+    entrances.extend(admin.map(|listener| Entrance::http(listener, admin::router(Arc::clone(&app)))));
+    crate::serve::run(entrances, app, door, stop).await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -93,42 +99,33 @@ fn log_to_stderr() {
         .try_init();
 }
 
-async fn bind(address: &Address) -> Result<TcpListener, Failure> {
-    listen(address.as_str()).await.map_err(|error| {
-        Failure::new(format!("cannot listen on {address}: {error}; choose another address with --http"))
-    })
+fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+    listener.local_addr().map_err(|error| Failure::new(error.to_string()))
 }
 
-/// On the first of its addresses that can be had.
-async fn listen(address: &str) -> io::Result<TcpListener> {
-    let mut last = io::Error::other("it has no address");
-    for address in tokio::net::lookup_host(address).await? {
-        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // Else a server that has just ended keeps its port for a minute.
-        #[cfg(unix)]
-        socket.set_reuseaddr(true)?;
-        match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
+/// Where what is served.
+struct Places {
+    http: SocketAddr,
+    admin: Option<SocketAddr>,
 }
 
 /// What is served, where, and a line to paste into a shell.
-fn greeting(address: SocketAddr, is_tls: bool, store: &StoreUrl, policies: &Policies) -> String {
+fn greeting(places: &Places, is_tls: bool, store: &StoreUrl, policies: &Policies) -> String {
     let scheme = if is_tls { "https" } else { "http" };
-    let mut text = format!("slidegate serves {scheme}://{address}\nstore: {store}\n");
+    let mut text = format!("slidegate serves {scheme}://{}\nstore: {store}\n", places.http);
     for policy in policies.iter() {
         let quotas: Vec<_> = policy.quotas().iter().map(ToString::to_string).collect();
         let _ = writeln!(text, "policy {}: {}", policy.name(), quotas.join(", "));
+    }
+    if let Some(address) = places.admin {
+        let _ = writeln!(text, "admin: {scheme}://{address}");
     }
     let subject = match policies.names().next() {
         Some(name) => format!(r#""policy": {}"#, serde_json::json!(name)),
         None => r#""quotas": ["100/1m"]"#.to_owned(),
     };
     let body = format!(r#"{{{subject}, "key": "user:1"}}"#).replace('\'', r"'\''");
-    let _ = writeln!(text, "try: curl -si {scheme}://{}/v1/check -d '{body}'", reachable(address));
+    let _ = writeln!(text, "try: curl -si {scheme}://{}/v1/check -d '{body}'", reachable(places.http));
     text
 }
 

@@ -42,6 +42,35 @@ impl fmt::Display for Address {
     }
 }
 
+/// Where a protocol is served that need not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Nowhere.
+    Off,
+    /// There.
+    At(Address),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        text.parse().map(Self::At).map_err(|error| format!("{error}, or off"))
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::At(address) => address.fmt(f),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

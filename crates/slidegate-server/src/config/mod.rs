@@ -13,7 +13,7 @@ use std::path::Path;
 
 use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull};
 
-pub use self::address::Address;
+pub use self::address::{Address, Listen};
 pub use self::degrade::{DegradeConfig, PolicyRule};
 pub use self::problem::{Problem, Problems};
 pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};

@@ -5,10 +5,10 @@ mod patience;
 mod tls;
 
 use std::future::Future;
-use std::io;
 use std::sync::Arc;
 
 use axum::Router;
+use futures_util::future::join_all;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -24,9 +24,7 @@ pub use self::tls::{Tls, TlsFiles};
 
 use self::patience::Patience;
 use crate::app::App;
-use crate::http;
 use crate::metrics::Metrics;
-use crate::report::Reporting;
 
 /// How long requests that have begun may take after a stop was asked for.
 const DRAIN_MS: u64 = 10_000;
@@ -44,43 +42,51 @@ pub struct Door {
     pub metrics: Option<Metrics>,
 }
 
-/// Serves HTTP on `listener` until `shutdown` is done and the requests that have begun are answered, or have had
-/// ten seconds to be.
-pub async fn run<S: Store + Reporting + 'static>(
+/// One way in: where it listens, and what is spoken there.
+#[derive(Debug)]
+pub struct Entrance {
     listener: TcpListener,
+    router: Router,
+}
+
+impl Entrance {
+    /// One where HTTP is spoken.
+    pub fn http(listener: TcpListener, router: Router) -> Self {
+        Self { listener, router }
+    }
+}
+
+/// Serves at all `entrances` until `shutdown` is done and the requests that have begun are answered, or have had
+/// ten seconds to be.
+pub async fn run<S: Store + 'static>(
+    entrances: Vec<Entrance>,
     app: Arc<App<S>>,
     door: Door,
     shutdown: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    let router = http::router(Arc::clone(&app), door.limits, door.metrics.clone());
+) {
     let open = GracefulShutdown::new();
+    let accepting = entrances.iter().map(|entrance| accept(entrance, &door, &open, app.clock()));
     tokio::select! {
-        () = accept(&listener, &router, &door, &open, app.clock()) => {}
+        _ = join_all(accepting) => {}
         () = shutdown => info!("draining"),
     }
     app.stop();
     // Nobody new is let in.
-    drop(listener);
+    drop(entrances);
     tokio::select! {
         () = open.shutdown() => {}
         () = app.clock().sleep(DRAIN_MS) => {
             warn!("some requests were not over after {DRAIN_MS} ms and are dropped");
         }
     }
-    Ok(())
 }
 
-async fn accept(
-    listener: &TcpListener,
-    router: &Router,
-    door: &Door,
-    open: &GracefulShutdown,
-    clock: &dyn Clock,
-) {
+/// Each entrance has room of its own, so that one is not closed by a crowd at another.
+async fn accept(entrance: &Entrance, door: &Door, open: &GracefulShutdown, clock: &dyn Clock) {
     let room = Arc::new(Semaphore::new(door.limits.connections));
     let mut is_full = false;
     loop {
-        let stream = match listener.accept().await {
+        let stream = match entrance.listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
                 debug!(%error, "cannot accept a connection");
@@ -96,7 +102,7 @@ async fn accept(
             continue;
         };
         is_full = false;
-        let (router, door, watcher) = (router.clone(), door.clone(), open.watcher());
+        let (router, door, watcher) = (entrance.router.clone(), door.clone(), open.watcher());
         tokio::spawn(async move {
             serve(stream, router, door, watcher).await;
             drop(place);

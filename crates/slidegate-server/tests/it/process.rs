@@ -14,6 +14,8 @@ pub(crate) fn slidegate() -> Command {
     for variable in ["SLIDEGATE_CONFIG", "SLIDEGATE_STORE", "SLIDEGATE_HTTP", "RUST_LOG"] {
         command.env_remove(variable);
     }
+    // Tests run at the same time.
+    command.env("SLIDEGATE_ADMIN", "127.0.0.1:0");
     command
 }
 

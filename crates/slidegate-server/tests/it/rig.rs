@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 use slidegate::{Clock, ManualClock, MemoryStore};
 use slidegate_server::config::Config;
-use slidegate_server::{App, Door, run};
+use slidegate_server::{App, Door, Entrance, http, run};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -31,7 +31,7 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) clock: ManualClock,
     stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<std::io::Result<()>>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -54,7 +54,9 @@ impl Server {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let thread = std::thread::spawn(move || runtime.block_on(run(listener, app, door, shutdown)));
+        let router = http::router(Arc::clone(&app), door.limits, door.metrics.clone());
+        let entrances = vec![Entrance::http(listener, router)];
+        let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, door, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }
 
@@ -72,7 +74,7 @@ impl Server {
 
     /// Waits until it has stopped.
     pub(crate) fn join(&mut self) {
-        self.thread.take().unwrap().join().unwrap().unwrap();
+        self.thread.take().unwrap().join().unwrap();
     }
 }
 
