@@ -37,6 +37,8 @@ pub use slidegate_core::{
 };
 pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
 pub use store::news::{Mark, News};
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub use store::note::{Note, Notes};
 #[cfg(feature = "postgres")]
 pub use store::postgres::{PostgresSettingsError, PostgresStore, PostgresStoreBuilder, Synchronous};
 #[cfg(feature = "redis")]

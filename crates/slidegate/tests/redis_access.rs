@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use slidegate::{KeyStyle, Limiter, ManualClock, Policy, RedisStore};
+use slidegate::{KeyStyle, Limiter, ManualClock, Note, Notes, Policy, RedisStore};
 use slidegate_testkit::{Flavour, Sentinels, Server};
 
 /// The smallest list of permissions that works, as the documentation gives it.
@@ -28,6 +28,8 @@ fn policies() -> Vec<Policy> {
 
 /// Uses everything that the store can do.
 async fn exercise(store: RedisStore) {
+    assert!(store.write_note(0, &Note::new("text".to_owned())).await.unwrap());
+    assert_eq!(store.read_note(0).await.unwrap().unwrap().text, "text");
     let limiter = Limiter::new(store);
     for policy in policies() {
         let check = policy.key("k");

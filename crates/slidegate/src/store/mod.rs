@@ -6,6 +6,8 @@ mod backoff;
 mod identity;
 pub(crate) mod memory;
 pub(crate) mod news;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) mod note;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]

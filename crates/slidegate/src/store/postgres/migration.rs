@@ -6,7 +6,7 @@ use super::failure::statement_error;
 use crate::error::StoreError;
 
 /// Grows whenever the tables or functions change.
-pub(super) const VERSION: i32 = 2;
+pub(super) const VERSION: i32 = 3;
 /// What does not survive a crash, and what does.
 pub(super) const TABLE_NAMES: [&str; 2] = ["ephemeral", "durable"];
 /// Those who migrate at the same time wait for each other by this.
@@ -14,13 +14,14 @@ const ADVISORY_LOCK: i64 = 0x511D_E6A7_E000_0001;
 
 const GUARD: &str = include_str!("sql/guard.sql");
 const TABLES: &str = include_str!("sql/tables.sql");
-const FUNCTIONS: [&str; 6] = [
+const FUNCTIONS: [&str; 7] = [
     include_str!("sql/former.sql"),
     include_str!("sql/arithmetic.sql"),
     include_str!("sql/counters.sql"),
     include_str!("sql/entries.sql"),
     include_str!("sql/step.sql"),
     include_str!("sql/run.sql"),
+    include_str!("sql/note.sql"),
 ];
 const NEWS: &str = include_str!("sql/news.sql");
 const DECIDE: &str = include_str!("sql/decide.sql");

@@ -7,6 +7,7 @@ mod ears;
 mod failure;
 mod gather;
 mod migration;
+mod notes;
 mod pool;
 mod record;
 mod settings;

@@ -38,9 +38,13 @@ type Range = (u16, u16, Address);
 
 impl Map {
     fn owner(&self, slot: u16) -> Option<&NodeHandle> {
+        self.nodes.get(self.address(slot)?).map(|(node, _)| node)
+    }
+
+    fn address(&self, slot: u16) -> Option<&Address> {
         let index = self.ranges.partition_point(|(_, last, _)| *last < slot);
         let (first, _, address) = self.ranges.get(index)?;
-        if *first <= slot { self.nodes.get(address).map(|(node, _)| node) } else { None }
+        (*first <= slot).then_some(address)
     }
 }
 
@@ -96,11 +100,19 @@ impl Cluster {
         self.owner(slot)
     }
 
+    /// Where the server is that has the slot.
+    pub(super) async fn address(&self, slot: u16) -> Result<Address, StoreError> {
+        self.ready().await?;
+        self.map.load().address(slot).cloned().ok_or_else(|| self.ownerless(slot))
+    }
+
     fn owner(&self, slot: u16) -> Result<NodeHandle, StoreError> {
-        self.map.load().owner(slot).cloned().ok_or_else(|| {
-            self.refresh();
-            StoreError::transient(format!("redis: no server of the cluster has slot {slot}"))
-        })
+        self.map.load().owner(slot).cloned().ok_or_else(|| self.ownerless(slot))
+    }
+
+    fn ownerless(&self, slot: u16) -> StoreError {
+        self.refresh();
+        StoreError::transient(format!("redis: no server of the cluster has slot {slot}"))
     }
 
     /// Somebody saw that the map is wrong.

@@ -9,6 +9,7 @@ mod exchange;
 mod failure;
 mod key;
 mod node;
+mod notes;
 mod record;
 mod script;
 mod sentinel;
@@ -32,6 +33,7 @@ use self::description::Description;
 use self::endpoint::{Access, Target};
 use self::key::Names;
 use self::node::{NodeHandle, Shared};
+use self::notes::Notebook;
 use self::url::Topology;
 use super::news::Mark;
 use super::remote::{self, Pending, Remote};
@@ -62,6 +64,8 @@ const LATEST_MS: u64 = 1 << 47;
 pub struct RedisStore {
     names: Names,
     road: Road,
+    target: Target,
+    notebook: Notebook,
     shared: Arc<Shared>,
     slack_ms: u64,
     clock: Arc<dyn Clock>,
@@ -116,11 +120,13 @@ impl RedisStore {
             Topology::Cluster => {
                 Road::Cluster(Cluster::start(builder.url.hosts.clone(), Arc::clone(&shared)))
             }
-            _ => Road::One(node::start(target, Arc::clone(&shared), Weak::new())),
+            _ => Road::One(node::start(target.clone(), Arc::clone(&shared), Weak::new())),
         };
         Self {
             names: builder.names(),
             road,
+            target,
+            notebook: builder.notebook(),
             slack_ms: if builder.given_time.is_some() { GIVEN_TIME_SLACK_MS } else { 0 },
             clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
             shared,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::RedisStore;
 use super::ears::Ears;
 use super::key::{KeyStyle, Names};
+use super::notes::Notebook;
 use super::url::{Url, UrlError, wrong_option};
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -154,6 +155,10 @@ impl RedisStoreBuilder {
 
     pub(super) fn names(&self) -> Names {
         Names::new(&self.prefix, self.secret.as_deref(), self.key_style)
+    }
+
+    pub(super) fn notebook(&self) -> Notebook {
+        Notebook::new(&self.prefix)
     }
 
     pub(super) fn ears(&self) -> Ears {
