@@ -4,16 +4,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use axum::http::HeaderMap;
+use slidegate::tower::{HeaderStyle, Tier};
 use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError, Verb};
 
 use crate::policies::{Named, Policies};
 use crate::quota_spec::{NamedQuota, QuotaProblem};
 use crate::request::{Batch, Refusal, RefusalKind, Request};
 use crate::signals::OF_REQUESTS;
+use crate::tokens::Tokens;
 use crate::violations::{ViolationLog, Violations};
 
 /// The longest key, in bytes.
-const MAX_KEY_BYTES: usize = 4096;
+pub(crate) const MAX_KEY_BYTES: usize = 4096;
 
 /// A store and the policies that are decided over it.
 #[derive(Debug)]
@@ -23,6 +26,7 @@ pub struct App<S> {
     config_error: ArcSwapOption<String>,
     is_stopping: AtomicBool,
     violations: Violations,
+    tokens: Tokens,
 }
 
 /// A decision and the policy under which it was made.
@@ -37,7 +41,7 @@ pub struct Decided {
 #[derive(Debug)]
 enum Chosen {
     Configured(Arc<Named>),
-    FromRequest(Policy),
+    FromRequest(Policy, HeaderStyle),
 }
 
 impl Decided {
@@ -49,17 +53,31 @@ impl Decided {
     /// The policy's name; none if its quotas came with the request.
     pub fn policy_name(&self) -> Option<&str> {
         match &self.chosen {
-            Chosen::Configured(named) => Some(named.policy.name()),
-            Chosen::FromRequest(_) => None,
+            Chosen::Configured(named) => Some(named.policy().name()),
+            Chosen::FromRequest(..) => None,
         }
+    }
+
+    /// Puts what the decision says into the headers of an answer, in the style that goes with the policy.
+    pub(crate) fn write_headers(&self, headers: &mut HeaderMap, clock: &dyn Clock) {
+        let of_request;
+        let (style, tier) = match &self.chosen {
+            Chosen::Configured(named) => (named.headers, &named.tier),
+            Chosen::FromRequest(policy, style) => {
+                of_request = Tier::new(policy.clone());
+                (*style, &of_request)
+            }
+        };
+        let now_ms = if style == HeaderStyle::LegacyEpoch { clock.now_ms() } else { 0 };
+        style.write(headers, tier, &self.decision, now_ms);
     }
 }
 
 impl Chosen {
     fn policy(&self) -> &Policy {
         match self {
-            Self::Configured(named) => &named.policy,
-            Self::FromRequest(policy) => policy,
+            Self::Configured(named) => named.policy(),
+            Self::FromRequest(policy, _) => policy,
         }
     }
 }
@@ -68,7 +86,7 @@ impl Chosen {
     fn count(&self, decision: &Decision) {
         match self {
             Self::Configured(named) => named.signals.count(decision),
-            Self::FromRequest(_) => OF_REQUESTS.count(decision),
+            Self::FromRequest(..) => OF_REQUESTS.count(decision),
         }
     }
 }
@@ -77,6 +95,22 @@ impl<S> App<S> {
     /// The store.
     pub fn store(&self) -> &S {
         &self.store
+    }
+
+    /// Who may ask for decisions.
+    pub fn tokens(&self) -> &Tokens {
+        &self.tokens
+    }
+
+    /// The same, with tokens that whoever asks for decisions has to show.
+    pub fn admitting(mut self, tokens: Tokens) -> Self {
+        self.tokens = tokens;
+        self
+    }
+
+    /// The policies that requests may name now.
+    pub fn policies(&self) -> Arc<Policies> {
+        self.policies.load_full()
     }
 
     /// Whether it takes no new requests.
@@ -109,12 +143,8 @@ impl<S: Store> App<S> {
             config_error: ArcSwapOption::empty(),
             is_stopping: AtomicBool::new(false),
             violations: Violations::new(ViolationLog::default()),
+            tokens: Tokens::default(),
         }
-    }
-
-    /// The policies that requests may name.
-    pub(crate) fn policies(&self) -> Arc<Policies> {
-        self.policies.load_full()
     }
 
     /// Whether there is any policy that requests may name.
@@ -197,7 +227,8 @@ impl<S: Store> App<S> {
 fn choose(policies: &Policies, request: &Request) -> Result<Chosen, Refusal> {
     match (&request.policy, &request.quotas) {
         (Some(name), None) => {
-            policies.find(name, request.tier.as_deref()).map(|named| Chosen::Configured(Arc::clone(named)))
+            let found = policies.find(name, request.tier.as_deref(), request.key.as_deref());
+            found.map(|named| Chosen::Configured(Arc::clone(named)))
         }
         (None, Some(_)) if request.tier.is_some() => {
             Err(Refusal::out_of_range("tier", "goes with policy, not with quotas"))
@@ -209,7 +240,7 @@ fn choose(policies: &Policies, request: &Request) -> Result<Chosen, Refusal> {
             }
             let named = named.into_iter().map(|NamedQuota { name, quota }| (name, quota));
             Policy::anonymous_with_names(named)
-                .map(Chosen::FromRequest)
+                .map(|policy| Chosen::FromRequest(policy, policies.headers()))
                 .map_err(|error| Refusal::out_of_range("quotas", error.message()))
         }
         (Some(_), Some(_)) => Err(one_of_both("both are given")),

@@ -1,52 +1,125 @@
-//! The policies of the configuration, by name and tier.
+//! The policies of the configuration, by name, tier and key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use slidegate::Policy;
+use slidegate::tower::{ClientAddress, HeaderStyle, Tier};
 
+use crate::key_rule::KeyRule;
 use crate::request::{Refusal, RefusalKind};
 use crate::signals::Signals;
 
 /// How many names an error lists before it only counts them.
 const MOST_LISTED: usize = 20;
 
-/// Every policy that a request may name.
-#[derive(Clone, Debug, Default)]
-pub struct Policies {
-    by_name: BTreeMap<String, Tiers>,
-}
-
-/// One policy, and the same policy with other quotas.
+/// Every policy that a request may name, and what else changes with the file.
 #[derive(Clone, Debug)]
-struct Tiers {
-    standard: Arc<Named>,
-    by_name: BTreeMap<String, Arc<Named>>,
+pub struct Policies {
+    by_name: BTreeMap<String, Entry>,
+    /// How many policies, tiers and sets of overrides are counted apart so far.
+    counted: usize,
+    headers: HeaderStyle,
+    client: ClientAddress,
 }
 
-/// A policy in one of its tiers, and what is counted about it.
+/// A policy as the file has it.
+#[derive(Clone, Debug)]
+pub struct PolicyEntry {
+    /// Its quotas.
+    pub policy: Policy,
+    /// Policies of the same name with other quotas, so that counts carry over when a key changes its tier.
+    pub tiers: Vec<(String, Policy)>,
+    /// What holds for single keys instead.
+    pub overrides: Vec<(String, Override)>,
+    /// Which headers its answers carry; if it does not say, as all do.
+    pub headers: Option<HeaderStyle>,
+    /// Whom a request counts for when nobody says so.
+    pub key: Option<KeyRule>,
+}
+
+/// What holds for one key, whatever its requests say.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Override {
+    /// A policy of the same name with other quotas.
+    Quotas(Policy),
+    /// A tier of the policy.
+    Tier(String),
+}
+
+impl From<Policy> for PolicyEntry {
+    fn from(policy: Policy) -> Self {
+        Self { policy, tiers: Vec::new(), overrides: Vec::new(), headers: None, key: None }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    standard: Arc<Named>,
+    tiers: BTreeMap<String, Arc<Named>>,
+    /// None if no key is treated otherwise, so that nothing has to be looked up.
+    overrides: Option<Arc<HashMap<String, Arc<Named>>>>,
+    key: Option<KeyRule>,
+}
+
+/// A policy as some requests meet it, and what is said and counted about it.
 #[derive(Debug)]
 pub(crate) struct Named {
-    pub(crate) policy: Policy,
+    pub(crate) tier: Tier,
+    pub(crate) headers: HeaderStyle,
     pub(crate) signals: Signals,
 }
 
+impl Named {
+    pub(crate) fn policy(&self) -> &Policy {
+        self.tier.policy()
+    }
+}
+
+impl Default for Policies {
+    fn default() -> Self {
+        Self::new(HeaderStyle::default(), ClientAddress::peer())
+    }
+}
+
 impl Policies {
-    /// Adds a policy, in place of one of the same name, with its tiers: policies of that same name with other
-    /// quotas, so that counts carry over when a key changes its tier.
-    pub fn insert(&mut self, policy: Policy, tiers: impl IntoIterator<Item = (String, Policy)>) {
-        let before: usize = self.by_name.values().map(|tiers| 1 + tiers.by_name.len()).sum();
-        let named = |policy: Policy, tier: &str, before| {
-            let signals = Signals::of(&policy, tier, before);
-            Arc::new(Named { policy, signals })
-        };
-        let tiers = (before + 1..).zip(tiers).map(|(before, (tier, policy))| {
-            let named = named(policy, &tier, before);
-            (tier, named)
-        });
-        let by_name = tiers.collect();
+    /// None yet. Answers carry headers of this style unless a policy says otherwise; `client` is how the address of a
+    /// client is found.
+    pub fn new(headers: HeaderStyle, client: ClientAddress) -> Self {
+        Self { by_name: BTreeMap::new(), counted: 0, headers, client }
+    }
+
+    /// Adds a policy, in place of one of the same name.
+    pub fn insert(&mut self, entry: impl Into<PolicyEntry>) {
+        let PolicyEntry { policy, tiers, overrides, headers, key } = entry.into();
+        let headers = headers.unwrap_or(self.headers);
         let name = policy.name().to_owned();
-        self.by_name.insert(name, Tiers { standard: named(policy, "", before), by_name });
+        let mut named = |policy: Policy, tier: &str| {
+            let signals = Signals::of(&policy, tier, self.counted);
+            self.counted += 1;
+            Arc::new(Named { tier: Tier::new(policy), headers, signals })
+        };
+        let standard = named(policy, "");
+        let tiers: BTreeMap<_, _> =
+            tiers.into_iter().map(|(tier, policy)| (tier.clone(), named(policy, &tier))).collect();
+        let mut by_key = HashMap::with_capacity(overrides.len());
+        let mut of_overrides = None;
+        for (key, replacement) in overrides {
+            let named = match replacement {
+                Override::Tier(tier) => tiers.get(&tier).cloned(),
+                Override::Quotas(policy) => {
+                    let signals = of_overrides.get_or_insert_with(|| {
+                        self.counted += 1;
+                        Signals::of_overrides(&name, self.counted - 1)
+                    });
+                    let signals = signals.clone();
+                    Some(Arc::new(Named { tier: Tier::new(policy), headers, signals }))
+                }
+            };
+            by_key.extend(named.map(|named| (key, named)));
+        }
+        let overrides = (!by_key.is_empty()).then(|| Arc::new(by_key));
+        self.by_name.insert(name, Entry { standard, tiers, overrides, key });
     }
 
     /// The names, in order.
@@ -56,19 +129,49 @@ impl Policies {
 
     /// Every policy in its standard tier, in the order of the names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Policy> {
-        self.by_name.values().map(|tiers| &tiers.standard.policy)
+        self.by_name.values().map(|entry| entry.standard.policy())
     }
 
-    pub(crate) fn find(&self, name: &str, tier: Option<&str>) -> Result<&Arc<Named>, Refusal> {
-        let Some(tiers) = self.by_name.get(name) else {
+    /// Which headers answers carry where no policy says otherwise.
+    pub fn headers(&self) -> HeaderStyle {
+        self.headers
+    }
+
+    /// How the address of a client is found.
+    pub fn client(&self) -> &ClientAddress {
+        &self.client
+    }
+
+    /// Whom a request counts for when nobody says so; none if the policy has no rule for that.
+    pub fn key_rule(&self, name: &str) -> Result<Option<&KeyRule>, Refusal> {
+        self.entry(name).map(|entry| entry.key.as_ref())
+    }
+
+    /// What a request meets: what holds for its key, else its tier, else the standard.
+    pub(crate) fn find(
+        &self,
+        name: &str,
+        tier: Option<&str>,
+        key: Option<&str>,
+    ) -> Result<&Arc<Named>, Refusal> {
+        let entry = self.entry(name)?;
+        let asked = match tier {
+            None => &entry.standard,
+            Some(tier) => entry.tiers.get(tier).ok_or_else(|| {
+                let known = listed(entry.tiers.keys());
+                let detail = format!("policy {name:?} has no tier {tier:?}; there is {known}");
+                Refusal::out_of_range("tier", detail)
+            })?,
+        };
+        let own = entry.overrides.as_ref().and_then(|overrides| overrides.get(key?));
+        Ok(own.unwrap_or(asked))
+    }
+
+    fn entry(&self, name: &str) -> Result<&Entry, Refusal> {
+        self.by_name.get(name).ok_or_else(|| {
             let detail = format!("there is no policy {name:?}; there is {}", listed(self.by_name.keys()));
             let field = Some("policy".to_owned());
-            return Err(Refusal { field, ..Refusal::new(RefusalKind::UnknownPolicy, detail) });
-        };
-        let Some(tier) = tier else { return Ok(&tiers.standard) };
-        tiers.by_name.get(tier).ok_or_else(|| {
-            let known = listed(tiers.by_name.keys());
-            Refusal::out_of_range("tier", format!("policy {name:?} has no tier {tier:?}; there is {known}"))
+            Refusal { field, ..Refusal::new(RefusalKind::UnknownPolicy, detail) }
         })
     }
 }

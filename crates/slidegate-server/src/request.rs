@@ -52,6 +52,8 @@ pub enum RefusalKind {
     TooLarge,
     /// Its body takes too long.
     TooSlow,
+    /// Whoever asks has shown no token, or a wrong one.
+    Unauthorized,
     /// It names a policy that there is not.
     UnknownPolicy,
     /// A value is missing or out of range.
@@ -72,6 +74,7 @@ impl RefusalKind {
             Self::Malformed => "malformed",
             Self::TooLarge => "too-large",
             Self::TooSlow => "too-slow",
+            Self::Unauthorized => "unauthorized",
             Self::UnknownPolicy => "unknown-policy",
             Self::OutOfRange => "out-of-range",
             Self::StoreUnavailable { .. } => "store-unavailable",

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use metrics::{Counter, counter};
-use slidegate::{Decision, Policy, Source};
+use slidegate::{Decision, MAX_QUOTAS, Policy, Source};
 
 /// How many policies and tiers are counted apart. Those beyond are counted together.
 const MOST_APART: usize = 500;
@@ -12,6 +12,8 @@ const MOST_APART: usize = 500;
 /// apart from them, which does no harm.
 const OTHERS: &str = "(others)";
 const IN_REQUEST: &str = "(in request)";
+/// What keys with quotas of their own are counted as, and each of these quotas.
+const OVERRIDE: &str = "(override)";
 
 /// Less than a tenth left is near the limit.
 const NEAR: u64 = 10;
@@ -42,6 +44,14 @@ impl Signals {
         }
         let quotas: Vec<&str> = (0..policy.quotas().len()).map(|place| policy.quota_name(place)).collect();
         Self::new(policy.name(), tier, &quotas)
+    }
+
+    /// Those of all keys with quotas of their own under the policy `name`.
+    pub(crate) fn of_overrides(name: &str, before: usize) -> Self {
+        if before >= MOST_APART {
+            return Self::new(OTHERS, "", &[]);
+        }
+        Self::new(name, OVERRIDE, &[OVERRIDE; MAX_QUOTAS])
     }
 
     fn new(policy: &str, tier: &str, quotas: &[&str]) -> Self {

@@ -13,7 +13,6 @@ use crate::config::{MemoryConfig, StoreUrl};
 /// An enum, because [`Store`] has no `dyn` form: to box a future for each decision would cost more than a decision
 /// in memory does.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one in a process, and it is not moved about")]
 pub enum AnyStore {
     /// In this process.
     Memory(MemoryStore),

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
-use hyper::header::{CONTENT_TYPE, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
@@ -80,10 +80,14 @@ async fn post(server: &ServerUrl, verb: Verb, request: &Value) -> Result<(Status
         Verb::Refund => "refund",
         Verb::Reset => "reset",
     };
-    let request = Request::post(format!("{}/v1/{path}", server.path))
+    let mut builder = Request::post(format!("{}/v1/{path}", server.path))
         .header(HOST, &server.authority)
-        .header(CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(request.to_string())))?;
+        .header(CONTENT_TYPE, "application/json");
+    // Not a flag: whoever may list processes sees those.
+    if let Ok(token) = std::env::var("SLIDEGATE_TOKEN") {
+        builder = builder.header(AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let request = builder.body(Full::new(Bytes::from(request.to_string())))?;
     // What goes wrong with the connection is what the request fails with.
     tokio::spawn(connection);
     let response = sender.send_request(request).await?;

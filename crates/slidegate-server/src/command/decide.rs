@@ -45,7 +45,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "URL", conflicts_with = "server")]
     store: Option<String>,
 
-    /// Ask a running server, such as `http://127.0.0.1:8080`
+    /// Ask a running server, such as `http://127.0.0.1:8080`, with the token in `SLIDEGATE_TOKEN` if there is one
     #[arg(long, value_name = "URL")]
     server: Option<ask::ServerUrl>,
 

@@ -71,12 +71,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let opened = Served::open(&store_url, config.memory, &config.degrade).await;
     let store = opened.map_err(Failure::new)?;
     let listener = bind("http", &arguments.http.or(config.http.clone()).unwrap_or_default()).await?;
-    let admin = bind_or_leave("admin", arguments.admin, "127.0.0.1:8082").await?;
+    let admin = admin_listener(arguments.admin, &config).await?;
     let places = Places { http: address_of(&listener)?, admin: admin.as_ref().map(address_of).transpose()? };
     // Somebody who does not read it is no reason not to serve.
     let _ = io::stdout()
         .write_all(greeting(&places, door.tls.is_some(), &store_url, &config.policies).as_bytes());
-    let app = Arc::new(App::new(store, config.policies.clone()).logging(config.log));
+    let app = Arc::new(
+        App::new(store, config.policies.clone()).logging(config.log).admitting(config.tokens.clone()),
+    );
     if let Some(file) = arguments.config {
         let app = Arc::clone(&app);
         tokio::spawn(Reload { path: file, app, first: config, looks, asked: reload }.run());
@@ -97,6 +99,13 @@ fn log_to_stderr() {
         .with_writer(io::stderr)
         .with_ansi(is_terminal)
         .try_init();
+}
+
+/// Where those who look after it are served, unless whoever is elsewhere could come in without a token.
+async fn admin_listener(asked: Option<Listen>, config: &Config) -> Result<Option<TcpListener>, Failure> {
+    let asked = asked.or(config.admin.listen.clone());
+    config.admin.listen_at(asked.clone()).map_err(|message| Failure::new(format!("admin: {message}")))?;
+    bind_or_leave("admin", asked, "127.0.0.1:8082").await
 }
 
 fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {

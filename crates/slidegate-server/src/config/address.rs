@@ -1,6 +1,7 @@
 //! An address to listen on.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 /// A host or IP address and a port: `127.0.0.1:8080`, `[::1]:8080`, `localhost:0`.
@@ -12,11 +13,23 @@ impl Address {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    pub(super) fn local(port: u16) -> Self {
+        Self(format!("127.0.0.1:{port}"))
+    }
+
+    /// Whether it is surely reached from this machine alone.
+    pub fn is_loopback(&self) -> bool {
+        let host = self.0.rsplit_once(':').map_or("", |(host, _port)| host);
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let is_loopback = |address: IpAddr| address.to_canonical().is_loopback();
+        host == "localhost" || bare.parse().is_ok_and(is_loopback)
+    }
 }
 
 impl Default for Address {
     fn default() -> Self {
-        Self("127.0.0.1:8080".to_owned())
+        Self::local(8080)
     }
 }
 
@@ -42,38 +55,26 @@ impl fmt::Display for Address {
     }
 }
 
-/// Where a protocol is served that need not be.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// Nowhere.
-    Off,
-    /// There.
-    At(Address),
-}
-
-impl FromStr for Listen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "off" {
-            return Ok(Self::Off);
-        }
-        text.parse().map(Self::At).map_err(|error| format!("{error}, or off"))
-    }
-}
-
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Off => f.write_str("off"),
-            Self::At(address) => address.fmt(f),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_this_machine_is_loopback() {
+        for (text, expected) in [
+            ("127.0.0.1:1", true),
+            ("127.8.0.1:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("localhost:1", true),
+            ("0.0.0.0:1", false),
+            ("[::]:1", false),
+            ("192.0.2.1:1", false),
+            ("localhost.example:1", false),
+        ] {
+            assert_eq!(text.parse::<Address>().unwrap().is_loopback(), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_host_and_a_port_are_needed() {

@@ -5,12 +5,14 @@ use std::str::FromStr;
 use serde_saphyr::Spanned;
 use slidegate::{Policy, QuotaError, WhenFull};
 
-use super::degrade::DegradeConfig;
+use super::admin::{admin, tokens};
+use super::degrade::{DegradeConfig, one_of};
 use super::door::{limits, log, tls};
 use super::file::{Entries, File, MemoryFields, PolicyFields, Quotas};
 use super::problem::Problem;
+use super::rules::{client, key, overrides};
 use super::{Config, MemoryConfig};
-use crate::policies::Policies;
+use crate::policies::{Policies, PolicyEntry};
 use crate::quota_spec::NamedQuota;
 
 pub(super) fn build(file: File) -> Result<Config, Vec<Problem>> {
@@ -19,15 +21,21 @@ pub(super) fn build(file: File) -> Result<Config, Vec<Problem>> {
     for (name, fields) in file.policies.iter().flat_map(|entries| &entries.0) {
         degrade.add(name, fields, &mut problems);
     }
+    let headers = one_of("headers", file.headers.as_ref(), &mut problems).unwrap_or_default();
+    let usual = Policies::new(headers, client(file.trusted_proxies.as_ref(), &mut problems));
     let config = Config {
         degrade,
         http: parsed("http", file.http.as_ref(), &mut problems),
+        grpc: parsed("grpc", file.grpc.as_ref(), &mut problems),
+        resp: parsed("resp", file.resp.as_ref(), &mut problems),
+        admin: admin(file.admin, &mut problems),
+        tokens: tokens(file.tokens, &mut problems),
         store: parsed("store", file.store.as_ref(), &mut problems),
         limits: file.limits.map(|fields| limits(&fields, &mut problems)).unwrap_or_default(),
         tls: file.tls.map(tls),
         log: file.log.map(|fields| log(&fields, &mut problems)).unwrap_or_default(),
         memory: file.memory.map(|fields| memory(&fields, &mut problems)).unwrap_or_default(),
-        policies: file.policies.map(|entries| policies(&entries, &mut problems)).unwrap_or_default(),
+        policies: policies(usual, file.policies.as_ref(), &mut problems),
     };
     if problems.is_empty() { Ok(config) } else { Err(problems) }
 }
@@ -36,7 +44,7 @@ pub(super) fn line_of<T>(spanned: &Spanned<T>) -> u64 {
     spanned.defined.line()
 }
 
-fn parsed<T: FromStr<Err = String>>(
+pub(super) fn parsed<T: FromStr<Err = String>>(
     field: &str,
     text: Option<&Spanned<String>>,
     problems: &mut Vec<Problem>,
@@ -77,9 +85,12 @@ fn memory(fields: &MemoryFields, problems: &mut Vec<Problem>) -> MemoryConfig {
     config
 }
 
-fn policies(entries: &Entries<PolicyFields>, problems: &mut Vec<Problem>) -> Policies {
-    let mut policies = Policies::default();
-    for (name, fields) in &entries.0 {
+fn policies(
+    mut policies: Policies,
+    entries: Option<&Entries<PolicyFields>>,
+    problems: &mut Vec<Problem>,
+) -> Policies {
+    for (name, fields) in entries.iter().flat_map(|entries| &entries.0) {
         let path = format!("policies.{name}");
         let standard = policy(name, &path, &fields.quotas, problems);
         let mut tiers = Vec::new();
@@ -89,14 +100,17 @@ fn policies(entries: &Entries<PolicyFields>, problems: &mut Vec<Problem>) -> Pol
                 tiers.push((tier.clone(), policy));
             }
         }
-        if let Some(standard) = standard {
-            policies.insert(standard, tiers);
+        let overrides = overrides(&path, name, fields.overrides.as_ref(), &tiers, problems);
+        let headers = one_of(&format!("{path}.headers"), fields.headers.as_ref(), problems);
+        let key = key(&path, fields.key.as_ref(), problems);
+        if let Some(policy) = standard {
+            policies.insert(PolicyEntry { policy, tiers, overrides, headers, key });
         }
     }
     policies
 }
 
-fn policy(name: &str, path: &str, quotas: &Quotas, problems: &mut Vec<Problem>) -> Option<Policy> {
+pub(super) fn policy(name: &str, path: &str, quotas: &Quotas, problems: &mut Vec<Problem>) -> Option<Policy> {
     let before = problems.len();
     let named = named_quotas(&format!("{path}.quotas"), quotas, problems);
     // With some quotas missing, what is wrong with the whole would be said of what is not there.

@@ -6,11 +6,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 use slidegate::degrade::{FailureRule, Mode, OnFailure, PolicySwitch};
+use slidegate::tower::HeaderStyle;
 
 use super::build::{line_of, named_quotas};
 use super::file::{PolicyFields, Quotas};
 use super::problem::Problem;
 use super::span::span;
+use crate::tokens::Scope;
 use crate::whole::Whole;
 
 #[derive(Debug, Default, Deserialize)]
@@ -148,7 +150,7 @@ fn candidate(switch: &mut PolicySwitch, name: &str, quotas: &Quotas, problems: &
 }
 
 /// A word that the configuration knows.
-trait Word: Copy + 'static {
+pub(super) trait Word: Copy + 'static {
     const ALL: &'static [(&'static str, Self)];
 }
 
@@ -168,7 +170,24 @@ impl Word for Mode {
     ];
 }
 
-fn one_of<T: Word>(field: &str, text: Option<&Spanned<String>>, problems: &mut Vec<Problem>) -> Option<T> {
+impl Word for HeaderStyle {
+    const ALL: &'static [(&'static str, Self)] = &[
+        ("ietf", Self::Draft),
+        ("legacy-epoch", Self::LegacyEpoch),
+        ("legacy-delta", Self::LegacyDelta),
+        ("none", Self::None),
+    ];
+}
+
+impl Word for Scope {
+    const ALL: &'static [(&'static str, Self)] = &[("read", Self::Read), ("write", Self::Write)];
+}
+
+pub(super) fn one_of<T: Word>(
+    field: &str,
+    text: Option<&Spanned<String>>,
+    problems: &mut Vec<Problem>,
+) -> Option<T> {
     let text = text?;
     let found = T::ALL.iter().find(|(name, _)| *name == text.value);
     if found.is_none() {

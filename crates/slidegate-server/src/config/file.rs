@@ -8,9 +8,11 @@ use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_path_to_error::{Path, Segment};
 use serde_saphyr::{DefaultMessageFormatter, Error, MessageFormatter, Spanned};
 
+use super::admin::{AdminSpec, TokenFields};
 use super::degrade::DegradeFields;
 use super::door::{LimitsFields, LogFields, TlsFields};
 use super::problem::Problem;
+use super::rules::{KeySpec, OverrideFields};
 use crate::quota_spec::QuotaSpec;
 use crate::whole::Whole;
 
@@ -18,6 +20,12 @@ use crate::whole::Whole;
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
     pub(super) http: Option<Spanned<String>>,
+    pub(super) grpc: Option<Spanned<String>>,
+    pub(super) resp: Option<Spanned<String>>,
+    pub(super) admin: Option<Spanned<AdminSpec>>,
+    pub(super) tokens: Option<Vec<Spanned<TokenFields>>>,
+    pub(super) headers: Option<Spanned<String>>,
+    pub(super) trusted_proxies: Option<Vec<Spanned<String>>>,
     pub(super) store: Option<Spanned<String>>,
     pub(super) limits: Option<LimitsFields>,
     pub(super) tls: Option<TlsFields>,
@@ -40,6 +48,9 @@ pub(super) struct MemoryFields {
 pub(super) struct PolicyFields {
     pub(super) quotas: Quotas,
     pub(super) tiers: Option<Entries<TierFields>>,
+    pub(super) overrides: Option<Entries<Spanned<OverrideFields>>>,
+    pub(super) headers: Option<Spanned<String>>,
+    pub(super) key: Option<Spanned<KeySpec>>,
     pub(super) on_failure: Option<Spanned<String>>,
     pub(super) budget: Option<Spanned<String>>,
     pub(super) retry_jitter: Option<Spanned<String>>,
@@ -113,7 +124,7 @@ fn message(error: &Error) -> String {
     }
 }
 
-/// The path without what `Spanned` puts into it: a `value` that is not a name below `policies` or `tiers`.
+/// The path without what `Spanned` puts into it: a `value` that is not a name below `policies`, `tiers` or `overrides`.
 fn field_of(path: &Path) -> Option<String> {
     let mut field = String::new();
     let mut before = "";
@@ -122,7 +133,11 @@ fn field_of(path: &Path) -> Option<String> {
             Segment::Seq { index } => {
                 let _ = write!(field, "[{index}]");
             }
-            Segment::Map { key } if key == "value" && !matches!(before, "policies" | "tiers") => continue,
+            Segment::Map { key }
+                if key == "value" && !matches!(before, "policies" | "tiers" | "overrides") =>
+            {
+                continue;
+            }
             Segment::Map { key } => {
                 if !field.is_empty() {
                     field.push('.');

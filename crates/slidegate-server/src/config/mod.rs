@@ -1,11 +1,14 @@
 //! The configuration file, `slidegate.yaml`.
 
 mod address;
+mod admin;
 mod build;
 mod degrade;
 mod door;
 mod file;
+mod listen;
 mod problem;
+mod rules;
 mod span;
 mod store_url;
 
@@ -13,12 +16,15 @@ use std::path::Path;
 
 use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull};
 
-pub use self::address::{Address, Listen};
+pub use self::address::Address;
+pub use self::admin::AdminConfig;
 pub use self::degrade::{DegradeConfig, PolicyRule};
+pub use self::listen::Listen;
 pub use self::problem::{Problem, Problems};
 pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};
 use crate::policies::Policies;
 use crate::serve::{Limits, TlsFiles};
+use crate::tokens::Tokens;
 use crate::violations::ViolationLog;
 
 /// Everything that a file may set. What it does not set is left to flags and defaults.
@@ -26,6 +32,14 @@ use crate::violations::ViolationLog;
 pub struct Config {
     /// Where to serve HTTP.
     pub http: Option<Address>,
+    /// Where to serve gRPC.
+    pub grpc: Option<Listen>,
+    /// Where to serve the protocol of Redis.
+    pub resp: Option<Listen>,
+    /// The listener for those who look after the service.
+    pub admin: AdminConfig,
+    /// Who may ask for decisions.
+    pub tokens: Tokens,
     /// Where to keep counts.
     pub store: Option<StoreUrl>,
     /// What connections may take.
@@ -92,6 +106,10 @@ impl Config {
     pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
         let differs = [
             ("http", self.http != other.http),
+            ("grpc", self.grpc != other.grpc),
+            ("resp", self.resp != other.resp),
+            ("admin", self.admin != other.admin),
+            ("tokens", self.tokens != other.tokens),
             ("store", self.store != other.store),
             ("limits", self.limits != other.limits),
             ("tls", self.tls != other.tls),
@@ -116,7 +134,7 @@ impl Config {
     pub fn sample() -> Self {
         let mut config = Self::default();
         if let Ok(policy) = Policy::parse("api", ["100/1m"]) {
-            config.policies.insert(policy, []);
+            config.policies.insert(policy);
         }
         config
     }

@@ -7,16 +7,15 @@ mod problem;
 
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::http::HeaderValue;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use metrics::{Histogram, counter, histogram};
 use serde::Serialize;
-use slidegate::{Store, Verb, rate_limit_headers};
+use slidegate::{Clock, Store, Verb};
 use tracing::debug;
 use utoipa::ToSchema;
 
@@ -26,7 +25,7 @@ use crate::answer::Answer;
 use crate::app::{App, Decided};
 use crate::metrics::Metrics;
 use crate::report::Reporting;
-use crate::request::Refusal;
+use crate::request::{Refusal, RefusalKind};
 use crate::serve::Limits;
 use crate::stopwatch::Stopwatch;
 
@@ -60,9 +59,9 @@ pub fn router<S: Store + Reporting + 'static>(
 
 fn decided_by<S: Store + 'static>(verb: Verb, limits: Limits) -> MethodRouter<Arc<App<S>>> {
     let stages = Stages::new(verb);
-    post(async move |State(app): State<Arc<App<S>>>, body: axum::body::Body| {
+    post(async move |State(app): State<Arc<App<S>>>, request: Request| {
         let whole = Stopwatch::start();
-        let response = decide(&app, verb, body, limits, &stages).await.unwrap_or_else(|refusal| {
+        let response = decide(&app, verb, request, limits, &stages).await.unwrap_or_else(|refusal| {
             debug!(?verb, kind = ?refusal.kind, %refusal, "refused");
             counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
             Problem::from(refusal).into_response()
@@ -97,19 +96,20 @@ impl Stages {
 async fn decide<S: Store>(
     app: &App<S>,
     verb: Verb,
-    body: axum::body::Body,
+    request: Request,
     limits: Limits,
     stages: &Stages,
 ) -> Result<Response, Refusal> {
+    admit(app, &request)?;
     let reading = Stopwatch::start();
-    let body = body::read(body, limits.body_timeout).await?;
+    let body = body::read(request.into_body(), limits.body_timeout).await?;
     stages.read.record(reading.seconds());
     let deciding = Stopwatch::start();
     match body {
         Body::Single(request) => {
             let decided = app.decide(verb, &request).await;
             stages.decide.record(deciding.seconds());
-            Ok(single(&decided?))
+            Ok(single(&decided?, app.clock()))
         }
         Body::Batch(batch) => {
             let decided = app.decide_many(verb, &batch).await;
@@ -119,22 +119,28 @@ async fn decide<S: Store>(
     }
 }
 
+/// Whoever shows none of the tokens, if there are any, is not heard.
+fn admit<S>(app: &App<S>, request: &Request) -> Result<(), Refusal> {
+    let tokens = app.tokens();
+    if tokens.is_empty() || tokens.who(request.headers().get(AUTHORIZATION)).is_some() {
+        return Ok(());
+    }
+    let detail = "a token is needed, and this is none of them; send Authorization: Bearer TOKEN";
+    Err(Refusal::new(RefusalKind::Unauthorized, detail))
+}
+
 /// Most answers have one quota and are shorter.
 const ANSWER_BYTES: usize = 512;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-fn single(decided: &Decided) -> Response {
+fn single(decided: &Decided, clock: &dyn Clock) -> Response {
     let mut body = Vec::with_capacity(ANSWER_BYTES);
     if let Err(error) = serde_json::to_writer(&mut body, &Answer::from(decided)) {
         return Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
     }
     let mut response = Response::new(body.into());
     response.headers_mut().insert(CONTENT_TYPE, JSON);
-    for (name, value) in rate_limit_headers(decided.policy(), &decided.decision) {
-        if let Ok(value) = HeaderValue::try_from(value) {
-            response.headers_mut().insert(name, value);
-        }
-    }
+    decided.write_headers(response.headers_mut(), clock);
     response
 }
 

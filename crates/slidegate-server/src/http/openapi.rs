@@ -5,7 +5,9 @@ use std::sync::LazyLock;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use utoipa::{OpenApi, ToSchema};
+use utoipa::openapi::OpenApi as Described;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::{Modify, OpenApi, ToSchema};
 
 use super::BatchAnswer;
 use super::probes::Readiness;
@@ -35,9 +37,11 @@ macro_rules! verb {
     ($name:ident, $path:literal, $summary:literal) => {
         #[utoipa::path(
             post, path = $path, operation_id = stringify!($name), summary = $summary, request_body = Asked,
+            security((), ("token" = [])),
             responses(
                 (status = 200, description = "A decision was made; a denial is one, too", body = Answered),
                 (status = 400, description = "It cannot be read", body = Problem, content_type = "application/problem+json"),
+                (status = 401, description = "The service has tokens, and none was shown", body = Problem, content_type = "application/problem+json"),
                 (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
                 (status = 408, description = "The body took too long", body = Problem, content_type = "application/problem+json"),
                 (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),
@@ -83,9 +87,21 @@ fn metrics() {}
         description = "Rate limits for any application.",
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
+    modifiers(&Security),
     paths(check, peek, refund, reset, healthz, readyz, metrics)
 )]
 struct Document;
+
+struct Security;
+
+impl Modify for Security {
+    fn modify(&self, document: &mut Described) {
+        let mut token = Http::new(HttpAuthScheme::Bearer);
+        token.description = Some("One of `tokens` in the configuration; nothing if it has none".to_owned());
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(token));
+    }
+}
 
 pub(super) fn document() -> Response {
     static TEXT: LazyLock<Option<String>> = LazyLock::new(|| Document::openapi().to_json().ok());

@@ -1,7 +1,7 @@
 //! Errors as `application/problem+json`.
 
 use axum::Json;
-use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -52,6 +52,7 @@ impl From<Refusal> for Problem {
             RefusalKind::Malformed => StatusCode::BAD_REQUEST,
             RefusalKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             RefusalKind::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            RefusalKind::Unauthorized => StatusCode::UNAUTHORIZED,
             RefusalKind::UnknownPolicy => StatusCode::NOT_FOUND,
             RefusalKind::OutOfRange => StatusCode::UNPROCESSABLE_ENTITY,
             RefusalKind::StoreUnavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
@@ -73,6 +74,9 @@ impl IntoResponse for Problem {
         let mut response = (status, Json(self)).into_response();
         if is_passing {
             response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         response

@@ -88,7 +88,7 @@ impl Serving {
         request(self.address(), "POST", "/v1/refund", body.to_string().as_bytes())
     }
 
-    fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.url().strip_prefix("http://").unwrap().parse().unwrap()
     }
 

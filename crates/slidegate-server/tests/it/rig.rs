@@ -46,7 +46,19 @@ impl Server {
     }
 
     pub(crate) fn behind<C: Clock>(door: Door, store: MemoryStore<C>, clock: ManualClock) -> Self {
-        let app = Arc::new(App::new(store, Config::parse(POLICIES).unwrap().policies));
+        Self::configured(POLICIES, door, store, clock)
+    }
+
+    /// With the policies and tokens of this file.
+    pub(crate) fn of(file: &str) -> Self {
+        let clock = ManualClock::at(START_MS);
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        Self::configured(file, Door::default(), store, clock)
+    }
+
+    fn configured<C: Clock>(file: &str, door: Door, store: MemoryStore<C>, clock: ManualClock) -> Self {
+        let config = Config::parse(file).unwrap();
+        let app = Arc::new(App::new(store, config.policies).admitting(config.tokens));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
@@ -109,10 +121,15 @@ impl Reply {
 }
 
 pub(crate) fn request(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Reply {
+    request_with(address, method, path, "", body)
+}
+
+/// With more lines in its head, each with its end.
+pub(crate) fn request_with(address: SocketAddr, method: &str, path: &str, lines: &str, body: &[u8]) -> Reply {
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{lines}content-length: {length}\r\n\r\n"
     );
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
     reply(&mut stream)

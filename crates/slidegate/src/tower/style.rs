@@ -30,7 +30,7 @@ pub enum HeaderStyle {
 impl HeaderStyle {
     /// Writes what the decision says, at `now_ms`. Where an inner layer has said something, lists become longer, and of two
     /// numbers the one that binds the client more stays.
-    pub(super) fn write(self, headers: &mut HeaderMap, tier: &Tier, decision: &Decision, now_ms: u64) {
+    pub fn write(self, headers: &mut HeaderMap, tier: &Tier, decision: &Decision, now_ms: u64) {
         if !decision.is_counted() {
             return;
         }

@@ -1,0 +1,143 @@
+//! Who may ask: bearer tokens, kept as hashes.
+
+use std::fmt;
+
+use axum::http::HeaderValue;
+
+/// How long a token may be. A short one can be tried out; a long one does not fit a request's head.
+pub(crate) const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
+
+/// What a token allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// To look.
+    #[default]
+    Read,
+    /// To look and to change.
+    Write,
+}
+
+/// A token's owner. The token itself is known by its hash alone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    name: String,
+    hash: blake3::Hash,
+    scope: Scope,
+}
+
+impl Token {
+    /// A token that is called `name`, or what is wrong with it. The secret is not repeated.
+    pub fn new(name: impl Into<String>, secret: &str, scope: Scope) -> Result<Self, String> {
+        let (least, most) = (TOKEN_BYTES.start(), TOKEN_BYTES.end());
+        if !TOKEN_BYTES.contains(&secret.len()) {
+            return Err(format!("it has {} bytes; {least} to {most} are allowed", secret.len()));
+        }
+        if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("only visible ASCII characters are allowed, and no spaces".to_owned());
+        }
+        Ok(Self { name: name.into(), hash: blake3::hash(secret.as_bytes()), scope })
+    }
+
+    /// Who it is, for logs.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What it allows.
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
+    /// Whether both have the same secret.
+    pub(crate) fn is_same_secret(&self, other: &Self) -> bool {
+        self.hash == other.hash
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("name", &self.name).field("scope", &self.scope).finish_non_exhaustive()
+    }
+}
+
+/// All tokens that open a door. If there are none, it is open to anyone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tokens(Vec<Token>);
+
+impl Tokens {
+    /// Whether there are none, and anyone may come in.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Each of them.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Token> {
+        self.0.iter()
+    }
+
+    /// Whose token the `Authorization` header bears.
+    pub fn who(&self, authorization: Option<&HeaderValue>) -> Option<&Token> {
+        let (scheme, secret) = authorization?.as_bytes().split_at_checked("Bearer ".len())?;
+        if !scheme.eq_ignore_ascii_case(b"Bearer ") {
+            return None;
+        }
+        self.who_has(secret.trim_ascii())
+    }
+
+    /// Whose token this is. It takes as long whoever it is: hashes are compared in constant time, and all of them.
+    pub fn who_has(&self, secret: &[u8]) -> Option<&Token> {
+        let hash = blake3::hash(secret);
+        let mut found = None;
+        for token in &self.0 {
+            if token.hash == hash {
+                found = Some(token);
+            }
+        }
+        found
+    }
+}
+
+impl FromIterator<Token> for Tokens {
+    fn from_iter<I: IntoIterator<Item = Token>>(tokens: I) -> Self {
+        Self(tokens.into_iter().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "0123456789abcdef";
+
+    #[test]
+    fn a_token_opens_only_as_it_is() {
+        let tokens: Tokens = [
+            Token::new("app", SECRET, Scope::Read).unwrap(),
+            Token::new("ops", "fedcba9876543210", Scope::Write).unwrap(),
+        ]
+        .into_iter()
+        .collect();
+        let who = |header: &str| {
+            let header = HeaderValue::from_str(header).unwrap();
+            tokens.who(Some(&header)).map(|token| (token.name(), token.scope()))
+        };
+        assert_eq!(who("Bearer 0123456789abcdef"), Some(("app", Scope::Read)));
+        assert_eq!(who("bearer  fedcba9876543210"), Some(("ops", Scope::Write)));
+        for header in ["", "Bearer", "Bearer ", "Basic 0123456789abcdef", SECRET, "Bearer 0123456789abcde"] {
+            assert_eq!(who(header), None, "{header}");
+        }
+        assert_eq!(tokens.who(None), None);
+        assert_eq!(Tokens::default().who_has(SECRET.as_bytes()), None);
+    }
+
+    #[test]
+    fn a_token_is_neither_weak_nor_shown() {
+        for secret in ["", "short", "with a space in it", "größergrößergrößer", &"a".repeat(1025)] {
+            let refused = Token::new("app", secret, Scope::Read).unwrap_err();
+            assert!(secret.is_empty() || !refused.contains(secret), "{refused}");
+        }
+        let shown = format!("{:?}", Token::new("app", SECRET, Scope::Read).unwrap());
+        let hash = blake3::hash(SECRET.as_bytes()).to_hex();
+        assert!(shown.contains("app") && !shown.contains(SECRET) && !shown.contains(&hash[..8]), "{shown}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Tokens: who may ask for decisions, and that nobody gets to see one.
+
+use std::fs::File;
+
+use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::rig::{Reply, Server, request, request_with};
+
+const TOKEN: &str = "hush-0123456789abcdef";
+const BODY: &[u8] = br#"{"policy": "api", "key": "a"}"#;
+
+fn file(token: &str) -> String {
+    format!("tokens:\n  - {{name: app, {token}}}\npolicies: {{api: {{quotas: [5/1h]}}}}\n")
+}
+
+fn ask(address: std::net::SocketAddr, verb: &str, lines: &str) -> Reply {
+    request_with(address, "POST", &format!("/v1/{verb}"), lines, BODY)
+}
+
+#[test]
+fn without_a_token_nothing_is_decided() {
+    let server = Server::of(&file(&format!("token: {TOKEN}")));
+    let bearing = |token: &str| format!("authorization: Bearer {token}\r\n");
+    for verb in ["check", "peek", "refund", "reset"] {
+        for lines in ["", &bearing("hush-0123456789abcdee"), "authorization: Basic aHVzaA==\r\n"] {
+            let reply = ask(server.address, verb, lines);
+            assert_eq!(reply.status, 401, "{verb} {lines}: {reply:?}");
+            assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
+            assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+            assert!(!reply.body.contains("hush"), "{reply:?}");
+        }
+    }
+    let reply = ask(server.address, "check", &bearing(TOKEN));
+    assert_eq!(reply.decision()["remaining"], 4, "nothing was spent before");
+    for path in ["/healthz", "/readyz", "/openapi.json"] {
+        assert_eq!(request(server.address, "GET", path, b"").status, 200, "{path}");
+    }
+    let document = request(server.address, "GET", "/openapi.json", b"").json();
+    let check = &document["paths"]["/v1/check"]["post"];
+    assert_eq!(check["security"], serde_json::json!([{}, {"token": []}]));
+    assert!(check["responses"]["401"].is_object());
+    assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+}
+
+#[test]
+fn a_token_comes_from_a_file_or_the_environment_and_is_not_shown() {
+    let secret = TempFile::new("token", &format!("{TOKEN}\n"));
+    let log = TempFile::new("log", "");
+    for source in ["token_env: SLIDEGATE_TEST_TOKEN", &format!("token_file: {}", secret.path())] {
+        let config = TempFile::new("tokens", &file(source));
+        let mut command = slidegate();
+        command
+            .args(["serve", "--http", "127.0.0.1:0", "--config", config.path()])
+            .env("SLIDEGATE_TEST_TOKEN", TOKEN)
+            .env("RUST_LOG", "trace");
+        let mut server = Serving::start_with_log(&mut command, File::create(log.path()).unwrap().into());
+        assert_eq!(ask(server.address(), "check", "").status, 401);
+        let check = |token: &str| {
+            let arguments = ["check", "a", "--policy", "api", "--server", server.url()];
+            outcome(slidegate().args(arguments).env("SLIDEGATE_TOKEN", token))
+        };
+        let (code, out, err) = check(TOKEN);
+        assert_eq!(code, 0, "{out}{err}");
+        let (code, _, err) = check("hush-0123456789abcdee");
+        assert!(code == 2 && err.contains("401 Unauthorized: a token is needed"), "{code} {err}");
+        let shown = server.greeting.join("\n");
+        server.signal("TERM");
+        let logged = std::fs::read_to_string(log.path()).unwrap();
+        assert!(logged.contains("Unauthorized"), "the log is looked at: {logged}");
+        assert!(!shown.contains("hush") && !logged.contains("hush"), "{shown}\n{logged}");
+    }
+}
+
+#[test]
+fn a_listener_for_admins_is_not_open_to_all() {
+    let config = TempFile::new("admin", "policies: {api: {quotas: [5/1h]}}\n");
+    let arguments = ["serve", "--http", "127.0.0.1:0", "--config", config.path()];
+    let (code, _, err) = outcome(slidegate().args(arguments).args(["--admin", "0.0.0.0:0"]));
+    assert_eq!(code, 2);
+    assert!(err.contains("admin: 0.0.0.0:0 can be reached from elsewhere, and there are no tokens"), "{err}");
+    let (code, _, err) = outcome(slidegate().args(arguments).env("SLIDEGATE_ADMIN", "on"));
+    assert!(code == 2 && err.contains("HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080, or off"), "{err}");
+}
