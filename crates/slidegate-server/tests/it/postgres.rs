@@ -92,7 +92,7 @@ fn what_cannot_be_used_is_refused_with_the_reason_and_without_secrets() {
     postgres.sql(&run("migrate", &postgres.url(), &["--print"]).1);
     postgres.sql("UPDATE slidegate.version SET version = 1000");
     assert!(refusal("check", &postgres.url(), &check).contains("is of version 1000, and this is made for 3"));
-    assert!(refusal("migrate", &postgres.url(), &[]).contains("is of version 1000, and this is made for 2"));
+    assert!(refusal("migrate", &postgres.url(), &[]).contains("is of version 1000, and this is made for 3"));
     postgres.kill();
     assert!(refusal("check", &postgres.url(), &check).contains("Connection refused"));
 }
