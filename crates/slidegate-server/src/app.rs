@@ -8,6 +8,7 @@ use axum::http::HeaderMap;
 use slidegate::tower::{HeaderStyle, Tier};
 use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError, Verb};
 
+use crate::hitters::{Hit, Hitters};
 use crate::policies::{Named, Policies};
 use crate::quota_spec::{NamedQuota, QuotaProblem};
 use crate::request::{Batch, Refusal, RefusalKind, Request};
@@ -26,6 +27,7 @@ pub struct App<S> {
     config_error: ArcSwapOption<String>,
     is_stopping: AtomicBool,
     violations: Violations,
+    hitters: Hitters,
     tokens: Tokens,
 }
 
@@ -102,6 +104,16 @@ impl<S> App<S> {
         &self.tokens
     }
 
+    /// Who stands out.
+    pub(crate) fn hitters(&self) -> &Hitters {
+        &self.hitters
+    }
+
+    /// What logs denials, and knows how keys are written into a log.
+    pub(crate) fn violations(&self) -> &Violations {
+        &self.violations
+    }
+
     /// The same, with tokens that whoever asks for decisions has to show.
     pub fn admitting(mut self, tokens: Tokens) -> Self {
         self.tokens = tokens;
@@ -143,6 +155,7 @@ impl<S: Store> App<S> {
             config_error: ArcSwapOption::empty(),
             is_stopping: AtomicBool::new(false),
             violations: Violations::new(ViolationLog::default()),
+            hitters: Hitters::default(),
             tokens: Tokens::default(),
         }
     }
@@ -171,8 +184,11 @@ impl<S: Store> App<S> {
     /// Counts a check, and logs it if it was denied.
     fn note(&self, chosen: &Chosen, check: &Check<'_>, decision: &Decision) {
         chosen.count(decision);
-        if !decision.is_allowed() {
-            self.violations.tell(check, decision, self.clock().now_ms());
+        let (now_ms, is_denied) = (self.clock().now_ms(), !decision.is_allowed());
+        let policy = (!check.policy.is_anonymous()).then(|| check.policy.name());
+        self.hitters.count(&Hit { policy, key: check.key, is_denied }, now_ms);
+        if is_denied {
+            self.violations.tell(check, decision, now_ms);
         }
     }
 
@@ -252,7 +268,7 @@ fn one_of_both(what_is: &str) -> Refusal {
     Refusal::out_of_range("policy", format!("{what_is}; give exactly one of policy and quotas"))
 }
 
-fn quota_refusal(index: usize, problems: &[QuotaProblem]) -> Refusal {
+pub(crate) fn quota_refusal(index: usize, problems: &[QuotaProblem]) -> Refusal {
     let Some(problem) = problems.first() else { return one_of_both("quotas is not valid") };
     let field = match problem.field {
         Some(field) => format!("quotas[{index}].{field}"),

@@ -3,11 +3,13 @@
 //! A library only so that tests can start the server in their own process, on a clock of their own. Protocols
 //! decode a [`Request`], call [`App`], and encode what it says.
 
-pub mod admin;
+mod admin;
 mod answer;
 mod app;
+mod changes;
 pub mod command;
 pub mod config;
+mod hitters;
 pub mod http;
 mod key_rule;
 mod metrics;
@@ -21,6 +23,7 @@ mod served;
 mod signals;
 mod stopwatch;
 mod store;
+mod tally;
 mod tokens;
 mod violations;
 mod whole;

@@ -7,6 +7,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use slidegate::{Clock, SystemClock};
 
 use crate::report::{Report, Reporting};
+use crate::tally;
 
 /// From 50 µs to a second, which is more than any budget.
 const SECONDS: [f64; 14] =
@@ -56,6 +57,7 @@ impl Metrics {
             gauge!("slidegate_memory_bytes").set(lossy(memory.bytes));
             gauge!("slidegate_memory_evicted_keys").set(lossy(memory.evicted));
         }
+        tally::publish();
         self.0.render()
     }
 }

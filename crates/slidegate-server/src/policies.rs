@@ -7,7 +7,7 @@ use slidegate::Policy;
 use slidegate::tower::{ClientAddress, HeaderStyle, Tier};
 
 use crate::key_rule::KeyRule;
-use crate::request::{Refusal, RefusalKind};
+use crate::request::Refusal;
 use crate::signals::Signals;
 
 /// How many names an error lists before it only counts them.
@@ -36,6 +36,8 @@ pub struct PolicyEntry {
     pub headers: Option<HeaderStyle>,
     /// Whom a request counts for when nobody says so.
     pub key: Option<KeyRule>,
+    /// The quotas that are counted by their names; all if there is no list.
+    pub labels: Option<Vec<String>>,
 }
 
 /// What holds for one key, whatever its requests say.
@@ -49,12 +51,13 @@ pub enum Override {
 
 impl From<Policy> for PolicyEntry {
     fn from(policy: Policy) -> Self {
-        Self { policy, tiers: Vec::new(), overrides: Vec::new(), headers: None, key: None }
+        Self { policy, tiers: Vec::new(), overrides: Vec::new(), headers: None, key: None, labels: None }
     }
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
+    source: PolicyEntry,
     standard: Arc<Named>,
     tiers: BTreeMap<String, Arc<Named>>,
     /// None if no key is treated otherwise, so that nothing has to be looked up.
@@ -91,11 +94,12 @@ impl Policies {
 
     /// Adds a policy, in place of one of the same name.
     pub fn insert(&mut self, entry: impl Into<PolicyEntry>) {
-        let PolicyEntry { policy, tiers, overrides, headers, key } = entry.into();
+        let source: PolicyEntry = entry.into();
+        let PolicyEntry { policy, tiers, overrides, headers, key, labels } = source.clone();
         let headers = headers.unwrap_or(self.headers);
         let name = policy.name().to_owned();
         let mut named = |policy: Policy, tier: &str| {
-            let signals = Signals::of(&policy, tier, self.counted);
+            let signals = Signals::of(&policy, tier, self.counted, labels.as_deref());
             self.counted += 1;
             Arc::new(Named { tier: Tier::new(policy), headers, signals })
         };
@@ -119,7 +123,17 @@ impl Policies {
             by_key.extend(named.map(|named| (key, named)));
         }
         let overrides = (!by_key.is_empty()).then(|| Arc::new(by_key));
-        self.by_name.insert(name, Entry { standard, tiers, overrides, key });
+        self.by_name.insert(name, Entry { source, standard, tiers, overrides, key });
+    }
+
+    /// Everything but the policies.
+    pub(crate) fn emptied(&self) -> Self {
+        Self::new(self.headers, self.client.clone())
+    }
+
+    /// Each of them, as it was added.
+    pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = &PolicyEntry> {
+        self.by_name.values().map(|entry| &entry.source)
     }
 
     /// The names, in order.
@@ -167,11 +181,17 @@ impl Policies {
         Ok(own.unwrap_or(asked))
     }
 
+    /// One of them, as it was added.
+    pub(crate) fn source(&self, name: &str) -> Result<&PolicyEntry, Refusal> {
+        self.entry(name).map(|entry| &entry.source)
+    }
+
     fn entry(&self, name: &str) -> Result<&Entry, Refusal> {
         self.by_name.get(name).ok_or_else(|| {
-            let detail = format!("there is no policy {name:?}; there is {}", listed(self.by_name.keys()));
-            let field = Some("policy".to_owned());
-            Refusal { field, ..Refusal::new(RefusalKind::UnknownPolicy, detail) }
+            Refusal::unknown_policy(&format!(
+                "there is no policy {name:?}; there is {}",
+                listed(self.by_name.keys())
+            ))
         })
     }
 }

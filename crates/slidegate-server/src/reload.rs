@@ -10,9 +10,8 @@ use slidegate::{Clock, SystemClock};
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-use crate::app::App;
+use crate::changes::{Base, Desk};
 use crate::config::{Config, Problem, Problems};
-use crate::served::Switched;
 
 /// How often the file is looked at. Looking costs a few microseconds, and works where nobody tells of changes: over a
 /// network, or where a link is changed to another folder, as Kubernetes does.
@@ -22,7 +21,7 @@ const LOOK_MS: u64 = 500;
 /// changes nothing.
 pub(crate) struct Reload {
     pub(crate) path: PathBuf,
-    pub(crate) app: Arc<App<Switched>>,
+    pub(crate) desk: Arc<Desk>,
     /// As it was when the service started: what is fixed is compared with this.
     pub(crate) first: Config,
     /// How the file looked before that was read.
@@ -96,12 +95,12 @@ impl Reload {
         match loaded.and_then(|config| self.accept(config)) {
             Ok(config) => {
                 self.apply(config);
-                self.app.set_config_error(None);
+                self.desk.app().set_config_error(None);
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_config_is_current").set(1.0);
             }
             Err(problems) => {
-                self.app.set_config_error(Some(problems.to_string()));
+                self.desk.app().set_config_error(Some(problems.to_string()));
                 counter!("slidegate_reloads_total", "result" => "refused").increment(1);
                 gauge!("slidegate_config_is_current").set(0.0);
                 error!("the configuration is left as it was, because the file has mistakes:\n{problems}");
@@ -112,7 +111,7 @@ impl Reload {
     /// What is valid at a start may still be a mistake while it runs.
     fn accept(&self, config: Config) -> Result<Config, Problems> {
         let mut problems = Vec::new();
-        if config.policies.names().len() == 0 && self.app.has_policies() {
+        if config.policies.names().len() == 0 && self.desk.app().has_policies() {
             problems.push("there are none any more: is the file complete?".to_owned());
         }
         for name in config.rules_beyond(&self.first) {
@@ -128,8 +127,8 @@ impl Reload {
 
     fn apply(&self, config: Config) {
         let fixed = config.fixed_differences(&self.first);
-        self.app.store().replace(config.degrade.switches);
-        self.app.set_policies(config.policies);
+        let (policies, switches) = (config.policies, config.degrade.switches);
+        self.desk.set_base(Base { policies, switches });
         info!(file = %self.path.display(), "the configuration was read again");
         if !fixed.is_empty() {
             warn!("read at start only, and so not changed: {}", fixed.join("; "));

@@ -91,6 +91,14 @@ impl Refusal {
         Self { field: Some(field.into()), ..Self::new(RefusalKind::OutOfRange, detail) }
     }
 
+    pub(crate) fn unknown_policy(detail: &str) -> Self {
+        Self { field: Some("policy".to_owned()), ..Self::new(RefusalKind::UnknownPolicy, detail) }
+    }
+
+    pub(crate) fn malformed(detail: impl Into<String>) -> Self {
+        Self::new(RefusalKind::Malformed, detail)
+    }
+
     /// Whether it may have been spent all the same.
     pub fn may_have_counted(&self) -> bool {
         matches!(self.kind, RefusalKind::StoreUnavailable { may_have_counted: true, .. })

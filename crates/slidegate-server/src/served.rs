@@ -58,6 +58,21 @@ impl Served {
     }
 }
 
+/// What a stack of stores stands on.
+pub(crate) trait Innermost {
+    fn innermost(&self) -> &AnyStore;
+}
+
+impl Innermost for Switched {
+    fn innermost(&self) -> &AnyStore {
+        match self.store().store() {
+            Served::Here(store) => store,
+            Served::Elsewhere(fallback) => fallback.store(),
+            Served::Cached(cache) => cache.store().store(),
+        }
+    }
+}
+
 /// With a memory of denials, unless nobody wants one.
 fn cached(fallback: Fallback<AnyStore>, degrade: &DegradeConfig) -> Result<Served, String> {
     let wants = |rule: &PolicyRule| rule.cache_denials.unwrap_or(degrade.cache_denials);

@@ -1,10 +1,13 @@
 //! What is counted about decisions. Labels come from the configuration alone, so that no caller can make more of them.
 
 use std::fmt;
-use std::sync::LazyLock;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, LazyLock};
 
 use metrics::{Counter, counter};
 use slidegate::{Decision, MAX_QUOTAS, Policy, Source};
+
+use crate::tally::{self, Tally};
 
 /// How many policies and tiers are counted apart. Those beyond are counted together.
 const MOST_APART: usize = 500;
@@ -14,6 +17,8 @@ const OTHERS: &str = "(others)";
 const IN_REQUEST: &str = "(in request)";
 /// What keys with quotas of their own are counted as, and each of these quotas.
 const OVERRIDE: &str = "(override)";
+/// What quotas are counted as that are not those of the file.
+const CHANGED: &str = "(changed)";
 
 /// Less than a tenth left is near the limit.
 const NEAR: u64 = 10;
@@ -21,9 +26,7 @@ const NEAR: u64 = 10;
 /// The counters of one policy in one tier, found once.
 #[derive(Clone)]
 pub(crate) struct Signals {
-    /// By who decided, and how.
-    decisions: [[Counter; 3]; 4],
-    near: Counter,
+    tally: Arc<Tally>,
     violations: Box<[Counter]>,
 }
 
@@ -37,12 +40,15 @@ impl fmt::Debug for Signals {
 }
 
 impl Signals {
-    /// Those of `policy` in `tier`, of which there are so many before it.
-    pub(crate) fn of(policy: &Policy, tier: &str, before: usize) -> Self {
+    /// Those of `policy` in `tier`, of which there are so many before it. Quotas that are not among those `known` are
+    /// counted as changed: what operators make up while it runs must not become ever more labels.
+    pub(crate) fn of(policy: &Policy, tier: &str, before: usize, known: Option<&[String]>) -> Self {
         if before >= MOST_APART {
             return Self::new(OTHERS, "", &[]);
         }
-        let quotas: Vec<&str> = (0..policy.quotas().len()).map(|place| policy.quota_name(place)).collect();
+        let label = |name: &'_ str| known.is_none_or(|known| known.iter().any(|known| known == name));
+        let names = (0..policy.quotas().len()).map(|place| policy.quota_name(place));
+        let quotas: Vec<&str> = names.map(|name| if label(name) { name } else { CHANGED }).collect();
         Self::new(policy.name(), tier, &quotas)
     }
 
@@ -55,16 +61,8 @@ impl Signals {
     }
 
     fn new(policy: &str, tier: &str, quotas: &[&str]) -> Self {
+        let tally = tally::of(policy, tier);
         let [policy, tier] = [policy, tier].map(str::to_owned);
-        let decisions = ["store", "cache", "fallback", "rule"].map(|source| {
-            ["allowed", "denied", "shadow"].map(|outcome| {
-                counter!(
-                    "slidegate_decisions_total",
-                    "policy" => policy.clone(), "tier" => tier.clone(), "source" => source, "outcome" => outcome
-                )
-            })
-        });
-        let near = counter!("slidegate_near_limit_total", "policy" => policy.clone(), "tier" => tier.clone());
         let violation = |quota: &&str| {
             let quota = (*quota).to_owned();
             counter!(
@@ -72,7 +70,7 @@ impl Signals {
                 "policy" => policy.clone(), "tier" => tier.clone(), "quota" => quota
             )
         };
-        Self { decisions, near, violations: quotas.iter().map(violation).collect() }
+        Self { tally, violations: quotas.iter().map(violation).collect() }
     }
 
     /// Counts a decision.
@@ -90,11 +88,11 @@ impl Signals {
         } else {
             0
         };
-        self.decisions[source][outcome].increment(1);
+        self.tally.decisions[source][outcome].fetch_add(1, Relaxed);
         if outcome == 0 {
             let tightest = decision.tightest();
             if tightest.remaining < tightest.limit / NEAR {
-                self.near.increment(1);
+                self.tally.near.fetch_add(1, Relaxed);
             }
         } else if outcome == 1 {
             for place in decision.violated() {

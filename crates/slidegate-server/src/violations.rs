@@ -91,7 +91,8 @@ impl Violations {
         );
     }
 
-    fn name(&self, key: &[u8]) -> String {
+    /// A key as it may be written into a log.
+    pub(crate) fn name(&self, key: &[u8]) -> String {
         if self.log.plain_keys {
             return String::from_utf8_lossy(key).into_owned();
         }

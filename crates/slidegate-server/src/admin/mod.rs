@@ -1,32 +1,87 @@
 //! The admin API, on a listener of its own.
+//!
+//! | | |
+//! |---|---|
+//! | `GET /v1/policies`, `/v1/policies/{policy}` | what is in force, and how it is doing |
+//! | `PUT`, `DELETE /v1/policies/{policy}/mode` | enforce, shadow or off |
+//! | `PUT`, `DELETE /v1/policies/{policy}/quotas`, `…/tiers/{tier}` | other limits |
+//! | `GET`, `PUT`, `DELETE /v1/policies/{policy}/keys/{key}` | a key's counts; limits of its own |
+//! | `POST /v1/policies/{policy}/keys/{key}/reset`, `…/refund` | gives back |
+//! | `GET /v1/changes`, `/v1/audit` | what is changed; who changed what |
+//! | `GET /v1/live` | decisions and the keys that stand out |
+
+mod auth;
+mod body;
+mod changing;
+mod keys;
+mod live;
+mod parts;
+mod policies;
 
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::routing::get;
-use axum::{Json, Router};
-use serde::Serialize;
-use slidegate::Store;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::StatusCode;
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Json, Response};
+use axum::routing::{get, post, put};
+use serde_json::json;
 
-use crate::app::App;
+use self::auth::Guard;
+use crate::changes::{Desk, DeskError};
+use crate::http::Problem;
+use crate::tokens::Tokens;
 
-/// The routes over `app`.
-pub fn router<S: Store + 'static>(app: Arc<App<S>>) -> Router {
-    Router::new().route("/v1/policies", get(list::<S>)).with_state(app)
+/// No body of this API is larger.
+const MOST_BODY_BYTES: usize = 64 << 10;
+
+/// The routes over what `desk` keeps, for those who have one of `tokens`.
+pub(crate) fn router(desk: Arc<Desk>, tokens: Tokens) -> Router {
+    let key = get(keys::inspect).put(keys::put).delete(keys::remove);
+    Router::new()
+        .route("/v1/policies", get(policies::list))
+        .route("/v1/policies/{policy}", get(policies::one))
+        .route("/v1/policies/{policy}/mode", put(policies::put_mode).delete(policies::remove_mode))
+        .route("/v1/policies/{policy}/quotas", put(policies::put_quotas).delete(policies::remove_quotas))
+        .route("/v1/policies/{policy}/tiers/{tier}", put(policies::put_tier).delete(policies::remove_tier))
+        .route("/v1/policies/{policy}/keys/{key}", key)
+        .route("/v1/policies/{policy}/keys/{key}/reset", post(keys::reset))
+        .route("/v1/policies/{policy}/keys/{key}/refund", post(keys::refund))
+        .route("/v1/changes", get(changes))
+        .route("/v1/audit", get(audit))
+        .route("/v1/live", get(live::live))
+        .fallback(async || {
+            Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path; try GET /v1/policies")
+        })
+        .method_not_allowed_fallback(async || {
+            let detail = "this path does not take this method; the Allow header names those that it takes";
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+        })
+        .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
+        .layer(from_fn_with_state(Arc::new(Guard::new(tokens)), auth::admit))
+        .with_state(desk)
 }
 
-/// A policy as it is in force.
-#[derive(Serialize)]
-struct PolicyAnswer {
-    name: String,
-    quotas: Vec<String>,
+async fn changes(State(desk): State<Arc<Desk>>) -> Response {
+    Json(json!({ "changes": desk.book().changes })).into_response()
 }
 
-async fn list<S: Store>(State(app): State<Arc<App<S>>>) -> Json<Vec<PolicyAnswer>> {
-    let policies = app.policies();
-    let answer = policies.iter().map(|policy| PolicyAnswer {
-        name: policy.name().to_owned(),
-        quotas: policy.quotas().iter().map(ToString::to_string).collect(),
-    });
-    Json(answer.collect())
+async fn audit(State(desk): State<Arc<Desk>>) -> Response {
+    Json(json!({ "audit": desk.book().audit })).into_response()
+}
+
+impl IntoResponse for DeskError {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Refused(refusal) => Problem::from(refusal).into_response(),
+            Self::Absent(detail) => Problem::new(StatusCode::NOT_FOUND, detail).into_response(),
+            Self::NotKept(error) => {
+                let mut problem = Problem::from(crate::request::Refusal::from(error));
+                problem.detail =
+                    format!("nothing was changed, because it could not be kept: {}", problem.detail);
+                problem.into_response()
+            }
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -16,13 +16,15 @@ use super::Failure;
 use super::listening::{bind, bind_or_leave};
 use crate::admin;
 use crate::app::App;
+use crate::changes::{Base, Desk, Keeper};
 use crate::config::{Address, Config, Listen, StoreUrl};
 use crate::http;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
 use crate::reload::{Looks, Reload};
 use crate::serve::{Door, Entrance, Tls};
-use crate::served::Served;
+use crate::served::{Innermost, Served, Switched};
+use crate::store::AnyStore;
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
 #[derive(Debug, clap::Args)]
@@ -79,13 +81,20 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let app = Arc::new(
         App::new(store, config.policies.clone()).logging(config.log).admitting(config.tokens.clone()),
     );
+    let desk = desk(&app, &config, state_file(arguments.config.as_deref(), &config));
+    desk.open().await;
+    tokio::spawn({
+        let desk = Arc::clone(&desk);
+        async move { desk.follow().await }
+    });
+    let tokens = config.admin.tokens.clone();
     if let Some(file) = arguments.config {
-        let app = Arc::clone(&app);
-        tokio::spawn(Reload { path: file, app, first: config, looks, asked: reload }.run());
+        let desk = Arc::clone(&desk);
+        tokio::spawn(Reload { path: file, desk, first: config, looks, asked: reload }.run());
     }
     let router = http::router(Arc::clone(&app), door.limits, door.metrics.clone());
     let mut entrances = vec![Entrance::http(listener, router)];
-    entrances.extend(admin.map(|listener| Entrance::http(listener, admin::router(Arc::clone(&app)))));
+    entrances.extend(admin.map(|listener| Entrance::http(listener, admin::router(desk, tokens))));
     crate::serve::run(entrances, app, door, stop).await;
     Ok(ExitCode::SUCCESS)
 }
@@ -99,6 +108,24 @@ fn log_to_stderr() {
         .with_writer(io::stderr)
         .with_ansi(is_terminal)
         .try_init();
+}
+
+/// Where changes are kept if the counts are in memory: where the file says, or where systemd has made room, or beside
+/// the file.
+fn state_file(config_file: Option<&Path>, config: &Config) -> PathBuf {
+    const NAME: &str = "slidegate.state.json";
+    let of_service = || std::env::var_os("STATE_DIRECTORY").map(|folder| PathBuf::from(folder).join(NAME));
+    let beside = || config_file.map_or_else(|| PathBuf::from(NAME), |file| file.with_extension("state.json"));
+    config.admin.state.clone().or_else(of_service).unwrap_or_else(beside)
+}
+
+fn desk(app: &Arc<App<Switched>>, config: &Config, state_file: PathBuf) -> Arc<Desk> {
+    let keeper = match app.store().innermost() {
+        AnyStore::Memory(_) => Keeper::File(state_file),
+        AnyStore::Redis(_) | AnyStore::Postgres(_) => Keeper::Store(Arc::clone(app)),
+    };
+    let base = Base { policies: config.policies.clone(), switches: config.degrade.switches.clone() };
+    Arc::new(Desk::new(Arc::clone(app), keeper, base))
 }
 
 /// Where those who look after it are served, unless whoever is elsewhere could come in without a token.

@@ -104,7 +104,7 @@ fn policies(
         let headers = one_of(&format!("{path}.headers"), fields.headers.as_ref(), problems);
         let key = key(&path, fields.key.as_ref(), problems);
         if let Some(policy) = standard {
-            policies.insert(PolicyEntry { policy, tiers, overrides, headers, key });
+            policies.insert(PolicyEntry { policy, tiers, overrides, headers, key, labels: None });
         }
     }
     policies

@@ -58,7 +58,7 @@ fn too_large() -> Refusal {
     Refusal::new(RefusalKind::TooLarge, detail)
 }
 
-fn decode<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
+pub(crate) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(value);
     }

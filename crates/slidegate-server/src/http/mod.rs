@@ -20,7 +20,8 @@ use tracing::debug;
 use utoipa::ToSchema;
 
 use self::body::Body;
-use self::problem::Problem;
+pub(crate) use self::body::decode;
+pub(crate) use self::problem::Problem;
 use crate::answer::Answer;
 use crate::app::{App, Decided};
 use crate::metrics::Metrics;

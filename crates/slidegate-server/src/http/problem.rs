@@ -14,12 +14,12 @@ const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
 /// A problem as RFC 9457 has it, with the field to blame.
 #[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Problem {
+pub(crate) struct Problem {
     #[serde(rename = "type")]
     kind: &'static str,
     title: &'static str,
     status: u16,
-    detail: String,
+    pub(crate) detail: String,
     /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`, `[3].key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
@@ -32,7 +32,7 @@ pub(super) struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self {
             // The status says it all, which is what this type stands for.
             kind: "about:blank",

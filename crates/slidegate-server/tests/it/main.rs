@@ -1,6 +1,7 @@
 //! The service from outside: real sockets, the real binary, and time that stands still unless it is moved.
 #![expect(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
+mod admin;
 mod answers;
 mod batches;
 mod checking;

@@ -46,6 +46,8 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+        // What a service on it has kept there.
+        let _ = std::fs::remove_file(self.0.with_extension("state.json"));
     }
 }
 

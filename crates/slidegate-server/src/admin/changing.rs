@@ -1,0 +1,120 @@
+//! Changes are made, kept, written down, and told.
+
+use std::sync::Arc;
+
+use axum::response::{IntoResponse, Json, Response};
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::auth::Who;
+use super::body::ChangeFields;
+use crate::changes::{Action, AuditEntry, Change, Desk, DeskError, Moment, Part, Subject, What};
+use crate::request::Refusal;
+
+/// Puts a change in force.
+pub(super) async fn put(
+    desk: &Desk,
+    who: Who,
+    subject: Subject,
+    fields: &ChangeFields,
+    what: What,
+) -> Response {
+    let now_ms = desk.app().clock().now_ms();
+    let change = || -> Result<Change, DeskError> {
+        let (until, note) = (fields.end(now_ms)?, fields.note()?);
+        Ok(Change { subject, what, until, by: who.0, at: Moment(now_ms), note })
+    };
+    let change = match change() {
+        Ok(change) => change,
+        Err(error) => return error.into_response(),
+    };
+    let edited = desk.change(|book, base| {
+        base.admits(&change)?;
+        let before = book.find(&change.subject).cloned();
+        book.put(change.clone(), now_ms).map_err(|why| Refusal::out_of_range("changes", why))?;
+        let entry = AuditEntry {
+            at: change.at,
+            by: change.by.clone(),
+            action: Action::Set,
+            subject: change.subject.clone(),
+            before: told(before.as_ref()),
+            after: told(Some(&change)),
+            note: change.note.clone(),
+        };
+        book.write_down(entry.clone());
+        Ok(entry)
+    });
+    answer(desk, edited.await)
+}
+
+/// Makes it as the file has it.
+pub(super) async fn remove(desk: &Desk, who: Who, subject: Subject) -> Response {
+    let now_ms = desk.app().clock().now_ms();
+    let edited = desk.change(|book, _| {
+        let Some(before) = book.take(&subject, now_ms) else {
+            return Err(DeskError::Absent("nothing is changed there; it is as the file has it".to_owned()));
+        };
+        let entry = AuditEntry {
+            at: Moment(now_ms),
+            by: who.0.clone(),
+            action: Action::Remove,
+            subject: subject.clone(),
+            before: told(Some(&before)),
+            after: Value::Null,
+            note: None,
+        };
+        book.write_down(entry.clone());
+        Ok(entry)
+    });
+    answer(desk, edited.await)
+}
+
+/// What a change says, without what the entry says anyway.
+fn told(change: Option<&Change>) -> Value {
+    let Some(change) = change else { return Value::Null };
+    let mut told = match &change.what {
+        What::Mode(mode) => json!({ "mode": mode }),
+        What::Quotas(quotas) => json!({ "quotas": quotas }),
+        What::InTier(tier) => json!({ "tier": tier }),
+    };
+    if let Some(until) = change.until {
+        told["until"] = json!(until);
+    }
+    told
+}
+
+fn answer(desk: &Desk, edited: Result<AuditEntry, DeskError>) -> Response {
+    match edited {
+        Ok(entry) => {
+            audit(desk, &entry);
+            Json(entry).into_response()
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// One line in the log of the process, which is there even if the store is not.
+pub(super) fn audit(desk: &Desk, entry: &AuditEntry) {
+    let Subject { policy, part } = &entry.subject;
+    let (of, name) = match part {
+        Part::Mode => ("mode", None),
+        Part::Quotas => ("quotas", None),
+        Part::Tier(tier) => ("tier", Some(tier.clone())),
+        Part::Key(key) => ("key", Some(desk.app().violations().name(key.as_bytes()))),
+    };
+    info!(
+        target: "slidegate::audit",
+        by = entry.by,
+        action = ?entry.action,
+        policy,
+        of,
+        name,
+        before = %entry.before,
+        after = %entry.after,
+        note = entry.note,
+        "changed"
+    );
+}
+
+/// The desk's own.
+pub(super) type Desked = Arc<Desk>;

@@ -1,0 +1,170 @@
+//! One key: what it has spent, and limits of its own.
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::response::{IntoResponse, Json, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use slidegate::Verb;
+
+use super::auth::Who;
+use super::body::{self, ChangeFields, RefundFields, checked_note};
+use super::changing::{self, Desked};
+use super::parts::{InPath, InQuery};
+use super::policies::only;
+use crate::answer::Answer;
+use crate::app::{Decided, MAX_KEY_BYTES};
+use crate::changes::{Action, AuditEntry, Desk, DeskError, Moment, Part, Subject, What};
+use crate::http::Problem;
+use crate::request::{Refusal, Request};
+
+/// In which tier the key is looked at.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Tiered {
+    tier: Option<String>,
+}
+
+fn request(policy: &str, key: &str, tier: Option<String>) -> Request {
+    Request { policy: Some(policy.to_owned()), key: Some(key.to_owned()), tier, ..Request::default() }
+}
+
+pub(super) async fn inspect(
+    State(desk): State<Desked>,
+    InPath((policy, key)): InPath<(String, String)>,
+    InQuery(Tiered { tier }): InQuery<Tiered>,
+) -> Response {
+    let app = desk.app();
+    match app.decide(Verb::Peek, &request(&policy, &key, tier)).await {
+        Ok(decided) => {
+            let subject = Subject { policy, part: Part::Key(key) };
+            let change = desk.in_force().into_iter().find(|change| change.subject == subject);
+            let switch = app.store().of(&subject.policy);
+            let Part::Key(key) = &subject.part else { return ().into_response() };
+            let is_listed = |keys: &std::collections::HashSet<Vec<u8>>| keys.contains(key.as_bytes());
+            Json(json!({
+                "key": key,
+                "state": Answer::from(&decided),
+                "mode": switch.mode.name(),
+                "always_allowed": is_listed(&switch.allowed_keys),
+                "always_denied": is_listed(&switch.denied_keys),
+                "change": change,
+            }))
+            .into_response()
+        }
+        Err(refusal) => Problem::from(refusal).into_response(),
+    }
+}
+
+pub(super) async fn put(
+    State(desk): State<Desked>,
+    Extension(who): Extension<Who>,
+    InPath((policy, key)): InPath<(String, String)>,
+    body: Bytes,
+) -> Response {
+    let read = || -> Result<(ChangeFields, What), Refusal> {
+        if key.is_empty() || key.len() > MAX_KEY_BYTES {
+            let detail = format!("{} bytes; 1 to {MAX_KEY_BYTES} bytes are allowed", key.len());
+            return Err(Refusal::out_of_range("key", detail));
+        }
+        let fields: ChangeFields = body::read(&body)?;
+        let what = if fields.tier.is_some() {
+            What::InTier(only(&fields, "tier", |fields| fields.tier.clone())?)
+        } else {
+            What::Quotas(only(&fields, "quotas", |fields| fields.quotas.clone())?)
+        };
+        Ok((fields, what))
+    };
+    match read() {
+        Ok((fields, what)) => {
+            let subject = Subject { policy, part: Part::Key(key) };
+            changing::put(&desk, who, subject, &fields, what).await
+        }
+        Err(refusal) => Problem::from(refusal).into_response(),
+    }
+}
+
+pub(super) async fn remove(
+    State(desk): State<Desked>,
+    Extension(who): Extension<Who>,
+    InPath((policy, key)): InPath<(String, String)>,
+) -> Response {
+    changing::remove(&desk, who, Subject { policy, part: Part::Key(key) }).await
+}
+
+pub(super) async fn reset(
+    State(desk): State<Desked>,
+    Extension(who): Extension<Who>,
+    InPath((policy, key)): InPath<(String, String)>,
+    InQuery(Tiered { tier }): InQuery<Tiered>,
+    body: Bytes,
+) -> Response {
+    give_back(&desk, who, Action::Reset, [policy, key], tier, &body)
+        .await
+        .unwrap_or_else(IntoResponse::into_response)
+}
+
+pub(super) async fn refund(
+    State(desk): State<Desked>,
+    Extension(who): Extension<Who>,
+    InPath((policy, key)): InPath<(String, String)>,
+    InQuery(Tiered { tier }): InQuery<Tiered>,
+    body: Bytes,
+) -> Response {
+    give_back(&desk, who, Action::Refund, [policy, key], tier, &body)
+        .await
+        .unwrap_or_else(IntoResponse::into_response)
+}
+
+/// Gives back, and writes it down: what was counted before, and after.
+async fn give_back(
+    desk: &Desk,
+    who: Who,
+    action: Action,
+    [policy, key]: [String; 2],
+    tier: Option<String>,
+    body: &Bytes,
+) -> Result<Response, DeskError> {
+    let fields: RefundFields = body::read(body)?;
+    let note = checked_note(fields.note)?;
+    let verb = match action {
+        Action::Refund => Verb::Refund,
+        _ if fields.cost.is_some() => {
+            return Err(
+                Refusal::out_of_range("cost", "goes with refund; a reset gives back everything").into()
+            );
+        }
+        _ => Verb::Reset,
+    };
+    let app = desk.app();
+    let mut request = request(&policy, &key, tier);
+    let before = app.decide(Verb::Peek, &request).await?;
+    request.cost = fields.cost;
+    let after = app.decide(verb, &request).await?;
+    let entry = AuditEntry {
+        at: Moment(app.clock().now_ms()),
+        by: who.0,
+        action,
+        subject: Subject { policy, part: Part::Key(key) },
+        before: used(&before),
+        after: used(&after),
+        note,
+    };
+    changing::audit(desk, &entry);
+    // It is given back already, whether or not the book can be written: then the log of the process has it.
+    let written = desk.change(|book, _| {
+        book.write_down(entry.clone());
+        Ok(())
+    });
+    let is_written = written.await.is_ok();
+    Ok(Json(json!({ "state": Answer::from(&after), "audit": entry, "kept": is_written })).into_response())
+}
+
+/// What is counted, by the quotas' names.
+fn used(decided: &Decided) -> Value {
+    let quotas = decided.decision.quotas().iter().enumerate();
+    let used =
+        quotas.map(|(place, quota)| (decided.policy().quota_name(place).to_owned(), json!(quota.used)));
+    json!({ "used": Value::Object(used.collect()) })
+}

@@ -1,0 +1,144 @@
+//! The book of changes: what is in force beside the file, and who has changed what.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::moment::Moment;
+
+/// The most changes at a time. What is in force is worked out anew with each, and every node reads all of it.
+pub(crate) const MOST_CHANGES: usize = 5000;
+/// How many entries of the audit log are kept with the changes. All of them are in the log of the process.
+const MOST_AUDITED: usize = 500;
+
+/// What a change is about. Whatever is changed about the same subject takes its place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Subject {
+    pub(crate) policy: String,
+    #[serde(flatten)]
+    pub(crate) part: Part,
+}
+
+/// A part of a policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "of", content = "name", rename_all = "lowercase")]
+pub(crate) enum Part {
+    /// Whether it is enforced.
+    Mode,
+    /// Its quotas.
+    Quotas,
+    /// Those of a tier.
+    Tier(String),
+    /// What holds for one key.
+    Key(String),
+}
+
+/// A change that is in force, or was until lately.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    #[serde(flatten)]
+    pub(crate) subject: Subject,
+    #[serde(flatten)]
+    pub(crate) what: What,
+    /// When it ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) until: Option<Moment>,
+    /// Whose token it was.
+    pub(crate) by: String,
+    pub(crate) at: Moment,
+    /// Why, if somebody has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+}
+
+/// What is changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum What {
+    /// `enforce`, `shadow` or `off`.
+    Mode(String),
+    /// As they were given, which is as they are shown.
+    Quotas(Vec<Value>),
+    /// The tier in which a key is.
+    #[serde(rename = "tier")]
+    InTier(String),
+}
+
+impl Change {
+    pub(crate) fn is_over(&self, now_ms: u64) -> bool {
+        self.until.is_some_and(|until| until.0 <= now_ms)
+    }
+}
+
+/// What somebody did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct AuditEntry {
+    pub(crate) at: Moment,
+    pub(crate) by: String,
+    pub(crate) action: Action,
+    #[serde(flatten)]
+    pub(crate) subject: Subject,
+    /// What held before; null if it was as the file has it.
+    pub(crate) before: Value,
+    /// What holds from then on.
+    pub(crate) after: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+}
+
+/// The kinds of what can be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Action {
+    Set,
+    Remove,
+    Refund,
+    Reset,
+}
+
+/// All changes, and who made them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Book {
+    #[serde(default)]
+    pub(crate) changes: Vec<Change>,
+    /// The latest first.
+    #[serde(default)]
+    pub(crate) audit: VecDeque<AuditEntry>,
+}
+
+impl Book {
+    pub(crate) fn find(&self, subject: &Subject) -> Option<&Change> {
+        self.changes.iter().find(|change| change.subject == *subject)
+    }
+
+    /// Puts a change in the place of the one about the same subject, and leaves out those that are over. The one before;
+    /// an error if there are too many.
+    pub(crate) fn put(&mut self, change: Change, now_ms: u64) -> Result<Option<Change>, String> {
+        let before = self.take(&change.subject, now_ms);
+        if self.changes.len() >= MOST_CHANGES {
+            return Err(format!(
+                "there are {MOST_CHANGES} changes already, and no more are kept: remove some"
+            ));
+        }
+        self.changes.push(change);
+        Ok(before)
+    }
+
+    /// Removes the change about a subject, and those that are over.
+    pub(crate) fn take(&mut self, subject: &Subject, now_ms: u64) -> Option<Change> {
+        self.changes.retain(|change| !change.is_over(now_ms));
+        let place = self.changes.iter().position(|change| change.subject == *subject)?;
+        Some(self.changes.remove(place))
+    }
+
+    pub(crate) fn write_down(&mut self, entry: AuditEntry) {
+        self.audit.push_front(entry);
+        self.audit.truncate(MOST_AUDITED);
+    }
+
+    /// The next moment at which a change ends.
+    pub(crate) fn next_end_ms(&self, now_ms: u64) -> Option<u64> {
+        self.changes.iter().filter_map(|change| Some(change.until?.0)).filter(|end| *end > now_ms).min()
+    }
+}

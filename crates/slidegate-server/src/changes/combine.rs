@@ -1,0 +1,139 @@
+//! The file and the changes to it, made into what is in force.
+
+use serde_json::Value;
+use slidegate::Policy;
+use slidegate::degrade::{Mode, PolicySwitch};
+
+use super::book::{Change, Part, What};
+use crate::policies::{Override, Policies, PolicyEntry};
+use crate::quota_spec::{NamedQuota, QuotaSpec};
+use crate::request::Refusal;
+
+/// What the file says.
+#[derive(Clone, Debug)]
+pub(crate) struct Base {
+    pub(crate) policies: Policies,
+    pub(crate) switches: Vec<(String, PolicySwitch)>,
+}
+
+/// What is in force.
+#[derive(Debug)]
+pub(crate) struct Combined {
+    pub(crate) policies: Policies,
+    pub(crate) switches: Vec<(String, PolicySwitch)>,
+    /// Changes that are not, and why: the file has changed since.
+    pub(crate) idle: Vec<(Change, String)>,
+}
+
+impl Base {
+    /// With those of `changes` that are not over.
+    pub(crate) fn with(&self, changes: &[Change], now_ms: u64) -> Combined {
+        let mut entries: Vec<PolicyEntry> = self.policies.entries().cloned().collect();
+        let mut switches = self.switches.clone();
+        let mut idle = Vec::new();
+        for entry in &mut entries {
+            entry.labels = Some(labels(entry));
+        }
+        for change in changes.iter().filter(|change| !change.is_over(now_ms)) {
+            if let Err(refusal) = apply(change, &mut entries, &mut switches) {
+                idle.push((change.clone(), refusal.to_string()));
+            }
+        }
+        let mut policies = self.policies.emptied();
+        for entry in entries {
+            policies.insert(entry);
+        }
+        Combined { policies, switches, idle }
+    }
+
+    /// Whether a change can be made: what it is about is there, and what it says is valid.
+    pub(crate) fn admits(&self, change: &Change) -> Result<(), Refusal> {
+        let mut entries: Vec<PolicyEntry> = self.policies.entries().cloned().collect();
+        apply(change, &mut entries, &mut Vec::new())
+    }
+}
+
+/// What the file calls its quotas.
+fn labels(entry: &PolicyEntry) -> Vec<String> {
+    let policies = std::iter::once(&entry.policy).chain(entry.tiers.iter().map(|(_, policy)| policy));
+    let names = |policy: &Policy| -> Vec<String> {
+        (0..policy.quotas().len()).map(|place| policy.quota_name(place).to_owned()).collect()
+    };
+    policies.flat_map(names).collect()
+}
+
+fn apply(
+    change: &Change,
+    entries: &mut [PolicyEntry],
+    switches: &mut Vec<(String, PolicySwitch)>,
+) -> Result<(), Refusal> {
+    let name = change.subject.policy.as_str();
+    let Some(entry) = entries.iter_mut().find(|entry| entry.policy.name() == name) else {
+        return Err(Refusal::unknown_policy(&format!("there is no policy {name:?}")));
+    };
+    match (&change.subject.part, &change.what) {
+        (Part::Mode, What::Mode(mode)) => {
+            let mode = parse_mode(mode)?;
+            match switches.iter_mut().find(|(known, _)| known == name) {
+                Some((_, switch)) => switch.mode = mode,
+                None => {
+                    let mut switch = PolicySwitch::default();
+                    switch.mode = mode;
+                    switches.push((name.to_owned(), switch));
+                }
+            }
+        }
+        (Part::Quotas, What::Quotas(quotas)) => entry.policy = policy(name, quotas)?,
+        (Part::Tier(tier), What::Quotas(quotas)) => {
+            let policy = policy(name, quotas)?;
+            let place = known_tier(entry, tier)?;
+            entry.tiers[place].1 = policy;
+        }
+        (Part::Key(key), what) => {
+            let replacement = match what {
+                What::Quotas(quotas) => Override::Quotas(policy(name, quotas)?),
+                What::InTier(tier) => {
+                    known_tier(entry, tier)?;
+                    Override::Tier(tier.clone())
+                }
+                What::Mode(_) => {
+                    return Err(Refusal::out_of_range("mode", "is that of a policy, not of a key"));
+                }
+            };
+            entry.overrides.retain(|(known, _)| known != key);
+            entry.overrides.push((key.clone(), replacement));
+        }
+        _ => return Err(Refusal::out_of_range("quotas", "does not fit what is to be changed")),
+    }
+    Ok(())
+}
+
+fn known_tier(entry: &PolicyEntry, tier: &str) -> Result<usize, Refusal> {
+    let place = entry.tiers.iter().position(|(known, _)| known == tier);
+    place.ok_or_else(|| {
+        let known: Vec<_> = entry.tiers.iter().map(|(known, _)| format!("{known:?}")).collect();
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let name = entry.policy.name();
+        Refusal::out_of_range("tier", format!("policy {name:?} has no tier {tier:?}; there is {known}"))
+    })
+}
+
+pub(crate) fn parse_mode(text: &str) -> Result<Mode, Refusal> {
+    let modes = [Mode::Enforce, Mode::Shadow, Mode::Off];
+    modes
+        .into_iter()
+        .find(|mode| mode.name() == text)
+        .ok_or_else(|| Refusal::out_of_range("mode", format!("{text:?} is not one of enforce, shadow, off")))
+}
+
+fn policy(name: &str, quotas: &[Value]) -> Result<Policy, Refusal> {
+    let mut named = Vec::with_capacity(quotas.len());
+    for (index, quota) in quotas.iter().enumerate() {
+        let field = || format!("quotas[{index}]");
+        let spec: QuotaSpec = serde_json::from_value(quota.clone())
+            .map_err(|error| Refusal::out_of_range(field(), error.to_string()))?;
+        named.push(spec.build().map_err(|problems| crate::app::quota_refusal(index, &problems))?);
+    }
+    Policy::with_names(name, named.into_iter().map(|NamedQuota { name, quota }| (name, quota)))
+        .map_err(|error| Refusal::out_of_range("quotas", error.message()))
+}

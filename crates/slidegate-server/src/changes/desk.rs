@@ -1,0 +1,225 @@
+//! Where changes are made and followed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use slidegate::{Note, Notes, StoreError};
+use tracing::{error, info, warn};
+
+use super::book::{Book, Change};
+use super::combine::{Base, Combined};
+use super::keeper::Keeper;
+use crate::app::App;
+use crate::request::Refusal;
+use crate::served::Switched;
+use crate::tally::History;
+
+/// How often the book is looked at, where others may change it.
+const LOOK_MS: u64 = 500;
+/// How often a change is tried again because another one was faster.
+const MOST_ATTEMPTS: usize = 20;
+
+/// Holds what the file says and what has been changed, and keeps both in force.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    app: Arc<App<Switched>>,
+    keeper: Keeper,
+    state: Mutex<State>,
+    /// One change at a time; others of this process would only be in each other's way.
+    changing: tokio::sync::Mutex<()>,
+    history: History,
+}
+
+#[derive(Debug)]
+struct State {
+    base: Base,
+    book: Arc<Book>,
+    version: u64,
+    /// When a change ends next.
+    next_end_ms: Option<u64>,
+}
+
+/// Why a change was not made.
+#[derive(Debug)]
+pub(crate) enum DeskError {
+    /// It cannot be.
+    Refused(Refusal),
+    /// There is no such change.
+    Absent(String),
+    /// It could not be kept.
+    NotKept(StoreError),
+}
+
+impl From<Refusal> for DeskError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl Desk {
+    pub(crate) fn new(app: Arc<App<Switched>>, keeper: Keeper, base: Base) -> Self {
+        let state = State { base, book: Arc::default(), version: 0, next_end_ms: None };
+        Self {
+            app,
+            keeper,
+            state: Mutex::new(state),
+            changing: tokio::sync::Mutex::default(),
+            history: History::default(),
+        }
+    }
+
+    pub(crate) fn app(&self) -> &Arc<App<Switched>> {
+        &self.app
+    }
+
+    /// What has been changed.
+    pub(crate) fn book(&self) -> Arc<Book> {
+        Arc::clone(&self.lock().book)
+    }
+
+    /// The changes that are not over.
+    pub(crate) fn in_force(&self) -> Vec<Change> {
+        let (book, now_ms) = (self.book(), self.app.clock().now_ms());
+        book.changes.iter().filter(|change| !change.is_over(now_ms)).cloned().collect()
+    }
+
+    /// How it was up to a minute ago.
+    pub(crate) fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The file has changed.
+    pub(crate) fn set_base(&self, base: Base) {
+        let mut state = self.lock();
+        state.base = base;
+        self.enforce(&mut state);
+    }
+
+    /// Reads the book for the first time. Without its store the service starts as the file says, and learns the rest
+    /// as soon as it can.
+    pub(crate) async fn open(&self) {
+        if let Err(error) = self.look().await {
+            warn!(%error, "what was changed while it ran is not known yet");
+        }
+    }
+
+    /// Follows what others change, for as long as it is polled.
+    pub(crate) async fn follow(&self) {
+        let clock = self.app.clock();
+        let mut was_away = false;
+        loop {
+            clock.sleep(LOOK_MS).await;
+            self.history.remember(clock.now_ms());
+            if self.keeper.is_shared() {
+                match self.look().await {
+                    Ok(()) => was_away = false,
+                    Err(error) if !std::mem::replace(&mut was_away, true) => {
+                        warn!(%error, "changes by others are not seen for now");
+                    }
+                    Err(_) => {}
+                }
+            }
+            let mut state = self.lock();
+            if state.next_end_ms.is_some_and(|end_ms| end_ms <= clock.now_ms()) {
+                self.enforce(&mut state);
+            }
+        }
+    }
+
+    /// Changes the book: `edit` is asked again, with what is there then, if somebody else was faster. It is kept, and in
+    /// force here, when this is done.
+    pub(crate) async fn change<T>(
+        &self,
+        edit: impl Fn(&mut Book, &Base) -> Result<T, DeskError>,
+    ) -> Result<T, DeskError> {
+        let _turn = self.changing.lock().await;
+        for _ in 0..MOST_ATTEMPTS {
+            self.look().await.map_err(DeskError::NotKept)?;
+            let (mut book, base, known) = {
+                let state = self.lock();
+                (Book::clone(&state.book), state.base.clone(), state.version)
+            };
+            let outcome = edit(&mut book, &base)?;
+            if self.keep(known, book).await.map_err(DeskError::NotKept)? {
+                return Ok(outcome);
+            }
+        }
+        let message = format!("others have changed something {MOST_ATTEMPTS} times in a row: try again");
+        Err(DeskError::NotKept(StoreError::transient(message)))
+    }
+
+    /// Whether it was kept; not if it is another book by now.
+    async fn keep(&self, known: u64, book: Book) -> Result<bool, StoreError> {
+        let text = serde_json::to_string(&book).map_err(|error| StoreError::permanent(error.to_string()))?;
+        let note = Note::new(text);
+        let is_kept = match self.keeper.write_note(known, &note).await {
+            // Nobody knows, but who looks can tell by the version.
+            Err(error) if error.may_have_counted() => {
+                let found = self.keeper.read_note(known).await?;
+                found.is_some_and(|found| found.version == note.version)
+            }
+            other => other?,
+        };
+        if is_kept {
+            self.adopt(&mut self.lock(), note.version, book);
+        }
+        Ok(is_kept)
+    }
+
+    async fn look(&self) -> Result<(), StoreError> {
+        let known = self.lock().version;
+        let Some(note) = self.keeper.read_note(known).await? else { return Ok(()) };
+        if note.version == 0 {
+            return self.remind(known).await;
+        }
+        match serde_json::from_str::<Book>(&note.text) {
+            Ok(book) => {
+                info!(changes = book.changes.len(), "what was changed is in force");
+                // Unless it is old news: this process has changed something in the meantime.
+                let mut state = self.lock();
+                if state.version == known {
+                    self.adopt(&mut state, note.version, book);
+                }
+                Ok(())
+            }
+            Err(error) => Err(StoreError::permanent(format!(
+                "the book of changes in {} cannot be read: {error}",
+                self.keeper.place()
+            ))),
+        }
+    }
+
+    /// A store that has forgotten the book is told again: counts may go with it, but what somebody decided does not.
+    async fn remind(&self, known: u64) -> Result<(), StoreError> {
+        let book = {
+            let state = self.lock();
+            if state.version != known {
+                return Ok(());
+            }
+            Book::clone(&state.book)
+        };
+        warn!("the store has forgotten what was changed, and is told again");
+        self.keep(0, book).await.map(drop)
+    }
+
+    fn adopt(&self, state: &mut State, version: u64, book: Book) {
+        state.version = version;
+        state.book = Arc::new(book);
+        self.enforce(state);
+    }
+
+    /// Puts in force what the file and the book say now.
+    fn enforce(&self, state: &mut State) {
+        let now_ms = self.app.clock().now_ms();
+        let Combined { policies, switches, idle } = state.base.with(&state.book.changes, now_ms);
+        for (change, why) in idle {
+            error!(policy = change.subject.policy, why, "a change is not in force");
+        }
+        self.app.store().replace(switches);
+        self.app.set_policies(policies);
+        state.next_end_ms = state.book.next_end_ms(now_ms);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

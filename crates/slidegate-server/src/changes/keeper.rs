@@ -1,0 +1,112 @@
+//! Where the book is kept: beside the counts, or in a file if those are in memory.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slidegate::{Note, Notes, StoreError};
+
+use crate::app::App;
+use crate::served::{Innermost, Switched};
+use crate::store::AnyStore;
+
+/// Keeps the book.
+#[derive(Debug)]
+pub(crate) enum Keeper {
+    /// In the store, for all who share it.
+    Store(Arc<App<Switched>>),
+    /// In a file, for one process after the other.
+    File(PathBuf),
+}
+
+impl Keeper {
+    /// Whether others may change it.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self, Self::Store(_))
+    }
+
+    /// Where it is, for people.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Self::Store(_) => "the store".to_owned(),
+            Self::File(path) => path.display().to_string(),
+        }
+    }
+}
+
+impl Notes for Keeper {
+    async fn read_note(&self, known: u64) -> Result<Option<Note>, StoreError> {
+        match self {
+            Self::Store(app) => match app.store().innermost() {
+                AnyStore::Redis(store) => store.read_note(known).await,
+                AnyStore::Postgres(store) => store.read_note(known).await,
+                AnyStore::Memory(_) => Ok(None),
+            },
+            Self::File(path) => off_thread(path, read).await.map(|note| {
+                let note = note.unwrap_or_default();
+                (note.version != known).then_some(note)
+            }),
+        }
+    }
+
+    async fn write_note(&self, known: u64, note: &Note) -> Result<bool, StoreError> {
+        match self {
+            Self::Store(app) => match app.store().innermost() {
+                AnyStore::Redis(store) => store.write_note(known, note).await,
+                AnyStore::Postgres(store) => store.write_note(known, note).await,
+                AnyStore::Memory(_) => Ok(false),
+            },
+            Self::File(path) => {
+                let note = note.clone();
+                off_thread(path, move |path| {
+                    if read(path)?.unwrap_or_default().version != known {
+                        return Ok(false);
+                    }
+                    write(path, &note).map(|()| true)
+                })
+                .await
+            }
+        }
+    }
+}
+
+async fn off_thread<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce(&Path) -> std::io::Result<T> + Send + 'static,
+) -> Result<T, StoreError> {
+    let path = path.to_owned();
+    let place = path.display().to_string();
+    let done = tokio::task::spawn_blocking(move || work(&path)).await;
+    let failed = |error: &dyn std::fmt::Display| StoreError::permanent(format!("{place}: {error}"));
+    done.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
+}
+
+/// The first line is the version, the rest the text.
+fn read(path: &Path) -> std::io::Result<Option<Note>> {
+    let found = match fs::read_to_string(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let note = found
+        .split_once('\n')
+        .and_then(|(version, text)| Some(Note { version: version.parse().ok()?, text: text.to_owned() }));
+    note.map(Some).ok_or_else(|| std::io::Error::other("it is not a book of changes"))
+}
+
+/// Whole or not at all: whoever reads it meanwhile, or after a crash, finds the one or the other.
+fn write(path: &Path, note: &Note) -> std::io::Result<()> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let mut file = fs::File::create(&beside)?;
+    file.write_all(format!("{}\n{}", note.version, note.text).as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    // The name is in the folder.
+    match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        Some(folder) => fs::File::open(folder)?.sync_all(),
+        None => fs::File::open(".")?.sync_all(),
+    }
+}

@@ -1,0 +1,182 @@
+//! How many decisions there were, for whoever asks: Prometheus, and those who look after the service.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+use metrics::counter;
+use serde::{Deserialize, Serialize};
+
+const SOURCES: [&str; 4] = ["store", "cache", "fallback", "rule"];
+const OUTCOMES: [&str; 3] = ["allowed", "denied", "shadow"];
+
+/// The decisions under one policy in one tier.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    /// By who decided, and how.
+    pub(crate) decisions: [[AtomicU64; 3]; 4],
+    /// Allowed with little left.
+    pub(crate) near: AtomicU64,
+}
+
+/// How often it ended in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Outcomes {
+    pub(crate) allowed: u64,
+    pub(crate) denied: u64,
+    /// Allowed only because it is not enforced.
+    pub(crate) shadow: u64,
+    /// Those that the store did not decide.
+    pub(crate) fallback: u64,
+}
+
+/// By policy and tier.
+type ByTier<T> = BTreeMap<(String, String), T>;
+
+/// Counts go on where they were when policies are read again.
+static TALLIES: LazyLock<Mutex<ByTier<Arc<Tally>>>> = LazyLock::new(Mutex::default);
+
+fn tallies() -> MutexGuard<'static, ByTier<Arc<Tally>>> {
+    TALLIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The one of this policy in this tier.
+pub(crate) fn of(policy: &str, tier: &str) -> Arc<Tally> {
+    Arc::clone(tallies().entry((policy.to_owned(), tier.to_owned())).or_default())
+}
+
+/// Says all of it to whoever collects metrics.
+pub(crate) fn publish() {
+    for ((policy, tier), tally) in &*tallies() {
+        for (source, outcomes) in SOURCES.iter().zip(&tally.decisions) {
+            for (outcome, count) in OUTCOMES.iter().zip(outcomes) {
+                let labels = [
+                    ("policy", policy.clone()),
+                    ("tier", tier.clone()),
+                    ("source", (*source).to_owned()),
+                    ("outcome", (*outcome).to_owned()),
+                ];
+                counter!("slidegate_decisions_total", &labels).absolute(count.load(Relaxed));
+            }
+        }
+        let labels = [("policy", policy.clone()), ("tier", tier.clone())];
+        counter!("slidegate_near_limit_total", &labels).absolute(tally.near.load(Relaxed));
+    }
+}
+
+/// What there is until now, by policy.
+pub(crate) fn totals() -> BTreeMap<String, Outcomes> {
+    let mut totals: BTreeMap<String, Outcomes> = BTreeMap::new();
+    for ((policy, _), tally) in &*tallies() {
+        let total = totals.entry(policy.clone()).or_default();
+        for (source, [allowed, denied, shadow]) in SOURCES.iter().zip(&tally.decisions) {
+            let counts = [allowed, denied, shadow].map(|count| count.load(Relaxed));
+            total.allowed += counts[0];
+            total.denied += counts[1];
+            total.shadow += counts[2];
+            if *source == "fallback" {
+                total.fallback += counts.iter().sum::<u64>();
+            }
+        }
+    }
+    totals
+}
+
+impl Outcomes {
+    fn since(self, before: Self) -> Self {
+        Self {
+            allowed: self.allowed.saturating_sub(before.allowed),
+            denied: self.denied.saturating_sub(before.denied),
+            shadow: self.shadow.saturating_sub(before.shadow),
+            fallback: self.fallback.saturating_sub(before.fallback),
+        }
+    }
+
+    /// How many of a hundred are denied, or would be.
+    #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "a share, for people")]
+    pub(crate) fn denied_percent(self) -> Option<f64> {
+        let all = self.allowed + self.denied + self.shadow;
+        (all > 0).then(|| (self.denied + self.shadow) as f64 * 100.0 / all as f64)
+    }
+}
+
+/// Too few to say anything about them.
+const TOO_FEW: u64 = 1000;
+
+/// What the share of denials says about a limit, as a rule of thumb.
+pub(crate) fn advice(outcomes: Outcomes) -> Option<&'static str> {
+    let all = outcomes.allowed + outcomes.denied + outcomes.shadow;
+    let denied = outcomes.denied + outcomes.shadow;
+    if all < TOO_FEW {
+        None
+    } else if denied * 20 > all {
+        Some("over 5 % are denied: the limit is too tight, or somebody attacks")
+    } else if denied * 1000 < all {
+        Some("under 0.1 % are denied: the limit may be too loose to protect anything")
+    } else {
+        None
+    }
+}
+
+/// How it was up to a minute ago.
+#[derive(Debug, Default)]
+pub(crate) struct History(Mutex<VecDeque<(u64, BTreeMap<String, Outcomes>)>>);
+
+const STEP_MS: u64 = 5000;
+const STEPS: usize = 12;
+
+impl History {
+    /// Remembers what there is now, unless it has just been remembered.
+    pub(crate) fn remember(&self, now_ms: u64) {
+        let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if steps.back().is_some_and(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < STEP_MS) {
+            return;
+        }
+        steps.push_back((now_ms, totals()));
+        if steps.len() > STEPS + 1 {
+            steps.pop_front();
+        }
+    }
+
+    /// What has happened in the last minute, or since the start if that is shorter, by policy.
+    pub(crate) fn last_minute(&self) -> BTreeMap<String, Outcomes> {
+        let steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = steps.front().map(|(_, totals)| totals);
+        let since = |(policy, now): (String, Outcomes)| {
+            let before = before.and_then(|before| before.get(&policy)).copied().unwrap_or_default();
+            (policy, now.since(before))
+        };
+        totals().into_iter().map(since).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rule_of_thumb_needs_enough_to_go_by() {
+        let of = |allowed, denied| advice(Outcomes { allowed, denied, ..Outcomes::default() });
+        assert_eq!(of(900, 99), None);
+        assert!(of(940, 60).is_some_and(|advice| advice.starts_with("over 5 %")));
+        assert_eq!(of(950, 50), None);
+        assert_eq!(of(99_900, 100), None);
+        assert!(of(99_901, 99).is_some_and(|advice| advice.starts_with("under 0.1 %")));
+    }
+
+    #[test]
+    fn the_last_minute_is_what_came_since() {
+        let (history, tally) = (History::default(), of("of-the-last-minute", ""));
+        tally.decisions[0][0].fetch_add(7, Relaxed);
+        history.remember(1000);
+        tally.decisions[2][1].fetch_add(3, Relaxed);
+        history.remember(2000);
+        let expected = Outcomes { denied: 3, fallback: 3, ..Outcomes::default() };
+        assert_eq!(history.last_minute()["of-the-last-minute"], expected);
+        for step in 1..=STEPS as u64 + 1 {
+            history.remember(1000 + step * STEP_MS);
+        }
+        assert_eq!(history.last_minute()["of-the-last-minute"], Outcomes::default());
+    }
+}

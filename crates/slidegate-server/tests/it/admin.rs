@@ -1,0 +1,330 @@
+//! The admin API: what it changes, where that is kept, and who may.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use slidegate_testkit::{Flavour, Postgres, Server, until};
+
+use crate::process::{Serving, TempFile, slidegate};
+use crate::rig::{Reply, request_with};
+
+const POLICIES: &str = "
+policies:
+  api:
+    quotas: [2/1h]
+    tiers:
+      premium: {quotas: [5/1h]}
+  login:
+    quotas: [{limit: 3, window: 1d, name: daily}]
+";
+
+fn serve(config: &TempFile, more: &[&str]) -> Serving {
+    Serving::start(command(config).args(more))
+}
+
+fn command(config: &TempFile) -> Command {
+    let mut command = slidegate();
+    command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]);
+    command
+}
+
+fn admin_address(server: &Serving) -> SocketAddr {
+    let line = server.greeting.iter().find_map(|line| line.strip_prefix("admin: http://"));
+    line.unwrap().parse().unwrap()
+}
+
+fn ask(server: &Serving, method: &str, path: &str, body: &Value) -> Reply {
+    ask_as(server, "", method, path, body)
+}
+
+fn ask_as(server: &Serving, token: &str, method: &str, path: &str, body: &Value) -> Reply {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    let line = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
+    request_with(admin_address(server), method, path, &line, body.as_bytes())
+}
+
+fn done(reply: &Reply) -> Value {
+    assert_eq!(reply.status, 200, "{reply:?}");
+    reply.json()
+}
+
+fn get(server: &Serving, path: &str) -> Value {
+    done(&ask(server, "GET", path, &Value::Null))
+}
+
+fn put(server: &Serving, path: &str, body: &Value) -> Value {
+    done(&ask(server, "PUT", path, body))
+}
+
+fn limit(server: &Serving, key: &str) -> Value {
+    let asked = request_with(
+        server.url().strip_prefix("http://").unwrap().parse().unwrap(),
+        "POST",
+        "/v1/peek",
+        "",
+        json!({"policy": "api", "key": key}).to_string().as_bytes(),
+    );
+    asked.decision()["limit"].clone()
+}
+
+/// Waits until the limit of a key is what another node has made it.
+fn until_limit(server: &Serving, key: &str, wanted: u64) {
+    until("the limit of another node", || {
+        let seen = limit(server, key);
+        if seen == json!(wanted) { Ok(()) } else { Err(seen.to_string()) }
+    });
+}
+
+#[test]
+fn policies_are_listed_as_they_are_in_force_with_live_numbers() {
+    let config = TempFile::new("listed", POLICIES);
+    let server = serve(&config, &[]);
+    for _ in 0..3 {
+        server.check(&json!({"policy": "api", "key": "a"})).decision();
+    }
+    put(&server, "/v1/policies/login/mode", &json!({"mode": "shadow", "note": "ticket 7"}));
+    let listed = get(&server, "/v1/policies");
+    let [api, login] = listed.as_array().unwrap().as_slice() else { panic!("{listed}") };
+    assert_eq!((&api["name"], &api["mode"]), (&json!("api"), &json!("enforce")));
+    assert_eq!((&api["quotas"], &api["tiers"]), (&json!(["2/1h"]), &json!({"premium": ["5/1h"]})));
+    let live = json!({"allowed": 2, "denied": 1, "shadow": 0, "fallback": 0, "denied_percent": 100.0 / 3.0});
+    assert_eq!((&api["since_start"], &api["last_minute"], &api["advice"]), (&live, &live, &Value::Null));
+    assert_eq!((&login["mode"], &login["changes"][0]["note"]), (&json!("shadow"), &json!("ticket 7")));
+    assert_eq!(get(&server, "/v1/policies/login")["mode"], "shadow");
+    // What stands out is told without delay and in full, as long as it is little.
+    let live = get(&server, "/v1/live");
+    let hitter = |count| json!([{"policy": "api", "key": "a", "count": count, "error": 0}]);
+    assert_eq!((&live["busiest"], &live["most_denied"]), (&hitter(3), &hitter(1)));
+    assert_eq!(live["policies"][0]["since_start"]["denied"], 1);
+}
+
+#[test]
+fn a_limit_is_changed_at_once_and_goes_back_to_the_files() {
+    let config = TempFile::new("limit", POLICIES);
+    let server = serve(&config, &[]);
+    let answer = put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
+    assert_eq!((&answer["before"], &answer["after"]), (&Value::Null, &json!({"quotas": ["7/1h"]})));
+    assert_eq!(limit(&server, "a"), 7);
+    put(&server, "/v1/policies/api/tiers/premium", &json!({"quotas": [{"limit": 70, "window": "1h"}]}));
+    put(&server, "/v1/policies/api/keys/customer%3A42%2Feu", &json!({"quotas": ["1000/1h"], "for": "3d"}));
+    put(&server, "/v1/policies/api/keys/partner", &json!({"tier": "premium", "until": "2030-01-01"}));
+    assert_eq!((limit(&server, "customer:42/eu"), limit(&server, "partner")), (json!(1000), json!(70)));
+    // One about the same takes its place.
+    put(&server, "/v1/policies/api/keys/partner", &json!({"quotas": ["9/1h"]}));
+    assert_eq!((limit(&server, "partner"), limit(&server, "a")), (json!(9), json!(7)));
+    let changes = get(&server, "/v1/changes");
+    assert_eq!(changes["changes"].as_array().unwrap().len(), 4);
+
+    for path in ["quotas", "tiers/premium", "keys/customer:42%2Feu", "keys/partner"] {
+        let path = format!("/v1/policies/api/{path}");
+        assert_eq!(done(&ask(&server, "DELETE", &path, &Value::Null))["action"], "remove");
+        assert_eq!(ask(&server, "DELETE", &path, &Value::Null).status, 404);
+    }
+    assert_eq!((limit(&server, "customer:42/eu"), limit(&server, "a")), (json!(2), json!(2)));
+}
+
+#[test]
+fn a_policy_is_switched_off_and_on() {
+    let config = TempFile::new("off", POLICIES);
+    let server = serve(&config, &[]);
+    let check = || server.check(&json!({"policy": "api", "key": "a", "cost": 3})).decision();
+    assert_eq!(check()["allowed"], false);
+    put(&server, "/v1/policies/api/mode", &json!({"mode": "off"}));
+    assert_eq!((&check()["allowed"], &check()["source"]), (&json!(true), &json!("rule")));
+    put(&server, "/v1/policies/api/mode", &json!({"mode": "shadow"}));
+    assert_eq!((&check()["allowed"], &check()["shadow"]["allowed"]), (&json!(true), &json!(false)));
+    done(&ask(&server, "DELETE", "/v1/policies/api/mode", &Value::Null));
+    assert_eq!(check()["allowed"], false);
+}
+
+#[test]
+fn a_key_is_looked_at_given_back_and_written_down() {
+    let config = TempFile::new("key", POLICIES);
+    let server = serve(&config, &[]);
+    for _ in 0..3 {
+        server.check(&json!({"policy": "login", "key": "a"})).decision();
+    }
+    let path = "/v1/policies/login/keys/a";
+    let seen = get(&server, path);
+    assert_eq!((&seen["key"], &seen["state"]["quotas"][0]["used"]), (&json!("a"), &json!(3)));
+    assert_eq!(
+        (&seen["mode"], &seen["always_denied"], &seen["change"]),
+        (&json!("enforce"), &json!(false), &Value::Null)
+    );
+    let back = done(&ask(&server, "POST", &format!("{path}/refund"), &json!({"cost": 2, "note": "sorry"})));
+    assert_eq!((&back["state"]["remaining"], &back["kept"]), (&json!(2), &json!(true)));
+    done(&ask(&server, "POST", &format!("{path}/reset"), &Value::Null));
+    assert_eq!(get(&server, path)["state"]["remaining"], 3);
+    let audit = get(&server, "/v1/audit");
+    let [reset, refund] = audit["audit"].as_array().unwrap().as_slice() else { panic!("{audit}") };
+    let told =
+        |entry: &Value| json!([entry["action"], entry["by"], entry["before"], entry["after"], entry["note"]]);
+    let used = |used| json!({"used": {"daily": used}});
+    assert_eq!(told(refund), json!(["refund", "(no token)", used(3), used(1), "sorry"]));
+    assert_eq!(told(reset), json!(["reset", "(no token)", used(1), used(0), null]));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_changes_nothing() {
+    let config = TempFile::new("nonsense", POLICIES);
+    let server = serve(&config, &[]);
+    let table = [
+        ("quotas", json!({"quotas": ["0/1h"]}), 422, "quotas[0]"),
+        ("quotas", json!({"quotas": []}), 422, "quotas"),
+        ("quotas", json!({"mode": "off"}), 422, "mode"),
+        ("quotas", json!({}), 422, "quotas"),
+        ("quotas", json!({"quotas": ["5/1h"], "until": "friday"}), 422, "until"),
+        ("quotas", json!({"quotas": ["5/1h"], "until": "2020-01-01"}), 422, "until"),
+        ("quotas", json!({"quotas": ["5/1h"], "for": "1h", "until": "2030-01-01"}), 422, "until"),
+        ("quotas", json!({"quotas": ["5/1h"], "for": "soon"}), 422, "for"),
+        ("quotas", json!({"quotas": ["5/1h"], "why": "x"}), 422, "why"),
+        ("quotas", json!({"quotas": ["5/1h"], "note": "x".repeat(501)}), 422, "note"),
+        ("mode", json!({"mode": "on"}), 422, "mode"),
+        ("tiers/gold", json!({"quotas": ["5/1h"]}), 422, "tier"),
+        ("keys/a", json!({"tier": "gold"}), 422, "tier"),
+        ("keys/a", json!({"tier": "premium", "quotas": ["5/1h"]}), 422, "quotas"),
+    ];
+    for (part, body, status, field) in table {
+        let reply = ask(&server, "PUT", &format!("/v1/policies/api/{part}"), &body);
+        assert_eq!(reply.status, status, "{body}: {reply:?}");
+        assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{body}");
+        assert!(reply.json()["field"] == field || field == "why", "{body}: {reply:?}");
+    }
+    assert_eq!(ask(&server, "PUT", "/v1/policies/nobody/mode", &json!({"mode": "off"})).status, 404);
+    assert_eq!(ask(&server, "GET", "/v1/policies/nobody", &Value::Null).status, 404);
+    assert_eq!(ask(&server, "POST", "/v1/policies", &Value::Null).status, 405);
+    assert_eq!(ask(&server, "GET", "/v1/policies/api/keys/%FF", &Value::Null).status, 400);
+    assert_eq!(ask(&server, "POST", "/v1/policies/api/keys/a/reset", &json!({"cost": 1})).status, 422);
+    let text = request_with(admin_address(&server), "PUT", "/v1/policies/api/mode", "", b"{");
+    assert_eq!(text.status, 400);
+    let long = format!("/v1/policies/api/keys/{}", "k".repeat(5000));
+    assert_eq!(ask(&server, "PUT", &long, &json!({"quotas": ["5/1h"]})).json()["field"], "key");
+    assert_eq!(get(&server, "/v1/changes")["changes"], json!([]));
+    assert_eq!(get(&server, "/v1/audit")["audit"], json!([]));
+}
+
+const READ: &str = "0123456789abcdef-read";
+const WRITE: &str = "0123456789abcdef-write";
+
+#[test]
+fn only_who_has_a_token_gets_in_and_only_its_scope_far() {
+    let tokens = format!(
+        "{POLICIES}\nadmin:\n  tokens:\n    - {{name: viewer, token: {READ}}}\n    - {{name: ops, token: {WRITE}, scope: write}}\n"
+    );
+    let config = TempFile::new("scopes", &tokens);
+    let server = serve(&config, &[]);
+    let path = "/v1/policies/api/mode";
+    let off = json!({"mode": "off"});
+    for token in ["", "0123456789abcdef-wrong"] {
+        for (method, path) in [("GET", "/v1/policies"), ("PUT", path), ("GET", "/nowhere")] {
+            let refused = ask_as(&server, token, method, path, &off);
+            assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")), "{path}");
+        }
+    }
+    assert_eq!(ask_as(&server, READ, "GET", "/v1/policies", &Value::Null).status, 200);
+    let refused = ask_as(&server, READ, "PUT", path, &off);
+    assert!(refused.status == 403 && refused.body.contains("viewer"), "{refused:?}");
+    assert_eq!(ask_as(&server, READ, "DELETE", path, &Value::Null).status, 403);
+    assert_eq!(ask_as(&server, READ, "POST", "/v1/policies/api/keys/a/reset", &Value::Null).status, 403);
+    done(&ask_as(&server, WRITE, "PUT", path, &off));
+    let audit = done(&ask_as(&server, READ, "GET", "/v1/audit", &Value::Null));
+    assert_eq!(audit["audit"][0]["by"], "ops");
+}
+
+#[test]
+fn without_tokens_a_page_in_a_browser_is_not_let_in() {
+    let config = TempFile::new("page", POLICIES);
+    let server = serve(&config, &[]);
+    let origin = "origin: https://evil.example\r\n";
+    let refused = request_with(admin_address(&server), "GET", "/v1/policies", origin, b"");
+    assert_eq!(refused.status, 403, "{refused:?}");
+}
+
+#[test]
+fn changes_survive_an_end_without_warning() {
+    let config = TempFile::new("killed", POLICIES);
+    let state = config.path().replace(".yaml", ".state.json");
+    let mut server = serve(&config, &[]);
+    put(&server, "/v1/policies/api/keys/customer", &json!({"quotas": ["1000/1h"]}));
+    put(&server, "/v1/policies/login/mode", &json!({"mode": "off"}));
+    server.signal("KILL");
+    let server = serve(&config, &[]);
+    assert_eq!(limit(&server, "customer"), 1000);
+    assert_eq!(get(&server, "/v1/policies/login")["mode"], "off");
+    assert_eq!(get(&server, "/v1/audit")["audit"].as_array().unwrap().len(), 2);
+    std::fs::remove_file(state).unwrap();
+}
+
+#[test]
+fn a_change_that_cannot_be_kept_is_not_made() {
+    let config =
+        TempFile::new("nowhere", &format!("{POLICIES}\nadmin: {{state: /nonexistent/state.json}}\n"));
+    let server = serve(&config, &[]);
+    let refused = ask(&server, "PUT", "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
+    assert_eq!(refused.status, 503, "{refused:?}");
+    assert!(
+        refused.body.contains("nothing was changed") && refused.body.contains("/nonexistent"),
+        "{refused:?}"
+    );
+    assert_eq!(limit(&server, "a"), 2);
+    assert_eq!(get(&server, "/v1/changes")["changes"], json!([]));
+}
+
+#[test]
+fn a_change_ends_by_itself() {
+    let config = TempFile::new("ends", POLICIES);
+    let server = serve(&config, &[]);
+    put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"], "for": "100ms"}));
+    until_limit(&server, "a", 2);
+    assert_eq!(get(&server, "/v1/policies/api")["changes"], json!([]));
+}
+
+/// What one node changes is in force on the other, also on one that starts later, and when the file is read again.
+fn is_seen_by_all(store: &str) {
+    let config = TempFile::new("nodes", POLICIES);
+    let store = ["--store", store];
+    let [one, other] = [serve(&config, &store), serve(&config, &store)];
+    put(&one, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
+    assert_eq!(limit(&one, "a"), 7);
+    until_limit(&other, "a", 7);
+    // By turns, and neither is lost.
+    put(&other, "/v1/policies/api/keys/b", &json!({"quotas": ["70/1h"]}));
+    put(&one, "/v1/policies/api/keys/c", &json!({"quotas": ["700/1h"]}));
+    until_limit(&other, "c", 700);
+    until_limit(&one, "b", 70);
+    let third = serve(&config, &store);
+    assert_eq!((limit(&third, "a"), limit(&third, "b")), (json!(7), json!(70)));
+    std::fs::write(config.path(), POLICIES.replace("quotas: [2/1h]", "quotas: [3/1h]")).unwrap();
+    third.send_signal("HUP");
+    done(&ask(&one, "DELETE", "/v1/policies/api/quotas", &Value::Null));
+    until_limit(&third, "a", 3);
+    assert_eq!(limit(&third, "b"), 70);
+}
+
+#[test]
+fn all_nodes_on_one_redis_see_a_change() {
+    let redis = Server::start(Flavour::Redis);
+    is_seen_by_all(&format!("{}?budget_ms=5000", redis.url()));
+}
+
+#[test]
+fn all_nodes_on_one_postgres_see_a_change() {
+    let postgres = Postgres::start();
+    is_seen_by_all(&format!("{}?budget_ms=5000", postgres.url()));
+}
+
+#[test]
+fn a_store_that_has_forgotten_is_told_again() {
+    let redis = Server::start(Flavour::Redis);
+    let store = format!("{}?budget_ms=5000", redis.url());
+    let config = TempFile::new("forgotten", POLICIES);
+    let server = serve(&config, &["--store", &store]);
+    put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
+    redis.command(&["FLUSHALL"]).ok();
+    until("the note is back", || match redis.command(&["EXISTS", "sg:note"]).int() {
+        1 => Ok(()),
+        other => Err(other.to_string()),
+    });
+    assert_eq!(limit(&serve(&config, &["--store", &store]), "a"), 7);
+}
