@@ -14,7 +14,9 @@ pub(crate) struct Moment(pub(crate) u64);
 impl Moment {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let timestamp = text.parse::<Timestamp>().ok().or_else(|| {
-            let midnight = text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok()?;
+            // A time without a zone is nobody's: only a day stands by itself.
+            let is_day = text.len() == "2026-11-20".len();
+            let midnight = is_day.then_some(text)?.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok()?;
             Some(midnight.timestamp())
         });
         timestamp
