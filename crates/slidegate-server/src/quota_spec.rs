@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use serde_saphyr::Spanned;
 use slidegate::{Algorithm, MAX_LIMIT, Policy, Quota, QuotaError, parse_window};
 use utoipa::ToSchema;
 
@@ -25,31 +24,27 @@ pub(crate) enum QuotaSpec {
     Fields(Box<QuotaFields>),
 }
 
-/// The object form. In JSON the spans are empty.
+/// The object form.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct QuotaFields {
     /// How much is allowed in a window.
     #[schema(value_type = u64, minimum = 1, maximum = 281_474_976_710_656_u64)]
-    limit: Spanned<Whole<1, MAX_LIMIT>>,
+    pub(crate) limit: Whole<1, MAX_LIMIT>,
     /// Such as `30s`, `15m` or `1d`.
-    #[schema(value_type = String)]
-    window: Spanned<String>,
+    pub(crate) window: String,
     /// `sliding-window` unless given, or `strict-window`, `sliding-log`, `fixed-window`, `token-bucket`.
-    #[schema(value_type = Option<String>)]
-    algorithm: Option<Spanned<String>>,
+    pub(crate) algorithm: Option<String>,
     /// How much a token bucket holds; the limit unless given.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 281_474_976_710_656_u64)]
-    burst: Option<Spanned<Whole<1, MAX_LIMIT>>>,
+    pub(crate) burst: Option<Whole<1, MAX_LIMIT>>,
     /// Into how many parts a strict window is divided, an even number.
     #[schema(value_type = Option<u64>, minimum = 4, maximum = 64)]
-    slots: Option<Spanned<Whole<4, 64>>>,
+    pub(crate) slots: Option<Whole<4, 64>>,
     /// Where windows begin: `epoch` unless given, or `first-request`.
-    #[schema(value_type = Option<String>)]
-    anchor: Option<Spanned<String>>,
+    pub(crate) anchor: Option<String>,
     /// What it is called in answers and headers.
-    #[schema(value_type = Option<String>)]
-    name: Option<Spanned<String>>,
+    pub(crate) name: Option<String>,
 }
 
 /// A valid quota and what it is called.
@@ -64,8 +59,6 @@ pub(crate) struct NamedQuota {
 pub(crate) struct QuotaProblem {
     /// The part to blame; none in the text form, which has no parts to point at.
     pub(crate) field: Option<&'static str>,
-    /// The line in the file, if it is a file.
-    pub(crate) line: Option<u64>,
     pub(crate) message: String,
 }
 
@@ -84,30 +77,33 @@ impl QuotaSpec {
 
 fn in_text(error: &QuotaError) -> QuotaProblem {
     let message = if error.field() == "quota" { error.message().to_owned() } else { error.to_string() };
-    QuotaProblem { field: None, line: None, message }
+    QuotaProblem { field: None, message }
 }
 
 impl QuotaFields {
-    fn build(&self) -> Result<NamedQuota, Vec<QuotaProblem>> {
+    pub(crate) fn build(&self) -> Result<NamedQuota, Vec<QuotaProblem>> {
         let mut errors = Vec::new();
         let quota = self.rate(&mut errors).map(|rate| self.with_options(rate, &mut errors));
         match quota {
             Some(quota) if errors.is_empty() => Ok(NamedQuota { name: self.name_of(quota), quota }),
-            _ => Err(errors.iter().map(|error| self.problem(error)).collect()),
+            _ => {
+                let problem = |error: &QuotaError| QuotaProblem {
+                    field: Some(error.field()),
+                    message: error.message().to_owned(),
+                };
+                Err(errors.iter().map(problem).collect())
+            }
         }
     }
 
     /// The limit over the window. In place of what is refused it takes what cannot be, so that the other parts are
     /// looked at too.
     fn rate(&self, errors: &mut Vec<QuotaError>) -> Option<Quota> {
-        let window = parse_window(&self.window.value).unwrap_or_else(|error| {
+        let window = parse_window(&self.window).unwrap_or_else(|error| {
             errors.push(error);
             A_SECOND
         });
-        Quota::new(self.limit.value.0, window)
-            .map_err(|error| errors.push(error))
-            .or(Quota::new(1, A_SECOND))
-            .ok()
+        Quota::new(self.limit.0, window).map_err(|error| errors.push(error)).or(Quota::new(1, A_SECOND)).ok()
     }
 
     fn with_options(&self, rate: Quota, errors: &mut Vec<QuotaError>) -> Quota {
@@ -116,7 +112,7 @@ impl QuotaFields {
             Ok(changed) => quota = changed,
             Err(error) => errors.push(error),
         };
-        let algorithm = self.algorithm.as_ref().map_or(Ok(Algorithm::default()), |name| name.value.parse());
+        let algorithm = self.algorithm.as_ref().map_or(Ok(Algorithm::default()), |name| name.parse());
         match algorithm {
             Err(error) => set(Err(error)),
             // Whether an option goes with the algorithm can be said only if that is known.
@@ -124,14 +120,14 @@ impl QuotaFields {
                 let base = rate.with_algorithm(algorithm);
                 set(Ok(base));
                 // No two of them go with the same algorithm, so no one undoes another.
-                if let Some(burst) = &self.burst {
-                    set(base.with_burst(burst.value.0));
+                if let Some(burst) = self.burst {
+                    set(base.with_burst(burst.0));
                 }
-                if let Some(slots) = &self.slots {
-                    set(base.with_slots(slots.value.0));
+                if let Some(slots) = self.slots {
+                    set(base.with_slots(slots.0));
                 }
                 if let Some(anchor) = &self.anchor {
-                    set(anchor.value.parse().and_then(|anchor| base.with_anchor(anchor)));
+                    set(anchor.parse().and_then(|anchor| base.with_anchor(anchor)));
                 }
             }
         }
@@ -142,28 +138,8 @@ impl QuotaFields {
     }
 
     fn name_of(&self, quota: Quota) -> String {
-        self.name.as_ref().map_or_else(|| quota.label(), |name| name.value.clone())
+        self.name.clone().unwrap_or_else(|| quota.label())
     }
-
-    fn problem(&self, error: &QuotaError) -> QuotaProblem {
-        let field = error.field();
-        let line = match field {
-            "limit" => line_of(Some(&self.limit)),
-            "window" => line_of(Some(&self.window)),
-            "algorithm" => line_of(self.algorithm.as_ref()),
-            "burst" => line_of(self.burst.as_ref()),
-            "slots" => line_of(self.slots.as_ref()),
-            "anchor" => line_of(self.anchor.as_ref()),
-            "name" => line_of(self.name.as_ref()),
-            _ => None,
-        };
-        let message = error.message().to_owned();
-        QuotaProblem { field: Some(field), line, message }
-    }
-}
-
-fn line_of<T>(spanned: Option<&Spanned<T>>) -> Option<u64> {
-    spanned.map(|spanned| spanned.defined.line()).filter(|line| *line > 0)
 }
 
 impl<'de> Deserialize<'de> for QuotaSpec {

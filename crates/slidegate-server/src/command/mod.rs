@@ -5,6 +5,7 @@ mod clean;
 mod decide;
 mod listening;
 mod migrate;
+mod schema;
 mod serve;
 mod validate;
 
@@ -37,6 +38,7 @@ enum Verb {
     /// Forget what a key has spent
     Reset(decide::Arguments),
     Validate(validate::Arguments),
+    Schema(schema::Arguments),
     Migrate(migrate::Arguments),
     Clean(clean::Arguments),
 }
@@ -50,6 +52,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Verb::Refund(arguments) => decide::run(slidegate::Verb::Refund, &arguments),
         Verb::Reset(arguments) => decide::run(slidegate::Verb::Reset, &arguments),
         Verb::Validate(arguments) => validate::run(&arguments),
+        Verb::Schema(arguments) => schema::run(&arguments),
         Verb::Migrate(arguments) => migrate::run(&arguments),
         Verb::Clean(arguments) => clean::run(&arguments),
     }

@@ -1,19 +1,17 @@
 //! What the file says about tokens, and about the listener for those who look after the service.
 
-use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
-use serde_saphyr::Spanned;
+use serde_json::{Value as Json, json};
 
-use super::build::{line_of, parsed};
-use super::degrade::one_of;
-use super::listen::Listen;
-use super::problem::Problem;
+use super::containers::{Item, ListOf, Listed, Mapping};
+use super::field::{Declarations, Field, Fields, Kind, Within, mapping_schema};
+use super::kinds::{FilePath, OneOf, Parsed, Text, Word};
+use super::listen::{LISTEN, Listen};
+use super::review::Review;
+use super::tree::{Node, Value};
 use crate::tokens::{Scope, TOKEN_BYTES, Token, Tokens};
 
 /// The listener for those who look after the service.
@@ -44,115 +42,182 @@ impl AdminConfig {
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct AdminFields {
-    listen: Option<Spanned<String>>,
-    tokens: Option<Vec<Spanned<AdminTokenFields>>>,
-    state: Option<PathBuf>,
-}
+const NAME: Field<Text> =
+    Field::new("name", Text { what: "a text" }, "Whose token it is, for logs and the audit.").required();
+const TOKEN: Field<Text> = Field::new(
+    "token",
+    Text { what: "16 to 1024 visible ASCII characters" },
+    "The token itself. Exactly one of token, token_file and token_env is given.",
+);
+const TOKEN_FILE: Field<FilePath> =
+    Field::new("token_file", FilePath, "A file with the token in it; read when the service starts.");
+const TOKEN_ENV: Field<Text> = Field::new(
+    "token_env",
+    Text { what: "the name of an environment variable" },
+    "An environment variable with the token in it; read when the service starts.",
+);
+const SCOPE: Field<OneOf<Scope>> =
+    Field::new("scope", OneOf::ANY, "What it allows: to look, or to look and to change.").usual("read");
+
+const TOKEN_KIND: Mapping<Secret> =
+    Mapping { fields: &[&NAME, &TOKEN, &TOKEN_FILE, &TOKEN_ENV], read: secret };
+const ADMIN_TOKEN: Mapping<Secret> =
+    Mapping { fields: &[&NAME, &TOKEN, &TOKEN_FILE, &TOKEN_ENV, &SCOPE], read: secret_with_scope };
+
+/// Tokens for those who ask for decisions.
+pub(super) const TOKENS: ListOf<Mapping<Secret>> = ListOf { item: TOKEN_KIND, what: "tokens" };
+
+const LISTEN_AT: Field<Parsed<Listen>> = Field::new("listen", LISTEN, "Where it is.").usual("127.0.0.1:8082");
+const ADMIN_TOKENS: Field<ListOf<Mapping<Secret>>> = Field::new(
+    "tokens",
+    ListOf { item: ADMIN_TOKEN, what: "tokens" },
+    "Who may use it. Without any, it may listen on loopback only.",
+);
+const STATE: Field<FilePath> =
+    Field::new("state", FilePath, "Where changes are kept if the store is memory.");
+
+const ADMIN_FIELDS: Declarations = &[&LISTEN_AT, &ADMIN_TOKENS, &STATE];
 
 /// The whole, or the address alone.
-#[derive(Debug)]
-pub(super) enum AdminSpec {
-    Listen(String),
-    Fields(AdminFields),
-}
+#[derive(Clone, Copy)]
+pub(super) struct AdminKind;
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TokenFields {
-    name: Spanned<String>,
-    token: Option<Spanned<String>>,
-    token_file: Option<Spanned<PathBuf>>,
-    token_env: Option<Spanned<String>>,
-}
+impl Kind for AdminKind {
+    type Value = AdminConfig;
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AdminTokenFields {
-    name: Spanned<String>,
-    token: Option<Spanned<String>>,
-    token_file: Option<Spanned<PathBuf>>,
-    token_env: Option<Spanned<String>>,
-    scope: Option<Spanned<String>>,
-}
-
-pub(super) fn admin(spec: Option<Spanned<AdminSpec>>, problems: &mut Vec<Problem>) -> AdminConfig {
-    let Some(spec) = spec else { return AdminConfig::default() };
-    let line = line_of(&spec);
-    let (listen, fields, listen_line) = match spec.value {
-        AdminSpec::Listen(text) => {
-            let parsed = text.parse().map_err(|message| problems.push(Problem::at(line, "admin", message)));
-            (parsed.ok(), AdminFields::default(), line)
+    fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<AdminConfig> {
+        match &node.value {
+            Value::Map(_) => {
+                Mapping { fields: ADMIN_FIELDS, read: |fields, review| Some(admin(fields, review)) }
+                    .read(node, path, review)
+            }
+            Value::Scalar { .. } if !node.is_nothing() => {
+                let listen = LISTEN.read(node, path, review)?;
+                let config = AdminConfig { listen: Some(listen), ..AdminConfig::default() };
+                if let Err(message) = config.listen_at(None) {
+                    review.refuse(node.line, path, message);
+                }
+                Some(config)
+            }
+            _ => {
+                review.refuse(node.line, path, format!("expected {}, not {}", self.allowed(), node.kind()));
+                None
+            }
         }
-        AdminSpec::Fields(fields) => {
-            let listen = parsed("admin.listen", fields.listen.as_ref(), problems);
-            let listen_line = fields.listen.as_ref().map_or(line, line_of);
-            (listen, fields, listen_line)
-        }
-    };
-    let before = problems.len();
-    let mut read = Vec::new();
-    for (index, token) in fields.tokens.into_iter().flatten().enumerate() {
-        let (line, AdminTokenFields { name, token, token_file, token_env, scope }) =
-            (line_of(&token), token.value);
-        let path = format!("admin.tokens[{index}]");
-        let scope = one_of(&format!("{path}.scope"), scope.as_ref(), problems).unwrap_or_default();
-        let fields = TokenFields { name, token, token_file, token_env };
-        add_token(&mut read, &path, line, &fields, scope, problems);
     }
-    let config = AdminConfig { listen, tokens: read.into_iter().collect(), state: fields.state };
-    // With some tokens missing, what is wrong with the whole would be said of what is not there.
-    if problems.len() == before
-        && let Err(message) = config.listen_at(None)
-    {
-        problems.push(Problem::at(listen_line, "admin.listen", message));
+
+    fn schema(&self) -> Json {
+        json!({"anyOf": [LISTEN.schema(), mapping_schema(ADMIN_FIELDS)]})
+    }
+
+    fn allowed(&self) -> String {
+        format!("{}, or a mapping with listen, tokens and state", LISTEN.allowed())
+    }
+
+    fn within(&self) -> Within {
+        Within { step: "", fields: ADMIN_FIELDS }
+    }
+}
+
+fn admin(fields: &Fields<'_>, review: &mut Review) -> AdminConfig {
+    let listen = fields.get(&LISTEN_AT, review);
+    let secrets = fields.get(&ADMIN_TOKENS, review);
+    let state = fields.get(&STATE, review);
+    let has_tokens = secrets.as_ref().is_some_and(|secrets| !secrets.items.is_empty() || !secrets.is_whole);
+    let tokens = secrets.map(|secrets| tokens(secrets, review)).unwrap_or_default();
+    let config = AdminConfig { listen, tokens, state };
+    // Whoever has given tokens that are wrong has been told so.
+    if !has_tokens && let Err(message) = config.listen_at(None) {
+        review.refuse(fields.line_of("listen"), fields.path_of("listen"), message);
     }
     config
 }
 
-pub(super) fn tokens(fields: Option<Vec<Spanned<TokenFields>>>, problems: &mut Vec<Problem>) -> Tokens {
-    let mut read = Vec::new();
-    for (index, token) in fields.into_iter().flatten().enumerate() {
-        let path = format!("tokens[{index}]");
-        add_token(&mut read, &path, line_of(&token), &token.value, Scope::Read, problems);
-    }
-    read.into_iter().collect()
+/// A token as the file has it.
+#[derive(Clone)]
+pub(super) struct Secret {
+    name: String,
+    name_line: u64,
+    scope: Scope,
+    place: Place,
+    place_line: u64,
 }
 
-fn add_token(
-    read: &mut Vec<Token>,
-    path: &str,
-    line: u64,
-    fields: &TokenFields,
-    scope: Scope,
-    problems: &mut Vec<Problem>,
-) {
-    let name = &fields.name.value;
-    let (part, line, secret) = match (&fields.token, &fields.token_file, &fields.token_env) {
-        (Some(token), None, None) => ("token", line_of(token), Ok(token.value.clone())),
-        (None, Some(file), None) => ("token_file", line_of(file), read_token(&file.value)),
-        (None, None, Some(variable)) => ("token_env", line_of(variable), from_environment(&variable.value)),
+#[derive(Clone)]
+enum Place {
+    Here(String),
+    File(PathBuf),
+    Environment(String),
+}
+
+impl Place {
+    fn field(&self) -> &'static str {
+        match self {
+            Self::Here(_) => "token",
+            Self::File(_) => "token_file",
+            Self::Environment(_) => "token_env",
+        }
+    }
+
+    fn read(&self) -> Result<String, String> {
+        match self {
+            Self::Here(secret) => Ok(secret.clone()),
+            Self::File(path) => read_token(path),
+            Self::Environment(variable) => from_environment(variable),
+        }
+    }
+}
+
+fn secret(fields: &Fields<'_>, review: &mut Review) -> Option<Secret> {
+    let name = fields.get(&NAME, review);
+    let given = [fields.has(&TOKEN), fields.has(&TOKEN_FILE), fields.has(&TOKEN_ENV)];
+    let place = match given {
+        [true, false, false] => fields.get(&TOKEN, review).map(Place::Here),
+        [false, true, false] => fields.get(&TOKEN_FILE, review).map(Place::File),
+        [false, false, true] => fields.get(&TOKEN_ENV, review).map(Place::Environment),
         _ => {
-            let message = "give exactly one of token, token_file and token_env";
-            return problems.push(Problem::at(line, path, message));
+            review.refuse(fields.line, fields.path, "give exactly one of token, token_file and token_env");
+            None
         }
     };
-    match secret.and_then(|secret| Token::new(name, &secret, scope)) {
-        Err(message) => problems.push(Problem::at(line, format!("{path}.{part}"), message)),
-        Ok(token) => {
-            if read.iter().any(|other| other.name() == name) {
-                let message = format!("two tokens are called {name:?}: names must differ");
-                problems.push(Problem::at(line_of(&fields.name), format!("{path}.name"), message));
-            } else if let Some(other) = read.iter().find(|other| other.is_same_secret(&token)) {
-                let message = format!("it is the same as that of {:?}", other.name());
-                problems.push(Problem::at(line, format!("{path}.{part}"), message));
-            } else {
-                read.push(token);
+    let (name, place) = (name?, place?);
+    let (name_line, place_line) = (fields.line_of("name"), fields.line_of(place.field()));
+    Some(Secret { name, name_line, scope: Scope::default(), place, place_line })
+}
+
+fn secret_with_scope(fields: &Fields<'_>, review: &mut Review) -> Option<Secret> {
+    let scope = fields.get(&SCOPE, review).unwrap_or_default();
+    secret(fields, review).map(|secret| Secret { scope, ..secret })
+}
+
+/// The tokens, each of which has another name and another secret.
+pub(super) fn tokens(secrets: Listed<Secret>, review: &mut Review) -> Tokens {
+    let mut tokens: Vec<Token> = Vec::new();
+    for Item { path, value: Secret { name, name_line, scope, place, place_line }, .. } in secrets.items {
+        let is_elsewhere = !matches!(place, Place::Here(_));
+        if is_elsewhere && !review.looks_around {
+            continue;
+        }
+        match place.read().and_then(|secret| Token::new(&name, &secret, scope)) {
+            Err(message) => review.refuse(place_line, format!("{path}.{}", place.field()), message),
+            Ok(token) => {
+                if tokens.iter().any(|other| other.name() == name) {
+                    let message = format!("two tokens are called {name:?}: names must differ");
+                    review.refuse(name_line, format!("{path}.name"), message);
+                } else if let Some(other) = tokens.iter().find(|other| other.is_same_secret(&token)) {
+                    let message = format!("it is the same as that of {:?}", other.name());
+                    review.refuse(place_line, format!("{path}.{}", place.field()), message);
+                } else {
+                    tokens.push(token);
+                }
             }
         }
     }
+    tokens.into_iter().collect()
+}
+
+impl Word for Scope {
+    const ALL: &'static [(&'static str, Self)] = &[("read", Self::Read), ("write", Self::Write)];
 }
 
 /// What is in the file, without the end of its line. No more is read than a token may have.
@@ -171,34 +236,5 @@ fn from_environment(variable: &str) -> Result<String, String> {
         Ok(secret) => Ok(secret.trim_end_matches(['\r', '\n']).to_owned()),
         Err(std::env::VarError::NotPresent) => Err(format!("the environment has no {variable:?}")),
         Err(std::env::VarError::NotUnicode(_)) => Err(format!("{variable:?} is not UTF-8")),
-    }
-}
-
-impl<'de> Deserialize<'de> for AdminSpec {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(AdminVisitor)
-    }
-}
-
-struct AdminVisitor;
-
-impl<'de> Visitor<'de> for AdminVisitor {
-    type Value = AdminSpec;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an address, off, or a mapping with listen, tokens and state")
-    }
-
-    fn visit_bool<E: Error>(self, is_on: bool) -> Result<AdminSpec, E> {
-        // YAML takes a bare `off` for this.
-        Ok(AdminSpec::Listen(if is_on { "on" } else { "off" }.to_owned()))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<AdminSpec, E> {
-        Ok(AdminSpec::Listen(text.to_owned()))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<AdminSpec, A::Error> {
-        AdminFields::deserialize(MapAccessDeserializer::new(map)).map(AdminSpec::Fields)
     }
 }

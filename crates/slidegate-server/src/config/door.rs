@@ -1,72 +1,89 @@
 //! What the file says about connections, and about the log.
 
-use std::path::PathBuf;
-use std::time::Duration;
-
-use serde::Deserialize;
-use serde_saphyr::Spanned;
-
-use super::build::line_of;
-use super::problem::Problem;
-use super::span::up_to;
+use super::containers::Mapping;
+use super::field::{Field, Fields};
+use super::kinds::{FilePath, Flag, Time, Whole};
+use super::review::Review;
 use crate::serve::{Limits, TlsFiles};
 use crate::violations::ViolationLog;
-use crate::whole::Whole;
 
-/// The longest that a connection may be allowed to take for anything.
-const HOUR: Duration = Duration::from_hours(1);
+const CONNECTIONS: Field<Whole> = Field::new(
+    "connections",
+    Whole { min: 1, max: 1_000_000 },
+    "How many connections there may be; one more is closed at once.",
+)
+.usual("16384");
+const HEAD_TIMEOUT: Field<Time> = Field::new(
+    "head_timeout",
+    Time::UP_TO_AN_HOUR,
+    "How long the head of a connection's first or next request may take; then it is closed.",
+)
+.usual("75s");
+const BODY_TIMEOUT: Field<Time> = Field::new(
+    "body_timeout",
+    Time::UP_TO_AN_HOUR,
+    "How long the body of a request may take; then it is answered with 408.",
+)
+.usual("10s");
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LimitsFields {
-    connections: Option<Spanned<Whole<1, 1_000_000>>>,
-    head_timeout: Option<Spanned<String>>,
-    body_timeout: Option<Spanned<String>>,
-}
+pub(super) const LIMITS: Mapping<Limits> = Mapping {
+    fields: &[&CONNECTIONS, &HEAD_TIMEOUT, &BODY_TIMEOUT],
+    read: |fields, review| Some(limits(fields, review)),
+};
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TlsFields {
-    cert: PathBuf,
-    key: PathBuf,
-    client_ca: Option<PathBuf>,
-}
-
-pub(super) fn limits(fields: &LimitsFields, problems: &mut Vec<Problem>) -> Limits {
+fn limits(fields: &Fields<'_>, review: &mut Review) -> Limits {
     let usual = Limits::default();
-    let connections = fields.connections.as_ref().and_then(|connections| {
-        let refuse =
-            |message| problems.push(Problem::at(line_of(connections), "limits.connections", message));
-        connections.value.checked().map_err(refuse).ok().and_then(|number| usize::try_from(number).ok())
-    });
+    let connections = fields.get(&CONNECTIONS, review).and_then(|number| usize::try_from(number).ok());
     Limits {
         connections: connections.unwrap_or(usual.connections),
-        head_timeout: up_to(HOUR, "1h", "limits.head_timeout", fields.head_timeout.as_ref(), problems)
-            .unwrap_or(usual.head_timeout),
-        body_timeout: up_to(HOUR, "1h", "limits.body_timeout", fields.body_timeout.as_ref(), problems)
-            .unwrap_or(usual.body_timeout),
+        head_timeout: fields.get(&HEAD_TIMEOUT, review).unwrap_or(usual.head_timeout),
+        body_timeout: fields.get(&BODY_TIMEOUT, review).unwrap_or(usual.body_timeout),
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LogFields {
-    violations: Option<Spanned<Whole<0, 10_000>>>,
-    plain_keys: Option<bool>,
+const CERT: Field<FilePath> =
+    Field::new("cert", FilePath, "The server's certificate, and those that lead to its authority, as PEM.")
+        .required();
+const KEY: Field<FilePath> = Field::new("key", FilePath, "The key of the certificate, as PEM.").required();
+const CLIENT_CA: Field<FilePath> = Field::new(
+    "client_ca",
+    FilePath,
+    "The authorities for clients' certificates; with it, whoever has none is not let in.",
+);
+
+pub(super) const TLS: Mapping<TlsFiles> = Mapping { fields: &[&CERT, &KEY, &CLIENT_CA], read: tls };
+
+fn tls(fields: &Fields<'_>, review: &mut Review) -> Option<TlsFiles> {
+    let (cert, key) = (fields.get(&CERT, review), fields.get(&KEY, review));
+    let client_ca = fields.get(&CLIENT_CA, review);
+    let files = TlsFiles { cert: cert?, key: key?, client_ca };
+    if review.looks_around
+        && let Err(problems) = files.read()
+    {
+        for (field, message) in problems {
+            review.refuse(fields.line_of(field), fields.path_of(field), message);
+        }
+    }
+    Some(files)
 }
 
-pub(super) fn log(fields: &LogFields, problems: &mut Vec<Problem>) -> ViolationLog {
+const VIOLATIONS: Field<Whole> = Field::new(
+    "violations",
+    Whole { min: 0, max: 10_000 },
+    "How many denials are written to the log in a second at the most; the metrics have them all.",
+)
+.usual("10");
+const PLAIN_KEYS: Field<Flag> =
+    Field::new("plain_keys", Flag, "Whether keys are written as they are, and not as hashes.").usual("false");
+
+pub(super) const LOG: Mapping<ViolationLog> =
+    Mapping { fields: &[&VIOLATIONS, &PLAIN_KEYS], read: |fields, review| Some(log(fields, review)) };
+
+fn log(fields: &Fields<'_>, review: &mut Review) -> ViolationLog {
     let usual = ViolationLog::default();
-    let violations = fields.violations.as_ref().and_then(|violations| {
-        let refuse = |message| problems.push(Problem::at(line_of(violations), "log.violations", message));
-        violations.value.checked().map_err(refuse).ok().and_then(|number| u32::try_from(number).ok())
-    });
+    let violations = fields.get(&VIOLATIONS, review).and_then(|number| u32::try_from(number).ok());
     ViolationLog {
         per_second: violations.unwrap_or(usual.per_second),
-        plain_keys: fields.plain_keys.unwrap_or(usual.plain_keys),
+        plain_keys: fields.get(&PLAIN_KEYS, review).unwrap_or(usual.plain_keys),
     }
-}
-
-pub(super) fn tls(fields: TlsFields) -> TlsFiles {
-    TlsFiles { cert: fields.cert, key: fields.key, client_ca: fields.client_ca }
 }

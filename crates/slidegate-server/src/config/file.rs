@@ -1,152 +1,134 @@
-//! The shape of the file, with the line of every value that can be wrong.
+//! The whole file.
 
-use std::fmt::{self, Write};
-use std::marker::PhantomData;
+use slidegate::tower::{ClientAddress, HeaderStyle};
 
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
-use serde_path_to_error::{Path, Segment};
-use serde_saphyr::{DefaultMessageFormatter, Error, MessageFormatter, Spanned};
-
-use super::admin::{AdminSpec, TokenFields};
-use super::degrade::DegradeFields;
-use super::door::{LimitsFields, LogFields, TlsFields};
+use super::address::Address;
+use super::admin::{AdminKind, Secret, TOKENS, tokens};
+use super::containers::{ByName, ListOf, Listed, Mapping, Named};
+use super::degrade::{DEGRADE, DegradeConfig};
+use super::door::{LIMITS, LOG, TLS};
+use super::field::{Declarations, Field, Fields};
+use super::key::{NETWORKS, Network};
+use super::kinds::{OneOf, Parsed};
+use super::listen::{LISTEN, Listen};
+use super::memory::MEMORY;
+use super::policy::{HEADERS as POLICY_HEADERS, POLICY, PolicySpec};
 use super::problem::Problem;
-use super::rules::{KeySpec, OverrideFields};
-use crate::quota_spec::QuotaSpec;
-use crate::whole::Whole;
+use super::review::Review;
+use super::store_url::StoreUrl;
+use super::{Config, MemoryConfig, tree};
+use crate::policies::Policies;
+use crate::serve::{Limits, TlsFiles};
+use crate::violations::ViolationLog;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct File {
-    pub(super) http: Option<Spanned<String>>,
-    pub(super) grpc: Option<Spanned<String>>,
-    pub(super) resp: Option<Spanned<String>>,
-    pub(super) admin: Option<Spanned<AdminSpec>>,
-    pub(super) tokens: Option<Vec<Spanned<TokenFields>>>,
-    pub(super) headers: Option<Spanned<String>>,
-    pub(super) trusted_proxies: Option<Vec<Spanned<String>>>,
-    pub(super) store: Option<Spanned<String>>,
-    pub(super) limits: Option<LimitsFields>,
-    pub(super) tls: Option<TlsFields>,
-    pub(super) log: Option<LogFields>,
-    pub(super) memory: Option<MemoryFields>,
-    pub(super) degrade: Option<DegradeFields>,
-    pub(super) policies: Option<Entries<PolicyFields>>,
+const HTTP: Field<Parsed<Address>> = Field::new(
+    "http",
+    Parsed::new("an address", "^.+:[0-9]{1,5}$"),
+    "Where to serve HTTP; port 0 picks a free one.",
+)
+.usual("127.0.0.1:8080");
+const GRPC: Field<Parsed<Listen>> =
+    Field::new("grpc", LISTEN, "Where to serve gRPC, or off.").usual("127.0.0.1:8081");
+const RESP: Field<Parsed<Listen>> =
+    Field::new("resp", LISTEN, "Where to serve the protocol of Redis, or off.").usual("off");
+const ADMIN: Field<AdminKind> =
+    Field::new("admin", AdminKind, "The listener for those who look after the service.")
+        .usual("127.0.0.1:8082");
+const ALL_TOKENS: Field<ListOf<Mapping<Secret>>> = Field::new(
+    "tokens",
+    TOKENS,
+    "Who may ask for decisions, by Authorization: Bearer TOKEN. Without any, anyone may.",
+);
+const HEADERS: Field<OneOf<HeaderStyle>> = POLICY_HEADERS.usual("ietf");
+const TRUSTED_PROXIES: Field<ListOf<Parsed<Network>>> = Field::new(
+    "trusted_proxies",
+    NETWORKS,
+    "Whose X-Forwarded-For is believed: a client's address is the first from the right that is in none of them.",
+);
+const STORE: Field<Parsed<StoreUrl>> = Field::new(
+    "store",
+    Parsed::new(
+        "the URL of a store",
+        "^(memory:?|(redis|rediss|valkey|valkeys|postgres|postgresql)(\\+[a-z]+)?:.*)$",
+    ),
+    "Where counts are kept: memory, redis://HOST:PORT and its relatives, postgres://HOST:PORT/DATABASE.",
+)
+.usual("memory");
+const LIMITS_FIELD: Field<Mapping<Limits>> = Field::new("limits", LIMITS, "What connections may take.");
+const TLS_FIELD: Field<Mapping<TlsFiles>> =
+    Field::new("tls", TLS, "Certificates; with them, TLS is served and nothing else.");
+const LOG_FIELD: Field<Mapping<ViolationLog>> = Field::new("log", LOG, "Which denials are logged, and how.");
+const MEMORY_FIELD: Field<Mapping<MemoryConfig>> =
+    Field::new("memory", MEMORY, "The memory store, and what is counted in memory when another store fails.");
+const DEGRADE_FIELD: Field<Mapping<DegradeConfig>> =
+    Field::new("degrade", DEGRADE, "What is done when a store that is elsewhere fails.");
+const POLICIES: Field<ByName<Mapping<PolicySpec>>> = Field::new(
+    "policies",
+    ByName { each: POLICY, what: "the name of a policy", step: ".POLICY" },
+    "The policies that requests may name.",
+);
+
+/// Everything that may stand in the file.
+pub(super) const FIELDS: Declarations = &[
+    &HTTP,
+    &GRPC,
+    &RESP,
+    &ADMIN,
+    &ALL_TOKENS,
+    &HEADERS,
+    &TRUSTED_PROXIES,
+    &STORE,
+    &LIMITS_FIELD,
+    &TLS_FIELD,
+    &LOG_FIELD,
+    &MEMORY_FIELD,
+    &DEGRADE_FIELD,
+    &POLICIES,
+];
+
+/// What the text of a file says, or everything that is wrong with it.
+pub(super) fn parse(text: &str, looks_around: bool) -> Result<Config, Vec<Problem>> {
+    let Some(root) = tree::parse(text).map_err(|problem| vec![problem])?.filter(|root| !root.is_nothing())
+    else {
+        return Ok(Config::default());
+    };
+    let mut review = Review::new(looks_around);
+    let config = Fields::open(&root, "", FIELDS, &mut review).map(|fields| config(&fields, &mut review));
+    let problems = review.into_problems();
+    match config {
+        Some(config) if problems.is_empty() => Ok(config),
+        _ => Err(problems),
+    }
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct MemoryFields {
-    pub(super) max_keys: Option<Spanned<Whole<1, { 1 << 31 }>>>,
-    pub(super) max_bytes: Option<Spanned<Whole<1, { u64::MAX }>>>,
-    pub(super) when_full: Option<Spanned<String>>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PolicyFields {
-    pub(super) quotas: Quotas,
-    pub(super) tiers: Option<Entries<TierFields>>,
-    pub(super) overrides: Option<Entries<Spanned<OverrideFields>>>,
-    pub(super) headers: Option<Spanned<String>>,
-    pub(super) key: Option<Spanned<KeySpec>>,
-    pub(super) on_failure: Option<Spanned<String>>,
-    pub(super) budget: Option<Spanned<String>>,
-    pub(super) retry_jitter: Option<Spanned<String>>,
-    pub(super) cache_denials: Option<bool>,
-    pub(super) mode: Option<Spanned<String>>,
-    pub(super) allow: Option<Vec<String>>,
-    pub(super) deny: Option<Vec<String>>,
-    pub(super) candidate: Option<Quotas>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TierFields {
-    pub(super) quotas: Quotas,
-}
-
-pub(super) type Quotas = Spanned<Vec<Spanned<QuotaSpec>>>;
-
-/// A mapping in the order of the file. The names are plain, because an error's path takes them from here.
-#[derive(Debug)]
-pub(super) struct Entries<T>(pub(super) Vec<(String, T)>);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct EntriesVisitor<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
-            type Value = Entries<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a mapping of names")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<T>, A::Error> {
-                let mut entries = Vec::new();
-                while let Some(entry) = map.next_entry()? {
-                    entries.push(entry);
-                }
-                Ok(Entries(entries))
-            }
+fn config(fields: &Fields<'_>, review: &mut Review) -> Config {
+    let headers = fields.get(&HEADERS, review).unwrap_or_default();
+    let proxies = fields.get(&TRUSTED_PROXIES, review).map(Listed::into_values).unwrap_or_default();
+    let client = ClientAddress::behind(proxies.into_iter().map(|Network(network)| network));
+    let mut degrade = fields.get(&DEGRADE_FIELD, review).unwrap_or_default();
+    let mut policies = Policies::new(headers, client);
+    for Named { name, path, value, .. } in fields.get(&POLICIES, review).unwrap_or_default() {
+        let Some(spec) = value else { continue };
+        degrade.rules.insert(name.clone(), spec.rule);
+        let (entry, switch) = spec.build(&name, &path, review);
+        degrade.switches.extend(switch.map(|switch| (name, switch)));
+        if let Some(entry) = entry {
+            policies.insert(entry);
         }
-
-        deserializer.deserialize_map(EntriesVisitor(PhantomData))
     }
-}
-
-/// The file's shape, or the first thing that keeps it from being read.
-pub(super) fn parse(text: &str) -> Result<File, Problem> {
-    let mut field = None;
-    let parsed = serde_saphyr::with_deserializer_from_str(text, |yaml| {
-        serde_path_to_error::deserialize(yaml).map_err(|error| {
-            field = field_of(error.path());
-            error.into_inner()
-        })
-    });
-    parsed.map_err(|error| {
-        let line = error.location().map_or(0, |location| location.line());
-        Problem::at(line, field.unwrap_or_else(|| "yaml".to_owned()), message(error.without_snippet()))
-    })
-}
-
-fn message(error: &Error) -> String {
-    match error {
-        // The library's own text tells its user to change an option that the file's author does not have.
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("{key:?} stands here twice"),
-        Error::MultipleDocuments { .. } => "a second document begins; a file has one".to_owned(),
-        Error::Unexpected { expected: "mapping start", .. } => "expected a mapping".to_owned(),
-        Error::Unexpected { expected: "sequence start", .. } => "expected a list".to_owned(),
-        Error::NullIntoString { .. } => "expected a text, not nothing".to_owned(),
-        other => DefaultMessageFormatter.format_message(other).into_owned(),
+    let secrets = fields.get(&ALL_TOKENS, review);
+    Config {
+        http: fields.get(&HTTP, review),
+        grpc: fields.get(&GRPC, review),
+        resp: fields.get(&RESP, review),
+        admin: fields.get(&ADMIN, review).unwrap_or_default(),
+        tokens: secrets.map(|secrets| tokens(secrets, review)).unwrap_or_default(),
+        store: fields.get(&STORE, review),
+        limits: fields.get(&LIMITS_FIELD, review).unwrap_or_default(),
+        tls: fields.get(&TLS_FIELD, review),
+        log: fields.get(&LOG_FIELD, review).unwrap_or_default(),
+        memory: fields.get(&MEMORY_FIELD, review).unwrap_or_default(),
+        degrade,
+        policies,
     }
-}
-
-/// The path without what `Spanned` puts into it: a `value` that is not a name below `policies`, `tiers` or `overrides`.
-fn field_of(path: &Path) -> Option<String> {
-    let mut field = String::new();
-    let mut before = "";
-    for segment in path {
-        match segment {
-            Segment::Seq { index } => {
-                let _ = write!(field, "[{index}]");
-            }
-            Segment::Map { key }
-                if key == "value" && !matches!(before, "policies" | "tiers" | "overrides") =>
-            {
-                continue;
-            }
-            Segment::Map { key } => {
-                if !field.is_empty() {
-                    field.push('.');
-                }
-                field.push_str(key);
-            }
-            Segment::Enum { .. } | Segment::Unknown => {}
-        }
-        before = if let Segment::Map { key } = segment { key } else { "" };
-    }
-    (!field.is_empty()).then_some(field)
 }

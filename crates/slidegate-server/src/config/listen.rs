@@ -4,6 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::address::Address;
+use super::kinds::Parsed;
+
+/// What a field takes that is one.
+pub(super) const LISTEN: Parsed<Listen> = Parsed::new("an address or off", "^(off|.+:[0-9]{1,5})$");
 
 /// An address, or nowhere.
 #[derive(Clone, Debug, PartialEq, Eq)]

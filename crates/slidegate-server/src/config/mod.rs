@@ -2,16 +2,25 @@
 
 mod address;
 mod admin;
-mod build;
+mod containers;
 mod degrade;
 mod door;
+mod field;
 mod file;
+mod key;
+mod kinds;
 mod listen;
+mod memory;
+mod policy;
 mod problem;
-mod rules;
-mod span;
+mod quota;
+mod review;
+mod schema;
 mod store_url;
+mod tree;
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull};
@@ -21,11 +30,15 @@ pub use self::admin::AdminConfig;
 pub use self::degrade::{DegradeConfig, PolicyRule};
 pub use self::listen::Listen;
 pub use self::problem::{Problem, Problems};
+pub use self::schema::{reference, schema};
 pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};
 use crate::policies::Policies;
 use crate::serve::{Limits, TlsFiles};
 use crate::tokens::Tokens;
 use crate::violations::ViolationLog;
+
+/// So large may a file be.
+const MOST_BYTES: u64 = 8 << 20;
 
 /// Everything that a file may set. What it does not set is left to flags and defaults.
 #[derive(Clone, Debug, Default)]
@@ -89,17 +102,23 @@ impl MemoryConfig {
 impl Config {
     /// Reads a file, or says everything that is wrong with it.
     pub fn load(path: &Path) -> Result<Self, Problems> {
-        let name = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            Problems::new(&name, vec![Problem::without_line("file", format!("cannot be read: {error}"))])
-        })?;
-        Self::parse(&text).map_err(|problems| Problems::new(&name, problems))
+        Self::read(path, true)
+    }
+
+    /// The same without what only a server needs: tokens and certificates that are elsewhere are not looked for.
+    pub fn load_rules(path: &Path) -> Result<Self, Problems> {
+        Self::read(path, false)
+    }
+
+    fn read(path: &Path, looks_around: bool) -> Result<Self, Problems> {
+        let text = read_text(path).map_err(|message| vec![Problem::without_line("file", message)]);
+        text.and_then(|text| file::parse(&text, looks_around))
+            .map_err(|problems| Problems::new(&path.display().to_string(), problems))
     }
 
     /// Reads the text of a file, or says everything that is wrong with it.
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
-        let file = file::parse(text).map_err(|problem| vec![problem])?;
-        build::build(file)
+        file::parse(text, true)
     }
 
     /// What differs from `other` and is read at start only.
@@ -137,5 +156,16 @@ impl Config {
             config.policies.insert(policy);
         }
         config
+    }
+}
+
+/// No more than a file may have, whatever is behind the path.
+fn read_text(path: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
+    match read {
+        Err(error) => Err(format!("cannot be read: {error}")),
+        Ok(_) if text.len() as u64 > MOST_BYTES => Err(format!("has more than {MOST_BYTES} bytes")),
+        Ok(_) => Ok(text),
     }
 }

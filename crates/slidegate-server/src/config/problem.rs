@@ -33,7 +33,7 @@ pub struct Problems {
 
 impl Problems {
     pub(crate) fn new(file: &str, mut problems: Vec<Problem>) -> Self {
-        problems.sort_by_key(|problem| problem.line);
+        problems.sort_by_key(|problem| problem.line.unwrap_or(u64::MAX));
         Self { file: file.to_owned(), problems }
     }
 }

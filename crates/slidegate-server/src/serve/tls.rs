@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
@@ -37,28 +39,11 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// Reads the certificates, or says which file is of no use and why.
     pub fn load(files: &TlsFiles) -> Result<Self, String> {
-        let chain = certificates("tls.cert", &files.cert)?;
-        let key =
-            PrivateKeyDer::from_pem_file(&files.key).map_err(|error| wrong("tls.key", &files.key, error))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
-        let config = match &files.client_ca {
-            None => config.with_no_client_auth(),
-            Some(file) => {
-                let mut roots = RootCertStore::empty();
-                for root in certificates("tls.client_ca", file)? {
-                    roots.add(root).map_err(|error| wrong("tls.client_ca", file, error))?;
-                }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-                let verifier = verifier.build().map_err(|error| wrong("tls.client_ca", file, error))?;
-                config.with_client_cert_verifier(verifier)
-            }
-        };
-        let mut config =
-            config.with_single_cert(chain, key).map_err(|error| wrong("tls.cert", &files.cert, error))?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let config = files.read().map_err(|problems| {
+            let problems: Vec<_> =
+                problems.into_iter().map(|(field, message)| format!("tls.{field}: {message}")).collect();
+            problems.join("\n")
+        })?;
         Ok(Self(TlsAcceptor::from(Arc::new(config))))
     }
 
@@ -74,7 +59,46 @@ impl Tls {
     }
 }
 
-fn certificates(field: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+/// A field, and what is wrong with the file that it names.
+type FileProblem = (&'static str, String);
+
+impl TlsFiles {
+    /// What is served with these files, or all that are of no use.
+    pub(crate) fn read(&self) -> Result<ServerConfig, Vec<FileProblem>> {
+        let chain = certificates("cert", &self.cert);
+        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| wrong("key", &self.key, error));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let clients = self.client_ca.as_deref().map(|file| clients(file, &provider)).transpose();
+        let (chain, key, clients) = match (chain, key, clients) {
+            (Ok(chain), Ok(key), Ok(clients)) => (chain, key, clients),
+            (chain, key, clients) => {
+                return Err([chain.err(), key.err(), clients.err()].into_iter().flatten().collect());
+            }
+        };
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| vec![("cert", error.to_string())])?;
+        let config = match clients {
+            None => config.with_no_client_auth(),
+            Some(verifier) => config.with_client_cert_verifier(verifier),
+        };
+        let mut config =
+            config.with_single_cert(chain, key).map_err(|error| vec![wrong("cert", &self.cert, error)])?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn clients(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, FileProblem> {
+    let mut roots = RootCertStore::empty();
+    for root in certificates("client_ca", file)? {
+        roots.add(root).map_err(|error| wrong("client_ca", file, error))?;
+    }
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    verifier.build().map_err(|error| wrong("client_ca", file, error))
+}
+
+fn certificates(field: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, FileProblem> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
         Ok(read) if read.is_empty() => Err(wrong(field, file, "there is no certificate in it")),
@@ -83,6 +107,6 @@ fn certificates(field: &str, file: &Path) -> Result<Vec<CertificateDer<'static>>
     }
 }
 
-fn wrong(field: &str, file: &Path, why: impl fmt::Display) -> String {
-    format!("{field}: {}: {why}", file.display())
+fn wrong(field: &'static str, file: &Path, why: impl fmt::Display) -> FileProblem {
+    (field, format!("{}: {why}", file.display()))
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::process::{outcome, slidegate};
+use crate::process::{TempFile, outcome, slidegate};
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/configs").join(folder);
@@ -34,6 +34,25 @@ fn good_files_are_taken() {
         let (code, _, stderr) = outcome(slidegate().arg("validate").arg(&file));
         assert_eq!(code, 0, "{}: {stderr}", file.display());
     }
+}
+
+#[test]
+fn no_file_is_read_without_end() {
+    let validate = |path: &str| {
+        let (code, _, stderr) = outcome(slidegate().args(["validate", path]));
+        assert_eq!(code, 2, "{stderr}");
+        stderr
+    };
+    assert!(validate("/dev/zero").contains("file: has more than 8388608 bytes"));
+    assert!(validate("/").contains("file: cannot be read: "));
+    let wrong = TempFile::new("wrong", &"- 0/1s\n".repeat(3000).replace("- ", "    - "));
+    let text = std::fs::read_to_string(wrong.path()).unwrap();
+    std::fs::write(wrong.path(), format!("policies:\n  api:\n    quotas:\n{text}")).unwrap();
+    let problems = validate(wrong.path());
+    assert_eq!(problems.lines().count(), 1001);
+    assert!(problems.trim_end().ends_with("and 2000 more problems"), "{problems}");
+    let deep = TempFile::new("deep", &format!("policies: {}", "{a: ".repeat(100_000)));
+    assert!(validate(deep.path()).contains("nested"));
 }
 
 #[test]

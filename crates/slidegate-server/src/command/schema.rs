@@ -1,0 +1,15 @@
+//! `slidegate schema`.
+
+use std::process::ExitCode;
+
+use super::Failure;
+
+/// Print the JSON Schema of the configuration file, for editors
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {}
+
+pub(super) fn run(_: &Arguments) -> Result<ExitCode, Failure> {
+    let schema = serde_json::to_string_pretty(&crate::config::schema());
+    println!("{}", schema.map_err(|error| Failure::new(error.to_string()))?);
+    Ok(ExitCode::SUCCESS)
+}
