@@ -59,18 +59,22 @@ const TOKEN_ENV: Field<Text> = Field::new(
 const SCOPE: Field<OneOf<Scope>> =
     Field::new("scope", OneOf::ANY, "What it allows: to look, or to look and to change.").usual("read");
 
+const PLACES: &[&str] = &["token", "token_file", "token_env"];
 const TOKEN_KIND: Mapping<Secret> =
-    Mapping { fields: &[&NAME, &TOKEN, &TOKEN_FILE, &TOKEN_ENV], read: secret };
-const ADMIN_TOKEN: Mapping<Secret> =
-    Mapping { fields: &[&NAME, &TOKEN, &TOKEN_FILE, &TOKEN_ENV, &SCOPE], read: secret_with_scope };
+    Mapping { fields: &[&NAME, &TOKEN, &TOKEN_FILE, &TOKEN_ENV], one_of: PLACES, read: secret };
+const ADMIN_TOKEN: Mapping<Secret> = Mapping {
+    fields: &[&NAME, &TOKEN, &TOKEN_FILE, &TOKEN_ENV, &SCOPE],
+    one_of: PLACES,
+    read: secret_with_scope,
+};
 
 /// Tokens for those who ask for decisions.
-pub(super) const TOKENS: ListOf<Mapping<Secret>> = ListOf { item: TOKEN_KIND, what: "tokens" };
+pub(super) const TOKENS: ListOf<Mapping<Secret>> = ListOf { item: TOKEN_KIND, what: "tokens", most: None };
 
 const LISTEN_AT: Field<Parsed<Listen>> = Field::new("listen", LISTEN, "Where it is.").usual("127.0.0.1:8082");
 const ADMIN_TOKENS: Field<ListOf<Mapping<Secret>>> = Field::new(
     "tokens",
-    ListOf { item: ADMIN_TOKEN, what: "tokens" },
+    ListOf { item: ADMIN_TOKEN, what: "tokens", most: None },
     "Who may use it. Without any, it may listen on loopback only.",
 );
 const STATE: Field<FilePath> =
@@ -87,10 +91,12 @@ impl Kind for AdminKind {
 
     fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<AdminConfig> {
         match &node.value {
-            Value::Map(_) => {
-                Mapping { fields: ADMIN_FIELDS, read: |fields, review| Some(admin(fields, review)) }
-                    .read(node, path, review)
+            Value::Map(_) => Mapping {
+                fields: ADMIN_FIELDS,
+                one_of: &[],
+                read: |fields, review| Some(admin(fields, review)),
             }
+            .read(node, path, review),
             Value::Scalar { .. } if !node.is_nothing() => {
                 let listen = LISTEN.read(node, path, review)?;
                 let config = AdminConfig { listen: Some(listen), ..AdminConfig::default() };
@@ -175,10 +181,7 @@ fn secret(fields: &Fields<'_>, review: &mut Review) -> Option<Secret> {
         [true, false, false] => fields.get(&TOKEN, review).map(Place::Here),
         [false, true, false] => fields.get(&TOKEN_FILE, review).map(Place::File),
         [false, false, true] => fields.get(&TOKEN_ENV, review).map(Place::Environment),
-        _ => {
-            review.refuse(fields.line, fields.path, "give exactly one of token, token_file and token_env");
-            None
-        }
+        _ => None,
     };
     let (name, place) = (name?, place?);
     let (name_line, place_line) = (fields.line_of("name"), fields.line_of(place.field()));

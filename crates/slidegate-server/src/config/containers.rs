@@ -11,6 +11,8 @@ use super::tree::{Node, Value};
 /// A mapping with fields of its own.
 pub(super) struct Mapping<T> {
     pub(super) fields: Declarations,
+    /// Exactly one of these stands there, if there are any.
+    pub(super) one_of: &'static [&'static str],
     /// Makes of the fields what they mean, or takes note of what is wrong with them.
     pub(super) read: fn(&Fields<'_>, &mut Review) -> Option<T>,
 }
@@ -28,11 +30,19 @@ impl<T> Kind for Mapping<T> {
 
     fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<T> {
         let fields = Fields::open(node, path, self.fields, review)?;
+        let given = self.one_of.iter().filter(|name| fields.has_name(name)).count();
+        if given != 1 && !self.one_of.is_empty() {
+            review.refuse(node.line, path, format!("give exactly one of {}", listed(self.one_of)));
+        }
         (self.read)(&fields, review)
     }
 
     fn schema(&self) -> Json {
-        mapping_schema(self.fields)
+        let mut schema = mapping_schema(self.fields);
+        if !self.one_of.is_empty() {
+            schema["oneOf"] = self.one_of.iter().map(|name| json!({"required": [name]})).collect();
+        }
+        schema
     }
 
     fn allowed(&self) -> String {
@@ -48,12 +58,23 @@ impl<T> Kind for Mapping<T> {
     }
 }
 
+/// `a, b and c`.
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [others @ .., last] => format!("{} and {last}", others.join(", ")),
+    }
+}
+
 /// A list.
 #[derive(Clone, Copy)]
 pub(super) struct ListOf<K> {
     pub(super) item: K,
     /// What the items are called.
     pub(super) what: &'static str,
+    /// How many there may be, for editors. Whoever makes something of them knows it too.
+    pub(super) most: Option<usize>,
 }
 
 /// The items that are right, and whether all are.
@@ -96,7 +117,12 @@ impl<K: Kind> Kind for ListOf<K> {
     }
 
     fn schema(&self) -> Json {
-        json!({"type": "array", "items": self.item.schema()})
+        let mut schema = json!({"type": "array", "items": self.item.schema()});
+        if let Some(most) = self.most {
+            schema["minItems"] = 1.into();
+            schema["maxItems"] = most.into();
+        }
+        schema
     }
 
     fn allowed(&self) -> String {

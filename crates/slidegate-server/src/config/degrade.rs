@@ -36,6 +36,7 @@ const CACHE_DENIALS: Field<Flag> =
 
 pub(super) const DEGRADE: Mapping<DegradeConfig> = Mapping {
     fields: &[&NODES, &ON_FAILURE, &BUDGET, &RETRY_JITTER, &CACHE_DENIALS],
+    one_of: &[],
     read: |fields, review| Some(degrade(fields, review)),
 };
 

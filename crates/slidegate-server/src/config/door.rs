@@ -28,6 +28,7 @@ const BODY_TIMEOUT: Field<Time> = Field::new(
 
 pub(super) const LIMITS: Mapping<Limits> = Mapping {
     fields: &[&CONNECTIONS, &HEAD_TIMEOUT, &BODY_TIMEOUT],
+    one_of: &[],
     read: |fields, review| Some(limits(fields, review)),
 };
 
@@ -51,7 +52,8 @@ const CLIENT_CA: Field<FilePath> = Field::new(
     "The authorities for clients' certificates; with it, whoever has none is not let in.",
 );
 
-pub(super) const TLS: Mapping<TlsFiles> = Mapping { fields: &[&CERT, &KEY, &CLIENT_CA], read: tls };
+pub(super) const TLS: Mapping<TlsFiles> =
+    Mapping { fields: &[&CERT, &KEY, &CLIENT_CA], one_of: &[], read: tls };
 
 fn tls(fields: &Fields<'_>, review: &mut Review) -> Option<TlsFiles> {
     let (cert, key) = (fields.get(&CERT, review), fields.get(&KEY, review));
@@ -76,8 +78,11 @@ const VIOLATIONS: Field<Whole> = Field::new(
 const PLAIN_KEYS: Field<Flag> =
     Field::new("plain_keys", Flag, "Whether keys are written as they are, and not as hashes.").usual("false");
 
-pub(super) const LOG: Mapping<ViolationLog> =
-    Mapping { fields: &[&VIOLATIONS, &PLAIN_KEYS], read: |fields, review| Some(log(fields, review)) };
+pub(super) const LOG: Mapping<ViolationLog> = Mapping {
+    fields: &[&VIOLATIONS, &PLAIN_KEYS],
+    one_of: &[],
+    read: |fields, review| Some(log(fields, review)),
+};
 
 fn log(fields: &Fields<'_>, review: &mut Review) -> ViolationLog {
     let usual = ViolationLog::default();

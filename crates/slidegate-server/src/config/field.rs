@@ -196,6 +196,10 @@ impl<'a> Fields<'a> {
         self.find(field.name).is_some()
     }
 
+    pub(super) fn has_name(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
     /// The line of what stands under this name, or of the mapping.
     pub(super) fn line_of(&self, name: &str) -> u64 {
         self.find(name).map_or(self.line, |entry| entry.node.line)

@@ -30,7 +30,7 @@ impl FromStr for Network {
 }
 
 pub(super) const NETWORKS: ListOf<Parsed<Network>> =
-    ListOf { item: Parsed::new("a network", "^[0-9a-fA-F.:]+(/[0-9]{1,3})?$"), what: "networks" };
+    ListOf { item: Parsed::new("a network", "^[0-9a-fA-F.:]+(/[0-9]{1,3})?$"), what: "networks", most: None };
 
 /// The name of a header.
 struct Header(HeaderName);
@@ -63,7 +63,7 @@ impl Kind for PartKind {
 
     fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<KeyPart> {
         match &node.value {
-            Value::Map(_) => Mapping { fields: FIELDS, read: header }.read(node, path, review),
+            Value::Map(_) => Mapping { fields: FIELDS, one_of: &[], read: header }.read(node, path, review),
             Value::Scalar { text, .. } if text == "address" => Some(KeyPart::Address),
             Value::Scalar { text, .. } if !node.is_nothing() => {
                 let hint = hint(text, ["address"].into_iter());
@@ -97,7 +97,7 @@ impl Kind for KeyKind {
         let Value::List(_) = &node.value else {
             return PartKind.read(node, path, review).and_then(|part| KeyRule::of(vec![part]));
         };
-        let parts = ListOf { item: PartKind, what: "parts" }.read(node, path, review)?;
+        let parts = ListOf { item: PartKind, what: "parts", most: None }.read(node, path, review)?;
         let is_whole = parts.is_whole;
         let rule = KeyRule::of(parts.into_values());
         if rule.is_none() && is_whole {

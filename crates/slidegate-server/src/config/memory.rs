@@ -27,6 +27,7 @@ const WHEN_FULL: Field<OneOf<WhenFull>> = Field::new(
 
 pub(super) const MEMORY: Mapping<MemoryConfig> = Mapping {
     fields: &[&MAX_KEYS, &MAX_BYTES, &WHEN_FULL],
+    one_of: &[],
     read: |fields, review| Some(memory(fields, review)),
 };
 

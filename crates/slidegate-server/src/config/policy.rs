@@ -61,7 +61,7 @@ const DENY: Field<ListOf<Text>> = Field::new("deny", KEYS, "Keys that are always
 const CANDIDATE: Field<ListOf<QuotaKind>> =
     Field::new("candidate", QUOTAS, "Other quotas that are tried beside its own, and not enforced.");
 
-const KEYS: ListOf<Text> = ListOf { item: Text { what: "a key" }, what: "keys" };
+const KEYS: ListOf<Text> = ListOf { item: Text { what: "a key" }, what: "keys", most: None };
 
 pub(super) const POLICY: Mapping<PolicySpec> = Mapping {
     fields: &[
@@ -79,20 +79,24 @@ pub(super) const POLICY: Mapping<PolicySpec> = Mapping {
         &DENY,
         &CANDIDATE,
     ],
+    one_of: &[],
     read: |fields, review| Some(spec(fields, review)),
 };
 
 type Quotas = Option<Listed<NamedQuota>>;
 
-const TIER: Mapping<Quotas> =
-    Mapping { fields: &[&OWN_QUOTAS], read: |fields, review| Some(fields.get(&OWN_QUOTAS, review)) };
+const TIER: Mapping<Quotas> = Mapping {
+    fields: &[&OWN_QUOTAS],
+    one_of: &[],
+    read: |fields, review| Some(fields.get(&OWN_QUOTAS, review)),
+};
 
 const OTHER_QUOTAS: Field<ListOf<QuotaKind>> = Field::new("quotas", QUOTAS, "Its own quotas.");
 const OTHER_TIER: Field<Text> =
     Field::new("tier", Text { what: "the name of a tier" }, "A tier of the policy.");
 
 const OVERRIDE: Mapping<OverrideSpec> =
-    Mapping { fields: &[&OTHER_QUOTAS, &OTHER_TIER], read: override_spec };
+    Mapping { fields: &[&OTHER_QUOTAS, &OTHER_TIER], one_of: &["quotas", "tier"], read: override_spec };
 
 /// What is said of a key.
 pub(super) enum OverrideSpec {
@@ -150,10 +154,7 @@ fn override_spec(fields: &Fields<'_>, review: &mut Review) -> Option<OverrideSpe
     match (fields.has(&OTHER_QUOTAS), fields.has(&OTHER_TIER)) {
         (true, false) => quotas.map(OverrideSpec::Quotas),
         (false, true) => tier.map(|name| OverrideSpec::Tier { name, line: fields.line_of("tier") }),
-        _ => {
-            review.refuse(fields.line, fields.path, "give exactly one of quotas and tier");
-            None
-        }
+        _ => None,
     }
 }
 

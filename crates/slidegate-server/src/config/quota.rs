@@ -65,7 +65,8 @@ impl Word for Anchor {
 #[derive(Clone, Copy)]
 pub(super) struct QuotaKind;
 
-pub(super) const QUOTAS: ListOf<QuotaKind> = ListOf { item: QuotaKind, what: "1 to 16 quotas" };
+pub(super) const QUOTAS: ListOf<QuotaKind> =
+    ListOf { item: QuotaKind, what: "1 to 16 quotas", most: Some(MAX_QUOTAS) };
 
 impl QuotaKind {
     pub(super) fn whole_schema() -> Json {
@@ -85,7 +86,7 @@ impl Kind for QuotaKind {
 
     fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<NamedQuota> {
         match &node.value {
-            Value::Map(_) => Mapping { fields: FIELDS, read: of_parts }.read(node, path, review),
+            Value::Map(_) => Mapping { fields: FIELDS, one_of: &[], read: of_parts }.read(node, path, review),
             Value::Scalar { text, .. } if !node.is_nothing() => {
                 let quota = QuotaSpec::Text(text.clone()).build();
                 let refuse = |problem: QuotaProblem| review.refuse(node.line, path, problem.message);

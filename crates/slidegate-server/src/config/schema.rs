@@ -62,7 +62,7 @@ fn table(text: &mut String, path: &str, fields: &[&&'static dyn Declared]) {
 fn row(text: &mut String, path: &str, field: &dyn Declared) {
     let usual = match (field.usual(), field.is_required()) {
         (Some(usual), _) => format!("`{usual}`"),
-        (None, true) => "a mistake".to_owned(),
+        (None, true) => "required".to_owned(),
         (None, false) => String::new(),
     };
     let [about, allowed] = [field.about().to_owned(), field.allowed()].map(|text| text.replace('|', "\\|"));
@@ -70,6 +70,39 @@ fn row(text: &mut String, path: &str, field: &dyn Declared) {
 }
 
 fn about(field: &dyn Declared) -> String {
+    let allowed = field.allowed();
+    let takes = if allowed == "a mapping" { String::new() } else { format!(" Takes {allowed}.") };
     let usual = field.usual().map(|usual| format!(" `{usual}` if left out.")).unwrap_or_default();
-    format!("{} Takes {}.{usual}", field.about(), field.allowed())
+    format!("{}{takes}{usual}", field.about())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    /// What is said to hold if a field is left out is what holds.
+    #[test]
+    fn defaults_are_what_they_are_said_to_be() {
+        let written = |section: &str| {
+            let field = FIELDS.iter().find(|field| field.name() == section).unwrap();
+            let fields = field.within().fields.iter();
+            let lines = fields.filter_map(|field| Some(format!("  {}: {}\n", field.name(), field.usual()?)));
+            let text = format!("{section}:\n{}", lines.collect::<String>());
+            Config::parse(&text).unwrap_or_else(|problems| panic!("{text}{problems:?}"))
+        };
+        let left_out = Config::default();
+        assert_eq!(written("limits").limits, left_out.limits);
+        assert_eq!(written("log").log, left_out.log);
+        let mut degrade = written("degrade").degrade;
+        assert_eq!(degrade.budget, Some(slidegate::degrade::FailureRule::default().budget));
+        assert_eq!(degrade.nodes, Some(1));
+        (degrade.budget, degrade.nodes) = (None, None);
+        assert!(degrade.is_usually_like(&left_out.degrade));
+        let top =
+            |name: &str| FIELDS.iter().find(|field| field.name() == name).and_then(|field| field.usual());
+        assert_eq!(top("http"), Some(crate::config::Address::default().as_str()));
+        assert_eq!(top("grpc"), Some(crate::config::Listen::grpc().to_string().as_str()));
+        assert_eq!(top("admin"), Some(crate::config::Listen::admin().to_string().as_str()));
+    }
 }

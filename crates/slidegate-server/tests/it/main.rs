@@ -16,6 +16,7 @@ mod process;
 mod refusals;
 mod reloading;
 mod rig;
+mod schema;
 mod secrets;
 mod serving;
 mod shared;
