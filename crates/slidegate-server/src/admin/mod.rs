@@ -29,6 +29,7 @@ use axum::routing::{get, post, put};
 use serde_json::json;
 
 use self::auth::Guard;
+pub(crate) use self::live::{LiveAnswer, PolicyLive};
 use crate::changes::{Desk, DeskError};
 use crate::http::Problem;
 use crate::tokens::Tokens;

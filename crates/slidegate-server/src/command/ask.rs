@@ -1,15 +1,23 @@
 //! Asking a running server.
 
+use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
+use hyper::client::conn::http1::SendRequest;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use hyper::{Request, StatusCode, Uri};
+use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use slidegate::{Clock, SystemClock, Verb};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use super::Failure;
 use crate::answer::Answer;
@@ -19,12 +27,13 @@ const PATIENCE_MS: u64 = 10_000;
 /// An answer is a few kilobytes; whatever is longer was not sent by a slidegate.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// Where a server listens: `http://host:port`, and a path if it stands behind one.
+/// Where a server listens: `http://host:port` or `https://…`, and a path if it stands behind one.
 #[derive(Clone, Debug)]
 pub(super) struct ServerUrl {
+    is_tls: bool,
     authority: String,
-    /// Host and port to connect to.
-    address: String,
+    host: String,
+    port: u16,
     path: String,
 }
 
@@ -33,15 +42,25 @@ impl FromStr for ServerUrl {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let url: Uri = text.parse().map_err(|error| format!("{error}; write http://HOST:PORT"))?;
-        match (url.scheme_str(), url.authority()) {
-            (Some("http"), Some(authority)) => Ok(Self {
-                authority: authority.to_string(),
-                address: format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80)),
-                path: url.path().trim_end_matches('/').to_owned(),
-            }),
-            (Some("https"), _) => Err("https is not spoken yet; write http://HOST:PORT".to_owned()),
-            _ => Err("not a server's address; write http://HOST:PORT".to_owned()),
-        }
+        let is_tls = match url.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err("not a server's address; write http://HOST:PORT or https://HOST:PORT".to_owned()),
+        };
+        let authority = url.authority().ok_or("it names no host; write http://HOST:PORT")?;
+        Ok(Self {
+            is_tls,
+            authority: authority.to_string(),
+            host: authority.host().trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 }),
+            path: url.path().trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}://{}", if self.is_tls { "https" } else { "http" }, self.authority)
     }
 }
 
@@ -51,14 +70,33 @@ pub(super) async fn decide(
     verb: Verb,
     request: &Value,
 ) -> Result<Answer<'static>, Failure> {
+    let path = match verb {
+        Verb::Check => "/v1/check",
+        Verb::Peek => "/v1/peek",
+        Verb::Refund => "/v1/refund",
+        Verb::Reset => "/v1/reset",
+    };
+    ask(server, Method::POST, path, request.to_string()).await
+}
+
+/// What is at `path`.
+pub(super) async fn get<T: DeserializeOwned>(server: &ServerUrl, path: &str) -> Result<T, Failure> {
+    ask(server, Method::GET, path, String::new()).await
+}
+
+async fn ask<T: DeserializeOwned>(
+    server: &ServerUrl,
+    method: Method,
+    path: &str,
+    body: String,
+) -> Result<T, Failure> {
     let clock = SystemClock::default();
     let (status, body) = tokio::select! {
-        answer = post(server, verb, request) => answer.map_err(|error| {
-            Failure::new(format!("cannot ask http://{}: {error}", server.authority))
-        })?,
+        answer = send(server, method, path, body) => {
+            answer.map_err(|error| Failure::new(format!("cannot ask {server}: {error}")))?
+        }
         () = clock.sleep(PATIENCE_MS) => {
-            let seconds = PATIENCE_MS / 1000;
-            return Err(Failure::new(format!("http://{} did not answer in {seconds} s", server.authority)));
+            return Err(Failure::new(format!("{server} did not answer in {} s", PATIENCE_MS / 1000)));
         }
     };
     if status == StatusCode::OK
@@ -66,34 +104,58 @@ pub(super) async fn decide(
     {
         return Ok(answer);
     }
-    Err(Failure::new(format!("http://{} answered {status}: {}", server.authority, detail(&body))))
+    Err(Failure::new(format!("{server} answered {status}: {}", detail(&body))))
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn post(server: &ServerUrl, verb: Verb, request: &Value) -> Result<(StatusCode, Bytes), AnyError> {
-    let stream = TcpStream::connect(&server.address).await?;
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let path = match verb {
-        Verb::Check => "check",
-        Verb::Peek => "peek",
-        Verb::Refund => "refund",
-        Verb::Reset => "reset",
+async fn send(
+    server: &ServerUrl,
+    method: Method,
+    path: &str,
+    body: String,
+) -> Result<(StatusCode, Bytes), AnyError> {
+    let stream = TcpStream::connect((server.host.as_str(), server.port)).await?;
+    let mut sender = if server.is_tls {
+        let name = ServerName::try_from(server.host.clone())?;
+        begin(connector()?.connect(name, stream).await?).await?
+    } else {
+        begin(stream).await?
     };
-    let mut builder = Request::post(format!("{}/v1/{path}", server.path))
+    let mut builder = Request::builder()
+        .method(method)
+        .uri(format!("{}{path}", server.path))
         .header(HOST, &server.authority)
         .header(CONTENT_TYPE, "application/json");
     // Not a flag: whoever may list processes sees those.
     if let Ok(token) = std::env::var("SLIDEGATE_TOKEN") {
         builder = builder.header(AUTHORIZATION, format!("Bearer {token}"));
     }
-    let request = builder.body(Full::new(Bytes::from(request.to_string())))?;
-    // What goes wrong with the connection is what the request fails with.
-    tokio::spawn(connection);
-    let response = sender.send_request(request).await?;
+    let response = sender.send_request(builder.body(Full::new(Bytes::from(body)))?).await?;
     let status = response.status();
     let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await?;
     Ok((status, body.to_bytes()))
+}
+
+async fn begin<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    stream: I,
+) -> Result<SendRequest<Full<Bytes>>, AnyError> {
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // What goes wrong with the connection is what the request fails with.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// Trusts whom the system trusts, or whoever is in the file that `SSL_CERT_FILE` names.
+fn connector() -> Result<TlsConnector, AnyError> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 /// What a problem says, or that it is none.

@@ -7,6 +7,7 @@ mod listening;
 mod migrate;
 mod schema;
 mod serve;
+mod top;
 mod validate;
 
 use std::fmt;
@@ -39,6 +40,7 @@ enum Verb {
     Reset(decide::Arguments),
     Validate(validate::Arguments),
     Schema(schema::Arguments),
+    Top(top::Arguments),
     Migrate(migrate::Arguments),
     Clean(clean::Arguments),
 }
@@ -53,6 +55,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Verb::Reset(arguments) => decide::run(slidegate::Verb::Reset, &arguments),
         Verb::Validate(arguments) => validate::run(&arguments),
         Verb::Schema(arguments) => schema::run(&arguments),
+        Verb::Top(arguments) => top::run(&arguments),
         Verb::Migrate(arguments) => migrate::run(&arguments),
         Verb::Clean(arguments) => clean::run(&arguments),
     }

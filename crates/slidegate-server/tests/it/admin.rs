@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Postgres, Server, until};
 
-use crate::process::{Serving, TempFile, slidegate};
+use crate::process::{Serving, TempFile, outcome, slidegate};
 use crate::rig::{Reply, request_with};
 
 const POLICIES: &str = "
@@ -327,4 +327,21 @@ fn a_store_that_has_forgotten_is_told_again() {
         other => Err(other.to_string()),
     });
     assert_eq!(limit(&serve(&config, &["--store", &store]), "a"), 7);
+}
+
+#[test]
+fn top_shows_what_a_running_server_does() {
+    let config = TempFile::new("top", POLICIES);
+    let server = serve(&config, &[]);
+    for _ in 0..3 {
+        server.check(&json!({"policy": "api", "key": "user:1\u{1b}[2J"})).decision();
+    }
+    let admin = format!("http://{}", admin_address(&server));
+    let (code, out, err) = outcome(slidegate().args(["top", "--once", "--admin", &admin]));
+    assert_eq!((code, err.as_str()), (0, ""));
+    for wanted in ["api                    enforce", "33.33 %", "api  user:1·[2J", "1 keys", "0 changes"] {
+        assert!(out.contains(wanted), "{wanted}: {out}");
+    }
+    let (code, _, err) = outcome(slidegate().args(["top", "--once", "--admin", "http://127.0.0.1:1"]));
+    assert!(code == 2 && err.contains("cannot ask http://127.0.0.1:1"), "{err}");
 }

@@ -46,7 +46,7 @@ fn errors_are_2() {
         (&["a", "--quota", "1/s", "--store", "postgres://x?sync=so"], "--store: sync: "),
         (&["a", "--quota", "1/s", "--store", "memory:", "--server", "http://a"], "cannot be used with"),
         (&["a", "--policy", "api"], "--policy needs --server URL or --config FILE"),
-        (&["a", "--quota", "1/s", "--server", "https://127.0.0.1"], "https is not spoken yet"),
+        (&["a", "--quota", "1/s", "--server", "ftp://127.0.0.1"], "write http://HOST:PORT or https://"),
         (&["a", "--quota", "1/s", "--server", "127.0.0.1:80"], "write http://HOST:PORT"),
         (
             &["a", "--quota", "1/s", "--policy", "api", "--server", "http://127.0.0.1:1"],

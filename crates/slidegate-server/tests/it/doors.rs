@@ -148,6 +148,20 @@ fn with_a_certificate_it_is_served_over_tls_alone() {
 }
 
 #[test]
+fn the_command_asks_over_tls_whoever_it_trusts() {
+    let secure = secure("client", false);
+    let ask = |trusted: &str| {
+        let arguments = ["check", "user:1", "--policy", "api", "--server", secure.serving.url()];
+        outcome(slidegate().args(arguments).env("SSL_CERT_FILE", trusted))
+    };
+    let authority = secure.folder.join("ca.crt").display().to_string();
+    let (code, out, err) = ask(&authority);
+    assert!(code == 0 && out.starts_with("allowed"), "{out}{err}");
+    let (code, _, err) = ask("/nowhere");
+    assert!(code == 2 && err.contains("certificate"), "{err}");
+}
+
+#[test]
 fn a_client_without_a_certificate_is_not_let_in_where_one_is_asked_for() {
     let secure = secure("mtls", true);
     let (code, out, _) = curl(&secure, &[]);
