@@ -185,8 +185,9 @@ impl<S: Store> App<S> {
     fn note(&self, chosen: &Chosen, check: &Check<'_>, decision: &Decision) {
         chosen.count(decision);
         let (now_ms, is_denied) = (self.clock().now_ms(), !decision.is_allowed());
+        let would_be = || decision.shadow().is_some_and(|shadow| !shadow.is_allowed());
         let policy = (!check.policy.is_anonymous()).then(|| check.policy.name());
-        self.hitters.count(&Hit { policy, key: check.key, is_denied }, now_ms);
+        self.hitters.count(&Hit { policy, key: check.key, is_denied: is_denied || would_be() }, now_ms);
         if is_denied {
             self.violations.tell(check, decision, now_ms);
         }

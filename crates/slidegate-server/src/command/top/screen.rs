@@ -31,7 +31,7 @@ impl Screen {
 
     /// Over what is there, line by line, so that nothing flickers.
     pub(super) fn show(&self, picture: &str) {
-        let lines = picture.trim_end().replace('\n', "\x1b[K\r\n");
+        let lines = picture.trim_end().replace('\n', "\x1b[K\n");
         self.write(&format!("\x1b[H{lines}\x1b[K\x1b[J"));
     }
 
