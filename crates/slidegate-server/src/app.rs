@@ -1,18 +1,19 @@
 //! What every protocol calls: requests in, decisions out.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::http::HeaderMap;
 use slidegate::tower::{HeaderStyle, Tier};
 use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError, Verb};
+use tokio::sync::watch;
 
+use crate::envoy::Domains;
 use crate::hitters::{Hit, Hitters};
 use crate::policies::{Named, Policies};
 use crate::quota_spec::{NamedQuota, QuotaProblem};
 use crate::request::{Batch, Refusal, RefusalKind, Request};
-use crate::signals::OF_REQUESTS;
+use crate::signals::{OF_REQUESTS, Signals};
 use crate::tokens::Tokens;
 use crate::violations::{ViolationLog, Violations};
 
@@ -24,8 +25,9 @@ pub(crate) const MAX_KEY_BYTES: usize = 4096;
 pub struct App<S> {
     store: S,
     policies: ArcSwap<Policies>,
+    envoy: ArcSwap<Domains>,
     config_error: ArcSwapOption<String>,
-    is_stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
     violations: Violations,
     hitters: Hitters,
     tokens: Tokens,
@@ -85,12 +87,21 @@ impl Chosen {
 }
 
 impl Chosen {
-    fn count(&self, decision: &Decision) {
+    fn signals(&self) -> &Signals {
         match self {
-            Self::Configured(named) => named.signals.count(decision),
-            Self::FromRequest(..) => OF_REQUESTS.count(decision),
+            Self::Configured(named) => &named.signals,
+            Self::FromRequest(..) => &OF_REQUESTS,
         }
     }
+}
+
+/// An operation that a protocol has worked out by itself.
+#[derive(Debug)]
+pub(crate) struct Prepared<'a> {
+    pub(crate) operation: Operation<'a>,
+    pub(crate) signals: &'a Signals,
+    /// Whether a denial is only reported.
+    pub(crate) is_shadow: bool,
 }
 
 impl<S> App<S> {
@@ -127,12 +138,30 @@ impl<S> App<S> {
 
     /// Whether it takes no new requests.
     pub fn is_stopping(&self) -> bool {
-        self.is_stopping.load(Ordering::Relaxed)
+        *self.stopping.borrow()
     }
 
     /// From now on it takes no new requests.
     pub fn stop(&self) {
-        self.is_stopping.store(true, Ordering::Relaxed);
+        self.stopping.send_replace(true);
+    }
+
+    /// Done when it takes no new requests.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut stopping = self.stopping.subscribe();
+        async move {
+            let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
+        }
+    }
+
+    /// The limits that Envoy's descriptors meet.
+    pub(crate) fn envoy(&self) -> Arc<Domains> {
+        self.envoy.load_full()
+    }
+
+    /// Changes them, for all requests from now on.
+    pub(crate) fn set_envoy(&self, domains: Domains) {
+        self.envoy.store(Arc::new(domains));
     }
 
     /// Why the file that is there is not the one in force.
@@ -152,8 +181,9 @@ impl<S: Store> App<S> {
         Self {
             store,
             policies: ArcSwap::from_pointee(policies),
+            envoy: ArcSwap::default(),
             config_error: ArcSwapOption::empty(),
-            is_stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
             violations: Violations::new(ViolationLog::default()),
             hitters: Hitters::default(),
             tokens: Tokens::default(),
@@ -182,8 +212,8 @@ impl<S: Store> App<S> {
     }
 
     /// Counts a check, and logs it if it was denied.
-    fn note(&self, chosen: &Chosen, check: &Check<'_>, decision: &Decision) {
-        chosen.count(decision);
+    fn note(&self, signals: &Signals, check: &Check<'_>, decision: &Decision) {
+        signals.count(decision);
         let (now_ms, is_denied) = (self.clock().now_ms(), !decision.is_allowed());
         let would_be = || decision.shadow().is_some_and(|shadow| !shadow.is_allowed());
         let policy = (!check.policy.is_anonymous()).then(|| check.policy.name());
@@ -203,7 +233,7 @@ impl<S: Store> App<S> {
             None => self.store.execute(operation).await?,
         };
         if verb == Verb::Check {
-            self.note(&chosen, &check, &decision);
+            self.note(chosen.signals(), &check, &decision);
         }
         Ok(Decided { chosen, decision })
     }
@@ -231,13 +261,41 @@ impl<S: Store> App<S> {
         if verb == Verb::Check {
             for ((chosen, operation), decision) in chosen.iter().zip(&operations).zip(&decisions) {
                 if let Ok(decision) = decision {
-                    self.note(chosen, &operation.check, decision);
+                    self.note(chosen.signals(), &operation.check, decision);
                 }
             }
         }
         let decided =
             |(chosen, decision): (_, Result<_, StoreError>)| Ok(Decided { chosen, decision: decision? });
         Ok(chosen.into_iter().zip(decisions).map(decided).collect())
+    }
+
+    /// Decides what was prepared in one call of the store, each for itself.
+    pub(crate) async fn decide_prepared(
+        &self,
+        prepared: &[Prepared<'_>],
+    ) -> Vec<Result<Decision, StoreError>> {
+        let decisions = match prepared {
+            [] => return Vec::new(),
+            [Prepared { operation, .. }] => vec![match self.store.execute_at_once(*operation) {
+                Some(decision) => decision,
+                None => self.store.execute(*operation).await,
+            }],
+            many => {
+                let operations: Vec<_> = many.iter().map(|prepared| prepared.operation).collect();
+                self.store.execute_many(&operations).await
+            }
+        };
+        let noted = |(prepared, decision): (&Prepared<'_>, Result<Decision, StoreError>)| {
+            let decision = decision?;
+            let Prepared { operation, signals, is_shadow } = prepared;
+            let decision = if *is_shadow { decision.in_shadow() } else { decision };
+            if operation.verb == Verb::Check {
+                self.note(signals, &operation.check, &decision);
+            }
+            Ok(decision)
+        };
+        prepared.iter().zip(decisions).map(noted).collect()
     }
 }
 

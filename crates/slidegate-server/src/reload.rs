@@ -15,7 +15,7 @@ use crate::config::{Config, Problem, Problems};
 
 /// How often the file is looked at. Looking costs a few microseconds, and works where nobody tells of changes: over a
 /// network, or where a link is changed to another folder, as Kubernetes does.
-const LOOK_MS: u64 = 500;
+pub(crate) const LOOK_MS: u64 = 500;
 
 /// Reads the file again when it has changed, or when asked to. Policies and switches change; a file with a mistake
 /// changes nothing.
@@ -137,7 +137,7 @@ impl Reload {
 }
 
 /// What `work` makes, where it may take its time.
-async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match tokio::task::spawn_blocking(work).await {
         Ok(made) => Some(made),
         Err(error) => {

@@ -3,6 +3,8 @@
 mod ask;
 mod clean;
 mod decide;
+mod envoy;
+mod import;
 mod listening;
 mod migrate;
 mod schema;
@@ -41,6 +43,7 @@ enum Verb {
     Validate(validate::Arguments),
     Schema(schema::Arguments),
     Top(top::Arguments),
+    Import(import::Arguments),
     Migrate(migrate::Arguments),
     Clean(clean::Arguments),
 }
@@ -56,6 +59,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Verb::Validate(arguments) => validate::run(&arguments),
         Verb::Schema(arguments) => schema::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),
+        Verb::Import(arguments) => import::run(&arguments),
         Verb::Migrate(arguments) => migrate::run(&arguments),
         Verb::Clean(arguments) => clean::run(&arguments),
     }

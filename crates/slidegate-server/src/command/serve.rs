@@ -13,6 +13,7 @@ use tracing::warn;
 use tracing_subscriber::EnvFilter;
 
 use super::Failure;
+use super::envoy::EnvoyArguments;
 use super::listening::{bind, bind_or_leave};
 use crate::admin;
 use crate::app::App;
@@ -22,6 +23,7 @@ use crate::http;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
 use crate::reload::{Looks, Reload};
+use crate::rls;
 use crate::serve::{Door, Entrance, Tls};
 use crate::served::{Innermost, Served, Switched};
 use crate::store::AnyStore;
@@ -43,6 +45,13 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "ADDR", env = "SLIDEGATE_HTTP")]
     http: Option<Address>,
 
+    /// Where to serve Envoy's rate limit service over gRPC, or off [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR", env = "SLIDEGATE_GRPC")]
+    grpc: Option<Listen>,
+
+    #[command(flatten)]
+    envoy: EnvoyArguments,
+
     /// Where to serve the admin API, or off [default: 127.0.0.1:8082]
     #[arg(long, value_name = "ADDR", env = "SLIDEGATE_ADMIN")]
     admin: Option<Listen>,
@@ -51,11 +60,12 @@ pub(super) struct Arguments {
 #[tokio::main]
 pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     log_to_stderr();
-    let reload = Arc::new(Notify::new());
+    let (reload, reload_envoy) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     // Before anything is waited for: whoever starts it may send a signal at once.
-    let has_file = arguments.config.is_some();
-    let stop = signals(has_file.then(|| Arc::clone(&reload)))
-        .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+    let mut asked = Vec::new();
+    asked.extend(arguments.config.is_some().then(|| Arc::clone(&reload)));
+    asked.extend(arguments.envoy.folder().is_some().then(|| Arc::clone(&reload_envoy)));
+    let stop = signals(asked).map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     // Before there is anything to count.
     let metrics = Metrics::install().inspect_err(|error| warn!(%error, "nothing is counted")).ok();
     // Before it is read, lest a change in between be missed.
@@ -64,6 +74,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(file) => Config::load(file).map_err(|problems| Failure::Files(vec![problems]))?,
         None => Config::sample(),
     };
+    let envoy = arguments.envoy.load()?;
     let store_url = match &arguments.store {
         Some(url) => super::parse_store(url)?,
         None => config.store.clone().unwrap_or_default(),
@@ -74,7 +85,12 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let store = opened.map_err(Failure::new)?;
     let listener = bind("http", &arguments.http.or(config.http.clone()).unwrap_or_default()).await?;
     let admin = admin_listener(arguments.admin, &config).await?;
-    let places = Places { http: address_of(&listener)?, admin: admin.as_ref().map(address_of).transpose()? };
+    let grpc = bind_or_leave("grpc", arguments.grpc.or(config.grpc.clone()), "127.0.0.1:8081").await?;
+    let places = Places {
+        http: address_of(&listener)?,
+        grpc: grpc.as_ref().map(address_of).transpose()?,
+        admin: admin.as_ref().map(address_of).transpose()?,
+    };
     // Somebody who does not read it is no reason not to serve.
     let _ = io::stdout()
         .write_all(greeting(&places, door.tls.is_some(), &store_url, &config.policies).as_bytes());
@@ -88,12 +104,19 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         async move { desk.follow().await }
     });
     let tokens = config.admin.tokens.clone();
+    if let Some(envoy) = envoy {
+        tokio::spawn(envoy.keep(&app, reload_envoy).run());
+    }
     if let Some(file) = arguments.config {
         let desk = Arc::clone(&desk);
         tokio::spawn(Reload { path: file, desk, first: config, looks, asked: reload }.run());
     }
     let router = http::router(Arc::clone(&app), door.limits, door.metrics.clone());
     let mut entrances = vec![Entrance::http(listener, router)];
+    if let Some(listener) = grpc {
+        let router = rls::router(Arc::clone(&app), door.limits.body_timeout).map_err(Failure::new)?;
+        entrances.push(Entrance::http(listener, router));
+    }
     entrances.extend(admin.map(|listener| Entrance::http(listener, admin::router(desk, tokens))));
     crate::serve::run(entrances, app, door, stop).await;
     Ok(ExitCode::SUCCESS)
@@ -142,6 +165,7 @@ fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
 /// Where what is served.
 struct Places {
     http: SocketAddr,
+    grpc: Option<SocketAddr>,
     admin: Option<SocketAddr>,
 }
 
@@ -152,6 +176,9 @@ fn greeting(places: &Places, is_tls: bool, store: &StoreUrl, policies: &Policies
     for policy in policies.iter() {
         let quotas: Vec<_> = policy.quotas().iter().map(ToString::to_string).collect();
         let _ = writeln!(text, "policy {}: {}", policy.name(), quotas.join(", "));
+    }
+    if let Some(address) = places.grpc {
+        let _ = writeln!(text, "grpc: {address}");
     }
     if let Some(address) = places.admin {
         let _ = writeln!(text, "admin: {scheme}://{address}");
@@ -177,7 +204,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 /// Done at the first SIGTERM or Ctrl-C; SIGHUP asks for a `reload`. They are caught from the call on, not from the first poll.
 #[cfg(unix)]
-fn signals(reload: Option<Arc<Notify>>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+fn signals(reload: Vec<Arc<Notify>>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -186,10 +213,14 @@ fn signals(reload: Option<Arc<Notify>>) -> io::Result<impl Future<Output = ()> +
             tokio::select! {
                 _ = terminate.recv() => return,
                 _ = interrupt.recv() => return,
-                _ = hang_up.recv() => match &reload {
-                    Some(reload) => reload.notify_one(),
-                    None => warn!("there is no file to read again; start with --config FILE"),
-                },
+                _ = hang_up.recv() => {
+                    if reload.is_empty() {
+                        warn!("there is no file to read again; start with --config FILE");
+                    }
+                    for reload in &reload {
+                        reload.notify_one();
+                    }
+                }
             }
         }
     })
@@ -197,7 +228,7 @@ fn signals(reload: Option<Arc<Notify>>) -> io::Result<impl Future<Output = ()> +
 
 #[cfg(not(unix))]
 #[expect(clippy::unnecessary_wraps, reason = "the same signature everywhere")]
-fn signals(_: Option<Arc<Notify>>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+fn signals(_: Vec<Arc<Notify>>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
     Ok(async {
         let _ = tokio::signal::ctrl_c().await;
     })

@@ -18,7 +18,7 @@ impl Problem {
         Self { line: None, field: field.into(), message: message.into() }
     }
 
-    pub(super) fn at(line: u64, field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(crate) fn at(line: u64, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { line: (line > 0).then_some(line), ..Self::without_line(field, message) }
     }
 }

@@ -21,15 +21,8 @@ pub(super) enum Body {
 
 /// Reads a body, of any content type: whoever posts JSON with curl forgets to say so.
 pub(super) async fn read(body: axum::body::Body, patience: Duration) -> Result<Body, Refusal> {
-    let bytes = match tokio::time::timeout(patience, bounded(body)).await {
-        Ok(bytes) => bytes?,
-        Err(_) => {
-            let detail = format!("the body was not complete within {patience:?}");
-            return Err(Refusal::new(RefusalKind::TooSlow, detail));
-        }
-    };
-    let text = str::from_utf8(&bytes)
-        .map_err(|error| Refusal::new(RefusalKind::Malformed, format!("the body is not UTF-8: {error}")))?;
+    let bytes = whole(body, patience).await?;
+    let text = utf8(&bytes)?;
     match text.trim_ascii_start().as_bytes().first() {
         Some(b'[') => decode(text).map(Body::Batch),
         Some(b'{') if bytes.len() > MAX_SINGLE_BYTES => Err(too_large()),
@@ -39,6 +32,33 @@ pub(super) async fn read(body: axum::body::Body, patience: Duration) -> Result<B
             Err(Refusal::new(RefusalKind::Malformed, detail))
         }
     }
+}
+
+/// The same for one message of another protocol.
+pub(super) async fn read_single<T: DeserializeOwned>(
+    body: axum::body::Body,
+    patience: Duration,
+) -> Result<T, Refusal> {
+    let bytes = whole(body, patience).await?;
+    if bytes.len() > MAX_SINGLE_BYTES {
+        return Err(too_large());
+    }
+    decode(utf8(&bytes)?)
+}
+
+async fn whole(body: axum::body::Body, patience: Duration) -> Result<Bytes, Refusal> {
+    match tokio::time::timeout(patience, bounded(body)).await {
+        Ok(bytes) => bytes,
+        Err(_) => {
+            let detail = format!("the body was not complete within {patience:?}");
+            Err(Refusal::new(RefusalKind::TooSlow, detail))
+        }
+    }
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, Refusal> {
+    str::from_utf8(bytes)
+        .map_err(|error| Refusal::new(RefusalKind::Malformed, format!("the body is not UTF-8: {error}")))
 }
 
 async fn bounded(body: axum::body::Body) -> Result<Bytes, Refusal> {

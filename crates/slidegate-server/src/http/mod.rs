@@ -4,6 +4,7 @@ mod body;
 mod openapi;
 mod probes;
 mod problem;
+mod rls;
 
 use std::sync::Arc;
 
@@ -42,6 +43,8 @@ pub fn router<S: Store + Reporting + 'static>(
         .route("/v1/refund", decided_by(Verb::Refund, limits))
         .route("/v1/reset", decided_by(Verb::Reset, limits))
         .route("/healthz", get(async || "ok\n"))
+        .route("/json", rls::json(limits.body_timeout))
+        .route("/healthcheck", rls::healthcheck())
         .route("/openapi.json", get(async || openapi::document()))
         .route("/readyz", get(async |State(app): State<Arc<App<S>>>| probes::ready(&app)))
         .route(

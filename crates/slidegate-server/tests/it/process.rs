@@ -15,7 +15,7 @@ pub(crate) fn slidegate() -> Command {
         command.env_remove(variable);
     }
     // Tests run at the same time.
-    command.env("SLIDEGATE_ADMIN", "127.0.0.1:0");
+    command.env("SLIDEGATE_ADMIN", "127.0.0.1:0").env("SLIDEGATE_GRPC", "127.0.0.1:0");
     command
 }
 
@@ -80,6 +80,15 @@ impl Serving {
 
     pub(crate) fn check(&self, body: &Value) -> Reply {
         request(self.address(), "POST", "/v1/check", body.to_string().as_bytes())
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
+        request(self.address(), "POST", path, body.to_string().as_bytes())
+    }
+
+    /// Where gRPC is served.
+    pub(crate) fn grpc(&self) -> &str {
+        self.greeting.iter().find_map(|line| line.strip_prefix("grpc: ")).unwrap()
     }
 
     pub(crate) fn get(&self, path: &str) -> Reply {

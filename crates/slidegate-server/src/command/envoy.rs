@@ -1,0 +1,73 @@
+//! What `slidegate serve` is told about configuration of envoyproxy/ratelimit.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use slidegate::{Algorithm, Store};
+use tokio::sync::Notify;
+
+use super::Failure;
+use crate::app::App;
+use crate::envoy::{Domains, FolderLooks, Reload, Settings, Tell};
+
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_field_names, reason = "they are called like the flags")]
+pub(super) struct EnvoyArguments {
+    /// A folder of configuration of envoyproxy/ratelimit, one file for each domain
+    #[arg(long, value_name = "DIR", env = "SLIDEGATE_ENVOY_CONFIG")]
+    envoy_config: Option<PathBuf>,
+
+    /// How its limits are counted: fixed-window as they were, or sliding-window, or any other algorithm
+    #[arg(long, value_name = "NAME", env = "SLIDEGATE_ENVOY_ALGORITHM", default_value = "fixed-window")]
+    envoy_algorithm: Algorithm,
+
+    /// Which responses of Envoy get rate-limit headers
+    #[arg(long, value_name = "WHICH", env = "SLIDEGATE_ENVOY_HEADERS", default_value = "denied")]
+    envoy_headers: Tell,
+
+    /// Whether Envoy denies with a problem document as the body
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = "SLIDEGATE_ENVOY_BODY",
+        default_value_t = true,
+        action = clap::ArgAction::Set
+    )]
+    envoy_body: bool,
+}
+
+/// A folder that was read.
+pub(super) struct Loaded {
+    path: PathBuf,
+    settings: Settings,
+    looks: FolderLooks,
+    domains: Domains,
+}
+
+impl EnvoyArguments {
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.envoy_config.as_deref()
+    }
+
+    /// Reads the folder, if there is any.
+    pub(super) fn load(&self) -> Result<Option<Loaded>, Failure> {
+        let Some(path) = &self.envoy_config else { return Ok(None) };
+        let settings = Settings {
+            algorithm: self.envoy_algorithm,
+            headers: self.envoy_headers,
+            has_body: self.envoy_body,
+        };
+        // Before they are read, lest a change in between be missed.
+        let looks = FolderLooks::of(path);
+        let domains = Domains::load(path, settings).map_err(Failure::Files)?;
+        Ok(Some(Loaded { path: path.clone(), settings, looks, domains }))
+    }
+}
+
+impl Loaded {
+    /// Puts it in force; whoever runs what comes back keeps it up to date.
+    pub(super) fn keep<S: Store>(self, app: &Arc<App<S>>, asked: Arc<Notify>) -> Reload<S> {
+        app.set_envoy(self.domains);
+        Reload { path: self.path, settings: self.settings, app: Arc::clone(app), looks: self.looks, asked }
+    }
+}

@@ -1,0 +1,22 @@
+//! What a proxy is told in a form of its own.
+
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value};
+
+/// The same in the form of the wire.
+pub(super) fn of(fields: &serde_json::Map<String, serde_json::Value>) -> Struct {
+    Struct { fields: fields.iter().map(|(name, value)| (name.clone(), value_of(value))).collect() }
+}
+
+fn value_of(value: &serde_json::Value) -> Value {
+    use serde_json::Value as Json;
+    let kind = match value {
+        Json::Null => Kind::NullValue(0),
+        Json::Bool(value) => Kind::BoolValue(*value),
+        Json::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
+        Json::String(text) => Kind::StringValue(text.clone()),
+        Json::Array(values) => Kind::ListValue(ListValue { values: values.iter().map(value_of).collect() }),
+        Json::Object(fields) => Kind::StructValue(of(fields)),
+    };
+    Value { kind: Some(kind) }
+}

@@ -1,0 +1,134 @@
+//! Configuration of envoyproxy/ratelimit, as it is: a folder of YAML files, one for each domain.
+
+mod build;
+mod domains;
+mod file;
+mod key;
+mod metadata;
+mod reload;
+mod rule;
+mod tree;
+mod unit;
+mod yaml;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use slidegate::Algorithm;
+
+use self::build::Build;
+pub(crate) use self::domains::Domains;
+use self::file::File;
+pub(crate) use self::key::CounterKey;
+pub(crate) use self::reload::{FolderLooks, Reload};
+pub(crate) use self::rule::{Amount, Limited, Rule, quota};
+pub(crate) use self::tree::Tree;
+pub(crate) use self::unit::Unit;
+pub(crate) use self::yaml::parse_yaml;
+use crate::config::{Problem, Problems};
+
+/// What is not in those files.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// How limits are counted.
+    pub(crate) algorithm: Algorithm,
+    /// When clients are told the numbers in headers.
+    pub(crate) headers: Tell,
+    /// Whether a denial comes with a body.
+    pub(crate) has_body: bool,
+}
+
+impl Default for Settings {
+    /// As it was before anybody moved here.
+    fn default() -> Self {
+        Self { algorithm: Algorithm::FixedWindow, headers: Tell::Denied, has_body: true }
+    }
+}
+
+/// Who is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Tell {
+    /// Nobody.
+    Off,
+    /// Whoever is denied.
+    Denied,
+    /// Everybody.
+    Always,
+}
+
+impl Domains {
+    /// Reads a folder, or a single file, or says everything that is wrong with it.
+    pub(crate) fn load(path: &Path, settings: Settings) -> Result<Self, Vec<Problems>> {
+        let files = files(path).map_err(|error| vec![of_file(path, format!("cannot be read: {error}"))])?;
+        if files.is_empty() {
+            return Err(vec![of_file(path, "there is no file in it whose name ends in .yaml or .yml")]);
+        }
+        let mut domains = Self { settings, by_name: HashMap::new() };
+        let mut owners: HashMap<String, PathBuf> = HashMap::new();
+        let mut refused = Vec::new();
+        let mut limits = 0;
+        for file in files {
+            let mut build = Build { settings, limits: &mut limits, problems: Vec::new() };
+            domains.add(&file, &mut build, &mut owners);
+            if !build.problems.is_empty() {
+                refused.push(Problems::new(&file.display().to_string(), build.problems));
+            }
+        }
+        if refused.is_empty() { Ok(domains) } else { Err(refused) }
+    }
+
+    fn add(&mut self, path: &Path, build: &mut Build<'_>, owners: &mut HashMap<String, PathBuf>) {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                build.problems.push(Problem::without_line("file", format!("cannot be read: {error}")));
+                return;
+            }
+        };
+        let file: File = match parse_yaml(&text) {
+            Ok(file) => file,
+            Err(problem) => {
+                build.problems.push(problem);
+                return;
+            }
+        };
+        let descriptors = file.descriptors.as_deref().unwrap_or_default();
+        let Some(domain) = file.domain.filter(|domain| !domain.value.is_empty()) else {
+            build.problems.push(Problem::without_line("domain", "missing; every file is for one"));
+            build.domain("", descriptors);
+            return;
+        };
+        let name = domain.value;
+        if let Some(owner) = owners.get(&name) {
+            let message = format!("{name:?} is in {} already", owner.display());
+            build.problems.push(Problem::at(domain.defined.line(), "domain", message));
+        }
+        let node = build.domain(&name, descriptors);
+        owners.insert(name.clone(), path.to_owned());
+        self.by_name.insert(name, node);
+    }
+}
+
+fn of_file(path: &Path, message: impl Into<String>) -> Problems {
+    Problems::new(&path.display().to_string(), vec![Problem::without_line("file", message)])
+}
+
+/// The files of a folder in the order of their names, without those that Kubernetes hides there.
+fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !fs::metadata(path)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_yaml = Path::new(&name).extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+        if is_yaml && !name.as_encoded_bytes().starts_with(b".") {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,62 @@
+//! `POST /json` and `GET /healthcheck`, as envoyproxy/ratelimit has them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use metrics::counter;
+use slidegate::Store;
+use tracing::debug;
+
+use super::body;
+use super::problem::Problem;
+use crate::app::App;
+use crate::request::{Refusal, RefusalKind};
+use crate::rls::proto::RateLimitRequest;
+use crate::rls::{JsonRequest, JsonResponse, decide};
+
+/// A rate limit request as JSON: 200 if it may proceed, 429 if not.
+pub(super) fn json<S: Store + 'static>(patience: Duration) -> MethodRouter<Arc<App<S>>> {
+    post(async move |State(app): State<Arc<App<S>>>, body: axum::body::Body| {
+        answer(&app, body, patience).await.unwrap_or_else(|refusal| {
+            debug!(kind = ?refusal.kind, %refusal, "refused");
+            counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
+            refused(&refusal)
+        })
+    })
+}
+
+async fn answer<S: Store>(
+    app: &App<S>,
+    body: axum::body::Body,
+    patience: Duration,
+) -> Result<Response, Refusal> {
+    let request: JsonRequest = body::read_single(body, patience).await?;
+    let request = RateLimitRequest::try_from(request)
+        .map_err(|detail| Refusal::new(RefusalKind::OutOfRange, detail))?;
+    let response = JsonResponse::from(decide(app, &request).await?);
+    let status = if response.is_over() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
+    Ok((status, Json(response)).into_response())
+}
+
+/// That project knows 400 and 500, and so do its clients.
+fn refused(refusal: &Refusal) -> Response {
+    let status = match refusal.kind {
+        RefusalKind::StoreUnavailable { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::BAD_REQUEST,
+    };
+    (status, Problem::new(status, refusal.to_string()).into_response()).into_response()
+}
+
+/// Healthy until it stops.
+pub(super) fn healthcheck<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
+    get(
+        async |State(app): State<Arc<App<S>>>| {
+            if app.is_stopping() { (StatusCode::INTERNAL_SERVER_ERROR, "") } else { (StatusCode::OK, "OK") }
+        },
+    )
+}

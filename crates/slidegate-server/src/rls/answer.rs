@@ -1,0 +1,123 @@
+//! From decisions to Envoy's answer.
+
+use prost_types::Duration;
+use slidegate::Decision;
+
+use super::ask::{Asked, Counted, Item};
+use super::proto::rate_limit_response::rate_limit::Unit as WireUnit;
+use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use super::proto::{RateLimitRequest, RateLimitResponse};
+use super::told;
+use crate::envoy::{Amount, Rule, Settings, Unit};
+
+/// A limit that was counted, and what was decided.
+pub(super) struct Outcome<'a> {
+    pub(super) counted: &'a Counted<'a>,
+    pub(super) decision: Decision,
+}
+
+/// The answer, with a status for each descriptor in their order.
+pub(super) fn answer(
+    settings: Settings,
+    request: &RateLimitRequest,
+    asked: &Asked<'_>,
+    decisions: Vec<Decision>,
+) -> RateLimitResponse {
+    let mut statuses = Vec::with_capacity(asked.0.len());
+    let mut outcomes = Vec::with_capacity(decisions.len());
+    let mut decisions = decisions.into_iter();
+    for item in &asked.0 {
+        statuses.push(match item {
+            Item::Nothing => DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() },
+            Item::Ruled(rule) => ruled(rule),
+            Item::Refused(unit) => nothing(*unit, String::new(), Code::OverLimit),
+            Item::Counted(counted) => match decisions.next() {
+                Some(decision) => {
+                    let status = counted_status(counted, &decision);
+                    outcomes.push(Outcome { counted, decision });
+                    status
+                }
+                // There is one for each, or none of them is here.
+                None => DescriptorStatus::default(),
+            },
+        });
+    }
+    let is_over = is_over(asked, &statuses);
+    let code = if is_over { Code::OverLimit } else { Code::Ok };
+    RateLimitResponse {
+        overall_code: code.into(),
+        response_headers_to_add: told::headers(settings, is_over, &outcomes),
+        request_headers_to_add: Vec::new(),
+        raw_body: if is_over && settings.has_body { told::body(asked, &statuses) } else { Vec::new() },
+        dynamic_metadata: told::metadata(request, asked, &statuses),
+        statuses,
+    }
+}
+
+pub(super) fn is_status_over(status: &DescriptorStatus) -> bool {
+    status.code == Code::OverLimit as i32
+}
+
+/// One that is over denies the request; those in quota mode only if all of them are.
+fn is_over(asked: &Asked<'_>, statuses: &[DescriptorStatus]) -> bool {
+    let (mut quotas, mut quotas_over) = (0_usize, 0_usize);
+    for (item, status) in asked.0.iter().zip(statuses) {
+        let is_over = is_status_over(status);
+        if item.rule().is_some_and(|rule| rule.is_quota) {
+            quotas += 1;
+            quotas_over += usize::from(is_over);
+        } else if is_over {
+            return true;
+        }
+    }
+    quotas > 0 && quotas == quotas_over
+}
+
+fn ruled(rule: &Rule) -> DescriptorStatus {
+    match rule.amount {
+        Amount::Nothing(unit) => {
+            let code = if rule.is_shadow { Code::Ok } else { Code::OverLimit };
+            nothing(unit, rule.name.clone(), code)
+        }
+        Amount::Unlimited | Amount::Limited(_) => DescriptorStatus {
+            code: Code::Ok.into(),
+            limit_remaining: u32::MAX,
+            ..DescriptorStatus::default()
+        },
+    }
+}
+
+/// The status of a limit that lets nobody in.
+fn nothing(unit: Unit, name: String, code: Code) -> DescriptorStatus {
+    let limit = RateLimit { requests_per_unit: 0, unit: on_wire(unit).into(), name };
+    DescriptorStatus { code: code.into(), current_limit: Some(limit), ..DescriptorStatus::default() }
+}
+
+fn counted_status(counted: &Counted<'_>, decision: &Decision) -> DescriptorStatus {
+    let code = if decision.is_allowed() { Code::Ok } else { Code::OverLimit };
+    let tightest = decision.tightest();
+    // Envoy takes the whole seconds of it alone, hence rounded up.
+    let seconds = tightest.reset_after_ms.div_ceil(1000).cast_signed();
+    DescriptorStatus {
+        code: code.into(),
+        current_limit: Some(RateLimit {
+            requests_per_unit: counted.requests_per_unit(),
+            unit: on_wire(counted.unit()).into(),
+            name: counted.rule.map(|rule| rule.name.clone()).unwrap_or_default(),
+        }),
+        limit_remaining: u32::try_from(tightest.remaining).unwrap_or(u32::MAX),
+        duration_until_reset: Some(Duration { seconds, nanos: 0 }),
+    }
+}
+
+const fn on_wire(unit: Unit) -> WireUnit {
+    match unit {
+        Unit::Second => WireUnit::Second,
+        Unit::Minute => WireUnit::Minute,
+        Unit::Hour => WireUnit::Hour,
+        Unit::Day => WireUnit::Day,
+        Unit::Week => WireUnit::Week,
+        Unit::Month => WireUnit::Month,
+        Unit::Year => WireUnit::Year,
+    }
+}

@@ -1,0 +1,220 @@
+//! From descriptors to what the store is asked.
+
+use slidegate::{Algorithm, MAX_LIMIT, Operation, Policy, Verb};
+
+use super::proto::rate_limit_descriptor::RateLimitOverride;
+use super::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
+use crate::app::Prepared;
+use crate::envoy::{Amount, CounterKey, Domains, Limited, Rule, Unit, quota};
+use crate::request::Refusal;
+use crate::signals::{OF_REQUESTS, Signals};
+
+/// The most descriptors in a request. Envoy sends one for each of a route's rate limits.
+const MOST_DESCRIPTORS: usize = 100;
+
+/// What is asked for each descriptor, in their order.
+pub(super) struct Asked<'a>(pub(super) Vec<Item<'a>>);
+
+/// What a descriptor has met.
+pub(super) enum Item<'a> {
+    /// No limit, or one that another replaces.
+    Nothing,
+    /// A rule that needs no store.
+    Ruled(&'a Rule),
+    /// A limit of nothing that came with the descriptor.
+    Refused(Unit),
+    /// A limit that is counted.
+    Counted(Counted<'a>),
+}
+
+pub(super) struct Counted<'a> {
+    /// The rule; none if the limit came with the descriptor.
+    pub(super) rule: Option<&'a Rule>,
+    limit: CountedLimit<'a>,
+    key: Vec<u8>,
+    verb: Verb,
+    cost: u64,
+}
+
+enum CountedLimit<'a> {
+    Configured(&'a Limited),
+    FromRequest { requests_per_unit: u32, unit: Unit, policy: Policy },
+}
+
+impl Counted<'_> {
+    pub(super) fn policy(&self) -> &Policy {
+        match &self.limit {
+            CountedLimit::Configured(limited) => &limited.policy,
+            CountedLimit::FromRequest { policy, .. } => policy,
+        }
+    }
+
+    pub(super) fn requests_per_unit(&self) -> u32 {
+        match &self.limit {
+            CountedLimit::Configured(limited) => limited.requests_per_unit,
+            CountedLimit::FromRequest { requests_per_unit, .. } => *requests_per_unit,
+        }
+    }
+
+    pub(super) fn unit(&self) -> Unit {
+        match &self.limit {
+            CountedLimit::Configured(limited) => limited.unit,
+            CountedLimit::FromRequest { unit, .. } => *unit,
+        }
+    }
+
+    fn signals(&self) -> &Signals {
+        match &self.limit {
+            CountedLimit::Configured(limited) => &limited.signals,
+            CountedLimit::FromRequest { .. } => &OF_REQUESTS,
+        }
+    }
+}
+
+impl Item<'_> {
+    pub(super) fn rule(&self) -> Option<&Rule> {
+        match self {
+            Self::Nothing | Self::Refused(_) => None,
+            Self::Ruled(rule) => Some(rule),
+            Self::Counted(counted) => counted.rule,
+        }
+    }
+}
+
+impl<'a> Asked<'a> {
+    pub(super) fn new(domains: &'a Domains, request: &RateLimitRequest) -> Result<Self, Refusal> {
+        if request.domain.is_empty() {
+            return Err(Refusal::out_of_range("domain", "it must not be empty"));
+        }
+        let found = request.descriptors.len();
+        if !(1..=MOST_DESCRIPTORS).contains(&found) {
+            let detail = format!("{found} are given; 1 to {MOST_DESCRIPTORS} are allowed");
+            return Err(Refusal::out_of_range("descriptors", detail));
+        }
+        let mut items = Vec::with_capacity(found);
+        for (index, descriptor) in request.descriptors.iter().enumerate() {
+            let place = |refusal: Refusal| {
+                let field = refusal.field.as_deref().unwrap_or_default();
+                Refusal { field: Some(format!("descriptors[{index}].{field}")), ..refusal }
+            };
+            items.push(item(domains, request, descriptor).map_err(place)?);
+        }
+        replace(&mut items);
+        Ok(Self(items))
+    }
+
+    /// What is to be decided, in order.
+    pub(super) fn prepared(&self) -> Vec<Prepared<'_>> {
+        let counted = self.0.iter().filter_map(|item| match item {
+            Item::Counted(counted) => Some(counted),
+            Item::Nothing | Item::Ruled(_) | Item::Refused(_) => None,
+        });
+        let prepared = counted.map(|counted| {
+            let check = counted.policy().key(&counted.key).cost(counted.cost);
+            Prepared {
+                operation: Operation { verb: counted.verb, check },
+                signals: counted.signals(),
+                is_shadow: counted.rule.is_some_and(|rule| rule.is_shadow),
+            }
+        });
+        prepared.collect()
+    }
+}
+
+/// Takes away what a rule that was met replaces.
+fn replace(items: &mut [Item<'_>]) {
+    let names: Vec<&String> = items.iter().filter_map(Item::rule).flat_map(|rule| &rule.replaces).collect();
+    if names.is_empty() {
+        return;
+    }
+    let is_replaced = |item: &Item<'_>| item.rule().is_some_and(|rule| names.contains(&&rule.name));
+    let gone: Vec<bool> = items.iter().map(is_replaced).collect();
+    for (item, gone) in items.iter_mut().zip(gone) {
+        if gone {
+            *item = Item::Nothing;
+        }
+    }
+}
+
+fn item<'a>(
+    domains: &'a Domains,
+    request: &RateLimitRequest,
+    descriptor: &RateLimitDescriptor,
+) -> Result<Item<'a>, Refusal> {
+    let (verb, cost) = hits(request, descriptor)?;
+    if let Some(limit) = descriptor.limit {
+        // As that project does: a domain that nobody has configured has no limits, whoever asks for them.
+        if !domains.knows(&request.domain) {
+            return Ok(Item::Nothing);
+        }
+        let unit = unit_of(limit)?;
+        if limit.requests_per_unit == 0 {
+            return Ok(Item::Refused(unit));
+        }
+        let limit = from_request(limit.requests_per_unit, unit, domains.settings.algorithm)?;
+        let key = override_key(request, descriptor);
+        return Ok(Item::Counted(Counted { rule: None, limit, key, verb, cost }));
+    }
+    let entries = descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str()));
+    let Some(met) = domains.find(&request.domain, entries) else { return Ok(Item::Nothing) };
+    Ok(match &met.rule.amount {
+        Amount::Unlimited | Amount::Nothing(_) => Item::Ruled(met.rule),
+        Amount::Limited(limited) => Item::Counted(Counted {
+            rule: Some(met.rule),
+            limit: CountedLimit::Configured(limited),
+            key: met.key.into_bytes(),
+            verb,
+            cost,
+        }),
+    })
+}
+
+/// What is done, and how much of it. A descriptor that asks for nothing wants to know whether one more would do.
+fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Result<(Verb, u64), Refusal> {
+    match descriptor.hits_addend {
+        Some(0) => Ok((Verb::Peek, 1)),
+        Some(hits) if hits > MAX_LIMIT => {
+            let detail = format!("{hits} is not between 0 and {MAX_LIMIT}");
+            Err(Refusal::out_of_range("hits_addend", detail))
+        }
+        hits => {
+            let hits = hits.unwrap_or_else(|| request.hits_addend.max(1).into());
+            Ok((if descriptor.is_negative_hits { Verb::Refund } else { Verb::Check }, hits))
+        }
+    }
+}
+
+fn unit_of(limit: RateLimitOverride) -> Result<Unit, Refusal> {
+    Ok(match limit.unit() {
+        RateLimitUnit::Second => Unit::Second,
+        RateLimitUnit::Minute => Unit::Minute,
+        RateLimitUnit::Hour => Unit::Hour,
+        RateLimitUnit::Day => Unit::Day,
+        RateLimitUnit::Month => Unit::Month,
+        RateLimitUnit::Year => Unit::Year,
+        RateLimitUnit::Unknown => {
+            let detail = format!("{} is not one of 1 (SECOND) to 6 (YEAR)", limit.unit);
+            return Err(Refusal::out_of_range("limit.unit", detail));
+        }
+    })
+}
+
+/// The quota itself is what such a limit is called by, for it has no other name.
+fn from_request(
+    requests_per_unit: u32,
+    unit: Unit,
+    algorithm: Algorithm,
+) -> Result<CountedLimit<'static>, Refusal> {
+    let policy = quota(requests_per_unit, unit, algorithm)
+        .and_then(|quota| Policy::anonymous([quota]))
+        .map_err(|error| Refusal::out_of_range("limit.requests_per_unit", error.message()))?;
+    Ok(CountedLimit::FromRequest { requests_per_unit, unit, policy })
+}
+
+/// The same quota in another domain is another count.
+fn override_key(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Vec<u8> {
+    let mut key = CounterKey::default();
+    key.push("", &request.domain);
+    descriptor.entries.iter().for_each(|entry| key.push(&entry.key, &entry.value));
+    key.into_bytes()
+}

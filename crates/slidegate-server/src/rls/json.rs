@@ -1,0 +1,224 @@
+//! The same messages as JSON, by the rules of protobuf: names are read in either case and written in camel case, and what
+//! has its default is left out.
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use prost_types::value::Kind;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use super::proto::rate_limit_descriptor::{Entry, RateLimitOverride};
+use super::proto::rate_limit_response::{Code, DescriptorStatus};
+use super::proto::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
+
+/// A request.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct JsonRequest {
+    #[serde(default)]
+    domain: String,
+    #[serde(default)]
+    descriptors: Vec<JsonDescriptor>,
+    #[serde(default, alias = "hitsAddend", deserialize_with = "number")]
+    hits_addend: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JsonDescriptor {
+    #[serde(default)]
+    entries: Vec<JsonEntry>,
+    limit: Option<JsonOverride>,
+    #[serde(default, alias = "hitsAddend", deserialize_with = "maybe_number")]
+    hits_addend: Option<u64>,
+    #[serde(default, alias = "isNegativeHits")]
+    is_negative_hits: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JsonEntry {
+    #[serde(default)]
+    key: String,
+    #[serde(default)]
+    value: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JsonOverride {
+    #[serde(default, alias = "requestsPerUnit", deserialize_with = "number")]
+    requests_per_unit: u64,
+    #[serde(default)]
+    unit: JsonUnit,
+}
+
+/// By name or by number.
+#[derive(Debug, Default)]
+struct JsonUnit(i32);
+
+impl<'de> Deserialize<'de> for JsonUnit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match Value::deserialize(deserializer)? {
+            Value::String(name) => RateLimitUnit::from_str_name(&name)
+                .map(|unit| Self(unit.into()))
+                .ok_or_else(|| D::Error::custom(format_args!("{name:?} is not a unit such as \"MINUTE\""))),
+            Value::Number(number) => number
+                .as_i64()
+                .and_then(|number| i32::try_from(number).ok())
+                .map(Self)
+                .ok_or_else(|| D::Error::custom("a unit is a name or its number")),
+            _ => Err(D::Error::custom("a unit is a name or its number")),
+        }
+    }
+}
+
+/// A whole number, which may stand in quotes because a number in JSON has no 64 bits.
+fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    maybe_number(deserializer).map(Option::unwrap_or_default)
+}
+
+fn maybe_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let wrong = || D::Error::custom("it is not a whole number from 0 on");
+    match Value::deserialize(deserializer)? {
+        Value::Null => Ok(None),
+        Value::Number(number) => number.as_u64().map(Some).ok_or_else(wrong),
+        Value::String(text) => text.parse().map(Some).map_err(|_| wrong()),
+        _ => Err(wrong()),
+    }
+}
+
+impl TryFrom<JsonRequest> for RateLimitRequest {
+    type Error = String;
+
+    fn try_from(request: JsonRequest) -> Result<Self, String> {
+        let small = |field: &str, number: u64| {
+            u32::try_from(number).map_err(|_| format!("{field}: {number} is more than {}", u32::MAX))
+        };
+        let mut descriptors = Vec::with_capacity(request.descriptors.len());
+        for descriptor in request.descriptors {
+            let limit = match descriptor.limit {
+                None => None,
+                Some(JsonOverride { requests_per_unit, unit }) => Some(RateLimitOverride {
+                    requests_per_unit: small("requests_per_unit", requests_per_unit)?,
+                    unit: unit.0,
+                }),
+            };
+            let entry = |JsonEntry { key, value }| Entry { key, value };
+            descriptors.push(RateLimitDescriptor {
+                entries: descriptor.entries.into_iter().map(entry).collect(),
+                limit,
+                hits_addend: descriptor.hits_addend,
+                is_negative_hits: descriptor.is_negative_hits,
+            });
+        }
+        let hits_addend = small("hits_addend", request.hits_addend)?;
+        Ok(Self { domain: request.domain, descriptors, hits_addend })
+    }
+}
+
+/// An answer.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct JsonResponse {
+    overall_code: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    statuses: Vec<JsonStatus>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    response_headers_to_add: Vec<JsonHeader>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    raw_body: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dynamic_metadata: Option<Value>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct JsonStatus {
+    code: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_limit: Option<JsonLimit>,
+    #[serde(skip_serializing_if = "is_zero")]
+    limit_remaining: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_until_reset: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct JsonLimit {
+    #[serde(skip_serializing_if = "is_zero")]
+    requests_per_unit: u32,
+    unit: &'static str,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    name: String,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonHeader {
+    key: String,
+    value: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl JsonResponse {
+    /// Whether the request is over a limit.
+    pub(crate) fn is_over(&self) -> bool {
+        self.overall_code == Code::OverLimit.as_str_name()
+    }
+}
+
+impl From<RateLimitResponse> for JsonResponse {
+    fn from(response: RateLimitResponse) -> Self {
+        let header = |HeaderValue { key, value }| JsonHeader { key, value };
+        Self {
+            overall_code: response.overall_code().as_str_name(),
+            statuses: response.statuses.into_iter().map(JsonStatus::from).collect(),
+            response_headers_to_add: response.response_headers_to_add.into_iter().map(header).collect(),
+            raw_body: BASE64_STANDARD.encode(&response.raw_body),
+            dynamic_metadata: response.dynamic_metadata.map(object),
+        }
+    }
+}
+
+impl From<DescriptorStatus> for JsonStatus {
+    fn from(status: DescriptorStatus) -> Self {
+        Self {
+            code: status.code().as_str_name(),
+            limit_remaining: status.limit_remaining,
+            duration_until_reset: status.duration_until_reset.map(|reset| format!("{}s", reset.seconds)),
+            current_limit: status.current_limit.map(|limit| JsonLimit {
+                requests_per_unit: limit.requests_per_unit,
+                unit: limit.unit().as_str_name(),
+                name: limit.name,
+            }),
+        }
+    }
+}
+
+fn object(fields: prost_types::Struct) -> Value {
+    Value::Object(fields.fields.into_iter().map(|(name, field)| (name, value(field))).collect())
+}
+
+fn value(of: prost_types::Value) -> Value {
+    match of.kind {
+        None | Some(Kind::NullValue(_)) => Value::Null,
+        Some(Kind::BoolValue(value)) => value.into(),
+        Some(Kind::NumberValue(number)) => whole(number).unwrap_or_else(|| number.into()),
+        Some(Kind::StringValue(text)) => text.into(),
+        Some(Kind::ListValue(list)) => list.values.into_iter().map(value).collect(),
+        Some(Kind::StructValue(fields)) => object(fields),
+    }
+}
+
+/// `1` and not `1.0`, as others write it.
+#[expect(clippy::cast_precision_loss, reason = "only what comes back the same is taken")]
+fn whole(number: f64) -> Option<Value> {
+    let rounded = number as i64;
+    #[expect(clippy::float_cmp, reason = "it has to be the very same")]
+    (rounded as f64 == number).then(|| rounded.into())
+}

@@ -1,0 +1,32 @@
+//! Envoy's rate limit service, version 3: over gRPC, and as JSON over HTTP as envoyproxy/ratelimit has it.
+
+mod answer;
+mod ask;
+mod health;
+mod json;
+mod patience;
+pub mod proto;
+mod service;
+mod told;
+
+pub(crate) use self::json::{JsonRequest, JsonResponse};
+pub(crate) use self::service::router;
+
+use slidegate::Store;
+
+use self::ask::Asked;
+use self::proto::{RateLimitRequest, RateLimitResponse};
+use crate::app::App;
+use crate::request::Refusal;
+
+/// Decides a request: all of its descriptors in one call of the store, each for itself.
+pub(crate) async fn decide<S: Store>(
+    app: &App<S>,
+    request: &RateLimitRequest,
+) -> Result<RateLimitResponse, Refusal> {
+    let domains = app.envoy();
+    let asked = Asked::new(&domains, request)?;
+    let decisions = app.decide_prepared(&asked.prepared()).await;
+    let decisions = decisions.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(answer::answer(domains.settings, request, &asked, decisions))
+}

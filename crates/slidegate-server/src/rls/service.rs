@@ -1,0 +1,74 @@
+//! The service over gRPC.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use metrics::{Histogram, counter, histogram};
+use slidegate::Store;
+use tonic::codegen::async_trait;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_server::HealthServer;
+use tracing::debug;
+
+use super::health::AppHealth;
+use super::patience::Patient;
+use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
+use super::proto::{DESCRIPTORS, RateLimitRequest, RateLimitResponse};
+use crate::app::App;
+use crate::request::{Refusal, RefusalKind};
+use crate::stopwatch::Stopwatch;
+
+/// The largest message that is read. Envoy's have some hundred bytes.
+const MAX_MESSAGE_BYTES: usize = 64 << 10;
+
+/// The routes over `app`: the rate limit service, health and reflection. The body of a request is waited for as long as
+/// `patience` lasts.
+pub(crate) fn router<S: Store + 'static>(app: Arc<App<S>>, patience: Duration) -> Result<Router, String> {
+    let health = HealthServer::new(AppHealth(Arc::clone(&app))).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let whole = histogram!("slidegate_request_seconds", "verb" => "should-rate-limit", "stage" => "whole");
+    let rls = RateLimitServiceServer::new(Rls { app, whole }).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Both versions, because clients ask for one or the other.
+    let v1 = reflection().build_v1().map_err(|error| error.to_string())?;
+    let v1alpha = reflection().build_v1alpha().map_err(|error| error.to_string())?;
+    let routes = Routes::new(Patient::new(rls, patience))
+        .add_service(Patient::new(health, patience))
+        .add_service(Patient::new(v1, patience))
+        .add_service(Patient::new(v1alpha, patience));
+    Ok(routes.prepare().into_axum_router())
+}
+
+/// The rate limit service.
+pub(super) struct Rls<S> {
+    app: Arc<App<S>>,
+    whole: Histogram,
+}
+
+#[async_trait]
+impl<S: Store + 'static> RateLimitService for Rls<S> {
+    async fn should_rate_limit(
+        &self,
+        request: Request<RateLimitRequest>,
+    ) -> Result<Response<RateLimitResponse>, Status> {
+        let whole = Stopwatch::start();
+        let decided = super::decide(&self.app, request.get_ref()).await;
+        self.whole.record(whole.seconds());
+        decided.map(Response::new).map_err(|refusal| refused(&refusal))
+    }
+}
+
+/// Never a code UNKNOWN in an answer: Envoy lets that through even where it shall deny on failure.
+fn refused(refusal: &Refusal) -> Status {
+    debug!(kind = ?refusal.kind, %refusal, "refused");
+    counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
+    match refusal.kind {
+        RefusalKind::StoreUnavailable { .. } => Status::unavailable(refusal.to_string()),
+        _ => Status::invalid_argument(refusal.to_string()),
+    }
+}

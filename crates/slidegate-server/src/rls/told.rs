@@ -1,0 +1,128 @@
+//! What a proxy tells others: headers and a body for clients, metadata for its other filters.
+
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value};
+use slidegate::rate_limit_headers;
+
+use super::answer::{Outcome, is_status_over};
+use super::ask::{Asked, Item};
+use super::proto::rate_limit_response::DescriptorStatus;
+use super::proto::{HeaderValue, RateLimitRequest};
+use crate::envoy::{Settings, Tell};
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// The rate-limit headers of all limits that were met, each header once.
+pub(super) fn headers(settings: Settings, is_over: bool, outcomes: &[Outcome<'_>]) -> Vec<HeaderValue> {
+    let mut headers: Vec<HeaderValue> = Vec::new();
+    let mut longest_wait_s = None;
+    let is_told = match settings.headers {
+        Tell::Off => false,
+        Tell::Denied => is_over,
+        Tell::Always => true,
+    };
+    for Outcome { counted, decision } in outcomes.iter().filter(|_| is_told) {
+        for (name, value) in rate_limit_headers(counted.policy(), decision) {
+            match headers.iter_mut().find(|header| header.key == name) {
+                _ if name == "retry-after" => longest_wait_s = longest_wait_s.max(value.parse::<u64>().ok()),
+                Some(header) => header.value.extend([", ", &value]),
+                None => headers.push(HeaderValue { key: name.to_owned(), value }),
+            }
+        }
+    }
+    if is_over {
+        headers.extend(longest_wait_s.map(|seconds| header("retry-after", seconds.to_string())));
+        if settings.has_body {
+            headers.push(header("content-type", "application/problem+json".to_owned()));
+        }
+    }
+    headers
+}
+
+fn header(key: &str, value: String) -> HeaderValue {
+    HeaderValue { key: key.to_owned(), value }
+}
+
+/// A problem that names the limits that were exceeded.
+pub(super) fn body(asked: &Asked<'_>, statuses: &[DescriptorStatus]) -> Vec<u8> {
+    let over = asked.0.iter().zip(statuses).filter(|(_, status)| is_status_over(status));
+    let violated: Vec<&str> = over
+        .filter_map(|(item, _)| match item {
+            Item::Counted(counted) => Some(counted.policy().quota_name(0)),
+            Item::Ruled(rule) => Some(&rule.shown),
+            Item::Refused(_) | Item::Nothing => None,
+        })
+        .collect();
+    let problem = serde_json::json!({
+        "type": QUOTA_EXCEEDED,
+        "title": "Too Many Requests",
+        "status": 429,
+        "violated-policies": violated,
+    });
+    problem.to_string().into_bytes()
+}
+
+/// What envoyproxy/ratelimit says to other filters about limits in quota mode, and what the configuration adds to limits
+/// that are not reached. Nothing if there is neither.
+pub(super) fn metadata(
+    request: &RateLimitRequest,
+    asked: &Asked<'_>,
+    statuses: &[DescriptorStatus],
+) -> Option<Struct> {
+    let says = |item: &Item<'_>| item.rule().is_some_and(|rule| rule.is_quota || rule.metadata.is_some());
+    if !asked.0.iter().any(says) {
+        return None;
+    }
+    let mut fields = Struct::default().fields;
+    let mut violations = Vec::new();
+    let mut has_quota = false;
+    for (index, (item, status)) in asked.0.iter().zip(statuses).enumerate() {
+        let Some(rule) = item.rule() else { continue };
+        has_quota |= rule.is_quota;
+        if !is_status_over(status) {
+            fields.extend(rule.metadata.iter().flat_map(|metadata| metadata.fields.clone()));
+        } else if rule.is_quota {
+            violations.push(number(index as u32));
+        }
+    }
+    if has_quota {
+        let entries = |descriptor: &super::proto::RateLimitDescriptor| {
+            let pair = |entry: &super::proto::rate_limit_descriptor::Entry| {
+                text(if entry.value.is_empty() {
+                    entry.key.clone()
+                } else {
+                    format!("{}={}", entry.key, entry.value)
+                })
+            };
+            let entries = list(descriptor.entries.iter().map(pair).collect());
+            of(Kind::StructValue(Struct { fields: [("entries".to_owned(), entries)].into() }))
+        };
+        let mut say = |name: &str, value| fields.insert(name.to_owned(), value);
+        say("domain", text(request.domain.clone()));
+        say("descriptors", list(request.descriptors.iter().map(entries).collect()));
+        if request.hits_addend > 0 {
+            say("hitsAddend", number(request.hits_addend));
+        }
+        say("quotaModeEnabled", of(Kind::BoolValue(true)));
+        if !violations.is_empty() {
+            say("quotaModeViolations", list(violations));
+        }
+    }
+    Some(Struct { fields })
+}
+
+fn of(kind: Kind) -> Value {
+    Value { kind: Some(kind) }
+}
+
+fn text(text: String) -> Value {
+    of(Kind::StringValue(text))
+}
+
+fn number(number: u32) -> Value {
+    of(Kind::NumberValue(number.into()))
+}
+
+fn list(values: Vec<Value>) -> Value {
+    of(Kind::ListValue(ListValue { values }))
+}

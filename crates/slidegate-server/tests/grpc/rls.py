@@ -1,0 +1,225 @@
+"""An independent client of the rate limit service: messages as Envoy defines them, by grpcio and protoc.
+
+usage: rls.py wire|fuzz|drain|ask ADDRESS
+"""
+
+import pathlib
+import random
+import sys
+import tempfile
+
+import grpc
+from grpc_tools import protoc
+
+PROTO = """
+syntax = "proto3";
+package envoy.service.ratelimit.v3;
+import "google/protobuf/duration.proto";
+import "google/protobuf/struct.proto";
+import "google/protobuf/wrappers.proto";
+
+message RateLimitRequest {
+  string domain = 1;
+  repeated Descriptor descriptors = 2;
+  uint32 hits_addend = 3;
+}
+message Descriptor {
+  message Entry { string key = 1; string value = 2; }
+  message Override { uint32 requests_per_unit = 1; int32 unit = 2; }
+  repeated Entry entries = 1;
+  Override limit = 2;
+  google.protobuf.UInt64Value hits_addend = 3;
+  bool is_negative_hits = 4;
+}
+message RateLimitResponse {
+  message RateLimit { uint32 requests_per_unit = 1; int32 unit = 2; string name = 3; }
+  message Status {
+    int32 code = 1;
+    RateLimit current_limit = 2;
+    uint32 limit_remaining = 3;
+    google.protobuf.Duration duration_until_reset = 4;
+  }
+  message Header { string key = 1; string value = 2; }
+  int32 overall_code = 1;
+  repeated Status statuses = 2;
+  repeated Header response_headers_to_add = 3;
+  repeated Header request_headers_to_add = 4;
+  bytes raw_body = 5;
+  google.protobuf.Struct dynamic_metadata = 6;
+}
+"""
+METHOD = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"
+SERVICE = "envoy.service.ratelimit.v3.RateLimitService"
+OK, OVER_LIMIT = 1, 2
+MINUTE, YEAR, WEEK = 2, 6, 7
+TIMEOUT_S = 30
+
+
+def compiled():
+    folder = pathlib.Path(tempfile.mkdtemp())
+    (folder / "ours.proto").write_text(PROTO)
+    include = pathlib.Path(protoc.__file__).parent / "_proto"
+    code = protoc.main(["protoc", f"-I{folder}", f"-I{include}", f"--python_out={folder}", "ours.proto"])
+    assert code == 0
+    sys.path.insert(0, str(folder))
+    import ours_pb2
+
+    return ours_pb2
+
+
+def request(pb, descriptors, domain="shop", **more):
+    asked = pb.RateLimitRequest(domain=domain, **more)
+    for entries in descriptors:
+        descriptor = asked.descriptors.add()
+        for key, value in entries:
+            descriptor.entries.add(key=key, value=value)
+    return asked
+
+
+def wire(channel):
+    pb = compiled()
+    ask = channel.unary_unary(METHOD, pb.RateLimitRequest.SerializeToString, pb.RateLimitResponse.FromString)
+    call = lambda asked: ask(asked, timeout=TIMEOUT_S)
+
+    first = call(request(pb, [[("user", "a")], [("nobody", "")], [("user", "vip")], [("user", "a"), ("path", "/")]]))
+    assert first.overall_code == OK, first
+    assert [status.code for status in first.statuses] == [OK] * 4, first
+    limit = first.statuses[0].current_limit
+    assert (limit.requests_per_unit, limit.unit, limit.name) == (2, YEAR, "per-user"), first
+    assert first.statuses[0].limit_remaining == 1
+    assert 0 < first.statuses[0].duration_until_reset.seconds <= 366 * 86400
+    assert not first.statuses[1].HasField("current_limit")
+    assert first.statuses[2].limit_remaining == 2**32 - 1 and not first.statuses[2].HasField("current_limit")
+    assert first.statuses[3].current_limit.unit == WEEK
+
+    denied = call(request(pb, [[("user", "a")]], hits_addend=2))
+    assert denied.overall_code == OVER_LIMIT and denied.statuses[0].code == OVER_LIMIT, denied
+    headers = {header.key: header.value for header in denied.response_headers_to_add}
+    assert headers["ratelimit-policy"] == '"per-user";q=2;w=31536000', headers
+    assert int(headers["retry-after"]) > 0 and headers["content-type"] == "application/problem+json"
+    assert b'"violated-policies":["per-user"]' in denied.raw_body, denied
+
+    one = request(pb, [[("user", "a")]])
+    one.descriptors[0].hits_addend.value = 0
+    assert call(one).statuses[0].limit_remaining == 1, "an explicit 0 only looks"
+    one.descriptors[0].hits_addend.value = 1
+    one.descriptors[0].is_negative_hits = True
+    assert call(one).statuses[0].limit_remaining == 2
+    over = request(pb, [[("user", "vip")]])
+    over.descriptors[0].limit.requests_per_unit = 5
+    over.descriptors[0].limit.unit = MINUTE
+    assert call(over).statuses[0].current_limit.requests_per_unit == 5
+
+    for asked, words in [
+        (request(pb, []), "descriptors: 0 are given"),
+        (request(pb, [[]], domain=""), "domain"),
+        (request(pb, [[]] * 101), "descriptors: 101 are given"),
+    ]:
+        refused(lambda: call(asked), grpc.StatusCode.INVALID_ARGUMENT, words)
+    large = request(pb, [[("user", "x" * 70_000)]])
+    refused(lambda: call(large), grpc.StatusCode.OUT_OF_RANGE, "65536")
+    unknown = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/Other", bytes, bytes)
+    refused(lambda: unknown(b"", timeout=TIMEOUT_S), grpc.StatusCode.UNIMPLEMENTED, "")
+    health(channel)
+    reflection(channel)
+
+
+def refused(call, code, words):
+    try:
+        call()
+    except grpc.RpcError as error:
+        assert error.code() == code and words in error.details(), error
+    else:
+        raise AssertionError(f"{words}: not refused")
+
+
+def health(channel):
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    stub = health_pb2_grpc.HealthStub(channel)
+    for service in ["", SERVICE]:
+        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT_S)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    other = health_pb2.HealthCheckRequest(service="other")
+    refused(lambda: stub.Check(other, timeout=TIMEOUT_S), grpc.StatusCode.NOT_FOUND, "")
+
+
+def reflection(channel):
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
+
+    database = ProtoReflectionDescriptorDatabase(channel)
+    assert SERVICE in database.get_services() and "grpc.health.v1.Health" in database.get_services()
+    service = DescriptorPool(database).FindServiceByName(SERVICE)
+    asked = service.FindMethodByName("ShouldRateLimit").input_type
+    assert [(field.name, field.number) for field in asked.fields] == [
+        ("domain", 1),
+        ("descriptors", 2),
+        ("hits_addend", 3),
+    ]
+
+
+def mutated(random, message):
+    message = bytearray(message)
+    for _ in range(random.choice([1, 1, 1, 2, 6])):
+        what, place = random.randrange(5), random.randrange(len(message) + 1)
+        if what == 0 and message:
+            message[place % len(message)] ^= 1 << random.randrange(8)
+        elif what == 1:
+            message[place:place] = random.randbytes(random.randint(1, 8))
+        elif what == 2:
+            del message[place : place + random.randint(1, 8)]
+        elif what == 3:
+            message[place:place] = message[:place]
+        else:
+            message[place:place] = b"\xff" * random.randint(1, 12)
+    return bytes(message[:60_000])
+
+
+def fuzz(channel):
+    """Messages that are nearly right: each is answered or refused, and the server lives on."""
+    seeds = [file.read_bytes() for file in sorted((pathlib.Path(__file__).parent / "corpus").iterdir())]
+    assert seeds
+    ask = channel.unary_unary(METHOD, bytes, bytes)
+    allowed = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
+    dice, answered, rejected = random.Random(8), 0, 0
+    pending = []
+    for number in range(4000):
+        message = seeds[number] if number < len(seeds) else mutated(dice, dice.choice(seeds))
+        pending.append((message, ask.future(message, timeout=TIMEOUT_S)))
+        if len(pending) < 50:
+            continue
+        for message, future in pending:
+            try:
+                future.result()
+                answered += 1
+            except grpc.RpcError as error:
+                assert error.code() in allowed, (error, message.hex())
+                rejected += 1
+        pending = []
+    assert answered > 100 and rejected > 100, (answered, rejected)
+    health(channel)
+
+
+def drain(channel):
+    """Watches until it is told to stop."""
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    statuses = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE))
+    for answer in statuses:
+        name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+        print(name, flush=True)
+
+
+def ask(channel):
+    """Says what becomes of one request."""
+    pb = compiled()
+    call = channel.unary_unary(METHOD, pb.RateLimitRequest.SerializeToString, pb.RateLimitResponse.FromString)
+    try:
+        print(call(request(pb, [[("user", "a")]]), timeout=TIMEOUT_S).overall_code)
+    except grpc.RpcError as error:
+        print(error.code().name)
+
+
+with grpc.insecure_channel(sys.argv[2]) as made:
+    {"wire": wire, "fuzz": fuzz, "drain": drain, "ask": ask}[sys.argv[1]](made)

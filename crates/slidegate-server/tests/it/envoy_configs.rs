@@ -1,0 +1,135 @@
+//! Files of envoyproxy/ratelimit, in `tests/envoy`: the first lines, as comments, say what is understood, or what is wrong.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::process::{outcome, slidegate};
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envoy").join(folder);
+    let mut files: Vec<_> = folder.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+fn name(file: &Path) -> &str {
+    file.file_name().unwrap().to_str().unwrap()
+}
+
+fn expected(file: &Path, prefix: &str, before: &str) -> String {
+    let mut expected = String::new();
+    for line in fs::read_to_string(file).unwrap().lines().map_while(|line| line.strip_prefix(prefix)) {
+        expected.extend([before, line, "\n"]);
+    }
+    expected
+}
+
+#[test]
+fn each_bad_file_is_refused_as_it_says_itself() {
+    for file in files("bad") {
+        let name = name(&file);
+        let expected = expected(&file, "#!", &format!("{name}:"));
+        assert!(!expected.is_empty(), "{name} says nothing");
+        let found = outcome(slidegate().args(["import", "envoy", name]).current_dir(file.parent().unwrap()));
+        assert_eq!(found, (2, String::new(), expected), "{name}");
+    }
+}
+
+#[test]
+fn good_files_are_understood_and_what_is_written_is_valid() {
+    for file in files("good") {
+        let folder = tempfile::tempdir().unwrap();
+        let written = folder.path().join("slidegate.yaml");
+        let mut import = slidegate();
+        import.args(["import", "envoy"]).arg(&file).arg("--output").arg(&written);
+        let expected = expected(&file, "#! ", "");
+        assert_eq!(outcome(&mut import), (0, String::new(), expected), "{}", name(&file));
+        let (code, _, stderr) = outcome(slidegate().arg("validate").arg(&written));
+        assert_eq!((code, stderr.as_str()), (0, ""), "{}", name(&file));
+    }
+}
+
+#[test]
+fn all_mistakes_of_a_folder_are_told_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("a.yaml", "domain: a\ndescriptors: [{value: x}]\n"),
+        ("b.yml", "domain: c\n"),
+        ("c.yaml", "domain: c\n"),
+        ("..hidden.yaml", "nothing"),
+        ("notes.txt", "nothing"),
+    ] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let (code, _, stderr) = outcome(slidegate().args(["import", "envoy", "."]).current_dir(folder.path()));
+    assert_eq!(code, 2);
+    assert_eq!(
+        stderr,
+        "./a.yaml:2: descriptors[0].key: missing; every descriptor has one\n\
+         ./c.yaml:1: domain: \"c\" is in ./b.yml already\n"
+    );
+    let empty = tempfile::tempdir().unwrap();
+    let (_, _, stderr) = outcome(slidegate().args(["import", "envoy", "."]).current_dir(empty.path()));
+    assert_eq!(stderr, ".: file: there is no file in it whose name ends in .yaml or .yml\n");
+}
+
+#[test]
+fn an_import_writes_one_policy_for_each_limit() {
+    let everything = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envoy/good/everything.yaml");
+    let mut import = slidegate();
+    import.args(["import", "envoy", "--algorithm", "sliding-window"]).arg(everything);
+    let (code, file, told) = outcome(&mut import);
+    assert_eq!(code, 0);
+    assert!(told.contains("  remote_address: 10 per minute (sliding-window)"), "{told}");
+    for part in [
+        "  \"everything.remote_address\":\n    quotas:\n      - {limit: 10, window: 1m, algorithm: \
+         sliding-window, name: \"everything.remote_address\"}\n",
+        "      - {limit: 7, window: 7d, algorithm: sliding-window, name: \"per-week\"}\n",
+        "    mode: shadow\n",
+        "  # \"everything.remote_address_10.0.0.1\" is left out: it is unlimited, which needs no policy\n",
+        "  # it replaces [\"per-week\", \"other\"]",
+    ] {
+        assert!(file.contains(part), "{part} is not in {file}");
+    }
+}
+
+#[test]
+fn limits_of_limitador_are_carried_over_if_they_can_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.yaml");
+    fs::write(
+        &path,
+        "- namespace: shop\n  max_value: 10\n  seconds: 60\n  conditions: [\"descriptors[0]['req.method'] == 'POST'\"]\n  \
+         variables: [\"descriptors[0]['user_id']\"]\n\
+         - {namespace: shop, max_value: 5, seconds: 1, name: burst, conditions: ['path == \"/a\"'], variables: []}\n",
+    )
+    .unwrap();
+    let written = folder.path().join("slidegate.yaml");
+    let mut import = slidegate();
+    import.args(["import", "limitador"]).arg(&path).arg("--output").arg(&written);
+    let (code, _, told) = outcome(&mut import);
+    let expected = "shop.req.method_POST.user_id.10/1m: 10/1m fixed-window\n  \
+                    for requests whose req.method is \"POST\"\n  the key is made of user_id\n\
+                    shop.path_/a.5/1s: 5/1s fixed-window\n  for requests whose path is \"/a\"\n  \
+                    the key is one for all, such as \"all\"\n";
+    assert_eq!((code, told.as_str()), (0, expected));
+    assert_eq!(outcome(slidegate().arg("validate").arg(&written)).0, 0);
+
+    fs::write(
+        &path,
+        "- {namespace: shop, max_value: 0, seconds: 60, conditions: ['a > \"b\"'], variables: []}\n\
+         - {namespace: shop, max_value: 1, seconds: 60, conditions: ['size(a) == \"b\"'], variables: []}\n",
+    )
+    .unwrap();
+    let (code, _, told) =
+        outcome(slidegate().args(["import", "limitador", "limits.yaml"]).current_dir(folder.path()));
+    assert_eq!(code, 2);
+    assert_eq!(
+        told,
+        "limits.yaml:1: [0].max_value: 0 is not a whole number between 1 and 281474976710656\n\
+         limits.yaml:1: [0].conditions[0]: \"a > \\\"b\\\"\" cannot be carried over; only descriptor == \"value\" can\n\
+         limits.yaml:2: [1].conditions[0]: \"size(a) == \\\"b\\\"\" cannot be carried over; only descriptor == \
+         \"value\" can\n"
+    );
+}

@@ -1,0 +1,91 @@
+//! The wire, asked by a client that shares nothing with the server: grpcio, with messages written by hand.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::rls::LIMITS;
+
+fn client(what: &str, server: &Serving) -> Command {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let tools: PathBuf = here.join("../../target/tools/grpc");
+    assert!(tools.is_dir(), "`make deps` puts grpcio into {}", tools.display());
+    let mut command = Command::new("python3");
+    command.arg(here.join("tests/grpc/rls.py")).args([what, server.grpc()]);
+    command.env("PYTHONPATH", tools).env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+fn serve(limits: &TempFile, more: &[&str]) -> Serving {
+    let mut command = slidegate();
+    command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config", limits.path()]).args(more);
+    Serving::start(&mut command)
+}
+
+#[test]
+fn another_client_understands_every_field_health_and_reflection() {
+    let limits = TempFile::new("wire", LIMITS);
+    let server = serve(&limits, &[]);
+    let (code, out, err) = outcome(&mut client("wire", &server));
+    assert_eq!(code, 0, "{out}{err}");
+}
+
+#[test]
+fn whatever_is_sent_is_answered_or_refused() {
+    let limits = TempFile::new("fuzzed", LIMITS);
+    let server = serve(&limits, &[]);
+    let (code, out, err) = outcome(&mut client("fuzz", &server));
+    assert_eq!(code, 0, "{out}{err}");
+    // Frames that no client library sends: compressed, longer than said, longer than allowed, none at all.
+    let frames: [&[u8]; 5] = [b"\x01\0\0\0\x01a", b"\0\0\0\0\x10short", b"\0\xff\xff\xff\xff", b"", b"\x07"];
+    for frame in frames {
+        let mut curl = Command::new("curl");
+        curl.args([
+            "-s",
+            "--http2-prior-knowledge",
+            "-H",
+            "content-type: application/grpc",
+            "-H",
+            "te: trailers",
+        ])
+        .args(["--data-binary", "@-", "-o", "/dev/null", "-w", "%{http_code}"])
+        .arg(format!("http://{}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", server.grpc()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+        let mut curl = curl.spawn().unwrap();
+        curl.stdin.take().unwrap().write_all(frame).unwrap();
+        let answered = curl.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(answered.stdout).unwrap(), "200", "{frame:?}");
+    }
+    let (_, said, _) = outcome(&mut client("ask", &server));
+    assert!(["1\n", "2\n"].contains(&said.as_str()), "{said}");
+}
+
+#[test]
+fn who_watches_hears_that_it_stops_and_does_not_hold_it_up() {
+    let limits = TempFile::new("drained", LIMITS);
+    let mut server = serve(&limits, &[]);
+    let mut watching = client("drain", &server).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.next().as_deref(), Some("SERVING"));
+    assert!(server.signal("TERM").success());
+    assert_eq!(lines.next().as_deref(), Some("NOT_SERVING"));
+    watching.wait().unwrap();
+}
+
+#[test]
+fn a_store_that_is_away_is_unavailable_where_policies_fail_closed() {
+    let limits = TempFile::new("closed", LIMITS);
+    let config = TempFile::new("closed-config", "degrade: {on_failure: closed}\n");
+    let server = serve(&limits, &["--config", config.path(), "--store", "redis://127.0.0.1:1"]);
+    assert_eq!(outcome(&mut client("ask", &server)), (0, "UNAVAILABLE\n".to_owned(), String::new()));
+    let degraded = serve(&limits, &["--store", "redis://127.0.0.1:1"]);
+    assert_eq!(outcome(&mut client("ask", &degraded)), (0, "1\n".to_owned(), String::new()));
+}
+
+#[test]
+fn it_is_off_if_told_so() {
+    let server = Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--grpc", "off"]));
+    assert!(!server.greeting.iter().any(|line| line.starts_with("grpc: ")));
+}

@@ -1,0 +1,305 @@
+//! Envoy's rate limit service, asked as JSON: which limit a descriptor meets, and what is said of it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::{Serving, slidegate};
+use crate::rig::Reply;
+
+/// Years, so that no window ends while a test runs.
+pub(crate) const LIMITS: &str = "
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: {unit: year, requests_per_unit: 2, name: per-user}
+    descriptors:
+      - {key: path, rate_limit: {unit: week, requests_per_unit: 1}}
+  - {key: user, value: vip, rate_limit: {unlimited: true, replaces: [{name: everybody}]}}
+  - {key: user, value: banned, rate_limit: {unit: month, requests_per_unit: 0, name: ban}}
+  - {key: all, rate_limit: {unit: year, requests_per_unit: 1, name: everybody}}
+  - {key: path, value: /a/*, rate_limit: {unit: year, requests_per_unit: 1, name: first}}
+  - {key: path, value: /a/b*, rate_limit: {unit: year, requests_per_unit: 1, name: second}}
+  - {key: path, value: /a/bc, rate_limit: {unit: year, requests_per_unit: 1, name: exact}}
+  - {key: path, rate_limit: {unit: year, requests_per_unit: 1, name: bare}}
+  - {key: file, value: f*, share_threshold: true, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: soft, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: q1, quota_mode: true, metadata: {backend: one}, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: q2, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}
+";
+
+struct Shop {
+    server: Serving,
+    _folder: TempDir,
+}
+
+impl Shop {
+    fn open(options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("shop.yaml"), LIMITS).unwrap();
+        let mut command = slidegate();
+        command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path()).args(options);
+        Self { server: Serving::start(&mut command), _folder: folder }
+    }
+
+    fn reply(&self, request: &Value) -> Reply {
+        self.server.post("/json", request)
+    }
+
+    fn ask(&self, descriptors: &Value) -> Value {
+        self.reply(&json!({"domain": "shop", "descriptors": descriptors})).json()
+    }
+
+    /// The status of a request for one descriptor.
+    fn one(&self, entries: &[(&str, &str)]) -> Value {
+        self.ask(&json!([descriptor(entries)]))["statuses"][0].clone()
+    }
+}
+
+fn descriptor(entries: &[(&str, &str)]) -> Value {
+    json!({"entries": entries.iter().map(|(key, value)| json!({"key": key, "value": value})).collect::<Vec<_>>()})
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    slidegate_testkit::until(what, || if holds() { Ok(()) } else { Err("not yet".to_owned()) });
+}
+
+fn name(status: &Value) -> &str {
+    status["currentLimit"]["name"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn each_value_of_a_bare_key_is_counted_by_itself() {
+    let shop = Shop::open(&[]);
+    for remaining in [json!(1), Value::Null] {
+        let status = shop.one(&[("user", "a")]);
+        assert_eq!((&status["code"], &status["limitRemaining"]), (&json!("OK"), &remaining), "{status}");
+        let limit = json!({"requestsPerUnit": 2, "unit": "YEAR", "name": "per-user"});
+        assert_eq!(status["currentLimit"], limit);
+        assert!(status["durationUntilReset"].as_str().unwrap().ends_with('s'));
+    }
+    assert_eq!(shop.one(&[("user", "a")])["code"], "OVER_LIMIT");
+    assert_eq!(shop.one(&[("user", "b")])["limitRemaining"], 1);
+    let deeper = shop.one(&[("user", "a"), ("path", "/")]);
+    assert_eq!((&deeper["code"], &deeper["currentLimit"]["unit"]), (&json!("OK"), &json!("WEEK")));
+}
+
+#[test]
+fn the_exact_value_goes_before_wildcards_and_these_before_the_bare_key() {
+    let shop = Shop::open(&[]);
+    for (value, expected) in
+        [("/a/bc", "exact"), ("/a/bd", "first"), ("/a/", "first"), ("/c", "bare"), ("", "bare")]
+    {
+        assert_eq!(name(&shop.one(&[("path", value)])), expected, "{value}");
+    }
+    let unmatched: [&[(&str, &str)]; 4] =
+        [&[("nobody", "")], &[("path", "/c"), ("more", "x")], &[("user", "vip"), ("path", "/")], &[]];
+    for entries in unmatched {
+        assert_eq!(shop.one(entries), json!({"code": "OK"}), "{entries:?}");
+    }
+    let elsewhere = json!({"domain": "elsewhere", "descriptors": [descriptor(&[("user", "a")])]});
+    assert_eq!(shop.reply(&elsewhere).json(), json!({"overallCode": "OK", "statuses": [{"code": "OK"}]}));
+}
+
+#[test]
+fn wildcards_are_counted_by_value_unless_they_share() {
+    let shop = Shop::open(&[]);
+    assert_eq!(shop.one(&[("path", "/a/1")])["code"], "OK");
+    assert_eq!(shop.one(&[("path", "/a/1")])["code"], "OVER_LIMIT");
+    assert_eq!(shop.one(&[("path", "/a/2")])["code"], "OK");
+    let codes = ["f1", "f2", "f3"].map(|value| shop.one(&[("file", value)])["code"].clone());
+    assert_eq!(codes, ["OK", "OK", "OVER_LIMIT"]);
+}
+
+#[test]
+fn unlimited_banned_and_replaced() {
+    let shop = Shop::open(&[]);
+    assert_eq!(shop.one(&[("user", "vip")]), json!({"code": "OK", "limitRemaining": u32::MAX}));
+    let banned = shop.ask(&json!([descriptor(&[("user", "banned")])]));
+    assert_eq!(banned["overallCode"], "OVER_LIMIT");
+    assert_eq!(banned["statuses"][0]["currentLimit"], json!({"unit": "MONTH", "name": "ban"}));
+    let all = descriptor(&[("all", "")]);
+    for _ in 0..3 {
+        let answer = shop.ask(&json!([all, descriptor(&[("user", "vip")])]));
+        assert_eq!(answer["statuses"], json!([{"code": "OK"}, {"code": "OK", "limitRemaining": u32::MAX}]));
+    }
+    assert_eq!(shop.one(&[("all", "")])["code"], "OK", "what is replaced is not counted");
+    assert_eq!(shop.one(&[("all", "")])["code"], "OVER_LIMIT");
+}
+
+#[test]
+fn each_descriptor_stands_for_itself() {
+    let shop = Shop::open(&[]);
+    assert_eq!(shop.one(&[("all", "")])["code"], "OK");
+    let both =
+        json!([descriptor(&[("user", "c")]), descriptor(&[("all", "")]), descriptor(&[("nobody", "")])]);
+    let answer = shop.ask(&both);
+    assert_eq!(answer["overallCode"], "OVER_LIMIT");
+    let codes: Vec<_> = answer["statuses"].as_array().unwrap().iter().map(|status| &status["code"]).collect();
+    assert_eq!(codes, ["OK", "OVER_LIMIT", "OK"]);
+    let user = shop.one(&[("user", "c")]);
+    assert_eq!(user["code"], "OK");
+    assert_eq!(user["limitRemaining"], Value::Null, "the one that was not over was counted");
+}
+
+#[test]
+fn hits_are_counted_looked_at_and_given_back() {
+    let shop = Shop::open(&[]);
+    let with = |more: Value| {
+        let mut asked = descriptor(&[("user", "h")]);
+        asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        shop.ask(&json!([asked]))["statuses"][0].clone()
+    };
+    assert_eq!(with(json!({"hitsAddend": 0}))["limitRemaining"], 2, "it only looks");
+    assert_eq!(with(json!({"hits_addend": "2"}))["code"], "OK");
+    assert_eq!(with(json!({"hitsAddend": 0}))["code"], "OVER_LIMIT");
+    assert_eq!(with(json!({"hitsAddend": 1, "isNegativeHits": true}))["limitRemaining"], 1);
+    let asked = json!({"domain": "shop", "hitsAddend": 2, "descriptors": [descriptor(&[("user", "h")])]});
+    assert_eq!(shop.reply(&asked).status, 429, "two are more than the one that is left");
+    assert_eq!(with(json!({}))["code"], "OK", "and a denial costs nothing");
+}
+
+#[test]
+fn a_limit_may_come_with_the_descriptor() {
+    let shop = Shop::open(&[]);
+    let with = |entries, limit: Value| {
+        let mut asked = descriptor(entries);
+        asked["limit"] = limit;
+        shop.reply(&json!({"domain": "shop", "descriptors": [asked]}))
+    };
+    let limit = json!({"requestsPerUnit": 1, "unit": "YEAR"});
+    let status = with(&[("user", "vip")], limit.clone()).json()["statuses"][0].clone();
+    assert_eq!(status["currentLimit"], limit);
+    assert_eq!(with(&[("user", "vip")], limit.clone()).status, 429);
+    assert_eq!(with(&[("user", "v"), ("ip", "")], limit.clone()).status, 200);
+    assert_eq!(with(&[("user", "x")], json!({"unit": 4})).status, 429, "nothing is allowed");
+    let refused = with(&[("user", "x")], json!({"requests_per_unit": 1}));
+    assert_eq!(refused.status, 400);
+    assert_eq!(refused.json()["detail"], "descriptors[0].limit.unit: 0 is not one of 1 (SECOND) to 6 (YEAR)");
+}
+
+#[test]
+fn a_shadow_denies_nobody_and_is_counted_apart() {
+    let shop = Shop::open(&[]);
+    for _ in 0..3 {
+        assert_eq!(shop.ask(&json!([descriptor(&[("soft", "s")])]))["overallCode"], "OK");
+    }
+    let metrics = shop.server.get("/metrics").body;
+    for (outcome, count) in [("allowed", 1), ("shadow", 2), ("denied", 0)] {
+        let line = format!(
+            "slidegate_decisions_total{{policy=\"shop.soft\",tier=\"\",source=\"store\",outcome=\"{outcome}\"}} {count}"
+        );
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in {metrics}");
+    }
+}
+
+#[test]
+fn quota_mode_denies_when_all_of_its_kind_are_over() {
+    let shop = Shop::open(&[]);
+    let asked = json!([descriptor(&[("q1", "")]), descriptor(&[("q2", "x")])]);
+    let first = shop.ask(&asked);
+    assert_eq!((&first["overallCode"], &first["dynamicMetadata"]["backend"]), (&json!("OK"), &json!("one")));
+    let second = shop.ask(&asked);
+    assert_eq!(second["overallCode"], "OK");
+    assert_eq!(
+        second["dynamicMetadata"],
+        json!({
+            "domain": "shop", "descriptors": [{"entries": ["q1"]}, {"entries": ["q2=x"]}],
+            "quotaModeEnabled": true, "quotaModeViolations": [0],
+        })
+    );
+    assert_eq!(shop.ask(&asked)["overallCode"], "OVER_LIMIT");
+}
+
+#[test]
+fn a_denial_says_why_and_for_how_long_unless_told_not_to() {
+    let asked = json!([descriptor(&[("all", "")]), descriptor(&[("user", "a")])]);
+    let shop = Shop::open(&[]);
+    assert_eq!(shop.ask(&asked)["responseHeadersToAdd"], Value::Null);
+    let denied = shop.ask(&asked);
+    let headers = denied["responseHeadersToAdd"].as_array().unwrap();
+    let header =
+        |name: &str| headers.iter().find(|header| header["key"] == name).unwrap()["value"].as_str().unwrap();
+    let policy = r#""everybody";q=1;w=31536000, "per-user";q=2;w=31536000"#;
+    assert_eq!(header("ratelimit-policy"), policy);
+    assert!(header("ratelimit").starts_with(r#""everybody";r=0;t="#), "{}", header("ratelimit"));
+    assert!(header("retry-after").parse::<u64>().unwrap() > 0);
+    assert_eq!(header("content-type"), "application/problem+json");
+
+    let always = Shop::open(&["--envoy-headers", "always", "--envoy-algorithm", "sliding-window"]);
+    let allowed = always.ask(&asked);
+    assert_eq!(allowed["responseHeadersToAdd"][0]["value"], policy);
+    assert_eq!(allowed["rawBody"], Value::Null);
+
+    let silent = Shop::open(&["--envoy-headers", "off", "--envoy-body", "false"]);
+    silent.ask(&asked);
+    let denied = silent.ask(&asked);
+    assert_eq!(denied["overallCode"], "OVER_LIMIT");
+    assert_eq!((&denied["responseHeadersToAdd"], &denied["rawBody"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn what_cannot_be_understood_is_refused() {
+    let shop = Shop::open(&[]);
+    let many = vec![descriptor(&[("a", "b")]); 101];
+    for (request, detail) in [
+        (json!({"descriptors": [{}]}), "domain: it must not be empty"),
+        (json!({"domain": "shop"}), "descriptors: 0 are given; 1 to 100 are allowed"),
+        (json!({"domain": "shop", "descriptors": many}), "descriptors: 101 are given; 1 to 100 are allowed"),
+        (
+            json!({"domain": "shop", "descriptors": [{"hitsAddend": (1_u64 << 48) + 1}]}),
+            "descriptors[0].hits_addend: 281474976710657 is not between 0 and 281474976710656",
+        ),
+        (json!({"domain": "shop", "hitsAddend": -1}), "hitsAddend: it is not a whole number from 0 on"),
+    ] {
+        let reply = shop.reply(&request);
+        assert_eq!((reply.status, reply.json()["detail"].as_str()), (400, Some(detail)), "{request}");
+    }
+    assert_eq!(shop.server.get("/json").status, 405);
+    let health = shop.server.get("/healthcheck");
+    assert_eq!((health.status, health.body.as_str()), (200, "OK"));
+}
+
+#[test]
+fn files_that_change_are_read_again_and_mistakes_change_nothing() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |text: &str| {
+        let next = folder.path().join("next");
+        fs::write(&next, text).unwrap();
+        fs::rename(next, folder.path().join("a.yaml")).unwrap();
+    };
+    let limit = |requests: u32| {
+        format!(
+            "domain: a\ndescriptors: [{{key: k, rate_limit: {{unit: year, requests_per_unit: {requests}}}}}]\n"
+        )
+    };
+    write(&limit(1));
+    let mut command = slidegate();
+    command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path());
+    let server = Serving::start_with_log(&mut command, Stdio::from(log.reopen().unwrap()));
+    let asked = json!({"domain": "a", "descriptors": [descriptor(&[("k", "v")])]});
+    assert_eq!(server.post("/json", &asked).status, 200);
+    assert_eq!(server.post("/json", &asked).status, 429);
+
+    write("domain: a\ndescriptors: [{key: k, rate_limit: {unit: eon}}]\n");
+    let is_said = || {
+        let lines = BufReader::new(log.reopen().unwrap()).lines();
+        lines.map_while(Result::ok).any(|line| line.contains("rate_limit.unit: \"eon\" is not one of"))
+    };
+    until("what is wrong is said", is_said);
+    assert_eq!(server.post("/json", &asked).status, 429);
+
+    write(&limit(3));
+    let limit_now =
+        || server.post("/json", &asked).json()["statuses"][0]["currentLimit"]["requestsPerUnit"].clone();
+    until("the limit changes", || limit_now() == 3);
+    fs::write(folder.path().join("b.yaml"), limit(5).replace("domain: a", "domain: b")).unwrap();
+    server.send_signal("HUP");
+    let other = json!({"domain": "b", "descriptors": [descriptor(&[("k", "v")])]});
+    let remaining = || server.post("/json", &other).json()["statuses"][0]["limitRemaining"].clone();
+    until("another file is read", || remaining() == 4);
+}
