@@ -8,6 +8,7 @@ mod checking;
 mod configs;
 mod contract;
 mod doors;
+mod envoy;
 mod envoy_configs;
 mod grpc;
 mod outages;

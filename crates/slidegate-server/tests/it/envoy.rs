@@ -1,0 +1,178 @@
+//! Real Envoy with the configuration that is shipped, in front of an upstream of ours.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use slidegate_testkit::until;
+use tempfile::TempDir;
+
+use crate::process::{Serving, slidegate};
+use crate::rig::{Reply, reply};
+
+/// As shipped, with years in place of seconds, so that no window ends while a test runs.
+const LIMITS: &str = "
+domain: edge
+descriptors:
+  - {key: remote_address, rate_limit: {unit: year, requests_per_unit: 1000, name: per-address}}
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 2, name: per-user}}
+";
+/// A machine that is busy takes longer than what Envoy is told to wait in `deploy/`.
+const PATIENT: (&str, &str) = ("timeout: 0.02s", "timeout: 30s");
+const DENIES: (&str, &str) = ("failure_mode_deny: false", "failure_mode_deny: true");
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/envoy")
+}
+
+/// Says `up` to everybody, for as long as the test runs.
+fn upstream() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = [0; 4096];
+            let _ = stream.read(&mut head);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nup");
+        }
+    });
+    address
+}
+
+struct Envoy {
+    ingress: SocketAddr,
+    _running: Running,
+    _folder: TempDir,
+}
+
+impl Envoy {
+    /// Starts it in front of `limiter`, with some texts of the configuration changed.
+    fn start(limiter: &str, changes: &[(&str, &str)]) -> Self {
+        let binary = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/envoy/envoy/_bin/envoy");
+        assert!(binary.is_file(), "`make deps` puts Envoy into {}", binary.display());
+        let limiter: SocketAddr = limiter.parse().unwrap();
+        let port = |port: u16| format!("port_value: {port}}}");
+        let mut config = fs::read_to_string(deploy().join("envoy.yaml")).unwrap();
+        let ports = [(9901, 0), (10000, 0), (8081, limiter.port()), (9000, upstream().port())];
+        let ports = ports.map(|(shipped, here)| (port(shipped), port(here)));
+        let ports = ports.iter().map(|(shipped, here)| (shipped.as_str(), here.as_str()));
+        for (shipped, here) in ports.chain(changes.iter().copied()) {
+            assert!(config.contains(shipped), "{shipped}");
+            config = config.replace(shipped, here);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (file, admin) = (folder.path().join("envoy.yaml"), folder.path().join("admin"));
+        fs::write(&file, config).unwrap();
+        let mut command = Command::new(binary);
+        command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "off", "-c"]).arg(&file);
+        command.arg("--admin-address-path").arg(&admin).stdout(Stdio::null()).stderr(Stdio::null());
+        let running = Running(command.spawn().unwrap());
+        let ingress = until("Envoy says where it listens", || {
+            let admin = fs::read_to_string(&admin).map_err(|error| error.to_string())?;
+            let admin = admin.parse().map_err(|_| format!("{admin:?}"))?;
+            let listeners = try_get(admin, "/listeners", "").ok_or("no answer")?.body;
+            let address = listeners.lines().find_map(|line| line.strip_prefix("ingress::"));
+            address.and_then(|address| address.parse().ok()).ok_or_else(|| listeners.clone())
+        });
+        Self { ingress, _running: running, _folder: folder }
+    }
+
+    fn get(&self, user: &str) -> Reply {
+        try_get(self.ingress, "/", &format!("x-user: {user}\r\n")).unwrap()
+    }
+}
+
+/// Ends with the test, however that ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn try_get(address: SocketAddr, path: &str, headers: &str) -> Option<Reply> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    let head = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}\r\n");
+    stream.write_all(head.as_bytes()).ok()?;
+    Some(reply(&mut stream))
+}
+
+fn limiter() -> (Serving, TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("edge.yaml"), LIMITS).unwrap();
+    let mut command = slidegate();
+    command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path());
+    (Serving::start(&mut command), folder)
+}
+
+#[test]
+fn clients_are_let_through_denied_and_told() {
+    let (limiter, _folder) = limiter();
+    let envoy = Envoy::start(limiter.grpc(), &[PATIENT]);
+    for remaining in ["1", "0"] {
+        let allowed = envoy.get("a");
+        assert_eq!((allowed.status, allowed.body.as_str()), (200, "up"), "{allowed:?}");
+        assert_eq!(allowed.header("x-ratelimit-remaining"), Some(remaining));
+        let limit = allowed.header("x-ratelimit-limit").unwrap();
+        assert!(limit.starts_with("2, "), "{limit}");
+        for part in [r#"2;w=31536000;name="per-user""#, r#"1000;w=31536000;name="per-address""#] {
+            assert!(limit.contains(part), "{part} is not in {limit}");
+        }
+        assert!(allowed.header("x-ratelimit-reset").unwrap().parse::<u64>().unwrap() > 0);
+    }
+    let denied = envoy.get("a");
+    assert_eq!(denied.status, 429, "{denied:?}");
+    assert_eq!(denied.header("x-envoy-ratelimited"), Some("true"));
+    assert_eq!(denied.header("x-ratelimit-remaining"), Some("0"));
+    assert!(denied.header("retry-after").unwrap().parse::<u64>().unwrap() > 0);
+    assert!(denied.header("ratelimit").unwrap().contains(r#""per-user";r=0;t="#), "{denied:?}");
+    assert_eq!(denied.header("content-type"), Some("application/problem+json"));
+    assert_eq!(denied.json()["violated-policies"], serde_json::json!(["per-user"]));
+    assert_eq!(envoy.get("b").status, 200);
+}
+
+#[test]
+fn a_limiter_that_is_gone_lets_everybody_through_unless_told_to_deny() {
+    let (mut limiter, _folder) = limiter();
+    let (open, closed) =
+        (Envoy::start(limiter.grpc(), &[PATIENT]), Envoy::start(limiter.grpc(), &[PATIENT, DENIES]));
+    for envoy in [&open, &closed] {
+        assert_eq!(envoy.get("a").status, 200);
+    }
+    assert_eq!((open.get("a").status, closed.get("a").status), (429, 429));
+    limiter.signal("KILL");
+    assert_eq!((open.get("a").status, closed.get("a").status), (200, 500));
+}
+
+/// As shipped: 20 ms, and then it goes on without.
+#[test]
+fn a_limiter_that_stalls_is_waited_for_no_longer_than_told() {
+    let (limiter, _folder) = limiter();
+    let (open, closed) = (Envoy::start(limiter.grpc(), &[]), Envoy::start(limiter.grpc(), &[DENIES]));
+    until("the limit is reached", || match open.get("a").status {
+        429 => Ok(()),
+        other => Err(other.to_string()),
+    });
+    limiter.send_signal("STOP");
+    assert_eq!((open.get("a").status, closed.get("a").status), (200, 500));
+    limiter.send_signal("CONT");
+    until("it denies again", || match open.get("a").status {
+        429 => Ok(()),
+        other => Err(other.to_string()),
+    });
+}
+
+#[test]
+fn the_limits_that_are_shipped_are_valid() {
+    let mut import = slidegate();
+    let (code, _, told) =
+        crate::process::outcome(import.args(["import", "envoy"]).arg(deploy().join("limits")));
+    let expected = "domain edge\n  remote_address: 100 per second (fixed-window), called \"per-address\"\n  \
+                    user: 60 per minute (fixed-window), called \"per-user\"\n";
+    assert_eq!((code, told.as_str()), (0, expected));
+}
