@@ -79,6 +79,10 @@ fn describe() {
     );
     describe_counter!("slidegate_reloads_total", "How often the file was read again, by how that ended");
     describe_gauge!("slidegate_config_is_current", "0 if the file has changed and could not be used");
+    describe_gauge!(
+        "slidegate_envoy_config_is_current",
+        "0 if the limits for Envoy have changed and could not be used"
+    );
     describe_gauge!("slidegate_store_resting", "1 if the store is left alone because it has failed");
     describe_gauge!("slidegate_memory_keys", "Keys in the memory store");
     describe_gauge!("slidegate_memory_max_keys", "The most keys that it will hold");

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
+use slidegate_testkit::{Flavour, Server};
 use tempfile::TempDir;
 
 use crate::process::{Serving, slidegate};
@@ -302,4 +303,20 @@ fn files_that_change_are_read_again_and_mistakes_change_nothing() {
     let other = json!({"domain": "b", "descriptors": [descriptor(&[("k", "v")])]});
     let remaining = || server.post("/json", &other).json()["statuses"][0]["limitRemaining"].clone();
     until("another file is read", || remaining() == 4);
+}
+
+#[test]
+fn checks_looks_and_refunds_of_one_request_are_decided_in_order_by_a_shared_store() {
+    let redis = Server::start(Flavour::Redis);
+    let shop = Shop::open(&["--store", &format!("{}?budget_ms=20000", redis.url())]);
+    shop.one(&[("user", "z")]);
+    let mut looks = descriptor(&[("user", "z")]);
+    looks["hitsAddend"] = 0.into();
+    let mut gives_back = descriptor(&[("user", "z")]);
+    gives_back["isNegativeHits"] = true.into();
+    let all = json!([descriptor(&[("user", "y")]), looks, descriptor(&[("all", "")]), gives_back]);
+    let answer = shop.ask(&all);
+    let remaining: Vec<_> =
+        answer["statuses"].as_array().unwrap().iter().map(|status| &status["limitRemaining"]).collect();
+    assert_eq!(remaining, [&json!(1), &json!(1), &Value::Null, &json!(2)], "{answer}");
 }
