@@ -1,10 +1,12 @@
 //! The wire, asked by a client that shares nothing with the server: grpcio, with messages written by hand.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::rig::reply;
 use crate::rls::LIMITS;
 
 fn client(what: &str, server: &Serving) -> Command {
@@ -21,6 +23,19 @@ fn serve(limits: &TempFile, more: &[&str]) -> Serving {
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config", limits.path()]).args(more);
     Serving::start(&mut command)
+}
+
+/// Sends what it is given as the body of a request, and prints the head of the answer.
+fn curl(server: &Serving, more: &[&str]) -> Command {
+    let mut command = Command::new("curl");
+    command
+        .args(["-s", "-D", "-", "-o", "/dev/null", "--http2-prior-knowledge", "-X", "POST"])
+        .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
+        .args(more)
+        .arg(format!("http://{}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", server.grpc()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    command
 }
 
 #[test]
@@ -40,26 +55,26 @@ fn whatever_is_sent_is_answered_or_refused() {
     // Frames that no client library sends: compressed, longer than said, longer than allowed, none at all.
     let frames: [&[u8]; 5] = [b"\x01\0\0\0\x01a", b"\0\0\0\0\x10short", b"\0\xff\xff\xff\xff", b"", b"\x07"];
     for frame in frames {
-        let mut curl = Command::new("curl");
-        curl.args([
-            "-s",
-            "--http2-prior-knowledge",
-            "-H",
-            "content-type: application/grpc",
-            "-H",
-            "te: trailers",
-        ])
-        .args(["--data-binary", "@-", "-o", "/dev/null", "-w", "%{http_code}"])
-        .arg(format!("http://{}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", server.grpc()))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-        let mut curl = curl.spawn().unwrap();
+        let mut curl = curl(&server, &["--data-binary", "@-"]).spawn().unwrap();
         curl.stdin.take().unwrap().write_all(frame).unwrap();
-        let answered = curl.wait_with_output().unwrap();
-        assert_eq!(String::from_utf8(answered.stdout).unwrap(), "200", "{frame:?}");
+        let answered = String::from_utf8(curl.wait_with_output().unwrap().stdout).unwrap();
+        assert!(answered.starts_with("HTTP/2 200") && !answered.contains("grpc-status: 0"), "{answered}");
     }
     let (_, said, _) = outcome(&mut client("ask", &server));
     assert!(["1\n", "2\n"].contains(&said.as_str()), "{said}");
+}
+
+#[test]
+fn a_body_that_does_not_come_is_given_up() {
+    let limits = TempFile::new("slow", LIMITS);
+    let config = TempFile::new("slow-config", "limits: {body_timeout: 100ms}\n");
+    let server = serve(&limits, &["--config", config.path()]);
+    let mut stream = TcpStream::connect(server.grpc()).unwrap();
+    let head = "POST /envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit HTTP/1.1\r\nhost: test\r\n\
+                content-type: application/grpc\r\ncontent-length: 9\r\nconnection: close\r\n\r\n\0";
+    stream.write_all(head.as_bytes()).unwrap();
+    let answered = reply(&mut stream);
+    assert_eq!(answered.header("grpc-status"), Some("4"), "{answered:?}");
 }
 
 #[test]
