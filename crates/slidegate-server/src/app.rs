@@ -1,5 +1,7 @@
 //! What every protocol calls: requests in, decisions out.
 
+pub(crate) mod asked;
+
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};

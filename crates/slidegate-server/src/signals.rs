@@ -30,6 +30,10 @@ pub(crate) struct Signals {
     violations: Box<[Counter]>,
 }
 
+/// Whose quotas come with `CL.THROTTLE`.
+pub(crate) static OF_THROTTLE: LazyLock<Signals> =
+    LazyLock::new(|| Signals::new("CL.THROTTLE", "", &["rate"]));
+
 /// Whose quotas come with the request.
 pub(crate) static OF_REQUESTS: LazyLock<Signals> = LazyLock::new(|| Signals::new(IN_REQUEST, "", &[]));
 

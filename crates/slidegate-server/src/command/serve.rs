@@ -23,10 +23,12 @@ use crate::http;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
 use crate::reload::{Looks, Reload};
+use crate::resp::Passwords;
 use crate::rls;
 use crate::serve::{Door, Entrance, Tls};
 use crate::served::{Innermost, Served, Switched};
 use crate::store::AnyStore;
+use crate::tokens::Tokens;
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
 #[derive(Debug, clap::Args)]
@@ -51,6 +53,10 @@ pub(super) struct Arguments {
 
     #[command(flatten)]
     envoy: EnvoyArguments,
+
+    /// Where to serve the protocol of Redis, or off [default: off]
+    #[arg(long, value_name = "ADDR", env = "SLIDEGATE_RESP")]
+    resp: Option<Listen>,
 
     /// Where to serve the admin API, or off [default: 127.0.0.1:8082]
     #[arg(long, value_name = "ADDR", env = "SLIDEGATE_ADMIN")]
@@ -86,9 +92,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let listener = bind("http", &arguments.http.or(config.http.clone()).unwrap_or_default()).await?;
     let admin = admin_listener(arguments.admin, &config).await?;
     let grpc = bind_or_leave("grpc", arguments.grpc.or(config.grpc.clone()), "127.0.0.1:8081").await?;
+    let resp = match arguments.resp.or(config.resp.clone()) {
+        Some(Listen::At(address)) => Some(bind("resp", &address).await?),
+        Some(Listen::Off) | None => None,
+    };
     let places = Places {
         http: address_of(&listener)?,
         grpc: grpc.as_ref().map(address_of).transpose()?,
+        resp: resp.as_ref().map(address_of).transpose()?,
         admin: admin.as_ref().map(address_of).transpose()?,
     };
     // Somebody who does not read it is no reason not to serve.
@@ -104,6 +115,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         async move { desk.follow().await }
     });
     let tokens = config.admin.tokens.clone();
+    let passwords = passwords(&config.tokens);
     if let Some(envoy) = envoy {
         tokio::spawn(envoy.keep(&app, reload_envoy).run());
     }
@@ -118,8 +130,15 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         entrances.push(Entrance::http(listener, router));
     }
     entrances.extend(admin.map(|listener| Entrance::http(listener, admin::router(desk, tokens))));
+    entrances.extend(resp.map(|listener| Entrance::resp(listener, passwords)));
     crate::serve::run(entrances, app, door, stop).await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tokens are the passwords where there is no header to put them into.
+fn passwords(tokens: &Tokens) -> Option<Passwords> {
+    let tokens = tokens.clone();
+    (!tokens.is_empty()).then(|| Passwords::new(move |word| tokens.who_has(word.as_bytes()).is_some()))
 }
 
 fn log_to_stderr() {
@@ -166,6 +185,7 @@ fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
 struct Places {
     http: SocketAddr,
     grpc: Option<SocketAddr>,
+    resp: Option<SocketAddr>,
     admin: Option<SocketAddr>,
 }
 
@@ -179,6 +199,10 @@ fn greeting(places: &Places, is_tls: bool, store: &StoreUrl, policies: &Policies
     }
     if let Some(address) = places.grpc {
         let _ = writeln!(text, "grpc: {address}");
+    }
+    if let Some(address) = places.resp {
+        let scheme = if is_tls { "rediss" } else { "redis" };
+        let _ = writeln!(text, "resp: {scheme}://{address}");
     }
     if let Some(address) = places.admin {
         let _ = writeln!(text, "admin: {scheme}://{address}");

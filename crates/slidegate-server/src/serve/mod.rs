@@ -13,10 +13,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use slidegate::{Clock, Store};
+use slidegate::Store;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tracing::{debug, info, warn};
 
 pub use self::limits::Limits;
@@ -25,6 +25,7 @@ pub use self::tls::{Tls, TlsFiles};
 use self::patience::Patience;
 use crate::app::App;
 use crate::metrics::Metrics;
+use crate::resp::{self, Passwords};
 
 /// How long requests that have begun may take after a stop was asked for.
 const DRAIN_MS: u64 = 10_000;
@@ -46,13 +47,24 @@ pub struct Door {
 #[derive(Debug)]
 pub struct Entrance {
     listener: TcpListener,
-    router: Router,
+    protocol: Protocol,
+}
+
+#[derive(Clone, Debug)]
+enum Protocol {
+    Http(Router),
+    Resp(Arc<resp::Shared>),
 }
 
 impl Entrance {
     /// One where HTTP is spoken.
     pub fn http(listener: TcpListener, router: Router) -> Self {
-        Self { listener, router }
+        Self { listener, protocol: Protocol::Http(router) }
+    }
+
+    /// One where the protocol of Redis is spoken, by those who know one of the passwords if there are any.
+    pub fn resp(listener: TcpListener, passwords: Option<Passwords>) -> Self {
+        Self { listener, protocol: Protocol::Resp(Arc::new(resp::Shared::new(passwords))) }
     }
 }
 
@@ -65,12 +77,15 @@ pub async fn run<S: Store + 'static>(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
     let open = GracefulShutdown::new();
-    let accepting = entrances.iter().map(|entrance| accept(entrance, &door, &open, app.clock()));
+    let (stop, stopped) = watch::channel(());
+    let house = House { app: &app, door: &door, open: &open, stop: &stopped };
+    let accepting = entrances.iter().map(|entrance| accept(entrance, &house));
     tokio::select! {
         _ = join_all(accepting) => {}
         () = shutdown => info!("draining"),
     }
     app.stop();
+    drop(stop);
     // Nobody new is let in.
     drop(entrances);
     tokio::select! {
@@ -81,49 +96,91 @@ pub async fn run<S: Store + 'static>(
     }
 }
 
+/// What all entrances lead to.
+struct House<'a, S> {
+    app: &'a Arc<App<S>>,
+    door: &'a Door,
+    open: &'a GracefulShutdown,
+    stop: &'a watch::Receiver<()>,
+}
+
 /// Each entrance has room of its own, so that one is not closed by a crowd at another.
-async fn accept(entrance: &Entrance, door: &Door, open: &GracefulShutdown, clock: &dyn Clock) {
-    let room = Arc::new(Semaphore::new(door.limits.connections));
+async fn accept<S: Store + 'static>(entrance: &Entrance, house: &House<'_, S>) {
+    let limits = &house.door.limits;
+    let room = Arc::new(Semaphore::new(limits.connections));
     let mut is_full = false;
     loop {
         let stream = match entrance.listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
                 debug!(%error, "cannot accept a connection");
-                clock.sleep(BREATH_MS).await;
+                house.app.clock().sleep(BREATH_MS).await;
                 continue;
             }
         };
         // Closed at once: whoever is turned away can go elsewhere, and whoever waits cannot.
         let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
             if !std::mem::replace(&mut is_full, true) {
-                warn!(connections = door.limits.connections, "no more connections are let in");
+                warn!(connections = limits.connections, "no more connections are let in");
             }
             continue;
         };
         is_full = false;
-        let (router, door, watcher) = (entrance.router.clone(), door.clone(), open.watcher());
+        let guest = Guest {
+            protocol: entrance.protocol.clone(),
+            app: Arc::clone(house.app),
+            limits: *limits,
+            watcher: house.open.watcher(),
+            stop: house.stop.clone(),
+        };
+        let tls = house.door.tls.clone();
         tokio::spawn(async move {
-            serve(stream, router, door, watcher).await;
+            guest.serve(stream, tls).await;
             drop(place);
         });
     }
 }
 
-async fn serve(stream: TcpStream, router: Router, door: Door, watcher: Watcher) {
-    // Answers are small; waiting to fill a packet would only delay them.
-    if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, "cannot set TCP_NODELAY");
+/// A connection that was let in, and all that it needs.
+struct Guest<S> {
+    protocol: Protocol,
+    app: Arc<App<S>>,
+    limits: Limits,
+    watcher: Watcher,
+    stop: watch::Receiver<()>,
+}
+
+impl<S: Store> Guest<S> {
+    async fn serve(self, stream: TcpStream, tls: Option<Tls>) {
+        // Answers are small; waiting to fill a packet would only delay them.
+        if let Err(error) = stream.set_nodelay(true) {
+            debug!(%error, "cannot set TCP_NODELAY");
+        }
+        let served = match tls {
+            None => self.converse(stream).await,
+            Some(tls) => match tls.accept(stream, self.limits.head_timeout).await {
+                Ok(stream) => self.converse(stream).await,
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = served {
+            debug!(error, "a connection ended");
+        }
     }
-    let served = match &door.tls {
-        None => converse(stream, router, &door.limits, watcher).await,
-        Some(tls) => match tls.accept(stream, door.limits.head_timeout).await {
-            Ok(stream) => converse(stream, router, &door.limits, watcher).await,
-            Err(error) => Err(error),
-        },
-    };
-    if let Err(error) = served {
-        debug!(error, "a connection ended");
+
+    async fn converse<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+        self,
+        stream: I,
+    ) -> Result<(), String> {
+        match self.protocol {
+            Protocol::Http(router) => converse(stream, router, &self.limits, self.watcher).await,
+            Protocol::Resp(shared) => {
+                let ended = resp::converse(stream, &self.app, &shared, &self.limits, self.stop).await;
+                // Until then a stop waits for it.
+                drop(self.watcher);
+                ended
+            }
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod probing;
 mod process;
 mod refusals;
 mod reloading;
+mod resp;
 mod rig;
 mod rls;
 mod schema;

@@ -11,7 +11,7 @@ use crate::rig::{Reply, request};
 
 pub(crate) fn slidegate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
-    for variable in ["SLIDEGATE_CONFIG", "SLIDEGATE_STORE", "SLIDEGATE_HTTP", "RUST_LOG"] {
+    for variable in ["SLIDEGATE_CONFIG", "SLIDEGATE_STORE", "SLIDEGATE_HTTP", "SLIDEGATE_RESP", "RUST_LOG"] {
         command.env_remove(variable);
     }
     // Tests run at the same time.
@@ -72,6 +72,10 @@ impl Serving {
             }
         }
         panic!("it ended with {:?} after {greeting:?}", child.wait());
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn url(&self) -> &str {

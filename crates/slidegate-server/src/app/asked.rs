@@ -1,0 +1,82 @@
+//! What is asked by protocols that have found the policy themselves, without a request in between.
+
+use std::sync::Arc;
+
+use slidegate::{Check, Decision, Operation, Store, Verb};
+
+use super::{App, MAX_KEY_BYTES};
+use crate::policies::Named;
+use crate::request::Refusal;
+
+/// What to do, under which policy and to whom.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) verb: Verb,
+    pub(crate) named: Arc<Named>,
+    pub(crate) key: &'a [u8],
+    pub(crate) cost: u64,
+}
+
+impl Asked<'_> {
+    fn operation(&self) -> Operation<'_> {
+        let check = Check { policy: &self.named.policy, key: self.key, cost: self.cost };
+        Operation { verb: self.verb, check }
+    }
+}
+
+/// A key of a length that is allowed.
+pub(crate) fn key(key: &[u8]) -> Result<&[u8], Refusal> {
+    if (1..=MAX_KEY_BYTES).contains(&key.len()) {
+        return Ok(key);
+    }
+    let detail = format!("{} bytes; 1 to {MAX_KEY_BYTES} bytes are allowed", key.len());
+    Err(Refusal::out_of_range("key", detail))
+}
+
+impl<S: Store> App<S> {
+    /// Decides, if the store can at once; `None`, with nothing done, if it may have to wait.
+    #[inline]
+    pub(crate) fn decide_at_once(
+        &self,
+        verb: Verb,
+        named: &Named,
+        key: &[u8],
+        cost: u64,
+    ) -> Option<Result<Decision, Refusal>> {
+        let check = named.policy.key(key).cost(cost);
+        let decision = match self.store.execute_at_once(Operation { verb, check })? {
+            Ok(decision) => decision,
+            Err(error) => return Some(Err(error.into())),
+        };
+        self.tell(verb, named, &check, &decision);
+        Some(Ok(decision))
+    }
+
+    /// Decides all in one call of the store, each for itself, those of one key in their order.
+    pub(crate) async fn decide_each(&self, asked: &[Asked<'_>]) -> Vec<Result<Decision, Refusal>> {
+        let operations: Vec<_> = asked.iter().map(Asked::operation).collect();
+        // One by itself need not be put into a batch by the store.
+        let decisions = match operations.as_slice() {
+            [only] => vec![self.store.execute(*only).await],
+            _ => self.store.execute_many(&operations).await,
+        };
+        let each = asked.iter().zip(&operations).zip(decisions);
+        each.map(|((asked, operation), decision)| {
+            let decision = decision?;
+            self.tell(asked.verb, &asked.named, &operation.check, &decision);
+            Ok(decision)
+        })
+        .collect()
+    }
+
+    #[inline]
+    fn tell(&self, verb: Verb, named: &Named, check: &Check<'_>, decision: &Decision) {
+        if verb != Verb::Check {
+            return;
+        }
+        named.signals.count(decision);
+        if !decision.is_allowed() {
+            self.violations.tell(check, decision, self.clock().now_ms());
+        }
+    }
+}

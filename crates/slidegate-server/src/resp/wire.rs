@@ -1,0 +1,188 @@
+//! Bytes in and out, with bounds to what waits in either direction.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Sleep;
+
+use super::frame::MOST_BYTES;
+
+/// Enough for whoever waits for each answer.
+const FIRST_BYTES: usize = 1 << 10;
+/// What an idle connection may keep.
+const IDLE_BYTES: usize = 16 << 10;
+/// So much may wait to be written before nothing more is read: it lets those through who write much before they read.
+const MOST_WAITING: usize = 256 << 10;
+
+/// A stream, what was read of it and what is to be written.
+pub(super) struct Wire<I> {
+    stream: I,
+    input: Vec<u8>,
+    /// Which of the bytes in it were read and not yet understood.
+    unread: std::ops::Range<usize>,
+    output: Vec<u8>,
+    written: usize,
+    is_flushed: bool,
+    is_at_end: bool,
+    patience: Duration,
+    /// When whoever has begun something must have ended it.
+    end: Option<Pin<Box<Sleep>>>,
+}
+
+/// What has come to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// There is more to read, or room to write.
+    Progress,
+    /// There is nothing more to come.
+    End,
+    /// Something was begun and not ended in time.
+    TooSlow,
+    /// There is a stop, and nothing has begun.
+    Stopped,
+}
+
+/// Whether so much waits to be written that nothing more should be added.
+pub(super) fn is_full(output: &[u8]) -> bool {
+    output.len() >= MOST_WAITING
+}
+
+impl<I> Wire<I> {
+    pub(super) fn new(stream: I, patience: Duration) -> Self {
+        Self {
+            stream,
+            input: vec![0; FIRST_BYTES],
+            unread: 0..0,
+            output: Vec::new(),
+            written: 0,
+            is_flushed: true,
+            is_at_end: false,
+            patience,
+            end: None,
+        }
+    }
+
+    /// What was read and not yet taken, and where to put answers.
+    pub(super) fn sides(&mut self) -> (&[u8], &mut Vec<u8>) {
+        self.output.drain(..self.written);
+        self.written = 0;
+        (&self.input[self.unread.clone()], &mut self.output)
+    }
+
+    /// So many bytes were understood.
+    pub(super) fn take(&mut self, count: usize) {
+        if count > 0 {
+            self.unread.start += count;
+            self.end = None;
+        }
+    }
+
+    fn has_output(&self) -> bool {
+        !self.is_flushed || self.written < self.output.len()
+    }
+
+    /// Room for more, at the end of what was read.
+    fn make_room(&mut self) {
+        if self.unread.is_empty() {
+            self.unread = 0..0;
+        }
+        if self.unread.end < self.input.len() {
+            return;
+        }
+        self.input.copy_within(self.unread.clone(), 0);
+        self.unread = 0..self.unread.len();
+        if self.unread.end == self.input.len() {
+            let more = (4 * self.input.len()).min(2 * MOST_BYTES);
+            self.input.resize(more, 0);
+        }
+    }
+
+    fn forget_what_is_large(&mut self) {
+        if self.input.len() > IDLE_BYTES {
+            self.input = vec![0; FIRST_BYTES];
+            self.unread = 0..0;
+        }
+        if self.output.capacity() > IDLE_BYTES {
+            self.output = Vec::new();
+        }
+    }
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
+    /// Writes what there is, reads what there is, and waits for one or the other. `has_more` says that what was read has more
+    /// to be understood as soon as there is room for answers.
+    pub(super) fn poll_exchange(
+        &mut self,
+        has_more: bool,
+        stop: Pin<&mut impl Future>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Event>> {
+        let _ = self.poll_write(context)?;
+        let waiting = self.output.len() - self.written;
+        if has_more && waiting < MOST_WAITING {
+            return Poll::Ready(Ok(Event::Progress));
+        }
+        let may_read = !self.is_at_end && !has_more && waiting < MOST_WAITING;
+        if may_read && self.poll_read(context)?.is_ready() && !self.is_at_end {
+            return Poll::Ready(Ok(Event::Progress));
+        }
+        if self.is_at_end && !self.has_output() {
+            return Poll::Ready(Ok(Event::End));
+        }
+        if !self.has_output() && self.unread.is_empty() {
+            self.forget_what_is_large();
+            return stop.poll(context).map(|_| Ok(Event::Stopped));
+        }
+        self.poll_end(context).map(|()| Ok(Event::TooSlow))
+    }
+
+    /// Writes what there is, and nothing else.
+    pub(super) fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Event>> {
+        if self.poll_write(context)?.is_ready() {
+            return Poll::Ready(Ok(Event::End));
+        }
+        self.poll_end(context).map(|()| Ok(Event::TooSlow))
+    }
+
+    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.output.len() {
+            self.is_flushed = false;
+            let rest = &self.output[self.written..];
+            match ready!(Pin::new(&mut self.stream).poll_write(context, rest))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.written += count,
+            }
+            self.end = None;
+        }
+        self.output.clear();
+        self.written = 0;
+        if !self.is_flushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(context))?;
+            self.is_flushed = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.make_room();
+        let mut buffer = ReadBuf::new(&mut self.input[self.unread.end..]);
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
+        match buffer.filled().len() {
+            0 => self.is_at_end = true,
+            count => self.unread.end += count,
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let patience = self.patience;
+        // The timer of the runtime, as for HTTP.
+        #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
+        let end = self.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        end.as_mut().poll(context)
+    }
+}

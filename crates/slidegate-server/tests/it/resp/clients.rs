@@ -1,0 +1,131 @@
+//! The clients that people have.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use serde_json::json;
+use slidegate_testkit::Authority;
+
+use super::address_of;
+use crate::process::{Serving, TempFile, outcome, slidegate};
+
+fn serve() -> Serving {
+    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]))
+}
+
+fn redis_cli(serving: &Serving, words: &[&str]) -> String {
+    let port = address_of(serving).port().to_string();
+    let (code, out, err) = outcome(Command::new("redis-cli").args(["-p", &port]).args(words));
+    assert_eq!(code, 0, "{err}");
+    out
+}
+
+#[test]
+fn it_is_spoken_where_it_is_asked_for_and_nowhere_else() {
+    let silent = Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
+    assert!(!silent.greeting.iter().any(|line| line.contains("redis")), "{:?}", silent.greeting);
+    let mut command = slidegate();
+    command.env("SLIDEGATE_RESP", "127.0.0.1:0");
+    let asked = Serving::start(command.args(["serve", "--http", "127.0.0.1:0"]));
+    assert!(asked.greeting.iter().any(|line| line.starts_with("resp: redis://127.0.0.1:")));
+    let off = Serving::start(command.args(["--resp", "off"]));
+    assert!(!off.greeting.iter().any(|line| line.contains("redis")), "a flag goes over the environment");
+    let taken = address_of(&asked).to_string();
+    let (code, _, err) = outcome(slidegate().args(["serve", "--http", "127.0.0.1:0", "--resp", &taken]));
+    assert_eq!(code, 2);
+    assert!(err.contains(&format!("cannot listen on {taken}")) && err.contains("--resp"), "{err}");
+}
+
+#[test]
+fn redis_cli_asks() {
+    let serving = serve();
+    assert_eq!(redis_cli(&serving, &["ping"]), "PONG\n");
+    assert_eq!(redis_cli(&serving, &["CL.THROTTLE", "k", "1", "1", "60"]), "0\n2\n1\n-1\n60\n");
+    assert_eq!(redis_cli(&serving, &["-3", "SLIDEGATE.CHECK", "api", "k", "7"]).lines().nth(2), Some("93"));
+    assert!(redis_cli(&serving, &["GET", "k"]).starts_with("ERR unknown command 'GET'"));
+}
+
+#[test]
+fn redis_benchmark_asks_sixteen_at_a_time() {
+    let serving = serve();
+    let port = address_of(&serving).port().to_string();
+    let numbers = ["-n", "20000", "-r", "1000", "-c", "20", "-P", "16", "--csv"];
+    let throttle = ["CL.THROTTLE", "k:__rand_int__", "15", "30", "60"];
+    let (code, out, err) =
+        outcome(Command::new("redis-benchmark").args(["-p", &port]).args(numbers).args(throttle));
+    assert_eq!(code, 0, "{err}");
+    assert!(!out.is_empty() && !out.contains("rror") && !err.contains("rror from server"), "{out} {err}");
+    let counted = serving.get("/metrics").body;
+    let allowed = counted.lines().filter(|line| line.starts_with("slidegate_decisions_total"));
+    let decided: u64 = allowed
+        .filter(|line| line.contains(r#"policy="CL.THROTTLE""#))
+        .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
+        .sum();
+    // It may send a few more than it was told to, to fill the last pipelines.
+    assert!((20_000..21_000).contains(&decided), "{decided} were counted: {counted}");
+}
+
+const PYTHON: &str = r#"
+import sys
+import redis
+for protocol in (2, 3):
+    client = redis.Redis(port=int(sys.argv[1]), protocol=protocol, client_name="test")
+    assert client.ping()
+    assert client.client_getname() in ("test", b"test"), client.client_getname()
+    key = f"py:{protocol}"
+    assert client.execute_command("CL.THROTTLE", key, 15, 30, 60, 1) == [0, 16, 15, -1, 2]
+    pipeline = client.pipeline(transaction=False)
+    for _ in range(1000):
+        pipeline.execute_command("CL.THROTTLE", key, 15, 30, 60)
+    answers = pipeline.execute()
+    assert len(answers) == 1000 and sum(answer[0] == 0 for answer in answers) == 15, answers
+    assert client.execute_command("SLIDEGATE.CHECK", "api", key)[:3] == [1, 100, 99]
+    try:
+        client.execute_command("SLIDEGATE.CHECK", "nothing", key)
+        raise AssertionError("it was decided")
+    except redis.ResponseError as error:
+        assert 'there is no policy "nothing"' in str(error), error
+    try:
+        client.execute_command("CL.THROTTLE", key, 15, 0, 60)
+        raise AssertionError("it was decided")
+    except redis.ResponseError as error:
+        assert str(error) == "Cell error: Zero rates are not supported", error
+    client.close()
+print("fine")
+"#;
+
+#[test]
+fn redis_py_asks() {
+    let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/redis-py");
+    assert!(library.exists(), "make deps installs it");
+    let serving = serve();
+    let port = address_of(&serving).port().to_string();
+    let mut python = Command::new("python3");
+    let (code, out, err) = outcome(python.env("PYTHONPATH", library).args(["-c", PYTHON, &port]));
+    assert_eq!((code, out.as_str()), (0, "fine\n"), "{err}");
+}
+
+#[test]
+fn with_a_certificate_it_is_spoken_over_tls_alone() {
+    let folder = std::env::temp_dir().join(format!("slidegate-rediss-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let authority = Authority::make(&folder);
+    let file = |name: &str| folder.join(name).display().to_string();
+    let tls = json!({"cert": file("server.crt"), "key": file("server.key")});
+    let config = TempFile::new("rediss", &format!("tls: {tls}\npolicies: {{api: {{quotas: [100/1m]}}}}\n"));
+    let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--config", config.path()];
+    let serving = Serving::start(slidegate().args(arguments));
+    assert!(
+        serving.greeting.iter().any(|line| line.starts_with("resp: rediss://")),
+        "{:?}",
+        serving.greeting
+    );
+    let ca = authority.ca_path();
+    let tls = ["--tls", "--cacert", ca.to_str().unwrap(), "SLIDEGATE.CHECK", "api", "k"];
+    assert_eq!(redis_cli(&serving, &tls).lines().nth(2), Some("99"));
+    let port = address_of(&serving).port().to_string();
+    let (_, out, err) = outcome(Command::new("redis-cli").args(["-p", &port, "ping"]));
+    assert!(!out.contains("PONG"), "{out} {err}");
+    let _ = fs::remove_dir_all(folder);
+}

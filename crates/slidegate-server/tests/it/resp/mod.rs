@@ -1,0 +1,114 @@
+//! The protocol of Redis: a server in this process on a clock of its own, or the real binary, and clients that hide
+//! nothing.
+
+mod around;
+mod clients;
+mod commands;
+mod corpus;
+mod introductions;
+mod shared;
+mod throttle;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use slidegate::{ManualClock, MemoryStore};
+use slidegate_server::config::Config;
+use slidegate_server::{App, Door, Entrance, Limits, Passwords, run};
+use slidegate_testkit::{Connection, Reply};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use crate::process::Serving;
+use crate::rig::{POLICIES, START_MS};
+
+/// Longer than any honest answer takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server in this process.
+struct Resp {
+    address: SocketAddr,
+    clock: ManualClock,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Resp {
+    fn start() -> Self {
+        Self::with(Limits::default(), None)
+    }
+
+    fn with(limits: Limits, passwords: Option<Passwords>) -> Self {
+        let clock = ManualClock::at(START_MS);
+        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+        let app = Arc::new(App::new(store, Config::parse(POLICIES).unwrap().policies));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let shutdown = async move {
+            let _ = stopped.await;
+        };
+        let entrances = vec![Entrance::resp(listener, passwords)];
+        let door = Door { limits, ..Door::default() };
+        let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, door, shutdown)));
+        Self { address, clock, stop: Some(stop), thread: Some(thread) }
+    }
+
+    fn connect(&self) -> Connection {
+        Connection::open(self.address).unwrap()
+    }
+
+    fn stream(&self) -> TcpStream {
+        open(self.address)
+    }
+
+    /// All that is answered to these bytes, after which there is nothing more to come.
+    fn answer(&self, said: impl AsRef<[u8]>) -> String {
+        let mut stream = self.stream();
+        stream.write_all(said.as_ref()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn ask_to_stop(&mut self) {
+        self.stop.take().unwrap().send(()).unwrap();
+    }
+
+    /// Waits until it has stopped.
+    fn join(&mut self) {
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn open(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+/// Where the binary speaks it.
+fn address_of(serving: &Serving) -> SocketAddr {
+    let line = serving.greeting.iter().find_map(|line| line.strip_prefix("resp: ")).unwrap();
+    line.rsplit('/').next().unwrap().parse().unwrap()
+}
+
+/// A command as clients write it.
+fn command(words: &[&str]) -> String {
+    let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    let count = words.matches('$').count();
+    format!("*{count}\r\n{words}")
+}
+
+/// The numbers of a decision.
+#[track_caller]
+fn five(reply: Reply) -> [i64; 5] {
+    let numbers: Vec<i64> = reply.array().iter().map(Reply::int).collect();
+    numbers.try_into().unwrap()
+}
