@@ -27,7 +27,8 @@ REDIS_PY_VERSION = 8.1.0
 REDIS_PY_DIR = target/tools/redis-py
 REDIS_PY = $(REDIS_PY_DIR)/redis-$(REDIS_PY_VERSION).dist-info
 
-.PHONY: run test deps fmt lint tests loom deny faults bench bench-redis bench-postgres bench-tower bench-server
+.PHONY: run test deps fmt lint tests loom deny faults bench bench-redis bench-postgres bench-tower bench-server \
+	bench-protocols
 .NOTPARALLEL:
 
 ## Builds in release and serves on the embedded store. ARGS="--http 127.0.0.1:9000" passes arguments on.
@@ -155,6 +156,14 @@ bench-server:
 	@echo "building, which takes some minutes the first time …"
 	@$(CARGO) build --release --quiet --package slidegate-bench --package slidegate-server
 	@./target/release/slidegate-bench server
+
+## What others speak to the service, each beside a server of their own, in one run, some four minutes.
+bench-protocols: deps
+	@command -v redis-benchmark >/dev/null || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-tools >/dev/null; }
+	@echo "building, which takes some minutes the first time …"
+	@$(CARGO) build --release --quiet --package slidegate-bench --package slidegate-server
+	@./target/release/slidegate-bench protocols
 
 $(PEERS_PYTHON_DONE):
 	@echo "installing $(PEERS_PYTHON) …"

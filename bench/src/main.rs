@@ -4,6 +4,7 @@
 mod figures;
 mod measure;
 mod postgres;
+mod protocols;
 mod redis;
 mod sample;
 mod server;
@@ -28,6 +29,8 @@ fn main() {
         ["postgres", part] => postgres::report(Some(part)),
         ["tower"] => tower::report(),
         ["tower", name, requests] => tower::work(name, number(requests)),
+        ["protocols"] => protocols::report(None),
+        ["protocols", part] => protocols::report(Some(part)),
         ["server"] => server::report(),
         ["server-constant"] => server::constant(),
         ["memory", name, keys] => each(name, &Task::Memory(number(keys))),
@@ -36,7 +39,8 @@ fn main() {
         ["work", name, checks] => each(name, &Task::Work(Limit::Ample, number(checks))),
         ["denied", name, checks] => each(name, &Task::Work(Limit::One, number(checks))),
         _ => eprintln!(
-            "usage: slidegate-bench [times | redis [PART] | postgres [PART] | tower [NAME REQUESTS] | memory NAME KEYS | \
+            "usage: slidegate-bench [times | redis [PART] | postgres [PART] | tower [NAME REQUESTS] | \
+             protocols [PART] | server | memory NAME KEYS | \
              flood NAME | work NAME CHECKS | denied NAME CHECKS]"
         ),
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use slidegate::degrade::{DeniedCache, FailureRule, Fallback, Jitter, Switch};
-use slidegate::{Clock, Decision, Operation, Store, StoreError};
+use slidegate::{Check, Clock, Decision, Operation, Store, StoreError};
 
 use crate::config::{DegradeConfig, MemoryConfig, PolicyRule, StoreUrl};
 use crate::store::AnyStore;
@@ -106,6 +106,13 @@ impl Store for Served {
             Self::Here(store) => store.execute_many(operations).await,
             Self::Elsewhere(store) => store.execute_many(operations).await,
             Self::Cached(store) => store.execute_many(operations).await,
+        }
+    }
+
+    #[inline]
+    fn announce(&self, check: &Check<'_>) {
+        if let Self::Here(store) = self {
+            store.announce(check);
         }
     }
 

@@ -105,6 +105,13 @@ impl Store for AnyStore {
         }
     }
 
+    #[inline]
+    fn announce(&self, check: &Check<'_>) {
+        if let Self::Memory(store) = self {
+            store.announce(check);
+        }
+    }
+
     fn clock(&self) -> &dyn Clock {
         match self {
             Self::Memory(store) => store.clock(),

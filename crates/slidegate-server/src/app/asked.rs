@@ -18,6 +18,7 @@ pub(crate) struct Asked<'a> {
 }
 
 impl Asked<'_> {
+    #[inline]
     fn operation(&self) -> Operation<'_> {
         let check = Check { policy: &self.named.policy, key: self.key, cost: self.cost };
         Operation { verb: self.verb, check }
@@ -34,21 +35,21 @@ pub(crate) fn key(key: &[u8]) -> Result<&[u8], Refusal> {
 }
 
 impl<S: Store> App<S> {
+    /// Says that it will be asked soon.
+    #[inline]
+    pub(crate) fn announce(&self, asked: &Asked<'_>) {
+        self.store.announce(&asked.operation().check);
+    }
+
     /// Decides, if the store can at once; `None`, with nothing done, if it may have to wait.
     #[inline]
-    pub(crate) fn decide_at_once(
-        &self,
-        verb: Verb,
-        named: &Named,
-        key: &[u8],
-        cost: u64,
-    ) -> Option<Result<Decision, Refusal>> {
-        let check = named.policy.key(key).cost(cost);
-        let decision = match self.store.execute_at_once(Operation { verb, check })? {
+    pub(crate) fn decide_at_once(&self, asked: &Asked<'_>) -> Option<Result<Decision, Refusal>> {
+        let operation = asked.operation();
+        let decision = match self.store.execute_at_once(operation)? {
             Ok(decision) => decision,
             Err(error) => return Some(Err(error.into())),
         };
-        self.tell(verb, named, &check, &decision);
+        self.tell(asked, &operation.check, &decision);
         Some(Ok(decision))
     }
 
@@ -63,18 +64,18 @@ impl<S: Store> App<S> {
         let each = asked.iter().zip(&operations).zip(decisions);
         each.map(|((asked, operation), decision)| {
             let decision = decision?;
-            self.tell(asked.verb, &asked.named, &operation.check, &decision);
+            self.tell(asked, &operation.check, &decision);
             Ok(decision)
         })
         .collect()
     }
 
     #[inline]
-    fn tell(&self, verb: Verb, named: &Named, check: &Check<'_>, decision: &Decision) {
-        if verb != Verb::Check {
+    fn tell(&self, asked: &Asked<'_>, check: &Check<'_>, decision: &Decision) {
+        if asked.verb != Verb::Check {
             return;
         }
-        named.signals.count(decision);
+        asked.named.signals.count(decision);
         if !decision.is_allowed() {
             self.violations.tell(check, decision, self.clock().now_ms());
         }

@@ -40,18 +40,8 @@ struct Talk<'s, S> {
     recent: Recent,
 }
 
-/// Those whose answers wait for the store.
+/// Those that are to be decided together.
 type Run<'a> = Vec<(Shape, Asked<'a>)>;
-
-/// What becomes of a command.
-enum Fate<'a> {
-    /// It is answered.
-    Done,
-    /// It waits for the store.
-    Waits(Shape, Asked<'a>),
-    /// It is not for the store.
-    Other(Other),
-}
 
 /// What a command is that is not for the store.
 enum Other {
@@ -59,6 +49,12 @@ enum Other {
     Talk,
     /// One that cannot be executed.
     Wrong(Wrong),
+}
+
+impl From<Wrong> for Other {
+    fn from(wrong: Wrong) -> Self {
+        Self::Wrong(wrong)
+    }
 }
 
 /// How far what was read has been answered.
@@ -100,8 +96,9 @@ impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
             let answered = self.talk.answer(bytes, &mut self.words, output).await;
             self.wire.take(answered.taken);
             has_more = answered.has_more;
-            if answered.next == Next::End {
-                return poll_fn(|context| self.wire.poll_finish(context)).await.map(drop);
+            if answered.next != Next::GoOn {
+                let lingers = answered.next == Next::Break;
+                return poll_fn(|context| self.wire.poll_finish(lingers, context)).await.map(drop);
             }
         }
     }
@@ -124,10 +121,12 @@ impl<S: Store> Talk<'_, S> {
                     let words = words.within(&rest[..length]);
                     let name = Name::of(words.word(0));
                     answered.taken += length;
-                    match self.decide(&name, words, &policies, run.is_empty(), out) {
-                        Fate::Done => {}
-                        Fate::Waits(shape, asked) => run.push((shape, asked)),
-                        Fate::Other(other) => {
+                    match self.understand(&name, words, &policies) {
+                        Ok((shape, asked)) => {
+                            self.app.announce(&asked);
+                            run.push((shape, asked));
+                        }
+                        Err(other) => {
                             self.settle(&mut run, out).await;
                             answered.next = self.tell(&name, words, &other, out);
                         }
@@ -144,7 +143,7 @@ impl<S: Store> Talk<'_, S> {
                     self.settle(&mut run, out).await;
                     refused(RefusalKind::Malformed, &why);
                     reply::error(out, &format!("ERR {why}"));
-                    answered.next = Next::End;
+                    answered.next = Next::Break;
                 }
             }
             if run.len() >= MAX_BATCH {
@@ -163,62 +162,51 @@ impl<S: Store> Talk<'_, S> {
         out: &mut Vec<u8>,
     ) -> Next {
         let name = Name::of(words.word(0));
-        match self.decide(&name, words, policies, true, out) {
-            Fate::Done => Next::GoOn,
-            Fate::Waits(shape, asked) => {
-                self.settle(&mut vec![(shape, asked)], out).await;
+        match self.understand(&name, words, policies) {
+            Ok(asked) => {
+                self.settle(&mut vec![asked], out).await;
                 Next::GoOn
             }
-            Fate::Other(other) => self.tell(&name, words, &other, out),
+            Err(other) => self.tell(&name, words, &other, out),
         }
     }
 
-    /// Decides and answers what can be decided at once, if it `may` be.
+    /// What a command asks of the store, if it does.
     #[inline]
-    fn decide<'a>(
+    fn understand<'a>(
         &mut self,
         name: &Name,
         words: Arguments<'a, '_>,
         policies: &OnceLock<Arc<Policies>>,
-        may: bool,
-        out: &mut Vec<u8>,
-    ) -> Fate<'a> {
-        let Some(wanted) = wanted(name, words) else { return Fate::Other(Other::Talk) };
-        if self.session.is_stranger() {
-            return Fate::Other(Other::Talk);
-        }
-        let Wanted { shape, verb, under, key, cost } = match wanted {
-            Ok(wanted) => wanted,
-            Err(wrong) => return Fate::Other(Other::Wrong(wrong)),
-        };
+    ) -> Result<(Shape, Asked<'a>), Other> {
+        // Of a stranger nothing is read but who it is.
+        let wanted = if self.session.is_stranger() { None } else { wanted(name, words) };
+        let Wanted { shape, verb, under, key, cost } = wanted.ok_or(Other::Talk)??;
         let named = match under {
-            Under::Rate(rate) => self.recent.find(rate, &self.shared.throttles).map_err(Wrong::Cell),
-            Under::Name(name) => policies
-                .get_or_init(|| self.app.policies())
-                .find(&String::from_utf8_lossy(name), None)
-                .map_err(Wrong::Refused),
+            Under::Rate(rate) => self.recent.find(rate, &self.shared.throttles).map_err(Wrong::Cell)?,
+            Under::Name(name) => {
+                let policies = policies.get_or_init(|| self.app.policies());
+                policies.find(&String::from_utf8_lossy(name), None).map_err(Wrong::Refused)?
+            }
         };
-        let named = match named {
-            Ok(named) => named,
-            Err(wrong) => return Fate::Other(Other::Wrong(wrong)),
-        };
-        // Whoever comes behind one that waits has to wait too.
-        if may && let Some(decision) = self.app.decide_at_once(verb, named, key, cost) {
-            write(shape, &decision, out);
-            return Fate::Done;
-        }
-        Fate::Waits(shape, Asked { verb, named: Arc::clone(named), key, cost })
+        Ok((shape, Asked { verb, named: Arc::clone(named), key, cost }))
     }
 
-    /// Has the store decide those that wait, and answers them.
+    /// Has those decided that have gathered, and answers them: each at once if the store can, else all together.
     async fn settle(&self, run: &mut Run<'_>, out: &mut Vec<u8>) {
-        if run.is_empty() {
-            return;
-        }
-        let (shapes, asked): (Vec<_>, Vec<_>) = run.drain(..).unzip();
-        for (shape, decision) in shapes.iter().zip(self.app.decide_each(&asked).await) {
+        let mut decided = 0;
+        for (shape, asked) in run.iter() {
+            let Some(decision) = self.app.decide_at_once(asked) else { break };
             write(*shape, &decision, out);
+            decided += 1;
         }
+        if decided < run.len() {
+            let (shapes, asked): (Vec<_>, Vec<_>) = run.drain(decided..).unzip();
+            for (shape, decision) in shapes.iter().zip(self.app.decide_each(&asked).await) {
+                write(*shape, &decision, out);
+            }
+        }
+        run.clear();
     }
 
     /// Answers what is not for the store.

@@ -35,7 +35,10 @@ pub(super) struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     GoOn,
+    /// It is over.
     End,
+    /// It is over in the middle of what the other side says.
+    Break,
 }
 
 impl Session {

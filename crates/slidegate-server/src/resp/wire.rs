@@ -13,6 +13,8 @@ use super::frame::MOST_BYTES;
 
 /// Enough for whoever waits for each answer.
 const FIRST_BYTES: usize = 1 << 10;
+/// More than the largest command, so that there is always room for the rest of it: four times 64 times the first.
+const MOST_INPUT: usize = 4 * MOST_BYTES;
 /// What an idle connection may keep.
 const IDLE_BYTES: usize = 16 << 10;
 /// So much may wait to be written before nothing more is read: it lets those through who write much before they read.
@@ -85,19 +87,14 @@ impl<I> Wire<I> {
         !self.is_flushed || self.written < self.output.len()
     }
 
-    /// Room for more, at the end of what was read.
+    /// Room for more, at the end of what was read; more of it if there was too little last time.
     fn make_room(&mut self) {
-        if self.unread.is_empty() {
-            self.unread = 0..0;
+        if self.unread.end == self.input.len() && self.input.len() < MOST_INPUT {
+            self.input.resize(4 * self.input.len(), 0);
         }
-        if self.unread.end < self.input.len() {
-            return;
-        }
-        self.input.copy_within(self.unread.clone(), 0);
-        self.unread = 0..self.unread.len();
-        if self.unread.end == self.input.len() {
-            let more = (4 * self.input.len()).min(2 * MOST_BYTES);
-            self.input.resize(more, 0);
+        if self.unread.start > 0 {
+            self.input.copy_within(self.unread.clone(), 0);
+            self.unread = 0..self.unread.len();
         }
     }
 
@@ -140,12 +137,28 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
         self.poll_end(context).map(|()| Ok(Event::TooSlow))
     }
 
-    /// Writes what there is, and nothing else.
-    pub(super) fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<Event>> {
-        if self.poll_write(context)?.is_ready() {
+    /// Writes what there is and says that it is all. Who `lingers` reads what may still come, for a while: a connection that is
+    /// closed over something unread takes the answer back.
+    pub(super) fn poll_finish(
+        &mut self,
+        lingers: bool,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<Event>> {
+        if self.poll_write(context)?.is_ready()
+            && Pin::new(&mut self.stream).poll_shutdown(context)?.is_ready()
+            && (!lingers || self.poll_drain(context)?.is_ready())
+        {
             return Poll::Ready(Ok(Event::End));
         }
         self.poll_end(context).map(|()| Ok(Event::TooSlow))
+    }
+
+    fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.is_at_end {
+            self.unread = 0..0;
+            ready!(self.poll_read(context))?;
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {

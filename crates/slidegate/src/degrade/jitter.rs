@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use slidegate_core::{Decision, Policy};
+use slidegate_core::{Check, Decision, Policy};
 
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -100,6 +100,11 @@ impl<S: Store> Store for Jitter<S> {
             answer.map(|decision| self.spread(operation.check.policy, decision))
         };
         operations.iter().zip(answers).map(spread).collect()
+    }
+
+    #[inline]
+    fn announce(&self, check: &Check<'_>) {
+        self.store.announce(check);
     }
 
     fn clock(&self) -> &dyn Clock {

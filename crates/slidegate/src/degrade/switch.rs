@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use futures_util::future::join;
-use slidegate_core::{Decision, Policy, Quota, QuotaError, Source, Verb};
+use slidegate_core::{Check, Decision, Policy, Quota, QuotaError, Source, Verb};
 
 use super::fallback::{reason, unanswered};
 use super::signals;
@@ -261,6 +261,11 @@ impl<S: Store> Store for Switch<S> {
             }
         };
         plans.iter().map(settle).collect()
+    }
+
+    #[inline]
+    fn announce(&self, check: &Check<'_>) {
+        self.store.announce(check);
     }
 
     fn clock(&self) -> &dyn Clock {

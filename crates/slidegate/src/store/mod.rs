@@ -56,6 +56,13 @@ pub trait Store: Send + Sync {
         operations: &[Operation<'_>],
     ) -> impl Future<Output = Vec<Result<Decision, StoreError>>> + Send;
 
+    /// Says that this check will be executed soon, for stores that can fetch what they need for it meanwhile. It changes
+    /// nothing.
+    #[inline]
+    fn announce(&self, check: &Check<'_>) {
+        let _ = check;
+    }
+
     /// The clock by which a caller of this store waits.
     fn clock(&self) -> &dyn Clock;
 
@@ -81,6 +88,10 @@ impl<S: Store> Store for Arc<S> {
         operations: &[Operation<'_>],
     ) -> impl Future<Output = Vec<Result<Decision, StoreError>>> + Send {
         S::execute_many(self, operations)
+    }
+
+    fn announce(&self, check: &Check<'_>) {
+        S::announce(self, check);
     }
 
     fn clock(&self) -> &dyn Clock {

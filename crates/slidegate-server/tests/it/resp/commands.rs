@@ -72,7 +72,7 @@ fn a_throttle_that_makes_no_sense_is_refused_in_the_words_of_redis_cell() {
         let words: Vec<&str> = said.split(' ').collect();
         assert_eq!(server.answer(command(&words)), format!("-Cell error: {error}\r\n"), "{said}");
     }
-    for key in ["".to_owned(), "k".repeat(4097)] {
+    for key in [String::new(), "k".repeat(4097)] {
         let length = key.len();
         let answer = server.answer(command(&["CL.THROTTLE", &key, "1", "1", "1"]));
         assert_eq!(answer, format!("-ERR key: {length} bytes; 1 to 4096 bytes are allowed\r\n"));

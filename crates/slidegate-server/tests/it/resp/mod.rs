@@ -101,9 +101,8 @@ fn address_of(serving: &Serving) -> SocketAddr {
 
 /// A command as clients write it.
 fn command(words: &[&str]) -> String {
-    let words: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
-    let count = words.matches('$').count();
-    format!("*{count}\r\n{words}")
+    let head = format!("*{}\r\n", words.len());
+    words.iter().fold(head, |said, word| said + &format!("${}\r\n{word}\r\n", word.len()))
 }
 
 /// The numbers of a decision.

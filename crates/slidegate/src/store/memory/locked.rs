@@ -26,15 +26,24 @@ impl Table {
     ) -> Result<Decision, StoreError> {
         let number = id.page();
         let mut page = self.pages[number].lock(number);
-        self.sweep(&mut page, action.now_ms());
-        match self.slots.find(id) {
+        let decided = match self.slots.find(id) {
             Some(slot) if action.verb() == Verb::Reset => {
                 self.remove(slot, &mut page);
                 Ok(fresh(policy, action).0)
             }
-            Some(slot) => self.execute_found(policy, slot, &mut page, action),
+            Some(slot) => {
+                let decided = self.execute_found(policy, slot, &mut page, action);
+                // Only new keys leave old ones behind. Whoever finds its own counter alive need not look at those of
+                // others, which are elsewhere in memory.
+                if decided.as_ref().is_ok_and(counts_something) {
+                    return decided;
+                }
+                decided
+            }
             None => self.execute_absent(policy, id, &mut page, action),
-        }
+        };
+        self.sweep(&mut page, action.now_ms());
+        decided
     }
 
     fn execute_found(
@@ -163,6 +172,10 @@ impl Table {
             }
         }
     }
+}
+
+fn counts_something(decision: &Decision) -> bool {
+    decision.quotas().iter().any(|report| report.used > 0)
 }
 
 /// The decision for a key that has spent nothing, and its states if it has now.

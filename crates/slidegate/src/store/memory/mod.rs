@@ -17,7 +17,7 @@ mod word;
 
 use std::fmt;
 
-use slidegate_core::{Decision, Policy};
+use slidegate_core::{Check, Decision, Policy};
 
 pub use settings::{SettingsError, WhenFull};
 
@@ -175,6 +175,11 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         self.execute_many_now(operations)
+    }
+
+    #[inline]
+    fn announce(&self, check: &Check<'_>) {
+        self.table.touch(self.table.id(self.table.hash(check)));
     }
 
     fn clock(&self) -> &dyn Clock {
