@@ -122,10 +122,7 @@ impl<S: Store> Talk<'_, S> {
                     let name = Name::of(words.word(0));
                     answered.taken += length;
                     match self.understand(&name, words, &policies) {
-                        Ok((shape, asked)) => {
-                            self.app.announce(&asked);
-                            run.push((shape, asked));
-                        }
+                        Ok(asked) => run.push(asked),
                         Err(other) => {
                             self.settle(&mut run, out).await;
                             answered.next = self.tell(&name, words, &other, out);
@@ -194,6 +191,10 @@ impl<S: Store> Talk<'_, S> {
 
     /// Has those decided that have gathered, and answers them: each at once if the store can, else all together.
     async fn settle(&self, run: &mut Run<'_>, out: &mut Vec<u8>) {
+        // One after the other without anything in between, so that what is fetched for them is fetched at the same time.
+        if run.len() > 1 {
+            run.iter().for_each(|(_, asked)| self.app.announce(asked));
+        }
         let mut decided = 0;
         for (shape, asked) in run.iter() {
             let Some(decision) = self.app.decide_at_once(asked) else { break };

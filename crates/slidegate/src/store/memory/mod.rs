@@ -17,7 +17,7 @@ mod word;
 
 use std::fmt;
 
-use slidegate_core::{Check, Decision, Policy};
+use slidegate_core::{Algorithm, Check, Decision, Policy};
 
 pub use settings::{SettingsError, WhenFull};
 
@@ -179,7 +179,11 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     #[inline]
     fn announce(&self, check: &Check<'_>) {
-        self.table.touch(self.table.id(self.table.hash(check)));
+        let id = self.table.id(self.table.hash(check));
+        self.table.touch(id);
+        if check.policy.quotas().iter().any(|quota| quota.algorithm() == Algorithm::TokenBucket) {
+            self.table.touch_page(id);
+        }
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -34,6 +34,21 @@ impl Page {
     }
 }
 
+/// The model checker's lock cannot be looked at.
+#[cfg(not(slidegate_loom))]
+impl Page {
+    /// Begins to bring it into the cache: whether its lock is poisoned stands beside it.
+    #[inline(always)]
+    pub(super) fn touch(&self) {
+        std::hint::black_box(self.inner.is_poisoned());
+    }
+}
+
+#[cfg(slidegate_loom)]
+impl Page {
+    pub(super) fn touch(&self) {}
+}
+
 impl Inner {
     /// A record's place in the slab, occupied or not: the record and a word about it.
     const ENTRY_BYTES: usize = size_of::<Record>() + size_of::<usize>();

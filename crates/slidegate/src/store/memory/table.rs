@@ -84,6 +84,12 @@ impl Table {
         self.slots.touch(id);
     }
 
+    /// The same for what lies beside its page.
+    #[inline(always)]
+    pub(super) fn touch_page(&self, id: KeyId) {
+        self.pages[id.page()].touch();
+    }
+
     /// Decides for the key `id`.
     #[inline(always)]
     pub(super) fn execute(
