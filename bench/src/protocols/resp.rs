@@ -117,8 +117,12 @@ pub(crate) fn report() {
                 beside: incr.rates.clone(),
                 aim: Aim::AtLeast(1.0),
             };
-            let costs =
-                Row { what: what("server CPU µs"), here: column.costs, beside: incr.costs.clone(), aim: Aim::Open };
+            let costs = Row {
+                what: what("server CPU µs"),
+                here: column.costs,
+                beside: incr.costs.clone(),
+                aim: Aim::Open,
+            };
             println!("{rates}\n{costs}");
         }
     }
