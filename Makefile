@@ -47,6 +47,8 @@ deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY) $(REDIS_PY)
 	command -v curl >/dev/null || missing="$$missing curl"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
 	command -v redis-cli >/dev/null || missing="$$missing redis-tools"; \
+	test -x /usr/sbin/nginx || missing="$$missing nginx"; \
+	command -v caddy >/dev/null || missing="$$missing caddy"; \
 	ls /usr/lib/*/faketime/libfaketime.so.1 >/dev/null 2>&1 || missing="$$missing libfaketime"; \
 	test -x /usr/lib/postgresql/15/bin/postgres || test -n "$$SLIDEGATE_POSTGRES_BIN" || { \
 		missing="$$missing postgresql-15"; \

@@ -1,6 +1,7 @@
-//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/refund`, `/v1/reset`, and `GET /healthz`, `/readyz`, `/metrics`, `/openapi.json`.
+//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/refund`, `/v1/reset`, `ANY /forward-auth/{policy}`, and `GET /healthz`, `/readyz`, `/metrics`, `/openapi.json`.
 
 mod body;
+mod forward_auth;
 mod openapi;
 mod probes;
 mod problem;
@@ -31,6 +32,9 @@ use crate::request::{Refusal, RefusalKind};
 use crate::serve::Limits;
 use crate::stopwatch::Stopwatch;
 
+/// Where paths begin under which a proxy asks for others, and which are to be told who is connected.
+pub(crate) const FORWARD_AUTH: &str = "/forward-auth/";
+
 /// The routes over `app`.
 pub fn router<S: Store + Reporting + 'static>(
     app: Arc<App<S>>,
@@ -42,6 +46,9 @@ pub fn router<S: Store + Reporting + 'static>(
         .route("/v1/peek", decided_by(Verb::Peek, limits))
         .route("/v1/refund", decided_by(Verb::Refund, limits))
         .route("/v1/reset", decided_by(Verb::Reset, limits))
+        .route("/forward-auth/{policy}", forward_auth::decided())
+        .route("/forward-auth/{policy}/", forward_auth::decided())
+        .route("/forward-auth/{policy}/{*below}", forward_auth::decided())
         .route("/healthz", get(async || "ok\n"))
         .route("/json", rls::json(limits.body_timeout))
         .route("/healthcheck", rls::healthcheck())

@@ -44,6 +44,12 @@ impl Problem {
             may_have_counted: None,
         }
     }
+
+    /// Said with another status.
+    pub(super) fn set_status(&mut self, status: StatusCode) {
+        self.status = status.as_u16();
+        self.title = status.canonical_reason().unwrap_or("Error");
+    }
 }
 
 impl From<Refusal> for Problem {

@@ -193,7 +193,9 @@ impl<S: Store> Talk<'_, S> {
     async fn settle(&self, run: &mut Run<'_>, out: &mut Vec<u8>) {
         // One after the other without anything in between, so that what is fetched for them is fetched at the same time.
         if run.len() > 1 {
-            run.iter().for_each(|(_, asked)| self.app.announce(asked));
+            for (_, asked) in run.iter() {
+                self.app.announce(asked);
+            }
         }
         let mut decided = 0;
         for (shape, asked) in run.iter() {

@@ -1,10 +1,12 @@
 //! Serving until told to stop.
 
+mod addressed;
 mod limits;
 mod patience;
 mod tls;
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -12,7 +14,6 @@ use futures_util::future::join_all;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use hyper_util::service::TowerToHyperService;
 use slidegate::Store;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -22,6 +23,7 @@ use tracing::{debug, info, warn};
 pub use self::limits::Limits;
 pub use self::tls::{Tls, TlsFiles};
 
+use self::addressed::Addressed;
 use self::patience::Patience;
 use crate::app::App;
 use crate::metrics::Metrics;
@@ -110,8 +112,8 @@ async fn accept<S: Store + 'static>(entrance: &Entrance, house: &House<'_, S>) {
     let room = Arc::new(Semaphore::new(limits.connections));
     let mut is_full = false;
     loop {
-        let stream = match entrance.listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match entrance.listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 debug!(%error, "cannot accept a connection");
                 house.app.clock().sleep(BREATH_MS).await;
@@ -127,6 +129,7 @@ async fn accept<S: Store + 'static>(entrance: &Entrance, house: &House<'_, S>) {
         };
         is_full = false;
         let guest = Guest {
+            peer,
             protocol: entrance.protocol.clone(),
             app: Arc::clone(house.app),
             limits: *limits,
@@ -143,6 +146,7 @@ async fn accept<S: Store + 'static>(entrance: &Entrance, house: &House<'_, S>) {
 
 /// A connection that was let in, and all that it needs.
 struct Guest<S> {
+    peer: SocketAddr,
     protocol: Protocol,
     app: Arc<App<S>>,
     limits: Limits,
@@ -173,7 +177,10 @@ impl<S: Store> Guest<S> {
         stream: I,
     ) -> Result<(), String> {
         match self.protocol {
-            Protocol::Http(router) => converse(stream, router, &self.limits, self.watcher).await,
+            Protocol::Http(router) => {
+                let addressed = Addressed::new(router, self.peer);
+                converse(stream, addressed, &self.limits, self.watcher).await
+            }
             Protocol::Resp(shared) => {
                 let ended = resp::converse(stream, &self.app, &shared, &self.limits, self.stop).await;
                 // Until then a stop waits for it.
@@ -187,7 +194,7 @@ impl<S: Store> Guest<S> {
 /// Requests and answers on one connection, HTTP/1.1 or 2 as it begins.
 async fn converse<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: I,
-    router: Router,
+    addressed: Addressed,
     limits: &Limits,
     watcher: Watcher,
 ) -> Result<(), String> {
@@ -205,6 +212,6 @@ async fn converse<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_header_list_size(limits::HEAD_BYTES as u32)
         .max_concurrent_streams(limits::STREAMS);
     let stream = TokioIo::new(Patience::new(stream, limits.head_timeout));
-    let connection = builder.serve_connection(stream, TowerToHyperService::new(router)).into_owned();
+    let connection = builder.serve_connection(stream, addressed).into_owned();
     watcher.watch(connection).await.map_err(|error| error.to_string())
 }

@@ -1,0 +1,156 @@
+//! `ANY /forward-auth/{policy}` and whatever is below it: decides for a proxy that asks before it passes a request on.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, any};
+use metrics::{Histogram, counter, histogram};
+use serde::{Deserialize, Serialize};
+use slidegate::tower::PeerAddress;
+use slidegate::{Store, Verb};
+use tracing::debug;
+
+use super::problem::Problem;
+use crate::app::{App, Decided};
+use crate::key_rule::KeyRule;
+use crate::request::{Refusal, RefusalKind};
+use crate::stopwatch::Stopwatch;
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
+/// What a proxy may want to hear instead of 429.
+const DENY_STATUSES: [&str; 4] = ["401", "403", "429", "503"];
+
+/// The path's part that says which policy.
+#[derive(Deserialize)]
+pub(super) struct Target {
+    policy: String,
+}
+
+pub(super) fn decided<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
+    let whole = histogram!("slidegate_request_seconds", "verb" => "forward-auth", "stage" => "whole");
+    any(
+        async move |State(app): State<Arc<App<S>>>,
+                    target: Result<Path<Target>, PathRejection>,
+                    request: Parts| { timed(&whole, answer(&app, target, &request)).await },
+    )
+}
+
+async fn timed(whole: &Histogram, response: impl Future<Output = Result<Response, Refused>>) -> Response {
+    let watch = Stopwatch::start();
+    let response = response.await.unwrap_or_else(Refused::into_response);
+    whole.record(watch.seconds());
+    response
+}
+
+/// Why there is no decision, and the status to say it with if it is not the usual one.
+struct Refused {
+    refusal: Refusal,
+    status: Option<StatusCode>,
+}
+
+impl<R: Into<Refusal>> From<R> for Refused {
+    fn from(refusal: R) -> Self {
+        Self { refusal: refusal.into(), status: None }
+    }
+}
+
+impl Refused {
+    fn into_response(self) -> Response {
+        let Self { refusal, status } = self;
+        debug!(kind = ?refusal.kind, %refusal, "refused");
+        counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
+        let mut problem = Problem::from(refusal);
+        if let Some(status) = status {
+            problem.set_status(status);
+        }
+        problem.into_response()
+    }
+}
+
+async fn answer<S: Store>(
+    app: &App<S>,
+    target: Result<Path<Target>, PathRejection>,
+    request: &Parts,
+) -> Result<Response, Refused> {
+    let Path(Target { policy }) =
+        target.map_err(|error| Refusal::new(RefusalKind::Malformed, error.body_text()))?;
+    let deny_status = deny_status(request.uri.query())?;
+    let key = key(app, &policy, request, deny_status)?;
+    let asked = crate::Request { policy: Some(policy), key: Some(key), ..crate::Request::default() };
+    let decided = app.decide(Verb::Check, &asked).await?;
+    let mut response = if decided.decision.is_allowed() {
+        StatusCode::NO_CONTENT.into_response()
+    } else {
+        denial(&decided, deny_status.unwrap_or(StatusCode::TOO_MANY_REQUESTS))
+    };
+    decided.write_headers(response.headers_mut(), app.clock());
+    Ok(response)
+}
+
+/// `?deny_status=403`, if it is there. The first one counts: proxies append what clients ask for.
+fn deny_status(query: Option<&str>) -> Result<Option<StatusCode>, Refusal> {
+    let mut pairs = query.unwrap_or_default().split('&');
+    let Some(wanted) = pairs.find_map(|pair| pair.strip_prefix("deny_status=")) else { return Ok(None) };
+    match StatusCode::from_bytes(wanted.as_bytes()) {
+        Ok(status) if DENY_STATUSES.contains(&wanted) => Ok(Some(status)),
+        _ => {
+            let detail = format!("{wanted:?} is not one of {}", DENY_STATUSES.join(", "));
+            Err(Refusal::out_of_range("deny_status", detail))
+        }
+    }
+}
+
+/// Whom the request counts for. One that does not say so is let through no more than one that is denied, in words that the
+/// proxy understands.
+fn key<S: Store>(
+    app: &App<S>,
+    policy: &str,
+    request: &Parts,
+    deny_status: Option<StatusCode>,
+) -> Result<String, Refused> {
+    let policies = app.policies();
+    let by_address = KeyRule::address();
+    let rule = policies.key_rule(policy)?.unwrap_or(&by_address);
+    let peer = request.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
+    rule.find(policies.client(), peer, &request.headers).map_err(|part| {
+        let detail = format!("made of {rule}, and the request has no {part}, or two");
+        let status = Some(deny_status.unwrap_or(StatusCode::BAD_REQUEST));
+        Refused { refusal: Refusal::out_of_range("key", detail), status }
+    })
+}
+
+/// What clients are told whom a proxy turns away in these words.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct QuotaExceeded<'a> {
+    r#type: &'static str,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    violated_policies: Vec<&'a str>,
+}
+
+fn denial(decided: &Decided, status: StatusCode) -> Response {
+    let detail = match decided.decision.retry_after_ms() {
+        Some(ms) => format!("too many requests, try again in {ms} ms"),
+        None => "this request can never be allowed".to_owned(),
+    };
+    let violated_policies =
+        decided.decision.violated().map(|place| decided.policy().quota_name(place)).collect();
+    let problem = QuotaExceeded {
+        r#type: QUOTA_EXCEEDED,
+        title: "quota exceeded",
+        status: status.as_u16(),
+        detail,
+        violated_policies,
+    };
+    let mut response = (status, axum::Json(problem)).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, PROBLEM);
+    response
+}

@@ -1,0 +1,132 @@
+//! What a proxy is told that asks before it passes a request on.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use crate::rig::{Reply, Server, reply};
+
+const FILE: &str = "
+trusted_proxies: [127.0.0.1/32]
+policies:
+  api: {quotas: [{limit: 2, window: 1m, algorithm: fixed-window, name: burst}, {limit: 100, window: 1d, name: daily}]}
+  keyed: {quotas: [1/1m], key: {header: x-api-key}}
+  both: {quotas: [1/1m], key: [address, {header: x-api-key}]}
+  old: {quotas: [1/1m], headers: legacy-delta}
+";
+
+fn ask(server: &Server, method: &str, path: &str, headers: &[(&str, &str)]) -> Reply {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let lines =
+        headers.iter().fold(String::new(), |all, (name, value)| all + &format!("{name}: {value}\r\n"));
+    let head = format!("{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{lines}\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    reply(&mut stream)
+}
+
+fn forwarded<'a>(address: &'a str) -> [(&'static str, &'a str); 1] {
+    [("x-forwarded-for", address)]
+}
+
+#[test]
+fn an_allowed_request_is_204_and_a_denied_one_says_why_and_until_when() {
+    let server = Server::of(FILE);
+    let client = forwarded("203.0.113.7");
+    for (path, left) in [("/forward-auth/api", 1), ("/forward-auth/api/some/path?and=query", 0)] {
+        let allowed = ask(&server, "GET", path, &client);
+        assert_eq!((allowed.status, allowed.body.as_str()), (204, ""), "{allowed:?}");
+        assert_eq!(allowed.header("ratelimit-policy"), Some(r#""burst";q=2;w=60, "daily";q=100;w=86400"#));
+        let limits = allowed.header("ratelimit").unwrap();
+        assert!(limits.starts_with(&format!(r#""burst";r={left};t="#)), "{limits}");
+        assert_eq!(allowed.header("retry-after"), None);
+    }
+    for method in ["GET", "POST", "DELETE", "OPTIONS", "PATCH", "PURGE"] {
+        let denied = ask(&server, method, "/forward-auth/api/", &client);
+        assert_eq!(denied.status, 429, "{method}: {denied:?}");
+        assert_eq!(denied.header("content-type"), Some("application/problem+json"));
+        assert_eq!(denied.header("retry-after"), Some("60"));
+        assert!(denied.header("ratelimit").unwrap().starts_with(r#""burst";r=0;t=60, "daily";r=98;"#));
+        assert_eq!(
+            denied.json(),
+            json!({
+                "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+                "title": "quota exceeded", "status": 429, "violated-policies": ["burst"],
+                "detail": "too many requests, try again in 60000 ms",
+            })
+        );
+    }
+    assert_eq!(ask(&server, "HEAD", "/forward-auth/api", &client).status, 429);
+}
+
+#[test]
+fn a_proxy_may_want_another_status_but_not_any() {
+    let server = Server::of(FILE);
+    let client = forwarded("203.0.113.7");
+    for _ in 0..2 {
+        assert_eq!(ask(&server, "GET", "/forward-auth/api?deny_status=403", &client).status, 204);
+    }
+    for status in [401, 403, 429, 503] {
+        let denied = ask(&server, "GET", &format!("/forward-auth/api?deny_status={status}&a=b"), &client);
+        assert_eq!((denied.status, &denied.json()["status"]), (status, &json!(status)));
+        assert_eq!(denied.header("retry-after"), Some("60"), "{denied:?}");
+    }
+    for wrong in ["200", "302", "500", "4030", "", "x"] {
+        let refused = ask(&server, "GET", &format!("/forward-auth/api?deny_status={wrong}"), &client);
+        assert_eq!((refused.status, &refused.json()["field"]), (422, &json!("deny_status")));
+        assert_eq!(refused.json()["detail"], format!("{wrong:?} is not one of 401, 403, 429, 503"));
+    }
+}
+
+#[test]
+fn the_client_is_whom_a_trusted_proxy_names_and_nobody_else() {
+    let server = Server::of(FILE);
+    let spent = |entry: &str| ask(&server, "GET", "/forward-auth/old", &forwarded(entry)).status == 429;
+    assert!(!spent("198.51.100.1"));
+    assert!(spent("198.51.100.1") && spent("10.0.0.1, 198.51.100.1"), "what stands left of it is hearsay");
+    assert!(spent("8.8.8.8, 198.51.100.1, 127.0.0.1"), "the proxy itself is trusted");
+    assert!(spent("::ffff:198.51.100.1"));
+    assert!(!spent("2001:db8::1") && spent("2001:db8::2"), "of IPv6 the network counts");
+    assert!(!spent("198.51.100.2"));
+    // Nobody is trusted, so whoever is connected is the client, whatever it says.
+    let server = Server::of("policies: {api: {quotas: [1/1m]}}");
+    let spent = |entry: &str| ask(&server, "GET", "/forward-auth/api", &forwarded(entry)).status == 429;
+    assert!(!spent("198.51.100.1") && spent("198.51.100.2"));
+}
+
+#[test]
+fn a_key_may_be_made_of_headers_and_one_that_cannot_be_made_is_not_let_through() {
+    let server = Server::of(FILE);
+    let ask = |policy: &str, headers: &[(&str, &str)]| {
+        ask(&server, "GET", &format!("/forward-auth/{policy}"), headers)
+    };
+    assert_eq!(ask("keyed", &[("x-api-key", "a")]).status, 204);
+    assert_eq!(ask("keyed", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.4")]).status, 429);
+    assert_eq!(ask("keyed", &[("x-api-key", "b")]).status, 204);
+    assert_eq!(ask("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.4")]).status, 204);
+    assert_eq!(ask("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.5")]).status, 204);
+    assert_eq!(ask("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.5")]).status, 429);
+    let refused = ask("keyed", &[]);
+    assert_eq!((refused.status, &refused.json()["field"]), (400, &json!("key")), "{refused:?}");
+    let detail = "made of header x-api-key, and the request has no header x-api-key, or two";
+    assert_eq!(refused.json()["detail"], detail);
+    assert_eq!(ask("keyed", &[("x-api-key", "a"), ("x-api-key", "c")]).status, 400);
+    let refused = ask("keyed?deny_status=403", &[]);
+    assert_eq!(
+        (refused.status, &refused.json()["status"]),
+        (403, &json!(403)),
+        "as the proxy understands it"
+    );
+}
+
+#[test]
+fn headers_are_those_of_the_policy_and_an_unknown_one_is_not_found() {
+    let server = Server::of(FILE);
+    let allowed = ask(&server, "GET", "/forward-auth/old", &[]);
+    assert_eq!((allowed.header("x-ratelimit-limit"), allowed.header("ratelimit")), (Some("1"), None));
+    let unknown = ask(&server, "GET", "/forward-auth/nothing", &[]);
+    assert_eq!((unknown.status, &unknown.json()["field"]), (404, &json!("policy")));
+    assert_eq!(ask(&server, "GET", "/forward-auth/%ff", &[]).status, 400);
+    assert_eq!(ask(&server, "GET", "/forward-auth/", &[]).status, 404);
+    assert_eq!(ask(&server, "GET", "/forward-auth/a%70i", &[]).status, 204, "as it is meant");
+}

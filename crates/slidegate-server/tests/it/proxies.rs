@@ -1,0 +1,203 @@
+//! Real proxies with the configurations of `deploy/`, in front of a small application.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use slidegate_testkit::until;
+
+use crate::process::{Serving, TempFile, outcome, slidegate};
+
+/// Clients come from other addresses of this machine than the proxy, which alone is trusted.
+const FILE: &str = "trusted_proxies: [127.0.0.1/32]\npolicies: {api: {quotas: [3/1h]}}\n";
+
+fn limiter() -> Serving {
+    let file = TempFile::new("proxies", FILE);
+    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", file.path()]))
+}
+
+/// An application that answers `ok`, and 403 to whoever asks for `/forbidden`. It ends with the process.
+fn app() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| drop(serve(&stream))));
+    address
+}
+
+fn serve(mut stream: &TcpStream) -> std::io::Result<()> {
+    let mut lines = BufReader::new(stream).lines();
+    let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;
+    while lines.next().is_some_and(|line| line.is_ok_and(|line| !line.is_empty())) {}
+    let (status, body) =
+        if first.contains("/forbidden") { ("403 Forbidden", "no") } else { ("200 OK", "ok") };
+    write!(stream, "HTTP/1.1 {status}\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{body}")
+}
+
+fn deploy(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(path)
+}
+
+/// A proxy with a configuration as it is shipped but for ports. Gone with the value.
+struct Proxy {
+    child: Child,
+    folder: PathBuf,
+    port: u16,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum When {
+    FailOpen,
+    FailClosed,
+}
+
+impl Proxy {
+    /// Copies the files of a folder, with what `change` makes of them, and runs `command` there.
+    fn start(
+        name: &str,
+        limiter: &Serving,
+        change: impl Fn(&str, String) -> Option<String>,
+        command: &mut Command,
+    ) -> Self {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = taken.local_addr().unwrap().port();
+        let folder = std::env::temp_dir().join(format!("slidegate-{name}-{port}"));
+        fs::create_dir_all(&folder).unwrap();
+        let limiter = limiter.url().rsplit(':').next().unwrap();
+        let app = app().port().to_string();
+        for entry in fs::read_dir(deploy(name)).unwrap() {
+            let path = entry.unwrap().path();
+            let file = path.file_name().unwrap().to_str().unwrap();
+            let mut text = fs::read_to_string(&path).unwrap();
+            for (from, to) in [("8080", limiter), ("3000", &app), ("8000", &port.to_string())] {
+                text = text.replace(&format!("127.0.0.1:{from}"), &format!("127.0.0.1:{to}"));
+                text = text.replace(&format!("port_value: {from}"), &format!("port_value: {to}"));
+            }
+            if let Some(text) = change(file, text) {
+                fs::write(folder.join(file), text).unwrap();
+            }
+        }
+        drop(taken);
+        let log = fs::File::create(folder.join("log")).unwrap();
+        command.current_dir(&folder).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+        let child =
+            command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; make deps installs it"));
+        let proxy = Self { child, folder, port };
+        until("the proxy listens", || {
+            TcpStream::connect(("127.0.0.1", port)).map_err(|error| format!("{error}: {}", proxy.log()))
+        });
+        proxy
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+    }
+
+    /// What a client of this address is answered, with its headers in lower case.
+    fn get(&self, client: &str, path: &str, more: &[&str]) -> String {
+        let url = format!("http://127.0.0.1:{}{path}", self.port);
+        let mut curl = Command::new("curl");
+        let (code, out, err) = outcome(curl.args(["-sSi", "--interface", client]).args(more).arg(url));
+        assert_eq!(code, 0, "{err}: {}", self.log());
+        let (head, body) = out.split_once("\r\n\r\n").unwrap();
+        format!("{}\r\n\r\n{body}", head.to_lowercase())
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn status(answer: &str) -> u16 {
+    answer.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+#[track_caller]
+fn assert_limits(proxy: &Proxy) {
+    for left in [2, 1, 0] {
+        let allowed = proxy.get("127.0.0.2", "/some/path?a=b", &["-d", "a body"]);
+        assert!(status(&allowed) == 200 && allowed.ends_with("\r\n\r\nok"), "{allowed}: {}", proxy.log());
+        assert!(allowed.contains(&format!("ratelimit: \"3/1h\";r={left};t=")), "{allowed}");
+        assert!(allowed.contains("ratelimit-policy: \"3/1h\";q=3;w=3600"), "{allowed}");
+    }
+    let denied = proxy.get("127.0.0.2", "/", &[]);
+    assert_eq!(status(&denied), 429, "{denied}: {}", proxy.log());
+    assert!(
+        denied.contains("ratelimit: \"3/1h\";r=0;t=") && denied.contains("\r\nretry-after: "),
+        "{denied}"
+    );
+    assert!(denied.contains("content-type: application/problem+json"), "{denied}");
+    assert!(denied.contains("http-problem-types#quota-exceeded"), "{denied}");
+    for spoofed in ["X-Forwarded-For: 203.0.113.7", "X-Forwarded-For: 127.0.0.1", "X-Real-IP: 203.0.113.7"] {
+        let answer = proxy.get("127.0.0.2", "/", &["-H", spoofed]);
+        assert_eq!(status(&answer), 429, "{spoofed}: {answer}");
+    }
+    let other = proxy.get("127.0.0.3", "/forbidden", &[]);
+    assert!(status(&other) == 403 && other.ends_with("no"), "the application's own: {other}");
+    assert!(other.contains("r=2;t="), "{other}");
+}
+
+/// Both ways to fail, with one limiter that goes away.
+fn assert_proxy(start: impl Fn(&Serving, When) -> Proxy) {
+    let mut limiter = limiter();
+    let (closed, open) = (start(&limiter, When::FailClosed), start(&limiter, When::FailOpen));
+    assert_limits(&closed);
+    let denied = open.get("127.0.0.2", "/", &[]);
+    assert_eq!(status(&denied), 429, "who fails open still limits: {denied}");
+    limiter.signal("KILL");
+    let failed = closed.get("127.0.0.4", "/", &[]);
+    assert!((500..=504).contains(&status(&failed)), "{failed}");
+    let passed = open.get("127.0.0.4", "/", &[]);
+    assert!(status(&passed) == 200 && passed.ends_with("ok"), "{passed}: {}", open.log());
+}
+
+#[test]
+fn nginx_limits() {
+    assert_proxy(|limiter, when| {
+        let keep = |file: &str, text| (file != "fail-open.conf" || when == When::FailOpen).then_some(text);
+        let mut nginx = Command::new("/usr/sbin/nginx");
+        nginx.args(["-c", "nginx.conf", "-e", "stderr"]);
+        // Where it writes is its own business, but not that of two at once.
+        nginx.args(["-g", "daemon off; master_process off; pid nginx.pid;"]);
+        Proxy::start("nginx", limiter, keep, nginx.args(["-p", "."]))
+    });
+}
+
+#[test]
+fn caddy_limits() {
+    assert_proxy(|limiter, when| {
+        let change = |_: &str, text: String| {
+            let import =
+                if when == When::FailOpen { "import fail-open.caddy" } else { "import fail-closed.caddy" };
+            Some(text.replace("import fail-closed.caddy", import))
+        };
+        let mut caddy = Command::new("caddy");
+        Proxy::start(
+            "caddy",
+            limiter,
+            change,
+            caddy.args(["run", "--config", "Caddyfile", "--adapter", "caddyfile"]),
+        )
+    });
+}
+
+#[test]
+fn envoy_limits_by_ext_authz() {
+    let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/envoy/envoy/_bin/envoy");
+    assert_proxy(|limiter, when| {
+        let change = |_: &str, text: String| {
+            let allow =
+                if when == When::FailOpen { "failure_mode_allow: true" } else { "failure_mode_allow: false" };
+            // Machines that run tests are busy.
+            Some(text.replace("failure_mode_allow: true", allow).replace("timeout: 0.25s", "timeout: 20s"))
+        };
+        let mut command = Command::new(&envoy);
+        command.args(["-c", "envoy.yaml", "--disable-hot-restart", "--concurrency", "1"]);
+        Proxy::start("envoy-ext-authz", limiter, change, &mut command)
+    });
+}
