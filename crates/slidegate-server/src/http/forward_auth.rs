@@ -25,6 +25,8 @@ const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#qu
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 /// What a proxy may want to hear instead of 429.
 const DENY_STATUSES: [&str; 4] = ["401", "403", "429", "503"];
+/// And instead of 204: Envoy takes nothing but 200 for a yes.
+const ALLOW_STATUSES: [&str; 2] = ["200", "204"];
 
 /// The path's part that says which policy.
 #[derive(Deserialize)]
@@ -80,12 +82,14 @@ async fn answer<S: Store>(
 ) -> Result<Response, Refused> {
     let Path(Target { policy }) =
         target.map_err(|error| Refusal::new(RefusalKind::Malformed, error.body_text()))?;
-    let deny_status = deny_status(request.uri.query())?;
+    let query = request.uri.query();
+    let deny_status = status(query, "deny_status", &DENY_STATUSES)?;
+    let allow_status = status(query, "allow_status", &ALLOW_STATUSES)?;
     let key = key(app, &policy, request, deny_status)?;
     let asked = crate::Request { policy: Some(policy), key: Some(key), ..crate::Request::default() };
     let decided = app.decide(Verb::Check, &asked).await?;
     let mut response = if decided.decision.is_allowed() {
-        StatusCode::NO_CONTENT.into_response()
+        allow_status.unwrap_or(StatusCode::NO_CONTENT).into_response()
     } else {
         denial(&decided, deny_status.unwrap_or(StatusCode::TOO_MANY_REQUESTS))
     };
@@ -94,15 +98,12 @@ async fn answer<S: Store>(
 }
 
 /// `?deny_status=403`, if it is there. The first one counts: proxies append what clients ask for.
-fn deny_status(query: Option<&str>) -> Result<Option<StatusCode>, Refusal> {
-    let mut pairs = query.unwrap_or_default().split('&');
-    let Some(wanted) = pairs.find_map(|pair| pair.strip_prefix("deny_status=")) else { return Ok(None) };
+fn status(query: Option<&str>, name: &str, allowed: &[&str]) -> Result<Option<StatusCode>, Refusal> {
+    let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
+    let Some((_, wanted)) = pairs.find(|(field, _)| *field == name) else { return Ok(None) };
     match StatusCode::from_bytes(wanted.as_bytes()) {
-        Ok(status) if DENY_STATUSES.contains(&wanted) => Ok(Some(status)),
-        _ => {
-            let detail = format!("{wanted:?} is not one of {}", DENY_STATUSES.join(", "));
-            Err(Refusal::out_of_range("deny_status", detail))
-        }
+        Ok(status) if allowed.contains(&wanted) => Ok(Some(status)),
+        _ => Err(Refusal::out_of_range(name, format!("{wanted:?} is not one of {}", allowed.join(", ")))),
     }
 }
 

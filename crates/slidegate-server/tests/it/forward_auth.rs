@@ -71,6 +71,13 @@ fn a_proxy_may_want_another_status_but_not_any() {
         assert_eq!((denied.status, &denied.json()["status"]), (status, &json!(status)));
         assert_eq!(denied.header("retry-after"), Some("60"), "{denied:?}");
     }
+    let other = forwarded("203.0.113.8");
+    assert_eq!(
+        ask(&server, "GET", "/forward-auth/api?allow_status=200&path=/a?deny_status=9", &other).status,
+        200
+    );
+    let refused = ask(&server, "GET", "/forward-auth/api?allow_status=403", &other);
+    assert_eq!((refused.status, &refused.json()["field"]), (422, &json!("allow_status")));
     for wrong in ["200", "302", "500", "4030", "", "x"] {
         let refused = ask(&server, "GET", &format!("/forward-auth/api?deny_status={wrong}"), &client);
         assert_eq!((refused.status, &refused.json()["field"]), (422, &json!("deny_status")));

@@ -197,7 +197,7 @@ fn envoy_limits_by_ext_authz() {
             Some(text.replace("failure_mode_allow: true", allow).replace("timeout: 0.25s", "timeout: 20s"))
         };
         let mut command = Command::new(&envoy);
-        command.args(["-c", "envoy.yaml", "--disable-hot-restart", "--concurrency", "1"]);
+        command.args(["-c", "envoy.yaml", "--disable-hot-restart", "--concurrency", "1", "-l", "warning"]);
         Proxy::start("envoy-ext-authz", limiter, change, &mut command)
     });
 }
