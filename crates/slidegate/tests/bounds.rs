@@ -106,8 +106,8 @@ fn keys_that_are_over_are_removed_in_passing() {
     }
     let bytes = limiter.store().bytes();
     clock.advance(2 * HOUR);
-    // Each visit to a page's lock sweeps one of its 64 lines. There are some 86 keys to a page, so that looking at all
-    // of them twice visits each page about 172 times, wherever the hashes have put them.
+    // Each visit to a page's lock that finds nothing counted sweeps one of its 64 lines. There are some 86 keys to a
+    // page, so that looking at all of them twice visits each page about 172 times, wherever the hashes have put them.
     for number in (0..5000).chain(0..5000) {
         let _ = limiter.peek_now(logs.key(&format!("old {number}"))).unwrap();
     }

@@ -25,7 +25,7 @@ fn ask(server: &Server, method: &str, path: &str, headers: &[(&str, &str)]) -> R
     reply(&mut stream)
 }
 
-fn forwarded<'a>(address: &'a str) -> [(&'static str, &'a str); 1] {
+fn forwarded(address: &str) -> [(&'static str, &str); 1] {
     [("x-forwarded-for", address)]
 }
 
