@@ -74,6 +74,10 @@ pub(crate) struct Named {
 }
 
 impl Named {
+    pub(crate) fn new(policy: Policy, headers: HeaderStyle, signals: Signals) -> Self {
+        Self { tier: Tier::new(policy), headers, signals }
+    }
+
     pub(crate) fn policy(&self) -> &Policy {
         self.tier.policy()
     }
@@ -101,7 +105,7 @@ impl Policies {
         let mut named = |policy: Policy, tier: &str| {
             let signals = Signals::of(&policy, tier, self.counted, labels.as_deref());
             self.counted += 1;
-            Arc::new(Named { tier: Tier::new(policy), headers, signals })
+            Arc::new(Named::new(policy, headers, signals))
         };
         let standard = named(policy, "");
         let tiers: BTreeMap<_, _> =
@@ -117,7 +121,7 @@ impl Policies {
                         Signals::of_overrides(&name, self.counted - 1)
                     });
                     let signals = signals.clone();
-                    Some(Arc::new(Named { tier: Tier::new(policy), headers, signals }))
+                    Some(Arc::new(Named::new(policy, headers, signals)))
                 }
             };
             by_key.extend(named.map(|named| (key, named)));

@@ -20,7 +20,7 @@ pub(crate) struct Asked<'a> {
 impl Asked<'_> {
     #[inline]
     fn operation(&self) -> Operation<'_> {
-        let check = Check { policy: &self.named.policy, key: self.key, cost: self.cost };
+        let check = Check { policy: self.named.policy(), key: self.key, cost: self.cost };
         Operation { verb: self.verb, check }
     }
 }
@@ -72,12 +72,8 @@ impl<S: Store> App<S> {
 
     #[inline]
     fn tell(&self, asked: &Asked<'_>, check: &Check<'_>, decision: &Decision) {
-        if asked.verb != Verb::Check {
-            return;
-        }
-        asked.named.signals.count(decision);
-        if !decision.is_allowed() {
-            self.violations.tell(check, decision, self.clock().now_ms());
+        if asked.verb == Verb::Check {
+            self.note(&asked.named.signals, check, decision);
         }
     }
 }

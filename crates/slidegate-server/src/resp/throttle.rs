@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use slidegate::tower::HeaderStyle;
 use slidegate::{Algorithm, MAX_LIMIT, Policy, Quota, QuotaError, Verb};
 
 use super::frame::Arguments;
@@ -106,7 +107,7 @@ impl Throttles {
         if let Some(named) = kept.get(&rate) {
             return Ok(Arc::clone(named));
         }
-        let named = Arc::new(Named { policy: rate.policy()?, signals: OF_THROTTLE.clone() });
+        let named = Arc::new(Named::new(rate.policy()?, HeaderStyle::None, OF_THROTTLE.clone()));
         // Whoever comes with ever new numbers has them built each time, and takes no memory.
         if kept.len() >= MOST_KEPT {
             kept.clear();
