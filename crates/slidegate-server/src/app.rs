@@ -301,6 +301,25 @@ impl<S: Store> App<S> {
     }
 }
 
+/// What a request would be decided by.
+#[derive(Debug)]
+pub(crate) struct Preview {
+    pub(crate) policy: Policy,
+    pub(crate) cost: u64,
+    pub(crate) headers: HeaderStyle,
+}
+
+/// Looks at a request as if to decide it.
+pub(crate) fn preview(policies: &Policies, request: &Request) -> Result<Preview, Refusal> {
+    let chosen = choose(policies, request)?;
+    let cost = check(request, &chosen)?.cost;
+    let headers = match &chosen {
+        Chosen::Configured(named) => named.headers,
+        Chosen::FromRequest(_, headers) => *headers,
+    };
+    Ok(Preview { policy: chosen.policy().clone(), cost, headers })
+}
+
 fn choose(policies: &Policies, request: &Request) -> Result<Chosen, Refusal> {
     match (&request.policy, &request.quotas) {
         (Some(name), None) => {

@@ -11,6 +11,7 @@ pub mod command;
 pub mod config;
 mod envoy;
 mod hitters;
+mod explain;
 pub mod http;
 mod key_rule;
 mod metrics;

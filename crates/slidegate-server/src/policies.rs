@@ -73,6 +73,19 @@ pub(crate) struct Named {
     pub(crate) signals: Signals,
 }
 
+/// By what a request's quotas are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice<'a> {
+    /// Its key has quotas of its own.
+    OwnQuotas,
+    /// Its key has this tier.
+    OwnTier(&'a str),
+    /// It names a tier.
+    Tier(&'a str),
+    /// Nothing else.
+    Standard,
+}
+
 impl Named {
     pub(crate) fn new(policy: Policy, headers: HeaderStyle, signals: Signals) -> Self {
         Self { tier: Tier::new(policy), headers, signals }
@@ -188,6 +201,25 @@ impl Policies {
     /// One of them, as it was added.
     pub(crate) fn source(&self, name: &str) -> Result<&PolicyEntry, Refusal> {
         self.entry(name).map(|entry| &entry.source)
+    }
+
+    /// Why a request meets what [`find`](Self::find) says.
+    pub(crate) fn why<'a>(
+        &'a self,
+        name: &str,
+        tier: Option<&'a str>,
+        key: Option<&str>,
+    ) -> Result<Choice<'a>, Refusal> {
+        let entry = self.entry(name)?;
+        let own = entry.overrides.as_ref().and_then(|overrides| overrides.get(key?));
+        Ok(match (own, tier) {
+            (Some(own), _) => match entry.tiers.iter().find(|(_, tier)| Arc::ptr_eq(tier, own)) {
+                Some((name, _)) => Choice::OwnTier(name),
+                None => Choice::OwnQuotas,
+            },
+            (None, Some(tier)) => Choice::Tier(tier),
+            (None, None) => Choice::Standard,
+        })
     }
 
     fn entry(&self, name: &str) -> Result<&Entry, Refusal> {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slidegate::degrade::{DeniedCache, FailureRule, Fallback, Jitter, Switch};
+use slidegate::degrade::{DeniedCache, Fallback, Jitter, Switch};
 use slidegate::{Check, Clock, Decision, Operation, Store, StoreError};
 
 use crate::config::{DegradeConfig, MemoryConfig, PolicyRule, StoreUrl};
@@ -29,11 +29,7 @@ impl Served {
         memory: MemoryConfig,
         degrade: &DegradeConfig,
     ) -> Result<Switched, String> {
-        let usual = FailureRule {
-            on_failure: degrade.on_failure,
-            // What a URL says, be it by flag or in the file, is said of this very store.
-            budget: url.budget().or(degrade.budget).unwrap_or(FailureRule::default().budget),
-        };
+        let usual = degrade.usual(url);
         let rules = || degrade.rules.iter().filter_map(|(name, rule)| Some((name, rule.or(usual)?)));
         let longest = rules().map(|(_, rule)| rule.budget).fold(usual.budget, Duration::max);
         let store = AnyStore::open_at_last(url, memory, longest).await?;

@@ -9,6 +9,7 @@ use super::containers::Mapping;
 use super::field::{Field, Fields};
 use super::kinds::{Flag, OneOf, Time, Whole, Word};
 use super::review::Review;
+use super::store_url::StoreUrl;
 
 const NODES: Field<Whole> =
     Field::new("nodes", Whole { min: 1, max: 100_000 }, "How many servers share the store.").usual("1");
@@ -112,6 +113,15 @@ fn degrade(fields: &Fields<'_>, review: &mut Review) -> DegradeConfig {
 }
 
 impl DegradeConfig {
+    /// What holds over the store at `url` where a policy asks for nothing else.
+    pub fn usual(&self, url: &StoreUrl) -> FailureRule {
+        FailureRule {
+            on_failure: self.on_failure,
+            // What a URL says, be it by flag or in the file, is said of this very store.
+            budget: url.budget().or(self.budget).unwrap_or(FailureRule::default().budget),
+        }
+    }
+
     /// Whether it asks for the same where a policy asks for nothing else.
     pub(super) fn is_usually_like(&self, other: &Self) -> bool {
         let usual = |it: &Self| (it.nodes, it.on_failure, it.budget, it.retry_jitter, it.cache_denials);

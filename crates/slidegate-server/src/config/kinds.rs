@@ -182,7 +182,7 @@ impl Kind for Flag {
 }
 
 /// A word that the configuration knows.
-pub(super) trait Word: Copy + PartialEq + 'static {
+pub(crate) trait Word: Copy + PartialEq + 'static {
     const ALL: &'static [(&'static str, Self)];
 
     /// How it is written.

@@ -28,6 +28,7 @@ use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull
 pub use self::address::Address;
 pub use self::admin::AdminConfig;
 pub use self::degrade::{DegradeConfig, PolicyRule};
+pub(crate) use self::kinds::Word;
 pub use self::listen::Listen;
 pub use self::problem::{Problem, Problems};
 pub use self::schema::{reference, schema};

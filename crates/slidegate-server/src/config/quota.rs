@@ -48,17 +48,17 @@ const FIELDS: Declarations = &[&LIMIT, &WINDOW, &ALGORITHM, &BURST, &SLOTS, &ANC
 
 impl Word for Algorithm {
     const ALL: &'static [(&'static str, Self)] = &[
-        ("sliding-window", Self::SlidingWindow),
-        ("strict-window", Self::StrictWindow),
-        ("sliding-log", Self::SlidingLog),
-        ("fixed-window", Self::FixedWindow),
-        ("token-bucket", Self::TokenBucket),
+        (Self::SlidingWindow.name(), Self::SlidingWindow),
+        (Self::StrictWindow.name(), Self::StrictWindow),
+        (Self::SlidingLog.name(), Self::SlidingLog),
+        (Self::FixedWindow.name(), Self::FixedWindow),
+        (Self::TokenBucket.name(), Self::TokenBucket),
     ];
 }
 
 impl Word for Anchor {
     const ALL: &'static [(&'static str, Self)] =
-        &[("epoch", Self::Epoch), ("first-request", Self::FirstRequest)];
+        &[(Self::Epoch.name(), Self::Epoch), (Self::FirstRequest.name(), Self::FirstRequest)];
 }
 
 /// A quota: `100/1m`, or a mapping with its parts.
@@ -129,10 +129,10 @@ fn of_parts(fields: &Fields<'_>, review: &mut Review) -> Option<NamedQuota> {
     let parts = QuotaFields {
         limit: whole::Whole(limit.unwrap_or(1)),
         window: window.clone().unwrap_or_else(|| "1s".to_owned()),
-        algorithm: algorithm.map(|algorithm| algorithm.word().to_owned()),
+        algorithm: algorithm.map(|algorithm| algorithm.name().to_owned()),
         burst: burst.filter(|_| is_known).map(whole::Whole),
         slots: slots.filter(|_| is_known).map(whole::Whole),
-        anchor: anchor.filter(|_| is_known).map(|anchor| anchor.word().to_owned()),
+        anchor: anchor.filter(|_| is_known).map(|anchor| anchor.name().to_owned()),
         name,
     };
     let refuse = |problem: QuotaProblem| {

@@ -78,6 +78,7 @@ fn too_large() -> Refusal {
     Refusal::new(RefusalKind::TooLarge, detail)
 }
 
+/// Decodes JSON, or says where it is wrong.
 pub(crate) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(value);

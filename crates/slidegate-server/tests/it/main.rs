@@ -12,6 +12,7 @@ mod envoy;
 mod envoy_configs;
 mod grpc;
 mod forward_auth;
+mod explaining;
 mod outages;
 mod overrides;
 mod postgres;

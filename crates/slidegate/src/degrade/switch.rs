@@ -61,6 +61,11 @@ impl PolicySwitch {
         Ok(())
     }
 
+    /// The candidate, if there is one.
+    pub fn candidate(&self) -> Option<&Policy> {
+        self.candidate.as_deref()
+    }
+
     /// Without a candidate.
     pub fn clear_candidate(&mut self) {
         self.candidate = None;
