@@ -70,7 +70,7 @@ struct Entry {
 pub(crate) struct Named {
     pub(crate) tier: Tier,
     pub(crate) headers: HeaderStyle,
-    pub(crate) signals: Signals,
+    pub(crate) signals: Arc<Signals>,
 }
 
 /// By what a request's quotas are chosen.
@@ -87,7 +87,7 @@ pub(crate) enum Choice<'a> {
 }
 
 impl Named {
-    pub(crate) fn new(policy: Policy, headers: HeaderStyle, signals: Signals) -> Self {
+    pub(crate) fn new(policy: Policy, headers: HeaderStyle, signals: Arc<Signals>) -> Self {
         Self { tier: Tier::new(policy), headers, signals }
     }
 
@@ -116,7 +116,7 @@ impl Policies {
         let headers = headers.unwrap_or(self.headers);
         let name = policy.name().to_owned();
         let mut named = |policy: Policy, tier: &str| {
-            let signals = Signals::of(&policy, tier, self.counted, labels.as_deref());
+            let signals = Arc::new(Signals::of(&policy, tier, self.counted, labels.as_deref()));
             self.counted += 1;
             Arc::new(Named::new(policy, headers, signals))
         };
@@ -131,9 +131,9 @@ impl Policies {
                 Override::Quotas(policy) => {
                     let signals = of_overrides.get_or_insert_with(|| {
                         self.counted += 1;
-                        Signals::of_overrides(&name, self.counted - 1)
+                        Arc::new(Signals::of_overrides(&name, self.counted - 1))
                     });
-                    let signals = signals.clone();
+                    let signals = Arc::clone(signals);
                     Some(Arc::new(Named::new(policy, headers, signals)))
                 }
             };
@@ -232,7 +232,8 @@ impl Policies {
     }
 }
 
-fn listed<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+/// The first names, and how many more there are.
+pub(crate) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
     let more = names.len().saturating_sub(MOST_LISTED);
     let listed: Vec<_> = names.take(MOST_LISTED).map(|name| format!("{name:?}")).collect();
     match (listed.as_slice(), more) {

@@ -24,15 +24,14 @@ const CHANGED: &str = "(changed)";
 const NEAR: u64 = 10;
 
 /// The counters of one policy in one tier, found once.
-#[derive(Clone)]
 pub(crate) struct Signals {
     tally: Arc<Tally>,
     violations: Box<[Counter]>,
 }
 
 /// Whose quotas come with `CL.THROTTLE`.
-pub(crate) static OF_THROTTLE: LazyLock<Signals> =
-    LazyLock::new(|| Signals::new("CL.THROTTLE", "", &["rate"]));
+pub(crate) static OF_THROTTLE: LazyLock<Arc<Signals>> =
+    LazyLock::new(|| Arc::new(Signals::new("CL.THROTTLE", "", &["rate"])));
 
 /// Whose quotas come with the request.
 pub(crate) static OF_REQUESTS: LazyLock<Signals> = LazyLock::new(|| Signals::new(IN_REQUEST, "", &[]));

@@ -59,6 +59,8 @@ const TOKEN_ENV: Field<Text> = Field::new(
 const SCOPE: Field<OneOf<Scope>> =
     Field::new("scope", OneOf::ANY, "What it allows: to look, or to look and to change.").usual("read");
 
+/// More would make every request slow.
+const MOST_TOKENS: usize = 1000;
 const PLACES: &[&str] = &["token", "token_file", "token_env"];
 const TOKEN_KIND: Mapping<Secret> =
     Mapping { fields: &[&NAME, &TOKEN, &TOKEN_FILE, &TOKEN_ENV], one_of: PLACES, read: secret };
@@ -196,6 +198,15 @@ fn secret_with_scope(fields: &Fields<'_>, review: &mut Review) -> Option<Secret>
 /// The tokens, each of which has another name and another secret.
 pub(super) fn tokens(secrets: Listed<Secret>, review: &mut Review) -> Tokens {
     let mut tokens: Vec<Token> = Vec::new();
+    if secrets.items.len() > MOST_TOKENS {
+        let path = secrets.items.first().map_or("tokens", |item| item.path.trim_end_matches("[0]"));
+        review.refuse(
+            secrets.line,
+            path,
+            format!("more than {MOST_TOKENS}; all of them are compared each time"),
+        );
+        return Tokens::default();
+    }
     for Item { path, value: Secret { name, name_line, scope, place, place_line }, .. } in secrets.items {
         let is_elsewhere = !matches!(place, Place::Here(_));
         if is_elsewhere && !review.looks_around {

@@ -161,10 +161,13 @@ impl<'a> Fields<'a> {
             if !seen.insert(entry.name.as_str()) {
                 review.refuse(entry.line, path_or_yaml(path), format!("{:?} stands here twice", entry.name));
             } else if names().all(|name| name != entry.name) {
-                meant.extend(nearest(&entry.name, names()));
-                let allowed = names().collect::<Vec<_>>().join(", ");
-                let message =
-                    format!("there is no such field{} Allowed are {allowed}", asked(&entry.name, names()));
+                let message = if review.is_full() {
+                    // It is only counted, and to look for what was meant takes time.
+                    String::new()
+                } else {
+                    meant.extend(nearest(&entry.name, names()));
+                    unknown(&entry.name, names)
+                };
                 review.refuse(entry.line, fields.path_of(&entry.name), message);
             }
         }
@@ -214,10 +217,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// `; did you mean quotas?` or the end of the sentence.
-fn asked<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> String {
-    let hint = hint(written, names);
-    if hint.is_empty() { ".".to_owned() } else { hint }
+/// What is said of a field that there is not.
+fn unknown<'a, I: Iterator<Item = &'a str>>(written: &str, names: impl Fn() -> I) -> String {
+    let allowed = names().collect::<Vec<_>>().join(", ");
+    match hint(written, names()) {
+        hint if hint.is_empty() => format!("there is no such field; allowed are {allowed}"),
+        hint => format!("there is no such field{hint} Allowed are {allowed}"),
+    }
 }
 
 pub(super) fn join(path: &str, name: &str) -> String {

@@ -1,5 +1,7 @@
 //! A policy in the file.
 
+use std::collections::BTreeSet;
+
 use slidegate::degrade::{Mode, OnFailure, PolicySwitch};
 use slidegate::tower::HeaderStyle;
 
@@ -9,10 +11,10 @@ use super::field::{Field, Fields};
 use super::key::KeyKind;
 use super::kinds::{Flag, OneOf, Text, Time, Word};
 use super::quota::{QUOTAS, QuotaKind, policy};
-use super::review::{Review, hint};
+use super::review::Review;
 use crate::app::MAX_KEY_BYTES;
 use crate::key_rule::KeyRule;
-use crate::policies::{Override, PolicyEntry};
+use crate::policies::{Override, PolicyEntry, listed};
 use crate::quota_spec::NamedQuota;
 
 const OWN_QUOTAS: Field<ListOf<QuotaKind>> =
@@ -167,7 +169,7 @@ impl PolicySpec {
         review: &mut Review,
     ) -> (Option<PolicyEntry>, Option<PolicySwitch>) {
         let standard = self.quotas.and_then(|quotas| policy(name, path, quotas, review));
-        let tier_names: Vec<String> = self.tiers.iter().map(|tier| tier.name.clone()).collect();
+        let tier_names: BTreeSet<String> = self.tiers.iter().map(|tier| tier.name.clone()).collect();
         let mut tiers = Vec::new();
         for tier in self.tiers {
             let quotas = tier.value.flatten();
@@ -196,16 +198,20 @@ impl PolicySpec {
 }
 
 impl OverrideSpec {
-    fn build(self, name: &str, path: &str, tiers: &[String], review: &mut Review) -> Option<Override> {
+    fn build(
+        self,
+        name: &str,
+        path: &str,
+        tiers: &BTreeSet<String>,
+        review: &mut Review,
+    ) -> Option<Override> {
         match self {
             Self::Quotas(quotas) => policy(name, path, quotas, review).map(Override::Quotas),
             Self::Tier { name: tier, line } => {
                 if tiers.contains(&tier) {
                     return Some(Override::Tier(tier));
                 }
-                let known = if tiers.is_empty() { "none".to_owned() } else { tiers.join(", ") };
-                let hint = hint(&tier, tiers.iter().map(String::as_str));
-                let message = format!("the policy has no tier {tier:?}; there is {known}{hint}");
+                let message = format!("the policy has no tier {tier:?}; there is {}", listed(tiers.iter()));
                 review.refuse(line, format!("{path}.tier"), message);
                 None
             }

@@ -15,12 +15,24 @@ pub struct Problem {
 
 impl Problem {
     pub(crate) fn without_line(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { line: None, field: field.into(), message: message.into() }
+        Self { line: None, field: on_one_line(field.into()), message: on_one_line(message.into()) }
     }
 
     pub(crate) fn at(line: u64, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { line: (line > 0).then_some(line), ..Self::without_line(field, message) }
     }
+}
+
+/// A name in a file may have any character, and a problem is one line.
+fn on_one_line(text: String) -> String {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let escape = |character: char| match character {
+        character if character.is_control() => character.escape_default().to_string(),
+        character => character.to_string(),
+    };
+    text.chars().map(escape).collect()
 }
 
 /// Everything that is wrong with a file. Displayed as one `file:line: field: message` per line, in the file's

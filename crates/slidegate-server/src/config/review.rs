@@ -21,11 +21,16 @@ impl Review {
 
     /// Takes note of a problem with the field at `path`.
     pub(super) fn refuse(&mut self, line: u64, path: impl Into<String>, message: impl Into<String>) {
-        if self.problems.len() == MOST_PROBLEMS {
+        if self.is_full() {
             self.left_out += 1;
             return;
         }
         self.problems.push(Problem::at(line, path, message));
+    }
+
+    /// Whether what is wrong is only counted from now on.
+    pub(super) fn is_full(&self) -> bool {
+        self.problems.len() == MOST_PROBLEMS
     }
 
     pub(super) fn into_problems(mut self) -> Vec<Problem> {

@@ -196,6 +196,10 @@ impl Reading {
 /// With what `<<` brings in, as far as it is not there.
 fn merged(entries: Vec<Entry>) -> Result<Vec<Entry>, Problem> {
     let (sources, mut all): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.name == "<<");
+    if sources.is_empty() {
+        return Ok(all);
+    }
+    let mut names: HashSet<String> = all.iter().map(|entry| entry.name.clone()).collect();
     for entry in sources {
         let mappings = match &entry.node.value {
             Value::List(items) => items.as_slice(),
@@ -205,8 +209,7 @@ fn merged(entries: Vec<Entry>) -> Result<Vec<Entry>, Problem> {
             let Value::Map(entries) = &mapping.value else {
                 return Err(yaml(entry.line, "<< goes with an alias of a mapping, or a list of these"));
             };
-            let names: HashSet<String> = all.iter().map(|entry| entry.name.clone()).collect();
-            all.extend(entries.iter().filter(|entry| !names.contains(&entry.name)).cloned());
+            all.extend(entries.iter().filter(|entry| names.insert(entry.name.clone())).cloned());
         }
     }
     Ok(all)

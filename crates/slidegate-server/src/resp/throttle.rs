@@ -107,7 +107,7 @@ impl Throttles {
         if let Some(named) = kept.get(&rate) {
             return Ok(Arc::clone(named));
         }
-        let named = Arc::new(Named::new(rate.policy()?, HeaderStyle::None, OF_THROTTLE.clone()));
+        let named = Arc::new(Named::new(rate.policy()?, HeaderStyle::None, Arc::clone(&OF_THROTTLE)));
         // Whoever comes with ever new numbers has them built each time, and takes no memory.
         if kept.len() >= MOST_KEPT {
             kept.clear();

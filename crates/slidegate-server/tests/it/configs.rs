@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use slidegate_server::config::Config;
+
 use crate::process::{TempFile, outcome, slidegate};
 
 fn files(folder: &str) -> Vec<PathBuf> {
@@ -53,6 +55,49 @@ fn no_file_is_read_without_end() {
     assert!(problems.trim_end().ends_with("and 2000 more problems"), "{problems}");
     let deep = TempFile::new("deep", &format!("policies: {}", "{a: ".repeat(100_000)));
     assert!(validate(deep.path()).contains("nested"));
+}
+
+/// What means something to YAML.
+const MARKS: &[u8] = b"[]{}:,-&*!|>'\"#%@`?~\n \t0";
+
+/// Files that are nearly right, and files that are nearly wrong: whatever stands there, it is read or refused.
+#[test]
+fn no_text_is_more_than_the_reader_can_take() {
+    let texts: Vec<Vec<u8>> =
+        [files("good"), files("bad")].concat().iter().map(|file| std::fs::read(file).unwrap()).collect();
+    let mut state = 1_u64;
+    let mut random = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % below
+    };
+    let (mut right, mut wrong) = (0, 0);
+    for _ in 0..5000 {
+        let mut text = texts[random(texts.len())].clone();
+        for _ in 0..=random(4) {
+            let place = random(text.len() + 1);
+            match random(4) {
+                0 => text.truncate(place),
+                1 => text.insert(place, MARKS[random(MARKS.len())]),
+                2 => drop(text.drain(place..(place + random(9)).min(text.len()))),
+                _ => {
+                    let other = &texts[random(texts.len())];
+                    let from = random(other.len() + 1);
+                    text.splice(
+                        place..place,
+                        other[from..(from + random(60)).min(other.len())].iter().copied(),
+                    );
+                }
+            }
+        }
+        match Config::parse(&String::from_utf8_lossy(&text)) {
+            Ok(_) => right += 1,
+            Err(problems) => {
+                assert!(!problems.is_empty(), "{text:?} is refused for nothing");
+                wrong += 1;
+            }
+        }
+    }
+    assert!(right > 100 && wrong > 100, "{right} {wrong}");
 }
 
 #[test]
