@@ -3,7 +3,7 @@
 use slidegate::tower::{ClientAddress, HeaderStyle};
 
 use super::address::Address;
-use super::admin::{AdminKind, Secret, TOKENS, tokens};
+use super::admin::AdminKind;
 use super::containers::{ByName, ListOf, Listed, Mapping, Named};
 use super::degrade::{DEGRADE, DegradeConfig};
 use super::door::{LIMITS, LOG, TLS};
@@ -16,6 +16,7 @@ use super::policy::{HEADERS as POLICY_HEADERS, POLICY, PolicySpec};
 use super::problem::Problem;
 use super::review::Review;
 use super::store_url::StoreUrl;
+use super::token::{Secret, TOKENS, tokens};
 use super::{Config, MemoryConfig, tree};
 use crate::policies::Policies;
 use crate::serve::{Limits, TlsFiles};

@@ -17,6 +17,7 @@ mod quota;
 mod review;
 mod schema;
 mod store_url;
+mod token;
 mod tree;
 
 use std::fs::File;

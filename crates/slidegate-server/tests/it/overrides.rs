@@ -1,6 +1,7 @@
 //! What holds for single keys and single policies: limits, and the headers that tell of them.
 
 use serde_json::json;
+use slidegate_testkit::until;
 
 use crate::process::{Serving, TempFile, slidegate};
 use crate::rig::{START_MS, Server};
@@ -81,11 +82,10 @@ fn they_change_with_the_file_and_are_counted_together() {
         "    overrides: {a: {quotas: [2/1h, 3/1d]}, b: {quotas: [1/1h]}}\n    headers: legacy-delta\n";
     std::fs::write(config.path(), file(overrides)).unwrap();
     server.send_signal("HUP");
-    let mut reply = check("a");
-    while reply.decision()["limit"] != 2 {
-        std::thread::yield_now();
-        reply = check("a");
-    }
+    let reply = until("the file is read again", || {
+        let reply = check("a");
+        if reply.decision()["limit"] == 2 { Ok(reply) } else { Err(reply.body) }
+    });
     assert_eq!(reply.decision()["remaining"], 0, "the one before was counted");
     assert_eq!(reply.header("x-ratelimit-remaining"), Some("0"));
     assert_eq!(check("a").decision()["allowed"], false);

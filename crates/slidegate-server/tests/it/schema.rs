@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use slidegate_server::config::reference;
+use slidegate_server::config::{Config, reference};
 
 use crate::process::{TempFile, outcome, slidegate};
 
@@ -51,6 +51,23 @@ fn the_page_about_the_file_has_every_field_as_it_is_declared() {
         return;
     }
     assert!(found == expected, "SLIDEGATE_WRITE_DOCS=1 makes {} current", path.display());
+}
+
+/// Every piece of YAML in the guides is one that could stand in a file.
+#[test]
+fn the_yaml_of_the_guides_is_right() {
+    let mut pieces = 0;
+    for page in ["service.md", "degrade.md", "redis.md", "postgres.md", "config.md"] {
+        let text = fs::read_to_string(root().join("docs").join(page)).unwrap();
+        for piece in text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+            pieces += 1;
+            let file = TempFile::new("piece", piece);
+            // Without the files that it names.
+            let read = Config::load_rules(Path::new(file.path()));
+            assert!(read.is_ok(), "{page}:\n{piece}{}", read.unwrap_err());
+        }
+    }
+    assert!(pieces > 5, "{pieces}");
 }
 
 /// Good files are valid under the schema, and bad ones are not, unless their form is right.
