@@ -183,7 +183,9 @@ impl<S: Store> Talk<'_, S> {
             Under::Rate(rate) => self.recent.find(rate, &self.shared.throttles).map_err(Wrong::Cell)?,
             Under::Name(name) => {
                 let policies = policies.get_or_init(|| self.app.policies());
-                policies.find(&String::from_utf8_lossy(name), None, str::from_utf8(key).ok()).map_err(Wrong::Refused)?
+                policies
+                    .find(&String::from_utf8_lossy(name), None, str::from_utf8(key).ok())
+                    .map_err(Wrong::Refused)?
             }
         };
         Ok((shape, Asked { verb, named: Arc::clone(named), key, cost }))
