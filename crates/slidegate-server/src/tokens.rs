@@ -2,10 +2,16 @@
 
 use std::fmt;
 
-use axum::http::HeaderValue;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderValue};
+
+use crate::request::{Refusal, RefusalKind};
 
 /// How long a token may be. A short one can be tried out; a long one does not fit a request's head.
 pub(crate) const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
+
+/// For proxies, which pass on the `Authorization` of their clients.
+const TOKEN_HEADER: &str = "x-slidegate-token";
 
 /// What a token allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +79,16 @@ impl Tokens {
     /// Each of them.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Token> {
         self.0.iter()
+    }
+
+    /// Lets in whoever has a token, in `Authorization` or, where that is somebody else's, in `X-Slidegate-Token`.
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let by_itself = || headers.get(TOKEN_HEADER).and_then(|secret| self.who_has(secret.as_bytes()));
+        if self.is_empty() || self.who(headers.get(AUTHORIZATION)).or_else(by_itself).is_some() {
+            return Ok(());
+        }
+        let detail = "a token is needed, and this is none of them; send Authorization: Bearer TOKEN";
+        Err(Refusal::new(RefusalKind::Unauthorized, detail))
     }
 
     /// Whose token the `Authorization` header bears.

@@ -82,6 +82,7 @@ async fn answer<S: Store>(
 ) -> Result<Response, Refused> {
     let Path(Target { policy }) =
         target.map_err(|error| Refusal::new(RefusalKind::Malformed, error.body_text()))?;
+    app.tokens().admit(&request.headers)?;
     let query = request.uri.query();
     let deny_status = status(query, "deny_status", &DENY_STATUSES)?;
     let allow_status = status(query, "allow_status", &ALLOW_STATUSES)?;

@@ -111,7 +111,7 @@ async fn decide<S: Store>(
     limits: Limits,
     stages: &Stages,
 ) -> Result<Response, Refusal> {
-    admit(app, &request)?;
+    app.tokens().admit(request.headers())?;
     let reading = Stopwatch::start();
     let body = body::read(request.into_body(), limits.body_timeout).await?;
     stages.read.record(reading.seconds());
@@ -131,15 +131,6 @@ async fn decide<S: Store>(
 }
 
 /// Whoever shows none of the tokens, if there are any, is not heard.
-fn admit<S>(app: &App<S>, request: &Request) -> Result<(), Refusal> {
-    let tokens = app.tokens();
-    if tokens.is_empty() || tokens.who(request.headers().get(AUTHORIZATION)).is_some() {
-        return Ok(());
-    }
-    let detail = "a token is needed, and this is none of them; send Authorization: Bearer TOKEN";
-    Err(Refusal::new(RefusalKind::Unauthorized, detail))
-}
-
 /// Most answers have one quota and are shorter.
 const ANSWER_BYTES: usize = 512;
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
@@ -21,8 +21,8 @@ use crate::rls::{JsonRequest, JsonResponse, decide};
 
 /// A rate limit request as JSON: 200 if it may proceed, 429 if not.
 pub(super) fn json<S: Store + 'static>(patience: Duration) -> MethodRouter<Arc<App<S>>> {
-    post(async move |State(app): State<Arc<App<S>>>, body: axum::body::Body| {
-        answer(&app, body, patience).await.unwrap_or_else(|refusal| {
+    post(async move |State(app): State<Arc<App<S>>>, request: Request| {
+        answer(&app, request, patience).await.unwrap_or_else(|refusal| {
             debug!(kind = ?refusal.kind, %refusal, "refused");
             counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
             refused(&refusal)
@@ -30,12 +30,9 @@ pub(super) fn json<S: Store + 'static>(patience: Duration) -> MethodRouter<Arc<A
     })
 }
 
-async fn answer<S: Store>(
-    app: &App<S>,
-    body: axum::body::Body,
-    patience: Duration,
-) -> Result<Response, Refusal> {
-    let request: JsonRequest = body::read_single(body, patience).await?;
+async fn answer<S: Store>(app: &App<S>, request: Request, patience: Duration) -> Result<Response, Refusal> {
+    app.tokens().admit(request.headers())?;
+    let request: JsonRequest = body::read_single(request.into_body(), patience).await?;
     let request = RateLimitRequest::try_from(request)
         .map_err(|detail| Refusal::new(RefusalKind::OutOfRange, detail))?;
     let response = JsonResponse::from(decide(app, &request).await?);
@@ -47,6 +44,7 @@ async fn answer<S: Store>(
 fn refused(refusal: &Refusal) -> Response {
     let status = match refusal.kind {
         RefusalKind::StoreUnavailable { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+        RefusalKind::Unauthorized => StatusCode::UNAUTHORIZED,
         _ => StatusCode::BAD_REQUEST,
     };
     (status, Problem::new(status, refusal.to_string()).into_response()).into_response()

@@ -57,6 +57,8 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         let whole = Stopwatch::start();
+        let headers = request.metadata().as_ref();
+        self.app.tokens().admit(headers).map_err(|refusal| refused(&refusal))?;
         let decided = super::decide(&self.app, request.get_ref()).await;
         self.whole.record(whole.seconds());
         decided.map(Response::new).map_err(|refusal| refused(&refusal))
@@ -68,6 +70,7 @@ fn refused(refusal: &Refusal) -> Status {
     debug!(kind = ?refusal.kind, %refusal, "refused");
     counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
     match refusal.kind {
+        RefusalKind::Unauthorized => Status::unauthenticated(refusal.to_string()),
         RefusalKind::StoreUnavailable { .. } => Status::unavailable(refusal.to_string()),
         _ => Status::invalid_argument(refusal.to_string()),
     }

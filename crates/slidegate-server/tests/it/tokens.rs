@@ -1,6 +1,8 @@
 //! Tokens: who may ask for decisions, and that nobody gets to see one.
 
 use std::fs::File;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use crate::process::{Serving, TempFile, outcome, slidegate};
 use crate::rig::{Reply, Server, request, request_with};
@@ -39,6 +41,40 @@ fn without_a_token_nothing_is_decided() {
     assert_eq!(check["security"], serde_json::json!([{}, {"token": []}]));
     assert!(check["responses"]["401"].is_object());
     assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+}
+
+#[test]
+fn no_way_to_a_decision_is_open_without_a_token() {
+    let server = Server::of(&file(&format!("token: {TOKEN}")));
+    let json = br#"{"domain": "a", "descriptors": [{"entries": [{"key": "b", "value": "c"}]}]}"#;
+    for (method, path, body) in [("POST", "/json", &json[..]), ("GET", "/forward-auth/api", b"")] {
+        let ask = |lines: &str| request_with(server.address, method, path, lines, body).status;
+        let own = format!("x-slidegate-token: {TOKEN}\r\n");
+        // A proxy passes on what its client says of itself.
+        let clients = "authorization: Bearer of-somebody-else\r\n";
+        assert_eq!([ask(""), ask(clients), ask("x-slidegate-token: hush\r\n")], [401; 3], "{path}");
+        let [by_header, beside] = [ask(&own), ask(&format!("{clients}{own}"))];
+        assert!(by_header / 100 == 2 && beside / 100 == 2, "{path}: {by_header} {beside}");
+    }
+}
+
+#[test]
+fn a_token_is_the_password_where_redis_is_spoken() {
+    let config = TempFile::new("password", &file(&format!("token: {TOKEN}")));
+    let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--config", config.path()];
+    let serving = Serving::start(slidegate().args(arguments));
+    let address = serving.greeting.iter().find_map(|line| line.strip_prefix("resp: redis://")).unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let mut say = |line: &str| {
+        stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
+        let mut answer = [0; 64];
+        let length = stream.read(&mut answer).unwrap();
+        String::from_utf8_lossy(&answer[..length]).into_owned()
+    };
+    assert!(say("SLIDEGATE.CHECK api a").starts_with("-NOAUTH"));
+    assert!(say("AUTH hush-0123456789abcdee").starts_with("-WRONGPASS"));
+    assert_eq!(say(&format!("AUTH {TOKEN}")), "+OK\r\n");
+    assert!(say("SLIDEGATE.CHECK api a").starts_with("*5\r\n:1\r\n:5\r\n:4\r\n"));
 }
 
 #[test]
