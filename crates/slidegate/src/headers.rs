@@ -1,8 +1,9 @@
 //! Rate-limit headers in the style of draft-ietf-httpapi-ratelimit-headers: structured-field lists.
 
-use std::fmt::Write;
+use slidegate_core::{Decision, Policy, QuotaReport};
 
-use slidegate_core::{Decision, Policy};
+/// Most items are shorter.
+const USUAL_ITEM: usize = 48;
 
 /// What an HTTP answer says about a decision: `ratelimit-policy`, `ratelimit` and, if it is a denial that ends,
 /// `retry-after`. Names are in lower case, as HTTP/2 wants them; values are ASCII.
@@ -38,22 +39,31 @@ pub fn rate_limit_headers(policy: &Policy, decision: &Decision) -> Vec<(&'static
 
 /// The value of `ratelimit-policy`.
 pub(crate) fn policy_list(policy: &Policy) -> String {
-    let mut list = String::new();
-    for (index, quota) in policy.quotas().iter().enumerate() {
-        let (comma, window_s) = (comma(index), whole_seconds(quota.window_ms()));
-        let _ =
-            write!(list, "{comma}{};q={};w={window_s}", sf_string(policy.quota_name(index)), quota.limit());
-    }
-    list
+    list(
+        policy,
+        policy.quotas().iter().map(|quota| [quota.limit(), whole_seconds(quota.window_ms())]),
+        ["q", "w"],
+    )
 }
 
 /// The value of `ratelimit`.
 fn limit_list(policy: &Policy, decision: &Decision) -> String {
-    let mut list = String::new();
-    for (index, report) in decision.quotas().iter().enumerate() {
-        let (comma, name) = (comma(index), sf_string(policy.quota_name(index)));
-        let more_after_s = whole_seconds(report.more_after_ms);
-        let _ = write!(list, "{comma}{name};r={};t={more_after_s}", report.remaining);
+    let numbers = |report: &QuotaReport| [report.remaining, whole_seconds(report.more_after_ms)];
+    list(policy, decision.quotas().iter().map(numbers), ["r", "t"])
+}
+
+/// Made for each answer, hence without formatting, and mostly in one piece of memory.
+fn list(policy: &Policy, quotas: impl ExactSizeIterator<Item = [u64; 2]>, names: [&str; 2]) -> String {
+    let mut list = String::with_capacity(quotas.len() * USUAL_ITEM);
+    for (index, numbers) in quotas.enumerate() {
+        list.push_str(comma(index));
+        push_sf_string(&mut list, policy.quota_name(index));
+        for (name, number) in names.into_iter().zip(numbers) {
+            list.push(';');
+            list.push_str(name);
+            list.push('=');
+            list.push_str(itoa::Buffer::new().format(number));
+        }
     }
     list
 }
@@ -68,18 +78,28 @@ pub(crate) fn whole_seconds(ms: u64) -> u64 {
 }
 
 /// A structured-field string holds printable ASCII only; anything else in a name becomes `?`.
+#[cfg(feature = "tower")]
 pub(crate) fn sf_string(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 2);
+    push_sf_string(&mut text, name);
+    text
+}
+
+fn push_sf_string(text: &mut String, name: &str) {
     text.push('"');
-    for character in name.chars() {
-        match character {
-            '"' | '\\' => text.extend(['\\', character]),
-            ' '..='~' => text.push(character),
-            _ => text.push('?'),
+    if name.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+        // As nearly all are.
+        text.push_str(name);
+    } else {
+        for character in name.chars() {
+            match character {
+                '"' | '\\' => text.extend(['\\', character]),
+                ' '..='~' => text.push(character),
+                _ => text.push('?'),
+            }
         }
     }
     text.push('"');
-    text
 }
 
 #[cfg(test)]
