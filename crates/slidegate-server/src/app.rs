@@ -50,6 +50,19 @@ enum Chosen {
     FromRequest(Policy, HeaderStyle),
 }
 
+#[cfg(test)]
+impl Decided {
+    pub(crate) fn configured(policy: Policy, decision: Decision) -> Self {
+        let signals = Arc::new(Signals::of(&policy, "", 0, None));
+        let named = Named::new(policy, HeaderStyle::default(), signals);
+        Self { chosen: Chosen::Configured(Arc::new(named)), decision }
+    }
+
+    pub(crate) fn from_request(policy: Policy, decision: Decision) -> Self {
+        Self { chosen: Chosen::FromRequest(policy, HeaderStyle::default()), decision }
+    }
+}
+
 impl Decided {
     /// The policy, whose quotas are those of the decision.
     pub fn policy(&self) -> &Policy {

@@ -12,7 +12,7 @@ pub mod config;
 mod envoy;
 mod explain;
 mod hitters;
-pub mod http;
+mod http;
 mod key_rule;
 mod metrics;
 mod policies;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use metrics::{Unit, describe_counter, describe_gauge, describe_histogram, gauge};
+use metrics::{Unit, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use slidegate::{Clock, SystemClock};
 
@@ -72,11 +72,6 @@ fn describe() {
     describe_counter!("slidegate_violations_total", "Denials, by the quota that was exceeded");
     describe_counter!("slidegate_near_limit_total", "Allowed with less than a tenth of the limit left");
     describe_counter!("slidegate_refusals_total", "Requests that were not decided, by the reason");
-    describe_histogram!(
-        "slidegate_request_seconds",
-        Unit::Seconds,
-        "How long requests took: to read them, to decide them, and altogether"
-    );
     describe_counter!("slidegate_reloads_total", "How often the file was read again, by how that ended");
     describe_gauge!("slidegate_config_is_current", "0 if the file has changed and could not be used");
     describe_gauge!(

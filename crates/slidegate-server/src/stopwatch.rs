@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-/// Runs from when it was made.
+/// A moment, to be compared with a later one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Instant);
 
@@ -12,7 +12,13 @@ impl Stopwatch {
         Self(Instant::now())
     }
 
-    pub(crate) fn seconds(self) -> f64 {
-        self.0.elapsed().as_secs_f64()
+    /// Nanoseconds; 0 if it is not later, and what fits if it is centuries.
+    pub(crate) fn ns_until(self, later: Self) -> u64 {
+        u64::try_from(later.0.saturating_duration_since(self.0).as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn after_us(self, us: u64) -> Self {
+        Self(self.0 + std::time::Duration::from_micros(us))
     }
 }

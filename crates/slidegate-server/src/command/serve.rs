@@ -19,7 +19,6 @@ use crate::admin;
 use crate::app::App;
 use crate::changes::{Base, Desk, Keeper};
 use crate::config::{Address, Config, Listen, StoreUrl};
-use crate::http;
 use crate::metrics::Metrics;
 use crate::policies::Policies;
 use crate::reload::{Looks, Reload};
@@ -123,13 +122,12 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         let desk = Arc::clone(&desk);
         tokio::spawn(Reload { path: file, desk, first: config, looks, asked: reload }.run());
     }
-    let router = http::router(Arc::clone(&app), door.limits, door.metrics.clone());
-    let mut entrances = vec![Entrance::http(listener, router)];
+    let mut entrances = vec![Entrance::decisions(listener, &app, &door)];
     if let Some(listener) = grpc {
         let router = rls::router(Arc::clone(&app), door.limits.body_timeout).map_err(Failure::new)?;
-        entrances.push(Entrance::http(listener, router));
+        entrances.push(Entrance::routed(listener, router));
     }
-    entrances.extend(admin.map(|listener| Entrance::http(listener, admin::router(desk, tokens))));
+    entrances.extend(admin.map(|listener| Entrance::routed(listener, admin::router(desk, tokens))));
     entrances.extend(resp.map(|listener| Entrance::resp(listener, passwords)));
     crate::serve::run(entrances, app, door, stop).await;
     Ok(ExitCode::SUCCESS)

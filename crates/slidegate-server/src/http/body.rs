@@ -1,9 +1,14 @@
 //! From bytes to a request: size, shape and types.
 
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::body::Bytes;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
+use hyper::body::{Body as HttpBody, Incoming};
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use slidegate::MAX_LIMIT;
@@ -20,8 +25,8 @@ pub(super) enum Body {
 }
 
 /// Reads a body, of any content type: whoever posts JSON with curl forgets to say so.
-pub(super) async fn read(body: axum::body::Body, patience: Duration) -> Result<Body, Refusal> {
-    let bytes = whole(body, patience).await?;
+pub(super) async fn read(body: Incoming, patience: Duration) -> Result<Body, Refusal> {
+    let bytes = within(patience, gather(body)).await?;
     let text = utf8(&bytes)?;
     match text.trim_ascii_start().as_bytes().first() {
         Some(b'[') => decode(text).map(Body::Batch),
@@ -39,21 +44,11 @@ pub(super) async fn read_single<T: DeserializeOwned>(
     body: axum::body::Body,
     patience: Duration,
 ) -> Result<T, Refusal> {
-    let bytes = whole(body, patience).await?;
+    let bytes = within(patience, gather(body)).await?;
     if bytes.len() > MAX_SINGLE_BYTES {
         return Err(too_large());
     }
     decode(utf8(&bytes)?)
-}
-
-async fn whole(body: axum::body::Body, patience: Duration) -> Result<Bytes, Refusal> {
-    match tokio::time::timeout(patience, bounded(body)).await {
-        Ok(bytes) => bytes,
-        Err(_) => {
-            let detail = format!("the body was not complete within {patience:?}");
-            Err(Refusal::new(RefusalKind::TooSlow, detail))
-        }
-    }
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, Refusal> {
@@ -61,14 +56,64 @@ fn utf8(bytes: &[u8]) -> Result<&str, Refusal> {
         .map_err(|error| Refusal::new(RefusalKind::Malformed, format!("the body is not UTF-8: {error}")))
 }
 
-async fn bounded(body: axum::body::Body) -> Result<Bytes, Refusal> {
-    match Limited::new(body, MAX_BATCH_BYTES).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-        Err(error) => {
-            Err(Refusal::new(RefusalKind::Malformed, format!("the body could not be read: {error}")))
+/// What comes of `reading`, unless it takes too long.
+///
+/// A body has mostly come along with its head. So there is no timer before it turns out that it has not.
+async fn within<T>(
+    patience: Duration,
+    reading: impl Future<Output = Result<T, Refusal>>,
+) -> Result<T, Refusal> {
+    let (mut reading, mut end) = (pin!(reading), None);
+    poll_fn(move |context| {
+        if let Poll::Ready(read) = reading.as_mut().poll(context) {
+            return Poll::Ready(read);
+        }
+        #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
+        let end = end.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        end.as_mut().poll(context).map(|()| {
+            let detail = format!("the body was not complete within {patience:?}");
+            Err(Refusal::new(RefusalKind::TooSlow, detail))
+        })
+    })
+    .await
+}
+
+/// All of a body. It is copied only if it comes in pieces.
+async fn gather<B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin>(
+    mut body: B,
+) -> Result<Bytes, Refusal> {
+    let first = next(&mut body).await?.unwrap_or_default();
+    if first.len() > MAX_BATCH_BYTES {
+        return Err(too_large());
+    }
+    let Some(second) = next(&mut body).await? else { return Ok(first) };
+    let (mut whole, mut more) = (first.to_vec(), second);
+    loop {
+        if whole.len() + more.len() > MAX_BATCH_BYTES {
+            return Err(too_large());
+        }
+        whole.extend_from_slice(&more);
+        match next(&mut body).await? {
+            Some(piece) => more = piece,
+            None => return Ok(whole.into()),
         }
     }
+}
+
+async fn next<B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin>(
+    body: &mut B,
+) -> Result<Option<Bytes>, Refusal> {
+    while !body.is_end_stream() {
+        let Some(frame) = body.frame().await else { break };
+        let frame = frame.map_err(|error| {
+            Refusal::new(RefusalKind::Malformed, format!("the body could not be read: {error}"))
+        })?;
+        // Trailers say nothing.
+        if let Ok(data) = frame.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
 }
 
 fn too_large() -> Refusal {

@@ -9,13 +9,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
-use metrics::{Histogram, counter, histogram};
+use metrics::counter;
 use serde::{Deserialize, Serialize};
 use slidegate::tower::PeerAddress;
 use slidegate::{Store, Verb};
 use tracing::debug;
 
 use super::problem::Problem;
+use super::stages::Task;
 use crate::app::{App, Decided};
 use crate::key_rule::KeyRule;
 use crate::request::{Refusal, RefusalKind};
@@ -35,18 +36,17 @@ pub(super) struct Target {
 }
 
 pub(super) fn decided<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
-    let whole = histogram!("slidegate_request_seconds", "verb" => "forward-auth", "stage" => "whole");
     any(
         async move |State(app): State<Arc<App<S>>>,
                     target: Result<Path<Target>, PathRejection>,
-                    request: Parts| { timed(&whole, answer(&app, target, &request)).await },
+                    request: Parts| { timed(answer(&app, target, &request)).await },
     )
 }
 
-async fn timed(whole: &Histogram, response: impl Future<Output = Result<Response, Refused>>) -> Response {
+async fn timed(response: impl Future<Output = Result<Response, Refused>>) -> Response {
     let watch = Stopwatch::start();
     let response = response.await.unwrap_or_else(Refused::into_response);
-    whole.record(watch.seconds());
+    Task::ForwardAuth.record(watch);
     response
 }
 

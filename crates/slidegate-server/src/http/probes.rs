@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::problem::Problem;
+use super::stages;
 use crate::app::App;
 use crate::metrics::Metrics;
 use crate::report::Reporting;
@@ -35,7 +36,11 @@ pub(super) fn ready<S: Reporting>(app: &App<S>) -> Response {
 pub(super) fn metrics<S: Reporting>(app: &App<S>, metrics: Option<&Metrics>) -> Response {
     const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     match metrics {
-        Some(metrics) => ([(CONTENT_TYPE, TEXT)], metrics.render(app.store())).into_response(),
+        Some(metrics) => {
+            let mut text = metrics.render(app.store());
+            stages::render(&mut text);
+            ([(CONTENT_TYPE, TEXT)], text).into_response()
+        }
         None => Problem::new(StatusCode::NOT_FOUND, "nothing is counted in this process").into_response(),
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use metrics::{Histogram, counter, histogram};
+use metrics::counter;
 use slidegate::Store;
 use tonic::codegen::async_trait;
 use tonic::service::Routes;
@@ -17,6 +17,7 @@ use super::patience::Patient;
 use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use super::proto::{DESCRIPTORS, RateLimitRequest, RateLimitResponse};
 use crate::app::App;
+use crate::http::Task;
 use crate::request::{Refusal, RefusalKind};
 use crate::stopwatch::Stopwatch;
 
@@ -27,8 +28,7 @@ const MAX_MESSAGE_BYTES: usize = 64 << 10;
 /// `patience` lasts.
 pub(crate) fn router<S: Store + 'static>(app: Arc<App<S>>, patience: Duration) -> Result<Router, String> {
     let health = HealthServer::new(AppHealth(Arc::clone(&app))).max_decoding_message_size(MAX_MESSAGE_BYTES);
-    let whole = histogram!("slidegate_request_seconds", "verb" => "should-rate-limit", "stage" => "whole");
-    let rls = RateLimitServiceServer::new(Rls { app, whole }).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let rls = RateLimitServiceServer::new(Rls { app }).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
@@ -47,7 +47,6 @@ pub(crate) fn router<S: Store + 'static>(app: Arc<App<S>>, patience: Duration) -
 /// The rate limit service.
 pub(super) struct Rls<S> {
     app: Arc<App<S>>,
-    whole: Histogram,
 }
 
 #[async_trait]
@@ -60,7 +59,7 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
         let headers = request.metadata().as_ref();
         self.app.tokens().admit(headers).map_err(|refusal| refused(&refusal))?;
         let decided = super::decide(&self.app, request.get_ref()).await;
-        self.whole.record(whole.seconds());
+        Task::ShouldRateLimit.record(whole);
         decided.map(Response::new).map_err(|refusal| refused(&refusal))
     }
 }

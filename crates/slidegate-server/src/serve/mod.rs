@@ -1,19 +1,24 @@
 //! Serving until told to stop.
 
-mod addressed;
 mod limits;
 mod patience;
+mod pulse;
 mod tls;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::http::{Request, Response};
 use futures_util::future::join_all;
+use hyper::body::{Body, Incoming};
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
 use slidegate::Store;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -23,10 +28,12 @@ use tracing::{debug, info, warn};
 pub use self::limits::Limits;
 pub use self::tls::{Tls, TlsFiles};
 
-use self::addressed::Addressed;
 use self::patience::Patience;
+use self::pulse::Pulse;
 use crate::app::App;
+use crate::http::Routes;
 use crate::metrics::Metrics;
+use crate::report::Reporting;
 use crate::resp::{self, Passwords};
 
 /// How long requests that have begun may take after a stop was asked for.
@@ -47,21 +54,40 @@ pub struct Door {
 
 /// One way in: where it listens, and what is spoken there.
 #[derive(Debug)]
-pub struct Entrance {
+pub struct Entrance<S> {
     listener: TcpListener,
-    protocol: Protocol,
+    protocol: Protocol<S>,
 }
 
-#[derive(Clone, Debug)]
-enum Protocol {
-    Http(Router),
+#[derive(Debug)]
+enum Protocol<S> {
+    /// Decisions over HTTP, which have a short way of their own.
+    Decisions(Arc<Routes<S>>),
+    /// Anything else over HTTP.
+    Routed(TowerToHyperService<Router>),
     Resp(Arc<resp::Shared>),
 }
 
-impl Entrance {
-    /// One where HTTP is spoken.
-    pub fn http(listener: TcpListener, router: Router) -> Self {
-        Self { listener, protocol: Protocol::Http(router) }
+impl<S> Clone for Protocol<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Decisions(routes) => Self::Decisions(Arc::clone(routes)),
+            Self::Routed(router) => Self::Routed(router.clone()),
+            Self::Resp(shared) => Self::Resp(Arc::clone(shared)),
+        }
+    }
+}
+
+impl<S: Store + Reporting + 'static> Entrance<S> {
+    /// One where decisions are asked for over HTTP.
+    pub fn decisions(listener: TcpListener, app: &Arc<App<S>>, door: &Door) -> Self {
+        let routes = Routes::new(Arc::clone(app), door.limits, door.metrics.clone());
+        Self { listener, protocol: Protocol::Decisions(Arc::new(routes)) }
+    }
+
+    /// One where something else is asked for over HTTP.
+    pub fn routed(listener: TcpListener, router: Router) -> Self {
+        Self { listener, protocol: Protocol::Routed(TowerToHyperService::new(router)) }
     }
 
     /// One where the protocol of Redis is spoken, by those who know one of the passwords if there are any.
@@ -72,8 +98,8 @@ impl Entrance {
 
 /// Serves at all `entrances` until `shutdown` is done and the requests that have begun are answered, or have had
 /// ten seconds to be.
-pub async fn run<S: Store + 'static>(
-    entrances: Vec<Entrance>,
+pub async fn run<S: Store + Reporting + 'static>(
+    entrances: Vec<Entrance<S>>,
     app: Arc<App<S>>,
     door: Door,
     shutdown: impl Future<Output = ()> + Send + 'static,
@@ -107,7 +133,7 @@ struct House<'a, S> {
 }
 
 /// Each entrance has room of its own, so that one is not closed by a crowd at another.
-async fn accept<S: Store + 'static>(entrance: &Entrance, house: &House<'_, S>) {
+async fn accept<S: Store + Reporting + 'static>(entrance: &Entrance<S>, house: &House<'_, S>) {
     let limits = &house.door.limits;
     let room = Arc::new(Semaphore::new(limits.connections));
     let mut is_full = false;
@@ -147,14 +173,14 @@ async fn accept<S: Store + 'static>(entrance: &Entrance, house: &House<'_, S>) {
 /// A connection that was let in, and all that it needs.
 struct Guest<S> {
     peer: SocketAddr,
-    protocol: Protocol,
+    protocol: Protocol<S>,
     app: Arc<App<S>>,
     limits: Limits,
     watcher: Watcher,
     stop: watch::Receiver<()>,
 }
 
-impl<S: Store> Guest<S> {
+impl<S: Store + Reporting + 'static> Guest<S> {
     async fn serve(self, stream: TcpStream, tls: Option<Tls>) {
         // Answers are small; waiting to fill a packet would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
@@ -177,9 +203,22 @@ impl<S: Store> Guest<S> {
         stream: I,
     ) -> Result<(), String> {
         match self.protocol {
-            Protocol::Http(router) => {
-                let addressed = Addressed::new(router, self.peer);
-                converse(stream, addressed, &self.limits, self.watcher).await
+            Protocol::Decisions(routes) => {
+                let answer = move |request| {
+                    let routes = Arc::clone(&routes);
+                    async move { routes.answer(request, self.peer).await }
+                };
+                converse(stream, &self.limits, self.watcher, answer).await
+            }
+            Protocol::Routed(router) => {
+                let answer = move |request| {
+                    let answered = router.call(request);
+                    async move {
+                        let Ok(response) = answered.await;
+                        response
+                    }
+                };
+                converse(stream, &self.limits, self.watcher, answer).await
             }
             Protocol::Resp(shared) => {
                 let ended = resp::converse(stream, &self.app, &shared, &self.limits, self.stop).await;
@@ -192,18 +231,18 @@ impl<S: Store> Guest<S> {
 }
 
 /// Requests and answers on one connection, HTTP/1.1 or 2 as it begins.
-async fn converse<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    stream: I,
-    addressed: Addressed,
-    limits: &Limits,
-    watcher: Watcher,
-) -> Result<(), String> {
+async fn converse<I, A, F, B>(stream: I, limits: &Limits, watcher: Watcher, answer: A) -> Result<(), String>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Fn(Request<Incoming>) -> F + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_timeout)
-        .max_buf_size(limits::HEAD_BYTES);
+    // `Patience` looks after the time for the head: hyper would set a timer for each.
+    builder.http1().header_read_timeout(None).max_buf_size(limits::HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -211,7 +250,17 @@ async fn converse<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .keep_alive_timeout(limits.head_timeout)
         .max_header_list_size(limits::HEAD_BYTES as u32)
         .max_concurrent_streams(limits::STREAMS);
-    let stream = TokioIo::new(Patience::new(stream, limits.head_timeout));
-    let connection = builder.serve_connection(stream, addressed).into_owned();
+    let pulse = Arc::new(Pulse::new());
+    let stream = TokioIo::new(Patience::new(stream, limits.head_timeout, Arc::clone(&pulse)));
+    let service = service_fn(move |request| {
+        let (answered, pulse) = (answer(request), Arc::clone(&pulse));
+        async move {
+            pulse.begin();
+            let response = answered.await;
+            pulse.end();
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let connection = builder.serve_connection(stream, service).into_owned();
     watcher.watch(connection).await.map_err(|error| error.to_string())
 }

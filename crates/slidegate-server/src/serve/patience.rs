@@ -1,31 +1,63 @@
-//! A connection that says nothing at first is not waited for without end.
+//! A connection that says nothing, or says it too slowly, is not waited for without end.
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// As long as what HTTP/2 begins with. Until so much is there, nobody knows which version it is, and nobody but this looks
-/// at the time.
-const FIRST_BYTES: usize = 24;
+use super::pulse::Pulse;
 
-/// A stream whose first bytes come in time, or it fails.
+/// What HTTP/2 begins with. From there on the protocol looks after the time itself.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A stream of HTTP/1 on which the heads of requests are complete in time, or it fails.
 pub(super) struct Patience<I> {
     stream: I,
-    missing: usize,
+    pulse: Arc<Pulse>,
+    head_timeout: Duration,
+    /// Set once for many requests: when it is over, the pulse says whether the connection is late. None with HTTP/2.
     end: Option<Pin<Box<Sleep>>>,
+    /// How much of the preface has come, as long as nothing else has.
+    preface: Option<usize>,
 }
 
 impl<I> Patience<I> {
-    pub(super) fn new(stream: I, patience: Duration) -> Self {
-        // The timer of the runtime, like those of the protocols that take over from here.
-        #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
-        let end = tokio::time::sleep(patience);
-        Self { stream, missing: FIRST_BYTES, end: Some(Box::pin(end)) }
+    pub(super) fn new(stream: I, head_timeout: Duration, pulse: Arc<Pulse>) -> Self {
+        Self { stream, pulse, head_timeout, end: Some(timer(head_timeout)), preface: Some(0) }
     }
+
+    /// Looks at what has come, until it is known which version it is.
+    fn listen(&mut self, said: &[u8]) {
+        let Some(before) = self.preface else { return };
+        let rest = &PREFACE[before..];
+        let length = said.len().min(rest.len());
+        self.preface = (said[..length] == rest[..length]).then_some(before + length);
+        if self.preface == Some(PREFACE.len()) {
+            (self.preface, self.end) = (None, None);
+        }
+    }
+
+    /// Whether the head of a request has been awaited for too long.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(end) = &mut self.end else { return Poll::Pending };
+        loop {
+            ready!(end.as_mut().poll(context));
+            match self.pulse.left(self.head_timeout) {
+                Duration::ZERO => return Poll::Ready(()),
+                left => *end = timer(left),
+            }
+        }
+    }
+}
+
+/// The timer of the runtime, like those of the protocols.
+fn timer(duration: Duration) -> Pin<Box<Sleep>> {
+    #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
+    Box::pin(tokio::time::sleep(duration))
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Patience<I> {
@@ -35,19 +67,12 @@ impl<I: AsyncRead + Unpin> AsyncRead for Patience<I> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        match Pin::new(&mut self.stream).poll_read(context, buffer) {
-            Poll::Pending => match self.end.as_mut().map(|end| end.as_mut().poll(context)) {
-                Some(Poll::Ready(())) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-                _ => Poll::Pending,
-            },
-            ready @ Poll::Ready(_) => {
-                self.missing = self.missing.saturating_sub(buffer.filled().len() - before);
-                if self.missing == 0 {
-                    self.end = None;
-                }
-                ready
-            }
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_ready() {
+            self.listen(&buffer.filled()[before..]);
+            return read;
         }
+        self.poll_late(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 

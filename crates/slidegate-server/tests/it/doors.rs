@@ -38,15 +38,56 @@ fn whoever_does_not_get_to_the_point_is_hung_up_on() {
     }
 }
 
+/// A connection on which one request was answered.
+fn greeted(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let head = format!("POST /v1/peek HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    while !answer.ends_with(b"]}") {
+        let mut piece = [0; 4096];
+        let length = stream.read(&mut piece).unwrap();
+        assert!(length > 0, "{}", String::from_utf8_lossy(&answer));
+        answer.extend_from_slice(&piece[..length]);
+    }
+    stream
+}
+
+#[test]
+fn whoever_says_nothing_more_is_hung_up_on_too() {
+    let server = behind(Limits { head_timeout: SOON, ..Limits::default() });
+    // Would last forever if the server had the patience.
+    let _ = greeted(&server).read_to_end(&mut Vec::new());
+}
+
+/// One byte after the other, for as long as the server takes them.
+#[test]
+fn a_head_that_never_ends_is_not_waited_for_because_there_is_always_more_of_it() {
+    let server = behind(Limits { head_timeout: SOON, ..Limits::default() });
+    for mut stream in [greeted(&server), TcpStream::connect(server.address).unwrap()] {
+        stream.write_all(b"POST /v1/check HTTP/1.1\r\nhost: a\r\nx-a: ").unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        let is_open = |stream: &mut TcpStream| {
+            let is_taken = stream.write_all(b"a").is_ok();
+            let read = stream.read(&mut [0; 1]);
+            is_taken && read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+        };
+        assert!((0..3000).any(|_| !is_open(&mut stream)), "it still listens");
+    }
+}
+
 #[test]
 fn a_body_that_does_not_come_is_refused() {
     let server = behind(Limits { body_timeout: SOON, ..Limits::default() });
-    let mut stream = TcpStream::connect(server.address).unwrap();
-    let head = "POST /v1/check HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 29\r\n\r\n{\"pol";
-    stream.write_all(head.as_bytes()).unwrap();
-    let reply = reply(&mut stream);
-    assert_eq!(reply.status, 408, "{reply:?}");
-    assert_eq!(reply.json()["detail"], "the body was not complete within 200ms");
+    for begun in ["", "{\"pol"] {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        let head = "POST /v1/check HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 29\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(begun.as_bytes()).unwrap();
+        let reply = reply(&mut stream);
+        assert_eq!(reply.status, 408, "{reply:?}");
+        assert_eq!(reply.json()["detail"], "the body was not complete within 200ms");
+    }
     assert_eq!(server.check(BODY).decision()["remaining"], 99, "and nothing was spent");
 }
 

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 use slidegate::{Clock, ManualClock, MemoryStore};
 use slidegate_server::config::Config;
-use slidegate_server::{App, Door, Entrance, http, run};
+use slidegate_server::{App, Door, Entrance, run};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -66,8 +66,7 @@ impl Server {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let router = http::router(Arc::clone(&app), door.limits, door.metrics.clone());
-        let entrances = vec![Entrance::http(listener, router)];
+        let entrances = vec![Entrance::decisions(listener, &app, &door)];
         let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, door, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }

@@ -1,0 +1,49 @@
+//! What a connection waits for, as those who answer on it tell those who read from it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use slidegate::{Clock, SystemClock};
+
+/// Instead of the moment since which a request is awaited: one is under way.
+const UNDER_WAY: u64 = u64::MAX;
+
+/// Since when a connection waits for the head of a request.
+///
+/// A deadline for each head would have to be set and taken back for every request, although hardly any is ever met. So
+/// whoever answers only says when, and whoever reads looks at it now and then while nothing comes.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    clock: SystemClock,
+    waits_since_ms: AtomicU64,
+}
+
+impl Pulse {
+    /// Of a connection that begins now.
+    pub(super) fn new() -> Self {
+        let clock = SystemClock::default();
+        let waits_since_ms = AtomicU64::new(clock.now_ms());
+        Self { clock, waits_since_ms }
+    }
+
+    /// The head of a request is there.
+    pub(super) fn begin(&self) {
+        self.waits_since_ms.store(UNDER_WAY, Ordering::Relaxed);
+    }
+
+    /// It is answered, and the next one may come.
+    pub(super) fn end(&self) {
+        self.waits_since_ms.store(self.clock.now_ms(), Ordering::Relaxed);
+    }
+
+    /// How much of `patience` with the next head is left: all of it while a request is under way.
+    pub(super) fn left(&self, patience: Duration) -> Duration {
+        match self.waits_since_ms.load(Ordering::Relaxed) {
+            UNDER_WAY => patience,
+            since_ms => {
+                let waited_ms = self.clock.now_ms().saturating_sub(since_ms);
+                patience.saturating_sub(Duration::from_millis(waited_ms))
+            }
+        }
+    }
+}
