@@ -27,7 +27,7 @@ REDIS_PY_VERSION = 8.1.0
 REDIS_PY_DIR = target/tools/redis-py
 REDIS_PY = $(REDIS_PY_DIR)/redis-$(REDIS_PY_VERSION).dist-info
 
-.PHONY: run test deps fmt lint tests loom deny faults bench bench-redis bench-postgres bench-tower bench-server \
+.PHONY: run test deps fmt lint tests loom deny faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
 	bench-protocols
 .NOTPARALLEL:
 
@@ -104,6 +104,13 @@ loom:
 ## three minutes. `make test` has the same in short.
 faults: deps
 	$(CARGO) test --workspace --test fault_matrix -- --ignored --nocapture
+
+## Requests that nobody would send on purpose, to the real binary, some two minutes; `make test` has the same in short.
+## Begins with another seed each day; a failure says which one it was.
+FUZZ_CASES ?= 40000
+fuzz:
+	SLIDEGATE_FUZZ_CASES=$(FUZZ_CASES) SLIDEGATE_FUZZ_SEED=$$(date +%Y%m%d00000) \
+		$(CARGO) test --package slidegate-server --test it fuzzing
 
 ## Licences, banned crates and where crates come from. The first time it builds cargo-deny below target/.
 CARGO_DENY = target/tools/bin/cargo-deny

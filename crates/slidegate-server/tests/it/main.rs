@@ -13,6 +13,8 @@ mod envoy_configs;
 mod explaining;
 mod forward_auth;
 mod grpc;
+mod fuzzing;
+mod killing;
 mod outages;
 mod overrides;
 mod postgres;

@@ -1,0 +1,107 @@
+//! Requests that are changed at random.
+
+use fastrand::Rng;
+
+/// What matters to whoever reads HTTP or JSON.
+const WORDS: &[&[u8]] = &[
+    b"\r\n",
+    b"\r\n\r\n",
+    b"\0",
+    b"\xff",
+    b"\xed\xa0\x80",
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"\"",
+    b"\\",
+    b"\\u0000",
+    b"\\ud800",
+    b",",
+    b":",
+    b"null",
+    b"true",
+    b"-1",
+    b"0",
+    b"1e999",
+    b"18446744073709551616",
+    b"281474976710657",
+    b"0.5",
+    b"content-length: ",
+    b"transfer-encoding: chunked\r\n",
+    b"connection: close\r\n",
+    b"expect: 100-continue\r\n",
+    b"HTTP/1.0",
+    b"HTTP/9.9",
+    b"PRI ",
+    b"\"key\"",
+    b"\"policy\"",
+    b"\"quotas\"",
+    b"\"cost\"",
+    b"\"tier\"",
+    b"1/1s",
+    b"token-bucket",
+    b"\"burst\"",
+    b"\"slots\"",
+    b"%00",
+    b"../",
+    b"0\r\n\r\n",
+    b"ffffffffffffffff\r\n",
+];
+/// Longer than what is allowed for a single request, and shorter than what is for a batch.
+const LONGEST_RUN: usize = 70_000;
+
+/// One of the corpus with a few changes anywhere.
+pub(super) fn changed(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = random.choice(corpus).cloned().unwrap_or_default();
+    change(random, corpus, &mut bytes);
+    bytes
+}
+
+/// A request with a proper head and a body that was changed.
+pub(super) fn with_changed_body(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
+    let whole = random.choice(corpus).cloned().unwrap_or_default();
+    let body = whole.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |place| place + 4);
+    let mut body = whole[body..].to_vec();
+    change(random, corpus, &mut body);
+    let path = random.choice(["check", "peek", "refund", "reset"]).unwrap_or_default();
+    let head = format!(
+        "POST /v1/{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    [head.into_bytes(), body].concat()
+}
+
+fn change(random: &mut Rng, corpus: &[Vec<u8>], bytes: &mut Vec<u8>) {
+    for _ in 0..random.usize(1..=4) {
+        let place = random.usize(..=bytes.len());
+        let end = random.usize(place..=bytes.len()).min(place + 64);
+        match random.u8(..8) {
+            0 => bytes.truncate(place),
+            1 => drop(bytes.drain(place..end)),
+            2 => {
+                let copy = bytes[place..end].to_vec();
+                bytes.splice(place..place, copy);
+            }
+            3 => {
+                let other = random.choice(corpus).cloned().unwrap_or_default();
+                let from = random.usize(..=other.len());
+                bytes.splice(place..end, other[from..].iter().copied());
+            }
+            4 if random.u8(..8) == 0 => {
+                let (byte, length) =
+                    (random.choice(b"a[{\"1 ").copied().unwrap_or(0), random.usize(..LONGEST_RUN));
+                bytes.splice(place..place, std::iter::repeat_n(byte, length));
+            }
+            5 | 6 => {
+                let word = random.choice(WORDS).copied().unwrap_or_default();
+                bytes.splice(place..if random.bool() { end } else { place }, word.iter().copied());
+            }
+            _ => {
+                if let Some(byte) = bytes.get_mut(place) {
+                    *byte ^= 1 << random.u8(..8);
+                }
+            }
+        }
+    }
+}
