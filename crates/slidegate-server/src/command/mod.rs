@@ -2,10 +2,12 @@
 
 mod ask;
 mod clean;
+mod completions;
 mod decide;
 mod envoy;
 mod import;
 mod listening;
+mod man;
 mod migrate;
 mod schema;
 mod serve;
@@ -46,6 +48,8 @@ enum Verb {
     Import(import::Arguments),
     Migrate(migrate::Arguments),
     Clean(clean::Arguments),
+    Completions(completions::Arguments),
+    Man(man::Arguments),
 }
 
 /// Runs a command. A denied check is not a failure, but has an exit code of its own.
@@ -62,6 +66,8 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Verb::Import(arguments) => import::run(&arguments),
         Verb::Migrate(arguments) => migrate::run(&arguments),
         Verb::Clean(arguments) => clean::run(&arguments),
+        Verb::Completions(arguments) => completions::run(&arguments),
+        Verb::Man(arguments) => man::run(&arguments),
     }
 }
 
