@@ -12,7 +12,8 @@ pub(super) const STREAMS: u32 = 256;
 pub struct Limits {
     /// How many there may be. One more is closed at once.
     pub connections: usize,
-    /// How long a connection may take until the head of its next request is complete, or that of its first.
+    /// How long a connection may take until the head of its next request is complete, or that of its first; and how long
+    /// it may take nothing of an answer.
     pub head_timeout: Duration,
     /// How long the body of a request may take.
     pub body_timeout: Duration,

@@ -1,4 +1,4 @@
-//! A connection that says nothing, or says it too slowly, is not waited for without end.
+//! A connection that says nothing, says it too slowly or does not listen is not waited for without end.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +14,8 @@ use super::pulse::Pulse;
 /// What HTTP/2 begins with. From there on the protocol looks after the time itself.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A stream of HTTP/1 on which the heads of requests are complete in time, or it fails.
+/// A stream on which the heads of requests are complete in time, if it is HTTP/1, and on which somebody listens, or it
+/// fails.
 pub(super) struct Patience<I> {
     stream: I,
     pulse: Arc<Pulse>,
@@ -23,11 +24,13 @@ pub(super) struct Patience<I> {
     end: Option<Pin<Box<Sleep>>>,
     /// How much of the preface has come, as long as nothing else has.
     preface: Option<usize>,
+    /// Set while the other side takes nothing of what it is told.
+    stuck: Option<Pin<Box<Sleep>>>,
 }
 
 impl<I> Patience<I> {
     pub(super) fn new(stream: I, head_timeout: Duration, pulse: Arc<Pulse>) -> Self {
-        Self { stream, pulse, head_timeout, end: Some(timer(head_timeout)), preface: Some(0) }
+        Self { stream, pulse, head_timeout, end: Some(timer(head_timeout)), preface: Some(0), stuck: None }
     }
 
     /// Looks at what has come, until it is known which version it is.
@@ -51,6 +54,22 @@ impl<I> Patience<I> {
                 left => *end = timer(left),
             }
         }
+    }
+}
+
+impl<I> Patience<I> {
+    /// What came of writing, unless nothing has for too long.
+    fn or_stuck<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stuck = None;
+            return written;
+        }
+        let stuck = self.stuck.get_or_insert_with(|| timer(self.head_timeout));
+        stuck.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -82,15 +101,18 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Patience<I> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.or_stuck(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.or_stuck(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
+        self.or_stuck(context, shut)
     }
 
     fn poll_write_vectored(
@@ -98,7 +120,8 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Patience<I> {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, buffers)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
+        self.or_stuck(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

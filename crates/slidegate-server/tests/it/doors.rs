@@ -76,6 +76,29 @@ fn a_head_that_never_ends_is_not_waited_for_because_there_is_always_more_of_it()
     }
 }
 
+/// Answers that fill whatever there is to hold them, and nobody who reads them.
+#[test]
+fn whoever_asks_and_never_listens_is_hung_up_on() {
+    let server = behind(Limits { head_timeout: SOON, ..Limits::default() });
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let body = format!("[{}]", vec![r#"{"policy": "login", "key": "a"}"#; 1000].join(","));
+    let request =
+        format!("POST /v1/peek HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    stream.set_write_timeout(Some(Duration::from_millis(10))).unwrap();
+    let mut rest = request.as_bytes();
+    let mut is_open = || match stream.write(rest) {
+        Ok(length) => {
+            rest = &rest[length..];
+            if rest.is_empty() {
+                rest = request.as_bytes();
+            }
+            true
+        }
+        Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
+    };
+    assert!((0..3000).any(|_| !is_open()), "it still waits");
+}
+
 #[test]
 fn a_body_that_does_not_come_is_refused() {
     let server = behind(Limits { body_timeout: SOON, ..Limits::default() });
