@@ -16,8 +16,8 @@ const FILE: &str = "trusted_proxies: [127.0.0.1/32]\npolicies: {api: {quotas: [3
 /// What the application must get as it was sent, although somebody else was asked before.
 const BODY: &str = "a body";
 
-fn limiter() -> Serving {
-    let file = TempFile::new("proxies", FILE);
+fn limiter(file: &str) -> Serving {
+    let file = TempFile::new("proxies", file);
     Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", file.path()]))
 }
 
@@ -97,8 +97,11 @@ impl Proxy {
         let child =
             command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; make deps installs it"));
         let proxy = Self { child, folder, port };
-        until("the proxy listens", || {
-            TcpStream::connect(("127.0.0.1", port)).map_err(|error| format!("{error}: {}", proxy.log()))
+        until("the proxy listens", || match TcpStream::connect(("127.0.0.1", port)) {
+            // A port that nobody listens on may meet itself.
+            Ok(stream) if stream.local_addr().unwrap().port() == port => Err("itself".to_owned()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(format!("{error}: {}", proxy.log())),
         });
         proxy
     }
@@ -157,7 +160,10 @@ fn assert_limits(proxy: &Proxy) {
 
 /// Both ways to fail, with one limiter that goes away.
 fn assert_proxy(start: impl Fn(&Serving, When) -> Proxy) {
-    let mut limiter = limiter();
+    let off = limiter("policies: {api: {quotas: [3/1h], mode: off}}");
+    let uncounted = start(&off, When::FailClosed).get("127.0.0.2", "/", &[]);
+    assert!(status(&uncounted) == 200 && !uncounted.contains("ratelimit"), "nothing to tell: {uncounted}");
+    let mut limiter = limiter(FILE);
     let (closed, open) = (start(&limiter, When::FailClosed), start(&limiter, When::FailOpen));
     assert_limits(&closed);
     let denied = open.get("127.0.0.2", "/", &[]);
