@@ -1,16 +1,17 @@
 //! `slidegate validate`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::Failure;
-use crate::config::Config;
+use crate::config::{Config, Problems};
+use crate::envoy::{Domains, Settings};
 use crate::explain::explain;
 
 /// Check configuration files; every problem is listed as `file:line: field: message`
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The files
+    /// The files; a folder is one of envoyproxy/ratelimit
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
@@ -23,18 +24,30 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut refused = Vec::new();
     for file in &arguments.files {
-        match (Config::load(file), &arguments.explain) {
-            (Ok(config), Some(request)) => {
-                let explained = explain(&config, request);
-                print!("{}", explained.map_err(|refusal| Failure::new(refusal.to_string()))?);
-            }
-            (Ok(config), None) => {
-                let names: Vec<_> = config.policies.names().collect();
-                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                println!("{}: valid; policies: {names}", file.display());
-            }
-            (Err(problems), _) => refused.push(problems),
+        match &arguments.explain {
+            Some(request) if !file.is_dir() => match Config::load(file) {
+                Ok(config) => {
+                    let explained = explain(&config, request);
+                    print!("{}", explained.map_err(|refusal| Failure::new(refusal.to_string()))?);
+                }
+                Err(problems) => refused.push(problems),
+            },
+            _ => match validate(file) {
+                Ok(what) => println!("{}: valid; {what}", file.display()),
+                Err(problems) => refused.extend(problems),
+            },
         }
     }
     if refused.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::Files(refused)) }
+}
+
+/// What is in it.
+fn validate(file: &Path) -> Result<String, Vec<Problems>> {
+    let listed = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    if file.is_dir() {
+        let domains = Domains::load(file, Settings::default())?;
+        return Ok(format!("domains: {}", listed(domains.names())));
+    }
+    let config = Config::load(file).map_err(|problems| vec![problems])?;
+    Ok(format!("policies: {}", listed(config.policies.names().collect())))
 }

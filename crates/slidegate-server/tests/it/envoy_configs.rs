@@ -69,6 +69,11 @@ fn all_mistakes_of_a_folder_are_told_at_once() {
         "./a.yaml:2: descriptors[0].key: missing; every descriptor has one\n\
          ./c.yaml:1: domain: \"c\" is in ./b.yml already\n"
     );
+    let validated = outcome(slidegate().args(["validate", "."]).current_dir(folder.path()));
+    assert_eq!(validated, (2, String::new(), stderr));
+    let good = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envoy");
+    let validated = outcome(slidegate().args(["validate", "good"]).current_dir(good));
+    assert_eq!(validated.1, "good: valid; domains: everything, mongo_cps, nothing\n");
     let empty = tempfile::tempdir().unwrap();
     let (_, _, stderr) = outcome(slidegate().args(["import", "envoy", "."]).current_dir(empty.path()));
     assert_eq!(stderr, ".: file: there is no file in it whose name ends in .yaml or .yml\n");

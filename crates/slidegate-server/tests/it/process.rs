@@ -11,7 +11,16 @@ use crate::rig::{Reply, request};
 
 pub(crate) fn slidegate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));
-    for variable in ["SLIDEGATE_CONFIG", "SLIDEGATE_STORE", "SLIDEGATE_HTTP", "SLIDEGATE_RESP", "RUST_LOG"] {
+    for variable in [
+        "SLIDEGATE_CONFIG",
+        "SLIDEGATE_STORE",
+        "SLIDEGATE_HTTP",
+        "SLIDEGATE_RESP",
+        "SLIDEGATE_ENVOY_CONFIG",
+        "SLIDEGATE_TOKEN",
+        "STATE_DIRECTORY",
+        "RUST_LOG",
+    ] {
         command.env_remove(variable);
     }
     // Tests run at the same time.
