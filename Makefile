@@ -158,8 +158,13 @@ bench-tower:
 	@$(CARGO) build --release --quiet --package slidegate-bench
 	@./target/release/slidegate-bench tower
 
-## The service beside an axum handler that only reads the same JSON, asked by wrk, in one run, some two minutes.
-bench-server:
+## The service beside an axum handler that only reads the same JSON and beside other limiters' servers, asked by wrk, in
+## one run, some three minutes. What it builds of others stays below target/; throttlecrab's needs protoc.
+THROTTLECRAB_VERSION = 0.4.40
+PEERS_CRATES_DONE = $(PEERS)/.throttlecrab-server-$(THROTTLECRAB_VERSION)
+LIMITADOR = $(PEERS)/bin/limitador-http
+
+bench-server: $(PEERS_CRATES_DONE) $(LIMITADOR)
 	@command -v wrk >/dev/null || { echo "installing wrk …"; apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq wrk >/dev/null; }
 	@echo "building, which takes some minutes the first time …"
@@ -173,6 +178,20 @@ bench-protocols: deps
 	@echo "building, which takes some minutes the first time …"
 	@$(CARGO) build --release --quiet --package slidegate-bench --package slidegate-server
 	@./target/release/slidegate-bench protocols
+
+$(PEERS_CRATES_DONE):
+	@command -v protoc >/dev/null || { echo "installing protoc …"; apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq protobuf-compiler >/dev/null; }
+	@echo "building throttlecrab's server, which takes some minutes …"
+	@$(CARGO) install --quiet --locked --root $(PEERS) --target-dir $(PEERS)/build \
+		throttlecrab-server@$(THROTTLECRAB_VERSION)
+	@rm -rf $(PEERS)/build
+	@touch $@
+
+$(LIMITADOR): bench/peers/limitador/Cargo.toml bench/peers/limitador/src/main.rs
+	@echo "building limitador over HTTP, which takes some minutes …"
+	@$(CARGO) install --quiet --locked --root $(PEERS) --target-dir $(PEERS)/build --path bench/peers/limitador
+	@rm -rf $(PEERS)/build
 
 $(PEERS_PYTHON_DONE):
 	@echo "installing $(PEERS_PYTHON) …"

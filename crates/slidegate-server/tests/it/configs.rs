@@ -46,7 +46,7 @@ fn no_file_is_read_without_end() {
         stderr
     };
     assert!(validate("/dev/zero").contains("file: has more than 8388608 bytes"));
-    assert!(validate("/").contains("file: cannot be read: "));
+    assert!(validate("/nonexistent").contains("file: cannot be read: "));
     let wrong = TempFile::new("wrong", &"- 0/1s\n".repeat(3000).replace("- ", "    - "));
     let text = std::fs::read_to_string(wrong.path()).unwrap();
     std::fs::write(wrong.path(), format!("policies:\n  api:\n    quotas:\n{text}")).unwrap();

@@ -1,0 +1,41 @@
+//! limitador over HTTP: its library in memory behind actix-web, with the body, the binding of values and the answers of
+//! `POST /check_and_report` of its own server, which is not published as a crate.
+
+use std::collections::HashMap;
+
+use actix_web::{App, HttpResponse, HttpServer, post, web};
+use limitador::RateLimiter;
+use limitador::limit::{Context, Limit};
+
+const KEYS: u64 = 200_000;
+
+#[derive(serde::Deserialize)]
+struct Asked {
+    namespace: String,
+    values: HashMap<String, String>,
+    delta: u64,
+}
+
+#[post("/check_and_report")]
+async fn check_and_report(limiter: web::Data<RateLimiter>, asked: web::Json<Asked>) -> HttpResponse {
+    let Asked { namespace, values, delta } = asked.into_inner();
+    let mut context = Context::default();
+    context.list_binding("descriptors".to_owned(), vec![values]);
+    match limiter.check_rate_limited_and_update(&namespace.into(), &context, delta) {
+        Ok(checked) if checked.limited => HttpResponse::TooManyRequests().json(()),
+        Ok(_) => HttpResponse::Ok().json(()),
+        Err(_) => HttpResponse::InternalServerError().json(()),
+    }
+}
+
+#[actix_web::main]
+async fn main() -> std::io::Result<()> {
+    let limiter = RateLimiter::new(KEYS);
+    let key = "descriptors[0].key".try_into().expect("an expression");
+    limiter.add_limit(Limit::new("api", 1000, 60, vec![], vec![key]));
+    let limiter = web::Data::new(limiter);
+    let server = HttpServer::new(move || App::new().app_data(limiter.clone()).service(check_and_report))
+        .bind(("127.0.0.1", 0))?;
+    println!("limitador at http://{}", server.addrs()[0]);
+    server.run().await
+}
