@@ -2,9 +2,6 @@
 
 use slidegate_core::{Decision, Policy, QuotaReport};
 
-/// Most items are shorter.
-const USUAL_ITEM: usize = 48;
-
 /// What an HTTP answer says about a decision: `ratelimit-policy`, `ratelimit` and, if it is a denial that ends,
 /// `retry-after`. Names are in lower case, as HTTP/2 wants them; values are ASCII.
 ///
@@ -52,9 +49,19 @@ fn limit_list(policy: &Policy, decision: &Decision) -> String {
     list(policy, decision.quotas().iter().map(numbers), ["r", "t"])
 }
 
-/// Made for each answer, hence without formatting, and mostly in one piece of memory.
-fn list(policy: &Policy, quotas: impl ExactSizeIterator<Item = [u64; 2]>, names: [&str; 2]) -> String {
-    let mut list = String::with_capacity(quotas.len() * USUAL_ITEM);
+/// Made for each answer, hence without formatting and of exactly the size that it needs: with room to spare, who makes a
+/// header value of it would allocate once more.
+fn list(
+    policy: &Policy,
+    quotas: impl ExactSizeIterator<Item = [u64; 2]> + Clone,
+    names: [&str; 2],
+) -> String {
+    let item = |(index, numbers): (usize, [u64; 2])| {
+        let name = comma(index).len() + policy.quota_name(index).len() + 2;
+        let parameter = |(name, number): (&str, u64)| name.len() + 2 + digits(number);
+        name + names.into_iter().zip(numbers).map(parameter).sum::<usize>()
+    };
+    let mut list = String::with_capacity(quotas.clone().enumerate().map(item).sum());
     for (index, numbers) in quotas.enumerate() {
         list.push_str(comma(index));
         push_sf_string(&mut list, policy.quota_name(index));
@@ -66,6 +73,10 @@ fn list(policy: &Policy, quotas: impl ExactSizeIterator<Item = [u64; 2]>, names:
         }
     }
     list
+}
+
+pub(crate) fn digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |last| last as usize + 1)
 }
 
 fn comma(index: usize) -> &'static str {
@@ -181,6 +192,16 @@ mod tests {
         let headers = rate_limit_headers(&policy, &limiter().check_now(policy.key("a")).unwrap());
         assert_eq!(parse(&headers[0].1), [item("say \"hi\" \\ gr??e ? ?", [("q", 5), ("w", 1)])]);
         assert!(headers.iter().all(|(_, value)| value.is_ascii()));
+    }
+
+    #[test]
+    fn a_list_has_no_room_to_spare() {
+        let policy = Policy::parse("api", ["10/1s", "281474976710656/366d"]).unwrap();
+        for (name, value) in
+            rate_limit_headers(&policy, &limiter().check_now(policy.key("a").cost(0)).unwrap())
+        {
+            assert_eq!(value.capacity(), value.len(), "{name}: {value}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use slidegate_core::{Decision, Policy, QuotaReport};
 
-use crate::headers::{policy_list, sf_string, whole_seconds};
+use crate::headers::{digits, policy_list, sf_string, whole_seconds};
 
 /// A policy that requests meet. Cheap to clone.
 #[derive(Clone)]
@@ -63,10 +63,6 @@ impl Tier {
         }
         HeaderValue::from_maybe_shared(Bytes::from(list)).ok()
     }
-}
-
-fn digits(number: u64) -> usize {
-    number.checked_ilog10().map_or(1, |last| last as usize + 1)
 }
 
 impl From<Policy> for Tier {
