@@ -47,6 +47,22 @@ fn redis_cli_asks() {
 }
 
 #[test]
+fn the_file_may_ask_for_it_and_its_tokens_are_the_passwords() {
+    const TOKEN: &str = "0123456789abcdef-app";
+    let text = format!(
+        "resp: 127.0.0.1:0\ntokens: [{{name: app, token: {TOKEN}}}]\npolicies: {{api: {{quotas: [9/1m]}}}}\n"
+    );
+    let config = TempFile::new("resp-tokens", &text);
+    let serving =
+        Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
+    assert!(redis_cli(&serving, &["SLIDEGATE.CHECK", "api", "k"]).starts_with("NOAUTH "));
+    let asked = ["--no-auth-warning", "-a", TOKEN, "SLIDEGATE.CHECK", "api", "k"];
+    assert_eq!(redis_cli(&serving, &asked).lines().nth(2), Some("8"));
+    let as_user = ["--no-auth-warning", "--user", "app", "--pass", TOKEN, "-3", "SLIDEGATE.PEEK", "api", "k"];
+    assert_eq!(redis_cli(&serving, &as_user).lines().nth(2), Some("8"));
+}
+
+#[test]
 fn redis_benchmark_asks_sixteen_at_a_time() {
     let serving = serve();
     let port = address_of(&serving).port().to_string();
