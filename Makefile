@@ -171,13 +171,17 @@ bench-server: $(PEERS_CRATES_DONE) $(LIMITADOR)
 	@$(CARGO) build --release --quiet --package slidegate-bench --package slidegate-server
 	@./target/release/slidegate-bench server
 
-## What others speak to the service, each beside a server of their own, in one run, some four minutes.
+## What others speak to the service, each beside a server of their own, in one run, some six minutes.
 bench-protocols: deps
+	@command -v h2load >/dev/null || { echo "installing h2load …"; apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nghttp2-client >/dev/null; }
 	@command -v redis-benchmark >/dev/null || { apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-tools >/dev/null; }
 	@echo "building, which takes some minutes the first time …"
-	@$(CARGO) build --release --quiet --package slidegate-bench --package slidegate-server
+	@$(CARGO) build --release --quiet --package slidegate-bench --package slidegate-server \
+		--features slidegate-bench/limitador
 	@./target/release/slidegate-bench protocols
+	@./target/release/slidegate-bench rls
 
 $(PEERS_CRATES_DONE):
 	@command -v protoc >/dev/null || { echo "installing protoc …"; apt-get update -qq && \

@@ -6,6 +6,7 @@ mod measure;
 mod postgres;
 mod protocols;
 mod redis;
+mod rls;
 mod sample;
 mod server;
 mod subjects;
@@ -33,6 +34,10 @@ fn main() {
         ["protocols", part] => protocols::report(Some(part)),
         ["server"] => server::report(),
         ["server-constant"] => server::constant(),
+        ["rls"] => rls::report(),
+        ["rls-constant"] => rls::peers::constant(),
+        #[cfg(feature = "limitador")]
+        ["rls-limitador"] => rls::peers::limitador(),
         ["memory", name, keys] => each(name, &Task::Memory(number(keys))),
         ["flood", "nothing"] => measure::flood_of_nothing(),
         ["flood", name] => each(name, &Task::Flood),
@@ -40,7 +45,7 @@ fn main() {
         ["denied", name, checks] => each(name, &Task::Work(Limit::One, number(checks))),
         _ => eprintln!(
             "usage: slidegate-bench [times | redis [PART] | postgres [PART] | tower [NAME REQUESTS] | \
-             protocols [PART] | server | memory NAME KEYS | \
+             protocols [PART] | server | rls | memory NAME KEYS | \
              flood NAME | work NAME CHECKS | denied NAME CHECKS]"
         ),
     }

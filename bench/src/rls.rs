@@ -1,0 +1,143 @@
+//! Envoy's rate limit service beside a handler that answers a constant, and beside Limitador's, asked by h2load.
+//! `make bench-protocols` starts it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use slidegate_server::rls::proto::rate_limit_descriptor::Entry;
+use slidegate_server::rls::proto::{RateLimitDescriptor, RateLimitRequest};
+
+use crate::figures::{Aim, Figures, Row};
+use crate::sample::{CALLERS_CORE, SERVER_CORE, output, pin};
+
+pub(crate) mod peers;
+
+const ROUNDS: usize = 7;
+const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// As many a second as nobody asks for, for a round measures what it takes to allow.
+const LIMITS: &str =
+    "domain: bench\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 1000000}}]\n";
+
+/// A server on its core, and where it listens.
+struct Server {
+    child: Child,
+    address: String,
+}
+
+impl Server {
+    /// Starts what prints `grpc: ` and its address in a line of its own.
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let mut said = lines.map_while(Result::ok);
+        let address = said.find_map(|line| line.strip_prefix("grpc: ").map(str::to_owned));
+        pin(child.id(), SERVER_CORE);
+        Self { child, address: address.expect("it says where it listens") }
+    }
+
+    /// Seconds of the processor's time.
+    fn cpu_s(&self) -> f64 {
+        let line = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("Linux");
+        let fields: Vec<&str> = line.rsplit_once(')').expect("a name").1.split_whitespace().collect();
+        // In hundredths, as Linux has it everywhere.
+        [11, 12].iter().map(|place| fields[*place].parse::<f64>().expect("a number")).sum::<f64>() / 100.0
+    }
+
+    /// Requests in a second, and what one cost the server in microseconds: four connections with 16 streams each.
+    fn ask(&self, message: &Path, requests: u64) -> (f64, f64) {
+        let before = self.cpu_s();
+        let said = output(
+            Command::new("taskset")
+                .args(["-c", &CALLERS_CORE.to_string(), "h2load", "-t1", "-c4", "-m16", "-n"])
+                .arg(requests.to_string())
+                .args(["-H", "content-type: application/grpc", "-H", "te: trailers", "-d"])
+                .arg(message)
+                .arg(format!("http://{}/{METHOD}", self.address)),
+        );
+        let used = self.cpu_s() - before;
+        assert!(said.contains(&format!("{requests} succeeded")), "{said}");
+        let rate = said.split("finished in ").nth(1).and_then(|rest| rest.split(", ").nth(1));
+        let rate = rate.and_then(|rate| rate.trim_end_matches(" req/s").split(' ').next()?.parse().ok());
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        (rate.unwrap_or_else(|| panic!("{said}")), used * 1e6 / requests as f64)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What Envoy would send for one descriptor: a frame of gRPC with a request in it.
+fn message() -> Vec<u8> {
+    let entry = Entry { key: "user".to_owned(), value: "user:000001".to_owned() };
+    let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
+    let request =
+        RateLimitRequest { domain: "bench".to_owned(), descriptors: vec![descriptor], hits_addend: 0 };
+    let body = prost::Message::encode_to_vec(&request);
+    let length = u32::try_from(body.len()).expect("it is short");
+    [&[0][..], &length.to_be_bytes(), &body].concat()
+}
+
+pub(crate) fn report() {
+    let own = std::env::current_exe().expect("this program has a path");
+    let service = PathBuf::from(&own).with_file_name("slidegate");
+    let folder = std::env::temp_dir().join(format!("slidegate-bench-rls-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a temporary folder");
+    let message_file = folder.join("message.bin");
+    fs::write(&message_file, message()).expect("a temporary file");
+    let limits = folder.join("limits.yaml");
+    fs::write(&limits, LIMITS).expect("a temporary file");
+    let ours = Server::start(
+        Command::new(service)
+            .args([
+                "serve",
+                "--http",
+                "127.0.0.1:0",
+                "--admin",
+                "off",
+                "--grpc",
+                "127.0.0.1:0",
+                "--envoy-config",
+            ])
+            .arg(&limits),
+    );
+    let constant = Server::start(Command::new(&own).arg("rls-constant"));
+    let limitador = Server::start(Command::new(&own).arg("rls-limitador"));
+    let servers = [&ours, &constant, &limitador];
+    let mut rates = <[Figures; 3]>::default();
+    let mut costs = <[Figures; 3]>::default();
+    for server in servers {
+        server.ask(&message_file, 20_000);
+    }
+    for round in 0..ROUNDS {
+        eprintln!("4 connections, 16 streams each, round {} of {ROUNDS} …", round + 1);
+        // Each round begins with another one.
+        for place in (0..3).map(|place| (place + round) % 3) {
+            let (rate, us) = servers[place].ask(&message_file, 100_000);
+            rates[place].push(rate);
+            costs[place].push(us);
+        }
+    }
+    let _ = fs::remove_dir_all(folder);
+    let ([our_rate, constant_rate, limitador_rate], [our_us, constant_us, limitador_us]) = (rates, costs);
+    println!("medians (least to most)\n\n| | slidegate | beside it | ratio | aim |\n|---|---|---|---|---|");
+    let rows = [
+        (
+            "RLS requests/s, a tonic handler that answers a constant",
+            our_rate.clone(),
+            constant_rate,
+            Aim::AtLeast(0.9),
+        ),
+        ("server CPU µs each, the same", our_us.clone(), constant_us, Aim::Open),
+        ("RLS requests/s, Limitador's", our_rate, limitador_rate, Aim::AtLeast(1.2)),
+        ("server CPU µs each, the same", our_us, limitador_us, Aim::Open),
+    ];
+    for (what, here, beside, aim) in rows {
+        println!("{}", Row { what: what.to_owned(), here, beside, aim });
+    }
+}
