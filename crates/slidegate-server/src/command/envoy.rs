@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use slidegate::{Algorithm, Store};
 use tokio::sync::Notify;
+use tracing::info;
 
 use super::Failure;
 use crate::app::App;
@@ -67,6 +68,8 @@ impl EnvoyArguments {
 impl Loaded {
     /// Puts it in force; whoever runs what comes back keeps it up to date.
     pub(super) fn keep<S: Store>(self, app: &Arc<App<S>>, asked: Arc<Notify>) -> Reload<S> {
+        let domains = self.domains.names().join(", ");
+        info!(folder = %self.path.display(), domains, "the limits for Envoy were read");
         app.set_envoy(self.domains);
         Reload { path: self.path, settings: self.settings, app: Arc::clone(app), looks: self.looks, asked }
     }

@@ -1,6 +1,6 @@
 """An independent client of the rate limit service: messages as Envoy defines them, by grpcio and protoc.
 
-usage: rls.py wire|fuzz|drain|ask ADDRESS
+usage: rls.py wire|fuzz|drain|ask ADDRESS [CERTIFICATE_OF_THE_AUTHORITY]
 """
 
 import pathlib
@@ -221,5 +221,12 @@ def ask(channel):
         print(error.code().name)
 
 
-with grpc.insecure_channel(sys.argv[2]) as made:
+def channel_to(address, authority=None):
+    if authority is None:
+        return grpc.insecure_channel(address)
+    credentials = grpc.ssl_channel_credentials(pathlib.Path(authority).read_bytes())
+    return grpc.secure_channel(address, credentials)
+
+
+with channel_to(*sys.argv[2:]) as made:
     {"wire": wire, "fuzz": fuzz, "drain": drain, "ask": ask}[sys.argv[1]](made)

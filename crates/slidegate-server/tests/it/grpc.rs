@@ -5,6 +5,8 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use slidegate_testkit::Authority;
+
 use crate::process::{Serving, TempFile, outcome, slidegate};
 use crate::rig::reply;
 use crate::rls::LIMITS;
@@ -97,6 +99,20 @@ fn a_store_that_is_away_is_unavailable_where_policies_fail_closed() {
     assert_eq!(outcome(&mut client("ask", &server)), (0, "UNAVAILABLE\n".to_owned(), String::new()));
     let degraded = serve(&limits, &["--store", "redis://127.0.0.1:1"]);
     assert_eq!(outcome(&mut client("ask", &degraded)), (0, "1\n".to_owned(), String::new()));
+}
+
+#[test]
+fn with_a_certificate_it_is_served_over_tls_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::make(folder.path());
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let tls = serde_json::json!({"cert": file("server.crt"), "key": file("server.key")});
+    let (limits, config) =
+        (TempFile::new("tls", LIMITS), TempFile::new("tls-config", &format!("tls: {tls}\n")));
+    let server = serve(&limits, &["--config", config.path()]);
+    let (code, out, err) = outcome(client("wire", &server).arg(authority.ca_path()));
+    assert_eq!(code, 0, "{out}{err}");
+    assert_eq!(outcome(&mut client("ask", &server)).1, "UNAVAILABLE\n");
 }
 
 #[test]
