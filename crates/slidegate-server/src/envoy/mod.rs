@@ -47,14 +47,14 @@ impl Default for Settings {
     }
 }
 
-/// Who is told.
+/// Which answers tell the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Tell {
-    /// Nobody.
+    /// None.
     Off,
-    /// Whoever is denied.
+    /// Denials.
     Denied,
-    /// Everybody.
+    /// All.
     Always,
 }
 
