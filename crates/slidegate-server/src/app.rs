@@ -226,15 +226,15 @@ impl<S: Store> App<S> {
         self.store.clock()
     }
 
-    /// Counts a check, and logs it if it was denied.
-    fn note(&self, signals: &Signals, check: &Check<'_>, decision: &Decision) {
+    /// Counts a check, and logs it if it was denied, with the path if it was asked for one.
+    fn note(&self, signals: &Signals, check: &Check<'_>, decision: &Decision, path: Option<&str>) {
         signals.count(decision);
         let (now_ms, is_denied) = (self.clock().now_ms(), !decision.is_allowed());
         let would_be = || decision.shadow().is_some_and(|shadow| !shadow.is_allowed());
         let policy = (!check.policy.is_anonymous()).then(|| check.policy.name());
         self.hitters.count(&Hit { policy, key: check.key, is_denied: is_denied || would_be() }, now_ms);
         if is_denied {
-            self.violations.tell(check, decision, now_ms);
+            self.violations.tell(check, decision, path, now_ms);
         }
     }
 
@@ -248,7 +248,7 @@ impl<S: Store> App<S> {
             None => self.store.execute(operation).await?,
         };
         if verb == Verb::Check {
-            self.note(chosen.signals(), &check, &decision);
+            self.note(chosen.signals(), &check, &decision, request.path.as_deref());
         }
         Ok(Decided { chosen, decision })
     }
@@ -276,7 +276,7 @@ impl<S: Store> App<S> {
         if verb == Verb::Check {
             for ((chosen, operation), decision) in chosen.iter().zip(&operations).zip(&decisions) {
                 if let Ok(decision) = decision {
-                    self.note(chosen.signals(), &operation.check, decision);
+                    self.note(chosen.signals(), &operation.check, decision, None);
                 }
             }
         }
@@ -306,7 +306,7 @@ impl<S: Store> App<S> {
             let Prepared { operation, signals, is_shadow } = prepared;
             let decision = if *is_shadow { decision.in_shadow() } else { decision };
             if operation.verb == Verb::Check {
-                self.note(signals, &operation.check, &decision);
+                self.note(signals, &operation.check, &decision, None);
             }
             Ok(decision)
         };

@@ -23,6 +23,8 @@ pub struct Request {
     pub(crate) quotas: Option<Vec<QuotaSpec>>,
     pub(crate) key: Option<String>,
     pub(crate) cost: Option<Cost>,
+    /// What it is asked for, if a proxy has said so; for the log.
+    pub(crate) path: Option<String>,
 }
 
 /// Any whole number that a store can count.
@@ -160,7 +162,7 @@ impl<'de> Deserialize<'de> for Request {
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Request, A::Error> {
                 let fields = RequestFields::deserialize(MapAccessDeserializer::new(map))?;
                 let RequestFields { policy, tier, quotas, key, cost } = fields;
-                Ok(Request { policy, tier, quotas: quotas.map(|quotas| quotas.0), key, cost })
+                Ok(Request { policy, tier, quotas: quotas.map(|quotas| quotas.0), key, cost, path: None })
             }
         }
 

@@ -65,7 +65,7 @@ impl Violations {
     }
 
     /// Logs a denial of `check`, which was made at `now_ms`, unless there were too many.
-    pub(crate) fn tell(&self, check: &Check<'_>, decision: &Decision, now_ms: u64) {
+    pub(crate) fn tell(&self, check: &Check<'_>, decision: &Decision, path: Option<&str>, now_ms: u64) {
         if decision.is_allowed() || self.log.per_second == 0 {
             return;
         }
@@ -84,6 +84,7 @@ impl Violations {
             used = report.used,
             limit = report.limit,
             cost = check.cost,
+            path,
             retry_after_ms = decision.retry_after_ms(),
             source = decision.source().name(),
             left_out,

@@ -73,7 +73,7 @@ impl<S: Store> App<S> {
     #[inline]
     fn tell(&self, asked: &Asked<'_>, check: &Check<'_>, decision: &Decision) {
         if asked.verb == Verb::Check {
-            self.note(&asked.named.signals, check, decision);
+            self.note(&asked.named.signals, check, decision, None);
         }
     }
 }

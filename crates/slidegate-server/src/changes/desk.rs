@@ -103,7 +103,7 @@ impl Desk {
     }
 
     /// Follows what others change, for as long as it is polled.
-    pub(crate) async fn follow(&self) {
+    pub(crate) async fn follow(self: Arc<Self>) {
         let clock = self.app.clock();
         let mut was_away = false;
         loop {

@@ -6,6 +6,7 @@ mod completions;
 mod decide;
 mod envoy;
 mod import;
+mod listeners;
 mod listening;
 mod man;
 mod migrate;

@@ -29,6 +29,9 @@ const DENY_STATUSES: [&str; 4] = ["401", "403", "429", "503"];
 /// And instead of 204: Envoy takes nothing but 200 for a yes.
 const ALLOW_STATUSES: [&str; 2] = ["200", "204"];
 
+/// A path that is longer is cut where it is logged.
+const MOST_PATH: usize = 256;
+
 /// The path's part that says which policy.
 #[derive(Deserialize)]
 pub(super) struct Target {
@@ -87,7 +90,8 @@ async fn answer<S: Store>(
     let deny_status = status(query, "deny_status", &DENY_STATUSES)?;
     let allow_status = status(query, "allow_status", &ALLOW_STATUSES)?;
     let key = key(app, &policy, request, deny_status)?;
-    let asked = crate::Request { policy: Some(policy), key: Some(key), ..crate::Request::default() };
+    let path = path(request, &policy);
+    let asked = crate::Request { policy: Some(policy), key: Some(key), path, ..crate::Request::default() };
     let decided = app.decide(Verb::Check, &asked).await?;
     let mut response = if decided.decision.is_allowed() {
         allow_status.unwrap_or(StatusCode::NO_CONTENT).into_response()
@@ -96,6 +100,16 @@ async fn answer<S: Store>(
     };
     decided.write_headers(response.headers_mut(), app.clock());
     Ok(response)
+}
+
+/// What a proxy says that its client wants, without what is behind the question mark, which may be secret. nginx, Caddy and
+/// Traefik say so in a header, Envoy appends it.
+fn path(request: &Parts, policy: &str) -> Option<String> {
+    let said = ["x-forwarded-uri", "x-original-uri"];
+    let in_header = said.iter().find_map(|name| request.headers.get(*name)?.to_str().ok());
+    let appended = || request.uri.path().strip_prefix(super::FORWARD_AUTH)?.strip_prefix(policy);
+    let path = in_header.or_else(appended)?.split('?').next()?;
+    (!path.is_empty()).then(|| path.chars().take(MOST_PATH).collect())
 }
 
 /// `?deny_status=403`, if it is there. The first one counts: proxies append what clients ask for.

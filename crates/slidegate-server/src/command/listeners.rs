@@ -1,0 +1,137 @@
+//! Where `slidegate serve` listens, and for what.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use tokio::net::TcpListener;
+
+use super::Failure;
+use super::listening::{bind, bind_or_leave};
+use crate::admin;
+use crate::app::App;
+use crate::changes::Desk;
+use crate::config::{Address, Config, Listen, StoreUrl};
+use crate::policies::Policies;
+use crate::resp::Passwords;
+use crate::rls;
+use crate::serve::{Door, Entrance};
+use crate::served::Switched;
+use crate::tokens::Tokens;
+
+/// Addresses, which go over those of the file.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Addresses {
+    /// Where to serve HTTP; port 0 picks a free one [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR", env = "SLIDEGATE_HTTP")]
+    http: Option<Address>,
+
+    /// Where to serve Envoy's rate limit service over gRPC, or off [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDR", env = "SLIDEGATE_GRPC")]
+    grpc: Option<Listen>,
+
+    /// Where to serve the protocol of Redis, or off [default: off]
+    #[arg(long, value_name = "ADDR", env = "SLIDEGATE_RESP")]
+    resp: Option<Listen>,
+
+    /// Where to serve the admin API, or off [default: 127.0.0.1:8082]
+    #[arg(long, value_name = "ADDR", env = "SLIDEGATE_ADMIN")]
+    admin: Option<Listen>,
+}
+
+/// Sockets that are open, for what is served.
+pub(super) struct Listeners {
+    http: TcpListener,
+    grpc: Option<TcpListener>,
+    resp: Option<TcpListener>,
+    admin: Option<TcpListener>,
+}
+
+impl Listeners {
+    pub(super) async fn open(addresses: Addresses, config: &Config) -> Result<Self, Failure> {
+        let Addresses { http, grpc, resp, admin } = addresses;
+        let admin = admin.or(config.admin.listen.clone());
+        // Unless whoever is elsewhere could come in without a token.
+        config.admin.listen_at(admin.clone()).map_err(|message| Failure::new(format!("admin: {message}")))?;
+        Ok(Self {
+            http: bind("http", &http.or(config.http.clone()).unwrap_or_default()).await?,
+            grpc: bind_or_leave("grpc", grpc.or(config.grpc.clone()), "127.0.0.1:8081").await?,
+            resp: match resp.or(config.resp.clone()) {
+                Some(Listen::At(address)) => Some(bind("resp", &address).await?),
+                Some(Listen::Off) | None => None,
+            },
+            admin: bind_or_leave("admin", admin, "127.0.0.1:8082").await?,
+        })
+    }
+
+    /// What is served, where, and a line to paste into a shell.
+    pub(super) fn greeting(
+        &self,
+        door: &Door,
+        store: &StoreUrl,
+        policies: &Policies,
+    ) -> Result<String, Failure> {
+        let (http, redis) = if door.tls.is_some() { ("https", "rediss") } else { ("http", "redis") };
+        let address = address_of(&self.http)?;
+        let mut text = format!("slidegate serves {http}://{address}\nstore: {store}\n");
+        for policy in policies.iter() {
+            let quotas: Vec<_> = policy.quotas().iter().map(ToString::to_string).collect();
+            let _ = writeln!(text, "policy {}: {}", policy.name(), quotas.join(", "));
+        }
+        if let Some(listener) = &self.grpc {
+            let _ = writeln!(text, "grpc: {}", address_of(listener)?);
+        }
+        if let Some(listener) = &self.resp {
+            let _ = writeln!(text, "resp: {redis}://{}", address_of(listener)?);
+        }
+        if let Some(listener) = &self.admin {
+            let _ = writeln!(text, "admin: {http}://{}", address_of(listener)?);
+        }
+        let subject = match policies.names().next() {
+            Some(name) => format!(r#""policy": {}"#, serde_json::json!(name)),
+            None => r#""quotas": ["100/1m"]"#.to_owned(),
+        };
+        let body = format!(r#"{{{subject}, "key": "user:1"}}"#).replace('\'', r"'\''");
+        let _ = writeln!(text, "try: curl -si {http}://{}/v1/check -d '{body}'", reachable(address));
+        Ok(text)
+    }
+
+    /// What is spoken behind each.
+    pub(super) fn entrances(
+        self,
+        app: &Arc<App<Switched>>,
+        desk: &Arc<Desk>,
+        door: &Door,
+        config: &Config,
+    ) -> Result<Vec<Entrance<Switched>>, Failure> {
+        let mut entrances = vec![Entrance::decisions(self.http, app, door)];
+        if let Some(listener) = self.grpc {
+            let router = rls::router(Arc::clone(app), door.limits.body_timeout).map_err(Failure::new)?;
+            entrances.push(Entrance::routed(listener, router));
+        }
+        entrances.extend(self.resp.map(|listener| Entrance::resp(listener, passwords(&config.tokens))));
+        let admin = admin::router(Arc::clone(desk), config.admin.tokens.clone());
+        entrances.extend(self.admin.map(|listener| Entrance::routed(listener, admin)));
+        Ok(entrances)
+    }
+}
+
+/// Tokens are the passwords where there is no header to put them into.
+fn passwords(tokens: &Tokens) -> Option<Passwords> {
+    let tokens = tokens.clone();
+    (!tokens.is_empty()).then(|| Passwords::new(move |word| tokens.who_has(word.as_bytes()).is_some()))
+}
+
+fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
+    listener.local_addr().map_err(|error| Failure::new(error.to_string()))
+}
+
+/// An address that listens on all interfaces is not one to connect to.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    match address {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
+}
