@@ -2,7 +2,7 @@
 
 use crate::request::{Refusal, RefusalKind};
 
-/// The versions of the protocol. They differ in maps and in nothing.
+/// The versions of the protocol. Here they differ in how maps are written, and nothing at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Version {
     #[default]

@@ -13,7 +13,7 @@ use super::frame::MOST_BYTES;
 
 /// Enough for whoever waits for each answer.
 const FIRST_BYTES: usize = 1 << 10;
-/// More than the largest command, so that there is always room for the rest of it: four times 64 times the first.
+/// More than the largest command, so that there is always room for the rest of it.
 const MOST_INPUT: usize = 4 * MOST_BYTES;
 /// What an idle connection may keep.
 const IDLE_BYTES: usize = 16 << 10;
