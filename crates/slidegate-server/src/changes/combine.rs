@@ -137,3 +137,70 @@ fn policy(name: &str, quotas: &[Value]) -> Result<Policy, Refusal> {
     Policy::with_names(name, named.into_iter().map(|NamedQuota { name, quota }| (name, quota)))
         .map_err(|error| Refusal::out_of_range("quotas", error.message()))
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::book::Subject;
+    use super::super::moment::Moment;
+    use super::*;
+
+    fn base() -> Base {
+        let policy = |quota: &str| Policy::parse("api", [quota]).unwrap();
+        let mut entry = PolicyEntry::from(policy("10/1m"));
+        entry.tiers.push(("premium".to_owned(), policy("100/1m")));
+        entry.overrides.push(("vip".to_owned(), Override::Tier("premium".to_owned())));
+        let mut policies = Policies::default();
+        policies.insert(entry);
+        Base { policies, switches: Vec::new() }
+    }
+
+    fn change(part: Part, what: What, until_ms: Option<u64>) -> Change {
+        let subject = Subject { policy: "api".to_owned(), part };
+        Change { subject, what, until: until_ms.map(Moment), by: "ops".to_owned(), at: Moment(0), note: None }
+    }
+
+    fn limit(policies: &Policies, tier: Option<&str>, key: &str) -> u64 {
+        policies.find("api", tier, Some(key)).unwrap().policy().quotas()[0].limit()
+    }
+
+    #[test]
+    fn a_change_goes_over_the_file_until_it_ends() {
+        let quotas = |text: &str| What::Quotas(vec![json!(text)]);
+        let changes = [
+            change(Part::Quotas, quotas("20/1m"), Some(2000)),
+            change(Part::Tier("premium".to_owned()), quotas("200/1m"), None),
+            change(Part::Key("one".to_owned()), quotas("1/1m"), Some(1000)),
+            change(Part::Key("two".to_owned()), What::InTier("premium".to_owned()), None),
+        ];
+        // When, and then: anybody, the tier, a key of its own, one that is in a tier by change, and one by the file.
+        let table =
+            [(999, [20, 200, 1, 200, 200]), (1000, [20, 200, 20, 200, 200]), (2000, [10, 200, 10, 200, 200])];
+        for (now_ms, expected) in table {
+            let Combined { policies, idle, .. } = base().with(&changes, now_ms);
+            let found = [
+                limit(&policies, None, "any"),
+                limit(&policies, Some("premium"), "any"),
+                limit(&policies, None, "one"),
+                limit(&policies, None, "two"),
+                limit(&policies, None, "vip"),
+            ];
+            assert_eq!(found, expected, "at {now_ms}");
+            assert!(idle.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_change_that_the_file_has_no_place_for_is_told_and_harms_no_other() {
+        let mut elsewhere = change(Part::Mode, What::Mode("off".to_owned()), None);
+        elsewhere.subject.policy = "gone".to_owned();
+        let tier = change(Part::Tier("gone".to_owned()), What::Quotas(vec![json!("1/1m")]), None);
+        let mode = change(Part::Mode, What::Mode("shadow".to_owned()), None);
+        let combined = base().with(&[elsewhere, tier, mode], 0);
+        assert_eq!(combined.idle.len(), 2);
+        assert_eq!(limit(&combined.policies, None, "any"), 10);
+        let [(name, switch)] = combined.switches.as_slice() else { panic!("{:?}", combined.switches) };
+        assert_eq!((name.as_str(), switch.mode), ("api", Mode::Shadow));
+    }
+}

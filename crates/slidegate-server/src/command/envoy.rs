@@ -1,6 +1,6 @@
 //! What `slidegate serve` is told about configuration of envoyproxy/ratelimit.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use slidegate::{Algorithm, Store};
@@ -9,6 +9,7 @@ use tracing::info;
 
 use super::Failure;
 use crate::app::App;
+use crate::config::EnvoyConfig;
 use crate::envoy::{Domains, FolderLooks, Reload, Settings, Tell};
 
 #[derive(Debug, clap::Args)]
@@ -19,22 +20,17 @@ pub(super) struct EnvoyArguments {
     envoy_config: Option<PathBuf>,
 
     /// How its limits are counted: fixed-window as they were, or sliding-window, or any other algorithm
-    #[arg(long, value_name = "NAME", env = "SLIDEGATE_ENVOY_ALGORITHM", default_value = "fixed-window")]
-    envoy_algorithm: Algorithm,
+    /// [default: fixed-window]
+    #[arg(long, value_name = "NAME", env = "SLIDEGATE_ENVOY_ALGORITHM")]
+    envoy_algorithm: Option<Algorithm>,
 
-    /// Which responses of Envoy get rate-limit headers
-    #[arg(long, value_name = "WHICH", env = "SLIDEGATE_ENVOY_HEADERS", default_value = "denied")]
-    envoy_headers: Tell,
+    /// Which responses of Envoy get rate-limit headers [default: denied]
+    #[arg(long, value_name = "WHICH", env = "SLIDEGATE_ENVOY_HEADERS")]
+    envoy_headers: Option<Tell>,
 
-    /// Whether Envoy denies with a problem document as the body
-    #[arg(
-        long,
-        value_name = "BOOL",
-        env = "SLIDEGATE_ENVOY_BODY",
-        default_value_t = true,
-        action = clap::ArgAction::Set
-    )]
-    envoy_body: bool,
+    /// Whether Envoy denies with a problem document as the body [default: true]
+    #[arg(long, value_name = "BOOL", env = "SLIDEGATE_ENVOY_BODY")]
+    envoy_body: Option<bool>,
 }
 
 /// A folder that was read.
@@ -46,22 +42,26 @@ pub(super) struct Loaded {
 }
 
 impl EnvoyArguments {
-    pub(super) fn folder(&self) -> Option<&Path> {
-        self.envoy_config.as_deref()
+    /// Whether a folder is named here.
+    pub(super) fn is_given(&self) -> bool {
+        self.envoy_config.is_some()
     }
 
-    /// Reads the folder, if there is any.
-    pub(super) fn load(&self) -> Result<Option<Loaded>, Failure> {
-        let Some(path) = &self.envoy_config else { return Ok(None) };
+    /// Reads the folder, if there is any: what is said here goes over what the file says.
+    pub(super) fn load(&self, file: Option<&EnvoyConfig>) -> Result<Option<Loaded>, Failure> {
+        let Some(path) = self.envoy_config.clone().or_else(|| file.map(|file| file.folder.clone())) else {
+            return Ok(None);
+        };
+        let usual = file.map(|file| file.settings).unwrap_or_default();
         let settings = Settings {
-            algorithm: self.envoy_algorithm,
-            headers: self.envoy_headers,
-            has_body: self.envoy_body,
+            algorithm: self.envoy_algorithm.unwrap_or(usual.algorithm),
+            headers: self.envoy_headers.unwrap_or(usual.headers),
+            has_body: self.envoy_body.unwrap_or(usual.has_body),
         };
         // Before they are read, lest a change in between be missed.
-        let looks = FolderLooks::of(path);
-        let domains = Domains::load(path, settings).map_err(Failure::Files)?;
-        Ok(Some(Loaded { path: path.clone(), settings, looks, domains }))
+        let looks = FolderLooks::of(&path);
+        let domains = Domains::load(&path, settings).map_err(Failure::Files)?;
+        Ok(Some(Loaded { path, settings, looks, domains }))
     }
 }
 

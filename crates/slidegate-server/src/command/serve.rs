@@ -56,7 +56,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(file) => Config::load(file).map_err(|problems| Failure::Files(vec![problems]))?,
         None => Config::sample(),
     };
-    let envoy = arguments.envoy.load()?;
+    let envoy = arguments.envoy.load(config.envoy.as_ref())?;
     let store_url = match &arguments.store {
         Some(url) => super::parse_store(url)?,
         None => config.store.clone().unwrap_or_default(),
@@ -93,7 +93,9 @@ struct Asked {
 impl Asked {
     fn those(&self, arguments: &Arguments) -> Vec<Arc<Notify>> {
         let of_file = arguments.config.is_some().then(|| Arc::clone(&self.for_file));
-        let of_envoy = arguments.envoy.folder().is_some().then(|| Arc::clone(&self.for_envoy));
+        // The file may name a folder, too.
+        let may_be = arguments.config.is_some() || arguments.envoy.is_given();
+        let of_envoy = may_be.then(|| Arc::clone(&self.for_envoy));
         of_file.into_iter().chain(of_envoy).collect()
     }
 }

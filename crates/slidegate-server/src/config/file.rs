@@ -7,6 +7,7 @@ use super::admin::AdminKind;
 use super::containers::{ByName, ListOf, Listed, Mapping, Named};
 use super::degrade::{DEGRADE, DegradeConfig};
 use super::door::{LIMITS, LOG, TLS};
+use super::envoy::{ENVOY, EnvoyConfig};
 use super::field::{Declarations, Field, Fields};
 use super::key::{NETWORKS, Network};
 use super::kinds::{OneOf, Parsed};
@@ -63,6 +64,8 @@ const MEMORY_FIELD: Field<Mapping<MemoryConfig>> =
     Field::new("memory", MEMORY, "The memory store, and what is counted in memory when another store fails.");
 const DEGRADE_FIELD: Field<Mapping<DegradeConfig>> =
     Field::new("degrade", DEGRADE, "What is done when a store that is elsewhere fails.");
+const ENVOY_FIELD: Field<Mapping<EnvoyConfig>> =
+    Field::new("envoy", ENVOY, "Limits of envoyproxy/ratelimit, which are served over gRPC.");
 const POLICIES: Field<ByName<Mapping<PolicySpec>>> = Field::new(
     "policies",
     ByName { each: POLICY, what: "the name of a policy", step: ".POLICY" },
@@ -84,6 +87,7 @@ pub(super) const FIELDS: Declarations = &[
     &LOG_FIELD,
     &MEMORY_FIELD,
     &DEGRADE_FIELD,
+    &ENVOY_FIELD,
     &POLICIES,
 ];
 
@@ -130,6 +134,7 @@ fn config(fields: &Fields<'_>, review: &mut Review) -> Config {
         log: fields.get(&LOG_FIELD, review).unwrap_or_default(),
         memory: fields.get(&MEMORY_FIELD, review).unwrap_or_default(),
         degrade,
+        envoy: fields.get(&ENVOY_FIELD, review),
         policies,
     }
 }

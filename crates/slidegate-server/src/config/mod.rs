@@ -5,6 +5,7 @@ mod admin;
 mod containers;
 mod degrade;
 mod door;
+mod envoy;
 mod field;
 mod file;
 mod key;
@@ -29,6 +30,7 @@ use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull
 pub use self::address::Address;
 pub use self::admin::AdminConfig;
 pub use self::degrade::{DegradeConfig, PolicyRule};
+pub use self::envoy::EnvoyConfig;
 pub(crate) use self::kinds::Word;
 pub use self::listen::Listen;
 pub use self::problem::{Problem, Problems};
@@ -67,6 +69,8 @@ pub struct Config {
     pub memory: MemoryConfig,
     /// What is done when the store fails, and which policies are switched.
     pub degrade: DegradeConfig,
+    /// Configuration of envoyproxy/ratelimit.
+    pub envoy: Option<EnvoyConfig>,
     /// The policies that requests may name.
     pub policies: Policies,
 }
@@ -136,6 +140,7 @@ impl Config {
             ("tls", self.tls != other.tls),
             ("log", self.log != other.log),
             ("memory", self.memory != other.memory),
+            ("envoy", self.envoy != other.envoy),
             ("degrade", !self.degrade.is_usually_like(&other.degrade)),
             (
                 "on_failure, budget, retry_jitter or cache_denials of a policy",

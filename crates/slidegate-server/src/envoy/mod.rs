@@ -30,7 +30,7 @@ pub(crate) use self::yaml::parse_yaml;
 use crate::config::{Problem, Problems};
 
 /// What is not in those files.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// How limits are counted.
     pub(crate) algorithm: Algorithm,

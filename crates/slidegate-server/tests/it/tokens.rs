@@ -1,8 +1,6 @@
 //! Tokens: who may ask for decisions, and that nobody gets to see one.
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 
 use crate::process::{Serving, TempFile, outcome, slidegate};
 use crate::rig::{Reply, Server, request, request_with};
@@ -56,25 +54,6 @@ fn no_way_to_a_decision_is_open_without_a_token() {
         let [by_header, beside] = [ask(&own), ask(&format!("{clients}{own}"))];
         assert!(by_header / 100 == 2 && beside / 100 == 2, "{path}: {by_header} {beside}");
     }
-}
-
-#[test]
-fn a_token_is_the_password_where_redis_is_spoken() {
-    let config = TempFile::new("password", &file(&format!("token: {TOKEN}")));
-    let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--config", config.path()];
-    let serving = Serving::start(slidegate().args(arguments));
-    let address = serving.greeting.iter().find_map(|line| line.strip_prefix("resp: redis://")).unwrap();
-    let mut stream = TcpStream::connect(address).unwrap();
-    let mut say = |line: &str| {
-        stream.write_all(format!("{line}\r\n").as_bytes()).unwrap();
-        let mut answer = [0; 64];
-        let length = stream.read(&mut answer).unwrap();
-        String::from_utf8_lossy(&answer[..length]).into_owned()
-    };
-    assert!(say("SLIDEGATE.CHECK api a").starts_with("-NOAUTH"));
-    assert!(say("AUTH hush-0123456789abcdee").starts_with("-WRONGPASS"));
-    assert_eq!(say(&format!("AUTH {TOKEN}")), "+OK\r\n");
-    assert!(say("SLIDEGATE.CHECK api a").starts_with("*5\r\n:1\r\n:5\r\n:4\r\n"));
 }
 
 #[test]

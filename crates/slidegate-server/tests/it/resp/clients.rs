@@ -122,6 +122,36 @@ fn redis_py_asks() {
     assert_eq!((code, out.as_str()), (0, "fine\n"), "{err}");
 }
 
+const NODE: &str = r#"
+const assert = require("assert");
+const Redis = require("ioredis");
+async function main() {
+  const client = new Redis({port: Number(process.argv[1]), connectionName: "test", maxRetriesPerRequest: 1});
+  assert.strictEqual(await client.ping(), "PONG");
+  assert.deepStrictEqual(await client.call("CL.THROTTLE", "node", 15, 30, 60, 1), [0, 16, 15, -1, 2]);
+  const pipeline = client.pipeline();
+  for (let i = 0; i < 1000; i++) pipeline.call("CL.THROTTLE", "node", 15, 30, 60);
+  const answers = await pipeline.exec();
+  assert.strictEqual(answers.filter(([error, answer]) => error === null && answer[0] === 0).length, 15);
+  assert.deepStrictEqual((await client.call("SLIDEGATE.CHECK", "api", "node")).slice(0, 3), [1, 100, 99]);
+  await assert.rejects(client.call("SLIDEGATE.CHECK", "nothing", "node"), /there is no policy "nothing"/);
+  await client.quit();
+  console.log("fine");
+}
+main().catch((error) => { console.error(error); process.exit(1); });
+"#;
+
+#[test]
+fn ioredis_asks() {
+    let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/ioredis/node_modules");
+    assert!(library.exists(), "make deps installs it");
+    let serving = serve();
+    let port = address_of(&serving).port().to_string();
+    let mut node = Command::new("node");
+    let (code, out, err) = outcome(node.env("NODE_PATH", library).args(["-e", NODE, &port]));
+    assert_eq!((code, out.as_str()), (0, "fine\n"), "{err}");
+}
+
 #[test]
 fn with_a_certificate_it_is_spoken_over_tls_alone() {
     let folder = std::env::temp_dir().join(format!("slidegate-rediss-{}", std::process::id()));
