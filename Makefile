@@ -30,7 +30,7 @@ IOREDIS_VERSION = 6.0.0
 IOREDIS_DIR = target/tools/ioredis
 IOREDIS = $(IOREDIS_DIR)/.$(IOREDIS_VERSION)
 
-.PHONY: run test deps fmt lint tests loom deny faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
+.PHONY: run test deps fmt lint tests traces loom deny faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
 	bench-protocols
 .NOTPARALLEL:
 
@@ -39,7 +39,7 @@ run:
 	$(CARGO) run --release --bin slidegate -- serve $(ARGS)
 
 ## Everything that must hold: formatting, lints, dependencies, all tests and doctests, the memory store's model.
-test: deps fmt lint deny tests loom
+test: deps fmt lint deny tests traces loom
 	@echo "all checks passed"
 
 ## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
@@ -105,6 +105,11 @@ lint:
 tests:
 	$(CARGO) test --workspace
 
+## With the feature that is off unless asked for.
+traces:
+	$(CARGO) clippy --quiet --package slidegate-server --features otlp --bins --test otlp -- -D warnings
+	$(CARGO) test --package slidegate-server --features otlp --test otlp
+
 ## The memory store's threads in every order that a few interruptions allow, by a model checker: half a minute on two
 ## cores. It has atomics of its own, hence a folder of its own, so that nothing else is built anew.
 loom:
@@ -129,7 +134,7 @@ deny: $(CARGO_DENY)
 
 $(CARGO_DENY):
 	@echo "building cargo-deny, which takes some minutes …"
-	$(CARGO) install --quiet --locked --root target/tools --target-dir target/tools/build cargo-deny@0.20.2
+	$(CARGO) install --quiet --debug --locked --root target/tools --target-dir target/tools/build cargo-deny@0.20.2
 	@rm -rf target/tools/build
 
 ## Beside the peers, in one run, some minutes. Needs valgrind for the count of instructions.

@@ -17,6 +17,7 @@ use crate::quota_spec::{NamedQuota, QuotaProblem};
 use crate::request::{Batch, Refusal, RefusalKind, Request};
 use crate::signals::{OF_REQUESTS, Signals};
 use crate::tokens::Tokens;
+use crate::traces;
 use crate::violations::{ViolationLog, Violations};
 
 /// The longest key, in bytes.
@@ -245,7 +246,7 @@ impl<S: Store> App<S> {
         let operation = Operation { verb, check };
         let decision = match self.store.execute_at_once(operation) {
             Some(decision) => decision?,
-            None => self.store.execute(operation).await?,
+            None => traces::within(traces::of_store(), self.store.execute(operation)).await?,
         };
         if verb == Verb::Check {
             self.note(chosen.signals(), &check, &decision, request.path.as_deref());
@@ -272,7 +273,7 @@ impl<S: Store> App<S> {
             let check = check(request, chosen).map_err(|refusal| refusal.within_batch(index))?;
             operations.push(Operation { verb, check });
         }
-        let decisions = self.store.execute_many(&operations).await;
+        let decisions = traces::within(traces::of_store(), self.store.execute_many(&operations)).await;
         if verb == Verb::Check {
             for ((chosen, operation), decision) in chosen.iter().zip(&operations).zip(&decisions) {
                 if let Ok(decision) = decision {
@@ -294,11 +295,11 @@ impl<S: Store> App<S> {
             [] => return Vec::new(),
             [Prepared { operation, .. }] => vec![match self.store.execute_at_once(*operation) {
                 Some(decision) => decision,
-                None => self.store.execute(*operation).await,
+                None => traces::within(traces::of_store(), self.store.execute(*operation)).await,
             }],
             many => {
                 let operations: Vec<_> = many.iter().map(|prepared| prepared.operation).collect();
-                self.store.execute_many(&operations).await
+                traces::within(traces::of_store(), self.store.execute_many(&operations)).await
             }
         };
         let noted = |(prepared, decision): (&Prepared<'_>, Result<Decision, StoreError>)| {

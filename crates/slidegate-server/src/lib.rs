@@ -29,6 +29,7 @@ mod stopwatch;
 mod store;
 mod tally;
 mod tokens;
+mod traces;
 mod violations;
 mod whole;
 

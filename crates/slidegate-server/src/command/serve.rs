@@ -1,6 +1,6 @@
 //! `slidegate serve`.
 
-use std::io::{self, IsTerminal, Write as _};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use crate::reload::{Looks, Reload};
 use crate::serve::{Door, Tls};
 use crate::served::{Innermost, Served, Switched};
 use crate::store::AnyStore;
+use crate::traces::Tracing;
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
 #[derive(Debug, clap::Args)]
@@ -43,7 +44,8 @@ pub(super) struct Arguments {
 
 #[tokio::main]
 pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    log_to_stderr();
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let tracing = Tracing::start(filter);
     let asked = Asked::default();
     // Before anything is waited for: whoever starts it may send a signal at once.
     let stop = signals(asked.those(&arguments))
@@ -80,6 +82,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         tokio::spawn(Reload { path, desk, first: config, looks, asked: asked.for_file }.run());
     }
     crate::serve::run(entrances, app, door, stop).await;
+    // It may wait, and nobody waits for this any more.
+    let _ = tokio::task::spawn_blocking(|| tracing.finish()).await;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -98,17 +102,6 @@ impl Asked {
         let of_envoy = may_be.then(|| Arc::clone(&self.for_envoy));
         of_file.into_iter().chain(of_envoy).collect()
     }
-}
-
-fn log_to_stderr() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    // A second subscriber in one process is refused; the first one stays, and that is as good.
-    let is_terminal = io::stderr().is_terminal();
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(is_terminal)
-        .try_init();
 }
 
 /// Where changes are kept if the counts are in memory: where the file says, or where systemd has made room, or beside

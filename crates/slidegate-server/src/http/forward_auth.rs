@@ -21,6 +21,7 @@ use crate::app::{App, Decided};
 use crate::key_rule::KeyRule;
 use crate::request::{Refusal, RefusalKind};
 use crate::stopwatch::Stopwatch;
+use crate::traces;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -42,7 +43,10 @@ pub(super) fn decided<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
     any(
         async move |State(app): State<Arc<App<S>>>,
                     target: Result<Path<Target>, PathRejection>,
-                    request: Parts| { timed(answer(&app, target, &request)).await },
+                    request: Parts| {
+            let span = traces::of_request("forward-auth", &request.headers);
+            timed(traces::within(span, answer(&app, target, &request))).await
+        },
     )
 }
 

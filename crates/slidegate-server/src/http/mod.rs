@@ -43,6 +43,7 @@ use crate::report::Reporting;
 use crate::request::Refusal;
 use crate::serve::Limits;
 use crate::stopwatch::Stopwatch;
+use crate::traces;
 
 /// Where paths begin under which a proxy asks for others, and which are to be told who is connected.
 const FORWARD_AUTH: &str = "/forward-auth/";
@@ -94,7 +95,9 @@ impl<S: Store + Reporting + 'static> Routes<S> {
 impl<S: Store> Routes<S> {
     async fn decide(&self, verb: Verb, request: Request<Incoming>) -> Response<Said> {
         let (stages, start) = (Stages::of(verb), Stopwatch::start());
-        let response = self.decided(verb, request, stages, start).await.unwrap_or_else(|refusal| {
+        let span = traces::of_request(name(verb), request.headers());
+        let decided = traces::within(span, self.decided(verb, request, stages, start));
+        let response = decided.await.unwrap_or_else(|refusal| {
             debug!(?verb, kind = ?refusal.kind, %refusal, "refused");
             counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
             Problem::from(refusal).into_response().map(Either::Right)
@@ -127,6 +130,16 @@ impl<S: Store> Routes<S> {
                 Ok(many(&decided?))
             }
         }
+    }
+}
+
+/// What is asked, in traces.
+fn name(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Check => "POST /v1/check",
+        Verb::Peek => "POST /v1/peek",
+        Verb::Refund => "POST /v1/refund",
+        Verb::Reset => "POST /v1/reset",
     }
 }
 

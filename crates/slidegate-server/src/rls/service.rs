@@ -20,6 +20,7 @@ use crate::app::App;
 use crate::http::Task;
 use crate::request::{Refusal, RefusalKind};
 use crate::stopwatch::Stopwatch;
+use crate::traces;
 
 /// The largest message that is read. Envoy's have some hundred bytes.
 const MAX_MESSAGE_BYTES: usize = 64 << 10;
@@ -58,7 +59,8 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
         let whole = Stopwatch::start();
         let headers = request.metadata().as_ref();
         self.app.tokens().admit(headers).map_err(|refusal| refused(&refusal))?;
-        let decided = super::decide(&self.app, request.get_ref()).await;
+        let span = traces::of_request("ShouldRateLimit", headers);
+        let decided = traces::within(span, super::decide(&self.app, request.get_ref())).await;
         Task::ShouldRateLimit.record(whole);
         decided.map(Response::new).map_err(|refusal| refused(&refusal))
     }

@@ -1,0 +1,12 @@
+//! Traces: one span for each request, and one in it for the store. Built with the feature `otlp`, and sent where the
+//! variables of OpenTelemetry say (`OTEL_EXPORTER_OTLP_ENDPOINT`); otherwise nothing of it is there, not even its cost.
+
+#[cfg(not(feature = "otlp"))]
+mod absent;
+#[cfg(feature = "otlp")]
+mod otlp;
+
+#[cfg(not(feature = "otlp"))]
+pub(crate) use self::absent::{Tracing, of_request, of_store, within};
+#[cfg(feature = "otlp")]
+pub(crate) use self::otlp::{Tracing, of_request, of_store, within};

@@ -1,0 +1,80 @@
+//! Traces, sent to a collector of another make. `make test` builds the service with them for this.
+#![cfg(feature = "otlp")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// Prints the port that it listens on, and then each request that it gets.
+const COLLECTOR: &str = r#"
+import sys, grpc
+from concurrent import futures
+
+def export(request, context):
+    print(request.hex(), flush=True)
+    return b""
+
+class Collector(grpc.GenericRpcHandler):
+    def service(self, call):
+        if call.method == "/opentelemetry.proto.collector.trace.v1.TraceService/Export":
+            return grpc.unary_unary_rpc_method_handler(export)
+
+server = grpc.server(futures.ThreadPoolExecutor(2))
+server.add_generic_rpc_handlers((Collector(),))
+print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+server.start()
+sys.stdin.read()
+"#;
+
+/// Ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_request_is_a_span_of_the_trace_that_it_is_a_part_of() {
+    let grpc = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/grpc");
+    assert!(grpc.exists(), "make deps installs it");
+    let mut python = Command::new("python3");
+    python.env("PYTHONPATH", grpc).args(["-c", COLLECTOR]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut collector = Running(python.spawn().unwrap());
+    let mut collected = BufReader::new(collector.0.stdout.take().unwrap()).lines();
+    let port = collected.next().unwrap().unwrap();
+
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_slidegate"));
+    serve.args(["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--admin", "off"]);
+    serve.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}")).stdout(Stdio::piped());
+    let mut server = Running(serve.spawn().unwrap());
+    let mut greeting = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let first = greeting.next().unwrap().unwrap();
+    let address = first.strip_prefix("slidegate serves http://").unwrap().to_owned();
+
+    let (trace, body) = ("0af7651916cd43dd8448eb211c80319c", r#"{"policy": "api", "key": "user:1"}"#);
+    let head = format!(
+        "POST /v1/check HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntraceparent: 00-{trace}-b7ad6b7169203331-01\r\n\
+         content-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains(r#""allowed":true"#), "{answer}");
+
+    // At its end it sends what it has not sent yet.
+    let kill = format!("kill -TERM {}", server.0.id());
+    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    assert!(server.0.wait().unwrap().success());
+    drop(collector.0.stdin.take());
+    let collected = collected.collect::<Result<Vec<_>, _>>().unwrap().concat();
+    let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+    for wanted in [hex("POST /v1/check"), hex("slidegate"), trace.to_owned(), "b7ad6b7169203331".to_owned()] {
+        assert!(collected.contains(&wanted), "{wanted} in {collected}");
+    }
+}
