@@ -107,7 +107,6 @@ tests:
 
 ## With the feature that is off unless asked for.
 traces:
-	$(CARGO) clippy --quiet --package slidegate-server --features otlp --bins --test otlp -- -D warnings
 	$(CARGO) test --package slidegate-server --features otlp --test otlp
 
 ## The memory store's threads in every order that a few interruptions allow, by a model checker: half a minute on two
