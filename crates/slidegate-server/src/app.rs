@@ -3,6 +3,8 @@
 pub(crate) mod asked;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::http::HeaderMap;
@@ -33,6 +35,7 @@ pub struct App<S> {
     stopping: watch::Sender<bool>,
     violations: Violations,
     hitters: Hitters,
+    are_changes_known: AtomicBool,
     tokens: Tokens,
 }
 
@@ -185,6 +188,16 @@ impl<S> App<S> {
         self.config_error.load().as_deref().cloned()
     }
 
+    /// Whether it is known what operators have changed.
+    pub fn are_changes_known(&self) -> bool {
+        self.are_changes_known.load(Relaxed)
+    }
+
+    /// Says so.
+    pub(crate) fn set_changes_known(&self, are_known: bool) {
+        self.are_changes_known.store(are_known, Relaxed);
+    }
+
     /// Says so, or that it is.
     pub fn set_config_error(&self, error: Option<String>) {
         self.config_error.store(error.map(Arc::new));
@@ -202,6 +215,7 @@ impl<S: Store> App<S> {
             stopping: watch::Sender::new(false),
             violations: Violations::new(ViolationLog::default()),
             hitters: Hitters::default(),
+            are_changes_known: AtomicBool::new(true),
             tokens: Tokens::default(),
         }
     }

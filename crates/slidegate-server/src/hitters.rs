@@ -2,7 +2,7 @@
 //!
 //! *Space-saving*: a fixed number of keys is counted. A key that is not among them takes the place of the one with the
 //! least, and its count with it, which is then known to be too high by that much at the most. Whoever makes up more than
-//! one part in [`PLACES`] of all is among them for sure.
+//! one part in [`PLACES`] of all that are looked at is among them.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -151,19 +151,25 @@ impl Sketch {
     fn add(&mut self, hash: u64, weight: u64, hit: &Hit<'_>) {
         if let Some(place) = self.hashes.iter().position(|known| *known == hash) {
             self.counts[place] += weight;
+            self.names[place].error += weight - 1;
             return;
         }
         if self.hashes.len() < PLACES {
             self.hashes.push(hash);
             self.counts.push(weight);
-            self.names.push(Name::new(hit, 0));
+            self.names.push(Name::new(hit, weight - 1));
             return;
         }
         let least = self.counts.iter().enumerate().min_by_key(|(_, count)| **count);
         let Some((place, count)) = least.map(|(place, count)| (place, *count)) else { return };
         self.hashes[place] = hash;
         self.counts[place] = count + weight;
-        self.names[place] = Name::new(hit, count);
+        self.names[place] = Name::new(hit, count + weight - 1);
+    }
+
+    /// What a key may have that is not among those counted.
+    fn most_unseen(&self) -> u64 {
+        if self.hashes.len() < PLACES { 0 } else { self.counts.iter().min().copied().unwrap_or(0) }
     }
 
     fn told(&self) -> impl Iterator<Item = (u64, u64, &Name)> {
@@ -177,17 +183,18 @@ impl Sketch {
 
 fn merged(sketches: [&Sketch; 2], most: usize) -> Vec<Hitter> {
     let mut all: Vec<(u64, Hitter)> = Vec::with_capacity(2 * PLACES);
-    for (hash, count, name) in sketches.into_iter().flat_map(Sketch::told) {
-        match all.iter_mut().find(|(known, _)| *known == hash) {
-            Some((_, hitter)) => {
+    for (sketch, other) in [(sketches[0], sketches[1]), (sketches[1], sketches[0])] {
+        for (hash, count, name) in sketch.told() {
+            if let Some((_, hitter)) = all.iter_mut().find(|(known, _)| *known == hash) {
                 hitter.count += count;
                 hitter.error += name.error;
+                continue;
             }
-            None => {
-                let Name { policy, key, error } = name.clone();
-                let (policy, key) = (policy.map(String::from), String::from(key));
-                all.push((hash, Hitter { policy, key, count, error }));
-            }
+            // In the other span it may have been among those that went.
+            let unseen = if other.hashes.contains(&hash) { 0 } else { other.most_unseen() };
+            let Name { policy, key, error } = name.clone();
+            let (policy, key) = (policy.map(String::from), String::from(key));
+            all.push((hash, Hitter { policy, key, count: count + unseen, error: error + unseen }));
         }
     }
     let mut all: Vec<Hitter> = all.into_iter().map(|(_, hitter)| hitter).collect();

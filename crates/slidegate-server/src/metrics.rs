@@ -78,6 +78,8 @@ fn describe() {
         "slidegate_envoy_config_is_current",
         "0 if the limits for Envoy have changed and could not be used"
     );
+    describe_gauge!("slidegate_changes", "Changes by operators that are kept");
+    describe_gauge!("slidegate_changes_known", "0 if it is not known what operators have changed");
     describe_gauge!("slidegate_store_resting", "1 if the store is left alone because it has failed");
     describe_gauge!("slidegate_memory_keys", "Keys in the memory store");
     describe_gauge!("slidegate_memory_max_keys", "The most keys that it will hold");

@@ -64,16 +64,19 @@ impl Signals {
     }
 
     fn new(policy: &str, tier: &str, quotas: &[&str]) -> Self {
-        let tally = tally::of(policy, tier);
-        let [policy, tier] = [policy, tier].map(str::to_owned);
+        let (tally, is_apart) = tally::of(policy, tier);
+        if !is_apart {
+            return Self { tally, violations: Box::default() };
+        }
         let violation = |quota: &&str| {
-            let quota = (*quota).to_owned();
-            counter!(
-                "slidegate_violations_total",
-                "policy" => policy.clone(), "tier" => tier.clone(), "quota" => quota
-            )
+            let labels = [
+                ("policy", policy.to_owned()),
+                ("tier", tier.to_owned()),
+                ("quota", tally::quota_label(policy, tier, quota)),
+            ];
+            counter!("slidegate_violations_total", &labels)
         };
-        Self { tally, violations: quotas.iter().map(violation).collect() }
+        Self { violations: quotas.iter().map(violation).collect(), tally }
     }
 
     /// Counts a decision.
@@ -94,7 +97,7 @@ impl Signals {
         self.tally.decisions[source][outcome].fetch_add(1, Relaxed);
         if outcome == 0 {
             let tightest = decision.tightest();
-            if tightest.remaining < tightest.limit / NEAR {
+            if tightest.remaining.saturating_mul(NEAR) < tightest.limit {
                 self.tally.near.fetch_add(1, Relaxed);
             }
         } else if outcome == 1 {

@@ -1,6 +1,6 @@
 //! How many decisions there were, for whoever asks: Prometheus, and those who look after the service.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -41,9 +41,32 @@ fn tallies() -> MutexGuard<'static, ByTier<Arc<Tally>>> {
     TALLIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The one of this policy in this tier.
-pub(crate) fn of(policy: &str, tier: &str) -> Arc<Tally> {
-    Arc::clone(tallies().entry((policy.to_owned(), tier.to_owned())).or_default())
+/// How many are counted apart, however often files change. Those beyond are counted together.
+const MOST_APART: usize = 500;
+const OTHERS: &str = "(others)";
+
+/// The one of this policy in this tier, or of all others if there are too many; and which it is.
+pub(crate) fn of(policy: &str, tier: &str) -> (Arc<Tally>, bool) {
+    let mut tallies = tallies();
+    let own = (policy.to_owned(), tier.to_owned());
+    let is_apart = tallies.len() < MOST_APART || tallies.contains_key(&own);
+    let name = if is_apart { own } else { (OTHERS.to_owned(), String::new()) };
+    (Arc::clone(tallies.entry(name).or_default()), is_apart)
+}
+
+/// The labels of quotas that are counted apart.
+static QUOTAS: LazyLock<Mutex<BTreeSet<[String; 3]>>> = LazyLock::new(Mutex::default);
+const MOST_QUOTAS: usize = 2000;
+
+/// The label of a quota, or that of all others if there are too many.
+pub(crate) fn quota_label(policy: &str, tier: &str, quota: &str) -> String {
+    let mut quotas = QUOTAS.lock().unwrap_or_else(PoisonError::into_inner);
+    let own = [policy, tier, quota].map(str::to_owned);
+    if quotas.len() >= MOST_QUOTAS && !quotas.contains(&own) {
+        return OTHERS.to_owned();
+    }
+    quotas.insert(own);
+    quota.to_owned()
 }
 
 /// Says all of it to whoever collects metrics.
@@ -167,7 +190,7 @@ mod tests {
 
     #[test]
     fn the_last_minute_is_what_came_since() {
-        let (history, tally) = (History::default(), of("of-the-last-minute", ""));
+        let (history, (tally, _)) = (History::default(), of("of-the-last-minute", ""));
         tally.decisions[0][0].fetch_add(7, Relaxed);
         history.remember(1000);
         tally.decisions[2][1].fetch_add(3, Relaxed);

@@ -47,6 +47,9 @@ pub(super) fn read<T: for<'a> Deserialize<'a> + Default>(body: &Bytes) -> Result
     }
     let text = str::from_utf8(body)
         .map_err(|error| Refusal::malformed(format!("the body is not UTF-8: {error}")))?;
+    if !text.trim_ascii_start().starts_with('{') {
+        return Err(Refusal::malformed("the body is not a JSON object"));
+    }
     decode(text)
 }
 

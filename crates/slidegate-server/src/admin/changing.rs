@@ -30,15 +30,15 @@ pub(super) async fn put(
     };
     let edited = desk.change(|book, base| {
         base.admits(&change)?;
-        let before = book.find(&change.subject).cloned();
+        let before = book.find(&change.subject, now_ms).map_or_else(|| base.told(&change.subject), told);
         book.put(change.clone(), now_ms).map_err(|why| Refusal::out_of_range("changes", why))?;
         let entry = AuditEntry {
             at: change.at,
             by: change.by.clone(),
             action: Action::Set,
             subject: change.subject.clone(),
-            before: told(before.as_ref()),
-            after: told(Some(&change)),
+            before,
+            after: told(&change),
             note: change.note.clone(),
         };
         book.write_down(entry.clone());
@@ -50,8 +50,9 @@ pub(super) async fn put(
 /// Makes it as the file has it.
 pub(super) async fn remove(desk: &Desk, who: Who, subject: Subject) -> Response {
     let now_ms = desk.app().clock().now_ms();
-    let edited = desk.change(|book, _| {
-        let Some(before) = book.take(&subject, now_ms) else {
+    let edited = desk.change(|book, base| {
+        let before = book.find(&subject, now_ms).map(told);
+        let (true, Some(before)) = (book.remove(&subject, now_ms), before) else {
             return Err(DeskError::Absent("nothing is changed there; it is as the file has it".to_owned()));
         };
         let entry = AuditEntry {
@@ -59,8 +60,8 @@ pub(super) async fn remove(desk: &Desk, who: Who, subject: Subject) -> Response 
             by: who.0.clone(),
             action: Action::Remove,
             subject: subject.clone(),
-            before: told(Some(&before)),
-            after: Value::Null,
+            before,
+            after: base.told(&subject),
             note: None,
         };
         book.write_down(entry.clone());
@@ -70,8 +71,7 @@ pub(super) async fn remove(desk: &Desk, who: Who, subject: Subject) -> Response 
 }
 
 /// What a change says, without what the entry says anyway.
-fn told(change: Option<&Change>) -> Value {
-    let Some(change) = change else { return Value::Null };
+fn told(change: &Change) -> Value {
     let mut told = match &change.what {
         What::Mode(mode) => json!({ "mode": mode }),
         What::Quotas(quotas) => json!({ "quotas": quotas }),

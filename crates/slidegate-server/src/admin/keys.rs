@@ -11,7 +11,7 @@ use slidegate::Verb;
 use super::auth::Who;
 use super::body::{self, ChangeFields, RefundFields, checked_note};
 use super::changing::{self, Desked};
-use super::parts::{InPath, InQuery};
+use super::parts::{InBody, InPath, InQuery};
 use super::policies::only;
 use crate::answer::Answer;
 use crate::app::{Decided, MAX_KEY_BYTES};
@@ -61,7 +61,7 @@ pub(super) async fn put(
     State(desk): State<Desked>,
     Extension(who): Extension<Who>,
     InPath((policy, key)): InPath<(String, String)>,
-    body: Bytes,
+    InBody(body): InBody,
 ) -> Response {
     let read = || -> Result<(ChangeFields, What), Refusal> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
@@ -98,7 +98,7 @@ pub(super) async fn reset(
     Extension(who): Extension<Who>,
     InPath((policy, key)): InPath<(String, String)>,
     InQuery(Tiered { tier }): InQuery<Tiered>,
-    body: Bytes,
+    InBody(body): InBody,
 ) -> Response {
     give_back(&desk, who, Action::Reset, [policy, key], tier, &body)
         .await
@@ -110,7 +110,7 @@ pub(super) async fn refund(
     Extension(who): Extension<Who>,
     InPath((policy, key)): InPath<(String, String)>,
     InQuery(Tiered { tier }): InQuery<Tiered>,
-    body: Bytes,
+    InBody(body): InBody,
 ) -> Response {
     give_back(&desk, who, Action::Refund, [policy, key], tier, &body)
         .await

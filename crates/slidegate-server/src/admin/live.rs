@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
+use slidegate::degrade::Mode;
 
 use super::changing::Desked;
 use super::parts::InQuery;
@@ -58,13 +59,21 @@ pub(super) async fn live(State(desk): State<Desked>, InQuery(Shown { keys }): In
     let last_minute = desk.history().last_minute();
     let policy = |(name, since_start): (String, Outcomes)| {
         let last_minute = last_minute.get(&name).copied().unwrap_or_default();
+        let mode = app.store().of(&name).mode;
+        let is_off = mode == Mode::Off;
         PolicyLive {
-            mode: app.store().of(&name).mode.name().to_owned(),
+            mode: mode.name().to_owned(),
             since_start,
             last_minute,
-            advice: tally::advice(last_minute).map(str::to_owned),
+            advice: tally::advice(last_minute).filter(|_| !is_off).map(str::to_owned),
             name,
         }
+    };
+    // What is no longer there is not shown, though it is still counted.
+    let policies = app.policies();
+    let is_shown = |(name, _): &(String, Outcomes)| {
+        let is_busy = last_minute.get(name).is_some_and(|live| *live != Outcomes::default());
+        is_busy || policies.names().any(|known| known == name)
     };
     Json(LiveAnswer {
         now_ms,
@@ -72,7 +81,7 @@ pub(super) async fn live(State(desk): State<Desked>, InQuery(Shown { keys }): In
         memory_keys: report.memory.map(|memory| memory.keys),
         config_error: app.config_error(),
         changes: desk.in_force().len(),
-        policies: tally::totals().into_iter().map(policy).collect(),
+        policies: tally::totals().into_iter().filter(is_shown).map(policy).collect(),
         busiest: app.hitters().busiest(keys, now_ms),
         most_denied: app.hitters().most_denied(keys, now_ms),
     })

@@ -65,7 +65,9 @@ pub(crate) fn router(desk: Arc<Desk>, tokens: Tokens) -> Router {
 }
 
 async fn changes(State(desk): State<Arc<Desk>>) -> Response {
-    Json(json!({ "changes": desk.book().changes })).into_response()
+    let idle: Vec<_> =
+        desk.idle().into_iter().map(|(change, why)| json!({ "change": change, "why": why })).collect();
+    Json(json!({ "changes": desk.in_force(), "not_in_force": idle })).into_response()
 }
 
 async fn audit(State(desk): State<Arc<Desk>>) -> Response {
@@ -78,9 +80,13 @@ impl IntoResponse for DeskError {
             Self::Refused(refusal) => Problem::from(refusal).into_response(),
             Self::Absent(detail) => Problem::new(StatusCode::NOT_FOUND, detail).into_response(),
             Self::NotKept(error) => {
+                let what = if error.may_have_counted() {
+                    "it is not known whether it was changed; look at /v1/changes in a while"
+                } else {
+                    "nothing was changed, because it could not be kept"
+                };
                 let mut problem = Problem::from(crate::request::Refusal::from(error));
-                problem.detail =
-                    format!("nothing was changed, because it could not be kept: {}", problem.detail);
+                problem.detail = format!("{what}: {}", problem.detail);
                 problem.into_response()
             }
         }

@@ -1,6 +1,7 @@
 //! What stands in a path or behind its question mark; what is wrong with it is told as everywhere.
 
-use axum::extract::{FromRequestParts, Path, Query};
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
@@ -31,6 +32,18 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for InQuery<T> {
         let Query(value) =
             Query::from_request_parts(parts, state).await.map_err(|why| refused("query", &why))?;
         Ok(Self(value))
+    }
+}
+
+/// The body.
+pub(super) struct InBody(pub(super) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for InBody {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let body = Bytes::from_request(request, state).await;
+        body.map(Self).map_err(|why| Problem::new(why.status(), why.body_text()).into_response())
     }
 }
 

@@ -12,7 +12,7 @@ use slidegate::Policy;
 use super::auth::Who;
 use super::body::{self, ChangeFields};
 use super::changing::{self, Desked};
-use super::parts::InPath;
+use super::parts::{InBody, InPath};
 use crate::changes::{Change, Desk, Part, Subject, What};
 use crate::http::Problem;
 use crate::policies::PolicyEntry;
@@ -137,7 +137,7 @@ pub(super) async fn put_mode(
     State(desk): State<Desked>,
     Extension(who): Extension<Who>,
     InPath(policy): InPath<String>,
-    body: Bytes,
+    InBody(body): InBody,
 ) -> Response {
     put(&desk, who, Subject { policy, part: Part::Mode }, &body, "mode").await
 }
@@ -154,7 +154,7 @@ pub(super) async fn put_quotas(
     State(desk): State<Desked>,
     Extension(who): Extension<Who>,
     InPath(policy): InPath<String>,
-    body: Bytes,
+    InBody(body): InBody,
 ) -> Response {
     put(&desk, who, Subject { policy, part: Part::Quotas }, &body, "quotas").await
 }
@@ -171,7 +171,7 @@ pub(super) async fn put_tier(
     State(desk): State<Desked>,
     Extension(who): Extension<Who>,
     InPath((policy, tier)): InPath<(String, String)>,
-    body: Bytes,
+    InBody(body): InBody,
 ) -> Response {
     put(&desk, who, Subject { policy, part: Part::Tier(tier) }, &body, "quotas").await
 }

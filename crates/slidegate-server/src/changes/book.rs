@@ -100,6 +100,11 @@ pub(crate) enum Action {
 /// All changes, and who made them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Book {
+    /// Grows with each edition. A store that comes back with an older one, from a backup or a replica that lagged, is told
+    /// the newer one again.
+    #[serde(default)]
+    pub(crate) generation: u64,
+    /// Of several about one subject, the last that is not over is in force.
     #[serde(default)]
     pub(crate) changes: Vec<Change>,
     /// The latest first.
@@ -108,28 +113,37 @@ pub(crate) struct Book {
 }
 
 impl Book {
-    pub(crate) fn find(&self, subject: &Subject) -> Option<&Change> {
-        self.changes.iter().find(|change| change.subject == *subject)
+    /// The change about a subject that is in force.
+    pub(crate) fn find(&self, subject: &Subject, now_ms: u64) -> Option<&Change> {
+        let about = |change: &&Change| change.subject == *subject && !change.is_over(now_ms);
+        self.changes.iter().rev().find(about)
     }
 
-    /// Puts a change in the place of the one about the same subject, and leaves out those that are over. The one before;
-    /// an error if there are too many.
-    pub(crate) fn put(&mut self, change: Change, now_ms: u64) -> Result<Option<Change>, String> {
-        let before = self.take(&change.subject, now_ms);
+    /// Puts a change in the place of what is about the same subject, except for what lasts longer: that is in force again
+    /// when this one ends. An error if there are too many.
+    pub(crate) fn put(&mut self, change: Change, now_ms: u64) -> Result<(), String> {
+        let outlasts = |other: &Change| match (other.until, change.until) {
+            (_, None) => false,
+            (None, Some(_)) => true,
+            (Some(other), Some(end)) => other > end,
+        };
+        self.changes
+            .retain(|other| !other.is_over(now_ms) && (other.subject != change.subject || outlasts(other)));
         if self.changes.len() >= MOST_CHANGES {
             return Err(format!(
                 "there are {MOST_CHANGES} changes already, and no more are kept: remove some"
             ));
         }
         self.changes.push(change);
-        Ok(before)
+        Ok(())
     }
 
-    /// Removes the change about a subject, and those that are over.
-    pub(crate) fn take(&mut self, subject: &Subject, now_ms: u64) -> Option<Change> {
+    /// Removes all that is about a subject, and what is over. Whether anything was in force.
+    pub(crate) fn remove(&mut self, subject: &Subject, now_ms: u64) -> bool {
         self.changes.retain(|change| !change.is_over(now_ms));
-        let place = self.changes.iter().position(|change| change.subject == *subject)?;
-        Some(self.changes.remove(place))
+        let before = self.changes.len();
+        self.changes.retain(|change| change.subject != *subject);
+        self.changes.len() < before
     }
 
     pub(crate) fn write_down(&mut self, entry: AuditEntry) {

@@ -1,10 +1,10 @@
 //! The file and the changes to it, made into what is in force.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use slidegate::Policy;
 use slidegate::degrade::{Mode, PolicySwitch};
 
-use super::book::{Change, Part, What};
+use super::book::{Change, Part, Subject, What};
 use crate::policies::{Override, Policies, PolicyEntry};
 use crate::quota_spec::{NamedQuota, QuotaSpec};
 use crate::request::Refusal;
@@ -44,6 +44,31 @@ impl Base {
             policies.insert(entry);
         }
         Combined { policies, switches, idle }
+    }
+
+    /// What the file says of a subject; nothing of a key that it does not name.
+    pub(crate) fn told(&self, subject: &Subject) -> Value {
+        let Ok(entry) = self.policies.source(&subject.policy) else { return Value::Null };
+        let quotas = |policy: &Policy| {
+            let quotas: Vec<String> = policy.quotas().iter().map(ToString::to_string).collect();
+            json!({ "quotas": quotas })
+        };
+        match &subject.part {
+            Part::Mode => {
+                let switch = self.switches.iter().find(|(name, _)| *name == subject.policy);
+                json!({ "mode": switch.map_or(Mode::default(), |(_, switch)| switch.mode).name() })
+            }
+            Part::Quotas => quotas(&entry.policy),
+            Part::Tier(tier) => {
+                let tier = entry.tiers.iter().find(|(name, _)| name == tier);
+                tier.map_or(Value::Null, |(_, policy)| quotas(policy))
+            }
+            Part::Key(key) => match entry.overrides.iter().find(|(name, _)| name == key) {
+                Some((_, Override::Quotas(policy))) => quotas(policy),
+                Some((_, Override::Tier(tier))) => json!({ "tier": tier }),
+                None => Value::Null,
+            },
+        }
     }
 
     /// Whether a change can be made: what it is about is there, and what it says is valid.
@@ -140,9 +165,6 @@ fn policy(name: &str, quotas: &[Value]) -> Result<Policy, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
-    use super::super::book::Subject;
     use super::super::moment::Moment;
     use super::*;
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use metrics::gauge;
 use slidegate::{Note, Notes, StoreError};
 use tracing::{error, info, warn};
 
@@ -15,8 +16,10 @@ use crate::tally::History;
 
 /// How often the book is looked at, where others may change it.
 const LOOK_MS: u64 = 500;
+/// For how long a store has to have no book until nobody is thought to know any: whoever does has looked by then.
+const SURELY_EMPTY_MS: u64 = 3 * LOOK_MS;
 /// How often a change is tried again because another one was faster.
-const MOST_ATTEMPTS: usize = 20;
+const MOST_ATTEMPTS: u64 = 20;
 
 /// Holds what the file says and what has been changed, and keeps both in force.
 #[derive(Debug)]
@@ -36,6 +39,10 @@ struct State {
     version: u64,
     /// When a change ends next.
     next_end_ms: Option<u64>,
+    /// Since when the store is known to have no book.
+    empty_since_ms: Option<u64>,
+    /// Changes that are not in force, and why.
+    idle: Vec<(Change, String)>,
 }
 
 /// Why a change was not made.
@@ -57,7 +64,14 @@ impl From<Refusal> for DeskError {
 
 impl Desk {
     pub(crate) fn new(app: Arc<App<Switched>>, keeper: Keeper, base: Base) -> Self {
-        let state = State { base, book: Arc::default(), version: 0, next_end_ms: None };
+        let state = State {
+            base,
+            book: Arc::default(),
+            version: 0,
+            next_end_ms: None,
+            empty_since_ms: None,
+            idle: Vec::new(),
+        };
         Self {
             app,
             keeper,
@@ -78,8 +92,14 @@ impl Desk {
 
     /// The changes that are not over.
     pub(crate) fn in_force(&self) -> Vec<Change> {
-        let (book, now_ms) = (self.book(), self.app.clock().now_ms());
-        book.changes.iter().filter(|change| !change.is_over(now_ms)).cloned().collect()
+        let (book, idle, now_ms) = (self.book(), self.idle(), self.app.clock().now_ms());
+        let is_idle = |change: &Change| idle.iter().any(|(idle, _)| idle == change);
+        book.changes.iter().filter(|change| !change.is_over(now_ms) && !is_idle(change)).cloned().collect()
+    }
+
+    /// Those of them that the file has no place for, and why.
+    pub(crate) fn idle(&self) -> Vec<(Change, String)> {
+        self.lock().idle.clone()
     }
 
     /// How it was up to a minute ago.
@@ -97,9 +117,17 @@ impl Desk {
     /// Reads the book for the first time. Without its store the service starts as the file says, and learns the rest
     /// as soon as it can.
     pub(crate) async fn open(&self) {
-        if let Err(error) = self.look().await {
-            warn!(%error, "what was changed while it ran is not known yet");
+        let looked = self.look().await;
+        self.say_whether_known(looked.is_ok());
+        if let Err(error) = looked {
+            error!(%error, "what was changed while it ran is not known yet, and so not in force");
         }
+    }
+
+    /// For whoever watches.
+    fn say_whether_known(&self, is_known: bool) {
+        gauge!("slidegate_changes_known").set(if is_known { 1.0 } else { 0.0 });
+        self.app.set_changes_known(is_known);
     }
 
     /// Follows what others change, for as long as it is polled.
@@ -110,7 +138,9 @@ impl Desk {
             clock.sleep(LOOK_MS).await;
             self.history.remember(clock.now_ms());
             if self.keeper.is_shared() {
-                match self.look().await {
+                let looked = self.look().await;
+                self.say_whether_known(looked.is_ok());
+                match looked {
                     Ok(()) => was_away = false,
                     Err(error) if !std::mem::replace(&mut was_away, true) => {
                         warn!(%error, "changes by others are not seen for now");
@@ -132,19 +162,45 @@ impl Desk {
         edit: impl Fn(&mut Book, &Base) -> Result<T, DeskError>,
     ) -> Result<T, DeskError> {
         let _turn = self.changing.lock().await;
-        for _ in 0..MOST_ATTEMPTS {
+        for attempt in 0..MOST_ATTEMPTS {
             self.look().await.map_err(DeskError::NotKept)?;
+            self.until_surely_empty().await.map_err(DeskError::NotKept)?;
             let (mut book, base, known) = {
                 let state = self.lock();
                 (Book::clone(&state.book), state.base.clone(), state.version)
             };
             let outcome = edit(&mut book, &base)?;
+            book.generation += 1;
             if self.keep(known, book).await.map_err(DeskError::NotKept)? {
                 return Ok(outcome);
             }
+            // Others want to change something as well.
+            self.app.clock().sleep(fastrand::u64(0..=10 * (attempt + 1))).await;
         }
         let message = format!("others have changed something {MOST_ATTEMPTS} times in a row: try again");
         Err(DeskError::NotKept(StoreError::transient(message)))
+    }
+
+    /// A store without a book may have lost it, and be told again by those who know it: a node that has never seen any
+    /// gives them the time.
+    async fn until_surely_empty(&self) -> Result<(), StoreError> {
+        if !self.keeper.is_shared() {
+            return Ok(());
+        }
+        let wait_ms = {
+            let mut state = self.lock();
+            if state.version != 0 {
+                return Ok(());
+            }
+            let now_ms = self.app.clock().now_ms();
+            let since_ms = *state.empty_since_ms.get_or_insert(now_ms);
+            (since_ms + SURELY_EMPTY_MS).saturating_sub(now_ms)
+        };
+        if wait_ms == 0 {
+            return Ok(());
+        }
+        self.app.clock().sleep(wait_ms).await;
+        self.look().await
     }
 
     /// Whether it was kept; not if it is another book by now.
@@ -154,7 +210,7 @@ impl Desk {
         let is_kept = match self.keeper.write_note(known, &note).await {
             // Nobody knows, but who looks can tell by the version.
             Err(error) if error.may_have_counted() => {
-                let found = self.keeper.read_note(known).await?;
+                let found = self.keeper.read_note(known).await.map_err(|_| error)?;
                 found.is_some_and(|found| found.version == note.version)
             }
             other => other?,
@@ -167,11 +223,21 @@ impl Desk {
 
     async fn look(&self) -> Result<(), StoreError> {
         let known = self.lock().version;
-        let Some(note) = self.keeper.read_note(known).await? else { return Ok(()) };
+        let Some(note) = self.keeper.read_note(known).await? else {
+            let mut state = self.lock();
+            if state.version == 0 && state.empty_since_ms.is_none() {
+                state.empty_since_ms = Some(self.app.clock().now_ms());
+            }
+            return Ok(());
+        };
         if note.version == 0 {
-            return self.remind(known).await;
+            return self.remind(known, 0).await;
         }
         match serde_json::from_str::<Book>(&note.text) {
+            Ok(book) if book.generation < self.lock().book.generation => {
+                error!("the store has come back with changes that are out of date");
+                self.remind(known, note.version).await
+            }
             Ok(book) => {
                 info!(changes = book.changes.len(), "what was changed is in force");
                 // Unless it is old news: this process has changed something in the meantime.
@@ -188,8 +254,9 @@ impl Desk {
         }
     }
 
-    /// A store that has forgotten the book is told again: counts may go with it, but what somebody decided does not.
-    async fn remind(&self, known: u64) -> Result<(), StoreError> {
+    /// A store that has forgotten the book, or has an older one, is told again: counts may go with it, but what somebody
+    /// decided does not.
+    async fn remind(&self, known: u64, found: u64) -> Result<(), StoreError> {
         let book = {
             let state = self.lock();
             if state.version != known {
@@ -198,7 +265,7 @@ impl Desk {
             Book::clone(&state.book)
         };
         warn!("the store has forgotten what was changed, and is told again");
-        self.keep(0, book).await.map(drop)
+        self.keep(found, book).await.map(drop)
     }
 
     fn adopt(&self, state: &mut State, version: u64, book: Book) {
@@ -211,9 +278,12 @@ impl Desk {
     fn enforce(&self, state: &mut State) {
         let now_ms = self.app.clock().now_ms();
         let Combined { policies, switches, idle } = state.base.with(&state.book.changes, now_ms);
-        for (change, why) in idle {
+        for (change, why) in &idle {
             error!(policy = change.subject.policy, why, "a change is not in force");
         }
+        gauge!("slidegate_changes")
+            .set(f64::from(u32::try_from(state.book.changes.len()).unwrap_or(u32::MAX)));
+        state.idle = idle;
         self.app.store().replace(switches);
         self.app.set_policies(policies);
         state.next_end_ms = state.book.next_end_ms(now_ms);

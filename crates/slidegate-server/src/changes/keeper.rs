@@ -100,7 +100,14 @@ fn write(path: &Path, note: &Note) -> std::io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
-    let mut file = fs::File::create(&beside)?;
+    // What a crash has left there, or somebody else has put there, is not written into.
+    let _ = fs::remove_file(&beside);
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    // It names customers.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(&beside)?;
     file.write_all(format!("{}\n{}", note.version, note.text).as_bytes())?;
     file.sync_all()?;
     fs::rename(&beside, path)?;

@@ -48,19 +48,18 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let screen = Screen::open();
-    let watched = tokio::select! {
-        watched = watch(arguments, &mut before, &screen) => watched,
-        _ = tokio::signal::ctrl_c() => Ok(()),
-    };
-    drop(screen);
-    watched.map(|()| ExitCode::SUCCESS)
+    tokio::select! {
+        () = watch(arguments, &mut before, &screen) => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn look(arguments: &Arguments) -> Result<LiveAnswer, Failure> {
     ask::get(&arguments.admin, "/v1/live?keys=50").await
 }
 
-async fn watch(arguments: &Arguments, before: &mut LiveAnswer, screen: &Screen) -> Result<(), Failure> {
+async fn watch(arguments: &Arguments, before: &mut LiveAnswer, screen: &Screen) {
     let interval_ms = u64::try_from(arguments.interval.as_millis()).unwrap_or(u64::MAX);
     let server = arguments.admin.to_string();
     let draw = |now: &LiveAnswer, before: Option<&LiveAnswer>| {
@@ -70,8 +69,13 @@ async fn watch(arguments: &Arguments, before: &mut LiveAnswer, screen: &Screen) 
     draw(before, None);
     loop {
         SystemClock::default().sleep(interval_ms).await;
-        let now = look(arguments).await?;
-        draw(&now, Some(before));
-        *before = now;
+        match look(arguments).await {
+            Ok(now) => {
+                draw(&now, Some(before));
+                *before = now;
+            }
+            // It may be back soon.
+            Err(failure) => screen.show(&format!("{failure}\n\nlooking again …\n")),
+        }
     }
 }

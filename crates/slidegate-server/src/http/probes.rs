@@ -23,6 +23,9 @@ pub(super) struct Readiness {
     /// Why the file that is there is not the one in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     config_error: Option<String>,
+    /// Written, and false, as long as it is not known what operators have changed: their changes are not in force then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes_known: Option<bool>,
 }
 
 /// Ready until it stops. A store that is away is no reason to go elsewhere, where it is away as well.
@@ -30,7 +33,9 @@ pub(super) fn ready<S: Reporting>(app: &App<S>) -> Response {
     let ready = !app.is_stopping();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let breaker = app.store().report().breaker;
-    (status, Json(Readiness { ready, breaker, config_error: app.config_error() })).into_response()
+    let changes_known = (!app.are_changes_known()).then_some(false);
+    let config_error = app.config_error();
+    (status, Json(Readiness { ready, breaker, config_error, changes_known })).into_response()
 }
 
 pub(super) fn metrics<S: Reporting>(app: &App<S>, metrics: Option<&Metrics>) -> Response {

@@ -104,7 +104,8 @@ fn a_limit_is_changed_at_once_and_goes_back_to_the_files() {
     let config = TempFile::new("limit", POLICIES);
     let server = serve(&config, &[]);
     let answer = put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
-    assert_eq!((&answer["before"], &answer["after"]), (&Value::Null, &json!({"quotas": ["7/1h"]})));
+    let quotas = |quota: &str| json!({"quotas": [quota]});
+    assert_eq!((&answer["before"], &answer["after"]), (&quotas("2/1h"), &quotas("7/1h")));
     assert_eq!(limit(&server, "a"), 7);
     put(&server, "/v1/policies/api/tiers/premium", &json!({"quotas": [{"limit": 70, "window": "1h"}]}));
     put(&server, "/v1/policies/api/keys/customer%3A42%2Feu", &json!({"quotas": ["1000/1h"], "for": "3d"}));
@@ -122,6 +123,23 @@ fn a_limit_is_changed_at_once_and_goes_back_to_the_files() {
         assert_eq!(ask(&server, "DELETE", &path, &Value::Null).status, 404);
     }
     assert_eq!((limit(&server, "customer:42/eu"), limit(&server, "a")), (json!(2), json!(2)));
+}
+
+#[test]
+fn what_lasts_longer_is_in_force_again_when_a_change_ends() {
+    let config = TempFile::new("layers", POLICIES);
+    let server = serve(&config, &[]);
+    let path = "/v1/policies/api/keys/customer";
+    put(&server, path, &json!({"quotas": ["500/1h"]}));
+    put(&server, path, &json!({"quotas": ["1000/1h"], "for": "200ms"}));
+    until_limit(&server, "customer", 500);
+    let audit = get(&server, "/v1/audit");
+    assert_eq!(audit["audit"][0]["before"], json!({"quotas": ["500/1h"]}));
+    assert_eq!(audit["audit"][1]["before"], Value::Null, "the file says nothing of this key");
+    // To take it back takes back all of it.
+    put(&server, path, &json!({"quotas": ["1000/1h"], "for": "1h"}));
+    assert_eq!(done(&ask(&server, "DELETE", path, &Value::Null))["before"]["quotas"], json!(["1000/1h"]));
+    assert_eq!(limit(&server, "customer"), 2);
 }
 
 #[test]
@@ -327,6 +345,67 @@ fn a_store_that_has_forgotten_is_told_again() {
         other => Err(other.to_string()),
     });
     assert_eq!(limit(&serve(&config, &["--store", &store]), "a"), 7);
+}
+
+#[test]
+fn a_store_that_comes_back_with_an_older_book_is_told_the_newer_one() {
+    let redis = Server::start(Flavour::Redis);
+    let store = format!("{}?budget_ms=5000", redis.url());
+    let config = TempFile::new("older", POLICIES);
+    let server = serve(&config, &["--store", &store]);
+    put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
+    // As from a backup.
+    assert_eq!(redis.command(&["COPY", "sg:note", "old"]).int(), 1);
+    put(&server, "/v1/policies/login/mode", &json!({"mode": "off"}));
+    assert_eq!(redis.command(&["COPY", "old", "sg:note", "REPLACE"]).int(), 1);
+    let is_there = |needle: &str| {
+        let note = redis.command(&["GET", "sg:note"]).text();
+        if note.contains(needle) { Ok(()) } else { Err(note) }
+    };
+    until("the newer one is back", || is_there("login"));
+    assert_eq!(get(&server, "/v1/policies/login")["mode"], "off");
+}
+
+#[test]
+fn a_node_that_knows_nothing_does_not_undo_what_others_know() {
+    let redis = Server::start(Flavour::Redis);
+    let store = format!("{}?budget_ms=5000", redis.url());
+    let config = TempFile::new("fresh", POLICIES);
+    let old = serve(&config, &["--store", &store]);
+    put(&old, "/v1/policies/api/keys/a", &json!({"quotas": ["70/1h"]}));
+    redis.command(&["FLUSHALL"]).ok();
+    let fresh = serve(&config, &["--store", &store]);
+    put(&fresh, "/v1/policies/api/keys/b", &json!({"quotas": ["700/1h"]}));
+    until_limit(&old, "b", 700);
+    for server in [&old, &fresh] {
+        assert_eq!((limit(server, "a"), limit(server, "b")), (json!(70), json!(700)));
+    }
+}
+
+#[test]
+fn a_service_that_starts_without_its_store_says_that_it_knows_no_changes() {
+    let config = TempFile::new("unknown", POLICIES);
+    let server = serve(&config, &["--store", "redis://127.0.0.1:1"]);
+    assert_eq!(server.get("/readyz").json()["changes_known"], false);
+    let metrics = server.get("/metrics").body;
+    assert!(metrics.contains("slidegate_changes_known 0"), "{metrics}");
+    let refused = ask(&server, "PUT", "/v1/policies/api/mode", &json!({"mode": "off"}));
+    assert!(refused.status == 503 && refused.body.contains("nothing was changed"), "{refused:?}");
+}
+
+#[test]
+fn over_http_2_a_page_in_a_browser_is_not_let_in_either() {
+    let config = TempFile::new("page2", POLICIES);
+    let server = serve(&config, &[]);
+    let address = admin_address(&server);
+    let ask = |host: &str| {
+        let (port, to) = (address.port(), format!("{host}:{}:{}", address.port(), address.ip()));
+        let url = format!("http://{host}:{port}/v1/policies");
+        let arguments =
+            ["-s", "-o", "/dev/null", "-w", "%{http_code}", "--http2-prior-knowledge", "--resolve"];
+        outcome(Command::new("curl").args(arguments).args([to, url])).1
+    };
+    assert_eq!((ask("localhost").as_str(), ask("evil.example").as_str()), ("200", "403"));
 }
 
 #[test]
