@@ -1,7 +1,8 @@
 //! One line in the log for each denial, and never so many that an attack fills the disk.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Mutex, PoisonError};
 
 use slidegate::{Check, Decision};
 use tracing::info;
@@ -27,6 +28,7 @@ pub(crate) struct Violations {
     log: ViolationLog,
     /// Differs from process to process, so that nobody can try out who it was.
     secret: [u8; 32],
+    hasher: RandomState,
     course: Mutex<Course>,
 }
 
@@ -35,33 +37,39 @@ pub(crate) struct Violations {
 struct Course {
     second: u64,
     logged: u32,
+    /// How many of these were about one key, by its hash.
+    by_key: HashMap<u64, u32>,
     left_out: u64,
 }
 
 impl Course {
-    /// How many were left out before this one; `None` if it is left out itself.
-    fn admit(&mut self, now_ms: u64, per_second: u32) -> Option<u64> {
+    /// How many were left out before this one; `None` if it is left out itself. One key has no more than half of a second's
+    /// lines, so that the loudest does not hide all others.
+    fn admit(&mut self, now_ms: u64, per_second: u32, key: u64) -> Option<u64> {
         let second = now_ms / 1000;
         if second != self.second {
             (self.second, self.logged) = (second, 0);
+            self.by_key.clear();
         }
-        if self.logged >= per_second {
+        let of_key = self.by_key.get(&key).copied().unwrap_or(0);
+        if self.logged >= per_second || of_key >= per_second.div_ceil(2) {
             self.left_out += 1;
             return None;
         }
         self.logged += 1;
+        self.by_key.insert(key, of_key + 1);
         Some(std::mem::take(&mut self.left_out))
     }
 }
 
 impl Violations {
     pub(crate) fn new(log: ViolationLog) -> Self {
-        let random = std::hash::RandomState::new();
+        let random = RandomState::new();
         let mut secret = [0; 32];
         for (place, word) in secret.chunks_mut(8).enumerate() {
-            word.copy_from_slice(&std::hash::BuildHasher::hash_one(&random, place).to_le_bytes());
+            word.copy_from_slice(&random.hash_one(place).to_le_bytes());
         }
-        Self { log, secret, course: Mutex::default() }
+        Self { log, secret, hasher: random, course: Mutex::default() }
     }
 
     /// Logs a denial of `check`, which was made at `now_ms`, unless there were too many.
@@ -71,7 +79,7 @@ impl Violations {
         }
         let admitted = {
             let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
-            course.admit(now_ms, self.log.per_second)
+            course.admit(now_ms, self.log.per_second, self.hasher.hash_one(check.key))
         };
         let Some(left_out) = admitted else { return };
         let (policy, place) = (check.policy, decision.violated().next());
@@ -108,11 +116,24 @@ mod tests {
     #[test]
     fn no_more_than_so_many_in_a_second_and_none_is_forgotten() {
         let mut course = Course::default();
-        let mut admit = |now_ms| course.admit(now_ms, 2);
+        // Each time another key.
+        let mut key = 0;
+        let mut admit = |now_ms| {
+            key += 1;
+            course.admit(now_ms, 2, key)
+        };
         assert_eq!([admit(1000), admit(1500), admit(1700), admit(1999)], [Some(0), Some(0), None, None]);
         assert_eq!([admit(2000), admit(2001), admit(2002)], [Some(2), Some(0), None]);
         // A clock that steps back gives nobody more than a second's worth.
         assert_eq!([admit(1000), admit(1000), admit(1000)], [Some(1), Some(0), None]);
+    }
+
+    #[test]
+    fn one_key_does_not_hide_the_others() {
+        let mut course = Course::default();
+        let mut admit = |key| course.admit(1000, 4, key).is_some();
+        assert_eq!([admit(1), admit(1), admit(1), admit(1)], [true, true, false, false]);
+        assert_eq!([admit(2), admit(3), admit(4)], [true, true, false]);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::reload::{Looks, Reload};
 use crate::serve::{Door, Tls};
 use crate::served::{Innermost, Served, Switched};
 use crate::store::AnyStore;
-use crate::traces::Tracing;
+use crate::traces::{LogFormat, Tracing};
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
 #[derive(Debug, clap::Args)]
@@ -35,6 +35,10 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "URL", env = "SLIDEGATE_STORE", hide_env_values = true)]
     store: Option<String>,
 
+    /// How lines of the log look
+    #[arg(long, value_name = "FORMAT", env = "SLIDEGATE_LOG_FORMAT", default_value = "text")]
+    log_format: LogFormat,
+
     #[command(flatten)]
     addresses: Addresses,
 
@@ -45,7 +49,7 @@ pub(super) struct Arguments {
 #[tokio::main]
 pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let tracing = Tracing::start(filter);
+    let tracing = Tracing::start(filter, arguments.log_format);
     let asked = Asked::default();
     // Before anything is waited for: whoever starts it may send a signal at once.
     let stop = signals(asked.those(&arguments))

@@ -6,18 +6,20 @@ use std::io::{self, IsTerminal};
 use axum::http::HeaderMap;
 use tracing_subscriber::EnvFilter;
 
+use super::LogFormat;
+
 /// What takes note of what happens.
 pub(crate) struct Tracing;
 
 impl Tracing {
     /// Logs to standard error from now on.
-    pub(crate) fn start(filter: EnvFilter) -> Self {
+    pub(crate) fn start(filter: EnvFilter, format: LogFormat) -> Self {
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
         // A second subscriber in one process is refused; the first one stays, and that is as good.
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(io::stderr)
-            .with_ansi(io::stderr().is_terminal())
-            .try_init();
+        let _ = match format {
+            LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).try_init(),
+            LogFormat::Json => log.json().flatten_event(true).try_init(),
+        };
         Self
     }
 

@@ -16,6 +16,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
+use super::LogFormat;
+
 /// What spans are told apart by from what is logged.
 const TARGET: &str = "slidegate::trace";
 /// Either says where to send them. If neither does, they are not made.
@@ -26,9 +28,13 @@ pub(crate) struct Tracing(Option<SdkTracerProvider>);
 
 impl Tracing {
     /// Logs to standard error from now on, and sends spans if there is somewhere to send them. Within a tokio runtime.
-    pub(crate) fn start(filter: EnvFilter) -> Self {
+    pub(crate) fn start(filter: EnvFilter, format: LogFormat) -> Self {
         let provider = provider();
-        let log = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+        let log = fmt::layer().with_writer(io::stderr);
+        let log = match format {
+            LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).boxed(),
+            LogFormat::Json => log.json().flatten_event(true).boxed(),
+        };
         let spans = provider.as_ref().ok().and_then(Option::as_ref).map(|provider| {
             let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("slidegate"));
             layer.with_filter(filter_fn(|metadata| metadata.target() == TARGET))

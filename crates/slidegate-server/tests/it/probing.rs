@@ -169,3 +169,23 @@ fn denials_are_logged_but_not_all_of_an_attack() {
     let denied = &metrics(&server)[r#"slidegate_decisions_total{policy="api",tier="",source="store",outcome="denied"}"#];
     assert!(*denied >= 200.0, "and all are counted: {denied}");
 }
+
+#[test]
+fn a_line_of_the_log_may_be_json_and_says_for_which_path_a_proxy_asked() {
+    let config = TempFile::new("json-log", "policies: {api: {quotas: [1/1h]}}\n");
+    let log = TempFile::new("json-log-lines", "");
+    let mut command = slidegate();
+    command.args(["serve", "--http", "127.0.0.1:0", "--log-format", "json", "--config", config.path()]);
+    let server = Serving::start_with_log(&mut command, Stdio::from(fs::File::create(log.path()).unwrap()));
+    let address = server.url().strip_prefix("http://").unwrap().parse().unwrap();
+    for lines in ["", "x-forwarded-uri: /orders?token=hush\r\n", ""] {
+        rig::request_with(address, "GET", "/forward-auth/api/below", lines, b"");
+    }
+    let text = fs::read_to_string(log.path()).unwrap();
+    let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let denials: Vec<_> = events.filter(|event| event["target"] == "slidegate::violation").collect();
+    let paths: Vec<_> = denials.iter().map(|event| &event["path"]).collect();
+    assert_eq!(paths, ["/orders", "/below"], "{text}");
+    assert_eq!((&denials[0]["policy"], &denials[0]["limit"]), (&json!("api"), &json!(1)));
+    assert!(!text.contains("hush"));
+}
