@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
 use metrics::counter;
-use serde::{Deserialize, Serialize};
+use percent_encoding::percent_decode_str;
+use serde::Serialize;
 use slidegate::tower::PeerAddress;
 use slidegate::{Store, Verb};
 use tracing::debug;
@@ -25,29 +25,50 @@ use crate::traces;
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
-/// What a proxy may want to hear instead of 429.
-const DENY_STATUSES: [&str; 4] = ["401", "403", "429", "503"];
+/// What a proxy may want to hear instead of 429. Nothing that it could take for a failure, and let through.
+const DENY_STATUSES: [&str; 3] = ["401", "403", "429"];
 /// And instead of 204: Envoy takes nothing but 200 for a yes.
 const ALLOW_STATUSES: [&str; 2] = ["200", "204"];
+
+/// All that a query may say.
+const OPTIONS: [&str; 2] = ["deny_status", "allow_status"];
 
 /// A path that is longer is cut where it is logged.
 const MOST_PATH: usize = 256;
 
-/// The path's part that says which policy.
-#[derive(Deserialize)]
-pub(super) struct Target {
+/// What the proxy's own configuration says, apart from what it appends of its client's.
+struct Question<'a> {
     policy: String,
+    deny_status: Option<StatusCode>,
+    allow_status: Option<StatusCode>,
+    /// What is below the policy.
+    below: &'a str,
+}
+
+impl<'a> Question<'a> {
+    fn read(request: &'a Parts) -> Result<Self, Refusal> {
+        let path = request.uri.path();
+        let asked = path.strip_prefix(super::FORWARD_AUTH).unwrap_or(path);
+        let (policy, below) = asked.split_at(asked.find('/').unwrap_or(asked.len()));
+        let policy = percent_decode_str(policy).decode_utf8().map_err(|_| {
+            Refusal::new(RefusalKind::Malformed, format!("the policy's name in {path:?} is not UTF-8"))
+        })?;
+        // A path below is the client's, and so is the query behind it.
+        let query = if below.is_empty() { request.uri.query().unwrap_or_default() } else { "" };
+        Ok(Self {
+            policy: policy.into_owned(),
+            deny_status: status(query, "deny_status", &DENY_STATUSES)?,
+            allow_status: status(query, "allow_status", &ALLOW_STATUSES)?,
+            below,
+        })
+    }
 }
 
 pub(super) fn decided<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
-    any(
-        async move |State(app): State<Arc<App<S>>>,
-                    target: Result<Path<Target>, PathRejection>,
-                    request: Parts| {
-            let span = traces::of_request("forward-auth", &request.headers);
-            timed(traces::within(span, answer(&app, target, &request))).await
-        },
-    )
+    any(async move |State(app): State<Arc<App<S>>>, request: Parts| {
+        let span = traces::of_request("forward-auth", &request.headers);
+        timed(traces::within(span, answer(&app, &request))).await
+    })
 }
 
 async fn timed(response: impl Future<Output = Result<Response, Refused>>) -> Response {
@@ -82,19 +103,11 @@ impl Refused {
     }
 }
 
-async fn answer<S: Store>(
-    app: &App<S>,
-    target: Result<Path<Target>, PathRejection>,
-    request: &Parts,
-) -> Result<Response, Refused> {
-    let Path(Target { policy }) =
-        target.map_err(|error| Refusal::new(RefusalKind::Malformed, error.body_text()))?;
+async fn answer<S: Store>(app: &App<S>, request: &Parts) -> Result<Response, Refused> {
     app.tokens().admit(&request.headers)?;
-    let query = request.uri.query();
-    let deny_status = status(query, "deny_status", &DENY_STATUSES)?;
-    let allow_status = status(query, "allow_status", &ALLOW_STATUSES)?;
+    let Question { policy, deny_status, allow_status, below } = Question::read(request)?;
     let key = key(app, &policy, request, deny_status)?;
-    let path = path(request, &policy);
+    let path = path(request, below);
     let asked = crate::Request { policy: Some(policy), key: Some(key), path, ..crate::Request::default() };
     let decided = app.decide(Verb::Check, &asked).await?;
     let mut response = if decided.decision.is_allowed() {
@@ -107,19 +120,20 @@ async fn answer<S: Store>(
 }
 
 /// What a proxy says that its client wants, without what is behind the question mark, which may be secret. nginx, Caddy and
-/// Traefik say so in a header, Envoy appends it.
-fn path(request: &Parts, policy: &str) -> Option<String> {
+/// Traefik say so in a header, Envoy may append it.
+fn path(request: &Parts, below: &str) -> Option<String> {
     let said = ["x-forwarded-uri", "x-original-uri"];
     let in_header = said.iter().find_map(|name| request.headers.get(*name)?.to_str().ok());
-    let appended = || request.uri.path().strip_prefix(super::FORWARD_AUTH)?.strip_prefix(policy);
-    let path = in_header.or_else(appended)?.split('?').next()?;
+    let path = in_header.unwrap_or(below).split('?').next()?;
     (!path.is_empty()).then(|| path.chars().take(MOST_PATH).collect())
 }
 
-/// `?deny_status=403`, if it is there. The first one counts: proxies append what clients ask for.
-fn status(query: Option<&str>, name: &str, allowed: &[&str]) -> Result<Option<StatusCode>, Refusal> {
-    let mut pairs = query.unwrap_or_default().split('&').filter_map(|pair| pair.split_once('='));
-    let Some((_, wanted)) = pairs.find(|(field, _)| *field == name) else { return Ok(None) };
+/// `?deny_status=403`, if it is there, and only before anything that is no option: what clients ask for is appended behind
+/// `path=`, and may look like one. The first one counts.
+fn status(query: &str, name: &str, allowed: &[&str]) -> Result<Option<StatusCode>, Refusal> {
+    let is_option = |(field, _): &(&str, &str)| OPTIONS.contains(field);
+    let mut options = query.split('&').map_while(|pair| pair.split_once('=').filter(is_option));
+    let Some((_, wanted)) = options.find(|(field, _)| *field == name) else { return Ok(None) };
     match StatusCode::from_bytes(wanted.as_bytes()) {
         Ok(status) if allowed.contains(&wanted) => Ok(Some(status)),
         _ => Err(Refusal::out_of_range(name, format!("{wanted:?} is not one of {}", allowed.join(", ")))),

@@ -66,7 +66,7 @@ fn a_proxy_may_want_another_status_but_not_any() {
     for _ in 0..2 {
         assert_eq!(ask(&server, "GET", "/forward-auth/api?deny_status=403", &client).status, 204);
     }
-    for status in [401, 403, 429, 503] {
+    for status in [401, 403, 429] {
         let denied = ask(&server, "GET", &format!("/forward-auth/api?deny_status={status}&a=b"), &client);
         assert_eq!((denied.status, &denied.json()["status"]), (status, &json!(status)));
         assert_eq!(denied.header("retry-after"), Some("60"), "{denied:?}");
@@ -78,10 +78,31 @@ fn a_proxy_may_want_another_status_but_not_any() {
     );
     let refused = ask(&server, "GET", "/forward-auth/api?allow_status=403", &other);
     assert_eq!((refused.status, &refused.json()["field"]), (422, &json!("allow_status")));
-    for wrong in ["200", "302", "500", "4030", "", "x"] {
+    for wrong in ["200", "302", "500", "503", "4030", "", "x"] {
         let refused = ask(&server, "GET", &format!("/forward-auth/api?deny_status={wrong}"), &client);
         assert_eq!((refused.status, &refused.json()["field"]), (422, &json!("deny_status")));
-        assert_eq!(refused.json()["detail"], format!("{wrong:?} is not one of 401, 403, 429, 503"));
+        assert_eq!(refused.json()["detail"], format!("{wrong:?} is not one of 401, 403, 429"));
+    }
+}
+
+/// Proxies append what clients ask for, by a path below or behind `path=`.
+#[test]
+fn a_client_has_no_say_in_the_status() {
+    let server = Server::of(FILE);
+    let client = forwarded("203.0.113.7");
+    let (prefix, pinned) = ("/forward-auth/api", "/forward-auth/api?allow_status=200&deny_status=429&path=");
+    assert_eq!(ask(&server, "GET", &format!("{prefix}/?allow_status=1"), &client).status, 204);
+    assert_eq!(ask(&server, "GET", &format!("{pinned}/?&allow_status=204"), &client).status, 200);
+    for option in ["deny_status=401", "deny_status=503", "deny_status=x", "allow_status=1", "deny_status"] {
+        for path in ["/", "/x", "/%ff", "/x/y"] {
+            for asked in [format!("{path}?{option}"), format!("{path}?&{option}"), format!("{path}&{option}")]
+            {
+                for before in [prefix, pinned, "/forward-auth/api?path="] {
+                    let denied = ask(&server, "GET", &format!("{before}{asked}"), &client);
+                    assert_eq!(denied.status, 429, "{before}{asked}: {denied:?}");
+                }
+            }
+        }
     }
 }
 
@@ -134,6 +155,11 @@ fn headers_are_those_of_the_policy_and_an_unknown_one_is_not_found() {
     let unknown = ask(&server, "GET", "/forward-auth/nothing", &[]);
     assert_eq!((unknown.status, &unknown.json()["field"]), (404, &json!("policy")));
     assert_eq!(ask(&server, "GET", "/forward-auth/%ff", &[]).status, 400);
+    assert_eq!(
+        ask(&server, "GET", "/forward-auth/api/%ff", &[]).status,
+        204,
+        "what is below is the client's"
+    );
     assert_eq!(ask(&server, "GET", "/forward-auth/", &[]).status, 404);
     assert_eq!(ask(&server, "GET", "/forward-auth/a%70i", &[]).status, 204, "as it is meant");
 }
