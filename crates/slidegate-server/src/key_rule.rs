@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use axum::http::{HeaderMap, HeaderName};
 use slidegate::tower::ClientAddress;
 
+use crate::app::MAX_KEY_BYTES;
+
 /// What a key is made of. With more than one part, all of them together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRule {
@@ -37,8 +39,21 @@ impl KeyRule {
         &self.parts
     }
 
-    /// The key of a request, or the part that it lacks. `client` says who is believed about addresses.
+    /// The key of a request, or the part that it lacks. `client` says who is believed about addresses. One that is too long
+    /// for a key is counted by its hash.
     pub fn find(
+        &self,
+        client: &ClientAddress,
+        peer: Option<IpAddr>,
+        headers: &HeaderMap,
+    ) -> Result<String, &KeyPart> {
+        let key = self.join(client, peer, headers)?;
+        // The sign before it is in no header that is read, so nobody has this key who does not have that header.
+        let is_long = key.len() > MAX_KEY_BYTES;
+        Ok(if is_long { format!("…{}", blake3::hash(key.as_bytes()).to_hex()) } else { key })
+    }
+
+    fn join(
         &self,
         client: &ClientAddress,
         peer: Option<IpAddr>,
@@ -126,6 +141,23 @@ mod tests {
         assert_eq!(KeyRule::of(Vec::new()), None);
         let nobody = KeyRule::address();
         assert_eq!(nobody.find(&ClientAddress::peer(), None, &HeaderMap::new()), Err(&KeyPart::Address));
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_key_is_hashed() {
+        let long = "x".repeat(MAX_KEY_BYTES);
+        let longer = format!("{long}x");
+        let find = |parts: &[&'static str], value: &str| {
+            let rule = KeyRule::of(parts.iter().map(|name| header(name)).collect()).unwrap();
+            let lines: Vec<_> = parts.iter().map(|name| (*name, value)).collect();
+            rule.find(&ClientAddress::peer(), None, &headers(&lines)).unwrap()
+        };
+        assert_eq!(find(&["x-a"], &long), long);
+        let keys =
+            [find(&["x-a"], &longer), find(&["x-a"], &format!("{long}y")), find(&["x-a", "x-b"], &long)];
+        assert!(keys.iter().all(|key| key.starts_with('…') && key.len() < 80), "{keys:?}");
+        assert!(keys[0] != keys[1] && keys[0] != keys[2], "{keys:?}");
+        assert_eq!(find(&["x-a"], &longer), keys[0]);
     }
 
     #[test]

@@ -134,6 +134,10 @@ fn a_key_may_be_made_of_headers_and_one_that_cannot_be_made_is_not_let_through()
     assert_eq!(ask("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.4")]).status, 204);
     assert_eq!(ask("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.5")]).status, 204);
     assert_eq!(ask("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.5")]).status, 429);
+    let long = "x".repeat(20_000);
+    for (key, status) in [(long.as_str(), 204), (&long, 429), (&long[1..], 204)] {
+        assert_eq!(ask("keyed", &[("x-api-key", key)]).status, status, "{} bytes", key.len());
+    }
     let refused = ask("keyed", &[]);
     assert_eq!((refused.status, &refused.json()["field"]), (400, &json!("key")), "{refused:?}");
     let detail = "made of header x-api-key, and the request has no header x-api-key, or two";
