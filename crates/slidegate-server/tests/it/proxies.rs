@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slidegate_testkit::until;
 
@@ -21,15 +23,20 @@ fn limiter(file: &str) -> Serving {
     Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", file.path()]))
 }
 
-/// An application that answers `ok`, and 403 to whoever asks for `/forbidden`. It ends with the process.
-fn app() -> SocketAddr {
+/// An application that answers `ok`, 403 to whoever asks for `/forbidden`, and nobody who asks for `/failing`, whom it
+/// counts. It ends with the process.
+fn app() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || listener.incoming().flatten().for_each(|stream| drop(serve(&stream))));
-    address
+    let failures = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&failures);
+    std::thread::spawn(move || {
+        listener.incoming().flatten().for_each(|stream| drop(serve(&stream, &counted)));
+    });
+    (address, failures)
 }
 
-fn serve(mut stream: &TcpStream) -> std::io::Result<()> {
+fn serve(mut stream: &TcpStream, failures: &AtomicUsize) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head)? > 0 {}
@@ -37,6 +44,10 @@ fn serve(mut stream: &TcpStream) -> std::io::Result<()> {
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
     reader.read_exact(&mut body)?;
+    if head.contains("/failing") {
+        failures.fetch_add(1, Ordering::SeqCst);
+        return Ok(());
+    }
     let is_whole = body == if head.starts_with("post") { BODY.as_bytes() } else { b"" };
     let (status, body) = match (head.contains("/forbidden"), is_whole) {
         (true, _) => ("403 Forbidden", "no"),
@@ -55,6 +66,8 @@ struct Proxy {
     child: Child,
     folder: PathBuf,
     port: u16,
+    /// How often the application has failed.
+    failures: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -68,7 +81,7 @@ impl Proxy {
     fn start(
         name: &str,
         limiter: &Serving,
-        change: impl Fn(&str, String) -> Option<String>,
+        change: impl Fn(String) -> String,
         command: &mut Command,
     ) -> Self {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -76,7 +89,8 @@ impl Proxy {
         let folder = std::env::temp_dir().join(format!("slidegate-{name}-{port}"));
         fs::create_dir_all(&folder).unwrap();
         let limiter = limiter.url().rsplit(':').next().unwrap();
-        let app = app().port().to_string();
+        let (app, failures) = app();
+        let app = app.port().to_string();
         for entry in fs::read_dir(deploy(name)).unwrap() {
             let path = entry.unwrap().path();
             let file = path.file_name().unwrap().to_str().unwrap();
@@ -87,16 +101,14 @@ impl Proxy {
             }
             // Machines that run tests are busy.
             let text = text.replace("250ms", "20s").replace("timeout: 0.25s", "timeout: 20s");
-            if let Some(text) = change(file, text) {
-                fs::write(folder.join(file), text).unwrap();
-            }
+            fs::write(folder.join(file), change(text)).unwrap();
         }
         drop(taken);
         let log = fs::File::create(folder.join("log")).unwrap();
         command.current_dir(&folder).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child =
             command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; make deps installs it"));
-        let proxy = Self { child, folder, port };
+        let proxy = Self { child, folder, port, failures };
         until("the proxy listens", || match TcpStream::connect(("127.0.0.1", port)) {
             // A port that nobody listens on may meet itself.
             Ok(stream) if stream.local_addr().unwrap().port() == port => Err("itself".to_owned()),
@@ -149,25 +161,69 @@ fn assert_limits(proxy: &Proxy) {
     );
     assert!(denied.contains("content-type: application/problem+json"), "{denied}");
     assert!(denied.contains("http-problem-types#quota-exceeded"), "{denied}");
-    for spoofed in ["X-Forwarded-For: 203.0.113.7", "X-Forwarded-For: 127.0.0.1", "X-Real-IP: 203.0.113.7"] {
-        let answer = proxy.get("127.0.0.2", "/", &["-H", spoofed]);
-        assert_eq!(status(&answer), 429, "{spoofed}: {answer}");
-    }
+    assert_denied(proxy);
     let other = proxy.get("127.0.0.3", "/forbidden", &[]);
     assert!(status(&other) == 403 && other.ends_with("no"), "the application's own: {other}");
     assert!(other.contains("r=2;t="), "{other}");
 }
 
-/// Both ways to fail, with one limiter that goes away.
-fn assert_proxy(start: impl Fn(&Serving, When) -> Proxy) {
+/// Whatever a client says that has nothing left.
+#[track_caller]
+fn assert_denied(proxy: &Proxy) {
+    let denied = |path: &str, more: &[&str]| {
+        let answer = proxy.get("127.0.0.2", path, more);
+        assert_eq!(status(&answer), 429, "{path} {more:?}: {answer}");
+    };
+    for spoofed in ["X-Forwarded-For: 203.0.113.7", "X-Forwarded-For: 127.0.0.1", "X-Real-IP: 203.0.113.7"] {
+        denied("/", &["-H", spoofed]);
+    }
+    for option in
+        ["deny_status=401", "deny_status=503", "deny_status=x", "allow_status=200", "allow_status=1"]
+    {
+        for path in ["/x?", "/x?&", "/x?a=b&", "/x&"] {
+            denied(&format!("{path}{option}"), &[]);
+        }
+    }
+    // More than the limiter reads, which is no failure of the limiter.
+    let long = "x".repeat(40 << 10);
+    for name in ["X-Forwarded-For", "X-Other"] {
+        let answer = proxy.get("127.0.0.2", "/", &["-H", &format!("{name}: {long}")]);
+        assert!(status(&answer) != 200, "a large {name}: {answer}");
+    }
+    let answer = proxy.get("127.0.0.2", &format!("/{long}"), &[]);
+    assert!(status(&answer) != 200, "a long path: {answer}");
+}
+
+/// Much that the limiter has no use for.
+#[track_caller]
+fn assert_passes(proxy: &Proxy, headers: &[String]) {
+    let lines: Vec<&str> = headers.iter().flat_map(|line| ["-H", line]).collect();
+    let answer = proxy.get("127.0.0.5", "/", &lines);
+    assert!(status(&answer) == 200 && answer.ends_with("ok"), "{answer}: {}", proxy.log());
+}
+
+fn cookies(count: usize, bytes: usize) -> Vec<String> {
+    (0..count).map(|number| format!("Cookie: c{number}={}", "x".repeat(bytes))).collect()
+}
+
+fn small_headers(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("X-Of-The-App-{number}: a")).collect()
+}
+
+/// Both ways to fail, with one limiter that goes away. `large` is as much as the proxy itself takes.
+fn assert_proxy(large: &[String], start: impl Fn(&Serving, When) -> Proxy) {
     let off = limiter("policies: {api: {quotas: [3/1h], mode: off}}");
     let uncounted = start(&off, When::FailClosed).get("127.0.0.2", "/", &[]);
     assert!(status(&uncounted) == 200 && !uncounted.contains("ratelimit"), "nothing to tell: {uncounted}");
     let mut limiter = limiter(FILE);
     let (closed, open) = (start(&limiter, When::FailClosed), start(&limiter, When::FailOpen));
     assert_limits(&closed);
-    let denied = open.get("127.0.0.2", "/", &[]);
-    assert_eq!(status(&denied), 429, "who fails open still limits: {denied}");
+    // Who fails open still limits.
+    assert_denied(&open);
+    assert_passes(&closed, large);
+    let failed = open.get("127.0.0.6", "/failing", &["-d", BODY]);
+    assert!((500..=504).contains(&status(&failed)), "{failed}");
+    assert_eq!(open.failures.load(Ordering::SeqCst), 1, "the application got it twice");
     limiter.signal("KILL");
     let failed = closed.get("127.0.0.4", "/", &[]);
     assert!((500..=504).contains(&status(&failed)), "{failed}");
@@ -177,23 +233,27 @@ fn assert_proxy(start: impl Fn(&Serving, When) -> Proxy) {
 
 #[test]
 fn nginx_limits() {
-    assert_proxy(|limiter, when| {
-        let keep = |file: &str, text| (file != "fail-open.conf" || when == When::FailOpen).then_some(text);
+    let large = [cookies(3, 7 << 10), small_headers(120)].concat();
+    assert_proxy(&large, |limiter, when| {
+        let change = |text: String| match when {
+            When::FailOpen => text.replace("# include fail-open.conf;", "include fail-open.conf;"),
+            When::FailClosed => text,
+        };
         let mut nginx = Command::new("/usr/sbin/nginx");
         nginx.args(["-c", "nginx.conf", "-e", "stderr"]);
         // Where it writes is its own business, but not that of two at once.
         nginx.args(["-g", "daemon off; master_process off; pid nginx.pid;"]);
-        Proxy::start("nginx", limiter, keep, nginx.args(["-p", "."]))
+        Proxy::start("nginx", limiter, change, nginx.args(["-p", "."]))
     });
 }
 
 #[test]
 fn caddy_limits() {
-    assert_proxy(|limiter, when| {
-        let change = |_: &str, text: String| {
+    assert_proxy(&cookies(7, 7 << 10), |limiter, when| {
+        let change = |text: String| {
             let import =
                 if when == When::FailOpen { "import fail-open.caddy" } else { "import fail-closed.caddy" };
-            Some(text.replace("import fail-closed.caddy", import))
+            text.replace("import fail-closed.caddy", import)
         };
         let mut caddy = Command::new("caddy");
         Proxy::start(
@@ -208,11 +268,12 @@ fn caddy_limits() {
 #[test]
 fn envoy_limits_by_ext_authz() {
     let envoy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/envoy/envoy/_bin/envoy");
-    assert_proxy(|limiter, when| {
-        let change = |_: &str, text: String| {
+    let large = [cookies(7, 7 << 10), small_headers(80)].concat();
+    assert_proxy(&large, |limiter, when| {
+        let change = |text: String| {
             let allow =
                 if when == When::FailOpen { "failure_mode_allow: true" } else { "failure_mode_allow: false" };
-            Some(text.replace("failure_mode_allow: true", allow))
+            text.replace("failure_mode_allow: true", allow)
         };
         let mut command = Command::new(&envoy);
         command.args(["-c", "envoy.yaml", "--disable-hot-restart", "--concurrency", "1", "-l", "warning"]);
