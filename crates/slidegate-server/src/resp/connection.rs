@@ -2,14 +2,16 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use metrics::counter;
 use slidegate::{Decision, Store};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
+use tokio::time::Sleep;
 use tracing::debug;
 
 use super::Shared;
@@ -24,12 +26,35 @@ use crate::app::App;
 use crate::app::asked::Asked;
 use crate::policies::Policies;
 use crate::request::{MAX_BATCH, Refusal, RefusalKind};
+use crate::serve::Limits;
 
 /// A connection.
 pub(super) struct Connection<'s, I, S> {
     wire: Wire<I>,
     words: Words,
     talk: Talk<'s, S>,
+    introduction: Introduction,
+}
+
+/// When a stranger must have said a password.
+struct Introduction {
+    patience: Duration,
+    end: Option<Pin<Box<Sleep>>>,
+}
+
+impl Introduction {
+    /// Whether a stranger has had its time, which begins with the first call that finds one.
+    fn poll_end(&mut self, is_stranger: bool, context: &mut Context<'_>) -> Poll<()> {
+        if !is_stranger {
+            self.end = None;
+            return Poll::Pending;
+        }
+        let patience = self.patience;
+        // The timer of the runtime, as for HTTP.
+        #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
+        let end = self.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        end.as_mut().poll(context)
+    }
 }
 
 /// Who talks, and to whom.
@@ -67,28 +92,29 @@ struct Answered {
 }
 
 impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
-    pub(super) fn new(
-        stream: I,
-        app: &'s App<S>,
-        shared: &'s Shared,
-        number: u64,
-        patience: Duration,
-    ) -> Self {
+    pub(super) fn new(stream: I, app: &'s App<S>, shared: &'s Shared, number: u64, limits: &Limits) -> Self {
         let session = Session::new(number, shared.passwords.as_ref());
         let talk = Talk { app, shared, session, recent: Recent::default() };
-        Self { wire: Wire::new(stream, patience), words: Words::default(), talk }
+        let introduction = Introduction { patience: limits.head_timeout, end: None };
+        Self { wire: Wire::new(stream, limits.body_timeout), words: Words::default(), talk, introduction }
     }
 
     pub(super) async fn run(mut self, mut stop: watch::Receiver<()>) -> io::Result<()> {
         let mut stop = pin!(stop.changed());
         let mut has_more = false;
         loop {
-            let event = poll_fn(|context| self.wire.poll_exchange(has_more, stop.as_mut(), context)).await?;
+            let is_stranger = self.talk.session.is_stranger();
+            let event = poll_fn(|context| match self.introduction.poll_end(is_stranger, context) {
+                Poll::Ready(()) => Poll::Ready(Ok(Event::TooSlow)),
+                Poll::Pending => self.wire.poll_exchange(has_more, stop.as_mut(), context),
+            })
+            .await?;
             match event {
                 Event::Progress => {}
                 Event::End | Event::Stopped => return Ok(()),
                 Event::TooSlow => {
-                    refused(RefusalKind::TooSlow, "a command was begun and not ended in time");
+                    let awaited = if is_stranger { "a password" } else { "the rest of a command" };
+                    refused(RefusalKind::TooSlow, &format!("{awaited} did not come in time"));
                     return Ok(());
                 }
             }

@@ -75,6 +75,6 @@ where
     S: Store,
 {
     let number = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
-    let connection = Connection::new(stream, app, shared, number, limits.body_timeout);
+    let connection = Connection::new(stream, app, shared, number, limits);
     connection.run(stop).await.map_err(|error| error.to_string())
 }

@@ -20,6 +20,8 @@ const NO_PASSWORD: &str = "ERR AUTH <password> called without any password confi
                            you sure your configuration is correct?";
 const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const SYNTAX: &str = "ERR syntax error";
+/// Whoever has said so many wrong passwords has to connect again, which is seen and costs time.
+const MOST_WRONG_PASSWORDS: u8 = 10;
 
 /// One connection, as it has introduced itself.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ pub(super) struct Session {
     version: Version,
     name: Vec<u8>,
     is_admitted: bool,
-    needs_password: bool,
+    wrong_passwords: u8,
 }
 
 /// What becomes of the connection.
@@ -43,9 +45,13 @@ pub(super) enum Next {
 
 impl Session {
     pub(super) fn new(number: u64, passwords: Option<&Passwords>) -> Self {
-        let needs_password = passwords.is_some();
-        let version = Version::default();
-        Self { number, version, name: Vec::new(), is_admitted: !needs_password, needs_password }
+        Self {
+            number,
+            version: Version::default(),
+            name: Vec::new(),
+            is_admitted: passwords.is_none(),
+            wrong_passwords: 0,
+        }
     }
 
     /// Whether it has yet to say a password.
@@ -70,7 +76,8 @@ impl Session {
                 return Next::End;
             }
             b"RESET" => {
-                *self = Self::new(self.number, passwords);
+                let wrong_passwords = self.wrong_passwords;
+                *self = Self { wrong_passwords, ..Self::new(self.number, passwords) };
                 reply::simple(out, "RESET");
             }
             _ if self.is_stranger() => reply::error(out, NOAUTH),
@@ -92,7 +99,7 @@ impl Session {
             b"INFO" => reply::bulk(out, info().as_bytes()),
             _ => unknown(words, out),
         }
-        Next::GoOn
+        if self.wrong_passwords < MOST_WRONG_PASSWORDS { Next::GoOn } else { Next::Break }
     }
 
     /// `AUTH [username] password`: the name does not matter.
@@ -100,20 +107,32 @@ impl Session {
         if !(2..=3).contains(&words.len()) {
             return arity(out, "auth");
         }
-        if self.admit(words.word(words.len() - 1), passwords, out) {
+        let user = if words.len() == 3 { Some(words.word(1)) } else { None };
+        if self.admit(user, words.word(words.len() - 1), passwords, out) {
             reply::simple(out, "OK");
         }
     }
 
     /// Whether the password is one; else it is said what is wrong with it.
-    fn admit(&mut self, password: &[u8], passwords: Option<&Passwords>, out: &mut Vec<u8>) -> bool {
+    fn admit(
+        &mut self,
+        user: Option<&[u8]>,
+        password: &[u8],
+        passwords: Option<&Passwords>,
+        out: &mut Vec<u8>,
+    ) -> bool {
         match passwords {
+            // Some send it to whomever they talk to.
+            None if user == Some(b"default") => return true,
             None => reply::error(out, NO_PASSWORD),
             Some(passwords) if passwords.admit(password) => {
                 self.is_admitted = true;
                 return true;
             }
-            Some(_) => reply::error(out, WRONGPASS),
+            Some(_) => {
+                self.wrong_passwords = self.wrong_passwords.saturating_add(1);
+                reply::error(out, WRONGPASS);
+            }
         }
         false
     }
@@ -126,16 +145,12 @@ impl Session {
             b"3" => Version::Three,
             _ => return reply::error(out, "NOPROTO unsupported protocol version"),
         };
-        let (mut place, mut name) = (2, None);
+        let (mut place, mut user, mut name) = (2, None, None);
         while place < words.len() {
             let option = Name::of(words.word(place));
             match option.as_bytes() {
                 b"AUTH" if place + 2 < words.len() => {
-                    // Some send it to whomever they talk to.
-                    let is_needless = !self.needs_password && words.word(place + 1) == b"default";
-                    if !is_needless && !self.admit(words.word(place + 2), passwords, out) {
-                        return;
-                    }
+                    user = Some((words.word(place + 1), words.word(place + 2)));
                     place += 3;
                 }
                 b"SETNAME" if place + 1 < words.len() => {
@@ -145,11 +160,18 @@ impl Session {
                 _ => return reply::error(out, SYNTAX),
             }
         }
+        // All of it or nothing: who is refused is no more than before.
+        if name.is_some_and(|name| !is_name(name)) {
+            return reply::error(out, &bad_name());
+        }
+        if user.is_some_and(|(user, password)| !self.admit(Some(user), password, passwords, out)) {
+            return;
+        }
         if self.is_stranger() {
             return reply::error(out, NOAUTH_HELLO);
         }
-        if name.is_some_and(|name| !self.rename(name, out)) {
-            return;
+        if let Some(name) = name {
+            self.name = name.to_vec();
         }
         self.version = version;
         self.greet(out);
@@ -178,8 +200,11 @@ impl Session {
         let verb = Name::of(words.word(1));
         match (verb.as_bytes(), words.len()) {
             (b"SETNAME", 3) => {
-                if self.rename(words.word(2), out) {
+                if is_name(words.word(2)) {
+                    self.name = words.word(2).to_vec();
                     reply::simple(out, "OK");
+                } else {
+                    reply::error(out, &bad_name());
                 }
             }
             (b"GETNAME", 2) if self.name.is_empty() => reply::null(out, self.version),
@@ -198,20 +223,6 @@ impl Session {
         }
     }
 
-    fn rename(&mut self, name: &[u8], out: &mut Vec<u8>) -> bool {
-        let is_valid = name.iter().all(u8::is_ascii_graphic) && name.len() <= MOST_REPEATED;
-        if is_valid {
-            self.name = name.to_vec();
-        } else {
-            let most = format!(
-                "ERR Client names cannot contain spaces, newlines or special characters, \
-                                nor more than {MOST_REPEATED} of them."
-            );
-            reply::error(out, &most);
-        }
-        is_valid
-    }
-
     /// Nothing is told about commands: whoever asks does so to help typing.
     fn command(&self, words: Arguments<'_, '_>, out: &mut Vec<u8>) {
         match Name::of(words.word(1)).as_bytes() {
@@ -220,6 +231,16 @@ impl Session {
             _ => reply::array(out, 0),
         }
     }
+}
+
+fn is_name(name: &[u8]) -> bool {
+    name.iter().all(u8::is_ascii_graphic) && name.len() <= MOST_REPEATED
+}
+
+fn bad_name() -> String {
+    format!(
+        "ERR Client names cannot contain spaces, newlines or special characters, nor more than {MOST_REPEATED} of them."
+    )
 }
 
 fn info() -> String {

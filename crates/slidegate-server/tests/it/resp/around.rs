@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use slidegate_server::Limits;
+use slidegate_server::{Limits, Passwords};
 
 use super::{Resp, command};
 
@@ -51,6 +51,25 @@ fn half_a_command_is_not_waited_for_and_an_idle_connection_is() {
     let mut answer = [0; 26];
     idle.read_exact(&mut answer).unwrap();
     assert!(answer.starts_with(b"*5\r\n:0\r\n:2\r\n:1\r\n"), "none of the halves was counted");
+}
+
+/// Whether it is silent, or talks all the time.
+#[test]
+fn who_says_no_password_is_not_waited_for() {
+    let passwords = Passwords::new(|password| password == "secret");
+    let server = Resp::with(Limits { head_timeout: SOON, ..Limits::default() }, Some(passwords));
+    let mut known = server.stream();
+    known.write_all(b"AUTH secret\r\n").unwrap();
+    let mut answer = [0; 5];
+    known.read_exact(&mut answer).unwrap();
+    assert!(is_over(&mut server.stream()), "who says nothing");
+    let mut talker = server.stream();
+    while talker.write_all(b"PING\r\n").is_ok() && talker.read(&mut [0; 64]).is_ok_and(|count| count > 0) {}
+    assert!(is_over(&mut talker), "who says something else");
+    ping(&mut known);
+    // No better than before.
+    known.write_all(b"RESET\r\n").unwrap();
+    assert!(is_over(&mut known), "who has been known");
 }
 
 #[test]

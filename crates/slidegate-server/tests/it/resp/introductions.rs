@@ -51,6 +51,7 @@ fn what_clients_say_on_connecting_is_answered() {
             "-ERR AUTH <password> called without any password configured for the default user. Are you sure your \
              configuration is correct?\r\n",
         ),
+        ("AUTH default x", "+OK\r\n"),
         ("get a", "-ERR unknown command 'get', with args beginning with: 'a' \r\n"),
         ("QUIT\r\nPING", "+OK\r\n"),
     ] {
@@ -79,6 +80,14 @@ fn without_a_password_nothing_is_decided() {
     let greeted = server.answer("HELLO 3 AUTH default secret\r\nPING\r\n");
     assert!(greeted.starts_with("%7\r\n") && greeted.ends_with("+PONG\r\n"), "{greeted}");
     assert_eq!(server.answer("AUTH secret\r\nRESET\r\nPING\r\n"), format!("+OK\r\n+RESET\r\n{noauth}"));
+    for bad in ["SETNAME", "SETNAME 'a b'", "NONSENSE"] {
+        let answer = server.answer(format!("HELLO 3 AUTH default secret {bad}\r\nPING\r\n"));
+        assert!(answer.starts_with("-ERR") && answer.ends_with(noauth), "{bad}: {answer}");
+    }
+    let guesses = "AUTH a\r\nHELLO 3 AUTH a b\r\nRESET\r\n".repeat(100);
+    let answer = server.answer(format!("{guesses}AUTH secret\r\n{throttle}"));
+    assert_eq!(answer.matches(wrong).count(), 10, "{answer}");
+    assert!(answer.ends_with(wrong), "{answer}");
     let answer = server.answer("*11\r\n");
     assert_eq!(answer, "-ERR Protocol error: unauthenticated multibulk length\r\n");
 }
