@@ -21,7 +21,10 @@ use crate::process::{Serving, TempFile, slidegate};
 const CONFIG: &str = "
 memory: {max_keys: 10000}
 limits: {head_timeout: 100ms, body_timeout: 100ms}
+trusted_proxies: [127.0.0.1/32]
 policies:
+  keyed: {quotas: [3/1m], key: {header: x-api-key}}
+  both: {quotas: [3/1m], key: [address, {header: x-api-key}]}
   api: {quotas: [100/1m], tiers: {premium: {quotas: [1000/1m]}}}
   login: {quotas: [{limit: 2, window: 1s, name: burst}, 5/1d strict-window]}
 ";

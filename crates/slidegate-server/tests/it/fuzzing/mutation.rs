@@ -45,6 +45,10 @@ const WORDS: &[&[u8]] = &[
     b"\"slots\"",
     b"%00",
     b"../",
+    b"/forward-auth/keyed",
+    b"deny_status=503&",
+    b"x-forwarded-for: ",
+    b"x-api-key: ",
     b"0\r\n\r\n",
     b"ffffffffffffffff\r\n",
 ];
