@@ -106,14 +106,16 @@ fn make_key(policies: &Policies, request: &Request, asked: &Asked) -> Result<(St
     let Some(name) = &request.policy else {
         return Err(Refusal::out_of_range("policy", "missing; peer and headers go with a policy"));
     };
-    let Some(rule) = policies.key_rule(name)? else {
-        let detail = format!("policy {name:?} does not say what its keys are made of; give key");
-        return Err(Refusal::out_of_range("key", detail));
-    };
+    let by_address = KeyRule::address();
+    let said = policies.key_rule(name)?;
+    let rule = said.unwrap_or(&by_address);
     let key = rule.find(policies.client(), asked.peer, &asked.headers).map_err(|part| {
         Refusal::out_of_range("key", format!("made of {rule}, and the request has no {part}, or two"))
     })?;
     let mut why = format!("made of {rule}");
+    if said.is_none() {
+        why.push_str(", which is what a policy without key goes by");
+    }
     if rule.parts().contains(&KeyPart::Address) {
         let is_peer = policies.client().find(asked.peer, &asked.headers)
             == ClientAddress::peer().find(asked.peer, &asked.headers);

@@ -25,14 +25,21 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut refused = Vec::new();
     for file in &arguments.files {
         match &arguments.explain {
-            Some(request) if !file.is_dir() => match Config::load(file) {
+            Some(_) if file.is_dir() => {
+                let file = file.display();
+                return Err(Failure::new(format!(
+                    "{file}: --explain goes by the policies of a file, and this is a folder of envoyproxy/ratelimit; \
+                     leave it out to check the folder"
+                )));
+            }
+            Some(request) => match Config::load(file) {
                 Ok(config) => {
                     let explained = explain(&config, request);
                     print!("{}", explained.map_err(|refusal| Failure::new(refusal.to_string()))?);
                 }
                 Err(problems) => refused.push(problems),
             },
-            _ => match validate(file) {
+            None => match validate(file) {
                 Ok(what) => println!("{}: valid; {what}", file.display()),
                 Err(problems) => refused.extend(problems),
             },
