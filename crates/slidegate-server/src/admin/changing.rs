@@ -8,7 +8,7 @@ use tracing::info;
 
 use super::auth::Who;
 use super::body::ChangeFields;
-use crate::changes::{Action, AuditEntry, Change, Desk, DeskError, Moment, Part, Subject, What};
+use crate::changes::{Action, AuditEntry, Change, Desk, DeskError, Moment, Subject, What};
 use crate::request::Refusal;
 
 /// Puts a change in force.
@@ -96,12 +96,7 @@ fn answer(desk: &Desk, edited: Result<AuditEntry, DeskError>) -> Response {
 /// One line in the log of the process, which is there even if the store is not.
 pub(super) fn audit(desk: &Desk, entry: &AuditEntry) {
     let Subject { policy, part } = &entry.subject;
-    let (of, name) = match part {
-        Part::Mode => ("mode", None),
-        Part::Quotas => ("quotas", None),
-        Part::Tier(tier) => ("tier", Some(tier.clone())),
-        Part::Key(key) => ("key", Some(desk.app().violations().name(key.as_bytes()))),
-    };
+    let (of, name) = part.named(|key| desk.app().violations().name(key.as_bytes()));
     info!(
         target: "slidegate::audit",
         by = entry.by,

@@ -34,6 +34,18 @@ pub(crate) enum Part {
     Key(String),
 }
 
+impl Part {
+    /// What it is and what it is called, for the log, where keys are not written as they are.
+    pub(crate) fn named(&self, hide: impl Fn(&str) -> String) -> (&'static str, Option<String>) {
+        match self {
+            Self::Mode => ("mode", None),
+            Self::Quotas => ("quotas", None),
+            Self::Tier(tier) => ("tier", Some(tier.clone())),
+            Self::Key(key) => ("key", Some(hide(key))),
+        }
+    }
+}
+
 /// A change that is in force, or was until lately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Change {

@@ -71,6 +71,13 @@ impl Base {
         }
     }
 
+    /// What the file says in vain, because one of `changes` goes over it. Every policy has quotas and a mode, but of most
+    /// keys the file says nothing.
+    pub(crate) fn covered<'a>(&self, changes: &'a [Change], now_ms: u64) -> Vec<&'a Subject> {
+        let in_force = changes.iter().filter(|change| !change.is_over(now_ms)).map(|change| &change.subject);
+        in_force.filter(|subject| !self.told(subject).is_null()).collect()
+    }
+
     /// Whether a change can be made: what it is about is there, and what it says is valid.
     pub(crate) fn admits(&self, change: &Change) -> Result<(), Refusal> {
         let mut entries: Vec<PolicyEntry> = self.policies.entries().cloned().collect();

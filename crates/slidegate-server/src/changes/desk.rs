@@ -6,7 +6,7 @@ use metrics::gauge;
 use slidegate::{Note, Notes, StoreError};
 use tracing::{error, info, warn};
 
-use super::book::{Book, Change};
+use super::book::{Book, Change, Subject};
 use super::combine::{Base, Combined};
 use super::keeper::Keeper;
 use crate::app::App;
@@ -112,6 +112,11 @@ impl Desk {
         let mut state = self.lock();
         state.base = base;
         self.enforce(&mut state);
+        let now_ms = self.app.clock().now_ms();
+        for Subject { policy, part } in state.base.covered(&state.book.changes, now_ms) {
+            let (of, name) = part.named(|key| self.app.violations().name(key.as_bytes()));
+            warn!(policy, of, name, "a change is in force, and what the file says of the same has no effect");
+        }
     }
 
     /// Reads the book for the first time. Without its store the service starts as the file says, and learns the rest

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slidegate::{Note, Notes, StoreError};
+use tracing::warn;
 
 use crate::app::App;
 use crate::served::{Innermost, Switched};
@@ -31,6 +32,14 @@ impl Keeper {
         match self {
             Self::Store(_) => "the store".to_owned(),
             Self::File(path) => path.display().to_string(),
+        }
+    }
+
+    /// Better said at the start than when somebody has to change something.
+    pub(crate) fn warn_if_it_cannot_keep(&self) {
+        let Self::File(path) = self else { return };
+        if let Err(error) = may_write(folder_of(path)) {
+            warn!(state = self.place(), %error, "changes by the admin API will be refused: they cannot be kept");
         }
     }
 }
@@ -112,8 +121,20 @@ fn write(path: &Path, note: &Note) -> std::io::Result<()> {
     file.sync_all()?;
     fs::rename(&beside, path)?;
     // The name is in the folder.
-    match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        Some(folder) => fs::File::open(folder)?.sync_all(),
-        None => fs::File::open(".")?.sync_all(),
-    }
+    fs::File::open(folder_of(path))?.sync_all()
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(unix)]
+fn may_write(folder: &Path) -> std::io::Result<()> {
+    rustix::fs::access(folder, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)?;
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn may_write(folder: &Path) -> std::io::Result<()> {
+    fs::metadata(folder).map(drop)
 }

@@ -12,7 +12,6 @@ use crate::admin;
 use crate::app::App;
 use crate::changes::Desk;
 use crate::config::{Address, Config, Listen, StoreUrl};
-use crate::policies::Policies;
 use crate::resp::Passwords;
 use crate::rls;
 use crate::serve::{Door, Entrance};
@@ -65,12 +64,8 @@ impl Listeners {
     }
 
     /// What is served, where, and a line to paste into a shell.
-    pub(super) fn greeting(
-        &self,
-        door: &Door,
-        store: &StoreUrl,
-        policies: &Policies,
-    ) -> Result<String, Failure> {
+    pub(super) fn greeting(&self, door: &Door, store: &StoreUrl, config: &Config) -> Result<String, Failure> {
+        let policies = &config.policies;
         let (http, redis) = if door.tls.is_some() { ("https", "rediss") } else { ("http", "redis") };
         let address = address_of(&self.http)?;
         let mut text = format!("slidegate serves {http}://{address}\nstore: {store}\n");
@@ -92,8 +87,14 @@ impl Listeners {
             None => r#""quotas": ["100/1m"]"#.to_owned(),
         };
         let body = format!(r#"{{{subject}, "key": "user:1"}}"#).replace('\'', r"'\''");
-        let _ = writeln!(text, "try: curl -si {http}://{}/v1/check -d '{body}'", reachable(address));
+        let token = if config.tokens.is_empty() { "" } else { "-H 'authorization: Bearer TOKEN' " };
+        let _ = writeln!(text, "try: curl -si {http}://{}/v1/check {token}-d '{body}'", reachable(address));
         Ok(text)
+    }
+
+    /// Whether anybody can change something while it runs.
+    pub(super) fn has_admin(&self) -> bool {
+        self.admin.is_some()
     }
 
     /// What is spoken behind each.

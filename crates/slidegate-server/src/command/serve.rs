@@ -74,8 +74,12 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let app = Arc::new(app.logging(config.log).admitting(config.tokens.clone()));
     let listeners = Listeners::open(arguments.addresses.clone(), &config).await?;
     // Somebody who does not read it is no reason not to serve.
-    let _ = io::stdout().write_all(listeners.greeting(&door, &store_url, &config.policies)?.as_bytes());
-    let desk = desk(&app, &config, state_file(arguments.config.as_deref(), &config));
+    let _ = io::stdout().write_all(listeners.greeting(&door, &store_url, &config)?.as_bytes());
+    let keeper = keeper(&app, state_file(arguments.config.as_deref(), &config));
+    if listeners.has_admin() {
+        keeper.warn_if_it_cannot_keep();
+    }
+    let desk = desk(&app, &config, keeper);
     desk.open().await;
     let entrances = listeners.entrances(&app, &desk, &door, &config)?;
     tokio::spawn(Arc::clone(&desk).follow());
@@ -117,11 +121,14 @@ fn state_file(config_file: Option<&Path>, config: &Config) -> PathBuf {
     config.admin.state.clone().or_else(of_service).unwrap_or_else(beside)
 }
 
-fn desk(app: &Arc<App<Switched>>, config: &Config, state_file: PathBuf) -> Arc<Desk> {
-    let keeper = match app.store().innermost() {
+fn keeper(app: &Arc<App<Switched>>, state_file: PathBuf) -> Keeper {
+    match app.store().innermost() {
         AnyStore::Memory(_) => Keeper::File(state_file),
         AnyStore::Redis(_) | AnyStore::Postgres(_) => Keeper::Store(Arc::clone(app)),
-    };
+    }
+}
+
+fn desk(app: &Arc<App<Switched>>, config: &Config, keeper: Keeper) -> Arc<Desk> {
     let base = Base { policies: config.policies.clone(), switches: config.degrade.switches.clone() };
     Arc::new(Desk::new(Arc::clone(app), keeper, base))
 }

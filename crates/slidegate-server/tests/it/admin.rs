@@ -278,7 +278,9 @@ fn changes_survive_an_end_without_warning() {
 fn a_change_that_cannot_be_kept_is_not_made() {
     let config =
         TempFile::new("nowhere", &format!("{POLICIES}\nadmin: {{state: /nonexistent/state.json}}\n"));
-    let server = serve(&config, &[]);
+    let log = TempFile::new("nowhere-log", "");
+    let server = serve_with_log(&config, &log);
+    until_said(&log, "/nonexistent/state.json");
     let refused = ask(&server, "PUT", "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
     assert_eq!(refused.status, 503, "{refused:?}");
     assert!(
@@ -287,6 +289,35 @@ fn a_change_that_cannot_be_kept_is_not_made() {
     );
     assert_eq!(limit(&server, "a"), 2);
     assert_eq!(get(&server, "/v1/changes")["changes"], json!([]));
+}
+
+/// Whoever edits the file is told where that has no effect, and of keys no more than elsewhere in the log.
+#[test]
+fn what_the_file_says_in_vain_is_told_when_it_is_read_again() {
+    let overridden = POLICIES.replace("  login:", "    overrides: {vip: {quotas: [9/1h]}}\n  login:");
+    let config = TempFile::new("in-vain", &overridden);
+    let log = TempFile::new("in-vain-log", "");
+    let server = serve_with_log(&config, &log);
+    put(&server, "/v1/policies/api/tiers/premium", &json!({"quotas": ["6/1h"]}));
+    put(&server, "/v1/policies/api/keys/vip", &json!({"quotas": ["8/1h"]}));
+    put(&server, "/v1/policies/api/keys/other", &json!({"quotas": ["8/1h"]}));
+    server.send_signal("HUP");
+    until_said(&log, "the configuration was read again");
+    let logged = std::fs::read_to_string(log.path()).unwrap();
+    let told: Vec<_> = logged.lines().filter(|line| line.contains("the file says")).collect();
+    assert!(told.len() == 2 && told[0].contains(r#"name="premium""#), "{logged}");
+    assert!(told[1].contains(r#"of="key""#) && !told[1].contains("vip"), "{logged}");
+}
+
+fn serve_with_log(config: &TempFile, log: &TempFile) -> Serving {
+    Serving::start_with_log(&mut command(config), std::fs::File::create(log.path()).unwrap().into())
+}
+
+fn until_said(log: &TempFile, text: &str) {
+    until("a line in the log", || {
+        let logged = std::fs::read_to_string(log.path()).unwrap();
+        if logged.contains(text) { Ok(()) } else { Err(logged) }
+    });
 }
 
 #[test]

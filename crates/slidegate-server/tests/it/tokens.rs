@@ -77,6 +77,8 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_not_shown() {
         assert_eq!(code, 0, "{out}{err}");
         let (code, _, err) = check("hush-0123456789abcdee");
         assert!(code == 2 && err.contains("401 Unauthorized: a token is needed"), "{code} {err}");
+        let expected = " -H 'authorization: Bearer TOKEN' -d ";
+        assert!(server.line_to_try().contains(expected), "{}", server.line_to_try());
         let shown = server.greeting.join("\n");
         server.signal("TERM");
         let logged = std::fs::read_to_string(log.path()).unwrap();
