@@ -74,10 +74,10 @@ impl Drop for Server {
 
 /// What Envoy would send for one descriptor: a frame of gRPC with a request in it.
 fn message() -> Vec<u8> {
-    let entry = Entry { key: "user".to_owned(), value: "user:000001".to_owned() };
+    let entry = Entry { key: b"user".to_vec(), value: b"user:000001".to_vec() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
     let request =
-        RateLimitRequest { domain: "bench".to_owned(), descriptors: vec![descriptor], hits_addend: 0 };
+        RateLimitRequest { domain: b"bench".to_vec(), descriptors: vec![descriptor], hits_addend: 0 };
     let body = prost::Message::encode_to_vec(&request);
     let length = u32::try_from(body.len()).expect("it is short");
     [&[0][..], &length.to_be_bytes(), &body].concat()

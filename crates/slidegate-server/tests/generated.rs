@@ -5,6 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use prost_types::field_descriptor_proto::Type;
+use prost_types::{DescriptorProto, FileDescriptorSet};
+
 const PROTO: &str = "envoy/service/ratelimit/v3/rls.proto";
 const DESCRIPTORS: &str = "descriptors.bin";
 
@@ -18,12 +21,36 @@ fn generate(folder: &Path) {
         .build_client(false)
         .build_transport(false)
         .out_dir(folder)
-        .compile_fds(descriptors)
+        .compile_fds(with_any_bytes(descriptors))
         .unwrap();
 }
 
+/// Envoy copies what clients send into these texts, whether it is UTF-8 or not. A message with a text that is not would be
+/// refused as a whole, and Envoy would let the request through; hence they are read as bytes, which are the same on the
+/// wire. Reflection calls them what Envoy does.
+const OF_CLIENTS: [(&str, &str); 3] = [("RateLimitRequest", "domain"), ("Entry", "key"), ("Entry", "value")];
+
+fn with_any_bytes(mut descriptors: FileDescriptorSet) -> FileDescriptorSet {
+    let mut changed = 0;
+    let messages = descriptors.file.iter_mut().flat_map(|file| &mut file.message_type);
+    for message in messages {
+        changed += of_clients(message) + message.nested_type.iter_mut().map(of_clients).sum::<usize>();
+    }
+    assert_eq!(changed, OF_CLIENTS.len());
+    descriptors
+}
+
+/// Makes bytes of such fields, and says of how many.
+fn of_clients(message: &mut DescriptorProto) -> usize {
+    let fields = message.field.iter_mut();
+    let of_clients = fields.filter(|field| {
+        OF_CLIENTS.contains(&(message.name.as_deref().unwrap(), field.name.as_deref().unwrap()))
+    });
+    of_clients.map(|field| field.set_type(Type::Bytes)).count()
+}
+
 /// Who asks for reflection has no use for comments and columns.
-fn without_places(mut descriptors: prost_types::FileDescriptorSet) -> prost_types::FileDescriptorSet {
+fn without_places(mut descriptors: FileDescriptorSet) -> FileDescriptorSet {
     for file in &mut descriptors.file {
         file.source_code_info = None;
     }

@@ -36,8 +36,8 @@ pub(crate) struct Met<'a> {
 }
 
 impl Domains {
-    pub(crate) fn knows(&self, domain: &str) -> bool {
-        self.by_name.contains_key(domain)
+    pub(crate) fn knows(&self, domain: &[u8]) -> bool {
+        self.by_name.contains_key(&*String::from_utf8_lossy(domain))
     }
 
     /// The names of all domains, in order.
@@ -57,19 +57,21 @@ impl Domains {
     }
 
     /// The rule for a descriptor, which is a list of keys and values. It has to be exactly as deep as the configuration.
+    /// What is not UTF-8 meets what its text with replacement characters meets, and is counted by its bytes.
     pub(crate) fn find<'e>(
         &self,
-        domain: &str,
-        entries: impl ExactSizeIterator<Item = (&'e str, &'e str)>,
+        domain: &[u8],
+        entries: impl ExactSizeIterator<Item = (&'e [u8], &'e [u8])>,
     ) -> Option<Met<'_>> {
-        let mut node = self.by_name.get(domain)?;
+        let mut node = self.by_name.get(&*String::from_utf8_lossy(domain))?;
         let mut counted_by = CounterKey::default();
         let mut composite = String::new();
         for (key, value) in entries {
+            let key_text = String::from_utf8_lossy(key);
             composite.clear();
-            composite.extend([key, "_", value]);
-            node = node.next(&composite, key)?;
-            counted_by.push(key, node.shared_value.as_deref().unwrap_or(value));
+            composite.extend([&key_text, "_", &*String::from_utf8_lossy(value)]);
+            node = node.next(&composite, &key_text)?;
+            counted_by.push(key, node.shared_value.as_ref().map_or(value, String::as_bytes));
         }
         node.rule.as_ref().map(|rule| Met { rule, key: counted_by })
     }

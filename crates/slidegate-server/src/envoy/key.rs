@@ -8,11 +8,11 @@ const MOST_BYTES: usize = 1024;
 pub(crate) struct CounterKey(Vec<u8>);
 
 impl CounterKey {
-    pub(crate) fn push(&mut self, key: &str, value: &str) {
+    pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) {
         self.0.reserve(key.len() + value.len() + 2);
         for part in [key, value] {
             self.push_length(part.len());
-            self.0.extend_from_slice(part.as_bytes());
+            self.0.extend_from_slice(part);
         }
     }
 
@@ -45,7 +45,7 @@ mod tests {
     fn key(parts: &[(&str, &str)]) -> Vec<u8> {
         let mut made = CounterKey::default();
         for (key, value) in parts {
-            made.push(key, value);
+            made.push(key.as_bytes(), value.as_bytes());
         }
         made.into_bytes()
     }

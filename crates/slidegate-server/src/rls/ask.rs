@@ -155,7 +155,7 @@ fn item<'a>(
         let key = override_key(request, descriptor);
         return Ok(Item::Counted(Counted { rule: None, limit, key, verb, cost }));
     }
-    let entries = descriptor.entries.iter().map(|entry| (entry.key.as_str(), entry.value.as_str()));
+    let entries = descriptor.entries.iter().map(|entry| (entry.key.as_slice(), entry.value.as_slice()));
     let Some(met) = domains.find(&request.domain, entries) else { return Ok(Item::Nothing) };
     Ok(match &met.rule.amount {
         Amount::Unlimited | Amount::Nothing(_) => Item::Ruled(met.rule),
@@ -214,7 +214,7 @@ fn from_request(
 /// The same quota in another domain is another count.
 fn override_key(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Vec<u8> {
     let mut key = CounterKey::default();
-    key.push("", &request.domain);
+    key.push(b"", &request.domain);
     descriptor.entries.iter().for_each(|entry| key.push(&entry.key, &entry.value));
     key.into_bytes()
 }

@@ -104,7 +104,7 @@ impl TryFrom<JsonRequest> for RateLimitRequest {
                     unit: unit.0,
                 }),
             };
-            let entry = |JsonEntry { key, value }| Entry { key, value };
+            let entry = |JsonEntry { key, value }| Entry { key: key.into(), value: value.into() };
             descriptors.push(RateLimitDescriptor {
                 entries: descriptor.entries.into_iter().map(entry).collect(),
                 limit,
@@ -113,7 +113,7 @@ impl TryFrom<JsonRequest> for RateLimitRequest {
             });
         }
         let hits_addend = small("hits_addend", request.hits_addend)?;
-        Ok(Self { domain: request.domain, descriptors, hits_addend })
+        Ok(Self { domain: request.domain.into(), descriptors, hits_addend })
     }
 }
 

@@ -22,8 +22,9 @@ use crate::request::{Refusal, RefusalKind};
 use crate::stopwatch::Stopwatch;
 use crate::traces;
 
-/// The largest message that is read. Envoy's have some hundred bytes.
-const MAX_MESSAGE_BYTES: usize = 64 << 10;
+/// The largest message that is read, as with gRPC for Go. Envoy's have some hundred bytes, but whoever sends it large
+/// headers makes them larger, and Envoy lets through what is refused here.
+const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// The routes over `app`: the rate limit service, health and reflection. The body of a request is waited for as long as
 /// `patience` lasts.

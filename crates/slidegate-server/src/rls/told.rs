@@ -88,17 +88,15 @@ pub(super) fn metadata(
     if has_quota {
         let entries = |descriptor: &super::proto::RateLimitDescriptor| {
             let pair = |entry: &super::proto::rate_limit_descriptor::Entry| {
-                text(if entry.value.is_empty() {
-                    entry.key.clone()
-                } else {
-                    format!("{}={}", entry.key, entry.value)
-                })
+                let (key, value) =
+                    (String::from_utf8_lossy(&entry.key), String::from_utf8_lossy(&entry.value));
+                text(if value.is_empty() { key.into_owned() } else { format!("{key}={value}") })
             };
             let entries = list(descriptor.entries.iter().map(pair).collect());
             of(Kind::StructValue(Struct { fields: [("entries".to_owned(), entries)].into() }))
         };
         let mut say = |name: &str, value| fields.insert(name.to_owned(), value);
-        say("domain", text(request.domain.clone()));
+        say("domain", text(String::from_utf8_lossy(&request.domain).into_owned()));
         say("descriptors", list(request.descriptors.iter().map(entries).collect()));
         if request.hits_addend > 0 {
             say("hitsAddend", number(request.hits_addend));

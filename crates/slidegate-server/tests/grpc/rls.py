@@ -116,8 +116,15 @@ def wire(channel):
         (request(pb, [[]] * 101), "descriptors: 101 are given"),
     ]:
         refused(lambda: call(asked), grpc.StatusCode.INVALID_ARGUMENT, words)
-    large = request(pb, [[("user", "x" * 70_000)]])
-    refused(lambda: call(large), grpc.StatusCode.OUT_OF_RANGE, "65536")
+    large = request(pb, [[("user", "x" * 1_000_000)]] * 2)
+    assert [call(large).overall_code for _ in range(2)] == [OK, OVER_LIMIT], "large headers are no way around a limit"
+    too_large = request(pb, [[("user", "x" * 5_000_000)]])
+    refused(lambda: call(too_large), grpc.StatusCode.OUT_OF_RANGE, "4194304")
+    any_bytes = channel.unary_unary(METHOD, bytes, pb.RateLimitResponse.FromString)
+    for value in [b"\xff", b"\xfe"]:
+        asked = request(pb, [[("user", "?")]]).SerializeToString().replace(b"?", value)
+        codes = [any_bytes(asked, timeout=TIMEOUT_S).overall_code for _ in range(3)]
+        assert codes == [OK, OK, OVER_LIMIT], "what is not UTF-8 is counted as it is"
     unknown = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/Other", bytes, bytes)
     refused(lambda: unknown(b"", timeout=TIMEOUT_S), grpc.StatusCode.UNIMPLEMENTED, "")
     health(channel)

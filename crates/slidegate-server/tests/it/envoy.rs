@@ -73,15 +73,16 @@ impl Envoy {
         let ingress = until("Envoy says where it listens", || {
             let admin = fs::read_to_string(&admin).map_err(|error| error.to_string())?;
             let admin = admin.parse().map_err(|_| format!("{admin:?}"))?;
-            let listeners = try_get(admin, "/listeners", "").ok_or("no answer")?.body;
+            let listeners = try_get(admin, "/listeners", b"").ok_or("no answer")?.body;
             let address = listeners.lines().find_map(|line| line.strip_prefix("ingress::"));
             address.and_then(|address| address.parse().ok()).ok_or_else(|| listeners.clone())
         });
         Self { ingress, _running: running, _folder: folder }
     }
 
-    fn get(&self, user: &str) -> Reply {
-        try_get(self.ingress, "/", &format!("x-user: {user}\r\n")).unwrap()
+    fn get(&self, user: impl AsRef<[u8]>) -> Reply {
+        let header = [b"x-user: ", user.as_ref(), b"\r\n"].concat();
+        try_get(self.ingress, "/", &header).unwrap()
     }
 }
 
@@ -95,10 +96,10 @@ impl Drop for Running {
     }
 }
 
-fn try_get(address: SocketAddr, path: &str, headers: &str) -> Option<Reply> {
+fn try_get(address: SocketAddr, path: &str, headers: &[u8]) -> Option<Reply> {
     let mut stream = TcpStream::connect(address).ok()?;
-    let head = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n{headers}\r\n");
-    stream.write_all(head.as_bytes()).ok()?;
+    let head = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
+    stream.write_all(&[head.as_bytes(), headers, b"\r\n"].concat()).ok()?;
     Some(reply(&mut stream))
 }
 
@@ -134,6 +135,18 @@ fn clients_are_let_through_denied_and_told() {
     assert_eq!(denied.header("content-type"), Some("application/problem+json"));
     assert_eq!(denied.json()["violated-policies"], serde_json::json!(["per-user"]));
     assert_eq!(envoy.get("b").status, 200);
+}
+
+/// Envoy would go on without an answer, and so past the limit.
+#[test]
+fn no_header_is_a_way_around_a_limit() {
+    let (limiter, _folder) = limiter();
+    let envoy = Envoy::start(limiter.grpc(), &[PATIENT]);
+    let large = vec![b'x'; 50_000];
+    for user in [b"\xff".as_slice(), b"\xc3\x28", &large] {
+        let statuses = [(); 3].map(|()| envoy.get(user).status);
+        assert_eq!(statuses, [200, 200, 429], "{:?}", &user[..1]);
+    }
 }
 
 #[test]
