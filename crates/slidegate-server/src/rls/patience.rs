@@ -1,4 +1,4 @@
-//! A request whose body does not come is not waited for without end.
+//! A request whose body does not come, or does not end, is not waited for without end.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -8,10 +8,62 @@ use std::time::Duration;
 
 use axum::extract::Request;
 use axum::response::Response;
-use tonic::Status;
+use futures_util::StreamExt;
+use metrics::counter;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::server::NamedService;
+use tonic::{Code, Status};
+
+use crate::request::RefusalKind;
+
+/// Messages that cannot be read are refused before anybody sees them, with codes that nobody else here answers with.
+fn count_unread(response: &Response<Body>) {
+    match Status::from_header_map(response.headers()).map(|status| status.code()) {
+        Some(Code::Internal) => count(RefusalKind::Malformed),
+        Some(Code::OutOfRange) => count(RefusalKind::TooLarge),
+        _ => {}
+    }
+}
+
+fn count(kind: RefusalKind) {
+    counter!("slidegate_refusals_total", "reason" => kind.name()).increment(1);
+}
+
+/// A service whose callers may go on asking while it answers, but no longer than `patience` lasts: then their stream
+/// ends for it, and so do its answers.
+#[derive(Clone, Debug)]
+pub(super) struct Brief<S> {
+    service: S,
+    patience: Duration,
+}
+
+impl<S> Brief<S> {
+    pub(super) fn new(service: S, patience: Duration) -> Self {
+        Self { service, patience }
+    }
+}
+
+impl<S: NamedService> NamedService for Brief<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S: Service<Request<Body>>> Service<Request<Body>> for Brief<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> S::Future {
+        #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
+        let end = tokio::time::sleep(self.patience);
+        let brief = |body| axum::body::Body::new(body).into_data_stream().take_until(end);
+        self.service.call(request.map(|body| Body::new(axum::body::Body::from_stream(brief(body)))))
+    }
+}
 
 /// A service that answers in time, or is given up.
 #[derive(Clone, Debug)]
@@ -47,8 +99,9 @@ where
         let (answered, patience) = (self.service.call(request), self.patience);
         Box::pin(async move {
             match tokio::time::timeout(patience, answered).await {
-                Ok(response) => response,
+                Ok(response) => response.inspect(count_unread),
                 Err(_) => {
+                    count(RefusalKind::TooSlow);
                     let message = format!("the request was not complete within {patience:?}");
                     Ok(Status::deadline_exceeded(message).into_http())
                 }

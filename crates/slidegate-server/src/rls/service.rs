@@ -13,7 +13,7 @@ use tonic_health::pb::health_server::HealthServer;
 use tracing::debug;
 
 use super::health::AppHealth;
-use super::patience::Patient;
+use super::patience::{Brief, Patient};
 use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use super::proto::{DESCRIPTORS, RateLimitRequest, RateLimitResponse};
 use crate::app::App;
@@ -26,10 +26,14 @@ use crate::traces;
 /// headers makes them larger, and Envoy lets through what is refused here.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
+/// The same for health and reflection, where the name of a service or of a file is all there is to say.
+const MAX_NAME_MESSAGE_BYTES: usize = 4 << 10;
+
 /// The routes over `app`: the rate limit service, health and reflection. The body of a request is waited for as long as
 /// `patience` lasts.
 pub(crate) fn router<S: Store + 'static>(app: Arc<App<S>>, patience: Duration) -> Result<Router, String> {
-    let health = HealthServer::new(AppHealth(Arc::clone(&app))).max_decoding_message_size(MAX_MESSAGE_BYTES);
+    let health =
+        HealthServer::new(AppHealth(Arc::clone(&app))).max_decoding_message_size(MAX_NAME_MESSAGE_BYTES);
     let rls = RateLimitServiceServer::new(Rls { app }).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let reflection = || {
         tonic_reflection::server::Builder::configure()
@@ -39,10 +43,12 @@ pub(crate) fn router<S: Store + 'static>(app: Arc<App<S>>, patience: Duration) -
     // Both versions, because clients ask for one or the other.
     let v1 = reflection().build_v1().map_err(|error| error.to_string())?;
     let v1alpha = reflection().build_v1alpha().map_err(|error| error.to_string())?;
+    let v1 = v1.max_decoding_message_size(MAX_NAME_MESSAGE_BYTES);
+    let v1alpha = v1alpha.max_decoding_message_size(MAX_NAME_MESSAGE_BYTES);
     let routes = Routes::new(Patient::new(rls, patience))
         .add_service(Patient::new(health, patience))
-        .add_service(Patient::new(v1, patience))
-        .add_service(Patient::new(v1alpha, patience));
+        .add_service(Brief::new(v1, patience))
+        .add_service(Brief::new(v1alpha, patience));
     Ok(routes.prepare().into_axum_router())
 }
 

@@ -1,12 +1,13 @@
 """An independent client of the rate limit service: messages as Envoy defines them, by grpcio and protoc.
 
-usage: rls.py wire|fuzz|drain|ask ADDRESS [CERTIFICATE_OF_THE_AUTHORITY]
+usage: rls.py wire|fuzz|drain|ask|hold ADDRESS [CERTIFICATE_OF_THE_AUTHORITY]
 """
 
 import pathlib
 import random
 import sys
 import tempfile
+import threading
 
 import grpc
 from grpc_tools import protoc
@@ -228,6 +229,24 @@ def ask(channel):
         print(error.code().name)
 
 
+def hold(channel):
+    """Streams of requests that do not end, and one that is too large: neither is kept."""
+    for version in ["v1", "v1alpha"]:
+        method = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
+        reflect = channel.stream_stream(method, bytes, bytes)
+        done = threading.Event()
+
+        def unending():
+            yield b"\x3a\x01*"
+            done.wait()
+
+        (services,) = list(reflect(unending(), timeout=TIMEOUT_S))
+        assert SERVICE.encode() in services, services
+        done.set()
+        # A name of 5000 bytes: answered with NOT_FOUND if it were read.
+        assert list(reflect(iter([b"\x1a\x88\x27" + b"x" * 5000]), timeout=TIMEOUT_S)) == []
+
+
 def channel_to(address, authority=None):
     if authority is None:
         return grpc.insecure_channel(address)
@@ -236,4 +255,4 @@ def channel_to(address, authority=None):
 
 
 with channel_to(*sys.argv[2:]) as made:
-    {"wire": wire, "fuzz": fuzz, "drain": drain, "ask": ask}[sys.argv[1]](made)
+    {"wire": wire, "fuzz": fuzz, "drain": drain, "ask": ask, "hold": hold}[sys.argv[1]](made)

@@ -62,6 +62,11 @@ fn whatever_is_sent_is_answered_or_refused() {
         let answered = String::from_utf8(curl.wait_with_output().unwrap().stdout).unwrap();
         assert!(answered.starts_with("HTTP/2 200") && !answered.contains("grpc-status: 0"), "{answered}");
     }
+    for reason in ["malformed", "too-large"] {
+        let counted = format!("slidegate_refusals_total{{reason=\"{reason}\"}} ");
+        let metrics = server.get("/metrics").body;
+        assert!(metrics.lines().any(|line| line.starts_with(&counted) && !line.ends_with(" 0")), "{metrics}");
+    }
     let (_, said, _) = outcome(&mut client("ask", &server));
     assert!(["1\n", "2\n"].contains(&said.as_str()), "{said}");
 }
@@ -77,6 +82,15 @@ fn a_body_that_does_not_come_is_given_up() {
     stream.write_all(head.as_bytes()).unwrap();
     let answered = reply(&mut stream);
     assert_eq!(answered.header("grpc-status"), Some("4"), "{answered:?}");
+}
+
+#[test]
+fn who_goes_on_asking_for_reflection_is_not_kept() {
+    let limits = TempFile::new("held", LIMITS);
+    let config = TempFile::new("held-config", "limits: {body_timeout: 300ms}\n");
+    let server = serve(&limits, &["--config", config.path()]);
+    let (code, out, err) = outcome(&mut client("hold", &server));
+    assert_eq!(code, 0, "{out}{err}");
 }
 
 #[test]
