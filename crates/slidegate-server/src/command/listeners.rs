@@ -47,19 +47,24 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    pub(super) async fn open(addresses: Addresses, config: &Config) -> Result<Self, Failure> {
+    /// With limits for Envoy there is no going without gRPC: Envoy would let everybody through.
+    pub(super) async fn open(
+        addresses: Addresses,
+        config: &Config,
+        has_envoy: bool,
+    ) -> Result<Self, Failure> {
         let Addresses { http, grpc, resp, admin } = addresses;
         let admin = admin.or(config.admin.listen.clone());
         // Unless whoever is elsewhere could come in without a token.
         config.admin.listen_at(admin.clone()).map_err(|message| Failure::new(format!("admin: {message}")))?;
         Ok(Self {
             http: bind("http", &http.or(config.http.clone()).unwrap_or_default()).await?,
-            grpc: bind_or_leave("grpc", grpc.or(config.grpc.clone()), "127.0.0.1:8081").await?,
+            grpc: bind_or_leave("grpc", grpc.or(config.grpc.clone()), "127.0.0.1:8081", has_envoy).await?,
             resp: match resp.or(config.resp.clone()) {
                 Some(Listen::At(address)) => Some(bind("resp", &address).await?),
                 Some(Listen::Off) | None => None,
             },
-            admin: bind_or_leave("admin", admin, "127.0.0.1:8082").await?,
+            admin: bind_or_leave("admin", admin, "127.0.0.1:8082", false).await?,
         })
     }
 

@@ -72,7 +72,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let opened = Served::open(&store_url, config.memory, &config.degrade).await;
     let app = App::new(opened.map_err(Failure::new)?, config.policies.clone());
     let app = Arc::new(app.logging(config.log).admitting(config.tokens.clone()));
-    let listeners = Listeners::open(arguments.addresses.clone(), &config).await?;
+    let listeners = Listeners::open(arguments.addresses.clone(), &config, envoy.is_some()).await?;
     // Somebody who does not read it is no reason not to serve.
     let _ = io::stdout().write_all(listeners.greeting(&door, &store_url, &config)?.as_bytes());
     let keeper = keeper(&app, state_file(arguments.config.as_deref(), &config));

@@ -1,7 +1,7 @@
 //! The wire, asked by a client that shares nothing with the server: grpcio, with messages written by hand.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -127,6 +127,31 @@ fn with_a_certificate_it_is_served_over_tls_alone() {
     let (code, out, err) = outcome(client("wire", &server).arg(authority.ca_path()));
     assert_eq!(code, 0, "{out}{err}");
     assert_eq!(outcome(&mut client("ask", &server)).1, "UNAVAILABLE\n");
+}
+
+#[test]
+fn with_limits_for_envoy_a_port_that_is_taken_is_a_mistake() {
+    // Or somebody else has it.
+    let _taken = TcpListener::bind("127.0.0.1:8081");
+    let limits = TempFile::new("taken", LIMITS);
+    let config = TempFile::new("taken-config", &format!("envoy: {{config: {:?}}}\n", deploy_limits()));
+    for (option, value) in [("--envoy-config", limits.path()), ("--config", config.path())] {
+        let mut command = slidegate();
+        command.args(["serve", "--http", "127.0.0.1:0", option, value]).env_remove("SLIDEGATE_GRPC");
+        let mut started = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let greeting = BufReader::new(started.stdout.take().unwrap()).lines().next();
+        // If it serves all the same.
+        let _ = started.kill();
+        assert!(greeting.is_none(), "{greeting:?}");
+        let ended = started.wait_with_output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(2), "{said}");
+        assert!(said.contains("cannot listen on 127.0.0.1:8081: ") && said.contains("--grpc"), "{said}");
+    }
+}
+
+fn deploy_limits() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/envoy/limits")
 }
 
 #[test]
