@@ -16,12 +16,28 @@ pub(super) struct Outcome<'a> {
     pub(super) decision: Decision,
 }
 
-/// The answer, with a status for each descriptor in their order.
+/// What denies a request.
+#[derive(Clone, Copy)]
+pub(super) struct Verdict {
+    pub(super) is_over: bool,
+    /// Whether limits in quota mode do: all of them are over.
+    do_quotas: bool,
+}
+
+impl Verdict {
+    /// Whether a limit of that kind has a say.
+    pub(super) fn heeds(self, rule: Option<&Rule>) -> bool {
+        rule.is_none_or(|rule| !rule.is_shadow && (!rule.is_quota || self.do_quotas))
+    }
+}
+
+/// The answer, with a status for each descriptor in their order. A decision that could not be had, and need not be, is
+/// none.
 pub(super) fn answer(
     settings: Settings,
     request: &RateLimitRequest,
     asked: &Asked<'_>,
-    decisions: Vec<Decision>,
+    decisions: Vec<Option<Decision>>,
 ) -> RateLimitResponse {
     let mut statuses = Vec::with_capacity(asked.0.len());
     let mut outcomes = Vec::with_capacity(decisions.len());
@@ -31,24 +47,24 @@ pub(super) fn answer(
             Item::Nothing => DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() },
             Item::Ruled(rule) => ruled(rule),
             Item::Refused(unit) => nothing(*unit, String::new(), Code::OverLimit),
-            Item::Counted(counted) => match decisions.next() {
+            Item::Counted(counted) => match decisions.next().flatten() {
                 Some(decision) => {
                     let status = counted_status(counted, &decision);
                     outcomes.push(Outcome { counted, decision });
                     status
                 }
-                // There is one for each, or none of them is here.
-                None => DescriptorStatus::default(),
+                None => DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() },
             },
         });
     }
-    let is_over = is_over(asked, &statuses);
-    let code = if is_over { Code::OverLimit } else { Code::Ok };
+    let verdict = verdict(asked, &statuses);
+    let code = if verdict.is_over { Code::OverLimit } else { Code::Ok };
+    let has_body = verdict.is_over && settings.has_body;
     RateLimitResponse {
         overall_code: code.into(),
-        response_headers_to_add: told::headers(settings, is_over, &outcomes),
+        response_headers_to_add: told::headers(settings, verdict, &outcomes),
         request_headers_to_add: Vec::new(),
-        raw_body: if is_over && settings.has_body { told::body(asked, &statuses) } else { Vec::new() },
+        raw_body: if has_body { told::body(verdict, asked, &statuses) } else { Vec::new() },
         dynamic_metadata: told::metadata(request, asked, &statuses),
         statuses,
     }
@@ -59,18 +75,19 @@ pub(super) fn is_status_over(status: &DescriptorStatus) -> bool {
 }
 
 /// One that is over denies the request; those in quota mode only if all of them are.
-fn is_over(asked: &Asked<'_>, statuses: &[DescriptorStatus]) -> bool {
-    let (mut quotas, mut quotas_over) = (0_usize, 0_usize);
+fn verdict(asked: &Asked<'_>, statuses: &[DescriptorStatus]) -> Verdict {
+    let (mut quotas, mut quotas_over, mut others_over) = (0_usize, 0_usize, false);
     for (item, status) in asked.0.iter().zip(statuses) {
         let is_over = is_status_over(status);
         if item.rule().is_some_and(|rule| rule.is_quota) {
             quotas += 1;
             quotas_over += usize::from(is_over);
-        } else if is_over {
-            return true;
+        } else {
+            others_over |= is_over;
         }
     }
-    quotas > 0 && quotas == quotas_over
+    let do_quotas = quotas > 0 && quotas == quotas_over;
+    Verdict { is_over: others_over || do_quotas, do_quotas }
 }
 
 fn ruled(rule: &Rule) -> DescriptorStatus {

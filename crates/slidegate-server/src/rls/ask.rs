@@ -49,6 +49,11 @@ impl Counted<'_> {
         }
     }
 
+    /// What clients know it by.
+    pub(super) fn shown(&self) -> &str {
+        self.policy().quota_name(0)
+    }
+
     pub(super) fn requests_per_unit(&self) -> u32 {
         match &self.limit {
             CountedLimit::Configured(limited) => limited.requests_per_unit,

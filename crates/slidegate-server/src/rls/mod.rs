@@ -26,7 +26,15 @@ pub(crate) async fn decide<S: Store>(
 ) -> Result<RateLimitResponse, Refusal> {
     let domains = app.envoy();
     let asked = Asked::new(&domains, request)?;
-    let decisions = app.decide_prepared(&asked.prepared()).await;
-    let decisions = decisions.into_iter().collect::<Result<Vec<_>, _>>()?;
-    Ok(answer::answer(domains.settings, request, &asked, decisions))
+    let prepared = asked.prepared();
+    let decisions = app.decide_prepared(&prepared).await;
+    let mut known = Vec::with_capacity(decisions.len());
+    for (prepared, decision) in prepared.iter().zip(decisions) {
+        known.push(match decision {
+            // What denies nobody fails nobody.
+            Err(_) if prepared.is_shadow => None,
+            decision => Some(decision?),
+        });
+    }
+    Ok(answer::answer(domains.settings, request, &asked, known))
 }

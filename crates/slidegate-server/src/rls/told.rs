@@ -1,10 +1,12 @@
 //! What a proxy tells others: headers and a body for clients, metadata for its other filters.
 
+use std::cmp::Reverse;
+
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use slidegate::rate_limit_headers;
 
-use super::answer::{Outcome, is_status_over};
+use super::answer::{Outcome, Verdict, is_status_over};
 use super::ask::{Asked, Item};
 use super::proto::rate_limit_response::DescriptorStatus;
 use super::proto::{HeaderValue, RateLimitRequest};
@@ -12,8 +14,9 @@ use crate::envoy::{Settings, Tell};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// The rate-limit headers of all limits that were met, each header once.
-pub(super) fn headers(settings: Settings, is_over: bool, outcomes: &[Outcome<'_>]) -> Vec<HeaderValue> {
+/// The rate-limit headers of all limits that were met and have a say, each header once and each name once in it.
+pub(super) fn headers(settings: Settings, verdict: Verdict, outcomes: &[Outcome<'_>]) -> Vec<HeaderValue> {
+    let is_over = verdict.is_over;
     let mut headers: Vec<HeaderValue> = Vec::new();
     let mut longest_wait_s = None;
     let is_told = match settings.headers {
@@ -21,7 +24,8 @@ pub(super) fn headers(settings: Settings, is_over: bool, outcomes: &[Outcome<'_>
         Tell::Denied => is_over,
         Tell::Always => true,
     };
-    for Outcome { counted, decision } in outcomes.iter().filter(|_| is_told) {
+    let heeded = outcomes.iter().filter(|outcome| is_told && verdict.heeds(outcome.counted.rule));
+    for Outcome { counted, decision } in tightest_by_name(heeded) {
         for (name, value) in rate_limit_headers(counted.policy(), decision) {
             match headers.iter_mut().find(|header| header.key == name) {
                 _ if name == "retry-after" => longest_wait_s = longest_wait_s.max(value.parse::<u64>().ok()),
@@ -39,20 +43,40 @@ pub(super) fn headers(settings: Settings, is_over: bool, outcomes: &[Outcome<'_>
     headers
 }
 
+/// Of limits of one name, such as one that two descriptors have met, that which keeps the client waiting for longest.
+fn tightest_by_name<'a>(outcomes: impl Iterator<Item = &'a Outcome<'a>>) -> Vec<&'a Outcome<'a>> {
+    let rank = |outcome: &Outcome<'_>| {
+        let decision = &outcome.decision;
+        (Reverse(decision.retry_after_ms()), decision.tightest().remaining)
+    };
+    let mut tightest: Vec<&Outcome<'_>> = Vec::new();
+    for outcome in outcomes {
+        match tightest.iter_mut().find(|known| known.counted.shown() == outcome.counted.shown()) {
+            Some(known) if rank(outcome) < rank(known) => *known = outcome,
+            Some(_) => {}
+            None => tightest.push(outcome),
+        }
+    }
+    tightest
+}
+
 fn header(key: &str, value: String) -> HeaderValue {
     HeaderValue { key: key.to_owned(), value }
 }
 
-/// A problem that names the limits that were exceeded.
-pub(super) fn body(asked: &Asked<'_>, statuses: &[DescriptorStatus]) -> Vec<u8> {
-    let over = asked.0.iter().zip(statuses).filter(|(_, status)| is_status_over(status));
-    let violated: Vec<&str> = over
-        .filter_map(|(item, _)| match item {
-            Item::Counted(counted) => Some(counted.policy().quota_name(0)),
-            Item::Ruled(rule) => Some(&rule.shown),
-            Item::Refused(_) | Item::Nothing => None,
-        })
-        .collect();
+/// A problem that names the limits that deny the request, each once.
+pub(super) fn body(verdict: Verdict, asked: &Asked<'_>, statuses: &[DescriptorStatus]) -> Vec<u8> {
+    let mut violated: Vec<&str> = Vec::new();
+    for (item, status) in asked.0.iter().zip(statuses) {
+        let name = match item {
+            Item::Counted(counted) => counted.shown(),
+            Item::Ruled(rule) => &rule.shown,
+            Item::Refused(_) | Item::Nothing => continue,
+        };
+        if is_status_over(status) && verdict.heeds(item.rule()) && !violated.contains(&name) {
+            violated.push(name);
+        }
+    }
     let problem = serde_json::json!({
         "type": QUOTA_EXCEEDED,
         "title": "Too Many Requests",

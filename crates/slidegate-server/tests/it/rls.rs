@@ -4,11 +4,12 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Server};
 use tempfile::TempDir;
 
-use crate::process::{Serving, slidegate};
+use crate::process::{Serving, TempFile, slidegate};
 use crate::rig::Reply;
 
 /// Years, so that no window ends while a test runs.
@@ -242,6 +243,46 @@ fn a_denial_says_why_and_for_how_long_unless_told_not_to() {
     assert_eq!((&denied["responseHeadersToAdd"], &denied["rawBody"]), (&Value::Null, &Value::Null));
 }
 
+/// The policies of the header and those of the body.
+fn told(denied: &Value) -> (String, Value) {
+    let headers = denied["responseHeadersToAdd"].as_array().unwrap();
+    let policy = headers.iter().find(|header| header["key"] == "ratelimit-policy").unwrap();
+    let body = BASE64_STANDARD.decode(denied["rawBody"].as_str().unwrap()).unwrap();
+    let body: Value = serde_json::from_slice(&body).unwrap();
+    (policy["value"].as_str().unwrap().to_owned(), body["violated-policies"].clone())
+}
+
+#[test]
+fn only_limits_that_have_a_say_are_told_and_each_once() {
+    let shop = Shop::open(&[]);
+    let everybody = r#""everybody";q=1;w=31536000"#;
+    let asked = ["q1", "q2", "soft", "all"].map(|key| descriptor(&[(key, "")]));
+    assert_eq!(shop.ask(&json!(asked))["overallCode"], "OK");
+    let denied = told(&shop.ask(&json!(asked)));
+    assert_eq!(denied, (everybody.to_owned(), json!(["everybody"])), "one quota is not over yet");
+    let quotas = format!(r#""shop.q1";q=1;w=31536000, "shop.q2";q=2;w=31536000, {everybody}"#);
+    let denied = told(&shop.ask(&json!(asked)));
+    assert_eq!(denied, (quotas, json!(["shop.q1", "shop.q2", "everybody"])));
+
+    let twice = json!([descriptor(&[("user", "a")]), descriptor(&[("user", "a")])]);
+    assert_eq!(shop.ask(&twice)["overallCode"], "OK");
+    let per_user = r#""per-user";q=2;w=31536000"#.to_owned();
+    assert_eq!(told(&shop.ask(&twice)), (per_user, json!(["per-user"])));
+}
+
+#[test]
+fn a_store_that_is_away_fails_nobody_who_meets_a_shadow_alone() {
+    let config = TempFile::new("shadow-closed", "degrade: {on_failure: closed}\n");
+    let shop = Shop::open(&["--config", config.path(), "--store", "redis://127.0.0.1:1"]);
+    let ask = |keys: &[&str]| {
+        let descriptors: Vec<_> = keys.iter().map(|key| descriptor(&[(key, "")])).collect();
+        shop.reply(&json!({"domain": "shop", "descriptors": descriptors}))
+    };
+    assert_eq!(ask(&["soft"]).json(), json!({"overallCode": "OK", "statuses": [{"code": "OK"}]}));
+    assert_eq!(ask(&["soft", "soft"]).status, 200);
+    assert_eq!(ask(&["soft", "all"]).status, 500);
+}
+
 #[test]
 fn what_cannot_be_understood_is_refused() {
     let shop = Shop::open(&[]);
@@ -319,4 +360,27 @@ fn checks_looks_and_refunds_of_one_request_are_decided_in_order_by_a_shared_stor
     let remaining: Vec<_> =
         answer["statuses"].as_array().unwrap().iter().map(|status| &status["limitRemaining"]).collect();
     assert_eq!(remaining, [&json!(1), &json!(1), &Value::Null, &json!(2)], "{answer}");
+}
+
+#[test]
+fn many_descriptors_go_to_a_shared_store_together() {
+    let redis = Server::start(Flavour::Redis);
+    let shop = Shop::open(&["--store", &format!("{}?budget_ms=20000", redis.url())]);
+    let scripts = || -> u64 {
+        let stats = redis.command(&["INFO", "commandstats"]).text();
+        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+    };
+    let ask = |users: u32| {
+        let descriptors: Vec<_> = (0..users).map(|user| descriptor(&[("user", &user.to_string())])).collect();
+        let before = scripts();
+        assert_eq!(shop.ask(&json!(descriptors))["statuses"].as_array().unwrap().len(), users as usize);
+        scripts() - before
+    };
+    // Once before, to load the scripts.
+    let _ = (ask(1), ask(2));
+    assert_eq!(ask(1), 1);
+    // The first may be under way before the others are there, and a busy machine parts them once more.
+    let runs = [3, 90].map(ask);
+    assert!(runs[0] <= 3 && runs[1] <= 9, "{runs:?} calls of the store for 3 and for 90 descriptors");
 }
