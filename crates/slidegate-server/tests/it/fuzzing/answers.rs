@@ -60,10 +60,9 @@ impl Head {
         let json = || serde_json::from_slice::<Value>(body).map_err(|error| format!("no JSON: {error}"));
         match self.status {
             200 if self.content_type == "application/json" && !body.is_empty() => json().map(drop),
-            // What a proxy is told.
-            204 if self.content_type.is_empty() && body.is_empty() => Ok(()),
-            // By those who read heads, before it has come to anybody else.
-            400 | 414 | 431 if self.content_type.is_empty() && body.is_empty() => Ok(()),
+            // What a proxy is told, and
+            // what those say who read heads, before it has come to anybody else.
+            204 | 400 | 414 | 431 if self.content_type.is_empty() && body.is_empty() => Ok(()),
             400..500 if self.content_type != "application/problem+json" => {
                 Err("a refusal without a reason".to_owned())
             }
