@@ -45,7 +45,8 @@ fn metrics_shown() -> BTreeSet<String> {
         let mut command = slidegate();
         Serving::start(command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]).args(more))
     };
-    let here = start(&[]);
+    let limits = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/envoy/limits");
+    let here = start(&["--envoy-config", limits.to_str().unwrap()]);
     here.check(&json!({"policy": "nope", "key": "a"}));
     here.send_signal("HUP");
     while !here.get("/metrics").body.contains("slidegate_reloads_total") {}
@@ -177,6 +178,12 @@ fn the_container_runs_what_there_is_as_nobody() {
     let [entry, command] = ["ENTRYPOINT ", "CMD "].map(|start| arguments(after(start)[0]));
     assert_eq!(entry, ["/usr/local/bin/slidegate"]);
     assert_taken(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    // As variables, which hold with other arguments too.
+    let (_, help, _) = outcome(slidegate().args(["serve", "--help"]));
+    for variable in after("ENV ").iter().filter(|variable| !variable.starts_with("STATE_DIRECTORY=")) {
+        assert!(help.contains(variable.split_once('=').unwrap().0), "{variable}");
+    }
+    assert!(after("ENV ").contains(&"SLIDEGATE_HTTP=0.0.0.0:8080"));
     assert_eq!(after("USER "), ["65532:65532"]);
     let manifest = read("Cargo.toml");
     let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
