@@ -45,7 +45,7 @@ const LISTEN_AT: Field<Parsed<Listen>> = Field::new("listen", LISTEN, "Where it 
 const TOKENS: Field<ListOf<Mapping<Secret>>> =
     Field::new("tokens", ADMIN_TOKENS, "Who may use it. Without any, it may listen on loopback only.");
 const STATE: Field<FilePath> =
-    Field::new("state", FilePath, "Where changes are kept if the store is memory.");
+    Field::new("state", FilePath, "Where changes are kept if the store is memory. Its folder has to exist.");
 
 const FIELDS: Declarations = &[&LISTEN_AT, &TOKENS, &STATE];
 

@@ -57,7 +57,7 @@ fn the_page_about_the_file_has_every_field_as_it_is_declared() {
 #[test]
 fn the_yaml_of_the_guides_is_right() {
     let mut pieces = 0;
-    for page in ["service.md", "degrade.md", "redis.md", "postgres.md", "config.md"] {
+    for page in ["service.md", "admin.md", "degrade.md", "redis.md", "postgres.md", "config.md"] {
         let text = fs::read_to_string(root().join("docs").join(page)).unwrap();
         for piece in text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
             pieces += 1;
