@@ -1,5 +1,6 @@
 //! From a file's shape to what it means, collecting everything that is wrong with it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde_saphyr::Spanned;
@@ -9,7 +10,7 @@ use super::Settings;
 use super::domains::Node;
 use super::file::{DescriptorFields, RateLimitFields, ReplacesFields};
 use super::metadata;
-use super::rule::{Amount, Limited, Rule, policy_name, quota};
+use super::rule::{Amount, Limited, Rule, hashed_name, policy_name, quota};
 use super::unit::Unit;
 use crate::config::Problem;
 use crate::signals::Signals;
@@ -19,19 +20,23 @@ pub(super) struct Build<'a> {
     pub(super) settings: Settings,
     /// How many limits there were before, in all files.
     pub(super) limits: &'a mut usize,
+    /// The names of their policies.
+    pub(super) names: &'a mut HashSet<String>,
     pub(super) problems: Vec<Problem>,
 }
 
-/// Where a descriptor stands: what it is called, and how the file writes it.
+/// Where a descriptor stands: what it is called, what nothing else is called, and how the file writes it.
 struct Place {
     name: String,
+    path: String,
     field: String,
 }
 
 impl Build<'_> {
     pub(super) fn domain(&mut self, name: &str, descriptors: &[Spanned<DescriptorFields>]) -> Node {
         let mut domain = Node::default();
-        self.level(&mut domain, &Place { name: name.to_owned(), field: String::new() }, descriptors);
+        let place = Place { name: name.to_owned(), path: name.to_owned(), field: String::new() };
+        self.level(&mut domain, &place, descriptors);
         domain
     }
 
@@ -47,7 +52,8 @@ impl Build<'_> {
             let value = fields.value.as_ref().map_or("", |value| value.value.as_str());
             let composite =
                 if value.is_empty() { key.value.clone() } else { format!("{}_{value}", key.value) };
-            let place = Place { name: format!("{}.{composite}", place.name), field };
+            let name = format!("{}.{composite}", place.name);
+            let place = Place { name, path: format!("{}\0{composite}", place.path), field };
             if parent.below.contains_key(&composite) {
                 let message = format!("{composite:?} stands in this list before");
                 self.refuse(line(key), place.field, message);
@@ -101,8 +107,9 @@ impl Build<'_> {
         }
         let replaces = limit.replaces.as_deref().unwrap_or_default();
         let replaces = self.replaces(&format!("{field}.replaces"), line(spanned), replaces, &name);
-        let shown = if name.is_empty() { policy_name(&place.name) } else { name.clone() };
-        let amount = self.amount(place, &field, spanned, &shown)?;
+        let policy = self.policy_name(place);
+        let shown = if name.is_empty() { policy.clone() } else { name.clone() };
+        let amount = self.amount(&field, spanned, [&policy, &shown])?;
         Some(Rule {
             amount,
             name,
@@ -129,12 +136,22 @@ impl Build<'_> {
         replaces
     }
 
+    /// Dots stand between the parts of a path and within them, so two paths may read the same: `a.b` below a domain, and
+    /// `b` below `a`. Each needs a name of its own, for what a policy is called is what it is counted by.
+    fn policy_name(&mut self, place: &Place) -> String {
+        let mut name = policy_name(&place.name);
+        if self.names.contains(&name) {
+            name = hashed_name(&place.name, &place.path);
+        }
+        self.names.insert(name.clone());
+        name
+    }
+
     fn amount(
         &mut self,
-        place: &Place,
         field: &str,
         spanned: &Spanned<RateLimitFields>,
-        shown: &str,
+        names: [&str; 2],
     ) -> Option<Amount> {
         let limit = &spanned.value;
         let unit = limit.unit.as_ref().and_then(|unit| Unit::parse(&unit.value));
@@ -166,14 +183,16 @@ impl Build<'_> {
         match requests_per_unit? {
             0 => Some(Amount::Nothing(unit)),
             requests => {
-                self.limited(place, requests, unit, shown).map(|limited| Amount::Limited(Box::new(limited)))
+                self.limited(field, requests, unit, names).map(|limited| Amount::Limited(Box::new(limited)))
             }
         }
     }
 
-    fn limited(&mut self, place: &Place, requests: u32, unit: Unit, shown: &str) -> Option<Limited> {
+    /// The names are those of the policy and of its quota.
+    fn limited(&mut self, field: &str, requests: u32, unit: Unit, names: [&str; 2]) -> Option<Limited> {
+        let [name, shown] = names;
         let made = quota(requests, unit, self.settings.algorithm)
-            .and_then(|quota| Policy::with_names(&policy_name(&place.name), [(shown, quota)]));
+            .and_then(|quota| Policy::with_names(name, [(shown, quota)]));
         match made {
             Ok(policy) => {
                 let signals = Signals::of(&policy, "", *self.limits, None);
@@ -181,7 +200,7 @@ impl Build<'_> {
                 Some(Limited { requests_per_unit: requests, unit, policy, signals })
             }
             Err(error) => {
-                self.refuse(0, place.field.clone(), error.to_string());
+                self.refuse(0, field, error.to_string());
                 None
             }
         }

@@ -11,7 +11,7 @@ mod tree;
 mod unit;
 mod yaml;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -68,9 +68,9 @@ impl Domains {
         let mut domains = Self { settings, by_name: HashMap::new() };
         let mut owners: HashMap<String, PathBuf> = HashMap::new();
         let mut refused = Vec::new();
-        let mut limits = 0;
+        let (mut limits, mut names) = (0, HashSet::new());
         for file in files {
-            let mut build = Build { settings, limits: &mut limits, problems: Vec::new() };
+            let mut build = Build { settings, limits: &mut limits, names: &mut names, problems: Vec::new() };
             domains.add(&file, &mut build, &mut owners);
             if !build.problems.is_empty() {
                 refused.push(Problems::new(&file.display().to_string(), build.problems));

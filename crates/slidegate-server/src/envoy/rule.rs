@@ -48,16 +48,21 @@ pub(crate) fn quota(requests_per_unit: u32, unit: Unit, algorithm: Algorithm) ->
 
 /// The name of the policy for the descriptor at `path`, which is as long as somebody makes it and may hold anything.
 pub(super) fn policy_name(path: &str) -> String {
-    const HASH_DIGITS: usize = 16;
     if path.len() <= MAX_NAME_BYTES && !path.chars().any(char::is_control) {
         return path.to_owned();
     }
+    hashed_name(path, path)
+}
+
+/// The beginning of `path`, and a hash of what makes it unlike any other.
+pub(super) fn hashed_name(path: &str, unique: &str) -> String {
+    const HASH_DIGITS: usize = 16;
     let mut end = MAX_NAME_BYTES - HASH_DIGITS - 1;
     while !path.is_char_boundary(end.min(path.len())) {
         end -= 1;
     }
     let readable = path[..end.min(path.len())].replace(char::is_control, "?");
-    format!("{readable}#{}", &blake3::hash(path.as_bytes()).to_hex()[..HASH_DIGITS])
+    format!("{readable}#{}", &blake3::hash(unique.as_bytes()).to_hex()[..HASH_DIGITS])
 }
 
 #[cfg(test)]

@@ -124,7 +124,8 @@ fn limits_of_limitador_are_carried_over_if_they_can_be() {
     fs::write(
         &path,
         "- {namespace: shop, max_value: 0, seconds: 60, conditions: ['a > \"b\"'], variables: []}\n\
-         - {namespace: shop, max_value: 1, seconds: 60, conditions: ['size(a) == \"b\"'], variables: []}\n",
+         - {namespace: shop, max_value: 1, seconds: 60, conditions: ['size(a) == \"b\"'], variables: []}\n\
+         - namespace: shop\n  max_value: 1\n  seconds: 60\n  variables: [user, size(a)]\n",
     )
     .unwrap();
     let (code, _, told) =
@@ -135,6 +136,40 @@ fn limits_of_limitador_are_carried_over_if_they_can_be() {
         "limits.yaml:1: [0].max_value: 0 is not a whole number between 1 and 281474976710656\n\
          limits.yaml:1: [0].conditions[0]: \"a > \\\"b\\\"\" cannot be carried over; only descriptor == \"value\" can\n\
          limits.yaml:2: [1].conditions[0]: \"size(a) == \\\"b\\\"\" cannot be carried over; only descriptor == \
-         \"value\" can\n"
+         \"value\" can\n\
+         limits.yaml:6: [2].variables[1]: \"size(a)\" cannot be carried over; only the name of a descriptor can\n"
     );
+}
+
+#[test]
+fn no_two_limits_get_the_same_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let envoy = format!(
+        "domain: d\ndescriptors:\n  - {{key: a.b, {limit}}}\n  - {{key: a, descriptors: [{{key: b, {limit}}}]}}\n"
+    );
+    let same = "{namespace: shop, max_value: 5, seconds: 1, conditions: [], variables: []";
+    let limitador = format!("- {same}}}\n- {same}, name: burst}}\n- {same}}}\n- {same}}}\n");
+    for (from, path, names) in [
+        ("envoy", file("envoy.yaml", &envoy), vec!["d.a.b#", "d.a.b"]),
+        (
+            "limitador",
+            file("limitador.yaml", &limitador),
+            vec!["shop.5/1s", "shop.5/1s.burst", "shop.5/1s#2", "shop.5/1s#3"],
+        ),
+    ] {
+        let (code, written, told) = outcome(slidegate().args(["import", from]).arg(path));
+        assert_eq!(code, 0, "{told}");
+        let mut found = written.lines().filter_map(|line| line.strip_prefix("  \""));
+        for name in names {
+            let policy = found.next().unwrap_or_else(|| panic!("{name} is not in {written}"));
+            let is_hashed = name.ends_with('#') && policy.starts_with(name);
+            assert!(is_hashed || policy.strip_suffix("\":") == Some(name), "{name}: {written}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Limits of Limitador as policies: those that a policy can express.
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -20,8 +21,8 @@ struct LimitFields {
     namespace: Spanned<String>,
     max_value: Spanned<Whole<1, MAX_LIMIT>>,
     seconds: Spanned<Whole<1, { 366 * 24 * 60 * 60 }>>,
-    conditions: Option<Vec<String>>,
-    variables: Option<Vec<String>>,
+    conditions: Option<Vec<Spanned<String>>>,
+    variables: Option<Vec<Spanned<String>>>,
     name: Option<String>,
     id: Option<String>,
     /// Token bucket or fixed window in some versions.
@@ -40,9 +41,9 @@ pub(super) fn import(path: &Path, algorithm: Algorithm) -> Result<Imported, Fail
         .map_err(|error| refuse(vec![Problem::without_line("file", format!("cannot be read: {error}"))]))?;
     let limits: Vec<LimitFields> = parse_yaml(&text).map_err(|problem| refuse(vec![problem]))?;
     let mut writer = Writer::new(&BEGINNING);
-    let (mut told, mut problems) = (String::new(), Vec::new());
+    let (mut told, mut problems, mut names) = (String::new(), Vec::new(), HashSet::new());
     for (index, limit) in limits.iter().enumerate() {
-        match policy(index, limit, algorithm) {
+        match policy(index, limit, algorithm, &mut names) {
             Ok((policy, notes)) => {
                 let _ = writeln!(told, "{}: {}", policy.name(), policy.quotas()[0]);
                 for note in &notes {
@@ -65,6 +66,7 @@ fn policy(
     index: usize,
     limit: &LimitFields,
     algorithm: Algorithm,
+    names: &mut HashSet<String>,
 ) -> Result<(Policy, Vec<String>), Vec<Problem>> {
     let line = limit.namespace.defined.line();
     let mut problems = Vec::new();
@@ -85,23 +87,30 @@ fn policy(
     let mut notes = Vec::new();
     let mut name = limit.namespace.value.clone();
     for (place, condition) in limit.conditions.iter().flatten().enumerate() {
-        match equals(condition) {
+        match equals(&condition.value) {
             Some((descriptor, value)) => {
                 let _ = write!(name, ".{descriptor}_{value}");
                 notes.push(format!("for requests whose {descriptor} is {value:?}"));
             }
             None => refuse(
                 &format!("conditions[{place}]"),
-                line,
-                format!("{condition:?} cannot be carried over; only descriptor == \"value\" can"),
+                condition.defined.line(),
+                format!("{:?} cannot be carried over; only descriptor == \"value\" can", condition.value),
             ),
         }
     }
-    for variable in limit.variables.iter().flatten() {
-        let _ = write!(name, ".{}", descriptor_of(variable));
+    let mut variables = Vec::new();
+    for (place, variable) in limit.variables.iter().flatten().enumerate() {
+        let descriptor = descriptor_of(&variable.value);
+        if is_plain(descriptor) {
+            let _ = write!(name, ".{descriptor}");
+            variables.push(descriptor);
+        } else {
+            let message =
+                format!("{:?} cannot be carried over; only the name of a descriptor can", variable.value);
+            refuse(&format!("variables[{place}]"), variable.defined.line(), message);
+        }
     }
-    let variables: Vec<&str> =
-        limit.variables.iter().flatten().map(|variable| descriptor_of(variable)).collect();
     match variables.as_slice() {
         [] => notes.push("the key is one for all, such as \"all\"".to_owned()),
         variables => notes.push(format!("the key is made of {}", variables.join(" and "))),
@@ -111,15 +120,28 @@ fn policy(
     }
     let refused =
         |error: QuotaError| vec![Problem::at(line, format!("[{index}].{}", error.field()), error.message())];
-    build(&name, limit, algorithm).map(|policy| (policy, notes)).map_err(refused)
+    build(&name, index, limit, algorithm, names).map(|policy| (policy, notes)).map_err(refused)
 }
 
-fn build(name: &str, limit: &LimitFields, algorithm: Algorithm) -> Result<Policy, QuotaError> {
+fn build(
+    name: &str,
+    index: usize,
+    limit: &LimitFields,
+    algorithm: Algorithm,
+    names: &mut HashSet<String>,
+) -> Result<Policy, QuotaError> {
     let window = Duration::from_secs(limit.seconds.value.0);
     let quota = Quota::new(limit.max_value.value.0, window)?.with_algorithm(algorithm);
     let shown = limit.name.clone().or_else(|| limit.id.clone()).unwrap_or_else(|| quota.label());
-    // Limits that differ in numbers alone are several in one namespace, hence these in the name.
-    Policy::with_names(&format!("{name}.{}", quota.label()), [(shown, quota)])
+    // Limits that differ in numbers alone are several in one namespace, hence these in the name; if they do not even
+    // differ in these, what they are called, or else their place.
+    let of_numbers = format!("{name}.{}", quota.label());
+    let called = limit.name.as_ref().or(limit.id.as_ref()).map(|called| format!("{of_numbers}.{called}"));
+    let candidates = [Some(of_numbers.clone()), called].into_iter().flatten();
+    let unused = candidates.into_iter().find(|name| !names.contains(name));
+    let name = unused.unwrap_or_else(|| format!("{of_numbers}#{index}"));
+    names.insert(name.clone());
+    Policy::with_names(&name, [(shown, quota)])
 }
 
 /// `descriptor == "value"`, in any of the ways in which versions of Limitador write a descriptor.
@@ -129,9 +151,13 @@ fn equals(condition: &str) -> Option<(&str, &str)> {
     let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
     let value = value.strip_prefix(quote)?.strip_suffix(quote)?;
     let descriptor = descriptor_of(descriptor.trim());
+    (is_plain(descriptor) && !value.contains(['"', '\''])).then_some((descriptor, value))
+}
+
+/// Whether it is the name of a descriptor, and no expression.
+fn is_plain(descriptor: &str) -> bool {
     let is_name = |character: char| character.is_alphanumeric() || "_-.:/".contains(character);
-    let is_plain = !descriptor.is_empty() && descriptor.chars().all(is_name) && !value.contains(['"', '\'']);
-    is_plain.then_some((descriptor, value))
+    !descriptor.is_empty() && descriptor.chars().all(is_name)
 }
 
 /// `descriptors[0]['x']`, `descriptors[0].x` and `x` are all `x`.

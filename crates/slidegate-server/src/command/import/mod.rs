@@ -12,6 +12,7 @@ use slidegate::Algorithm;
 
 use self::write::Imported;
 use super::Failure;
+use crate::config::{Config, Problems};
 
 /// Write the limits of another service as a configuration file, and say what was understood
 #[derive(Debug, clap::Args)]
@@ -49,6 +50,11 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
         From::Envoy(arguments) => (arguments, envoy::import(&arguments.path, arguments.algorithm)?),
         From::Limitador(arguments) => (arguments, limitador::import(&arguments.path, arguments.algorithm)?),
     };
+    // What others allow and we do not is told here rather than by whoever serves the file.
+    Config::parse(&file).map_err(|problems| {
+        let name = format!("what is made of {}", arguments.path.display());
+        Failure::Files(vec![Problems::new(&name, problems)])
+    })?;
     eprint!("{told}");
     match &arguments.output {
         None => print!("{file}"),
