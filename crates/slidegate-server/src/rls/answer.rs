@@ -1,7 +1,7 @@
 //! From decisions to Envoy's answer.
 
 use prost_types::Duration;
-use slidegate::Decision;
+use slidegate::{Algorithm, Decision};
 
 use super::ask::{Asked, Counted, Item};
 use super::proto::rate_limit_response::rate_limit::Unit as WireUnit;
@@ -38,6 +38,7 @@ pub(super) fn answer(
     request: &RateLimitRequest,
     asked: &Asked<'_>,
     decisions: Vec<Option<Decision>>,
+    now_ms: u64,
 ) -> RateLimitResponse {
     let mut statuses = Vec::with_capacity(asked.0.len());
     let mut outcomes = Vec::with_capacity(decisions.len());
@@ -49,7 +50,7 @@ pub(super) fn answer(
             Item::Refused(unit) => nothing(*unit, String::new(), Code::OverLimit),
             Item::Counted(counted) => match decisions.next().flatten() {
                 Some(decision) => {
-                    let status = counted_status(counted, &decision);
+                    let status = counted_status(counted, &decision, now_ms);
                     outcomes.push(Outcome { counted, decision });
                     status
                 }
@@ -110,11 +111,11 @@ fn nothing(unit: Unit, name: String, code: Code) -> DescriptorStatus {
     DescriptorStatus { code: code.into(), current_limit: Some(limit), ..DescriptorStatus::default() }
 }
 
-fn counted_status(counted: &Counted<'_>, decision: &Decision) -> DescriptorStatus {
+fn counted_status(counted: &Counted<'_>, decision: &Decision, now_ms: u64) -> DescriptorStatus {
     let code = if decision.is_allowed() { Code::Ok } else { Code::OverLimit };
     let tightest = decision.tightest();
     // Envoy takes the whole seconds of it alone, hence rounded up.
-    let seconds = tightest.reset_after_ms.div_ceil(1000).cast_signed();
+    let seconds = reset_after_ms(counted, tightest.reset_after_ms, now_ms).div_ceil(1000).cast_signed();
     DescriptorStatus {
         code: code.into(),
         current_limit: Some(RateLimit {
@@ -124,6 +125,17 @@ fn counted_status(counted: &Counted<'_>, decision: &Decision) -> DescriptorStatu
         }),
         limit_remaining: u32::try_from(tightest.remaining).unwrap_or(u32::MAX),
         duration_until_reset: Some(Duration { seconds, nanos: 0 }),
+    }
+}
+
+/// With nothing counted there is nothing to wait for; but a fixed window ends all the same, and that is what
+/// envoyproxy/ratelimit says.
+fn reset_after_ms(counted: &Counted<'_>, reset_after_ms: u64, now_ms: u64) -> u64 {
+    let quota = counted.policy().quotas()[0];
+    if reset_after_ms == 0 && quota.algorithm() == Algorithm::FixedWindow {
+        quota.window_ms() - now_ms % quota.window_ms()
+    } else {
+        reset_after_ms
     }
 }
 

@@ -5,7 +5,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use prost_types::value::Kind;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::proto::rate_limit_descriptor::{Entry, RateLimitOverride};
 use super::proto::rate_limit_response::{Code, DescriptorStatus};
@@ -15,9 +15,9 @@ use super::proto::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimit
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JsonRequest {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     domain: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     descriptors: Vec<JsonDescriptor>,
     #[serde(default, alias = "hitsAddend", deserialize_with = "number")]
     hits_addend: u64,
@@ -26,21 +26,21 @@ pub(crate) struct JsonRequest {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JsonDescriptor {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     entries: Vec<JsonEntry>,
     limit: Option<JsonOverride>,
     #[serde(default, alias = "hitsAddend", deserialize_with = "maybe_number")]
     hits_addend: Option<u64>,
-    #[serde(default, alias = "isNegativeHits")]
+    #[serde(default, alias = "isNegativeHits", deserialize_with = "or_default")]
     is_negative_hits: bool,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JsonEntry {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     key: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     value: String,
 }
 
@@ -63,14 +63,31 @@ impl<'de> Deserialize<'de> for JsonUnit {
             Value::String(name) => RateLimitUnit::from_str_name(&name)
                 .map(|unit| Self(unit.into()))
                 .ok_or_else(|| D::Error::custom(format_args!("{name:?} is not a unit such as \"MINUTE\""))),
-            Value::Number(number) => number
-                .as_i64()
+            Value::Null => Ok(Self::default()),
+            Value::Number(number) => whole_number(&number)
                 .and_then(|number| i32::try_from(number).ok())
                 .map(Self)
                 .ok_or_else(|| D::Error::custom("a unit is a name or its number")),
             _ => Err(D::Error::custom("a unit is a name or its number")),
         }
     }
+}
+
+/// `null` stands for what is left out.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// `1.0` is whole as well.
+#[expect(clippy::cast_sign_loss, reason = "only what is not below zero is taken")]
+fn whole_number(number: &Number) -> Option<u64> {
+    // All whole numbers up to there can be told from their neighbours.
+    const MOST: f64 = 9_007_199_254_740_992.0;
+    let is_whole = |number: &f64| (0.0..=MOST).contains(number) && number.fract() == 0.0;
+    let of_float = || number.as_f64().filter(is_whole).map(|number| number as u64);
+    number.as_u64().or_else(of_float)
 }
 
 /// A whole number, which may stand in quotes because a number in JSON has no 64 bits.
@@ -82,7 +99,7 @@ fn maybe_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64
     let wrong = || D::Error::custom("it is not a whole number from 0 on");
     match Value::deserialize(deserializer)? {
         Value::Null => Ok(None),
-        Value::Number(number) => number.as_u64().map(Some).ok_or_else(wrong),
+        Value::Number(number) => whole_number(&number).map(Some).ok_or_else(wrong),
         Value::String(text) => text.parse().map(Some).map_err(|_| wrong()),
         _ => Err(wrong()),
     }

@@ -36,5 +36,5 @@ pub(crate) async fn decide<S: Store>(
             decision => Some(decision?),
         });
     }
-    Ok(answer::answer(domains.settings, request, &asked, known))
+    Ok(answer::answer(domains.settings, request, &asked, known, app.clock().now_ms()))
 }

@@ -1,15 +1,16 @@
 //! Envoy's rate limit service, asked as JSON: which limit a descriptor meets, and what is said of it.
 
+mod shared;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
-use slidegate_testkit::{Flavour, Server};
 use tempfile::TempDir;
 
-use crate::process::{Serving, TempFile, slidegate};
+use crate::process::{Serving, slidegate};
 use crate::rig::Reply;
 
 /// Years, so that no window ends while a test runs.
@@ -165,6 +166,40 @@ fn hits_are_counted_looked_at_and_given_back() {
 }
 
 #[test]
+fn null_is_nothing_and_numbers_may_be_written_as_fractions() {
+    let shop = Shop::open(&[]);
+    let asked = json!({
+        "domain": "shop", "hitsAddend": 2.0,
+        "descriptors": [
+            {"entries": [{"key": "user", "value": null}], "limit": null, "hitsAddend": null, "isNegativeHits": null},
+            {"entries": null},
+        ],
+    });
+    let statuses = shop.reply(&asked).json()["statuses"].clone();
+    assert_eq!((&statuses[0]["code"], &statuses[0]["limitRemaining"]), (&json!("OK"), &Value::Null));
+    assert_eq!(statuses[1], json!({"code": "OK"}));
+    let refused = shop.reply(&json!({"domain": "shop", "descriptors": null}));
+    assert_eq!(refused.json()["detail"], "descriptors: 0 are given; 1 to 100 are allowed");
+    for hits in [json!(1.5), json!(-1.0), json!(1e300)] {
+        let refused = shop.reply(&json!({"domain": "shop", "hitsAddend": hits}));
+        assert_eq!(refused.json()["detail"], "hitsAddend: it is not a whole number from 0 on", "{hits}");
+    }
+}
+
+#[test]
+fn a_window_in_which_nothing_is_counted_ends_all_the_same() {
+    let shop = Shop::open(&[]);
+    let mut looks = descriptor(&[("user", "nobody")]);
+    looks["hitsAddend"] = 0.into();
+    let seconds = |asked: Value| -> i64 {
+        let status = shop.ask(&json!([asked]))["statuses"][0].clone();
+        status["durationUntilReset"].as_str().unwrap().trim_end_matches('s').parse().unwrap()
+    };
+    let (empty, counted) = (seconds(looks), seconds(descriptor(&[("user", "nobody")])));
+    assert!(empty > 0 && (empty - counted).abs() < 3600, "{empty} and {counted}");
+}
+
+#[test]
 fn a_limit_may_come_with_the_descriptor() {
     let shop = Shop::open(&[]);
     let with = |entries, limit: Value| {
@@ -271,19 +306,6 @@ fn only_limits_that_have_a_say_are_told_and_each_once() {
 }
 
 #[test]
-fn a_store_that_is_away_fails_nobody_who_meets_a_shadow_alone() {
-    let config = TempFile::new("shadow-closed", "degrade: {on_failure: closed}\n");
-    let shop = Shop::open(&["--config", config.path(), "--store", "redis://127.0.0.1:1"]);
-    let ask = |keys: &[&str]| {
-        let descriptors: Vec<_> = keys.iter().map(|key| descriptor(&[(key, "")])).collect();
-        shop.reply(&json!({"domain": "shop", "descriptors": descriptors}))
-    };
-    assert_eq!(ask(&["soft"]).json(), json!({"overallCode": "OK", "statuses": [{"code": "OK"}]}));
-    assert_eq!(ask(&["soft", "soft"]).status, 200);
-    assert_eq!(ask(&["soft", "all"]).status, 500);
-}
-
-#[test]
 fn what_cannot_be_understood_is_refused() {
     let shop = Shop::open(&[]);
     let many = vec![descriptor(&[("a", "b")]); 101];
@@ -344,43 +366,4 @@ fn files_that_change_are_read_again_and_mistakes_change_nothing() {
     let other = json!({"domain": "b", "descriptors": [descriptor(&[("k", "v")])]});
     let remaining = || server.post("/json", &other).json()["statuses"][0]["limitRemaining"].clone();
     until("another file is read", || remaining() == 4);
-}
-
-#[test]
-fn checks_looks_and_refunds_of_one_request_are_decided_in_order_by_a_shared_store() {
-    let redis = Server::start(Flavour::Redis);
-    let shop = Shop::open(&["--store", &format!("{}?budget_ms=20000", redis.url())]);
-    shop.one(&[("user", "z")]);
-    let mut looks = descriptor(&[("user", "z")]);
-    looks["hitsAddend"] = 0.into();
-    let mut gives_back = descriptor(&[("user", "z")]);
-    gives_back["isNegativeHits"] = true.into();
-    let all = json!([descriptor(&[("user", "y")]), looks, descriptor(&[("all", "")]), gives_back]);
-    let answer = shop.ask(&all);
-    let remaining: Vec<_> =
-        answer["statuses"].as_array().unwrap().iter().map(|status| &status["limitRemaining"]).collect();
-    assert_eq!(remaining, [&json!(1), &json!(1), &Value::Null, &json!(2)], "{answer}");
-}
-
-#[test]
-fn many_descriptors_go_to_a_shared_store_together() {
-    let redis = Server::start(Flavour::Redis);
-    let shop = Shop::open(&["--store", &format!("{}?budget_ms=20000", redis.url())]);
-    let scripts = || -> u64 {
-        let stats = redis.command(&["INFO", "commandstats"]).text();
-        let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-        line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
-    };
-    let ask = |users: u32| {
-        let descriptors: Vec<_> = (0..users).map(|user| descriptor(&[("user", &user.to_string())])).collect();
-        let before = scripts();
-        assert_eq!(shop.ask(&json!(descriptors))["statuses"].as_array().unwrap().len(), users as usize);
-        scripts() - before
-    };
-    // Once before, to load the scripts.
-    let _ = (ask(1), ask(2));
-    assert_eq!(ask(1), 1);
-    // The first may be under way before the others are there, and a busy machine parts them once more.
-    let runs = [3, 90].map(ask);
-    assert!(runs[0] <= 3 && runs[1] <= 9, "{runs:?} calls of the store for 3 and for 90 descriptors");
 }
