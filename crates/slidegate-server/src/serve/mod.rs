@@ -1,8 +1,10 @@
 //! Serving until told to stop.
 
 mod limits;
+mod paced;
 mod patience;
 mod pulse;
+mod streams;
 mod tls;
 
 use std::convert::Infallible;
@@ -11,7 +13,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::{Request, Response};
+use axum::body::Bytes;
+use axum::http::{Request, Response, Version};
 use futures_util::future::join_all;
 use hyper::body::{Body, Incoming};
 use hyper::service::{Service, service_fn};
@@ -28,6 +31,7 @@ use tracing::{debug, info, warn};
 pub use self::limits::Limits;
 pub use self::tls::{Tls, TlsFiles};
 
+use self::paced::Paced;
 use self::patience::Patience;
 use self::pulse::Pulse;
 use crate::app::App;
@@ -236,8 +240,7 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Fn(Request<Incoming>) -> F + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
-    B: Body + Send + 'static,
-    B::Data: Send,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -249,16 +252,22 @@ where
         .keep_alive_interval(Some(limits.head_timeout))
         .keep_alive_timeout(limits.head_timeout)
         .max_header_list_size(limits::HEAD_BYTES as u32)
+        .max_send_buf_size(limits::PIECE_BYTES)
         .max_concurrent_streams(limits::STREAMS);
     let pulse = Arc::new(Pulse::new());
     let stream = TokioIo::new(Patience::new(stream, limits.head_timeout, Arc::clone(&pulse)));
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let is_one_of_many = request.version() == Version::HTTP_2;
         let (answered, pulse) = (answer(request), Arc::clone(&pulse));
         async move {
+            let work = if is_one_of_many { Some(pulse.streams().begin().await) } else { None };
             pulse.begin();
             let response = answered.await;
             pulse.end();
-            Ok::<_, Infallible>(response)
+            Ok::<_, Infallible>(response.map(|body| match work {
+                None => Paced::whole(body),
+                Some(work) => Paced::in_pieces(body, work.streams()),
+            }))
         }
     });
     let connection = builder.serve_connection(stream, service).into_owned();

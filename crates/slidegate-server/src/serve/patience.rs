@@ -10,18 +10,20 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::pulse::Pulse;
+use super::streams::Streams;
 
-/// What HTTP/2 begins with. From there on the protocol looks after the time itself.
+/// What HTTP/2 begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A stream on which the heads of requests are complete in time, if it is HTTP/1, and on which somebody listens, or it
-/// fails.
+/// A stream on which the heads of requests are complete in time and on which somebody listens, or it fails.
 pub(super) struct Patience<I> {
     stream: I,
     pulse: Arc<Pulse>,
     head_timeout: Duration,
-    /// Set once for many requests: when it is over, the pulse says whether the connection is late. None with HTTP/2.
-    end: Option<Pin<Box<Sleep>>>,
+    /// Set once for many requests: when it is over, the pulse or the streams say whether the connection is late.
+    end: Pin<Box<Sleep>>,
+    /// What is under way, if it is HTTP/2.
+    streams: Option<Arc<Streams>>,
     /// How much of the preface has come, as long as nothing else has.
     preface: Option<usize>,
     /// Set while the other side takes nothing of what it is told.
@@ -30,7 +32,15 @@ pub(super) struct Patience<I> {
 
 impl<I> Patience<I> {
     pub(super) fn new(stream: I, head_timeout: Duration, pulse: Arc<Pulse>) -> Self {
-        Self { stream, pulse, head_timeout, end: Some(timer(head_timeout)), preface: Some(0), stuck: None }
+        Self {
+            stream,
+            pulse,
+            head_timeout,
+            end: timer(head_timeout),
+            streams: None,
+            preface: Some(0),
+            stuck: None,
+        }
     }
 
     /// Looks at what has come, until it is known which version it is.
@@ -40,19 +50,22 @@ impl<I> Patience<I> {
         let length = said.len().min(rest.len());
         self.preface = (said[..length] == rest[..length]).then_some(before + length);
         if self.preface == Some(PREFACE.len()) {
-            (self.preface, self.end) = (None, None);
+            (self.preface, self.streams) = (None, Some(Arc::clone(self.pulse.streams())));
         }
     }
 
-    /// Whether the head of a request has been awaited for too long.
+    /// Whether a request has been awaited for too long, or that an answer is taken.
     fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let Some(end) = &mut self.end else { return Poll::Pending };
         loop {
-            ready!(end.as_mut().poll(context));
-            match self.pulse.left(self.head_timeout) {
-                Duration::ZERO => return Poll::Ready(()),
-                left => *end = timer(left),
+            ready!(self.end.as_mut().poll(context));
+            let left = match &self.streams {
+                None => self.pulse.left(self.head_timeout),
+                Some(streams) => streams.left(self.head_timeout),
+            };
+            if left.is_zero() {
+                return Poll::Ready(());
             }
+            self.end = timer(left);
         }
     }
 }

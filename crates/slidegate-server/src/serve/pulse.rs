@@ -1,9 +1,12 @@
 //! What a connection waits for, as those who answer on it tell those who read from it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use slidegate::{Clock, SystemClock};
+
+use super::streams::Streams;
 
 /// Instead of the moment since which a request is awaited: one is under way.
 const UNDER_WAY: u64 = u64::MAX;
@@ -16,6 +19,8 @@ const UNDER_WAY: u64 = u64::MAX;
 pub(super) struct Pulse {
     clock: SystemClock,
     waits_since_ms: AtomicU64,
+    /// Instead of that, with HTTP/2.
+    streams: OnceLock<Arc<Streams>>,
 }
 
 impl Pulse {
@@ -23,7 +28,12 @@ impl Pulse {
     pub(super) fn new() -> Self {
         let clock = SystemClock::default();
         let waits_since_ms = AtomicU64::new(clock.now_ms());
-        Self { clock, waits_since_ms }
+        Self { clock, waits_since_ms, streams: OnceLock::new() }
+    }
+
+    /// What is under way on a connection with HTTP/2.
+    pub(super) fn streams(&self) -> &Arc<Streams> {
+        self.streams.get_or_init(|| Arc::new(Streams::new()))
     }
 
     /// The head of a request is there.

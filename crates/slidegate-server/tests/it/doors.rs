@@ -1,5 +1,8 @@
 //! Connections: who is let in, for how long, and what it may take.
 
+mod frames;
+mod http2;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -57,7 +57,7 @@ fn half_a_command_is_not_waited_for_and_an_idle_connection_is() {
 #[test]
 fn who_says_no_password_is_not_waited_for() {
     let passwords = Passwords::new(|password| password == "secret");
-    let server = Resp::with(Limits { head_timeout: SOON, ..Limits::default() }, Some(passwords));
+    let server = Resp::with(Limits { head_timeout: 5 * SOON, ..Limits::default() }, Some(passwords));
     let mut known = server.stream();
     known.write_all(b"AUTH secret\r\n").unwrap();
     let mut answer = [0; 5];

@@ -1,0 +1,94 @@
+//! A client of HTTP/2 that does what no honest one does.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+pub(super) const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
+/// Of settings and pings: they were heard. Of anything that is said: there is no more.
+const ACK_OR_END: u8 = 1;
+const END_OF_HEADERS: u8 = 4;
+
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) kind: u8,
+    flags: u8,
+    pub(super) stream: u32,
+    pub(super) payload: Vec<u8>,
+}
+
+impl Frame {
+    pub(super) fn is_end(&self) -> bool {
+        [DATA, HEADERS].contains(&self.kind) && self.flags & ACK_OR_END != 0
+    }
+
+    pub(super) fn is_pong(&self) -> bool {
+        self.kind == PING && self.flags & ACK_OR_END != 0
+    }
+}
+
+pub(super) struct Client(TcpStream);
+
+impl Client {
+    /// Lets the server say so many bytes of each answer.
+    pub(super) fn connect(address: SocketAddr, window: u32) -> Self {
+        let mut client = Self(TcpStream::connect(address).unwrap());
+        client.0.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+        client.set_window(window);
+        client
+    }
+
+    pub(super) fn set_window(&mut self, window: u32) {
+        self.send(SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat());
+    }
+
+    /// So many bytes more, of one answer or (0) of all.
+    pub(super) fn open(&mut self, stream: u32, bytes: u32) {
+        self.send(WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
+    }
+
+    pub(super) fn ping(&mut self) {
+        self.send(PING, 0, 0, &[0; 8]);
+    }
+
+    /// The head of a request, and no more.
+    pub(super) fn begin(&mut self, stream: u32, path: &str) {
+        // POST, http, the path, and an authority, as HPACK has them.
+        let length = u8::try_from(path.len()).unwrap();
+        let head = [&[0x83, 0x86, 0x04, length][..], path.as_bytes(), &[0x01, 1, b'a']].concat();
+        self.send(HEADERS, END_OF_HEADERS, stream, &head);
+    }
+
+    pub(super) fn ask(&mut self, stream: u32, path: &str, body: &str) {
+        self.begin(stream, path);
+        let pieces: Vec<_> = body.as_bytes().chunks(16 << 10).collect();
+        for (place, piece) in pieces.iter().enumerate() {
+            let is_last = place + 1 == pieces.len();
+            self.send(DATA, if is_last { ACK_OR_END } else { 0 }, stream, piece);
+        }
+    }
+
+    /// Whether it is heard shows when something is read.
+    fn send(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let head = [&length[1..], &[kind, flags], &stream.to_be_bytes()].concat();
+        let _ = self.0.write_all(&[&head, payload].concat());
+    }
+
+    /// What the server says next, or nothing if it has hung up. Settings and pings are answered, as everybody does.
+    pub(super) fn next(&mut self) -> Option<Frame> {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).ok()?;
+        let [a, b, c, kind, flags, stream @ ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+        self.0.read_exact(&mut payload).ok()?;
+        if [SETTINGS, PING].contains(&kind) && flags & ACK_OR_END == 0 {
+            let heard = if kind == PING { &payload[..] } else { &[] };
+            self.send(kind, ACK_OR_END, 0, heard);
+        }
+        Some(Frame { kind, flags, stream: u32::from_be_bytes(stream), payload })
+    }
+}
