@@ -1,6 +1,7 @@
 //! Serving until told to stop.
 
 mod limits;
+mod linger;
 mod paced;
 mod patience;
 mod pulse;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::linger::Linger;
 use super::pulse::Pulse;
 use super::streams::Streams;
 
@@ -28,6 +29,10 @@ pub(super) struct Patience<I> {
     preface: Option<usize>,
     /// Set while the other side takes nothing of what it is told.
     stuck: Option<Pin<Box<Sleep>>>,
+    /// Whether the last answer was that the client is wrong, who may then not have said everything yet.
+    has_refused: bool,
+    /// Set after the last answer.
+    linger: Option<Linger>,
 }
 
 impl<I> Patience<I> {
@@ -40,6 +45,8 @@ impl<I> Patience<I> {
             streams: None,
             preface: Some(0),
             stuck: None,
+            has_refused: false,
+            linger: None,
         }
     }
 
@@ -51,6 +58,13 @@ impl<I> Patience<I> {
         self.preface = (said[..length] == rest[..length]).then_some(before + length);
         if self.preface == Some(PREFACE.len()) {
             (self.preface, self.streams) = (None, Some(Arc::clone(self.pulse.streams())));
+        }
+    }
+
+    /// Looks at what is answered.
+    fn overhear(&mut self, answer: &[u8]) {
+        if let Some([class, ..]) = answer.strip_prefix(b"HTTP/1.1 ") {
+            self.has_refused = *class == b'4';
         }
     }
 
@@ -87,7 +101,7 @@ impl<I> Patience<I> {
 }
 
 /// The timer of the runtime, like those of the protocols.
-fn timer(duration: Duration) -> Pin<Box<Sleep>> {
+pub(super) fn timer(duration: Duration) -> Pin<Box<Sleep>> {
     #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
     Box::pin(tokio::time::sleep(duration))
 }
@@ -108,12 +122,13 @@ impl<I: AsyncRead + Unpin> AsyncRead for Patience<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Patience<I> {
+impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patience<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.overhear(bytes);
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.or_stuck(context, written)
     }
@@ -124,8 +139,15 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Patience<I> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let shut = Pin::new(&mut self.stream).poll_shutdown(context);
-        self.or_stuck(context, shut)
+        if self.linger.is_none() {
+            let shut = Pin::new(&mut self.stream).poll_shutdown(context);
+            let shut = ready!(self.or_stuck(context, shut));
+            if shut.is_err() || !self.has_refused {
+                return Poll::Ready(shut);
+            }
+        }
+        let Self { stream, linger, .. } = &mut *self;
+        linger.get_or_insert_with(Linger::new).poll(stream, context).map(Ok)
     }
 
     fn poll_write_vectored(
@@ -133,6 +155,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Patience<I> {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.overhear(buffers.first().map_or(&[], |first| first));
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
         self.or_stuck(context, written)
     }
