@@ -54,6 +54,8 @@ pub enum RefusalKind {
     TooLarge,
     /// Its body takes too long.
     TooSlow,
+    /// There is no room for it at the moment.
+    Busy,
     /// Whoever asks has shown no token, or a wrong one.
     Unauthorized,
     /// It names a policy that there is not.
@@ -76,6 +78,7 @@ impl RefusalKind {
             Self::Malformed => "malformed",
             Self::TooLarge => "too-large",
             Self::TooSlow => "too-slow",
+            Self::Busy => "busy",
             Self::Unauthorized => "unauthorized",
             Self::UnknownPolicy => "unknown-policy",
             Self::OutOfRange => "out-of-range",

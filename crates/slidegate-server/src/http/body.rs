@@ -13,24 +13,39 @@ use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use slidegate::MAX_LIMIT;
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+
 use crate::request::{Batch, Refusal, RefusalKind, Request};
 
 const MAX_SINGLE_BYTES: usize = 64 << 10;
 const MAX_BATCH_BYTES: usize = 1 << 20;
+/// What all bodies together may take that are larger than a single one may be. Whoever has many connections could fill
+/// any memory with them otherwise.
+const MAX_LARGE_BYTES: usize = 64 << 20;
+static LARGE_BYTES: Semaphore = Semaphore::const_new(MAX_LARGE_BYTES);
 
-/// A body that was read: one request, or several.
+/// A body that was read: one request, or several with the room that they take until they are decided.
 pub(super) enum Body {
     Single(Request),
-    Batch(Batch),
+    Batch(Batch, Option<Room>),
+}
+
+/// What a large body takes of the room for all of them.
+pub(super) type Room = SemaphorePermit<'static>;
+
+/// The body of a request, or what has come of it.
+#[derive(Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    room: Option<Room>,
 }
 
 /// Reads a body, of any content type: whoever posts JSON with curl forgets to say so.
 pub(super) async fn read(body: Incoming, patience: Duration) -> Result<Body, Refusal> {
-    let bytes = within(patience, gather(body)).await?;
+    let (bytes, room) = within(patience, gather(body, begins_a_batch)).await?;
     let text = utf8(&bytes)?;
     match text.trim_ascii_start().as_bytes().first() {
-        Some(b'[') => decode(text).map(Body::Batch),
-        Some(b'{') if bytes.len() > MAX_SINGLE_BYTES => Err(too_large()),
+        Some(b'[') => decode(text).map(|batch| Body::Batch(batch, room)),
         Some(b'{') => decode(text).map(Body::Single),
         _ => {
             let detail = "the body is neither a JSON object nor an array of them";
@@ -44,11 +59,12 @@ pub(super) async fn read_single<T: DeserializeOwned>(
     body: axum::body::Body,
     patience: Duration,
 ) -> Result<T, Refusal> {
-    let bytes = within(patience, gather(body)).await?;
-    if bytes.len() > MAX_SINGLE_BYTES {
-        return Err(too_large());
-    }
+    let (bytes, _) = within(patience, gather(body, |_| false)).await?;
     decode(utf8(&bytes)?)
+}
+
+fn begins_a_batch(bytes: &[u8]) -> bool {
+    bytes.trim_ascii_start().first() == Some(&b'[')
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str, Refusal> {
@@ -78,25 +94,55 @@ async fn within<T>(
     .await
 }
 
-/// All of a body. It is copied only if it comes in pieces.
+/// All of a body. It is copied only if it comes in pieces. It is large only if what has come of it `may_be_large`.
 async fn gather<B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin>(
     mut body: B,
-) -> Result<Bytes, Refusal> {
+    may_be_large: fn(&[u8]) -> bool,
+) -> Result<(Bytes, Option<Room>), Refusal> {
     let first = next(&mut body).await?.unwrap_or_default();
-    if first.len() > MAX_BATCH_BYTES {
-        return Err(too_large());
+    let mut more = next(&mut body).await?;
+    if more.is_none() && first.len() <= MAX_SINGLE_BYTES {
+        return Ok((first, None));
     }
-    let Some(second) = next(&mut body).await? else { return Ok(first) };
-    let (mut whole, mut more) = (first.to_vec(), second);
-    loop {
-        if whole.len() + more.len() > MAX_BATCH_BYTES {
-            return Err(too_large());
+    let mut whole = Gathered::default();
+    whole.add(&first, may_be_large)?;
+    while let Some(piece) = more {
+        whole.add(&piece, may_be_large)?;
+        more = next(&mut body).await?;
+    }
+    Ok((whole.bytes.into(), whole.room))
+}
+
+impl Gathered {
+    fn add(&mut self, piece: &[u8], may_be_large: fn(&[u8]) -> bool) -> Result<(), Refusal> {
+        let length = self.bytes.len() + piece.len();
+        if length > MAX_SINGLE_BYTES {
+            let begin = if self.bytes.trim_ascii_start().is_empty() { piece } else { &self.bytes };
+            let is_known = self.room.is_some();
+            if length > MAX_BATCH_BYTES || !(is_known || may_be_large(begin)) {
+                return Err(too_large());
+            }
+            self.grow(length)?;
         }
-        whole.extend_from_slice(&more);
-        match next(&mut body).await? {
-            Some(piece) => more = piece,
-            None => return Ok(whole.into()),
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+
+    /// Makes room for `length` bytes, if there is any.
+    fn grow(&mut self, length: usize) -> Result<(), Refusal> {
+        let held = self.room.as_ref().map_or(0, SemaphorePermit::num_permits);
+        if length <= held {
+            return Ok(());
         }
+        let wanted = length.next_power_of_two();
+        let missing = u32::try_from(wanted - held).map_err(|_| too_large())?;
+        let more = LARGE_BYTES.try_acquire_many(missing).map_err(|_| busy())?;
+        match &mut self.room {
+            None => self.room = Some(more),
+            Some(room) => room.merge(more),
+        }
+        self.bytes.reserve_exact(wanted - self.bytes.len());
+        Ok(())
     }
 }
 
@@ -121,6 +167,13 @@ fn too_large() -> Refusal {
         "the body is too large; {MAX_SINGLE_BYTES} bytes are allowed for an object, {MAX_BATCH_BYTES} for an array"
     );
     Refusal::new(RefusalKind::TooLarge, detail)
+}
+
+fn busy() -> Refusal {
+    let detail = format!(
+        "there are too many bodies of more than {MAX_SINGLE_BYTES} bytes at the moment; try again, or send smaller batches"
+    );
+    Refusal::new(RefusalKind::Busy, detail)
 }
 
 /// Decodes JSON, or says where it is wrong.

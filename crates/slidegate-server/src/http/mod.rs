@@ -124,7 +124,7 @@ impl<S: Store> Routes<S> {
                 note();
                 Ok(single(&decided?, self.app.clock()))
             }
-            Body::Batch(batch) => {
+            Body::Batch(batch, _room) => {
                 let decided = self.app.decide_many(verb, &batch).await;
                 note();
                 Ok(many(&decided?))

@@ -23,10 +23,10 @@ pub(crate) struct Problem {
     /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`, `[3].key`.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    /// Of a store that failed: whether it is worth while to ask again.
+    /// Of a store that failed, or of a server without room: whether it is worth while to ask again.
     #[serde(skip_serializing_if = "Option::is_none")]
     transient: Option<bool>,
-    /// Of a store that failed: whether to ask again may count twice.
+    /// Of the same: whether to ask again may count twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     may_have_counted: Option<bool>,
 }
@@ -61,12 +61,13 @@ impl From<Refusal> for Problem {
             RefusalKind::Unauthorized => StatusCode::UNAUTHORIZED,
             RefusalKind::UnknownPolicy => StatusCode::NOT_FOUND,
             RefusalKind::OutOfRange => StatusCode::UNPROCESSABLE_ENTITY,
-            RefusalKind::StoreUnavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            RefusalKind::Busy | RefusalKind::StoreUnavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
         };
         let (transient, may_have_counted) = match refusal.kind {
             RefusalKind::StoreUnavailable { is_transient, may_have_counted } => {
                 (Some(is_transient), Some(may_have_counted))
             }
+            RefusalKind::Busy => (Some(true), Some(false)),
             _ => (None, None),
         };
         Self { field: refusal.field, transient, may_have_counted, ..Self::new(status, refusal.detail) }

@@ -79,7 +79,7 @@ fn refused(refusal: &Refusal) -> Status {
     counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
     match refusal.kind {
         RefusalKind::Unauthorized => Status::unauthenticated(refusal.to_string()),
-        RefusalKind::StoreUnavailable { .. } => Status::unavailable(refusal.to_string()),
+        RefusalKind::Busy | RefusalKind::StoreUnavailable { .. } => Status::unavailable(refusal.to_string()),
         _ => Status::invalid_argument(refusal.to_string()),
     }
 }

@@ -86,8 +86,8 @@ impl Client {
         let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
         self.0.read_exact(&mut payload).ok()?;
         if [SETTINGS, PING].contains(&kind) && flags & ACK_OR_END == 0 {
-            let heard = if kind == PING { &payload[..] } else { &[] };
-            self.send(kind, ACK_OR_END, 0, heard);
+            let told = if kind == PING { &payload[..] } else { &[] };
+            self.send(kind, ACK_OR_END, 0, told);
         }
         Some(Frame { kind, flags, stream: u32::from_be_bytes(stream), payload })
     }

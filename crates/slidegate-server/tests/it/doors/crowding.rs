@@ -1,0 +1,52 @@
+//! Many at once who say much.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use crate::process::{Serving, TempFile, slidegate};
+use crate::rig::Reply;
+
+/// With as much before it as makes it large.
+fn large() -> String {
+    format!("[{}{}]", json!({"policy": "api", "key": "a"}), " ".repeat(100_000))
+}
+
+fn until(server: &Serving, status: u16) -> Reply {
+    loop {
+        let reply = crate::rig::request(server.address(), "POST", "/v1/check", large().as_bytes());
+        if reply.status == status {
+            return reply;
+        }
+    }
+}
+
+/// The last byte of each is missing.
+#[test]
+fn large_bodies_have_only_so_much_room_together() {
+    let config =
+        TempFile::new("crowd", "limits: {body_timeout: 1h}\npolicies: {api: {quotas: [1000000/1m]}}\n");
+    let server =
+        Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
+    assert_eq!(until(&server, 200).json()[0]["allowed"], true);
+    let crowd: Vec<_> = (0..64)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            let head = "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 1048576\r\n\r\n[";
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(&vec![b' '; 1_048_574]).unwrap();
+            stream
+        })
+        .collect();
+    let reply = until(&server, 503);
+    assert_eq!(reply.header("retry-after"), Some("1"));
+    assert_eq!(reply.json()["transient"], true, "{reply:?}");
+    assert_eq!(reply.json()["may_have_counted"], false, "{reply:?}");
+    let small = server.check(&json!({"policy": "api", "key": "b"}));
+    assert_eq!(small.decision()["allowed"], true, "whoever says little is answered");
+    let metrics = server.get("/metrics").body;
+    assert!(metrics.contains("slidegate_refusals_total{reason=\"busy\"}"), "{metrics}");
+    drop(crowd);
+    until(&server, 200);
+}
