@@ -7,6 +7,7 @@ pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
 pub(super) const PING: u8 = 6;
+pub(super) const GO_AWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
 /// Of settings and pings: they were heard. Of anything that is said: there is no more.
 const ACK_OR_END: u8 = 1;
