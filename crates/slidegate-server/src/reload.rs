@@ -1,6 +1,7 @@
 //! The configuration, read again while it runs.
 
 use std::fs;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,20 +13,23 @@ use tracing::{error, info, warn};
 
 use crate::changes::{Base, Desk};
 use crate::config::{Config, Problem, Problems};
+use crate::serve::{Tls, TlsFiles};
 
 /// How often the file is looked at. Looking costs a few microseconds, and works where nobody tells of changes: over a
 /// network, or where a link is changed to another folder, as Kubernetes does.
 pub(crate) const LOOK_MS: u64 = 500;
 
-/// Reads the file again when it has changed, or when asked to. Policies and switches change; a file with a mistake
+/// Reads the file and the certificates again when one of them has changed, or when asked to. Policies and switches change; a file with a mistake
 /// changes nothing.
 pub(crate) struct Reload {
     pub(crate) path: PathBuf,
     pub(crate) desk: Arc<Desk>,
     /// As it was when the service started: what is fixed is compared with this.
     pub(crate) first: Config,
-    /// How the file looked before that was read.
-    pub(crate) looks: Option<Looks>,
+    /// The certificates, which are read again as well.
+    pub(crate) tls: Option<Tls>,
+    /// How the file looked before that was read, and then the files of the certificates.
+    pub(crate) looks: Vec<Option<Looks>>,
     /// When somebody asks.
     pub(crate) asked: Arc<Notify>,
 }
@@ -73,14 +77,14 @@ impl Reload {
             }
             // A file system that hangs must hold up nobody but this.
             let looks = off_thread({
-                let path = self.path.clone();
-                move || Looks::of(&path)
+                let paths = self.paths();
+                move || paths.iter().map(|path| Looks::of(path)).collect::<Vec<_>>()
             })
             .await
-            .flatten();
+            .unwrap_or_default();
             // Seen twice alike: whoever writes it is done.
             let is_settled = looks == seen;
-            if is_settled && (is_asked || (looks.is_some() && looks != read)) {
+            if is_settled && (is_asked || (looks.iter().all(Option::is_some) && looks != read)) {
                 is_asked = false;
                 read.clone_from(&looks);
                 self.reload().await;
@@ -89,9 +93,14 @@ impl Reload {
         }
     }
 
+    fn paths(&self) -> Vec<PathBuf> {
+        let certificates = self.first.tls.iter().flat_map(TlsFiles::paths);
+        iter::once(&self.path).chain(certificates).cloned().collect()
+    }
+
     async fn reload(&self) {
-        let path = self.path.clone();
-        let Some(loaded) = off_thread(move || Config::load(&path)).await else { return };
+        let (path, tls) = (self.path.clone(), self.tls.clone());
+        let Some(loaded) = off_thread(move || load(&path, tls.as_ref())).await else { return };
         match loaded.and_then(|config| self.accept(config)) {
             Ok(config) => {
                 self.apply(config);
@@ -134,6 +143,16 @@ impl Reload {
             warn!("read at start only, and so not changed: {}", fixed.join("; "));
         }
     }
+}
+
+/// The file, and the certificates. They are renewed whatever else is wrong, because they end at their time.
+fn load(path: &Path, tls: Option<&Tls>) -> Result<Config, Problems> {
+    let renewed = tls.map_or(Ok(()), Tls::renew);
+    let config = Config::load(path)?;
+    renewed.map_err(|message| {
+        Problems::new(&path.display().to_string(), vec![Problem::without_line("tls", message)])
+    })?;
+    Ok(config)
 }
 
 /// What `work` makes, where it may take its time.

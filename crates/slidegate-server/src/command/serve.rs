@@ -17,7 +17,7 @@ use crate::changes::{Base, Desk, Keeper};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::reload::{Looks, Reload};
-use crate::serve::{Door, Tls};
+use crate::serve::{Door, Tls, TlsFiles};
 use crate::served::{Innermost, Served, Switched};
 use crate::store::AnyStore;
 use crate::traces::{LogFormat, Tracing};
@@ -57,7 +57,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     // Before there is anything to count.
     let metrics = Metrics::install().inspect_err(|error| warn!(%error, "nothing is counted")).ok();
     // Before it is read, lest a change in between be missed.
-    let looks = arguments.config.as_deref().and_then(Looks::of);
+    let mut looks = vec![arguments.config.as_deref().and_then(Looks::of)];
     let config = match &arguments.config {
         Some(file) => Config::load(file).map_err(|problems| Failure::Files(vec![problems]))?,
         None => Config::sample(),
@@ -67,8 +67,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(url) => super::parse_store(url)?,
         None => config.store.clone().unwrap_or_default(),
     };
+    looks.extend(config.tls.iter().flat_map(TlsFiles::paths).map(|path| Looks::of(path)));
     let tls = config.tls.as_ref().map(Tls::load).transpose().map_err(Failure::new)?;
-    let door = Door { limits: config.limits, tls, metrics };
+    let door = Door { limits: config.limits, tls: tls.clone(), metrics };
     let opened = Served::open(&store_url, config.memory, &config.degrade).await;
     let app = App::new(opened.map_err(Failure::new)?, config.policies.clone());
     let app = Arc::new(app.logging(config.log).admitting(config.tokens.clone()));
@@ -87,7 +88,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         tokio::spawn(envoy.keep(&app, asked.for_envoy).run());
     }
     if let Some(path) = arguments.config {
-        tokio::spawn(Reload { path, desk, first: config, looks, asked: asked.for_file }.run());
+        tokio::spawn(Reload { path, desk, first: config, tls, looks, asked: asked.for_file }.run());
     }
     crate::serve::run(entrances, app, door, stop).await;
     // It may wait, and nobody waits for this any more.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -26,9 +27,14 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
-/// Certificates that have been read.
+/// Certificates that have been read. New ones can take their place; connections that there are go on with theirs.
 #[derive(Clone)]
-pub struct Tls(TlsAcceptor);
+pub struct Tls(Arc<Kept>);
+
+struct Kept {
+    files: TlsFiles,
+    config: ArcSwap<ServerConfig>,
+}
 
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,12 +45,14 @@ impl fmt::Debug for Tls {
 impl Tls {
     /// Reads the certificates, or says which file is of no use and why.
     pub fn load(files: &TlsFiles) -> Result<Self, String> {
-        let config = files.read().map_err(|problems| {
-            let problems: Vec<_> =
-                problems.into_iter().map(|(field, message)| format!("tls.{field}: {message}")).collect();
-            problems.join("\n")
-        })?;
-        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+        let config = ArcSwap::from(read(files)?);
+        Ok(Self(Arc::new(Kept { files: files.clone(), config })))
+    }
+
+    /// Reads them again. If a file is of no use, those from before stay.
+    pub(crate) fn renew(&self) -> Result<(), String> {
+        self.0.config.store(read(&self.0.files)?);
+        Ok(())
     }
 
     pub(super) async fn accept(
@@ -52,17 +60,31 @@ impl Tls {
         stream: TcpStream,
         patience: Duration,
     ) -> Result<TlsStream<TcpStream>, String> {
-        match tokio::time::timeout(patience, self.0.accept(stream)).await {
+        let acceptor = TlsAcceptor::from(self.0.config.load_full());
+        match tokio::time::timeout(patience, acceptor.accept(stream)).await {
             Ok(accepted) => accepted.map_err(|error| format!("no TLS: {error}")),
             Err(_) => Err(format!("no TLS within {patience:?}")),
         }
     }
 }
 
+fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
+    let lines = |problems: Vec<FileProblem>| {
+        let lines = problems.into_iter().map(|(field, message)| format!("tls.{field}: {message}"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    files.read().map(Arc::new).map_err(lines)
+}
+
 /// A field, and what is wrong with the file that it names.
 type FileProblem = (&'static str, String);
 
 impl TlsFiles {
+    /// All of them.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.cert, &self.key].into_iter().chain(&self.client_ca)
+    }
+
     /// What is served with these files, or all that are of no use.
     pub(crate) fn read(&self) -> Result<ServerConfig, Vec<FileProblem>> {
         let chain = certificates("cert", &self.cert);

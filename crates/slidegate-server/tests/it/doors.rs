@@ -3,6 +3,7 @@
 mod crowding;
 mod frames;
 mod http2;
+mod rotation;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,0 +1,70 @@
+//! Certificates that are changed while it runs.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio};
+
+use slidegate_testkit::Authority;
+
+use super::{BODY, Secure, curl, secure};
+
+/// A connection that stays open.
+struct Talk(Child);
+
+impl Talk {
+    fn begin(secure: &Secure) -> Self {
+        let address = secure.serving.url().replace("https://", "");
+        let mut client = Command::new("openssl");
+        client.args(["s_client", "-quiet", "-connect", &address]);
+        Self(client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+    }
+
+    fn is_answered(&mut self) -> bool {
+        let length = BODY.len();
+        let said = format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{BODY}");
+        self.0.stdin.as_mut().unwrap().write_all(said.as_bytes()).unwrap();
+        let (mut answer, mut byte) = (Vec::new(), [0]);
+        while !answer.ends_with(b"]}") {
+            if self.0.stdout.as_mut().unwrap().read(&mut byte).unwrap() == 0 {
+                return false;
+            }
+            answer.push(byte[0]);
+        }
+        answer.starts_with(b"HTTP/1.1 200")
+    }
+}
+
+impl Drop for Talk {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn is_trusted(secure: &Secure) -> bool {
+    curl(secure, &[]).0 == 0
+}
+
+#[test]
+fn a_new_certificate_is_shown_to_whoever_comes_and_others_go_on() {
+    let mut secure = secure("rotation", false);
+    let mut talk = Talk::begin(&secure);
+    assert!(talk.is_answered() && is_trusted(&secure));
+    // Into the same files; whoever asks trusts the new authority alone.
+    secure.authority = Authority::make(&secure.folder);
+    while !is_trusted(&secure) {}
+    assert!(talk.is_answered(), "a connection goes on");
+
+    fs::write(secure.folder.join("server.key"), "no key").unwrap();
+    let admin = secure.serving.greeting.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
+    let live = format!("{admin}/v1/live");
+    let ca = secure.authority.ca_path();
+    loop {
+        let said = Command::new("curl").arg("-sS").arg("--cacert").arg(&ca).arg(&live).output().unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        if said.contains("tls.key: ") {
+            break;
+        }
+    }
+    assert!(is_trusted(&secure), "what is of no use changes nothing");
+}
