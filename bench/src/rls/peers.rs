@@ -57,6 +57,11 @@ mod of_limitador {
 
     use super::*;
 
+    /// Its messages have texts where ours have bytes.
+    fn text(bytes: Vec<u8>) -> String {
+        String::from_utf8(bytes).expect("a text")
+    }
+
     struct Limitador(Arc<RateLimiter>);
 
     #[async_trait]
@@ -68,7 +73,8 @@ mod of_limitador {
             let request = request.into_inner();
             let mut descriptors = Vec::with_capacity(request.descriptors.len());
             for descriptor in request.descriptors {
-                let entries = descriptor.entries.into_iter().map(|entry| (entry.key, entry.value));
+                let entries =
+                    descriptor.entries.into_iter().map(|entry| (text(entry.key), text(entry.value)));
                 descriptors.push(entries.collect::<HashMap<_, _>>());
             }
             let mut context = Context::default();
@@ -76,7 +82,7 @@ mod of_limitador {
             let hits = request.hits_addend.max(1).into();
             let limited = self
                 .0
-                .check_rate_limited_and_update(&request.domain.into(), &context, hits)
+                .check_rate_limited_and_update(&text(request.domain).into(), &context, hits)
                 .map_err(|error| Status::unavailable(error.to_string()))?
                 .limited;
             Ok(Response::new(answer(if limited { Code::OverLimit } else { Code::Ok })))
