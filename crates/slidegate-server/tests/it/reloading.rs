@@ -165,3 +165,24 @@ fn nobody_is_turned_away_while_it_changes() {
         "and every answer was counted once"
     );
 }
+
+#[test]
+fn policies_that_are_renamed_make_no_series_without_end() {
+    let policies = |name: &str| {
+        let lines: Vec<String> = (0..400).map(|n| format!("  {name}{n}: {{quotas: [9/1h]}}\n")).collect();
+        format!("policies:\n{}", lines.concat())
+    };
+    let config = TempFile::new("renamed", &policies("a"));
+    let server = Serving::start(&mut serve(config.path()));
+    replace(config.path(), &policies("b"));
+    server.send_signal("HUP");
+    slidegate_testkit::until("the new names are known", || {
+        let status = server.check(&json!({"policy": "b399", "key": "k"})).status;
+        if status == 200 { Ok(()) } else { Err(status.to_string()) }
+    });
+    let metrics = server.get("/metrics").body;
+    let series = metrics.lines().filter(|line| line.starts_with("slidegate_decisions_total{"));
+    let names = series.map(|line| line.split('"').nth(1).unwrap()).collect::<std::collections::BTreeSet<_>>();
+    // As many as are counted apart, and all others together.
+    assert_eq!((names.len(), names.contains("(others)")), (501, true));
+}
