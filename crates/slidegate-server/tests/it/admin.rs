@@ -455,3 +455,16 @@ fn top_shows_what_a_running_server_does() {
     let (code, _, err) = outcome(slidegate().args(["top", "--once", "--admin", "http://127.0.0.1:1"]));
     assert!(code == 2 && err.contains("cannot ask http://127.0.0.1:1"), "{err}");
 }
+
+#[test]
+fn a_body_that_is_no_object_or_too_large_is_refused_in_the_usual_words() {
+    let config = TempFile::new("bodies", POLICIES);
+    let server = serve(&config, &[]);
+    let put = |body: &[u8]| request_with(admin_address(&server), "PUT", "/v1/policies/api/mode", "", body);
+    // Not even one that has the fields' values in their order.
+    let list = put(br#"["off", null, null, null, null, null]"#);
+    assert_eq!((list.status, list.header("content-type")), (400, Some("application/problem+json")));
+    let large = put(" ".repeat(70_000).as_bytes());
+    assert_eq!((large.status, large.header("content-type")), (413, Some("application/problem+json")));
+    assert_eq!(get(&server, "/v1/changes")["changes"], json!([]));
+}
