@@ -17,7 +17,7 @@ use crate::serve::{Tls, TlsFiles};
 
 /// How often the file is looked at. Looking costs a few microseconds, and works where nobody tells of changes: over a
 /// network, or where a link is changed to another folder, as Kubernetes does.
-pub(crate) const LOOK_MS: u64 = 500;
+const LOOK_MS: u64 = 500;
 
 /// Reads the file and the certificates again when one of them has changed, or when asked to. Policies and switches change; a file with a mistake
 /// changes nothing.
@@ -63,33 +63,55 @@ fn numbers(_: &fs::Metadata) -> [i64; 3] {
     [0; 3]
 }
 
-impl Reload {
-    /// Looks, for as long as it is polled.
-    pub(crate) async fn run(self) {
+/// Looks again and again at what may change.
+pub(crate) struct Watch<L> {
+    read: L,
+    seen: L,
+    is_asked: bool,
+}
+
+impl<L: Clone + PartialEq + Send + 'static> Watch<L> {
+    /// From how it looked before it was read.
+    pub(crate) fn new(looks: L) -> Self {
+        Self { read: looks.clone(), seen: looks, is_asked: false }
+    }
+
+    /// Returns when it is to be read again: somebody has asked for it, or it looks otherwise and `is_whole`.
+    pub(crate) async fn changed(
+        &mut self,
+        asked: &Notify,
+        look: impl Fn() -> L + Clone + Send + 'static,
+        is_whole: impl Fn(&L) -> bool,
+    ) {
         let clock = SystemClock::default();
-        gauge!("slidegate_config_is_current").set(1.0);
-        let (mut read, mut seen) = (self.looks.clone(), self.looks.clone());
-        let mut is_asked = false;
         loop {
             tokio::select! {
-                () = self.asked.notified() => is_asked = true,
+                () = asked.notified() => self.is_asked = true,
                 () = clock.sleep(LOOK_MS) => {}
             }
             // A file system that hangs must hold up nobody but this.
-            let looks = off_thread({
-                let paths = self.paths();
-                move || paths.iter().map(|path| Looks::of(path)).collect::<Vec<_>>()
-            })
-            .await
-            .unwrap_or_default();
+            let Some(looks) = off_thread(look.clone()).await else { continue };
             // Seen twice alike: whoever writes it is done.
-            let is_settled = looks == seen;
-            if is_settled && (is_asked || (looks.iter().all(Option::is_some) && looks != read)) {
-                is_asked = false;
-                read.clone_from(&looks);
-                self.reload().await;
+            let is_settled = looks == self.seen;
+            self.seen.clone_from(&looks);
+            if is_settled && (self.is_asked || (is_whole(&looks) && looks != self.read)) {
+                (self.read, self.is_asked) = (looks, false);
+                return;
             }
-            seen = looks;
+        }
+    }
+}
+
+impl Reload {
+    /// Looks, for as long as it is polled.
+    pub(crate) async fn run(self) {
+        gauge!("slidegate_config_is_current").set(1.0);
+        let mut watch = Watch::new(self.looks.clone());
+        let paths = self.paths();
+        let look = move || paths.iter().map(|path| Looks::of(path)).collect::<Vec<_>>();
+        loop {
+            watch.changed(&self.asked, look.clone(), |looks| looks.iter().all(Option::is_some)).await;
+            self.reload().await;
         }
     }
 

@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metrics::{counter, gauge};
-use slidegate::{Clock, Store, SystemClock};
+use slidegate::Store;
 use tokio::sync::Notify;
 use tracing::{error, info};
 
 use super::{Domains, Settings, files};
 use crate::app::App;
 use crate::config::Problems;
-use crate::reload::{LOOK_MS, Looks, off_thread};
+use crate::reload::{Looks, Watch, off_thread};
 
 /// Reads the folder again when a file in it has changed, or when asked to. Files with a mistake change nothing.
 pub(crate) struct Reload<S> {
@@ -38,24 +38,13 @@ impl FolderLooks {
 impl<S: Store> Reload<S> {
     /// Looks, for as long as it is polled.
     pub(crate) async fn run(self) {
-        let clock = SystemClock::default();
         gauge!("slidegate_envoy_config_is_current").set(1.0);
-        let (mut read, mut seen) = (self.looks.clone(), self.looks.clone());
-        let mut is_asked = false;
+        let mut watch = Watch::new(self.looks.clone());
+        let path = self.path.clone();
+        let look = move || FolderLooks::of(&path);
         loop {
-            tokio::select! {
-                () = self.asked.notified() => is_asked = true,
-                () = clock.sleep(LOOK_MS) => {}
-            }
-            let path = self.path.clone();
-            let Some(looks) = off_thread(move || FolderLooks::of(&path)).await else { continue };
-            // Seen twice alike: whoever writes is done.
-            if looks == seen && (is_asked || looks != read) {
-                is_asked = false;
-                read.clone_from(&looks);
-                self.reload().await;
-            }
-            seen = looks;
+            watch.changed(&self.asked, look.clone(), |_| true).await;
+            self.reload().await;
         }
     }
 
