@@ -28,6 +28,7 @@ mod signals;
 mod stopwatch;
 mod store;
 mod tally;
+mod timer;
 mod tokens;
 mod traces;
 mod violations;

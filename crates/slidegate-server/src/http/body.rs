@@ -16,6 +16,7 @@ use slidegate::MAX_LIMIT;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::request::{Batch, Refusal, RefusalKind, Request};
+use crate::timer::timer;
 
 const MAX_SINGLE_BYTES: usize = 64 << 10;
 const MAX_BATCH_BYTES: usize = 1 << 20;
@@ -84,8 +85,7 @@ async fn within<T>(
         if let Poll::Ready(read) = reading.as_mut().poll(context) {
             return Poll::Ready(read);
         }
-        #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
-        let end = end.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let end = end.get_or_insert_with(|| timer(patience));
         end.as_mut().poll(context).map(|()| {
             let detail = format!("the body was not complete within {patience:?}");
             Err(Refusal::new(RefusalKind::TooSlow, detail))

@@ -27,6 +27,7 @@ use crate::app::asked::Asked;
 use crate::policies::Policies;
 use crate::request::{MAX_BATCH, Refusal, RefusalKind};
 use crate::serve::Limits;
+use crate::timer::timer;
 
 /// A connection.
 pub(super) struct Connection<'s, I, S> {
@@ -50,9 +51,7 @@ impl Introduction {
             return Poll::Pending;
         }
         let patience = self.patience;
-        // The timer of the runtime, as for HTTP.
-        #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
-        let end = self.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let end = self.end.get_or_insert_with(|| timer(patience));
         end.as_mut().poll(context)
     }
 }

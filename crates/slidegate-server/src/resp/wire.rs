@@ -11,6 +11,8 @@ use tokio::time::Sleep;
 
 use super::frame::MOST_BYTES;
 
+use crate::timer::timer;
+
 /// Enough for whoever waits for each answer.
 const FIRST_BYTES: usize = 1 << 10;
 /// More than the largest command, so that there is always room for the rest of it.
@@ -193,9 +195,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
 
     fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let patience = self.patience;
-        // The timer of the runtime, as for HTTP.
-        #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
-        let end = self.end.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        let end = self.end.get_or_insert_with(|| timer(patience));
         end.as_mut().poll(context)
     }
 }

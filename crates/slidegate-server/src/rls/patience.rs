@@ -16,6 +16,7 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 
 use crate::request::RefusalKind;
+use crate::timer::timer;
 
 /// Messages that cannot be read are refused before anybody sees them, with codes that nobody else here answers with.
 fn count_unread(response: &Response<Body>) {
@@ -58,8 +59,7 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for Brief<S> {
     }
 
     fn call(&mut self, request: Request<Body>) -> S::Future {
-        #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
-        let end = tokio::time::sleep(self.patience);
+        let end = timer(self.patience);
         let brief = |body| axum::body::Body::new(body).into_data_stream().take_until(end);
         self.service.call(request.map(|body| Body::new(axum::body::Body::from_stream(brief(body)))))
     }

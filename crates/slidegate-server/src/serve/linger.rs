@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::Sleep;
 
-use super::patience::timer;
+use crate::timer::timer;
 
 const MOST_BYTES: usize = 1 << 20;
 const MOST_TIME: Duration = Duration::from_secs(1);

@@ -13,6 +13,8 @@ use super::linger::Linger;
 use super::pulse::Pulse;
 use super::streams::Streams;
 
+use crate::timer::timer;
+
 /// What HTTP/2 begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -98,12 +100,6 @@ impl<I> Patience<I> {
         let stuck = self.stuck.get_or_insert_with(|| timer(self.head_timeout));
         stuck.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
-}
-
-/// The timer of the runtime, like those of the protocols.
-pub(super) fn timer(duration: Duration) -> Pin<Box<Sleep>> {
-    #[expect(clippy::disallowed_methods, reason = "a timeout, not a pause")]
-    Box::pin(tokio::time::sleep(duration))
 }
 
 impl<I: AsyncRead + Unpin> AsyncRead for Patience<I> {
