@@ -2,15 +2,14 @@
 //! `make bench-protocols` starts it.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use slidegate_server::rls::proto::rate_limit_descriptor::Entry;
 use slidegate_server::rls::proto::{RateLimitDescriptor, RateLimitRequest};
 
 use crate::figures::{Aim, Figures, Row};
-use crate::sample::{CALLERS_CORE, SERVER_CORE, output, pin};
+use crate::sample::{CALLERS_CORE, Server, cpu_s, output};
 
 pub(crate) mod peers;
 
@@ -20,34 +19,23 @@ const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimi
 const LIMITS: &str =
     "domain: bench\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 1000000}}]\n";
 
-/// A server on its core, and where it listens.
-struct Server {
-    child: Child,
+/// A server, and where it listens.
+struct Service {
+    server: Server,
     address: String,
 }
 
-impl Server {
+impl Service {
     /// Starts what prints `grpc: ` and its address in a line of its own.
-    fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
-        let mut said = lines.map_while(Result::ok);
-        let address = said.find_map(|line| line.strip_prefix("grpc: ").map(str::to_owned));
-        pin(child.id(), SERVER_CORE);
-        Self { child, address: address.expect("it says where it listens") }
-    }
-
-    /// Seconds of the processor's time.
-    fn cpu_s(&self) -> f64 {
-        let line = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("Linux");
-        let fields: Vec<&str> = line.rsplit_once(')').expect("a name").1.split_whitespace().collect();
-        // In hundredths, as Linux has it everywhere.
-        [11, 12].iter().map(|place| fields[*place].parse::<f64>().expect("a number")).sum::<f64>() / 100.0
+    fn start(command: &Command) -> Self {
+        let mut server = Server::start(command);
+        let address = server.lines().find_map(|line| line.strip_prefix("grpc: ").map(str::to_owned));
+        Self { server, address: address.expect("it says where it listens") }
     }
 
     /// Requests in a second, and what one cost the server in microseconds: four connections with 16 streams each.
     fn ask(&self, message: &Path, requests: u64) -> (f64, f64) {
-        let before = self.cpu_s();
+        let before = cpu_s(self.server.id());
         let said = output(
             Command::new("taskset")
                 .args(["-c", &CALLERS_CORE.to_string(), "h2load", "-t1", "-c4", "-m16", "-n"])
@@ -56,19 +44,12 @@ impl Server {
                 .arg(message)
                 .arg(format!("http://{}/{METHOD}", self.address)),
         );
-        let used = self.cpu_s() - before;
+        let used = cpu_s(self.server.id()) - before;
         assert!(said.contains(&format!("{requests} succeeded")), "{said}");
         let rate = said.split("finished in ").nth(1).and_then(|rest| rest.split(", ").nth(1));
         let rate = rate.and_then(|rate| rate.trim_end_matches(" req/s").split(' ').next()?.parse().ok());
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         (rate.unwrap_or_else(|| panic!("{said}")), used * 1e6 / requests as f64)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -92,7 +73,7 @@ pub(crate) fn report() {
     fs::write(&message_file, message()).expect("a temporary file");
     let limits = folder.join("limits.yaml");
     fs::write(&limits, LIMITS).expect("a temporary file");
-    let ours = Server::start(
+    let ours = Service::start(
         Command::new(service)
             .args([
                 "serve",
@@ -106,8 +87,8 @@ pub(crate) fn report() {
             ])
             .arg(&limits),
     );
-    let constant = Server::start(Command::new(&own).arg("rls-constant"));
-    let limitador = Server::start(Command::new(&own).arg("rls-limitador"));
+    let constant = Service::start(Command::new(&own).arg("rls-constant"));
+    let limitador = Service::start(Command::new(&own).arg("rls-limitador"));
     let servers = [&ours, &constant, &limitador];
     let mut rates = <[Figures; 3]>::default();
     let mut costs = <[Figures; 3]>::default();

@@ -1,7 +1,9 @@
 //! How fast a server is asked: the server on one core, everybody who calls it on another.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
-use std::process::Command;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
 /// The server's core, and that of the callers.
@@ -12,6 +14,43 @@ pub(crate) const CALLERS_CORE: u32 = 1;
 pub(crate) struct Sample {
     pub(crate) per_second: f64,
     pub(crate) server_us: f64,
+}
+
+/// A server that is on its core from the first moment, for many have a thread for each core that they may use.
+pub(crate) struct Server(Child);
+
+impl Server {
+    /// Starts `command`, which may print.
+    pub(crate) fn start(command: &Command) -> Self {
+        let mut pinned = Command::new("taskset");
+        pinned.args(["-c", &SERVER_CORE.to_string()]).arg(command.get_program()).args(command.get_args());
+        let child = pinned.stdout(Stdio::piped()).spawn();
+        Self(child.unwrap_or_else(|error| panic!("{pinned:?}: {error}")))
+    }
+
+    /// What it prints, once, line by line.
+    pub(crate) fn lines(&mut self) -> impl Iterator<Item = String> {
+        BufReader::new(self.0.stdout.take().expect("it is piped")).lines().map_while(Result::ok)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Seconds of the processor's time that a process has had.
+pub(crate) fn cpu_s(process: u32) -> f64 {
+    let line = fs::read_to_string(format!("/proc/{process}/stat")).expect("Linux");
+    let fields: Vec<&str> = line.rsplit_once(')').expect("a name").1.split_whitespace().collect();
+    // In hundredths, as Linux has it everywhere.
+    [11, 12].iter().map(|place| fields[*place].parse::<f64>().expect("a number")).sum::<f64>() / 100.0
 }
 
 /// All threads of a process, and those that it will start.

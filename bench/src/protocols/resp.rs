@@ -1,14 +1,13 @@
 //! `CL.THROTTLE` and `SLIDEGATE.CHECK` beside `INCR` of a Redis, asked by redis-benchmark, each server on the same core.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use slidegate_testkit::{Flavour, Server as Redis};
 
 use crate::figures::{Aim, Figures, Row};
-use crate::sample::{CALLERS_CORE, SERVER_CORE, Sample, output, pin};
+use crate::sample::{CALLERS_CORE, SERVER_CORE, Sample, Server, cpu_s, output, pin};
 
 const ROUNDS: usize = 7;
 const CONNECTIONS: &str = "50";
@@ -21,45 +20,27 @@ const INCR: &[&str] = &["INCR", "key:__rand_int__"];
 const THROTTLE: &[&str] = &["CL.THROTTLE", "key:__rand_int__", "15", "30", "60"];
 const CHECK: &[&str] = &["SLIDEGATE.CHECK", "api", "key:__rand_int__"];
 
-/// The service, on its core from the first moment: it has a thread for each core that it may use.
+/// The service, and where it listens.
 struct Service {
-    child: Child,
+    server: Server,
     port: u16,
 }
 
 impl Service {
     fn start(config: &PathBuf) -> Self {
         let own = std::env::current_exe().expect("this program has a path");
-        let mut child = Command::new("taskset")
-            .args(["-c", &SERVER_CORE.to_string()])
-            .arg(own.with_file_name("slidegate"))
-            .args(["serve", "--http", "127.0.0.1:0", "--admin", "off", "--resp", "127.0.0.1:0", "--config"])
-            .arg(config)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let out = BufReader::new(child.stdout.take().expect("it is piped"));
-        let port = out.lines().map_while(Result::ok).find_map(|line| {
+        let mut server = Server::start(
+            Command::new(own.with_file_name("slidegate"))
+                .args(["serve", "--http", "127.0.0.1:0", "--admin", "off", "--resp", "127.0.0.1:0"])
+                .arg("--config")
+                .arg(config),
+        );
+        let port = server.lines().find_map(|line| {
             let address = line.strip_prefix("resp: redis://")?;
             address.rsplit(':').next()?.parse().ok()
         });
-        Self { child, port: port.expect("it says where it listens") }
+        Self { server, port: port.expect("it says where it listens") }
     }
-}
-
-impl Drop for Service {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Seconds of the processor's time that a process has had.
-fn cpu_s(process: u32) -> f64 {
-    let line = fs::read_to_string(format!("/proc/{process}/stat")).expect("Linux");
-    let fields: Vec<&str> = line.rsplit_once(')').expect("a name").1.split_whitespace().collect();
-    // In hundredths, as Linux has it everywhere.
-    [11, 12].iter().map(|place| fields[*place].parse::<f64>().expect("a number")).sum::<f64>() / 100.0
 }
 
 /// What redis-benchmark measures of the server `process` at `port`.
@@ -106,8 +87,8 @@ pub(crate) fn report() {
         for round in 1..=ROUNDS {
             eprintln!("RESP, {} deep, round {round} of {ROUNDS} …", depth.0);
             incr.push(&ask(redis.pid(), redis.port(), depth, INCR));
-            throttle.push(&ask(service.child.id(), service.port, depth, THROTTLE));
-            check.push(&ask(service.child.id(), service.port, depth, CHECK));
+            throttle.push(&ask(service.server.id(), service.port, depth, THROTTLE));
+            check.push(&ask(service.server.id(), service.port, depth, CHECK));
         }
         for (name, column) in [("CL.THROTTLE", throttle), ("SLIDEGATE.CHECK", check)] {
             let what = |figure: &str| format!("{name}, {figure}, {} deep", depth.0);

@@ -59,7 +59,7 @@ pub(crate) fn report() {
         .expect("a temporary file");
     let mut serve = Command::new(service);
     serve.args(["serve", "--http", "127.0.0.1:0", "--config"]).arg(&config);
-    let ours = Subject::start(&mut serve, CHECK);
+    let ours = Subject::start(&serve, CHECK);
     let mut beside = [
         Beside::new(
             "an axum handler that reads the same JSON",
@@ -74,11 +74,7 @@ pub(crate) fn report() {
                 THROTTLE,
             ),
         ),
-        Beside::new(
-            "limitador over HTTP",
-            2.0,
-            Subject::start(&mut peer("limitador-http"), CHECK_AND_REPORT),
-        ),
+        Beside::new("limitador over HTTP", 2.0, Subject::start(&peer("limitador-http"), CHECK_AND_REPORT)),
     ];
     let (mut rates, mut costs, mut batches) = <[Figures; 3]>::default().into();
     for round in 1..=ROUNDS {

@@ -1,14 +1,13 @@
 //! A server on its core, asked by wrk from the other.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use slidegate_testkit::until;
 
-use crate::sample::{CALLERS_CORE, SERVER_CORE, output, pin};
+use crate::sample::{CALLERS_CORE, Server, cpu_s, output};
 
 const CONNECTIONS: &str = "64";
 const DURATION: &str = "3s";
@@ -37,20 +36,18 @@ pub(super) struct Question {
 
 /// A server, and what it is asked.
 pub(super) struct Subject {
-    child: Child,
+    server: Server,
     url: String,
     body: &'static str,
 }
 
 impl Subject {
     /// Starts what prints its address in the first line, behind the last space.
-    pub(super) fn start(command: &mut Command, question: Question) -> Self {
-        let mut child = spawn(command.stdout(Stdio::piped()));
-        let mut line = String::new();
-        let out = child.stdout.take().expect("it is piped");
-        BufReader::new(out).read_line(&mut line).expect("it says where it listens");
+    pub(super) fn start(command: &Command, question: Question) -> Self {
+        let mut server = Server::start(command);
+        let line = server.lines().next().unwrap_or_else(|| missing(command));
         let url = line.trim().rsplit(' ').next().expect("an address").to_owned();
-        Self::of(child, &url, question)
+        Self::of(server, &url, question)
     }
 
     /// Starts what is told its port by the last argument.
@@ -58,30 +55,20 @@ impl Subject {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("it listens");
         drop(listener);
-        let child =
-            spawn(command.arg(address.port().to_string()).stdout(Stdio::null()).stderr(Stdio::null()));
+        let server = Server::start(command.arg(address.port().to_string()));
         until("it listens", || TcpStream::connect(address).map_err(|error| error.to_string()));
-        Self::of(child, &format!("http://{address}"), question)
+        Self::of(server, &format!("http://{address}"), question)
     }
 
-    fn of(child: Child, url: &str, question: Question) -> Self {
-        pin(child.id(), SERVER_CORE);
-        Self { child, url: format!("{url}{}", question.path), body: question.body }
-    }
-
-    /// Seconds of the processor's time.
-    fn cpu_s(&self) -> f64 {
-        let line = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("Linux");
-        let fields: Vec<&str> = line.rsplit_once(')').expect("a name").1.split_whitespace().collect();
-        // In hundredths, as Linux has it everywhere.
-        [11, 12].iter().map(|place| fields[*place].parse::<f64>().expect("a number")).sum::<f64>() / 100.0
+    fn of(server: Server, url: &str, question: Question) -> Self {
+        Self { server, url: format!("{url}{}", question.path), body: question.body }
     }
 
     /// Requests in a second, and what one cost the server in microseconds.
     pub(super) fn ask(&self, batch: &str) -> (f64, f64) {
         let script = std::env::temp_dir().join(format!("slidegate-bench-{}.lua", std::process::id()));
         fs::write(&script, SCRIPT).expect("a temporary file");
-        let before = self.cpu_s();
+        let before = cpu_s(self.server.id());
         let said = output(
             Command::new("taskset")
                 .args([
@@ -100,7 +87,7 @@ impl Subject {
                 .env("BATCH", batch)
                 .env("BODY", self.body),
         );
-        let used = self.cpu_s() - before;
+        let used = cpu_s(self.server.id()) - before;
         assert!(!said.contains("Non-2xx"), "{said}");
         let number = |name: &str| {
             let line = said.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{said}"));
@@ -111,15 +98,8 @@ impl Subject {
     }
 }
 
-impl Drop for Subject {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn spawn(command: &mut Command) -> Child {
-    command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}; `make bench-server` installs it"))
+fn missing(command: &Command) -> ! {
+    panic!("{command:?} says nothing; `make bench-server` installs it")
 }
 
 /// A program of others, where `make bench-server` has put it.
