@@ -1,11 +1,14 @@
-//! limitador over HTTP: its library in memory behind actix-web, with the body, the binding of values and the answers of
-//! `POST /check_and_report` of its own server, which is not published as a crate.
+//! limitador over HTTP: its library in memory behind actix-web, with the body, the binding of values, the counters for
+//! Prometheus and the answers of `POST /check_and_report` of its own server, which is not published as a crate. What that
+//! server has besides, spans around each call and a layer that describes the API, is left out.
 
 use std::collections::HashMap;
 
 use actix_web::{App, HttpResponse, HttpServer, post, web};
 use limitador::RateLimiter;
 use limitador::limit::{Context, Limit};
+use metrics::counter;
+use metrics_exporter_prometheus::PrometheusBuilder;
 
 const KEYS: u64 = 200_000;
 
@@ -21,15 +24,24 @@ async fn check_and_report(limiter: web::Data<RateLimiter>, asked: web::Json<Aske
     let Asked { namespace, values, delta } = asked.into_inner();
     let mut context = Context::default();
     context.list_binding("descriptors".to_owned(), vec![values]);
+    let labels = [("limitador_namespace".to_owned(), namespace.clone())];
     match limiter.check_rate_limited_and_update(&namespace.into(), &context, delta) {
-        Ok(checked) if checked.limited => HttpResponse::TooManyRequests().json(()),
-        Ok(_) => HttpResponse::Ok().json(()),
+        Ok(checked) if checked.limited => {
+            counter!("limited_calls", &labels).increment(1);
+            HttpResponse::TooManyRequests().json(())
+        }
+        Ok(_) => {
+            counter!("authorized_calls", &labels).increment(1);
+            counter!("authorized_hits", &labels).increment(delta);
+            HttpResponse::Ok().json(())
+        }
         Err(_) => HttpResponse::InternalServerError().json(()),
     }
 }
 
 #[actix_web::main]
 async fn main() -> std::io::Result<()> {
+    PrometheusBuilder::new().install_recorder().expect("the only recorder");
     let limiter = RateLimiter::new(KEYS);
     let key = "descriptors[0].key".try_into().expect("an expression");
     limiter.add_limit(Limit::new("api", 1000, 60, vec![], vec![key]));
