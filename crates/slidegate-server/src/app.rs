@@ -83,6 +83,15 @@ impl Decided {
 
     /// Puts what the decision says into the headers of an answer, in the style that goes with the policy.
     pub(crate) fn write_headers(&self, headers: &mut HeaderMap, clock: &dyn Clock) {
+        self.in_style(clock, |style, tier, now_ms| style.write(headers, tier, &self.decision, now_ms));
+    }
+
+    /// The same as lines of a head.
+    pub(crate) fn write_header_lines(&self, head: &mut Vec<u8>, clock: &dyn Clock) {
+        self.in_style(clock, |style, tier, now_ms| style.write_lines(head, tier, &self.decision, now_ms));
+    }
+
+    fn in_style(&self, clock: &dyn Clock, write: impl FnOnce(HeaderStyle, &Tier, u64)) {
         let of_request;
         let (style, tier) = match &self.chosen {
             Chosen::Configured(named) => (named.headers, &named.tier),
@@ -92,7 +101,7 @@ impl Decided {
             }
         };
         let now_ms = if style == HeaderStyle::LegacyEpoch { clock.now_ms() } else { 0 };
-        style.write(headers, tier, &self.decision, now_ms);
+        write(style, tier, now_ms);
     }
 }
 

@@ -66,6 +66,32 @@ impl fmt::Debug for Token {
     }
 }
 
+/// Where a request may bear one. Of several headers with one name, the first counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shown<'a> {
+    authorization: Option<&'a [u8]>,
+    token: Option<&'a [u8]>,
+}
+
+impl<'a> Shown<'a> {
+    /// As `Authorization`.
+    pub(crate) fn add_authorization(&mut self, value: &'a [u8]) {
+        self.authorization.get_or_insert(value);
+    }
+
+    /// As `X-Slidegate-Token`.
+    pub(crate) fn add_token(&mut self, value: &'a [u8]) {
+        self.token.get_or_insert(value);
+    }
+}
+
+impl<'a> From<&'a HeaderMap> for Shown<'a> {
+    fn from(headers: &'a HeaderMap) -> Self {
+        let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        Self { authorization, token: headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes) }
+    }
+}
+
 /// All tokens that open a door. If there are none, it is open to anyone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens(Vec<Token>);
@@ -82,9 +108,13 @@ impl Tokens {
     }
 
     /// Lets in whoever has a token, in `Authorization` or, where that is somebody else's, in `X-Slidegate-Token`.
-    pub(crate) fn admit(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let by_itself = || headers.get(TOKEN_HEADER).and_then(|secret| self.who_has(secret.as_bytes()));
-        if self.is_empty() || self.who(headers.get(AUTHORIZATION)).or_else(by_itself).is_some() {
+    pub(crate) fn admit<'a>(&self, shown: impl Into<Shown<'a>>) -> Result<(), Refusal> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let Shown { authorization, token } = shown.into();
+        let by_itself = || token.and_then(|secret| self.who_has(secret));
+        if authorization.and_then(|bearer| self.who_bears(bearer)).or_else(by_itself).is_some() {
             return Ok(());
         }
         let detail = "a token is needed, and this is none of them; send Authorization: Bearer TOKEN";
@@ -93,7 +123,11 @@ impl Tokens {
 
     /// Whose token the `Authorization` header bears.
     pub fn who(&self, authorization: Option<&HeaderValue>) -> Option<&Token> {
-        let (scheme, secret) = authorization?.as_bytes().split_at_checked("Bearer ".len())?;
+        self.who_bears(authorization?.as_bytes())
+    }
+
+    fn who_bears(&self, authorization: &[u8]) -> Option<&Token> {
+        let (scheme, secret) = authorization.split_at_checked("Bearer ".len())?;
         if !scheme.eq_ignore_ascii_case(b"Bearer ") {
             return None;
         }

@@ -9,9 +9,9 @@ mod absent;
 mod otlp;
 
 #[cfg(not(feature = "otlp"))]
-pub(crate) use self::absent::{Tracing, of_request, of_store, within};
+pub(crate) use self::absent::{Tracing, are_sent, of_request, of_store, within};
 #[cfg(feature = "otlp")]
-pub(crate) use self::otlp::{Tracing, of_request, of_store, within};
+pub(crate) use self::otlp::{Tracing, are_sent, of_request, of_store, within};
 
 /// How a line of the log looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

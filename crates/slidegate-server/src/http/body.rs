@@ -44,7 +44,12 @@ struct Gathered {
 /// Reads a body, of any content type: whoever posts JSON with curl forgets to say so.
 pub(super) async fn read(body: Incoming, patience: Duration) -> Result<Body, Refusal> {
     let (bytes, room) = within(patience, gather(body, begins_a_batch)).await?;
-    let text = utf8(&bytes)?;
+    understand(&bytes, room)
+}
+
+/// What a body asks.
+pub(super) fn understand(bytes: &[u8], room: Option<Room>) -> Result<Body, Refusal> {
+    let text = utf8(bytes)?;
     match text.trim_ascii_start().as_bytes().first() {
         Some(b'[') => decode(text).map(|batch| Body::Batch(batch, room)),
         Some(b'{') => decode(text).map(Body::Single),

@@ -4,9 +4,12 @@
 mod body;
 mod encode;
 mod forward_auth;
+mod head;
 mod openapi;
+mod plain;
 mod probes;
 mod problem;
+mod reply;
 mod rls;
 mod stages;
 
@@ -16,7 +19,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::header::{ALLOW, CONTENT_TYPE};
+use axum::http::header::ALLOW;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
@@ -24,20 +27,19 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use metrics::counter;
-use serde::Serialize;
 use slidegate::tower::PeerAddress;
-use slidegate::{Clock, Store, Verb};
-use tracing::debug;
-use utoipa::ToSchema;
+use slidegate::{Store, Verb};
 
 use self::body::Body;
 pub(crate) use self::body::decode;
+use self::head::Head;
+pub(crate) use self::plain::{Found, Plain, find};
 pub(crate) use self::problem::Problem;
+pub(crate) use self::reply::PlainReply;
+use self::reply::Reply;
 use self::stages::Stages;
 pub(crate) use self::stages::Task;
-use crate::answer::Answer;
-use crate::app::{App, Decided};
+use crate::app::App;
 use crate::metrics::Metrics;
 use crate::report::Reporting;
 use crate::request::Refusal;
@@ -94,42 +96,58 @@ impl<S: Store + Reporting + 'static> Routes<S> {
 
 impl<S: Store> Routes<S> {
     async fn decide(&self, verb: Verb, request: Request<Incoming>) -> Response<Said> {
-        let (stages, start) = (Stages::of(verb), Stopwatch::start());
+        let mut reply = Reply::for_hyper();
         let span = traces::of_request(name(verb), request.headers());
-        let decided = traces::within(span, self.decided(verb, request, stages, start));
-        let response = decided.await.unwrap_or_else(|refusal| {
-            debug!(?verb, kind = ?refusal.kind, %refusal, "refused");
-            counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
-            Problem::from(refusal).into_response().map(Either::Right)
-        });
-        stages.whole.record(start, Stopwatch::start());
-        response
+        traces::within(span, self.decide_into(&mut reply, verb, request)).await;
+        reply.into_response()
     }
 
-    async fn decided(
+    async fn decide_into(&self, reply: &mut Reply<HeaderMap>, verb: Verb, request: Request<Incoming>) {
+        let start = Stopwatch::start();
+        let body = match self.app.tokens().admit(request.headers()) {
+            Ok(()) => body::read(request.into_body(), self.limits.body_timeout).await,
+            Err(refusal) => Err(refusal),
+        };
+        self.settle(reply, verb, start, body).await;
+    }
+
+    /// The same for a plain request, which has come without hyper. There are no traces of it.
+    pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &Plain<'_>) {
+        let start = Stopwatch::start();
+        let admitted = self.app.tokens().admit(plain.shown);
+        let body = admitted.and_then(|()| body::understand(plain.body, None));
+        reply.clear();
+        self.settle(reply, plain.verb, start, body).await;
+    }
+
+    /// Decides what was read since `start`, and says so.
+    async fn settle(
         &self,
+        reply: &mut Reply<impl Head>,
         verb: Verb,
-        request: Request<Incoming>,
-        stages: &Stages,
         start: Stopwatch,
-    ) -> Result<Response<Said>, Refusal> {
-        self.app.tokens().admit(request.headers())?;
-        let body = body::read(request.into_body(), self.limits.body_timeout).await?;
-        let read = Stopwatch::start();
-        stages.read.record(start, read);
-        let note = || stages.decide.record(read, Stopwatch::start());
-        match body {
-            Body::Single(request) => {
-                let decided = self.app.decide(verb, &request).await;
-                note();
-                Ok(single(&decided?, self.app.clock()))
+        body: Result<Body, Refusal>,
+    ) {
+        let (stages, read) = (Stages::of(verb), Stopwatch::start());
+        let is_read = body.is_ok();
+        let settled = match body {
+            Ok(Body::Single(request)) => {
+                self.app.decide(verb, &request).await.map(|decided| reply.say(&decided, self.app.clock()))
             }
-            Body::Batch(batch, _room) => {
-                let decided = self.app.decide_many(verb, &batch).await;
-                note();
-                Ok(many(&decided?))
+            Ok(Body::Batch(batch, _room)) => {
+                self.app.decide_many(verb, &batch).await.map(|decided| reply.say_all(&decided))
             }
+            Err(refusal) => Err(refusal),
+        };
+        if let Err(refusal) = settled {
+            reply.refuse(verb, refusal);
         }
+        let end = Stopwatch::start();
+        if is_read {
+            stages.read.record(start, read);
+            stages.decide.record(read, end);
+        }
+        stages.whole.record(start, end);
     }
 }
 
@@ -180,59 +198,4 @@ async fn only_post() -> impl IntoResponse {
 fn not_with_this_method() -> Problem {
     let detail = "this path does not take this method; the Allow header names those that it takes";
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
-}
-
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// How many headers an answer has at the most, the date and the length among them. Room is made once.
-const MOST_HEADERS: usize = 6;
-
-fn said(json: Vec<u8>) -> Response<Said> {
-    let mut response = Response::new(Either::Left(Full::new(json.into())));
-    *response.headers_mut() = HeaderMap::with_capacity(MOST_HEADERS);
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
-    response
-}
-
-fn failed(error: &serde_json::Error) -> Response<Said> {
-    let problem = Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
-    problem.into_response().map(Either::Right)
-}
-
-fn single(decided: &Decided, clock: &dyn Clock) -> Response<Said> {
-    let mut json = Vec::with_capacity(encode::ANSWER_BYTES);
-    if let Err(error) = encode::write(&mut json, decided) {
-        return failed(&error);
-    }
-    let mut response = said(json);
-    decided.write_headers(response.headers_mut(), clock);
-    response
-}
-
-/// What stands in a batch's answer: a decision, or why the store made none. The others are made and spent, so the
-/// whole cannot be refused for one.
-#[derive(Serialize, ToSchema)]
-#[expect(dead_code, reason = "it is only described")]
-#[serde(untagged)]
-enum BatchAnswer<'a> {
-    Decided(Answer<'a>),
-    Undecided(Problem),
-}
-
-fn many(decided: &[Result<Decided, Refusal>]) -> Response<Said> {
-    let mut json = Vec::with_capacity(decided.len() * encode::ANSWER_BYTES);
-    json.push(b'[');
-    for (index, decided) in decided.iter().enumerate() {
-        if index > 0 {
-            json.push(b',');
-        }
-        let written = match decided {
-            Ok(decided) => encode::write(&mut json, decided),
-            Err(refusal) => serde_json::to_writer(&mut json, &Problem::from(refusal.clone())),
-        };
-        if let Err(error) = written {
-            return failed(&error);
-        }
-    }
-    json.push(b']');
-    said(json)
 }

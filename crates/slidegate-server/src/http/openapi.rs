@@ -9,9 +9,9 @@ use utoipa::openapi::OpenApi as Described;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi, ToSchema};
 
-use super::BatchAnswer;
 use super::probes::Readiness;
 use super::problem::Problem;
+use super::reply::BatchAnswer;
 use crate::answer::Answer;
 use crate::request::RequestFields;
 

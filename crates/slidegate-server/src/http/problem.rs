@@ -2,11 +2,12 @@
 
 use axum::Json;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::head::Head;
 use crate::request::{Refusal, RefusalKind};
 
 /// When to come back to a store that is away: no pause between two attempts to connect to it is longer.
@@ -74,18 +75,27 @@ impl From<Refusal> for Problem {
     }
 }
 
+impl Problem {
+    pub(super) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// What goes with it.
+    pub(super) fn write_headers(&self, head: &mut impl Head) {
+        head.add(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.transient == Some(true) {
+            head.add(RETRY_AFTER, RETRY_AFTER_SECONDS);
+        }
+        if self.status() == StatusCode::UNAUTHORIZED {
+            head.add(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+    }
+}
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let is_passing = self.transient == Some(true);
-        let mut response = (status, Json(self)).into_response();
-        if is_passing {
-            response.headers_mut().insert(RETRY_AFTER, RETRY_AFTER_SECONDS);
-        }
-        if status == StatusCode::UNAUTHORIZED {
-            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        response
+        let (status, mut headers) = (self.status(), HeaderMap::new());
+        self.write_headers(&mut headers);
+        (status, headers, Json(self)).into_response()
     }
 }

@@ -21,12 +21,12 @@ use super::frame::{Arguments, Frame, Words};
 use super::reply;
 use super::session::{Next, Session, arity};
 use super::throttle::Recent;
-use super::wire::{self, Event, Wire};
 use crate::app::App;
 use crate::app::asked::Asked;
 use crate::policies::Policies;
 use crate::request::{MAX_BATCH, Refusal, RefusalKind};
 use crate::serve::Limits;
+use crate::serve::wire::{self, Event, Wire};
 use crate::timer::timer;
 
 /// A connection.
@@ -218,11 +218,10 @@ impl<S: Store> Talk<'_, S> {
 
     /// Has those decided that have gathered, and answers them: each at once if the store can, else all together.
     async fn settle(&self, run: &mut Run<'_>, out: &mut Vec<u8>) {
-        // One after the other without anything in between, so that what is fetched for them is fetched at the same time.
-        if run.len() > 1 {
-            for (_, asked) in run.iter() {
-                self.app.announce(asked);
-            }
+        // One after the other without anything in between, so that what is fetched for them is fetched at the same time. One
+        // alone may need two things.
+        for (_, asked) in run.iter() {
+            self.app.announce(asked);
         }
         let mut decided = 0;
         for (shape, asked) in run.iter() {

@@ -12,7 +12,6 @@ mod inline;
 mod reply;
 mod session;
 mod throttle;
-mod wire;
 
 use std::fmt;
 use std::sync::Arc;

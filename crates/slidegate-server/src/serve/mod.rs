@@ -1,12 +1,15 @@
 //! Serving until told to stop.
 
+mod lane;
 mod limits;
 mod linger;
 mod paced;
 mod patience;
 mod pulse;
+mod rewound;
 mod streams;
 mod tls;
+pub(crate) mod wire;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -32,14 +35,17 @@ use tracing::{debug, info, warn};
 pub use self::limits::Limits;
 pub use self::tls::{Tls, TlsFiles};
 
+use self::lane::{Lane, Left};
 use self::paced::Paced;
 use self::patience::Patience;
 use self::pulse::Pulse;
+use self::rewound::Rewound;
 use crate::app::App;
 use crate::http::Routes;
 use crate::metrics::Metrics;
 use crate::report::Reporting;
 use crate::resp::{self, Passwords};
+use crate::traces;
 
 /// How long requests that have begun may take after a stop was asked for.
 const DRAIN_MS: u64 = 10_000;
@@ -207,13 +213,25 @@ impl<S: Store + Reporting + 'static> Guest<S> {
         self,
         stream: I,
     ) -> Result<(), String> {
+        let pulse = Arc::new(Pulse::new());
         match self.protocol {
             Protocol::Decisions(routes) => {
+                let mut stream = Patience::new(stream, self.limits.head_timeout, Arc::clone(&pulse));
+                let mut before = Vec::new();
+                // Only hyper says what a trace needs.
+                if !traces::are_sent() {
+                    let lane = Lane::new(stream, &routes, &pulse, self.stop).run();
+                    match lane.await.map_err(|error| error.to_string())? {
+                        Left::Ended => return Ok(()),
+                        Left::Other(other, unread) => (stream, before) = (other, unread),
+                    }
+                }
                 let answer = move |request| {
                     let routes = Arc::clone(&routes);
                     async move { routes.answer(request, self.peer).await }
                 };
-                converse(stream, &self.limits, self.watcher, answer).await
+                let stream = Rewound::new(stream, before);
+                converse(stream, &self.limits, pulse, self.watcher, answer).await
             }
             Protocol::Routed(router) => {
                 let answer = move |request| {
@@ -223,7 +241,8 @@ impl<S: Store + Reporting + 'static> Guest<S> {
                         response
                     }
                 };
-                converse(stream, &self.limits, self.watcher, answer).await
+                let stream = Patience::new(stream, self.limits.head_timeout, Arc::clone(&pulse));
+                converse(stream, &self.limits, pulse, self.watcher, answer).await
             }
             Protocol::Resp(shared) => {
                 let ended = resp::converse(stream, &self.app, &shared, &self.limits, self.stop).await;
@@ -236,7 +255,13 @@ impl<S: Store + Reporting + 'static> Guest<S> {
 }
 
 /// Requests and answers on one connection, HTTP/1.1 or 2 as it begins.
-async fn converse<I, A, F, B>(stream: I, limits: &Limits, watcher: Watcher, answer: A) -> Result<(), String>
+async fn converse<I, A, F, B>(
+    stream: I,
+    limits: &Limits,
+    pulse: Arc<Pulse>,
+    watcher: Watcher,
+    answer: A,
+) -> Result<(), String>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     A: Fn(Request<Incoming>) -> F + Send + 'static,
@@ -255,8 +280,6 @@ where
         .max_header_list_size(limits::HEAD_BYTES as u32)
         .max_send_buf_size(limits::PIECE_BYTES)
         .max_concurrent_streams(limits::STREAMS);
-    let pulse = Arc::new(Pulse::new());
-    let stream = TokioIo::new(Patience::new(stream, limits.head_timeout, Arc::clone(&pulse)));
     let service = service_fn(move |request: Request<Incoming>| {
         let is_one_of_many = request.version() == Version::HTTP_2;
         let (answered, pulse) = (answer(request), Arc::clone(&pulse));
@@ -271,6 +294,6 @@ where
             }))
         }
     });
-    let connection = builder.serve_connection(stream, service).into_owned();
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
     watcher.watch(connection).await.map_err(|error| error.to_string())
 }

@@ -9,21 +9,19 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::frame::MOST_BYTES;
-
 use crate::timer::timer;
 
 /// Enough for whoever waits for each answer.
 const FIRST_BYTES: usize = 1 << 10;
-/// More than the largest command, so that there is always room for the rest of it.
-const MOST_INPUT: usize = 4 * MOST_BYTES;
+/// More than the largest command or plain request, so that there is always room for the rest of it.
+const MOST_INPUT: usize = 256 << 10;
 /// What an idle connection may keep.
 const IDLE_BYTES: usize = 16 << 10;
 /// So much may wait to be written before nothing more is read: it lets those through who write much before they read.
 const MOST_WAITING: usize = 256 << 10;
 
 /// A stream, what was read of it and what is to be written.
-pub(super) struct Wire<I> {
+pub(crate) struct Wire<I> {
     stream: I,
     input: Vec<u8>,
     /// Which of the bytes in it were read and not yet understood.
@@ -39,7 +37,7 @@ pub(super) struct Wire<I> {
 
 /// What has come to pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// There is more to read, or room to write.
     Progress,
     /// There is nothing more to come.
@@ -51,12 +49,12 @@ pub(super) enum Event {
 }
 
 /// Whether so much waits to be written that nothing more should be added.
-pub(super) fn is_full(output: &[u8]) -> bool {
+pub(crate) fn is_full(output: &[u8]) -> bool {
     output.len() >= MOST_WAITING
 }
 
 impl<I> Wire<I> {
-    pub(super) fn new(stream: I, patience: Duration) -> Self {
+    pub(crate) fn new(stream: I, patience: Duration) -> Self {
         Self {
             stream,
             input: vec![0; FIRST_BYTES],
@@ -71,18 +69,30 @@ impl<I> Wire<I> {
     }
 
     /// What was read and not yet taken, and where to put answers.
-    pub(super) fn sides(&mut self) -> (&[u8], &mut Vec<u8>) {
+    pub(crate) fn sides(&mut self) -> (&[u8], &mut Vec<u8>) {
         self.output.drain(..self.written);
         self.written = 0;
         (&self.input[self.unread.clone()], &mut self.output)
     }
 
+    /// Nothing more is read or answered here. What was answered must have been written.
+    pub(crate) fn into_parts(mut self) -> (I, Vec<u8>) {
+        self.input.truncate(self.unread.end);
+        self.input.drain(..self.unread.start);
+        (self.stream, self.input)
+    }
+
     /// So many bytes were understood.
-    pub(super) fn take(&mut self, count: usize) {
+    pub(crate) fn take(&mut self, count: usize) {
         if count > 0 {
             self.unread.start += count;
             self.end = None;
         }
+    }
+
+    /// Whether all that has come was understood.
+    pub(crate) fn is_read_up(&self) -> bool {
+        self.unread.is_empty()
     }
 
     fn has_output(&self) -> bool {
@@ -114,7 +124,7 @@ impl<I> Wire<I> {
 impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
     /// Writes what there is, reads what there is, and waits for one or the other. `has_more` says that what was read has more
     /// to be understood as soon as there is room for answers.
-    pub(super) fn poll_exchange(
+    pub(crate) fn poll_exchange(
         &mut self,
         has_more: bool,
         stop: Pin<&mut impl Future>,
@@ -139,9 +149,14 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
         self.poll_end(context).map(|()| Ok(Event::TooSlow))
     }
 
+    /// Writes what there is, however long that takes.
+    pub(crate) fn poll_write_all(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_write(context)
+    }
+
     /// Writes what there is and says that it is all. Who `lingers` reads what may still come, for a while: a connection that is
     /// closed over something unread takes the answer back.
-    pub(super) fn poll_finish(
+    pub(crate) fn poll_finish(
         &mut self,
         lingers: bool,
         context: &mut Context<'_>,

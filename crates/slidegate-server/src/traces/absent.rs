@@ -28,6 +28,11 @@ impl Tracing {
     pub(crate) fn finish(self) {}
 }
 
+/// Never.
+pub(crate) fn are_sent() -> bool {
+    false
+}
+
 /// Nothing to be within.
 pub(crate) struct Nowhere;
 

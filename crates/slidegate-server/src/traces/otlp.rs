@@ -9,7 +9,7 @@ use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::{Instrument, Span, info_span, warn};
+use tracing::{Instrument, Level, Span, info_span, span_enabled, warn};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::layer::SubscriberExt;
@@ -70,6 +70,11 @@ fn provider() -> Result<Option<SdkTracerProvider>, String> {
     }
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build());
     Ok(Some(provider.build()))
+}
+
+/// Whether there is somewhere to send them.
+pub(crate) fn are_sent() -> bool {
+    span_enabled!(target: TARGET, Level::INFO)
 }
 
 /// The headers of a request, of which `traceparent` says what it is a part of.

@@ -16,6 +16,7 @@ mod forward_auth;
 mod fuzzing;
 mod grpc;
 mod killing;
+mod lane;
 mod manual;
 mod outages;
 mod overrides;

@@ -127,17 +127,39 @@ pub(crate) fn request(address: SocketAddr, method: &str, path: &str, body: &[u8]
 pub(crate) fn request_with(address: SocketAddr, method: &str, path: &str, lines: &str, body: &[u8]) -> Reply {
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();
+    // Decisions are asked for plainly, with nothing about the connection in the head, as most ask for them.
+    let is_plain = method == "POST" && path.starts_with("/v1/");
+    let close = if is_plain { "" } else { "connection: close\r\n" };
     let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n{lines}content-length: {length}\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\n{close}{lines}content-length: {length}\r\n\r\n"
     );
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
-    reply(&mut stream)
+    if is_plain { one(&mut stream) } else { reply(&mut stream) }
+}
+
+/// Reads one answer, and no byte more.
+pub(crate) fn one(stream: &mut TcpStream) -> Reply {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.extend(byte);
+    }
+    let head = String::from_utf8(head).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.unwrap_or_else(|| panic!("no length: {head}")).parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    parse(&(head + str::from_utf8(&body).unwrap()))
 }
 
 /// Reads an answer after which the server closes the connection.
 pub(crate) fn reply(stream: &mut TcpStream) -> Reply {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
+    parse(&text)
+}
+
+fn parse(text: &str) -> Reply {
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap().parse().unwrap();

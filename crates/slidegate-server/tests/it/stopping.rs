@@ -22,7 +22,7 @@ fn begin(server: &Server) -> TcpStream {
 }
 
 /// Spins until the server waits for its requests to end; no time passes.
-fn until_draining(server: &Server) {
+pub(crate) fn until_draining(server: &Server) {
     while server.clock.sleepers() == 0 {
         std::thread::yield_now();
     }

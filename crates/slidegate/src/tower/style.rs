@@ -2,7 +2,7 @@
 
 use http::header::{Entry, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use slidegate_core::Decision;
+use slidegate_core::{Decision, QuotaReport};
 
 use super::tier::Tier;
 use crate::headers::whole_seconds;
@@ -38,7 +38,7 @@ impl HeaderStyle {
         match self {
             Self::None => return,
             Self::Draft => {
-                append(headers, RATE_LIMIT_POLICY, tier.policy_header());
+                append(headers, RATE_LIMIT_POLICY, tier.policy_header().clone());
                 if let Some(limits) = tier.limit_header(decision) {
                     append(headers, RATE_LIMIT, limits);
                 }
@@ -46,11 +46,9 @@ impl HeaderStyle {
             Self::LegacyEpoch | Self::LegacyDelta => {
                 let theirs = headers.get(LEGACY_REMAINING).and_then(number);
                 if theirs.is_none_or(|theirs| tightest.remaining < theirs) {
-                    let reset_ms =
-                        if self == Self::LegacyEpoch { now_ms } else { 0 } + tightest.reset_after_ms;
                     headers.insert(LEGACY_LIMIT, tightest.limit.into());
                     headers.insert(LEGACY_REMAINING, tightest.remaining.into());
-                    headers.insert(LEGACY_RESET, whole_seconds(reset_ms).into());
+                    headers.insert(LEGACY_RESET, self.reset(tightest, now_ms).into());
                 }
             }
         }
@@ -69,6 +67,50 @@ impl HeaderStyle {
             headers.insert(RETRY_AFTER, seconds.into());
         }
     }
+}
+
+impl HeaderStyle {
+    /// The same for an answer that says nothing of it yet: appends the lines of an HTTP/1.1 head, such as `ratelimit: …`, each
+    /// with its end.
+    pub fn write_lines(self, head: &mut Vec<u8>, tier: &Tier, decision: &Decision, now_ms: u64) {
+        if !decision.is_counted() {
+            return;
+        }
+        match self {
+            Self::None => return,
+            Self::Draft => {
+                line(head, &RATE_LIMIT_POLICY, |head| {
+                    head.extend_from_slice(tier.policy_header().as_bytes());
+                });
+                line(head, &RATE_LIMIT, |head| tier.write_limits(head, decision));
+            }
+            Self::LegacyEpoch | Self::LegacyDelta => {
+                let tightest = decision.tightest();
+                number_line(head, &LEGACY_LIMIT, tightest.limit);
+                number_line(head, &LEGACY_REMAINING, tightest.remaining);
+                number_line(head, &LEGACY_RESET, self.reset(tightest, now_ms));
+            }
+        }
+        if let Some(ms) = decision.retry_after_ms() {
+            number_line(head, &RETRY_AFTER, whole_seconds(ms));
+        }
+    }
+
+    /// What the legacy styles say of when all is as if nothing had been spent.
+    fn reset(self, tightest: &QuotaReport, now_ms: u64) -> u64 {
+        whole_seconds(if self == Self::LegacyEpoch { now_ms } else { 0 } + tightest.reset_after_ms)
+    }
+}
+
+fn line(head: &mut Vec<u8>, name: &HeaderName, value: impl FnOnce(&mut Vec<u8>)) {
+    head.extend_from_slice(name.as_str().as_bytes());
+    head.extend_from_slice(b": ");
+    value(head);
+    head.extend_from_slice(b"\r\n");
+}
+
+fn number_line(head: &mut Vec<u8>, name: &HeaderName, number: u64) {
+    line(head, name, |head| head.extend_from_slice(itoa::Buffer::new().format(number).as_bytes()));
 }
 
 fn number(value: &HeaderValue) -> Option<u64> {
@@ -90,6 +132,50 @@ fn append(headers: &mut HeaderMap, name: HeaderName, ours: HeaderValue) {
             }
             if let Ok(list) = HeaderValue::from_bytes(&list) {
                 entry.insert(list);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slidegate_core::{Decision, Policy, Reason, Retry, Source};
+
+    use super::*;
+
+    #[test]
+    fn lines_say_what_headers_say() {
+        let policy = Policy::parse("api", ["5/1m", "7/1h token-bucket"]).unwrap();
+        let tier = Tier::new(policy);
+        let report = |remaining, retry| QuotaReport {
+            limit: 5,
+            used: 5 - remaining,
+            remaining,
+            more_after_ms: 1001,
+            reset_after_ms: 59_999,
+            retry,
+        };
+        let two = |is_allowed, source, retry| {
+            Decision::new(is_allowed, source, vec![report(0, retry), report(5, None)])
+        };
+        for decision in [
+            two(true, Source::Store, None),
+            two(false, Source::Cache, Some(Retry::AfterMs(1001))),
+            two(false, Source::Store, Some(Retry::Never)),
+            two(true, Source::Fallback(Reason::Resting), None),
+            two(true, Source::Rule, None),
+        ] {
+            for style in
+                [HeaderStyle::Draft, HeaderStyle::LegacyEpoch, HeaderStyle::LegacyDelta, HeaderStyle::None]
+            {
+                let (mut headers, mut lines) = (HeaderMap::new(), Vec::new());
+                style.write(&mut headers, &tier, &decision, 1_234_567);
+                style.write_lines(&mut lines, &tier, &decision, 1_234_567);
+                let mut expected = String::new();
+                for (name, value) in &headers {
+                    expected += &[name.as_str(), ": ", value.to_str().unwrap(), "\r\n"].concat();
+                }
+                assert_eq!(String::from_utf8(lines).unwrap(), expected, "{style:?} {decision:?}");
             }
         }
     }

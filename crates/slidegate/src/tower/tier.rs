@@ -40,28 +40,35 @@ impl Tier {
     }
 
     /// `ratelimit-policy`.
-    pub(super) fn policy_header(&self) -> HeaderValue {
-        self.0.header.clone()
+    pub(super) fn policy_header(&self) -> &HeaderValue {
+        &self.0.header
     }
 
     /// `ratelimit`. It is made for each response, hence in one allocation and without formatting.
     pub(super) fn limit_header(&self, decision: &Decision) -> Option<HeaderValue> {
-        let items = || {
-            let numbers = |report: &QuotaReport| (report.remaining, whole_seconds(report.more_after_ms));
-            self.0.limits.iter().zip(decision.quotas().iter().map(numbers))
-        };
         let length = |(start, (left, wait_s)): (&String, (u64, u64))| {
             start.len() + digits(left) + b";t=".len() + digits(wait_s)
         };
         // Exactly what is needed: with room to spare, `Bytes` would allocate once more.
-        let mut list = Vec::with_capacity(items().map(length).sum());
-        for (start, (left, wait_s)) in items() {
+        let mut list = Vec::with_capacity(self.limits(decision).map(length).sum());
+        self.write_limits(&mut list, decision);
+        HeaderValue::from_maybe_shared(Bytes::from(list)).ok()
+    }
+
+    /// The same, appended.
+    pub(super) fn write_limits(&self, list: &mut Vec<u8>, decision: &Decision) {
+        for (start, (left, wait_s)) in self.limits(decision) {
             list.extend_from_slice(start.as_bytes());
             list.extend_from_slice(itoa::Buffer::new().format(left).as_bytes());
             list.extend_from_slice(b";t=");
             list.extend_from_slice(itoa::Buffer::new().format(wait_s).as_bytes());
         }
-        HeaderValue::from_maybe_shared(Bytes::from(list)).ok()
+    }
+
+    /// What is said of each quota: the beginning, what is left and how many seconds to wait.
+    fn limits(&self, decision: &Decision) -> impl Iterator<Item = (&String, (u64, u64))> {
+        let numbers = |report: &QuotaReport| (report.remaining, whole_seconds(report.more_after_ms));
+        self.0.limits.iter().zip(decision.quotas().iter().map(numbers))
     }
 }
 

@@ -1,0 +1,187 @@
+//! A decision asked for in the plainest way, told from its bytes.
+//!
+//! What clients and load tests send all day: `POST /v1/check`, HTTP/1.1, a length, a body. Whatever is in any way unlike
+//! that is left to hyper, byte by byte as it came; so this need not know how HTTP is spoken, only when it is spoken plainly.
+
+use std::mem::MaybeUninit;
+
+use slidegate::Verb;
+
+use crate::tokens::Shown;
+
+/// The largest request that is looked at here.
+const MOST_BYTES: usize = 16 << 10;
+/// The most headers.
+const MOST_HEADERS: usize = 32;
+/// What all of them begin with.
+const BEGIN: &[u8] = b"POST /v1/";
+
+/// What bytes begin with.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Found<'a> {
+    /// A plain request, and so many bytes of it.
+    Plain(Plain<'a>, usize),
+    /// It may become one.
+    Half,
+    /// Anything else.
+    Other,
+}
+
+/// A plain request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Plain<'a> {
+    pub(super) verb: Verb,
+    pub(super) shown: Shown<'a>,
+    pub(super) body: &'a [u8],
+}
+
+/// Looks at what has come.
+pub(crate) fn find(bytes: &[u8]) -> Found<'_> {
+    let length = bytes.len().min(BEGIN.len());
+    if bytes[..length] != BEGIN[..length] {
+        return Found::Other;
+    }
+    match look(bytes) {
+        Found::Half if bytes.len() >= MOST_BYTES => Found::Other,
+        found => found,
+    }
+}
+
+fn look(bytes: &[u8]) -> Found<'_> {
+    let mut headers = [const { MaybeUninit::uninit() }; MOST_HEADERS];
+    let mut head = httparse::Request::new(&mut []);
+    let head_bytes = match head.parse_with_uninit_headers(bytes, &mut headers) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Found::Half,
+        Err(_) => return Found::Other,
+    };
+    let verb = match head.path {
+        Some("/v1/check") => Verb::Check,
+        Some("/v1/peek") => Verb::Peek,
+        Some("/v1/refund") => Verb::Refund,
+        Some("/v1/reset") => Verb::Reset,
+        _ => return Found::Other,
+    };
+    let Some(Said { body_bytes, shown }) = said(head.headers).filter(|_| head.version == Some(1)) else {
+        return Found::Other;
+    };
+    let whole = head_bytes + body_bytes;
+    match bytes.get(head_bytes..whole) {
+        Some(body) => Found::Plain(Plain { verb, shown, body }, whole),
+        None if whole > MOST_BYTES => Found::Other,
+        None => Found::Half,
+    }
+}
+
+/// What headers say that must be known.
+struct Said<'a> {
+    body_bytes: usize,
+    shown: Shown<'a>,
+}
+
+/// What they say, if it is plain: a length, and nothing about how this or another connection is to go on.
+fn said<'a>(headers: &[httparse::Header<'a>]) -> Option<Said<'a>> {
+    let (mut body_bytes, mut shown) = (None, Shown::default());
+    for httparse::Header { name, value } in headers {
+        // All names that matter have lengths that few others have.
+        match name.len() {
+            2 if name.eq_ignore_ascii_case("te") => return None,
+            6 if name.eq_ignore_ascii_case("expect") => return None,
+            7 if name.eq_ignore_ascii_case("upgrade") || name.eq_ignore_ascii_case("trailer") => return None,
+            10 if name.eq_ignore_ascii_case("connection") && !value.eq_ignore_ascii_case(b"keep-alive") => {
+                return None;
+            }
+            13 if name.eq_ignore_ascii_case("authorization") => shown.add_authorization(value),
+            14 if name.eq_ignore_ascii_case("content-length") && body_bytes.is_some() => return None,
+            14 if name.eq_ignore_ascii_case("content-length") => body_bytes = Some(number(value)?),
+            17 if name.eq_ignore_ascii_case("transfer-encoding") => return None,
+            17 if name.eq_ignore_ascii_case("x-slidegate-token") => shown.add_token(value),
+            _ => {}
+        }
+    }
+    body_bytes.map(|body_bytes| Said { body_bytes, shown })
+}
+
+/// Digits alone, and not many.
+fn number(value: &[u8]) -> Option<usize> {
+    if !(1..=5).contains(&value.len()) {
+        return None;
+    }
+    value
+        .iter()
+        .try_fold(0, |number, byte| byte.is_ascii_digit().then(|| 10 * number + usize::from(byte - b'0')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: &str = "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
+
+    fn with(header: &str) -> String {
+        PLAIN.replace("host: a", header)
+    }
+
+    #[test]
+    fn plain_is_told_with_its_body_and_what_is_left() {
+        let two = format!("{PLAIN}POST");
+        let Found::Plain(plain, length) = find(two.as_bytes()) else { panic!("not plain") };
+        assert_eq!((plain.verb, plain.body, &two[length..]), (Verb::Check, &b"{}"[..], "POST"));
+        let shown =
+            with("Authorization: Bearer one\r\nX-Slidegate-Token: two\r\nauthorization: Bearer three");
+        let Found::Plain(plain, _) = find(shown.as_bytes()) else { panic!("not plain") };
+        let mut expected = Shown::default();
+        expected.add_authorization(b"Bearer one");
+        expected.add_token(b"two");
+        assert_eq!(plain.shown, expected);
+        assert!(matches!(find(with("Connection: Keep-Alive").as_bytes()), Found::Plain(..)));
+    }
+
+    #[test]
+    fn every_beginning_of_it_is_half() {
+        for length in 0..PLAIN.len() {
+            assert_eq!(find(&PLAIN.as_bytes()[..length]), Found::Half, "{length}");
+        }
+    }
+
+    #[test]
+    fn whatever_is_unusual_is_left_alone() {
+        for header in [
+            "Connection: close",
+            "connection: keep-alive, upgrade",
+            "Expect: 100-continue",
+            "Transfer-Encoding: chunked",
+            "content-length: 2",
+            "content-length: 3",
+            "Upgrade: h2c",
+            "te: trailers",
+            "Trailer: x",
+            "no colon",
+            "a\0b: c",
+            " folded: x",
+        ] {
+            assert_eq!(find(with(header).as_bytes()), Found::Other, "{header}");
+        }
+        for (from, to) in [
+            ("POST", "GET"),
+            ("POST", "post"),
+            ("HTTP/1.1", "HTTP/1.0"),
+            ("/v1/check", "/v1/check?a"),
+            ("/v1/check", "/v1/"),
+            ("/v1/check", "http://a/v1/check"),
+            ("length: 2", "length: +2"),
+            ("length: 2", "length: 2, 2"),
+            ("length: 2", "length:"),
+            ("length: 2", "length: 99999"),
+            ("length: 2", "length: 18446744073709551618"),
+            ("content-length: 2", "a: b"),
+            ("POST", "\r\nPOST"),
+        ] {
+            assert_eq!(find(PLAIN.replace(from, to).as_bytes()), Found::Other, "{from} → {to}");
+        }
+        let many = "a: b\r\n".repeat(MOST_HEADERS);
+        assert_eq!(find(with(many.trim_end()).as_bytes()), Found::Other);
+        let endless = format!("POST /v1/check HTTP/1.1\r\na: {}", "b".repeat(MOST_BYTES));
+        assert_eq!(find(endless.as_bytes()), Found::Other);
+    }
+}

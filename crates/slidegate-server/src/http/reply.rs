@@ -1,0 +1,150 @@
+//! What is answered to whoever asks for decisions, whichever way it came.
+
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body_util::{Either, Full};
+use metrics::counter;
+use serde::Serialize;
+use slidegate::{Clock, Verb};
+use tracing::debug;
+use utoipa::ToSchema;
+
+use super::head::{Head, Lines, line};
+use super::problem::Problem;
+use super::{Said, encode};
+use crate::answer::Answer;
+use crate::app::Decided;
+use crate::request::Refusal;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// How many headers an answer has at the most, the date and the length among them. Room is made once.
+const MOST_HEADERS: usize = 6;
+
+/// An answer. It can be used again for the next one.
+#[derive(Debug)]
+pub(crate) struct Reply<H> {
+    status: StatusCode,
+    headers: H,
+    json: Vec<u8>,
+}
+
+/// One that goes over the wire as it is.
+pub(crate) type PlainReply = Reply<Lines>;
+
+impl Reply<HeaderMap> {
+    /// One for hyper that says nothing yet.
+    pub(super) fn for_hyper() -> Self {
+        Self::with(HeaderMap::with_capacity(MOST_HEADERS))
+    }
+}
+
+impl PlainReply {
+    /// One that says nothing yet.
+    pub(crate) fn new() -> Self {
+        Self::with(Lines::default())
+    }
+}
+
+impl<H: Head> Reply<H> {
+    fn with(headers: H) -> Self {
+        Self { status: StatusCode::OK, headers, json: Vec::with_capacity(encode::ANSWER_BYTES) }
+    }
+
+    /// Says nothing again.
+    pub(super) fn clear(&mut self) {
+        self.status = StatusCode::OK;
+        self.headers.clear();
+        self.json.clear();
+    }
+
+    /// Says what was decided.
+    pub(super) fn say(&mut self, decided: &Decided, clock: &dyn Clock) {
+        self.headers.add(CONTENT_TYPE, JSON);
+        match encode::write(&mut self.json, decided) {
+            Ok(()) => self.headers.add_limits(decided, clock),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Says what was decided of each.
+    pub(super) fn say_all(&mut self, decided: &[Result<Decided, Refusal>]) {
+        self.headers.add(CONTENT_TYPE, JSON);
+        self.json.reserve(decided.len() * encode::ANSWER_BYTES);
+        self.json.push(b'[');
+        for (index, decided) in decided.iter().enumerate() {
+            if index > 0 {
+                self.json.push(b',');
+            }
+            let written = match decided {
+                Ok(decided) => encode::write(&mut self.json, decided),
+                Err(refusal) => serde_json::to_writer(&mut self.json, &Problem::from(refusal.clone())),
+            };
+            if let Err(error) = written {
+                return self.fail(&error);
+            }
+        }
+        self.json.push(b']');
+    }
+
+    /// Says why nothing was decided.
+    pub(super) fn refuse(&mut self, verb: Verb, refusal: Refusal) {
+        debug!(?verb, kind = ?refusal.kind, %refusal, "refused");
+        counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
+        self.complain(&Problem::from(refusal));
+    }
+
+    fn fail(&mut self, error: &serde_json::Error) {
+        self.complain(&Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()));
+    }
+
+    fn complain(&mut self, problem: &Problem) {
+        self.clear();
+        self.status = problem.status();
+        problem.write_headers(&mut self.headers);
+        // It has only strings and numbers, which can be written.
+        let _ = serde_json::to_writer(&mut self.json, problem);
+    }
+}
+
+impl Reply<HeaderMap> {
+    pub(super) fn into_response(self) -> Response<Said> {
+        let mut response = Response::new(Either::Left(Full::new(self.json.into())));
+        *response.status_mut() = self.status;
+        *response.headers_mut() = self.headers;
+        response
+    }
+}
+
+impl PlainReply {
+    /// Appends it in the words of hyper. `is_last` if there will be no other on the connection.
+    pub(crate) fn write(&self, out: &mut Vec<u8>, date: &str, is_last: bool) {
+        out.extend_from_slice(b"HTTP/1.1 ");
+        out.extend_from_slice(self.status.as_str().as_bytes());
+        out.push(b' ');
+        out.extend_from_slice(self.status.canonical_reason().unwrap_or_default().as_bytes());
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(&self.headers.0);
+        line(out, "content-length", itoa::Buffer::new().format(self.json.len()).as_bytes());
+        if is_last {
+            line(out, "connection", b"close");
+        }
+        line(out, "date", date.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(&self.json);
+    }
+
+    /// Keeps no more room than most answers need.
+    pub(crate) fn forget_what_is_large(&mut self) {
+        self.json.shrink_to(encode::ANSWER_BYTES);
+    }
+}
+
+/// What stands in a batch's answer: a decision, or why the store made none. The others are made and spent, so the
+/// whole cannot be refused for one.
+#[derive(Serialize, ToSchema)]
+#[expect(dead_code, reason = "it is only described")]
+#[serde(untagged)]
+pub(super) enum BatchAnswer<'a> {
+    Decided(Answer<'a>),
+    Undecided(Problem),
+}

@@ -1,0 +1,140 @@
+//! The lane for plain requests: one decision after the other, without hyper.
+//!
+//! To read a request, to make it a future and a response, and to write that down takes hyper several times as long as to
+//! decide. So connections begin here, and as long as all that comes is [plain](crate::http::Plain), they stay. With the
+//! first request that is not, hyper takes over, for good and with every byte that was not answered.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::time::{Duration, UNIX_EPOCH};
+
+use slidegate::{Clock, Store, SystemClock};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+
+use super::pulse::Pulse;
+use super::wire::{self, Event, Wire};
+use crate::http::{self, Found, PlainReply, Routes};
+
+/// How long the rest of a request may take before hyper waits for it, and knows what to say if it never comes.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A connection on the lane.
+pub(super) struct Lane<'r, I, S> {
+    wire: Wire<I>,
+    routes: &'r Routes<S>,
+    pulse: &'r Pulse,
+    stop: watch::Receiver<()>,
+    reply: PlainReply,
+    date: Date,
+}
+
+/// What became of a connection.
+pub(super) enum Left<I> {
+    /// It has ended.
+    Ended,
+    /// Something has come that is not plain.
+    Other(I, Vec<u8>),
+}
+
+/// What is to be done next.
+enum Next {
+    /// Wait for more.
+    Read,
+    /// Write before there is more to say.
+    Write,
+    /// Leave the rest to hyper.
+    Leave,
+    /// Close.
+    Close,
+}
+
+impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
+    pub(super) fn new(stream: I, routes: &'r Routes<S>, pulse: &'r Pulse, stop: watch::Receiver<()>) -> Self {
+        let wire = Wire::new(stream, PATIENCE);
+        Self { wire, routes, pulse, stop, reply: PlainReply::new(), date: Date::default() }
+    }
+
+    pub(super) async fn run(mut self) -> io::Result<Left<I>> {
+        let mut stop = self.stop.clone();
+        let mut stop = pin!(stop.changed());
+        let mut has_more = false;
+        loop {
+            let exchanged = poll_fn(|context| self.wire.poll_exchange(has_more, stop.as_mut(), context));
+            match exchanged.await? {
+                Event::Progress => {}
+                Event::End if self.wire.is_read_up() => return Ok(Left::Ended),
+                Event::Stopped => return Ok(Left::Ended),
+                Event::End | Event::TooSlow => return self.leave().await,
+            }
+            let next = self.answer().await;
+            self.pulse.end();
+            has_more = matches!(next, Next::Write);
+            match next {
+                Next::Read | Next::Write => {}
+                Next::Leave => return self.leave().await,
+                Next::Close => {
+                    poll_fn(|context| self.wire.poll_write_all(context)).await?;
+                    poll_fn(|context| self.wire.poll_finish(false, context)).await?;
+                    return Ok(Left::Ended);
+                }
+            }
+        }
+    }
+
+    /// Answers what is plain, in its order.
+    async fn answer(&mut self) -> Next {
+        let (bytes, output) = self.wire.sides();
+        let mut taken = 0;
+        let next = loop {
+            if wire::is_full(output) {
+                break Next::Write;
+            }
+            match http::find(&bytes[taken..]) {
+                Found::Plain(plain, length) => {
+                    self.routes.decide_plain(&mut self.reply, &plain).await;
+                    taken += length;
+                    // Whoever was told so is not answered again.
+                    let is_last = !matches!(self.stop.has_changed(), Ok(false));
+                    self.reply.write(output, self.date.text(), is_last);
+                    if is_last {
+                        break Next::Close;
+                    }
+                }
+                Found::Half => break Next::Read,
+                Found::Other => break Next::Leave,
+            }
+        };
+        self.wire.take(taken);
+        self.reply.forget_what_is_large();
+        next
+    }
+
+    async fn leave(mut self) -> io::Result<Left<I>> {
+        poll_fn(|context| self.wire.poll_write_all(context)).await?;
+        let (stream, unread) = self.wire.into_parts();
+        Ok(Left::Other(stream, unread))
+    }
+}
+
+/// What time it is, as HTTP writes it. Good for the second in which it was asked for.
+#[derive(Default)]
+struct Date {
+    clock: SystemClock,
+    until_ms: u64,
+    text: String,
+}
+
+impl Date {
+    fn text(&mut self) -> &str {
+        if self.clock.now_ms() >= self.until_ms {
+            // Made anew, so that it follows when the time of the day is set.
+            self.clock = SystemClock::default();
+            let now_ms = self.clock.now_ms();
+            self.until_ms = now_ms - now_ms % 1000 + 1000;
+            self.text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(now_ms));
+        }
+        &self.text
+    }
+}
