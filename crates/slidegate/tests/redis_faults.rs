@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use slidegate::{Check, Decision, Limiter, ManualClock, Policy, RedisStore, StoreError};
-use slidegate_testkit::{FaultProxy, Flavour, Replica, Sentinels, Server};
+use slidegate_testkit::{FaultProxy, Flavour, Replica, Sentinels, Server, until};
 
 const BUDGET: Duration = Duration::from_millis(200);
 
@@ -211,6 +211,43 @@ async fn whoever_says_nothing_holds_nobody_up() {
     let lazy = RedisStore::builder(&format!("redis://{silent}")).unwrap().budget(BUDGET).connect_lazily();
     let error = Limiter::new(lazy).check(policy("10/1h").key("a")).await.unwrap_err();
     assert!(error.is_transient() && !error.may_have_counted(), "{error}");
+}
+
+/// None of it waits for an answer to any other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_takes_one_round_trip() {
+    let server = Server::start(Flavour::Redis);
+    let proxy = FaultProxy::start(server.address());
+    let builder = RedisStore::builder(&proxy.url()).unwrap().budget(Duration::from_secs(20));
+    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    server.command(&["FLUSHDB"]);
+    for count in [2, 1000] {
+        proxy.mute();
+        let batch = {
+            let limiter = Arc::clone(&limiter);
+            tokio::spawn(async move {
+                let policy = policy("1000000/1h");
+                let keys: Vec<String> = (0..count).map(|number| format!("{number} of {count}")).collect();
+                let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+                limiter.check_many(&checks).await
+            })
+        };
+        // All has been counted, and nothing was heard of it.
+        tokio::task::block_in_place(|| {
+            until("all is counted", || match server.command(&["DBSIZE"]).int() {
+                keys if keys == count => Ok(()),
+                keys => Err(format!("{keys} of {count}")),
+            });
+        });
+        assert!(!batch.is_finished());
+        proxy.pass();
+        let decisions = batch.await.unwrap();
+        assert_eq!(
+            decisions.iter().flatten().filter(|decision| decision.is_allowed()).count(),
+            decisions.len()
+        );
+        server.command(&["FLUSHDB"]);
+    }
 }
 
 /// A large batch leaves room for others.

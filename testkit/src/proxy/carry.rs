@@ -87,7 +87,7 @@ impl Line<'_> {
         let mut limit = None;
         loop {
             let length = from.read(&mut chunk).await?;
-            released(self.shared).await;
+            heard(self.shared).await;
             if length == 0 {
                 return to.shutdown().await;
             }
@@ -137,6 +137,17 @@ async fn released(shared: &Shared) {
             Mode::Slow(delay) if !stays(shared, mode, delay).await => {}
             _ => return,
         }
+    }
+}
+
+/// The same for replies, which are also held while the proxy mutes the server.
+async fn heard(shared: &Shared) {
+    loop {
+        released(shared).await;
+        if *shared.mode.borrow() != Mode::Mute {
+            return;
+        }
+        drop(shared.mode.subscribe().wait_for(|mode| *mode != Mode::Mute).await);
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// A TCP proxy that can stall, delay, trickle, refuse and cut.
+/// A TCP proxy that can stall, mute, delay, trickle, refuse and cut.
 ///
 /// It runs on a thread of its own, so that tests may block, and may pause the time of their runtime. All switches work
 /// at once and at any moment, from any thread.
@@ -35,6 +35,7 @@ pub struct FaultProxy {
 enum Mode {
     Pass,
     Stall,
+    Mute,
     Slow(Duration),
     Trickle(Duration),
     Refuse,
@@ -98,6 +99,11 @@ impl FaultProxy {
     /// client has given up.
     pub fn stall(&self) {
         self.shared.mode.send_replace(Mode::Stall);
+    }
+
+    /// Passes requests on but no replies, until [`pass`](Self::pass).
+    pub fn mute(&self) {
+        self.shared.mode.send_replace(Mode::Mute);
     }
 
     /// Holds each chunk of bytes for so long before it is passed on, one after the other, in both directions, and each

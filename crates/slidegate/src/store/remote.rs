@@ -68,8 +68,9 @@ pub(crate) trait Remote: Sync {
     /// Puts a request into the queue, or answers that it is full.
     fn send_now(&self, request: Self::Request) -> impl Future<Output = ()> + Send;
 
-    /// Puts a request into the queue as soon as there is room.
-    fn send(&self, request: Self::Request) -> impl Future<Output = ()> + Send;
+    /// Puts requests into the queue as soon as there is room, so that they leave together if they can. There are not more
+    /// than may wait.
+    fn send_together(&self, requests: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
 
     fn read(operation: &Operation<'_>, answer: Self::Answer) -> Result<Decision, StoreError>;
 }
@@ -99,18 +100,15 @@ pub(crate) async fn execute_many<R: Remote>(
     // No batch, however large, takes the queue from everybody else.
     let most = (remote.max_waiting() / 8).max(1);
     let in_time = async {
-        for operation in operations {
-            if pending.len() - answers.len() >= most {
+        for together in operations.chunks(most) {
+            let (requests, theirs): (Vec<_>, Vec<_>) =
+                together.iter().map(|operation| remote.request(operation)).unzip();
+            pending.extend(theirs);
+            remote.send_together(requests).await;
+            while answers.len() < pending.len() {
                 let oldest = answers.len();
                 answers.push(wait::<R>(&mut pending[oldest]).await);
             }
-            let (request, one) = remote.request(operation);
-            pending.push(one);
-            remote.send(request).await;
-        }
-        while answers.len() < pending.len() {
-            let oldest = answers.len();
-            answers.push(wait::<R>(&mut pending[oldest]).await);
         }
     };
     if tokio::time::timeout(remote.budget(), in_time).await.is_err() {

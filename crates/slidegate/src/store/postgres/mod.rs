@@ -162,9 +162,10 @@ impl Remote for PostgresStore {
         }
     }
 
-    async fn send(&self, request: Request) {
-        if let Err(mpsc::error::SendError(request)) = self.queue.send(request).await {
-            request.answer(Err(gone()));
+    async fn send_together(&self, requests: Vec<Request>) {
+        match self.queue.reserve_many(requests.len()).await {
+            Ok(places) => places.zip(requests).for_each(|(place, request)| place.send(request)),
+            Err(_) => requests.into_iter().for_each(|request| request.answer(Err(gone()))),
         }
     }
 

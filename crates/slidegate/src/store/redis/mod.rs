@@ -182,6 +182,7 @@ impl Remote for RedisStore {
             hops: 0,
             is_asking: false,
             is_alone: false,
+            is_followed: false,
         };
         (request, pending)
     }
@@ -196,10 +197,19 @@ impl Remote for RedisStore {
         }
     }
 
-    async fn send(&self, request: Request) {
-        match self.node(request.slot).await {
-            Ok(node) => node.send(request).await,
-            Err(error) => request.answer(Err(error)),
+    async fn send_together(&self, requests: Vec<Request>) {
+        let mut by_node: Vec<(NodeHandle, Vec<Request>)> = Vec::new();
+        for request in requests {
+            match self.node(request.slot).await {
+                Ok(node) => match by_node.iter_mut().find(|(other, _)| other.is_same(&node)) {
+                    Some((_, theirs)) => theirs.push(request),
+                    None => by_node.push((node, vec![request])),
+                },
+                Err(error) => request.answer(Err(error)),
+            }
+        }
+        for (node, requests) in by_node {
+            node.send_together(requests).await;
         }
     }
 

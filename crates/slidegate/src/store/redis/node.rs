@@ -13,7 +13,7 @@ use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, mpsc, watch};
 
-use super::call::{Gathered, Request};
+use super::call::{Gathered, MAX_WEIGHT, Request};
 use super::cluster::Cluster;
 use super::endpoint::{Access, Link, Target};
 use super::exchange::{Exchange, Origin, Outcome, exchange, measure_skew};
@@ -27,8 +27,6 @@ use crate::store::supervise::supervise;
 const MAX_CALLS: usize = 2;
 /// As long as no more requests than this are under way the server has little to do, and nobody waits for others.
 const MAX_SINGLE: usize = 8;
-/// So many ordinary keys keep the server busy for some 0.3 ms; larger calls would save little more and delay others.
-const MAX_WEIGHT: usize = 64;
 
 /// What the connections of a store share.
 pub(super) struct Shared {
@@ -67,11 +65,25 @@ impl NodeHandle {
         }
     }
 
-    /// Puts a request into the queue as soon as there is room.
-    pub(super) async fn send(&self, request: Request) {
-        if let Err(mpsc::error::SendError(request)) = self.queue.send(request).await {
-            request.answer(Err(gone()));
+    /// Puts requests into the queue as soon as there is room for all of them, so that they leave together. There are not
+    /// more than may wait.
+    pub(super) async fn send_together(&self, requests: Vec<Request>) {
+        match self.queue.reserve_many(requests.len()).await {
+            Ok(places) => {
+                let mut left = requests.len();
+                for (place, mut request) in places.zip(requests) {
+                    left -= 1;
+                    request.is_followed = left > 0;
+                    place.send(request);
+                }
+            }
+            Err(_) => requests.into_iter().for_each(|request| request.answer(Err(gone()))),
         }
+    }
+
+    /// Whether both lead to the same.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.queue.same_channel(&other.queue)
     }
 
     /// Waits until it is known whether the server can be reached.
@@ -220,7 +232,7 @@ impl Node {
                 request = self.waiting.recv(), if may_send && end.is_none() && !is_closed => match request {
                     None => is_closed = true,
                     Some(request) => {
-                        let calls = self.gather(request, sent);
+                        let calls = self.gather(request, sent).await;
                         if calls.requests > 0 {
                             sent += calls.requests;
                             let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
@@ -263,19 +275,25 @@ impl Node {
     }
 
     /// Takes half of all that is waiting or under way, so that both calls in flight are of one size and neither
-    /// side idles.
-    fn gather(&mut self, first: Request, sent: usize) -> Gathered {
+    /// side idles; and whatever was asked for together, so that it is decided in one round trip.
+    async fn gather(&mut self, first: Request, sent: usize) -> Gathered {
         let share = (self.waiting.len() + 1 + sent).div_ceil(MAX_CALLS);
         let mut calls = Gathered::default();
         let mut next = Some(first);
-        while let Some(request) = next {
+        while let Some(mut request) = next {
+            // Not any more, should it be sent elsewhere.
+            let is_followed = std::mem::take(&mut request.is_followed);
             if request.reply.leave() {
                 calls.add(request);
             }
-            if calls.requests >= share || calls.weight >= MAX_WEIGHT {
-                break;
-            }
-            next = self.waiting.try_recv().ok();
+            next = if is_followed {
+                // It has its place in the queue already.
+                self.waiting.recv().await
+            } else if calls.requests >= share || calls.weight >= MAX_WEIGHT {
+                None
+            } else {
+                self.waiting.try_recv().ok()
+            };
         }
         calls
     }
