@@ -20,6 +20,9 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// How many headers an answer has at the most, the date and the length among them. Room is made once.
 const MOST_HEADERS: usize = 6;
 
+/// So much room may be kept for the next answer.
+const KEPT_BYTES: usize = 8 * encode::ANSWER_BYTES;
+
 /// An answer. It can be used again for the next one.
 #[derive(Debug)]
 pub(crate) struct Reply<H> {
@@ -133,9 +136,11 @@ impl PlainReply {
         out.extend_from_slice(&self.json);
     }
 
-    /// Keeps no more room than most answers need.
+    /// After an answer to many, keeps no more room than one to a few needs.
     pub(crate) fn forget_what_is_large(&mut self) {
-        self.json.shrink_to(encode::ANSWER_BYTES);
+        if self.json.capacity() > KEPT_BYTES {
+            self.json = Vec::with_capacity(encode::ANSWER_BYTES);
+        }
     }
 }
 

@@ -69,7 +69,6 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
                 Event::End | Event::TooSlow => return self.leave().await,
             }
             let next = self.answer().await;
-            self.pulse.end();
             has_more = matches!(next, Next::Write);
             match next {
                 Next::Read | Next::Write => {}
@@ -106,7 +105,10 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
                 Found::Other => break Next::Leave,
             }
         };
-        self.wire.take(taken);
+        if taken > 0 {
+            self.wire.take(taken);
+            self.pulse.end();
+        }
         self.reply.forget_what_is_large();
         next
     }
