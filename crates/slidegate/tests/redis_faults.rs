@@ -250,6 +250,25 @@ async fn a_batch_takes_one_round_trip() {
     }
 }
 
+/// What has been answered is answered, whatever becomes of the rest.
+#[tokio::test]
+async fn a_batch_that_is_cut_off_keeps_the_answers_that_came() {
+    let server = Server::start(Flavour::Redis);
+    let proxy = FaultProxy::start(server.address());
+    let limiter = frozen(&proxy.url()).await;
+    let policy = policy("1000000/1h");
+    let keys: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+    let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+    // Enough for the first calls of 64 keys and not for all of them.
+    proxy.cut_reply_after(1000);
+    let decided = limiter.check_many(&checks).await;
+    let answered = decided.iter().filter(|decision| decision.is_ok()).count();
+    assert!((64..1000).contains(&answered), "{answered}");
+    for error in decided.iter().filter_map(|decision| decision.as_ref().err()) {
+        assert!(error.may_have_counted(), "{error}");
+    }
+}
+
 /// A large batch leaves room for others.
 #[tokio::test]
 async fn a_large_batch_turns_nobody_away() {

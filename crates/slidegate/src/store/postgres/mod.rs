@@ -163,9 +163,11 @@ impl Remote for PostgresStore {
     }
 
     async fn send_together(&self, requests: Vec<Request>) {
-        match self.queue.reserve_many(requests.len()).await {
-            Ok(places) => places.zip(requests).for_each(|(place, request)| place.send(request)),
-            Err(_) => requests.into_iter().for_each(|request| request.answer(Err(gone()))),
+        // One by one, so that a batch that waits for room takes it from nobody who needs little.
+        for request in requests {
+            if let Err(mpsc::error::SendError(request)) = self.queue.send(request).await {
+                request.answer(Err(gone()));
+            }
         }
     }
 

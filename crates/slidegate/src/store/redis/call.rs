@@ -44,8 +44,6 @@ pub(crate) struct Request {
     pub(super) is_asking: bool,
     /// Whether it must not share a call, because the slot's keys are on two servers.
     pub(super) is_alone: bool,
-    /// Whether the next one was asked for together with it, and is in the queue or about to be.
-    pub(super) is_followed: bool,
 }
 
 impl Request {
@@ -54,14 +52,10 @@ impl Request {
     }
 }
 
-/// So many ordinary keys keep the server busy for some 0.3 ms; larger calls would save little more and delay others.
-pub(super) const MAX_WEIGHT: usize = 64;
-
 /// Requests that are decided by one run of the script.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) requests: Vec<Request>,
-    weight: usize,
 }
 
 impl Call {
@@ -71,13 +65,7 @@ impl Call {
 
     fn admits(&self, request: &Request) -> bool {
         let first = &self.requests[0];
-        let is_alike = first.is_asking == request.is_asking && !first.is_alone && !request.is_alone;
-        is_alike && self.weight < MAX_WEIGHT
-    }
-
-    fn push(&mut self, request: Request) {
-        self.weight += request.weight;
-        self.requests.push(request);
+        first.is_asking == request.is_asking && !first.is_alone && !request.is_alone
     }
 
     /// The command, which decides by `given_ms` or by the server's own time.
@@ -220,8 +208,8 @@ impl Gathered {
         self.weight += request.weight;
         // Only the last call of its slot, or it would overtake those in between.
         match self.calls.iter_mut().rfind(|call| call.requests[0].slot == request.slot) {
-            Some(call) if call.admits(&request) => call.push(request),
-            _ => self.calls.push(Call { weight: request.weight, requests: vec![request] }),
+            Some(call) if call.admits(&request) => call.requests.push(request),
+            _ => self.calls.push(Call { requests: vec![request] }),
         }
     }
 }

@@ -21,6 +21,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use slidegate_core::{Check, Counter, Decision, Policy, State, Verb};
 
 pub use self::key::KeyStyle;
@@ -182,7 +183,6 @@ impl Remote for RedisStore {
             hops: 0,
             is_asking: false,
             is_alone: false,
-            is_followed: false,
         };
         (request, pending)
     }
@@ -208,9 +208,11 @@ impl Remote for RedisStore {
                 Err(error) => request.answer(Err(error)),
             }
         }
-        for (node, requests) in by_node {
+        // At the same time, so that one whose queue is full holds up no other.
+        let sending = by_node.into_iter().map(|(node, requests)| async move {
             node.send_together(requests).await;
-        }
+        });
+        join_all(sending).await;
     }
 
     fn read(operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {

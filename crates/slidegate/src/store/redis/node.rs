@@ -11,9 +11,9 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
-use super::call::{Gathered, MAX_WEIGHT, Request};
+use super::call::{Gathered, Request};
 use super::cluster::Cluster;
 use super::endpoint::{Access, Link, Target};
 use super::exchange::{Exchange, Origin, Outcome, exchange, measure_skew};
@@ -27,6 +27,9 @@ use crate::store::supervise::supervise;
 const MAX_CALLS: usize = 2;
 /// As long as no more requests than this are under way the server has little to do, and nobody waits for others.
 const MAX_SINGLE: usize = 8;
+
+/// So many ordinary keys keep the server busy for some 0.3 ms; larger calls would save little more and delay others.
+const MAX_WEIGHT: usize = 64;
 
 /// What the connections of a store share.
 pub(super) struct Shared {
@@ -44,10 +47,34 @@ pub(super) enum Health {
     Down(StoreError),
 }
 
+/// What waits for a call: requests that were asked for together, mostly one by itself.
+enum Waiting {
+    One(Request),
+    /// With the room that they take beside those who wait alone.
+    Many(Vec<Request>, OwnedSemaphorePermit),
+}
+
+impl Waiting {
+    fn answer(self, error: &StoreError) {
+        match self {
+            Self::One(request) => request.answer(Err(error.clone())),
+            Self::Many(requests, room) => {
+                drop(room);
+                for request in requests {
+                    request.answer(Err(error.clone()));
+                }
+            }
+        }
+    }
+}
+
 /// The way to a node.
 #[derive(Clone)]
 pub(super) struct NodeHandle {
-    queue: mpsc::Sender<Request>,
+    queue: mpsc::Sender<Waiting>,
+    /// For as many requests as may wait alone. Apart from these, so that a batch that waits for room takes it from nobody
+    /// who needs little.
+    room: Arc<Semaphore>,
     health: watch::Receiver<Health>,
     pub(super) skew: Arc<Skew>,
 }
@@ -55,29 +82,24 @@ pub(super) struct NodeHandle {
 impl NodeHandle {
     /// Puts a request into the queue, or fails if that is full.
     pub(super) fn send_now(&self, request: Request) {
-        match self.queue.try_send(request) {
+        match self.queue.try_send(Waiting::One(request)) {
             Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(request)) => {
-                let waiting = self.queue.max_capacity();
-                request.answer(Err(StoreError::transient(format!("redis: {waiting} calls wait already"))));
+            Err(mpsc::error::TrySendError::Full(waiting)) => {
+                let most = self.queue.max_capacity();
+                waiting.answer(&StoreError::transient(format!("redis: {most} calls wait already")));
             }
-            Err(mpsc::error::TrySendError::Closed(request)) => request.answer(Err(gone())),
+            Err(mpsc::error::TrySendError::Closed(waiting)) => waiting.answer(&gone()),
         }
     }
 
     /// Puts requests into the queue as soon as there is room for all of them, so that they leave together. There are not
     /// more than may wait.
     pub(super) async fn send_together(&self, requests: Vec<Request>) {
-        match self.queue.reserve_many(requests.len()).await {
-            Ok(places) => {
-                let mut left = requests.len();
-                for (place, mut request) in places.zip(requests) {
-                    left -= 1;
-                    request.is_followed = left > 0;
-                    place.send(request);
-                }
-            }
-            Err(_) => requests.into_iter().for_each(|request| request.answer(Err(gone()))),
+        let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
+        // It is never closed.
+        let Ok(room) = Arc::clone(&self.room).acquire_many_owned(count).await else { return };
+        if let Err(mpsc::error::SendError(waiting)) = self.queue.send(Waiting::Many(requests, room)).await {
+            waiting.answer(&gone());
         }
     }
 
@@ -104,6 +126,7 @@ fn gone() -> StoreError {
 /// Starts the task that serves a server, for as long as somebody holds its handle.
 pub(super) fn start(target: Target, shared: Arc<Shared>, cluster: Weak<Cluster>) -> NodeHandle {
     let (queue, waiting) = mpsc::channel(shared.max_waiting);
+    let room = Arc::new(Semaphore::new(shared.max_waiting.min(Semaphore::MAX_PERMITS)));
     let (health, watched) = watch::channel(Health::Connecting);
     let skew = Arc::new(Skew::default());
     let origin = Origin { cluster, host: target.host(), skew: Arc::clone(&skew) };
@@ -112,7 +135,7 @@ pub(super) fn start(target: Target, shared: Arc<Shared>, cluster: Weak<Cluster>)
         let node = Arc::clone(&node);
         async move { node.lock().await.run().await }
     });
-    NodeHandle { queue, health: watched, skew }
+    NodeHandle { queue, room, health: watched, skew }
 }
 
 /// Polls a call once and lets the connection's task run, so that it is on its way before anything else is done.
@@ -128,7 +151,7 @@ async fn set_out<F: Future<Output = Exchange>>(call: F) -> impl Future<Output = 
 }
 
 struct Node {
-    waiting: mpsc::Receiver<Request>,
+    waiting: mpsc::Receiver<Waiting>,
     target: Target,
     shared: Arc<Shared>,
     origin: Origin,
@@ -209,9 +232,9 @@ impl Node {
             tokio::select! {
                 biased;
                 result = &mut done => return Ok(result),
-                request = self.waiting.recv() => match (request, &*self.health.borrow()) {
-                    (Some(request), Health::Down(error)) => request.answer(Err(error.clone())),
-                    (Some(request), _) => request.answer(Err(gone())),
+                waiting = self.waiting.recv() => match (waiting, &*self.health.borrow()) {
+                    (Some(waiting), Health::Down(error)) => waiting.answer(error),
+                    (Some(waiting), _) => waiting.answer(&gone()),
                     (None, _) => return Err(Closed),
                 },
             }
@@ -229,11 +252,12 @@ impl Node {
                 biased;
                 // Before the next answers are read, or two calls that were answered together would go out together
                 // again, and server and caller would take turns at being idle.
-                request = self.waiting.recv(), if may_send && end.is_none() && !is_closed => match request {
+                first = self.waiting.recv(), if may_send && end.is_none() && !is_closed => match first {
                     None => is_closed = true,
-                    Some(request) => {
-                        let calls = self.gather(request, sent).await;
-                        if calls.requests > 0 {
+                    Some(first) => {
+                        // None waits for another's answer, and each has its own: what was asked for together is decided
+                        // in one round trip, and what takes too long spoils nothing else.
+                        for calls in self.gather(first, sent) {
                             sent += calls.requests;
                             let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
                             let call = exchange(link.connection.clone(), calls, given_ms, self.shared.budget);
@@ -275,26 +299,48 @@ impl Node {
     }
 
     /// Takes half of all that is waiting or under way, so that both calls in flight are of one size and neither
-    /// side idles; and whatever was asked for together, so that it is decided in one round trip.
-    async fn gather(&mut self, first: Request, sent: usize) -> Gathered {
+    /// side idles; more of it, in as many calls as it takes, if it was asked for together.
+    fn gather(&mut self, first: Waiting, sent: usize) -> impl Iterator<Item = Gathered> + use<> {
         let share = (self.waiting.len() + 1 + sent).div_ceil(MAX_CALLS);
-        let mut calls = Gathered::default();
+        let mut gathered = Batches::default();
         let mut next = Some(first);
-        while let Some(mut request) = next {
-            // Not any more, should it be sent elsewhere.
-            let is_followed = std::mem::take(&mut request.is_followed);
-            if request.reply.leave() {
-                calls.add(request);
+        while let Some(waiting) = next {
+            match waiting {
+                Waiting::One(request) => gathered.add(request),
+                Waiting::Many(requests, room) => {
+                    drop(room);
+                    for request in requests {
+                        gathered.add(request);
+                    }
+                }
             }
-            next = if is_followed {
-                // It has its place in the queue already.
-                self.waiting.recv().await
-            } else if calls.requests >= share || calls.weight >= MAX_WEIGHT {
-                None
-            } else {
-                self.waiting.try_recv().ok()
-            };
+            next = if gathered.has(share) { None } else { self.waiting.try_recv().ok() };
         }
-        calls
+        gathered.full.into_iter().chain(Some(gathered.last).filter(|last| last.requests > 0))
+    }
+}
+
+/// What is gathered, none of it heavier than a call should be.
+#[derive(Default)]
+struct Batches {
+    full: Vec<Gathered>,
+    last: Gathered,
+}
+
+impl Batches {
+    /// Adds a request, unless its caller has given up.
+    fn add(&mut self, request: Request) {
+        if !request.reply.leave() {
+            return;
+        }
+        if self.last.weight >= MAX_WEIGHT {
+            self.full.push(std::mem::take(&mut self.last));
+        }
+        self.last.add(request);
+    }
+
+    /// Whether it is as much as `share`, or fills a call.
+    fn has(&self, share: usize) -> bool {
+        !self.full.is_empty() || self.last.requests >= share || self.last.weight >= MAX_WEIGHT
     }
 }
