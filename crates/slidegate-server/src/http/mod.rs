@@ -33,7 +33,7 @@ use slidegate::{Store, Verb};
 use self::body::Body;
 pub(crate) use self::body::decode;
 use self::head::Head;
-pub(crate) use self::plain::{Found, Plain, find};
+pub(crate) use self::plain::{Found, MOST_BYTES as MOST_PLAIN_BYTES, Plain, find};
 pub(crate) use self::problem::Problem;
 pub(crate) use self::reply::PlainReply;
 use self::reply::Reply;
@@ -73,14 +73,10 @@ impl<S: Store + Reporting + 'static> Routes<S> {
         if request.method() != Method::POST {
             return self.other(request, peer).await;
         }
-        let verb = match request.uri().path() {
-            "/v1/check" => Verb::Check,
-            "/v1/peek" => Verb::Peek,
-            "/v1/refund" => Verb::Refund,
-            "/v1/reset" => Verb::Reset,
-            _ => return self.other(request, peer).await,
-        };
-        self.decide(verb, request).await
+        match verb_of(request.uri().path()) {
+            Some(verb) => self.decide(verb, request).await,
+            None => self.other(request, peer).await,
+        }
     }
 
     async fn other(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Response<Said> {
@@ -148,6 +144,17 @@ impl<S: Store> Routes<S> {
             stages.decide.record(read, end);
         }
         stages.whole.record(start, end);
+    }
+}
+
+/// What is asked at a path, if it is a decision.
+fn verb_of(path: &str) -> Option<Verb> {
+    match path {
+        "/v1/check" => Some(Verb::Check),
+        "/v1/peek" => Some(Verb::Peek),
+        "/v1/refund" => Some(Verb::Refund),
+        "/v1/reset" => Some(Verb::Reset),
+        _ => None,
     }
 }
 

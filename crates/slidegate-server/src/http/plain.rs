@@ -7,10 +7,11 @@ use std::mem::MaybeUninit;
 
 use slidegate::Verb;
 
+use super::verb_of;
 use crate::tokens::Shown;
 
 /// The largest request that is looked at here.
-const MOST_BYTES: usize = 16 << 10;
+pub(crate) const MOST_BYTES: usize = 16 << 10;
 /// The most headers.
 const MOST_HEADERS: usize = 32;
 /// What all of them begin with.
@@ -55,13 +56,7 @@ fn look(bytes: &[u8]) -> Found<'_> {
         Ok(httparse::Status::Partial) => return Found::Half,
         Err(_) => return Found::Other,
     };
-    let verb = match head.path {
-        Some("/v1/check") => Verb::Check,
-        Some("/v1/peek") => Verb::Peek,
-        Some("/v1/refund") => Verb::Refund,
-        Some("/v1/reset") => Verb::Reset,
-        _ => return Found::Other,
-    };
+    let Some(verb) = head.path.and_then(verb_of) else { return Found::Other };
     let Some(Said { body_bytes, shown }) = said(head.headers).filter(|_| head.version == Some(1)) else {
         return Found::Other;
     };
@@ -79,7 +74,7 @@ struct Said<'a> {
     shown: Shown<'a>,
 }
 
-/// What they say, if it is plain: a length, and nothing about how this or another connection is to go on.
+/// What they say, if it is plain: a length, and nothing about how the connection is to go on.
 fn said<'a>(headers: &[httparse::Header<'a>]) -> Option<Said<'a>> {
     let (mut body_bytes, mut shown) = (None, Shown::default());
     for httparse::Header { name, value } in headers {

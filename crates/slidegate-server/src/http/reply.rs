@@ -141,6 +141,7 @@ impl PlainReply {
         if self.json.capacity() > KEPT_BYTES {
             self.json = Vec::with_capacity(encode::ANSWER_BYTES);
         }
+        self.headers.0.shrink_to(KEPT_BYTES);
     }
 }
 

@@ -17,7 +17,7 @@ use tracing::debug;
 use super::Shared;
 use super::command::{Name, Under, Wanted, Wrong, wanted};
 use super::decided::{self, Shape};
-use super::frame::{Arguments, Frame, Words};
+use super::frame::{Arguments, Frame, MOST_BYTES, Words};
 use super::reply;
 use super::session::{Next, Session, arity};
 use super::throttle::Recent;
@@ -26,8 +26,13 @@ use crate::app::asked::Asked;
 use crate::policies::Policies;
 use crate::request::{MAX_BATCH, Refusal, RefusalKind};
 use crate::serve::Limits;
-use crate::serve::wire::{self, Event, Wire};
+use crate::serve::wire::{Event, Room, Wire};
 use crate::timer::timer;
+
+/// More than the largest command, and as much as whoever writes long before it reads may leave unread.
+const ROOM: Room = Room { input: 4 * MOST_BYTES, output: 256 << 10 };
+/// So many commands may be answered before it is another connection's turn.
+const TURN: usize = MAX_BATCH;
 
 /// A connection.
 pub(super) struct Connection<'s, I, S> {
@@ -86,6 +91,7 @@ struct Answered {
     next: Next,
     /// So many bytes.
     taken: usize,
+    commands: usize,
     /// Whether there may be more of it.
     has_more: bool,
 }
@@ -95,7 +101,12 @@ impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
         let session = Session::new(number, shared.passwords.as_ref());
         let talk = Talk { app, shared, session, recent: Recent::default() };
         let introduction = Introduction { patience: limits.head_timeout, end: None };
-        Self { wire: Wire::new(stream, limits.body_timeout), words: Words::default(), talk, introduction }
+        Self {
+            wire: Wire::new(stream, ROOM, limits.body_timeout),
+            words: Words::default(),
+            talk,
+            introduction,
+        }
     }
 
     pub(super) async fn run(mut self, mut stop: watch::Receiver<()>) -> io::Result<()> {
@@ -110,7 +121,9 @@ impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
             .await?;
             match event {
                 Event::Progress => {}
-                Event::End | Event::Stopped => return Ok(()),
+                Event::End | Event::Stopped => {
+                    return poll_fn(|context| self.wire.poll_finish(false, context)).await.map(drop);
+                }
                 Event::TooSlow => {
                     let awaited = if is_stranger { "a password" } else { "the rest of a command" };
                     refused(RefusalKind::TooSlow, &format!("{awaited} did not come in time"));
@@ -121,6 +134,9 @@ impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
             let answered = self.talk.answer(bytes, &mut self.words, output).await;
             self.wire.take(answered.taken);
             has_more = answered.has_more;
+            if answered.commands >= TURN {
+                tokio::task::yield_now().await;
+            }
             if answered.next != Next::GoOn {
                 let lingers = answered.next == Next::Break;
                 return poll_fn(|context| self.wire.poll_finish(lingers, context)).await.map(drop);
@@ -134,12 +150,13 @@ impl<S: Store> Talk<'_, S> {
     async fn answer(&mut self, bytes: &[u8], words: &mut Words, out: &mut Vec<u8>) -> Answered {
         let policies = OnceLock::new();
         let mut run = Run::new();
-        let mut answered = Answered { next: Next::GoOn, taken: 0, has_more: false };
+        let mut answered = Answered { next: Next::GoOn, taken: 0, commands: 0, has_more: false };
         while answered.next == Next::GoOn {
-            if wire::is_full(out) {
+            if out.len() >= ROOM.output || answered.commands >= TURN {
                 answered.has_more = true;
                 break;
             }
+            answered.commands += 1;
             let rest = &bytes[answered.taken..];
             match words.find(rest, self.session.is_stranger()) {
                 Frame::Command(length) => {

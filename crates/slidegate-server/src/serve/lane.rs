@@ -10,15 +10,21 @@ use std::pin::pin;
 use std::time::{Duration, UNIX_EPOCH};
 
 use slidegate::{Clock, Store, SystemClock};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 
+use super::patience::PREFACE;
 use super::pulse::Pulse;
-use super::wire::{self, Event, Wire};
+use super::wire::{Event, Room, Wire};
 use crate::http::{self, Found, PlainReply, Routes};
 
 /// How long the rest of a request may take before hyper waits for it, and knows what to say if it never comes.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Not more than hyper would take: a few answers, and one that is large.
+const ROOM: Room = Room { input: http::MOST_PLAIN_BYTES, output: 16 << 10 };
+/// So many requests may be answered before it is another connection's turn.
+const TURN: usize = 16;
 
 /// A connection on the lane.
 pub(super) struct Lane<'r, I, S> {
@@ -28,14 +34,15 @@ pub(super) struct Lane<'r, I, S> {
     stop: watch::Receiver<()>,
     reply: PlainReply,
     date: Date,
+    has_answered: bool,
 }
 
 /// What became of a connection.
 pub(super) enum Left<I> {
     /// It has ended.
     Ended,
-    /// Something has come that is not plain.
-    Other(I, Vec<u8>),
+    /// Something has come that is not plain: hyper's, which is told whether it may be HTTP/2.
+    Other { stream: I, unread: Vec<u8>, may_be_http2: bool },
 }
 
 /// What is to be done next.
@@ -52,8 +59,9 @@ enum Next {
 
 impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
     pub(super) fn new(stream: I, routes: &'r Routes<S>, pulse: &'r Pulse, stop: watch::Receiver<()>) -> Self {
-        let wire = Wire::new(stream, PATIENCE);
-        Self { wire, routes, pulse, stop, reply: PlainReply::new(), date: Date::default() }
+        let wire = Wire::new(stream, ROOM, PATIENCE);
+        let (reply, date) = (PlainReply::new(), Date::default());
+        Self { wire, routes, pulse, stop, reply, date, has_answered: false }
     }
 
     pub(super) async fn run(mut self) -> io::Result<Left<I>> {
@@ -64,20 +72,17 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
             let exchanged = poll_fn(|context| self.wire.poll_exchange(has_more, stop.as_mut(), context));
             match exchanged.await? {
                 Event::Progress => {}
-                Event::End if self.wire.is_read_up() => return Ok(Left::Ended),
-                Event::Stopped => return Ok(Left::Ended),
+                Event::End if self.wire.is_read_up() => return self.close().await,
+                Event::Stopped => return self.close().await,
                 Event::End | Event::TooSlow => return self.leave().await,
             }
             let next = self.answer().await;
             has_more = matches!(next, Next::Write);
             match next {
-                Next::Read | Next::Write => {}
+                Next::Read => {}
+                Next::Write => tokio::task::yield_now().await,
                 Next::Leave => return self.leave().await,
-                Next::Close => {
-                    poll_fn(|context| self.wire.poll_write_all(context)).await?;
-                    poll_fn(|context| self.wire.poll_finish(false, context)).await?;
-                    return Ok(Left::Ended);
-                }
+                Next::Close => return self.close().await,
             }
         }
     }
@@ -85,15 +90,15 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
     /// Answers what is plain, in its order.
     async fn answer(&mut self) -> Next {
         let (bytes, output) = self.wire.sides();
-        let mut taken = 0;
+        let (mut taken, mut answered) = (0, 0);
         let next = loop {
-            if wire::is_full(output) {
+            if output.len() >= ROOM.output || answered >= TURN {
                 break Next::Write;
             }
             match http::find(&bytes[taken..]) {
                 Found::Plain(plain, length) => {
                     self.routes.decide_plain(&mut self.reply, &plain).await;
-                    taken += length;
+                    (taken, answered) = (taken + length, answered + 1);
                     // Whoever was told so is not answered again.
                     let is_last = !matches!(self.stop.has_changed(), Ok(false));
                     self.reply.write(output, self.date.text(), is_last);
@@ -108,16 +113,30 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
         if taken > 0 {
             self.wire.take(taken);
             self.pulse.end();
+            self.has_answered = true;
         }
         self.reply.forget_what_is_large();
         next
     }
 
     async fn leave(mut self) -> io::Result<Left<I>> {
-        poll_fn(|context| self.wire.poll_write_all(context)).await?;
+        poll_fn(|context| self.wire.poll_write(context)).await?;
         let (stream, unread) = self.wire.into_parts();
-        Ok(Left::Other(stream, unread))
+        // Whatever has begun with HTTP/1 goes on with it.
+        let may_be_http2 = !self.has_answered && begins_alike(&unread, PREFACE);
+        Ok(Left::Other { stream, unread, may_be_http2 })
     }
+
+    /// Says that it was all: with TLS the other side can tell that from a connection that broke.
+    async fn close(mut self) -> io::Result<Left<I>> {
+        poll_fn(|context| self.wire.poll_write(context)).await?;
+        self.wire.into_parts().0.shutdown().await?;
+        Ok(Left::Ended)
+    }
+}
+
+fn begins_alike(one: &[u8], other: &[u8]) -> bool {
+    one.iter().zip(other).all(|(one, other)| one == other)
 }
 
 /// What time it is, as HTTP writes it. Good for the second in which it was asked for.

@@ -217,21 +217,24 @@ impl<S: Store + Reporting + 'static> Guest<S> {
         match self.protocol {
             Protocol::Decisions(routes) => {
                 let mut stream = Patience::new(stream, self.limits.head_timeout, Arc::clone(&pulse));
-                let mut before = Vec::new();
+                let (mut before, mut may_be_http2) = (Vec::new(), true);
                 // Only hyper says what a trace needs.
                 if !traces::are_sent() {
-                    let lane = Lane::new(stream, &routes, &pulse, self.stop).run();
+                    let lane = Lane::new(stream, &routes, &pulse, self.stop.clone()).run();
                     match lane.await.map_err(|error| error.to_string())? {
                         Left::Ended => return Ok(()),
-                        Left::Other(other, unread) => (stream, before) = (other, unread),
+                        Left::Other { stream: other, unread, may_be_http2: may_be } => {
+                            (stream, before, may_be_http2) = (other, unread, may_be);
+                        }
                     }
                 }
                 let answer = move |request| {
                     let routes = Arc::clone(&routes);
                     async move { routes.answer(request, self.peer).await }
                 };
-                let stream = Rewound::new(stream, before);
-                converse(stream, &self.limits, pulse, self.watcher, answer).await
+                let is_last = !matches!(self.stop.has_changed(), Ok(false));
+                let talk = Talk { limits: &self.limits, pulse, may_be_http2, is_last };
+                converse(Rewound::new(stream, before), talk, self.watcher, answer).await
             }
             Protocol::Routed(router) => {
                 let answer = move |request| {
@@ -242,7 +245,8 @@ impl<S: Store + Reporting + 'static> Guest<S> {
                     }
                 };
                 let stream = Patience::new(stream, self.limits.head_timeout, Arc::clone(&pulse));
-                converse(stream, &self.limits, pulse, self.watcher, answer).await
+                let talk = Talk { limits: &self.limits, pulse, may_be_http2: true, is_last: false };
+                converse(stream, talk, self.watcher, answer).await
             }
             Protocol::Resp(shared) => {
                 let ended = resp::converse(stream, &self.app, &shared, &self.limits, self.stop).await;
@@ -254,11 +258,20 @@ impl<S: Store + Reporting + 'static> Guest<S> {
     }
 }
 
+/// How a connection is talked on.
+struct Talk<'a> {
+    limits: &'a Limits,
+    pulse: Arc<Pulse>,
+    may_be_http2: bool,
+    /// Whether a request has begun when there was a stop, and no other is to follow. hyper, told of a stop before it has
+    /// read anything, would close.
+    is_last: bool,
+}
+
 /// Requests and answers on one connection, HTTP/1.1 or 2 as it begins.
 async fn converse<I, A, F, B>(
     stream: I,
-    limits: &Limits,
-    pulse: Arc<Pulse>,
+    Talk { limits, pulse, may_be_http2, is_last }: Talk<'_>,
     watcher: Watcher,
     answer: A,
 ) -> Result<(), String>
@@ -280,6 +293,10 @@ where
         .max_header_list_size(limits::HEAD_BYTES as u32)
         .max_send_buf_size(limits::PIECE_BYTES)
         .max_concurrent_streams(limits::STREAMS);
+    builder.http1().keep_alive(!is_last);
+    if !may_be_http2 {
+        builder = builder.http1_only();
+    }
     let service = service_fn(move |request: Request<Incoming>| {
         let is_one_of_many = request.version() == Version::HTTP_2;
         let (answered, pulse) = (answer(request), Arc::clone(&pulse));
@@ -295,5 +312,13 @@ where
         }
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    watcher.watch(connection).await.map_err(|error| error.to_string())
+    let ended = if is_last {
+        let ended = connection.await;
+        // Until then a stop waits for it.
+        drop(watcher);
+        ended
+    } else {
+        watcher.watch(connection).await
+    };
+    ended.map_err(|error| error.to_string())
 }

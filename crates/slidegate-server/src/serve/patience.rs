@@ -16,7 +16,7 @@ use super::streams::Streams;
 use crate::timer::timer;
 
 /// What HTTP/2 begins with.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A stream on which the heads of requests are complete in time and on which somebody listens, or it fails.
 pub(super) struct Patience<I> {

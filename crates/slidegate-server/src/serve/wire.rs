@@ -13,12 +13,18 @@ use crate::timer::timer;
 
 /// Enough for whoever waits for each answer.
 const FIRST_BYTES: usize = 1 << 10;
-/// More than the largest command or plain request, so that there is always room for the rest of it.
-const MOST_INPUT: usize = 256 << 10;
 /// What an idle connection may keep.
 const IDLE_BYTES: usize = 16 << 10;
-/// So much may wait to be written before nothing more is read: it lets those through who write much before they read.
-const MOST_WAITING: usize = 256 << 10;
+
+/// How much may wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Of what was read: as much as the largest that can be understood, so that there is room for the rest of it.
+    pub(crate) input: usize,
+    /// Of what is to be written, before nothing more is read or answered: it lets those through who write much before they
+    /// read.
+    pub(crate) output: usize,
+}
 
 /// A stream, what was read of it and what is to be written.
 pub(crate) struct Wire<I> {
@@ -30,6 +36,7 @@ pub(crate) struct Wire<I> {
     written: usize,
     is_flushed: bool,
     is_at_end: bool,
+    room: Room,
     patience: Duration,
     /// When whoever has begun something must have ended it.
     end: Option<Pin<Box<Sleep>>>,
@@ -48,13 +55,8 @@ pub(crate) enum Event {
     Stopped,
 }
 
-/// Whether so much waits to be written that nothing more should be added.
-pub(crate) fn is_full(output: &[u8]) -> bool {
-    output.len() >= MOST_WAITING
-}
-
 impl<I> Wire<I> {
-    pub(crate) fn new(stream: I, patience: Duration) -> Self {
+    pub(crate) fn new(stream: I, room: Room, patience: Duration) -> Self {
         Self {
             stream,
             input: vec![0; FIRST_BYTES],
@@ -63,6 +65,7 @@ impl<I> Wire<I> {
             written: 0,
             is_flushed: true,
             is_at_end: false,
+            room,
             patience,
             end: None,
         }
@@ -101,8 +104,8 @@ impl<I> Wire<I> {
 
     /// Room for more, at the end of what was read; more of it if there was too little last time.
     fn make_room(&mut self) {
-        if self.unread.end == self.input.len() && self.input.len() < MOST_INPUT {
-            self.input.resize(4 * self.input.len(), 0);
+        if self.unread.end == self.input.len() && self.input.len() < self.room.input {
+            self.input.resize((4 * self.input.len()).min(self.room.input), 0);
         }
         if self.unread.start > 0 {
             self.input.copy_within(self.unread.clone(), 0);
@@ -132,10 +135,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
     ) -> Poll<io::Result<Event>> {
         let _ = self.poll_write(context)?;
         let waiting = self.output.len() - self.written;
-        if has_more && waiting < MOST_WAITING {
+        if has_more && waiting < self.room.output {
             return Poll::Ready(Ok(Event::Progress));
         }
-        let may_read = !self.is_at_end && !has_more && waiting < MOST_WAITING;
+        let may_read = !self.is_at_end && !has_more && waiting < self.room.output;
         if may_read && self.poll_read(context)?.is_ready() && !self.is_at_end {
             return Poll::Ready(Ok(Event::Progress));
         }
@@ -147,11 +150,6 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
             return stop.poll(context).map(|_| Ok(Event::Stopped));
         }
         self.poll_end(context).map(|()| Ok(Event::TooSlow))
-    }
-
-    /// Writes what there is, however long that takes.
-    pub(crate) fn poll_write_all(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_write(context)
     }
 
     /// Writes what there is and says that it is all. Who `lingers` reads what may still come, for a while: a connection that is
@@ -178,7 +176,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Writes what there is, however long that takes.
+    pub(crate) fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.output.len() {
             self.is_flushed = false;
             let rest = &self.output[self.written..];
@@ -193,6 +192,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
         if !self.is_flushed {
             ready!(Pin::new(&mut self.stream).poll_flush(context))?;
             self.is_flushed = true;
+            // With TLS it may be this that was waited for, and not to write.
+            self.end = None;
         }
         Poll::Ready(Ok(()))
     }

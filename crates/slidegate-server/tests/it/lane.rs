@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use crate::rig::{Server, one, request_with};
+use crate::rig::{Server, one, reply, request_with};
 use crate::stopping::until_draining;
 
 /// Anything that says how a connection goes on makes a request one for hyper. This says so and changes nothing.
@@ -138,22 +138,52 @@ fn tokens_are_asked_for_on_the_lane_too() {
     }
 }
 
+/// With half of a request on the lane when it is told to stop: the rest may be plain, or hyper's.
 #[test]
-fn whoever_is_answered_while_it_stops_is_told_that_it_was_the_last_time() {
-    let mut server = Server::start();
+fn what_has_begun_when_it_stops_is_answered_for_the_last_time() {
+    let body = r#"{"policy": "api", "key": "a"}"#;
+    for (begun, rest) in [("", ""), ("", FOR_HYPER), ("kept: a\r\n", ""), ("kept: a\r\n", FOR_HYPER)] {
+        let mut server = Server::start();
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        // A connection that was used before is no other.
+        if !begun.is_empty() {
+            stream.write_all(check("a").as_bytes()).unwrap();
+            assert_eq!(one(&mut stream).header("connection"), None);
+        }
+        let whole = plain("check", &format!("{begun}{rest}"), body);
+        let cut = "POST /v1/check HTTP/1.1\r\nhost: a\r\n".len() + begun.len();
+        stream.write_all(&whole.as_bytes()[..cut]).unwrap();
+        // The server does one thing after the other: when somebody later is answered, this was read, and is not idle.
+        for _ in 0..3 {
+            server.check(r#"{"policy": "api", "key": "other"}"#).decision();
+        }
+        server.ask_to_stop();
+        until_draining(&server);
+        stream.write_all(&whole.as_bytes()[cut..]).unwrap();
+        let last = reply(&mut stream);
+        assert_eq!((last.status, last.header("connection")), (200, Some("close")), "{begun} {rest} {last:?}");
+        server.join();
+    }
+}
+
+#[test]
+fn who_began_with_http_1_does_not_go_on_with_http_2() {
+    let server = Server::start();
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.write_all(check("a").as_bytes()).unwrap();
-    assert_eq!(one(&mut stream).header("connection"), None);
-    // Half of a request, so that the connection is not idle when it is told to stop.
-    let whole = check("a");
-    let (begun, rest) = whole.split_at(whole.len() - 1);
-    stream.write_all(begun.as_bytes()).unwrap();
-    server.ask_to_stop();
-    until_draining(&server);
-    let _ = stream.write_all(rest.as_bytes());
-    let mut text = String::new();
-    let _ = stream.read_to_string(&mut text);
-    server.join();
-    // If the rest took too long to come, there is no answer; if there is one, it says that it is the last.
-    assert!(text.is_empty() || text.contains("connection: close"), "{text}");
+    one(&mut stream).decision();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    let mut answer = Vec::new();
+    // It may be reset, with something unread.
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{answer:?}");
+}
+
+#[test]
+fn many_at_once_are_answered_in_turns_and_none_is_lost() {
+    let server = Server::start();
+    let count = 200;
+    let text = exchange(&server, &[&check("a").repeat(count), LAST]);
+    assert_eq!(text.matches("HTTP/1.1 200 OK").count(), count + 1);
+    assert_eq!(text.matches(r#""allowed":true"#).count(), 100);
 }

@@ -1,4 +1,4 @@
-//! Certificates that are changed while it runs.
+//! Connections over TLS that stay: when certificates are changed, and to their end.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,7 +16,15 @@ impl Talk {
         let address = secure.serving.url().replace("https://", "");
         let mut client = Command::new("openssl");
         client.args(["s_client", "-quiet", "-connect", &address]);
-        Self(client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap())
+        Self(client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// What is complained about once the other side has closed the connection.
+    fn last_words(&mut self) -> String {
+        let mut words = String::new();
+        self.0.stdout.as_mut().unwrap().read_to_string(&mut words).unwrap();
+        self.0.stderr.as_mut().unwrap().read_to_string(&mut words).unwrap();
+        words
     }
 
     fn is_answered(&mut self) -> bool {
@@ -43,6 +51,16 @@ impl Drop for Talk {
 
 fn is_trusted(secure: &Secure) -> bool {
     curl(secure, &[]).0 == 0
+}
+
+#[test]
+fn a_connection_is_closed_so_that_it_can_be_told_from_one_that_broke() {
+    let mut secure = secure("closing", false);
+    let mut talk = Talk::begin(&secure);
+    assert!(talk.is_answered());
+    assert!(secure.serving.signal("TERM").success());
+    let words = talk.last_words();
+    assert!(!words.contains("unexpected eof"), "{words}");
 }
 
 #[test]
