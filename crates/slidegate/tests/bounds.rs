@@ -79,7 +79,7 @@ fn a_table_takes_as_many_keys_as_it_says_before_it_evicts() {
 #[test]
 fn keys_that_are_over_give_way_before_any_other() {
     let (limiter, clock) = limiter(10_000, WhenFull::Evict);
-    for quotas in [&["5/1h"][..], &["5/1h", "9/2h"]] {
+    for quotas in [&["5/1h"][..], &["5/1h token-bucket"], &["5/1h", "9/2h"]] {
         let policy = Policy::parse(&quotas.join("+"), quotas.iter().copied()).unwrap();
         flood(&limiter, &policy, "old", 10_000);
         clock.advance(4 * HOUR + 1);
@@ -96,23 +96,26 @@ fn keys_that_are_over_give_way_before_any_other() {
 
 #[test]
 fn keys_that_are_over_are_removed_in_passing() {
-    let (limiter, clock) = limiter(10_000, WhenFull::Evict);
-    let logs = Policy::parse("logs", ["1000/1h sliding-log"]).unwrap();
-    for number in 0..5000 {
-        for _ in 0..3 {
-            let _ = limiter.check_now(logs.key(&format!("old {number}"))).unwrap();
-            clock.advance(1);
+    for (quota, are_bytes_given_back) in [("1000/1h sliding-log", true), ("1000/1h token-bucket", false)] {
+        let (limiter, clock) = limiter(10_000, WhenFull::Evict);
+        let policy = Policy::parse("api", [quota]).unwrap();
+        for number in 0..5000 {
+            for _ in 0..3 {
+                let _ = limiter.check_now(policy.key(&format!("old {number}"))).unwrap();
+                clock.advance(1);
+            }
         }
+        let bytes = limiter.store().bytes();
+        clock.advance(2 * HOUR);
+        // Each visit to a page's lock that finds nothing counted sweeps one of its 64 lines. There are some 86 keys to a
+        // page, so that looking at all of them twice visits each page about 172 times, wherever the hashes have put
+        // them.
+        for number in (0..5000).chain(0..5000) {
+            let _ = limiter.peek_now(policy.key(&format!("old {number}"))).unwrap();
+        }
+        assert_eq!(limiter.store().len(), 0, "{quota}: all are removed");
+        assert_eq!(limiter.store().bytes() < bytes, are_bytes_given_back, "{quota}");
     }
-    let bytes = limiter.store().bytes();
-    clock.advance(2 * HOUR);
-    // Each visit to a page's lock that finds nothing counted sweeps one of its 64 lines. There are some 86 keys to a
-    // page, so that looking at all of them twice visits each page about 172 times, wherever the hashes have put them.
-    for number in (0..5000).chain(0..5000) {
-        let _ = limiter.peek_now(logs.key(&format!("old {number}"))).unwrap();
-    }
-    assert_eq!(limiter.store().len(), 0, "all are removed");
-    assert!(limiter.store().bytes() < bytes, "and their memory is given back");
 }
 
 #[test]
@@ -132,21 +135,23 @@ fn a_table_that_refuses_keeps_whom_it_has() {
 
 #[test]
 fn what_spends_nothing_takes_no_place() {
-    let (limiter, _) = limiter(100, WhenFull::Evict);
-    let policy = Policy::parse("api", ["5/1h", "9/1d"]).unwrap();
-    for number in 0..1000 {
-        let key = format!("key {number}");
-        let _ = limiter.peek_now(policy.key(&key)).unwrap();
-        let _ = limiter.check_now(policy.key(&key).cost(0)).unwrap();
-        let _ = limiter.check_now(policy.key(&key).cost(6)).unwrap();
-        let _ = limiter.refund_now(policy.key(&key)).unwrap();
-        let _ = limiter.reset_now(policy.key(&key)).unwrap();
+    for quotas in [&["5/1h", "9/1d"][..], &["5/1h token-bucket"]] {
+        let (limiter, _) = limiter(100, WhenFull::Evict);
+        let policy = Policy::parse("api", quotas.iter().copied()).unwrap();
+        for number in 0..1000 {
+            let key = format!("key {number}");
+            let _ = limiter.peek_now(policy.key(&key)).unwrap();
+            let _ = limiter.check_now(policy.key(&key).cost(0)).unwrap();
+            let _ = limiter.check_now(policy.key(&key).cost(6)).unwrap();
+            let _ = limiter.refund_now(policy.key(&key)).unwrap();
+            let _ = limiter.reset_now(policy.key(&key)).unwrap();
+        }
+        assert!(limiter.store().is_empty(), "{quotas:?}");
+        assert!(limiter.check_now(policy.key("key")).unwrap().is_allowed());
+        assert_eq!(limiter.store().len(), 1, "{quotas:?}");
+        let _ = limiter.reset_now(policy.key("key")).unwrap();
+        assert!(limiter.store().is_empty(), "{quotas:?}");
     }
-    assert!(limiter.store().is_empty());
-    assert!(limiter.check_now(policy.key("key")).unwrap().is_allowed());
-    assert_eq!(limiter.store().len(), 1);
-    let _ = limiter.reset_now(policy.key("key")).unwrap();
-    assert!(limiter.store().is_empty());
 }
 
 fn small(max_bytes: usize, when_full: WhenFull) -> (Limiter<MemoryStore<ManualClock>>, ManualClock) {
@@ -219,16 +224,23 @@ fn a_key_is_never_given_up_for_itself() {
 
 #[test]
 fn wide_counters_fit_into_the_default_and_fall_back_to_records_beyond() {
-    let policy = Policy::parse("api", ["1000000/1s"]).unwrap();
-    let (roomy, _) = limiter(200_000, WhenFull::Refuse);
-    for number in 0..200_000 {
-        assert!(roomy.check_now(policy.key(&format!("key {number}"))).unwrap().is_allowed());
+    for quota in ["1000000/1s", "20/1h token-bucket"] {
+        let policy = Policy::parse("api", [quota]).unwrap();
+        let (roomy, _) = limiter(200_000, WhenFull::Refuse);
+        let empty = roomy.store().bytes();
+        for number in 0..200_000 {
+            assert!(roomy.check_now(policy.key(&format!("key {number}"))).unwrap().is_allowed());
+        }
+        assert!(roomy.store().bytes() - empty <= 24 * 200_000, "{quota}");
+        let (tight, _) = small(8 << 10, WhenFull::Refuse);
+        for round in 1..=5 {
+            for number in 0..10 {
+                let decision = tight.check_now(policy.key(&format!("key {number}"))).unwrap();
+                assert_eq!(decision.quotas()[0].used, round, "{quota}, {number}");
+            }
+        }
+        assert!(tight.store().bytes() <= tight.store().max_bytes());
     }
-    let (tight, _) = small(8 << 10, WhenFull::Refuse);
-    for number in 0..10 {
-        assert!(tight.check_now(policy.key(&format!("key {number}"))).unwrap().is_allowed(), "{number}");
-    }
-    assert!(tight.store().bytes() <= tight.store().max_bytes());
 }
 
 /// What the store says that it takes is what the process takes.

@@ -79,7 +79,7 @@ fn a_slot_that_changes_hands_takes_no_count_along() {
     const KEYS: usize = 3000;
     let limiter = limiter(100, ManualClock::at(NOW));
     let asked: Vec<AtomicUsize> = (0..KEYS).map(|_| AtomicUsize::new(0)).collect();
-    let policies = [&["1000/1h"][..], &["1000000000/1h"], &["1000/1h", "2000/1d"]]
+    let policies = [&["1000/1h"][..], &["1000000000/1h"], &["1000/1h", "2000/1d"], &["1000/1h token-bucket"]]
         .map(|q| Policy::parse("api", q.iter().copied()).unwrap());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -98,7 +98,7 @@ fn a_slot_that_changes_hands_takes_no_count_along() {
                     };
                     let key = usize::try_from(key).unwrap();
                     asked[key].fetch_add(1, Ordering::SeqCst);
-                    let policy = &policies[key % 3];
+                    let policy = &policies[key % policies.len()];
                     let report = limiter.check_now(policy.key(&format!("key {key}"))).unwrap().quotas()[0];
                     assert!(report.used <= asked[key].load(Ordering::SeqCst) as u64, "key {key}: {report:?}");
                 }
@@ -109,24 +109,56 @@ fn a_slot_that_changes_hands_takes_no_count_along() {
     assert!(limiter.store().evicted() > 0, "the test is about evictions");
 }
 
-/// Two policies of one name, with limits whose counters look different in memory, take turns on one key.
+/// Policies of one name, with limits whose counters look different in memory, take turns on one key.
 #[test]
 fn a_limit_that_changes_under_fire_loses_no_count() {
-    let limiter = limiter(1000, ManualClock::at(NOW));
-    let forms = ["10000/1h", "20000/1h", "1000000000/1h", "1000000000/1h anchor=first-request"];
-    let policies = forms.map(|quota| Policy::parse("api", [quota]).unwrap());
-    std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (limiter, policies) = (&limiter, &policies);
-            scope.spawn(move || {
-                for step in 0..1000 {
-                    let policy = &policies[usize::try_from(thread + step / 10).unwrap() % policies.len()];
-                    assert!(limiter.check_now(policy.key("hot")).unwrap().is_allowed());
-                }
-            });
+    let windows = ["10000/1h", "20000/1h", "1000000000/1h", "1000000000/1h anchor=first-request"];
+    let buckets = [
+        "10000/1h token-bucket",
+        "20000/1h token-bucket",
+        "10000/1h token-bucket burst=30000",
+        "10000/1h token-bucket burst=40000",
+    ];
+    // The last one owes too much for the place of the others.
+    let large = [buckets[0], buckets[1], buckets[2], "10000/1h token-bucket burst=281474976710656"];
+    for forms in [windows, buckets, large] {
+        let limiter = limiter(1000, ManualClock::at(NOW));
+        let policies = forms.map(|quota| Policy::parse("api", [quota]).unwrap());
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (limiter, policies) = (&limiter, &policies);
+                scope.spawn(move || {
+                    for step in 0..1000 {
+                        let policy = &policies[usize::try_from(thread + step / 10).unwrap() % policies.len()];
+                        assert!(limiter.check_now(policy.key("hot")).unwrap().is_allowed());
+                    }
+                });
+            }
+        });
+        for policy in &policies {
+            assert_eq!(limiter.peek_now(policy.key("hot")).unwrap().quotas()[0].used, THREADS * 1000);
         }
-    });
-    for policy in &policies {
-        assert_eq!(limiter.peek_now(policy.key("hot")).unwrap().quotas()[0].used, THREADS * 1000);
+    }
+}
+
+/// Each gives back all but one of what it spends.
+#[test]
+fn checks_and_refunds_under_fire_are_all_counted() {
+    let limiter = limiter(1000, ManualClock::at(NOW));
+    for quota in ["100000/1h", "1000000000/1h", "100000/1h token-bucket", "100000/1h sliding-log"] {
+        let policy = Policy::parse(quota, [quota]).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                let (limiter, policy) = (&limiter, &policy);
+                scope.spawn(move || {
+                    for _ in 0..1000 {
+                        assert!(limiter.check_now(policy.key("hot").cost(3)).unwrap().is_allowed());
+                        assert!(limiter.refund_now(policy.key("hot").cost(2)).unwrap().is_allowed());
+                    }
+                });
+            }
+        });
+        let used = limiter.peek_now(policy.key("hot")).unwrap().quotas()[0].used;
+        assert_eq!(used, THREADS * 1000, "{quota}");
     }
 }

@@ -7,12 +7,15 @@
 //! A *packed* payload holds window number, previous and current count. Where these need more than 48 bits, or
 //! windows do not begin at whole multiples, the layout is *wide*: the payload is the current count, and the
 //! rest, which changes only from one window to the next, stands beside the table.
+//!
+//! A token bucket is wide too, but all of it stands there, and changes with every request. Its word says no more than
+//! that, so only who holds the page's lock decides by it.
 
 use std::sync::Arc;
 
-use slidegate_core::{Algorithm, Anchor, FixedWindow, Quota, SlidingWindow, State};
+use slidegate_core::{Algorithm, Anchor, FixedWindow, Quota, SlidingWindow, State, TokenBucket};
 
-use super::slots::Wide;
+use super::wide::Wide;
 use super::word::{PAYLOAD_BITS, PAYLOAD_MASK, RECORD, VACANT, Word};
 
 /// A payload's window number must not overflow while a process runs, say for two years.
@@ -25,6 +28,13 @@ const MARGIN_MS: u64 = 86_400_000;
 pub(super) enum Form {
     Packed,
     Wide,
+}
+
+impl Form {
+    /// Those in which a counter of this quota may be kept, in the order in which they are tried.
+    pub(super) fn of(quota: &Quota) -> &'static [Self] {
+        if quota.algorithm() == Algorithm::TokenBucket { &[Self::Wide] } else { &[Self::Packed, Self::Wide] }
+    }
 }
 
 /// How counters of one quota are written into words.
@@ -98,7 +108,7 @@ impl Packing {
     }
 }
 
-/// What sliding and fixed windows have in common.
+/// What sliding and fixed windows have in common. Of a token bucket, when what was owed and, for `prev`, how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) start_ms: u64,
@@ -111,6 +121,12 @@ impl Wide {
     #[inline(always)]
     pub(super) fn with(self, cur: u64) -> Counts {
         Counts { start_ms: self.start_ms, prev: self.prev, cur }
+    }
+
+    /// All counts but the current one.
+    #[inline(always)]
+    pub(super) fn of(counts: Counts) -> Self {
+        Self { start_ms: counts.start_ms, prev: counts.prev }
     }
 }
 
@@ -125,6 +141,13 @@ impl Counts {
         FixedWindow { start_ms: self.start_ms, window_ms, cur: self.cur }
     }
 
+    /// Written under `quota`.
+    #[inline(always)]
+    pub(super) fn bucket(self, quota: &Quota) -> TokenBucket {
+        let (window_ms, limit) = (quota.window_ms(), quota.limit());
+        TokenBucket { debt: u128::from(self.prev), at_ms: self.start_ms, window_ms, limit }
+    }
+
     #[inline(always)]
     pub(super) fn of_sliding(counter: &SlidingWindow) -> Self {
         Self { start_ms: counter.start_ms, prev: counter.prev, cur: counter.cur }
@@ -134,15 +157,31 @@ impl Counts {
     pub(super) fn of_fixed(counter: &FixedWindow) -> Self {
         Self { start_ms: counter.start_ms, prev: 0, cur: counter.cur }
     }
+
+    /// `None` if it owes too much.
+    #[inline(always)]
+    pub(super) fn of_bucket(counter: &TokenBucket) -> Option<Self> {
+        Some(Self { start_ms: counter.at_ms, prev: u64::try_from(counter.debt).ok()?, cur: 0 })
+    }
 }
 
 impl Layout {
     /// For policies of the first of these quotas, which is their only one; `None` if it does not fit the form.
     pub(super) fn new(quotas: &Arc<[Quota]>, form: Form, now_ms: u64) -> Option<Self> {
         let quota = *quotas.first()?;
-        let packing = match form {
-            Form::Packed => Some(Packing::new(&quota, now_ms)?),
-            Form::Wide => None,
+        let packing = match (quota.algorithm(), form) {
+            (Algorithm::SlidingWindow | Algorithm::FixedWindow, Form::Packed) => {
+                Some(Packing::new(&quota, now_ms)?)
+            }
+            (Algorithm::SlidingWindow | Algorithm::FixedWindow, Form::Wide) => None,
+            // Only if all that may be owed fits.
+            (Algorithm::TokenBucket, Form::Wide) => {
+                quota.capacity().checked_mul(quota.window_ms())?;
+                None
+            }
+            (Algorithm::TokenBucket, Form::Packed) | (Algorithm::StrictWindow | Algorithm::SlidingLog, _) => {
+                return None;
+            }
         };
         let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| packing.cur_mask);
         let is_sliding = quota.algorithm() == Algorithm::SlidingWindow && quota.limit() <= max_count;
@@ -188,6 +227,12 @@ impl Layout {
         word.layout() == self.number
     }
 
+    /// Whether it is one for a token bucket of a policy of these quotas.
+    #[inline(always)]
+    pub(super) fn is_bucket_for(&self, quotas: &Arc<[Quota]>) -> bool {
+        self.quota.algorithm() == Algorithm::TokenBucket && self.is_for(quotas)
+    }
+
     /// Whether it is a layout for a policy of these quotas.
     pub(super) fn is_for(&self, quotas: &Arc<[Quota]>) -> bool {
         **quotas == [self.quota]
@@ -226,19 +271,16 @@ impl Layout {
             Some(packing) => {
                 (Word::new(self.number, generation, packing.pack(counts).unwrap_or_default()), None)
             }
-            None => {
-                let wide = Wide { start_ms: counts.start_ms, prev: counts.prev };
-                (Word::new(self.number, generation, counts.cur), Some(wide))
-            }
+            None => (Word::new(self.number, generation, counts.cur), Some(Wide::of(counts))),
         }
     }
 
     /// The counter for `counts`.
     pub(super) fn state(&self, counts: Counts) -> State {
-        if self.quota.algorithm() == Algorithm::FixedWindow {
-            State::FixedWindow(counts.fixed(self.quota.window_ms()))
-        } else {
-            State::SlidingWindow(counts.sliding(self.quota.window_ms()))
+        match self.quota.algorithm() {
+            Algorithm::FixedWindow => State::FixedWindow(counts.fixed(self.quota.window_ms())),
+            Algorithm::TokenBucket => State::TokenBucket(counts.bucket(&self.quota)),
+            _ => State::SlidingWindow(counts.sliding(self.quota.window_ms())),
         }
     }
 }
@@ -248,6 +290,7 @@ pub(super) fn counts_of(state: &State, quota: &Quota) -> Option<Counts> {
     let counts = match state {
         State::SlidingWindow(counter) => Counts::of_sliding(counter),
         State::FixedWindow(counter) => Counts::of_fixed(counter),
+        State::TokenBucket(counter) if counter.limit == quota.limit() => Counts::of_bucket(counter)?,
         State::StrictWindow(_) | State::SlidingLog(_) | State::TokenBucket(_) => return None,
     };
     (state.algorithm() == quota.algorithm() && state.window_ms() == quota.window_ms()).then_some(counts)

@@ -5,8 +5,9 @@ use slidegate_core::{Action, Decision, Policy, State, Verb, decide};
 use super::layout::{Counts, Form, Layout, counts_of};
 use super::page::Locked;
 use super::record::Record;
-use super::slots::{KeyId, Slot, WIDE_PAGE_BYTES};
+use super::slots::{KeyId, Slot};
 use super::table::Table;
+use super::wide::WIDE_PAGE_BYTES;
 use super::word::{RECORD, Word};
 use crate::error::StoreError;
 
@@ -24,15 +25,30 @@ impl Table {
         id: KeyId,
         action: Action,
     ) -> Result<Decision, StoreError> {
+        self.execute_in(&mut self.lock_page(id), policy, id, action)
+    }
+
+    pub(super) fn lock_page(&self, id: KeyId) -> Locked<'_> {
         let number = id.page();
-        let mut page = self.pages[number].lock(number);
+        self.pages[number].lock(number)
+    }
+
+    /// The same in a page whose lock is held.
+    #[inline(never)]
+    pub(super) fn execute_in(
+        &self,
+        page: &mut Locked<'_>,
+        policy: &Policy,
+        id: KeyId,
+        action: Action,
+    ) -> Result<Decision, StoreError> {
         let decided = match self.slots.find(id) {
             Some(slot) if action.verb() == Verb::Reset => {
-                self.remove(slot, &mut page);
+                self.remove(slot, page);
                 Ok(fresh(policy, action).0)
             }
             Some(slot) => {
-                let decided = self.execute_found(policy, slot, &mut page, action);
+                let decided = self.execute_found(policy, slot, page, action);
                 // Only new keys leave old ones behind. Whoever finds its own counter alive need not look at those of
                 // others, which are elsewhere in memory.
                 if decided.as_ref().is_ok_and(counts_something) {
@@ -40,9 +56,9 @@ impl Table {
                 }
                 decided
             }
-            None => self.execute_absent(policy, id, &mut page, action),
+            None => self.execute_absent(policy, id, page, action),
         };
-        self.sweep(&mut page, action.now_ms());
+        self.sweep(page, action.now_ms());
         decided
     }
 
@@ -125,10 +141,11 @@ impl Table {
         if let ([state], [quota]) = (states.as_slice(), policy.quotas())
             && let Some(counts) = counts_of(state, quota)
         {
-            for form in [Form::Packed, Form::Wide] {
+            for form in Form::of(quota) {
                 let layout =
-                    self.layouts.for_policy(policy, form, now_ms).filter(|layout| layout.fits(counts));
-                let has_room = form == Form::Packed || page.inner.has_wide || self.has_bytes(WIDE_PAGE_BYTES);
+                    self.layouts.for_policy(policy, *form, now_ms).filter(|layout| layout.fits(counts));
+                let has_room =
+                    *form == Form::Packed || page.inner.has_wide || self.has_bytes(WIDE_PAGE_BYTES);
                 if let Some(layout) = layout.filter(|_| has_room) {
                     return Ok(Plan::Word(layout, counts));
                 }
@@ -174,7 +191,7 @@ impl Table {
     }
 }
 
-fn counts_something(decision: &Decision) -> bool {
+pub(super) fn counts_something(decision: &Decision) -> bool {
     decision.quotas().iter().any(|report| report.used > 0)
 }
 

@@ -1,9 +1,11 @@
 //! The store in this process's memory.
 
 mod atomics;
+mod bucket;
 mod hash;
 mod layout;
 mod layouts;
+mod lines;
 mod locked;
 #[cfg(slidegate_loom)]
 mod model;
@@ -13,11 +15,12 @@ mod room;
 mod settings;
 mod slots;
 mod table;
+mod wide;
 mod word;
 
 use std::fmt;
 
-use slidegate_core::{Algorithm, Check, Decision, Policy};
+use slidegate_core::{Check, Decision, Policy};
 
 pub use settings::{SettingsError, WhenFull};
 
@@ -121,7 +124,7 @@ impl<C: Clock> MemoryStore<C> {
         for group in operations.chunks(FETCHED_TOGETHER) {
             for (id, operation) in ids.iter_mut().zip(group) {
                 *id = self.table.id(self.table.hash(&operation.check));
-                self.table.touch(*id);
+                self.table.touch(operation.check.policy, *id);
             }
             let decide = |(id, operation): (&KeyId, &Operation<'_>)| {
                 let Operation { verb, check } = *operation;
@@ -180,10 +183,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     #[inline]
     fn announce(&self, check: &Check<'_>) {
         let id = self.table.id(self.table.hash(check));
-        self.table.touch(id);
-        if check.policy.quotas().iter().any(|quota| quota.algorithm() == Algorithm::TokenBucket) {
-            self.table.touch_page(id);
-        }
+        self.table.touch(check.policy, id);
     }
 
     fn clock(&self) -> &dyn Clock {

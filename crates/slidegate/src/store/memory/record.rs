@@ -1,4 +1,4 @@
-//! Counters that do not fit into a word: several quotas, logs, token buckets, very large limits.
+//! Counters that fit neither into a word nor beside it: several quotas, logs, very large limits.
 
 use std::sync::Arc;
 

@@ -1,16 +1,15 @@
 //! The flat memory of the table: lines of four slots, sixty-four lines to a page.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-use super::atomics::{AtomicU64, fence, zeroed};
+use super::atomics::{AtomicU64, fence};
 use super::hash::{EMPTY, KeyHash, REMOVED};
+use super::lines::{Lines, WORDS_PER_LINE};
 use super::word::{VACANT, Word};
 
-const SLOTS_PER_LINE: usize = 4;
+const SLOTS_PER_LINE: usize = WORDS_PER_LINE / 2;
 /// One is enough for a model, and many would take it too long.
 const LINES_PER_PAGE: usize = if cfg!(slidegate_loom) { 1 } else { 64 };
-const WORDS_PER_LINE: usize = 2 * SLOTS_PER_LINE;
 pub(super) const SLOTS_PER_PAGE: usize = SLOTS_PER_LINE * LINES_PER_PAGE;
 pub(super) const SLOT_BYTES: usize = 16;
 
@@ -105,77 +104,35 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// The part of a wide counter that changes only from one window to the next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wide {
-    pub(super) start_ms: u64,
-    pub(super) prev: u64,
-}
-
-/// Room for the wide counters of all slots, made when there is the first. Like the slots it is zeroed by the operating
-/// system, which hands out memory as it is touched.
-#[derive(Default)]
-pub(super) struct WideCounters(OnceLock<Box<[[AtomicU64; 2]]>>);
-
-/// What the wide counters of a page take.
-pub(super) const WIDE_PAGE_BYTES: usize = SLOTS_PER_PAGE * 2 * size_of::<u64>();
-
-impl WideCounters {
-    /// What stands beside a slot. Only true if the slot's word is the same before and after.
-    #[inline(always)]
-    pub(super) fn load(&self, slot: Slot<'_>) -> Option<Wide> {
-        let [start_ms, prev] = self.0.get()?.get(slot.number)?;
-        Some(Wide { start_ms: start_ms.load(Ordering::Relaxed), prev: prev.load(Ordering::Relaxed) })
-    }
-
-    /// Under the page's lock, while the slot's word is seized or vacant.
-    pub(super) fn store(&self, slots: &Slots, slot: Slot<'_>, wide: Wide) {
-        let counters = self.0.get_or_init(|| zeroed(slots.len()));
-        let [start_ms, prev] = &counters[slot.number];
-        // Whoever sees any of this must see that the word was taken away before.
-        fence(Ordering::Release);
-        start_ms.store(wide.start_ms, Ordering::Relaxed);
-        prev.store(wide.prev, Ordering::Relaxed);
-    }
-}
-
-/// All slots, in pages. Zeroed by the operating system, which hands out memory as it is touched.
+/// All slots, in pages.
 pub(super) struct Slots {
-    words: Box<[AtomicU64]>,
-    /// Words to skip so that each line is a cache line. Numbers as small as this and the next cannot overflow where a
-    /// line is looked up, and then nothing has to check it.
-    skip: u8,
-    lines: u32,
+    lines: Lines,
+    count: u32,
 }
 
 impl Slots {
     pub(super) fn new(pages: usize) -> Self {
-        let words: Box<[AtomicU64]> = zeroed(pages * LINES_PER_PAGE * WORDS_PER_LINE + WORDS_PER_LINE);
-        // A model has no cache, and has to be the same each time.
-        let misaligned = if cfg!(slidegate_loom) { 0 } else { words.as_ptr().addr() % 64 };
-        let skip = if misaligned == 0 { 0 } else { (64 - misaligned) / size_of::<AtomicU64>() };
-        let lines = u32::try_from(pages * LINES_PER_PAGE).unwrap_or(u32::MAX);
-        Self { words, skip: skip as u8, lines }
+        let count = pages * LINES_PER_PAGE;
+        Self { lines: Lines::new(count), count: u32::try_from(count).unwrap_or(u32::MAX) }
     }
 
-    /// How many there are.
-    fn len(&self) -> usize {
-        self.lines as usize * SLOTS_PER_LINE
+    /// Memory of the same shape, for what stands beside each slot.
+    pub(super) fn as_many_lines(&self) -> Lines {
+        Lines::new(self.count as usize)
     }
 
     /// Who a hash stands for in this table.
     #[inline(always)]
     pub(super) fn id(&self, hash: KeyHash) -> KeyId {
         // The upper half of the product is evenly spread over the lines, however many they are.
-        let home = ((hash.place >> 32) * u64::from(self.lines)) >> 32;
+        let home = ((hash.place >> 32) * u64::from(self.count)) >> 32;
         KeyId { tag: hash.tag, home: home as u32 }
     }
 
     /// A line of the table: tags first, then words.
     #[inline(always)]
     fn line_words(&self, line: u32) -> Option<&[AtomicU64; WORDS_PER_LINE]> {
-        let first = usize::from(self.skip) + line as usize * WORDS_PER_LINE;
-        self.words.get(first..first + WORDS_PER_LINE)?.first_chunk()
+        self.lines.get(line)
     }
 
     /// The slots of a line.
@@ -214,6 +171,13 @@ impl Slots {
         Some(Slot::at(words, id.home, likely))
     }
 
+    /// The same as [`find`](Self::find), with a look at the key's own line before. Under the page's lock.
+    #[inline(always)]
+    pub(super) fn find_likely_at_home(&self, id: KeyId) -> Option<Slot<'_>> {
+        let at_home = self.likely_at_home(id).filter(|slot| slot.is_owned_by(id.tag));
+        at_home.or_else(|| self.find(id))
+    }
+
     /// The slot that a key owns. A slot that was never used ends the search: a key takes the nearest free slot,
     /// and a used one never becomes unused again.
     pub(super) fn find(&self, id: KeyId) -> Option<Slot<'_>> {
@@ -233,7 +197,7 @@ impl Slots {
     /// Begins to bring a key's own line into the cache.
     #[inline]
     pub(super) fn touch(&self, id: KeyId) {
-        std::hint::black_box(self.line_words(id.home).map(|words| words[0].load(Ordering::Relaxed)));
+        self.lines.touch(id.home);
     }
 
     /// The lines of a key's page, from its own on and around.

@@ -13,7 +13,8 @@ use super::layout::{Counts, Form, Layout};
 use super::layouts::Layouts;
 use super::page::Page;
 use super::settings::Settings;
-use super::slots::{KeyId, SLOT_BYTES, SLOTS_PER_PAGE, Slot, Slots, WideCounters};
+use super::slots::{KeyId, SLOT_BYTES, SLOTS_PER_PAGE, Slot, Slots};
+use super::wide::WideCounters;
 use super::word::Word;
 use crate::error::StoreError;
 
@@ -79,15 +80,15 @@ impl Table {
         self.slots.id(hash)
     }
 
+    /// Begins to bring into the cache what a check of the key `id` will need.
     #[inline(always)]
-    pub(super) fn touch(&self, id: KeyId) {
+    pub(super) fn touch(&self, policy: &Policy, id: KeyId) {
         self.slots.touch(id);
-    }
-
-    /// The same for what lies beside its page.
-    #[inline(always)]
-    pub(super) fn touch_page(&self, id: KeyId) {
-        self.pages[id.page()].touch();
+        if is_bucket(policy) {
+            self.touch_bucket(id);
+        } else if !is_one_window(policy) {
+            self.pages[id.page()].touch();
+        }
     }
 
     /// Decides for the key `id`.
@@ -220,6 +221,9 @@ impl Table {
         cost: u64,
     ) -> Result<Decision, StoreError> {
         let (id, action) = (KeyId { tag, home }, Action::new(verb, now_ms, cost));
+        if is_bucket(policy) {
+            return self.execute_bucket(policy, id, action);
+        }
         let Some(slot) = self.slots.find(id) else { return self.execute_locked(policy, id, action) };
         // Most who come here had no room in their own line, or were slower than another thread, and have the line now:
         // whoever asks at once is likely to be the next.
@@ -241,6 +245,7 @@ impl Table {
         if quotas.len() != 1 || action.verb() == Verb::Reset {
             return None;
         }
+        debug_assert!(!is_bucket(policy), "what stands beside its word may change while the word does not");
         loop {
             let word = slot.load();
             let layout = self.layouts.get(word.layout())?;
@@ -264,6 +269,20 @@ impl Table {
         let layout = self.layouts.get(word.layout())?;
         Some((layout.state(layout.read(word, || self.wide.load(slot))?), layout.quota()))
     }
+}
+
+/// Whether all that it counts is one sliding or fixed window, for which most checks need no lock.
+#[inline(always)]
+fn is_one_window(policy: &Policy) -> bool {
+    let is_window =
+        |quota: &Quota| matches!(quota.algorithm(), Algorithm::SlidingWindow | Algorithm::FixedWindow);
+    matches!(policy.quotas(), [quota] if is_window(quota))
+}
+
+/// Whether all that it counts is one token bucket.
+#[inline(always)]
+fn is_bucket(policy: &Policy) -> bool {
+    matches!(policy.quotas(), [quota] if quota.algorithm() == Algorithm::TokenBucket)
 }
 
 /// A check of a sliding window that is `slot`'s; `None` if another window has begun or somebody else was faster. A denial
@@ -323,7 +342,7 @@ mod tests {
     /// was spent by a former owner of its slot.
     #[test]
     fn nobody_writes_to_a_slot_that_was_taken_away() {
-        for quota in ["100000/1h fixed-window", "1000/1h", "1000000000/1h"] {
+        for quota in ["100000/1h fixed-window", "1000/1h", "1000000000/1h", "1000/1h token-bucket"] {
             let mut settings = Settings::default();
             settings.max_keys = 1;
             let table = Table::new(settings);

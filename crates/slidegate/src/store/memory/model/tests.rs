@@ -29,6 +29,11 @@ const PACKED: Form = Form { quota: "3/1m", changed: "4/1m", unit: 1 };
 const WIDE: Form = Form { quota: "30000000000/1m", changed: "40000000000/1m", unit: 10_000_000_000 };
 /// Packed as well, but never decided by the short way.
 const FIXED: Form = Form { quota: "3/1m fixed-window", changed: "4/1m fixed-window", unit: 1 };
+/// Decided under the lock, beside words that are not.
+const BUCKET: Form = Form { quota: "3/1m token-bucket", changed: "4/1m token-bucket", unit: 1 };
+/// Both stand in part beside the slot; the one is decided without the lock, the other changes while its word does not.
+const MIXED: Form =
+    Form { quota: "30000000000/1m", changed: "40000000000/1m token-bucket", unit: 10_000_000_000 };
 
 /// One step of a thread.
 #[derive(Clone, Copy)]
@@ -164,7 +169,9 @@ fn explore(scenario: Scenario, interruptions: usize) {
     let mut model = Builder::new();
     model.preemption_bound = Some(interruptions);
     model.max_branches = 10_000;
-    for form in [&PACKED, &WIDE, &FIXED] {
+    let changes = scenario.threads.iter().flatten().any(|step| step.is_changed);
+    let forms = [&PACKED, &WIDE, &FIXED, &BUCKET].into_iter().chain(changes.then_some(&MIXED));
+    for form in forms {
         let [expected, found] = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
         // Apart, as atomics of a model exist only in its runs, and each run has to begin like the one before.
         model.check({
@@ -261,6 +268,21 @@ fn a_denial_is_said_by_ones_own_counts() {
             vec![step(Verb::Reset, 1, 0), check(2, 1).at(NOW - MINUTE), check(2, 1)],
         ],
         after: vec![peek(1), peek(2)],
+    };
+    explore(scenario, 2);
+}
+
+/// The same when what stands beside the slot changes for another while that one's word stays.
+#[test]
+fn what_another_changes_beside_its_word_is_not_taken_for_ones_own() {
+    let scenario = Scenario {
+        max_keys: 4,
+        before: vec![check(1, 2)],
+        threads: vec![
+            vec![check(1, 2)],
+            vec![step(Verb::Reset, 1, 0), check(2, 1).at(NOW - MINUTE).changed(), check(2, 1).changed()],
+        ],
+        after: vec![peek(1), peek(2).changed()],
     };
     explore(scenario, 2);
 }

@@ -1,0 +1,250 @@
+//! Token buckets. All that one counts stands beside its slot, and changes only under the lock of its page.
+
+use slidegate_core::{Action, Decision, Policy, Verb, decide_one};
+
+use super::layout::Counts;
+use super::locked::counts_something;
+use super::slots::{KeyId, Slot};
+use super::table::Table;
+use super::wide::Wide;
+use crate::error::StoreError;
+
+impl Table {
+    /// Begins to bring into the cache what a token bucket needs besides its slot.
+    #[inline(always)]
+    pub(super) fn touch_bucket(&self, id: KeyId) {
+        self.pages[id.page()].touch();
+        self.wide.touch(id);
+    }
+
+    /// Decides for the key `id` of a policy that is one token bucket. Apart, so that others need not be prepared for it.
+    #[inline(never)]
+    pub(super) fn execute_bucket(
+        &self,
+        policy: &Policy,
+        id: KeyId,
+        action: Action,
+    ) -> Result<Decision, StoreError> {
+        // All at once: the lock would wait for the slot, and what stands beside the slot for the lock.
+        self.touch_bucket(id);
+        let mut page = self.lock_page(id);
+        let is_short = action.verb() != Verb::Reset;
+        let slot = is_short.then(|| self.slots.find_likely_at_home(id)).flatten();
+        let Some(decision) = slot.and_then(|slot| self.execute_on_bucket(policy, slot, action)) else {
+            return self.execute_in(&mut page, policy, id, action);
+        };
+        if !counts_something(&decision) {
+            self.sweep(&mut page, action.now_ms());
+        }
+        Ok(decision)
+    }
+
+    /// Decides on what stands beside a slot, under the lock of its page; `None` if the slot's word is not that of a token
+    /// bucket of this policy.
+    ///
+    /// The word stays as it is, and is not seized: without the lock nobody decides by a token bucket's word. Whoever
+    /// read what stands beside it for a former owner finds that one's word gone, as it was seized when it went.
+    #[inline(always)]
+    fn execute_on_bucket(&self, policy: &Policy, slot: Slot<'_>, action: Action) -> Option<Decision> {
+        let layout = self.layouts.get(slot.load().layout())?;
+        if !layout.is_bucket_for(policy.shared_quotas()) {
+            return None;
+        }
+        let mut bucket = self.wide.load(slot)?.with(0).bucket(layout.quota());
+        let (decision, is_changed) = decide_one(&mut bucket, layout.quota(), action);
+        if is_changed {
+            self.wide.store(&self.slots, slot, Wide::of(Counts::of_bucket(&bucket)?));
+        }
+        Some(decision)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::Settings;
+    use super::super::word::RECORD;
+    use super::*;
+    use slidegate_core::{State, decide};
+
+    const NOW: u64 = 1_800_000_000_000;
+
+    fn policy(quota: &str) -> Policy {
+        Policy::parse("api", [quota]).unwrap()
+    }
+
+    /// One key in a table, and what the core says of it.
+    struct Subject {
+        table: Table,
+        states: Vec<State>,
+    }
+
+    impl Subject {
+        fn new() -> Self {
+            let mut settings = Settings::default();
+            settings.max_keys = 100;
+            Self { table: Table::new(settings), states: Vec::new() }
+        }
+
+        fn id(&self, policy: &Policy) -> KeyId {
+            self.table.id(self.table.hash(&policy.key("k")))
+        }
+
+        /// Decides twice, which comes to the same.
+        fn take(&mut self, policy: &Policy, verb: Verb, now_ms: u64, cost: u64) -> Decision {
+            let expected = decide(&mut self.states, policy, Action::new(verb, now_ms, cost)).0;
+            let decision = self.table.execute(policy, self.id(policy), verb, now_ms, cost).unwrap();
+            assert_eq!(decision, expected, "{verb:?} {cost} of {:?} at {now_ms}", policy.quotas());
+            decision
+        }
+
+        fn check(&mut self, quota: &str, now_ms: u64, cost: u64) -> Decision {
+            self.take(&policy(quota), Verb::Check, now_ms, cost)
+        }
+
+        /// Whether the key has a record; `None` if it is not kept.
+        fn has_record(&self) -> Option<bool> {
+            let slot = self.table.slots.find(self.id(&policy("1/1s")))?;
+            let is_record = slot.load().layout() == RECORD;
+            let page = self.table.lock_page(self.id(&policy("1/1s")));
+            assert_eq!(page.inner.records.len(), usize::from(is_record));
+            Some(is_record)
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_kept_beside_its_slot_and_its_word_stays() {
+        let mut subject = Subject::new();
+        let _ = subject.check("3/1m token-bucket", NOW, 1);
+        let slot = subject.table.slots.find(subject.id(&policy("1/1s"))).unwrap();
+        let word = slot.load().0;
+        for step in 0..200 {
+            let _ = subject.check("3/1m token-bucket", NOW + 7001 * step, 1 + step % 2);
+            assert_eq!(subject.has_record(), Some(false));
+        }
+        let slot = subject.table.slots.find(subject.id(&policy("1/1s"))).unwrap();
+        assert_eq!(slot.load().0, word, "whoever has the line in its cache may keep it");
+    }
+
+    #[test]
+    fn the_largest_debt_that_fits_is_kept_and_a_larger_one_has_a_record() {
+        // 2^48 in 2^16 ms is one more than fits.
+        for (quota, cost, has_record) in [
+            ("281474976710655/65536ms token-bucket", 281_474_976_710_655, false),
+            ("281474976710656/65536ms token-bucket", 281_474_976_710_656, true),
+            ("1/65536ms token-bucket burst=281474976710655", 281_474_976_710_655, false),
+            ("1/65536ms token-bucket burst=281474976710656", 1, true),
+        ] {
+            let mut subject = Subject::new();
+            assert!(subject.check(quota, NOW, cost).is_allowed());
+            assert_eq!(subject.has_record(), Some(has_record), "{quota}");
+            for step in 1..100 {
+                let _ = subject.check(quota, NOW + 9001 * step, 1 + (cost >> step.min(48)));
+            }
+            let _ = subject.take(&policy(quota), Verb::Refund, NOW + 900_000, cost);
+        }
+    }
+
+    /// By a longer window the same tokens are a larger debt.
+    #[test]
+    fn a_debt_that_outgrows_its_place_moves_to_a_record() {
+        let mut subject = Subject::new();
+        let (short, long) =
+            ("1000/1h token-bucket burst=5000000000000", "1000/366d token-bucket burst=100000000");
+        assert!(subject.check(short, NOW, 5_000_000_000_000).is_allowed());
+        assert_eq!(subject.has_record(), Some(false));
+        assert!(!subject.check(long, NOW, 1).is_allowed());
+        assert_eq!(subject.has_record(), Some(true), "its policy's buckets fit, but this one does not");
+        assert!(!subject.check(long, NOW + 1, 1).is_allowed());
+        let _ = subject.take(&policy(long), Verb::Refund, NOW + 2, 4_999_999_999_999);
+        assert!(subject.check(long, NOW + 3, 1).is_allowed());
+    }
+
+    #[test]
+    fn buckets_change_into_other_counters_and_back() {
+        let mut subject = Subject::new();
+        let quotas = [
+            "9/1m token-bucket",
+            "9/1m",
+            "900000000000/1m",
+            "7/1m token-bucket",
+            "7/1m fixed-window",
+            "7/1m token-bucket burst=20",
+            "7/2m token-bucket burst=20",
+        ];
+        for step in 0..700 {
+            let quota = quotas[step / 3 % quotas.len()];
+            let _ = subject.check(quota, NOW, 1);
+            assert_eq!(subject.has_record(), Some(false), "{quota}");
+        }
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % bound
+        }
+
+        fn bucket(&mut self) -> Policy {
+            let size = |random: &mut Self, bits| {
+                let bits = 1 + random.below(bits);
+                1 + random.below(1 << bits)
+            };
+            let (limit, burst) = (size(self, 40), size(self, 40));
+            let window_ms = size(self, 31);
+            policy(&format!("{limit}/{window_ms}ms token-bucket burst={burst}"))
+        }
+    }
+
+    /// All verbs, quotas of all sizes that change while they run, and a clock that goes by fractions of windows and
+    /// sometimes back.
+    #[test]
+    fn any_bucket_answers_like_the_core() {
+        let (mut wide, mut recorded) = (0, 0);
+        for seed in 1..=1000_u64 {
+            let mut random = Random(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
+            let mut subject = Subject::new();
+            let mut policy = random.bucket();
+            let mut now_ms = NOW;
+            for _ in 0..100 {
+                // What counts nothing may be forgotten, and then neither the clock goes back nor a limit changes.
+                let is_live = subject.take(&policy, Verb::Peek, now_ms, 1).quotas()[0].used > 0;
+                let is_changing = is_live && random.below(20) == 0;
+                if is_changing {
+                    policy = random.bucket();
+                }
+                let quota = policy.quotas()[0];
+                let verb = match random.below(16) {
+                    // From the next check on it is known for how long it counts.
+                    _ if is_changing => Verb::Check,
+                    0..=1 => Verb::Refund,
+                    2 => Verb::Reset,
+                    _ => Verb::Check,
+                };
+                now_ms = match random.below(20) {
+                    _ if is_changing => now_ms,
+                    0 if is_live => now_ms - quota.window_ms() / 3,
+                    1 if is_live => now_ms - quota.window_ms() - 1 - random.below(1000),
+                    2..=8 => now_ms,
+                    _ => now_ms + random.below(quota.window_ms()) / (1 << random.below(8)),
+                };
+                let cost = match random.below(8) {
+                    0 => quota.capacity(),
+                    1 => random.below(u64::MAX),
+                    2..=3 => 1,
+                    _ => random.below(quota.capacity()) >> random.below(4),
+                };
+                let _ = subject.take(&policy, verb, now_ms, cost);
+                match subject.has_record() {
+                    Some(false) => wide += 1,
+                    Some(true) => recorded += 1,
+                    None => (),
+                }
+            }
+        }
+        assert!(wide > 20_000 && recorded > 500, "{wide} in the one form, {recorded} in the other");
+    }
+}
