@@ -8,7 +8,8 @@ use oracle::{Key, Log};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use slidegate_core::{
-    Action, Algorithm, Anchor, Counter, Outcome, Quota, SlidingWindow, Verb, check_within, decide_one,
+    Action, Algorithm, Anchor, Counter, MAX_LIMIT, MAX_WINDOW_MS, NarrowBucket, Outcome, Quota,
+    SlidingWindow, TokenBucket, Verb, check_within, decide_one,
 };
 use std::time::Duration;
 
@@ -34,6 +35,11 @@ fn quota(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
             }
         },
     )
+}
+
+/// Each magnitude as likely as another.
+fn of_any_size() -> impl Strategy<Value = u64> {
+    (any::<u64>(), 0..64_u32).prop_map(|(number, bits)| number >> bits)
 }
 
 fn any_quota() -> impl Strategy<Value = Quota> {
@@ -225,6 +231,41 @@ proptest! {
             };
             prop_assert_eq!(outcome, decision);
             prop_assert_eq!(SlidingWindow { cur: before.cur + spent, ..before }, counter);
+        }
+    }
+
+    /// Of all sizes up to the largest that fits, at all times up to the end of time, and with more owed than the bucket
+    /// holds, as after a change of its limit.
+    #[test]
+    fn a_narrow_bucket_says_the_same_as_any_other(
+        limit in of_any_size(),
+        window_ms in of_any_size(),
+        burst in of_any_size(),
+        debt in of_any_size(),
+        now in prop_oneof![Just(START), Just(u64::MAX), any::<u64>()],
+        steps in prop::collection::vec((of_any_size(), 0..5_u8, 0..5_u8, of_any_size()), 1..50),
+    ) {
+        let quota = Quota::new(limit.clamp(1, MAX_LIMIT), Duration::from_millis(window_ms.clamp(1, MAX_WINDOW_MS)));
+        let quota = quota.unwrap().with_algorithm(Algorithm::TokenBucket);
+        let quota = quota.with_burst(burst.clamp(1, MAX_LIMIT)).unwrap();
+        // Half as large until it fits, so that it is often just so.
+        let halves = (0..48).map(|halvings| quota.with_burst((quota.capacity() >> halvings).max(1)).unwrap());
+        let quota = halves.into_iter().find(NarrowBucket::fits).unwrap();
+        let mut now = now.min(1 << 60);
+        let mut narrow = NarrowBucket { debt, at_ms: now };
+        let mut wide = TokenBucket { debt: u128::from(debt), at_ms: now, ..TokenBucket::empty(&quota) };
+        for (step, direction, verb, cost) in steps {
+            now = match direction {
+                0 => now.saturating_sub(step % (3 * quota.window_ms())),
+                1 => now,
+                2 => now.saturating_add(step % 1000),
+                3 => now.saturating_add(step % (2 * quota.window_ms())),
+                _ => now.saturating_add(step),
+            };
+            let verb = [Verb::Check, Verb::Check, Verb::Peek, Verb::Refund, Verb::Reset][usize::from(verb)];
+            let action = Action::new(verb, now, cost);
+            prop_assert_eq!(decide_one(&mut narrow, &quota, action), decide_one(&mut wide, &quota, action));
+            prop_assert_eq!((u128::from(narrow.debt), narrow.at_ms), (wide.debt, wide.at_ms));
         }
     }
 

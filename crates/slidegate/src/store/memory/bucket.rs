@@ -1,8 +1,7 @@
 //! Token buckets. All that one counts stands beside its slot, and changes only under the lock of its page.
 
-use slidegate_core::{Action, Decision, Policy, Verb, decide_one};
+use slidegate_core::{Action, Decision, NarrowBucket, Policy, Verb, decide_one};
 
-use super::layout::Counts;
 use super::locked::counts_something;
 use super::slots::{KeyId, Slot};
 use super::table::Table;
@@ -50,10 +49,12 @@ impl Table {
         if !layout.is_bucket_for(policy.shared_quotas()) {
             return None;
         }
-        let mut bucket = self.wide.load(slot)?.with(0).bucket(layout.quota());
+        let Wide { start_ms, prev } = self.wide.load(slot)?;
+        let mut bucket = NarrowBucket { debt: prev, at_ms: start_ms };
         let (decision, is_changed) = decide_one(&mut bucket, layout.quota(), action);
         if is_changed {
-            self.wide.store(&self.slots, slot, Wide::of(Counts::of_bucket(&bucket)?));
+            let NarrowBucket { debt, at_ms } = bucket;
+            self.wide.store(&self.slots, slot, Wide { start_ms: at_ms, prev: debt });
         }
         Some(decision)
     }

@@ -13,7 +13,9 @@
 
 use std::sync::Arc;
 
-use slidegate_core::{Algorithm, Anchor, FixedWindow, Quota, SlidingWindow, State, TokenBucket};
+use slidegate_core::{
+    Algorithm, Anchor, FixedWindow, NarrowBucket, Quota, SlidingWindow, State, TokenBucket,
+};
 
 use super::wide::Wide;
 use super::word::{PAYLOAD_BITS, PAYLOAD_MASK, RECORD, VACANT, Word};
@@ -174,14 +176,8 @@ impl Layout {
                 Some(Packing::new(&quota, now_ms)?)
             }
             (Algorithm::SlidingWindow | Algorithm::FixedWindow, Form::Wide) => None,
-            // Only if all that may be owed fits.
-            (Algorithm::TokenBucket, Form::Wide) => {
-                quota.capacity().checked_mul(quota.window_ms())?;
-                None
-            }
-            (Algorithm::TokenBucket, Form::Packed) | (Algorithm::StrictWindow | Algorithm::SlidingLog, _) => {
-                return None;
-            }
+            (Algorithm::TokenBucket, Form::Wide) if NarrowBucket::fits(&quota) => None,
+            (Algorithm::TokenBucket | Algorithm::StrictWindow | Algorithm::SlidingLog, _) => return None,
         };
         let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| packing.cur_mask);
         let is_sliding = quota.algorithm() == Algorithm::SlidingWindow && quota.limit() <= max_count;

@@ -1,0 +1,104 @@
+//! A token bucket in numbers of 64 bits: the same answers sooner, for a store that keeps no larger ones.
+
+use crate::counter::Counter;
+use crate::quota::Quota;
+
+/// A [`TokenBucket`](crate::TokenBucket) of a quota that [`fits`](Self::fits), and which is the one under which it was
+/// written: by another one its debt would be another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NarrowBucket {
+    /// Tokens owed, times the quota's window.
+    pub debt: u64,
+    /// When `debt` was owed.
+    pub at_ms: u64,
+}
+
+/// A narrow bucket rolled to a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct NarrowBucketView {
+    debt: u64,
+    at_ms: u64,
+    used: u64,
+    is_mended: bool,
+}
+
+impl NarrowBucket {
+    /// Whether all that may be owed under `quota` has room.
+    pub fn fits(quota: &Quota) -> bool {
+        quota.capacity().checked_mul(quota.window_ms()).is_some()
+    }
+}
+
+impl NarrowBucketView {
+    /// When `debt` of what is owed will have been paid off.
+    #[inline(always)]
+    fn paid_at_ms(&self, debt: u64, quota: &Quota) -> u64 {
+        self.at_ms.saturating_add(debt.div_ceil(quota.limit()))
+    }
+
+    /// What is owed with `spent` on top.
+    #[inline(always)]
+    fn debt_with(&self, spent: u64, quota: &Quota) -> u64 {
+        self.debt.saturating_add(spent.saturating_mul(quota.window_ms()))
+    }
+}
+
+impl Counter for NarrowBucket {
+    type View = NarrowBucketView;
+
+    fn empty(_quota: &Quota) -> Self {
+        Self { debt: 0, at_ms: 0 }
+    }
+
+    #[inline(always)]
+    fn view(&self, quota: &Quota, now_ms: u64) -> NarrowBucketView {
+        let Self { debt, at_ms } = *self;
+        if debt == 0 {
+            return NarrowBucketView { debt, at_ms: now_ms, used: 0, is_mended: false };
+        }
+        let ahead_ms = at_ms.saturating_sub(now_ms);
+        let (at_ms, debt, is_mended) = if ahead_ms == 0 {
+            (now_ms, debt.saturating_sub(quota.limit().saturating_mul(now_ms - at_ms)), false)
+        } else if ahead_ms <= quota.window_ms() {
+            (at_ms, debt, false)
+        } else {
+            // The clock stepped far back: go on paying from now.
+            (now_ms, debt, true)
+        };
+        NarrowBucketView { debt, at_ms, used: debt.div_ceil(quota.window_ms()), is_mended }
+    }
+
+    #[inline(always)]
+    fn used(view: &NarrowBucketView) -> u64 {
+        view.used
+    }
+
+    #[inline(always)]
+    fn is_mended(view: &NarrowBucketView) -> bool {
+        view.is_mended
+    }
+
+    #[inline(always)]
+    fn retry_at_ms(&self, view: &NarrowBucketView, quota: &Quota, cost: u64) -> u64 {
+        let spare = (quota.capacity() - cost).saturating_mul(quota.window_ms());
+        view.paid_at_ms(view.debt.saturating_sub(spare), quota)
+    }
+
+    #[inline(always)]
+    fn reset_at_ms(&self, view: &NarrowBucketView, quota: &Quota, spent: u64) -> u64 {
+        match view.debt_with(spent, quota) {
+            0 => 0,
+            debt => view.paid_at_ms(debt, quota),
+        }
+    }
+
+    #[inline(always)]
+    fn commit(&mut self, view: &NarrowBucketView, quota: &Quota, spent: u64) {
+        *self = Self { debt: view.debt_with(spent, quota), at_ms: view.at_ms };
+    }
+
+    fn refund(&mut self, view: &NarrowBucketView, quota: &Quota, amount: u64) {
+        let debt = view.debt.saturating_sub(amount.saturating_mul(quota.window_ms()));
+        *self = Self { debt, at_ms: view.at_ms };
+    }
+}
