@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use metrics::{Unit, describe_counter, describe_gauge, gauge};
+use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
-use slidegate::{Clock, SystemClock};
+use slidegate::{Clock, StoreError, SystemClock};
 
 use crate::report::{Report, Reporting};
 use crate::tally;
@@ -14,6 +14,8 @@ const SECONDS: [f64; 14] =
     [0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 /// How often what was measured is put together. Else it would grow until somebody reads it.
 const UPKEEP_MS: u64 = 5000;
+
+const STORE_ERRORS: &str = "slidegate_store_errors_total";
 
 /// Everything that is counted in this process.
 #[derive(Clone)]
@@ -32,6 +34,10 @@ impl Metrics {
         let handle =
             PrometheusBuilder::new().set_buckets_for_metric(seconds, &SECONDS)?.install_recorder()?;
         describe();
+        // Else the first failure of a kind would not show as growth.
+        for kind in StoreError::KINDS {
+            counter!(STORE_ERRORS, "kind" => kind).increment(0);
+        }
         let metrics = Self(Arc::new(handle));
         let kept = metrics.clone();
         tokio::spawn(async move {
@@ -62,6 +68,12 @@ impl Metrics {
     }
 }
 
+/// A store in this process has failed.
+#[cold]
+pub(crate) fn store_failed(error: &StoreError) {
+    counter!(STORE_ERRORS, "kind" => error.kind()).increment(1);
+}
+
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
 fn lossy(number: u64) -> f64 {
     number as f64
@@ -88,6 +100,7 @@ fn describe() {
         "slidegate_memory_evicted_keys",
         "Keys that had to go for others although they counted something"
     );
+    describe_counter!(STORE_ERRORS, "What the store was asked and did not decide, by how it failed");
     describe_counter!("slidegate_fallback_total", "Decisions without the store");
     describe_counter!(
         "slidegate_breaker_transitions_total",

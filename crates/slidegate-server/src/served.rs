@@ -6,6 +6,7 @@ use slidegate::degrade::{DeniedCache, Fallback, Jitter, Switch};
 use slidegate::{Check, Clock, Decision, Operation, Store, StoreError};
 
 use crate::config::{DegradeConfig, MemoryConfig, PolicyRule, StoreUrl};
+use crate::metrics;
 use crate::store::AnyStore;
 
 /// A store, and what stands in for it. One in this process cannot fail like one elsewhere.
@@ -69,6 +70,14 @@ impl Innermost for Switched {
     }
 }
 
+/// Counts a failure of a store in this process. Those of one elsewhere are counted by what stands in for it.
+#[inline]
+fn count_failure(answer: &Result<Decision, StoreError>) {
+    if let Err(error) = answer {
+        metrics::store_failed(error);
+    }
+}
+
 /// With a memory of denials, unless nobody wants one.
 fn cached(fallback: Fallback<AnyStore>, degrade: &DegradeConfig) -> Result<Served, String> {
     let wants = |rule: &PolicyRule| rule.cache_denials.unwrap_or(degrade.cache_denials);
@@ -84,7 +93,11 @@ fn cached(fallback: Fallback<AnyStore>, degrade: &DegradeConfig) -> Result<Serve
 impl Store for Served {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         match self {
-            Self::Here(store) => store.execute(operation).await,
+            Self::Here(store) => {
+                let answer = store.execute(operation).await;
+                count_failure(&answer);
+                answer
+            }
             Self::Elsewhere(store) => store.execute(operation).await,
             Self::Cached(store) => store.execute(operation).await,
         }
@@ -92,14 +105,24 @@ impl Store for Served {
 
     fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
         match self {
-            Self::Here(store) => store.execute_at_once(operation),
+            Self::Here(store) => {
+                let answer = store.execute_at_once(operation);
+                if let Some(answer) = &answer {
+                    count_failure(answer);
+                }
+                answer
+            }
             Self::Elsewhere(_) | Self::Cached(_) => None,
         }
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         match self {
-            Self::Here(store) => store.execute_many(operations).await,
+            Self::Here(store) => {
+                let answers = store.execute_many(operations).await;
+                answers.iter().for_each(count_failure);
+                answers
+            }
             Self::Elsewhere(store) => store.execute_many(operations).await,
             Self::Cached(store) => store.execute_many(operations).await,
         }

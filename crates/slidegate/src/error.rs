@@ -61,6 +61,22 @@ impl StoreError {
         self.kind == Kind::Full
     }
 
+    /// Every name that [`kind`](Self::kind) gives.
+    pub const KINDS: [&str; 5] = ["full", "permanent", "too-late", "lost", "transient"];
+
+    /// What kind of failure it is, as metrics call it: `full`, `permanent`, or of those that may pass `too-late` (no answer
+    /// in time), `lost` (it may have been counted) or `transient`.
+    pub fn kind(&self) -> &'static str {
+        let [full, permanent, too_late, lost, transient] = Self::KINDS;
+        match self.kind {
+            Kind::Full => full,
+            Kind::Permanent => permanent,
+            Kind::Transient if self.is_late => too_late,
+            Kind::Transient if self.may_have_counted => lost,
+            Kind::Transient => transient,
+        }
+    }
+
     /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
         self.kind != Kind::Permanent
@@ -85,3 +101,21 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_has_a_name_of_its_own() {
+        let errors = [
+            StoreError::full("").perhaps_counted(),
+            StoreError::permanent("").perhaps_counted(),
+            StoreError::lost("").too_late(),
+            StoreError::lost(""),
+            StoreError::transient(""),
+        ];
+        assert_eq!(errors.each_ref().map(StoreError::kind), StoreError::KINDS);
+        assert_eq!(StoreError::transient("").too_late().kind(), "too-late");
+    }
+}

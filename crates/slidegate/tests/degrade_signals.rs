@@ -151,6 +151,8 @@ fn every_transition_is_an_event_and_a_metric() {
         ("slidegate_breaker_state{policy=(others),state=closed}", 1.0),
         ("slidegate_breaker_state{policy=(others),state=open}", 0.0),
         ("slidegate_fallback_total{policy=api,mode=local,reason=unavailable}", 5.0),
+        // Not what fell back while the store was left alone.
+        ("slidegate_store_errors_total{kind=transient}", 5.0),
         ("slidegate_fallback_total{policy=(in request),mode=local,reason=resting}", 1.0),
         ("slidegate_ruled_total{policy=api,rule=off}", 1.0),
         ("slidegate_shadow_denials_total{policy=api,by=policy,source=store}", 1.0),

@@ -135,6 +135,66 @@ fn a_store_that_is_away_is_told_and_no_reason_to_go_elsewhere() {
     assert!(fallbacks.map(|(_, count)| *count).sum::<f64>() > 0.0, "{seen:#?}");
 }
 
+fn store_errors(server: &Serving, kind: &str) -> f64 {
+    metrics(server)[&format!(r#"slidegate_store_errors_total{{kind="{kind}"}}"#)]
+}
+
+/// Also those that nobody sees, because something else was answered.
+#[test]
+fn failures_of_the_store_are_counted_by_kind() {
+    let redis = Server::start(Flavour::Redis);
+    let config = TempFile::new("failures", "policies: {api: {quotas: [20/1h]}}\n");
+    let store = format!("{}?budget_ms=20000", redis.url());
+    let server = start(&config, &["--store", &store]);
+    let request = |key: &str| json!({"policy": "api", "key": key});
+    server.check(&request("a")).decision();
+    for kind in ["transient", "too-late", "lost", "permanent", "full"] {
+        assert_eq!(store_errors(&server, kind), 0.0, "{kind}");
+    }
+
+    // Somebody else's value in the place of the record.
+    let name = redis.command(&["KEYS", "*"]).array()[0].text();
+    redis.command(&["DEL", &name]);
+    redis.command(&["LPUSH", &name, "not ours"]);
+    server.check(&json!([request("a"), request("b")])).decision();
+    server.check(&request("a")).decision();
+    assert_eq!(store_errors(&server, "permanent"), 2.0, "one of the batch, and one alone");
+
+    let impatient = start(&config, &["--store", &format!("{}?budget_ms=30", redis.url())]);
+    redis.stop_signal();
+    impatient.check(&request("a")).decision();
+    impatient.check(&json!([request("a"), request("b")])).decision();
+    assert_eq!(store_errors(&impatient, "too-late"), 3.0);
+    redis.continue_signal();
+
+    redis.kill();
+    while store_errors(&server, "transient") == 0.0 {
+        server.check(&request("c")).decision();
+    }
+    while server.get("/readyz").json()["breaker"] == "closed" {
+        server.check(&request("c")).decision();
+    }
+    let seen = metrics(&server);
+    let sum = |start: &str, without: &str| -> f64 {
+        let series = seen.iter().filter(|(name, _)| name.starts_with(start) && !name.contains(without));
+        series.map(|(_, count)| *count).sum()
+    };
+    // Who asks while it is left alone does not make it fail.
+    let fallbacks = sum("slidegate_fallback_total", "resting");
+    assert_eq!(sum("slidegate_store_errors_total", "none is left out"), fallbacks, "{seen:#?}");
+}
+
+#[test]
+fn a_memory_store_that_is_full_is_counted_as_such() {
+    let file = "memory: {max_keys: 1, when_full: refuse}\npolicies: {api: {quotas: [20/1h]}}\n";
+    let server = start(&TempFile::new("full", file), &[]);
+    let request = |key: &str| json!({"policy": "api", "key": key});
+    server.check(&request("a")).decision();
+    assert_eq!(server.check(&request("b")).status, 503);
+    server.check(&json!([request("a"), request("b"), request("c")])).decision();
+    assert_eq!(store_errors(&server, "full"), 3.0);
+}
+
 #[test]
 fn without_a_recorder_there_is_nothing_to_read() {
     let server = rig::Server::start();

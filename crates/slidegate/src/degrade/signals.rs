@@ -6,6 +6,11 @@ use super::rules::OnFailure;
 use super::switch::Mode;
 use crate::error::StoreError;
 
+/// The store was asked so many things and failed, whatever is answered instead.
+pub(super) fn failed(error: &StoreError, operations: usize) {
+    metrics::counter!("slidegate_store_errors_total", "kind" => error.kind()).increment(operations as u64);
+}
+
 /// A decision was made without the store.
 pub(super) fn fell_back(policy: &Policy, mode: OnFailure, reason: Reason) {
     metrics::counter!(

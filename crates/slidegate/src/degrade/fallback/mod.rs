@@ -16,6 +16,7 @@ use super::breaker::BreakerState;
 use super::budget::{too_late, within};
 use super::rules::OnFailure;
 use super::shares::Shares;
+use super::signals;
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
 use crate::store::memory::MemoryStore;
@@ -152,6 +153,7 @@ impl<S, C: Clock> Fallback<S, C> {
                 Ok(decision)
             }
             Err(error) => {
+                signals::failed(&error, 1);
                 group.note(&error);
                 self.fall_back(operation, group, reason(&error), || error.clone())
             }
@@ -175,6 +177,7 @@ impl<S: Store, C: Clock> Fallback<S, C> {
         let budget = group.rule.budget;
         let Some(answers) = within(budget, self.store.execute_many(operations)).await else {
             let error = too_late(budget);
+            signals::failed(&error, operations.len());
             if operations.len() <= MOST_TELLING {
                 group.conclude(permit, Some(&error));
             }
@@ -199,6 +202,7 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
             self.settle(&operation, group, answer)
         } else {
             let error = too_late(budget);
+            signals::failed(&error, 1);
             group.conclude(permit, Some(&error));
             self.fall_back(&operation, group, Reason::Timeout, || error)
         }
