@@ -37,10 +37,12 @@ const VERBS: [(Verb, &str); 4] =
 pub(crate) enum Task {
     ForwardAuth,
     ShouldRateLimit,
+    /// All that was read from a connection and is answered together.
+    Resp,
 }
 
-static OF_TASKS: [Histogram; 2] = [const { Histogram::new() }; 2];
-const TASKS: [&str; 2] = ["forward-auth", "should-rate-limit"];
+static OF_TASKS: [Histogram; 3] = [const { Histogram::new() }; 3];
+const TASKS: [&str; 3] = ["forward-auth", "should-rate-limit", "resp"];
 
 impl Task {
     /// It is done.

@@ -23,10 +23,12 @@ use super::session::{Next, Session, arity};
 use super::throttle::Recent;
 use crate::app::App;
 use crate::app::asked::Asked;
+use crate::http::Task;
 use crate::policies::Policies;
 use crate::request::{MAX_BATCH, Refusal, RefusalKind};
 use crate::serve::Limits;
 use crate::serve::wire::{Event, Room, Wire};
+use crate::stopwatch::Stopwatch;
 use crate::timer::timer;
 
 /// More than the largest command, and as much as whoever writes long before it reads may leave unread.
@@ -131,7 +133,12 @@ impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
                 }
             }
             let (bytes, output) = self.wire.sides();
+            // Once for all of it: a clock takes longer to read than some commands to answer.
+            let watch = Stopwatch::start();
             let answered = self.talk.answer(bytes, &mut self.words, output).await;
+            if answered.taken > 0 {
+                Task::Resp.record(watch);
+            }
             self.wire.take(answered.taken);
             has_more = answered.has_more;
             if answered.commands >= TURN {

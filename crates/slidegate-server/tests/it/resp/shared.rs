@@ -20,6 +20,26 @@ fn scripts_run(redis: &Server) -> u64 {
     line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
 }
 
+/// Whether in memory or elsewhere.
+#[test]
+fn what_is_answered_together_is_measured_once() {
+    let redis = Server::start(Flavour::Redis);
+    for store in [redis.url() + "?budget_ms=20000", "memory:".to_owned()] {
+        let serving = serve(&store);
+        let mut client = Connection::open(address_of(&serving)).unwrap();
+        client.command(&["SLIDEGATE.CHECK", "api", "k"]).unwrap();
+        client.command(&["PING"]).unwrap();
+        let mut stream = open(address_of(&serving));
+        stream
+            .write_all((command(&["SLIDEGATE.CHECK", "api", "k"]).repeat(9) + "QUIT\r\n").as_bytes())
+            .unwrap();
+        stream.read_to_string(&mut String::new()).unwrap();
+        let metrics = serving.get("/metrics").body;
+        let expected = "slidegate_request_seconds_count{verb=\"resp\",stage=\"whole\"} 3";
+        assert!(metrics.lines().any(|line| line == expected), "{metrics}");
+    }
+}
+
 #[test]
 fn a_pipeline_is_decided_together_and_answered_in_its_order() {
     let redis = Server::start(Flavour::Redis);
