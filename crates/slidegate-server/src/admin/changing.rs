@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Json, Response};
-use serde_json::{Value, json};
-use tracing::info;
 
 use super::auth::Who;
 use super::body::ChangeFields;
@@ -30,7 +28,8 @@ pub(super) async fn put(
     };
     let edited = desk.change(|book, base| {
         base.admits(&change)?;
-        let before = book.find(&change.subject, now_ms).map_or_else(|| base.told(&change.subject), told);
+        let before =
+            book.find(&change.subject, now_ms).map_or_else(|| base.told(&change.subject), Change::told);
         book.put(change.clone(), now_ms).map_err(|why| Refusal::out_of_range("changes", why))?;
         let entry = AuditEntry {
             at: change.at,
@@ -38,7 +37,7 @@ pub(super) async fn put(
             action: Action::Set,
             subject: change.subject.clone(),
             before,
-            after: told(&change),
+            after: change.told(),
             note: change.note.clone(),
         };
         book.write_down(entry.clone());
@@ -51,7 +50,7 @@ pub(super) async fn put(
 pub(super) async fn remove(desk: &Desk, who: Who, subject: Subject) -> Response {
     let now_ms = desk.app().clock().now_ms();
     let edited = desk.change(|book, base| {
-        let before = book.find(&subject, now_ms).map(told);
+        let before = book.find(&subject, now_ms).map(Change::told);
         let (true, Some(before)) = (book.remove(&subject, now_ms), before) else {
             return Err(DeskError::Absent("nothing is changed there; it is as the file has it".to_owned()));
         };
@@ -70,45 +69,14 @@ pub(super) async fn remove(desk: &Desk, who: Who, subject: Subject) -> Response 
     answer(desk, edited.await)
 }
 
-/// What a change says, without what the entry says anyway.
-fn told(change: &Change) -> Value {
-    let mut told = match &change.what {
-        What::Mode(mode) => json!({ "mode": mode }),
-        What::Quotas(quotas) => json!({ "quotas": quotas }),
-        What::InTier(tier) => json!({ "tier": tier }),
-    };
-    if let Some(until) = change.until {
-        told["until"] = json!(until);
-    }
-    told
-}
-
 fn answer(desk: &Desk, edited: Result<AuditEntry, DeskError>) -> Response {
     match edited {
         Ok(entry) => {
-            audit(desk, &entry);
+            desk.log(&entry);
             Json(entry).into_response()
         }
         Err(error) => error.into_response(),
     }
-}
-
-/// One line in the log of the process, which is there even if the store is not.
-pub(super) fn audit(desk: &Desk, entry: &AuditEntry) {
-    let Subject { policy, part } = &entry.subject;
-    let (of, name) = part.named(|key| desk.app().violations().name(key.as_bytes()));
-    info!(
-        target: "slidegate::audit",
-        by = entry.by,
-        action = ?entry.action,
-        policy,
-        of,
-        name,
-        before = %entry.before,
-        after = %entry.after,
-        note = entry.note,
-        "changed"
-    );
 }
 
 /// The desk's own.

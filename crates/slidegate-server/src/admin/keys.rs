@@ -151,7 +151,7 @@ async fn give_back(
         after: used(&after),
         note,
     };
-    changing::audit(desk, &entry);
+    desk.log(&entry);
     // It is given back already, whether or not the book can be written: then the log of the process has it.
     let written = desk.change(|book, _| {
         book.write_down(entry.clone());

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::moment::Moment;
 
@@ -81,6 +81,19 @@ impl Change {
     pub(crate) fn is_over(&self, now_ms: u64) -> bool {
         self.until.is_some_and(|until| until.0 <= now_ms)
     }
+
+    /// What it says, without what the audit says anyway.
+    pub(crate) fn told(&self) -> Value {
+        let mut told = match &self.what {
+            What::Mode(mode) => json!({ "mode": mode }),
+            What::Quotas(quotas) => json!({ "quotas": quotas }),
+            What::InTier(tier) => json!({ "tier": tier }),
+        };
+        if let Some(until) = self.until {
+            told["until"] = json!(until);
+        }
+        told
+    }
 }
 
 /// What somebody did.
@@ -107,6 +120,8 @@ pub(crate) enum Action {
     Remove,
     Refund,
     Reset,
+    /// Nobody did anything: its time was over.
+    Expire,
 }
 
 /// All changes, and who made them.

@@ -6,7 +6,7 @@ use metrics::gauge;
 use slidegate::{Note, Notes, StoreError};
 use tracing::{error, info, warn};
 
-use super::book::{Book, Change, Subject};
+use super::book::{AuditEntry, Book, Change, Subject};
 use super::combine::{Base, Combined};
 use super::keeper::Keeper;
 use crate::app::App;
@@ -18,6 +18,11 @@ use crate::tally::History;
 const LOOK_MS: u64 = 500;
 /// For how long a store has to have no book until nobody is thought to know any: whoever does has looked by then.
 const SURELY_EMPTY_MS: u64 = 3 * LOOK_MS;
+/// How long a change is over before a node writes so down by itself. That ends it for all, and clocks may differ: by more
+/// than this, the log warns.
+const SURELY_OVER_MS: u64 = 1000;
+/// How long it waits if that could not be kept.
+const NOT_KEPT_MS: u64 = 60_000;
 /// How often a change is tried again because another one was faster.
 const MOST_ATTEMPTS: u64 = 20;
 
@@ -139,6 +144,7 @@ impl Desk {
     pub(crate) async fn follow(self: Arc<Self>) {
         let clock = self.app.clock();
         let mut was_away = false;
+        let mut write_from_ms = 0;
         loop {
             clock.sleep(LOOK_MS).await;
             self.history.remember(clock.now_ms());
@@ -153,11 +159,70 @@ impl Desk {
                     Err(_) => {}
                 }
             }
-            let mut state = self.lock();
-            if state.next_end_ms.is_some_and(|end_ms| end_ms <= clock.now_ms()) {
-                self.enforce(&mut state);
+            let now_ms = clock.now_ms();
+            {
+                let mut state = self.lock();
+                if state.next_end_ms.is_some_and(|end_ms| end_ms <= now_ms) {
+                    self.enforce(&mut state);
+                }
+            }
+            let surely_over_ms = now_ms.saturating_sub(SURELY_OVER_MS);
+            if !was_away
+                && now_ms >= write_from_ms
+                && self.book().has_ended(surely_over_ms)
+                && let Err(error) = self.close_ended(surely_over_ms).await
+            {
+                warn!(%error, "it cannot be written down that a change has ended");
+                write_from_ms = now_ms + NOT_KEPT_MS;
             }
         }
+    }
+
+    /// Writes down what has ended, unless another node was faster. Nodes look at different moments: most find it done by
+    /// the next time they look, and none tries twice in a row.
+    async fn close_ended(&self, now_ms: u64) -> Result<(), StoreError> {
+        let _turn = self.changing.lock().await;
+        self.look().await?;
+        let (mut book, base, known) = self.edition();
+        let ended = book.close_ended(&base, now_ms);
+        if ended.is_empty() {
+            return Ok(());
+        }
+        book.generation += 1;
+        if self.keep(known, book).await? {
+            self.log_all(&ended);
+        }
+        Ok(())
+    }
+
+    /// The book, to be changed; the file, and which edition it is.
+    fn edition(&self) -> (Book, Base, u64) {
+        let state = self.lock();
+        (Book::clone(&state.book), state.base.clone(), state.version)
+    }
+
+    fn log_all(&self, entries: &[AuditEntry]) {
+        for entry in entries {
+            self.log(entry);
+        }
+    }
+
+    /// One line in the log of the process, which is there even if the store is not.
+    pub(crate) fn log(&self, entry: &AuditEntry) {
+        let Subject { policy, part } = &entry.subject;
+        let (of, name) = part.named(|key| self.app.violations().name(key.as_bytes()));
+        info!(
+            target: "slidegate::audit",
+            by = entry.by,
+            action = ?entry.action,
+            policy,
+            of,
+            name,
+            before = %entry.before,
+            after = %entry.after,
+            note = entry.note,
+            "changed"
+        );
     }
 
     /// Changes the book: `edit` is asked again, with what is there then, if somebody else was faster. It is kept, and in
@@ -170,13 +235,12 @@ impl Desk {
         for attempt in 0..MOST_ATTEMPTS {
             self.look().await.map_err(DeskError::NotKept)?;
             self.until_surely_empty().await.map_err(DeskError::NotKept)?;
-            let (mut book, base, known) = {
-                let state = self.lock();
-                (Book::clone(&state.book), state.base.clone(), state.version)
-            };
+            let (mut book, base, known) = self.edition();
+            let ended = book.close_ended(&base, self.app.clock().now_ms());
             let outcome = edit(&mut book, &base)?;
             book.generation += 1;
             if self.keep(known, book).await.map_err(DeskError::NotKept)? {
+                self.log_all(&ended);
                 return Ok(outcome);
             }
             // Others want to change something as well.

@@ -3,6 +3,7 @@
 mod book;
 mod combine;
 mod desk;
+mod ended;
 mod keeper;
 mod moment;
 

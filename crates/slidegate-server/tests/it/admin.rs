@@ -57,6 +57,19 @@ fn put(server: &Serving, path: &str, body: &Value) -> Value {
     done(&ask(server, "PUT", path, body))
 }
 
+/// What the audit has of one kind, the latest first.
+fn audited(server: &Serving, action: &str) -> Vec<Value> {
+    let entries = get(server, "/v1/audit")["audit"].as_array().unwrap().clone();
+    entries.into_iter().filter(|entry| entry["action"] == action).collect()
+}
+
+fn until_expired(server: &Serving, count: usize) -> Vec<Value> {
+    until("an end is written down", || {
+        let entries = audited(server, "expire");
+        if entries.len() >= count { Ok(entries) } else { Err(format!("{entries:?}")) }
+    })
+}
+
 fn limit(server: &Serving, key: &str) -> Value {
     let asked = request_with(
         server.url().strip_prefix("http://").unwrap().parse().unwrap(),
@@ -133,9 +146,9 @@ fn what_lasts_longer_is_in_force_again_when_a_change_ends() {
     put(&server, path, &json!({"quotas": ["500/1h"]}));
     put(&server, path, &json!({"quotas": ["1000/1h"], "for": "200ms"}));
     until_limit(&server, "customer", 500);
-    let audit = get(&server, "/v1/audit");
-    assert_eq!(audit["audit"][0]["before"], json!({"quotas": ["500/1h"]}));
-    assert_eq!(audit["audit"][1]["before"], Value::Null, "the file says nothing of this key");
+    let set = audited(&server, "set");
+    assert_eq!(set[0]["before"], json!({"quotas": ["500/1h"]}));
+    assert_eq!(set[1]["before"], Value::Null, "the file says nothing of this key");
     // To take it back takes back all of it.
     put(&server, path, &json!({"quotas": ["1000/1h"], "for": "1h"}));
     assert_eq!(done(&ask(&server, "DELETE", path, &Value::Null))["before"]["quotas"], json!(["1000/1h"]));
@@ -327,6 +340,59 @@ fn a_change_ends_by_itself() {
     put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"], "for": "100ms"}));
     until_limit(&server, "a", 2);
     assert_eq!(get(&server, "/v1/policies/api")["changes"], json!([]));
+}
+
+/// The audit says once that a change has ended, however many nodes have seen it.
+fn is_written_down_once(store: &str) {
+    let config = TempFile::new("expires", POLICIES);
+    let store = ["--store", store];
+    let nodes = [serve(&config, &store), serve(&config, &store), serve(&config, &store)];
+    let first = json!({"quotas": ["7/1h"], "for": "100ms", "note": "ticket 42"});
+    let set = put(&nodes[0], "/v1/policies/api/quotas", &first);
+    let ended = until_expired(&nodes[1], 1);
+    let entry = &ended[0];
+    assert_eq!((&entry["by"], &entry["at"]), (&json!("expiry"), &set["after"]["until"]), "{entry}");
+    assert_eq!((&entry["before"], &entry["after"]), (&set["after"], &json!({"quotas": ["2/1h"]})), "{entry}");
+    assert_eq!(
+        (&entry["policy"], &entry["of"], &entry["note"]),
+        (&json!("api"), &json!("quotas"), &json!("ticket 42"))
+    );
+    // Until another one has ended, every node has looked again.
+    put(&nodes[2], "/v1/policies/login/mode", &json!({"mode": "off", "for": "100ms"}));
+    for node in &nodes {
+        let ended = until_expired(node, 2);
+        let policies: Vec<_> = ended.iter().map(|entry| &entry["policy"]).collect();
+        assert_eq!(policies, ["login", "api"], "{ended:?}");
+    }
+}
+
+#[test]
+fn the_end_of_a_change_is_written_down_once_by_all_nodes_on_one_redis() {
+    let redis = Server::start(Flavour::Redis);
+    is_written_down_once(&format!("{}?budget_ms=5000", redis.url()));
+}
+
+#[test]
+fn the_end_of_a_change_is_written_down_once_by_all_nodes_on_one_postgres() {
+    let postgres = Postgres::start();
+    is_written_down_once(&format!("{}?budget_ms=5000", postgres.url()));
+}
+
+#[test]
+fn what_has_ended_while_nobody_looked_is_written_down_before_anything_else() {
+    let config = TempFile::new("unseen", POLICIES);
+    let log = TempFile::new("unseen-log", "");
+    let mut before = serve(&config, &[]);
+    put(&before, "/v1/policies/api/keys/hush", &json!({"quotas": ["7/1h"], "for": "50ms"}));
+    before.signal("KILL");
+    let server = serve_with_log(&config, &log);
+    until_limit(&server, "hush", 2);
+    put(&server, "/v1/policies/login/mode", &json!({"mode": "off"}));
+    let audit = get(&server, "/v1/audit");
+    let actions: Vec<_> = audit["audit"].as_array().unwrap().iter().map(|entry| &entry["action"]).collect();
+    assert_eq!(actions, ["set", "expire", "set"], "{audit}");
+    until_said(&log, "by=\"expiry\" action=Expire policy=\"api\" of=\"key\"");
+    assert!(!std::fs::read_to_string(log.path()).unwrap().contains("hush"), "keys are hashed in the log");
 }
 
 /// What one node changes is in force on the other, also on one that starts later, and when the file is read again.

@@ -1,0 +1,92 @@
+//! Changes that have ended by themselves: they leave the book, and the audit says so.
+
+use super::book::{Action, AuditEntry, Book, Change};
+use super::combine::Base;
+use super::moment::Moment;
+
+/// Who it was, when it was nobody.
+const NOBODY: &str = "expiry";
+
+impl Book {
+    /// Whether there is any that nobody has written down yet.
+    pub(super) fn has_ended(&self, now_ms: u64) -> bool {
+        self.changes.iter().any(|change| change.is_over(now_ms))
+    }
+
+    /// Takes out what is over and writes it down. Both are in the same edition of the book or neither is, so that whoever
+    /// comes later, on whichever node, finds nothing to write down again.
+    pub(super) fn close_ended(&mut self, base: &Base, now_ms: u64) -> Vec<AuditEntry> {
+        let end = |change: &Change| change.until.filter(|until| until.0 <= now_ms);
+        let mut ended: Vec<(Moment, Change)> =
+            self.changes.iter().filter_map(|change| Some((end(change)?, change.clone()))).collect();
+        ended.sort_by_key(|(end, _)| *end);
+        let entry = |(end, change): (Moment, Change)| AuditEntry {
+            // When it ended, which may be long before somebody noticed.
+            at: end,
+            by: NOBODY.to_owned(),
+            action: Action::Expire,
+            before: change.told(),
+            after: self.find(&change.subject, end.0).map_or_else(|| base.told(&change.subject), Change::told),
+            subject: change.subject,
+            note: change.note,
+        };
+        let entries: Vec<_> = ended.into_iter().map(entry).collect();
+        self.changes.retain(|change| !change.is_over(now_ms));
+        for entry in &entries {
+            self.write_down(entry.clone());
+        }
+        entries
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use slidegate::Policy;
+
+    use super::super::book::{Part, Subject, What};
+    use super::*;
+    use crate::policies::Policies;
+
+    fn change(part: Part, quota: &str, until_ms: Option<u64>) -> Change {
+        Change {
+            subject: Subject { policy: "api".to_owned(), part },
+            what: What::Quotas(vec![json!(quota)]),
+            until: until_ms.map(Moment),
+            by: "ops".to_owned(),
+            at: Moment(0),
+            note: Some(format!("about {quota}")),
+        }
+    }
+
+    #[test]
+    fn each_that_is_over_is_written_down_once_with_what_holds_then() {
+        let mut policies = Policies::default();
+        policies.insert(Policy::parse("api", ["10/1m"]).unwrap());
+        let base = Base { policies, switches: Vec::new() };
+        let key = || Part::Key("k".to_owned());
+        let changes = vec![
+            change(key(), "4/1m", Some(4000)),
+            change(key(), "3/1m", Some(3000)),
+            change(key(), "2/1m", Some(2000)),
+            change(Part::Quotas, "1/1m", Some(1000)),
+        ];
+        let mut book = Book { changes, ..Book::default() };
+        assert!(!book.has_ended(999) && book.close_ended(&base, 999).is_empty());
+        assert!(book.has_ended(3000));
+        let entries = book.close_ended(&base, 3000);
+        let quotas = |quota: &str, until: u64| json!({"quotas": [quota], "until": Moment(until)});
+        let seen: Vec<(u64, &Value, &Value)> =
+            entries.iter().map(|entry| (entry.at.0, &entry.before, &entry.after)).collect();
+        // What lasts longer is in force again, and else the file.
+        let (file, two) = (json!({"quotas": ["10/1m"]}), quotas("2/1m", 2000));
+        let (three, four) = (quotas("3/1m", 3000), quotas("4/1m", 4000));
+        let expected = [(1000, &quotas("1/1m", 1000), &file), (2000, &two, &three), (3000, &three, &four)];
+        assert_eq!(seen, expected);
+        assert!(entries.iter().all(|entry| entry.by == "expiry" && entry.action == Action::Expire));
+        assert_eq!(entries[0].note.as_deref(), Some("about 1/1m"));
+        // The latest first, and what is not over stays.
+        assert_eq!(book.audit.iter().rev().cloned().collect::<Vec<_>>(), entries);
+        assert_eq!((book.changes.len(), book.close_ended(&base, 3999).len()), (1, 0));
+    }
+}
