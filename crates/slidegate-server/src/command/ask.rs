@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::Failure;
+use super::certificate::ClientCertificate;
 use crate::answer::Answer;
 
 /// How long a server may take to answer.
@@ -64,9 +65,16 @@ impl fmt::Display for ServerUrl {
     }
 }
 
+/// A server, and what to show it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Server<'a> {
+    pub(super) url: &'a ServerUrl,
+    pub(super) certificate: &'a ClientCertificate,
+}
+
 /// Posts `request` to where the server decides by `verb`.
 pub(super) async fn decide(
-    server: &ServerUrl,
+    server: Server<'_>,
     verb: Verb,
     request: &Value,
 ) -> Result<Answer<'static>, Failure> {
@@ -80,19 +88,25 @@ pub(super) async fn decide(
 }
 
 /// What is at `path`.
-pub(super) async fn get<T: DeserializeOwned>(server: &ServerUrl, path: &str) -> Result<T, Failure> {
+pub(super) async fn get<T: DeserializeOwned>(server: Server<'_>, path: &str) -> Result<T, Failure> {
     ask(server, Method::GET, path, String::new()).await
 }
 
 async fn ask<T: DeserializeOwned>(
-    server: &ServerUrl,
+    Server { url: server, certificate }: Server<'_>,
     method: Method,
     path: &str,
     body: String,
 ) -> Result<T, Failure> {
     let clock = SystemClock::default();
+    let tls = match (server.is_tls, certificate.is_given()) {
+        (true, _) => Some(connector(certificate).map_err(Failure::new)?),
+        (false, false) => None,
+        // Somebody thinks that it is shown, and that nobody else can read along.
+        (false, true) => return Err(Failure::new(format!("--client-cert: {server} is not https://"))),
+    };
     let (status, body) = tokio::select! {
-        answer = send(server, method, path, body) => {
+        answer = send(server, tls, method, path, body) => {
             answer.map_err(|error| Failure::new(format!("cannot ask {server}: {error}")))?
         }
         () = clock.sleep(PATIENCE_MS) => {
@@ -111,16 +125,18 @@ type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn send(
     server: &ServerUrl,
+    tls: Option<TlsConnector>,
     method: Method,
     path: &str,
     body: String,
 ) -> Result<(StatusCode, Bytes), AnyError> {
     let stream = TcpStream::connect((server.host.as_str(), server.port)).await?;
-    let mut sender = if server.is_tls {
-        let name = ServerName::try_from(server.host.clone())?;
-        begin(connector()?.connect(name, stream).await?).await?
-    } else {
-        begin(stream).await?
+    let mut sender = match tls {
+        Some(tls) => {
+            let name = ServerName::try_from(server.host.clone())?;
+            begin(tls.connect(name, stream).await?).await?
+        }
+        None => begin(stream).await?,
     };
     let mut builder = Request::builder()
         .method(method)
@@ -147,15 +163,15 @@ async fn begin<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 /// Trusts whom the system trusts, or whoever is in the file that `SSL_CERT_FILE` names.
-fn connector() -> Result<TlsConnector, AnyError> {
+fn connector(certificate: &ClientCertificate) -> Result<TlsConnector, String> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots);
+    Ok(TlsConnector::from(Arc::new(certificate.complete(config)?)))
 }
 
 /// What a problem says, or that it is none.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use slidegate::degrade::Switch;
 use slidegate::{MAX_LIMIT, Quota, Verb};
 
+use super::certificate::ClientCertificate;
 use super::{Failure, ask};
 use crate::answer::Answer;
 use crate::app::{App, Decided};
@@ -49,6 +50,9 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "URL")]
     server: Option<ask::ServerUrl>,
 
+    #[command(flatten)]
+    certificate: ClientCertificate,
+
     /// Print the whole answer as JSON
     #[arg(long)]
     json: bool,
@@ -64,7 +68,15 @@ pub(super) async fn run(verb: Verb, arguments: &Arguments) -> Result<ExitCode, F
     let request = request(arguments);
     let decided;
     let answer = match &arguments.server {
-        Some(server) => ask::decide(server, verb, &request).await?,
+        Some(url) => {
+            let server = ask::Server { url, certificate: &arguments.certificate };
+            ask::decide(server, verb, &request).await?
+        }
+        None if arguments.certificate.is_given() => {
+            return Err(Failure::new(
+                "--client-cert: there is nobody to show it to; it goes with --server URL",
+            ));
+        }
         None => {
             decided = decide_here(verb, arguments, request).await?;
             Answer::from(&decided)

@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod ask;
+mod certificate;
 mod clean;
 mod completions;
 mod decide;

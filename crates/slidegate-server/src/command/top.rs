@@ -11,6 +11,7 @@ use slidegate::{Clock, SystemClock, parse_window};
 
 use self::screen::Screen;
 use self::view::{Frame, Size};
+use super::certificate::ClientCertificate;
 use super::{Failure, ask};
 use crate::admin::LiveAnswer;
 
@@ -20,6 +21,9 @@ pub(super) struct Arguments {
     /// Its admin API, with the token in `SLIDEGATE_TOKEN` if it wants one
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8082", env = "SLIDEGATE_ADMIN_URL")]
     admin: ask::ServerUrl,
+
+    #[command(flatten)]
+    certificate: ClientCertificate,
 
     /// How often to look
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
@@ -56,7 +60,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 async fn look(arguments: &Arguments) -> Result<LiveAnswer, Failure> {
-    ask::get(&arguments.admin, "/v1/live?keys=50").await
+    let server = ask::Server { url: &arguments.admin, certificate: &arguments.certificate };
+    ask::get(server, "/v1/live?keys=50").await
 }
 
 async fn watch(arguments: &Arguments, before: &mut LiveAnswer, screen: &Screen) {

@@ -33,6 +33,7 @@ use tokio::sync::{Semaphore, watch};
 use tracing::{debug, info, warn};
 
 pub use self::limits::Limits;
+pub(crate) use self::tls::certificates;
 pub use self::tls::{Tls, TlsFiles};
 
 use self::lane::{Lane, Left};

@@ -77,7 +77,7 @@ fn read(files: &TlsFiles) -> Result<Arc<ServerConfig>, String> {
 }
 
 /// A field, and what is wrong with the file that it names.
-type FileProblem = (&'static str, String);
+pub(crate) type FileProblem = (&'static str, String);
 
 impl TlsFiles {
     /// All of them.
@@ -120,7 +120,11 @@ fn clients(file: &Path, provider: &Arc<CryptoProvider>) -> Result<Arc<dyn Client
     verifier.build().map_err(|error| wrong("client_ca", file, error))
 }
 
-fn certificates(field: &'static str, file: &Path) -> Result<Vec<CertificateDer<'static>>, FileProblem> {
+/// The certificates in a file, of which there has to be one.
+pub(crate) fn certificates(
+    field: &'static str,
+    file: &Path,
+) -> Result<Vec<CertificateDer<'static>>, FileProblem> {
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
         Ok(read) if read.is_empty() => Err(wrong(field, file, "there is no certificate in it")),

@@ -250,6 +250,55 @@ fn a_client_without_a_certificate_is_not_let_in_where_one_is_asked_for() {
 }
 
 #[test]
+fn the_commands_show_a_certificate_where_one_is_asked_for() {
+    let secure = secure("mtls-client", true);
+    let file = |name: &str| secure.folder.join(name).display().to_string();
+    let run = |words: &[&str], more: &[&str]| {
+        outcome(slidegate().args(words).args(more).env("SSL_CERT_FILE", file("ca.crt")))
+    };
+    let url = secure.serving.url();
+    let check = ["check", "user:1", "--policy", "api", "--server", url];
+    let (cert, key) = (file("server.crt"), file("server.key"));
+    let shown = ["--client-cert", &cert, "--client-key", &key];
+    let (code, out, err) = run(&check, &shown);
+    assert!(code == 0 && out.starts_with("allowed: 99"), "{out}{err}");
+    for verb in ["peek", "refund", "reset"] {
+        let (code, out, err) = run(&[&[verb], &check[1..]].concat(), &shown);
+        assert!(code == 0 && out.contains(" of 100 left"), "{verb}: {out}{err}");
+    }
+    let admin = secure.serving.greeting.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
+    let (code, out, err) = run(&["top", "--once", "--admin", admin], &shown);
+    assert!(code == 0 && out.contains("POLICY"), "{out}{err}");
+
+    let stranger = secure.folder.join("stranger");
+    fs::create_dir_all(&stranger).unwrap();
+    let _other_authority = Authority::make(&stranger);
+    let (strange_cert, strange_key) = (file("stranger/server.crt"), file("stranger/server.key"));
+    for more in [&[][..], &["--client-cert", &strange_cert, "--client-key", &strange_key]] {
+        let (code, out, err) = run(&check, more);
+        let is_refused = err.starts_with(&format!("error: cannot ask {url}: "));
+        assert!(code == 2 && out.is_empty() && is_refused, "{more:?}: {out}{err}");
+    }
+    // What is of no use is named before anybody is asked.
+    let here = ["check", "user:1", "--quota", "1/1h"];
+    let plain = ["check", "user:1", "--policy", "api", "--server", "http://127.0.0.1:1"];
+    for (words, more, expected) in [
+        (&check[..], &["--client-cert", &cert][..], "--client-key <FILE>"),
+        (&check, &["--client-key", &key], "--client-cert <FILE>"),
+        (&check, &["--client-cert", "/nowhere", "--client-key", &key], "error: --client-cert: /nowhere: "),
+        (&check, &["--client-cert", &key, "--client-key", &key], "there is no certificate in it"),
+        (&check, &["--client-cert", &cert, "--client-key", &cert], "error: --client-key: "),
+        (&check, &["--client-cert", &cert, "--client-key", &strange_key], "error: --client-key: "),
+        (&here, &shown, "error: --client-cert: there is nobody to show it to"),
+        (&plain, &shown, "error: --client-cert: http://127.0.0.1:1 is not https://"),
+    ] {
+        let (code, out, err) = run(words, more);
+        assert_eq!((code, out.as_str()), (2, ""), "{more:?}: {err}");
+        assert!(err.contains(expected), "{expected} in {err}");
+    }
+}
+
+#[test]
 fn a_certificate_that_is_of_no_use_is_named() {
     let empty = TempFile::new("empty", "");
     let config = TempFile::new(
