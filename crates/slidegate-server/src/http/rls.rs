@@ -17,7 +17,7 @@ use super::problem::Problem;
 use crate::app::App;
 use crate::request::{Refusal, RefusalKind};
 use crate::rls::proto::RateLimitRequest;
-use crate::rls::{JsonRequest, JsonResponse, decide};
+use crate::rls::{JsonRequest, JsonResponse, Message, decide};
 
 /// A rate limit request as JSON: 200 if it may proceed, 429 if not.
 pub(super) fn json<S: Store + 'static>(patience: Duration) -> MethodRouter<Arc<App<S>>> {
@@ -32,7 +32,7 @@ pub(super) fn json<S: Store + 'static>(patience: Duration) -> MethodRouter<Arc<A
 
 async fn answer<S: Store>(app: &App<S>, request: Request, patience: Duration) -> Result<Response, Refusal> {
     app.tokens().admit(request.headers())?;
-    let request: JsonRequest = body::read_single(request.into_body(), patience).await?;
+    let Message(request): Message<JsonRequest> = body::read_single(request.into_body(), patience).await?;
     let request = RateLimitRequest::try_from(request)
         .map_err(|detail| Refusal::new(RefusalKind::OutOfRange, detail))?;
     let response = JsonResponse::from(decide(app, &request).await?);

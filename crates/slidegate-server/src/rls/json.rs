@@ -7,6 +7,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
 
+use super::message::{maybe_message, messages};
 use super::proto::rate_limit_descriptor::{Entry, RateLimitOverride};
 use super::proto::rate_limit_response::{Code, DescriptorStatus};
 use super::proto::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
@@ -17,7 +18,7 @@ use super::proto::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimit
 pub(crate) struct JsonRequest {
     #[serde(default, deserialize_with = "or_default")]
     domain: String,
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "messages")]
     descriptors: Vec<JsonDescriptor>,
     #[serde(default, alias = "hitsAddend", deserialize_with = "number")]
     hits_addend: u64,
@@ -26,8 +27,9 @@ pub(crate) struct JsonRequest {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct JsonDescriptor {
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "messages")]
     entries: Vec<JsonEntry>,
+    #[serde(default, deserialize_with = "maybe_message")]
     limit: Option<JsonOverride>,
     #[serde(default, alias = "hitsAddend", deserialize_with = "maybe_number")]
     hits_addend: Option<u64>,

@@ -4,12 +4,14 @@ mod answer;
 mod ask;
 mod health;
 mod json;
+mod message;
 mod patience;
 pub mod proto;
 mod service;
 mod told;
 
 pub(crate) use self::json::{JsonRequest, JsonResponse};
+pub(crate) use self::message::Message;
 pub(crate) use self::service::router;
 
 use slidegate::Store;

@@ -318,6 +318,20 @@ fn what_cannot_be_understood_is_refused() {
             "descriptors[0].hits_addend: 281474976710657 is not between 0 and 281474976710656",
         ),
         (json!({"domain": "shop", "hitsAddend": -1}), "hitsAddend: it is not a whole number from 0 on"),
+        // No message is an array of its fields' values.
+        (json!(["shop", [{}], 1]), "invalid type: sequence, expected an object"),
+        (
+            json!({"domain": "shop", "descriptors": [[[], null]]}),
+            "descriptors[0]: invalid type: sequence, expected an object",
+        ),
+        (
+            json!({"domain": "shop", "descriptors": [{"entries": [["a", "b"]]}]}),
+            "descriptors[0].entries[0]: invalid type: sequence, expected an object",
+        ),
+        (
+            json!({"domain": "shop", "descriptors": [{"limit": [1, "DAY"]}]}),
+            "descriptors[0].limit: invalid type: sequence, expected an object",
+        ),
     ] {
         let reply = shop.reply(&request);
         assert_eq!((reply.status, reply.json()["detail"].as_str()), (400, Some(detail)), "{request}");
