@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// How many keys are counted.
 const PLACES: usize = 128;
@@ -21,7 +22,7 @@ const STRIDE: u64 = 16;
 const MOST_TOLD_BYTES: usize = 256;
 
 /// A key that stands out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Hitter {
     /// The policy's name; none if the quotas came with the requests.
     pub(crate) policy: Option<String>,

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use metrics::counter;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 const SOURCES: [&str; 4] = ["store", "cache", "fallback", "rule"];
 const OUTCOMES: [&str; 3] = ["allowed", "denied", "shadow"];
@@ -21,7 +22,7 @@ pub(crate) struct Tally {
 }
 
 /// How often it ended in which way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Outcomes {
     pub(crate) allowed: u64,
     pub(crate) denied: u64,

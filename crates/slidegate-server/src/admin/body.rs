@@ -6,10 +6,12 @@ use axum::body::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use slidegate::parse_window;
+use utoipa::ToSchema;
 
 use crate::changes::Moment;
 use crate::http::decode;
-use crate::request::Refusal;
+use crate::quota_spec::QuotaSpec;
+use crate::request::{Cost, Refusal};
 
 /// A note is for people.
 const MOST_NOTE_BYTES: usize = 500;
@@ -17,11 +19,14 @@ const MOST_NOTE_BYTES: usize = 500;
 const MOST_AHEAD: Duration = Duration::from_hours(24 * 366 * 10);
 
 /// What may be said about any change. Exactly one of `mode`, `quotas` and `tier` is given.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ChangeFields {
+    /// `enforce`, `shadow` or `off`.
     pub(super) mode: Option<String>,
+    #[schema(value_type = Option<Vec<QuotaSpec>>)]
     pub(super) quotas: Option<Vec<Value>>,
+    /// The tier into which a key is put.
     pub(super) tier: Option<String>,
     /// When it ends by itself: a moment.
     until: Option<String>,
@@ -33,10 +38,12 @@ pub(super) struct ChangeFields {
 }
 
 /// How much is given back.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RefundFields {
-    pub(super) cost: Option<crate::request::Cost>,
+    /// 1 unless given. A reset gives back everything, and takes none.
+    #[schema(value_type = Option<u64>, maximum = 281_474_976_710_656_u64)]
+    pub(super) cost: Option<Cost>,
     pub(super) note: Option<String>,
 }
 

@@ -4,9 +4,10 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::{IntoResponse, Json, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use slidegate::Verb;
+use utoipa::ToSchema;
 
 use super::auth::Who;
 use super::body::{self, ChangeFields, RefundFields, checked_note};
@@ -15,7 +16,7 @@ use super::parts::{InBody, InPath, InQuery};
 use super::policies::only;
 use crate::answer::Answer;
 use crate::app::{Decided, MAX_KEY_BYTES};
-use crate::changes::{Action, AuditEntry, Desk, DeskError, Moment, Part, Subject, What};
+use crate::changes::{Action, AuditEntry, Change, Desk, DeskError, Moment, Part, Subject, What};
 use crate::http::Problem;
 use crate::request::{Refusal, Request};
 
@@ -24,6 +25,30 @@ use crate::request::{Refusal, Request};
 #[serde(deny_unknown_fields)]
 pub(super) struct Tiered {
     tier: Option<String>,
+}
+
+/// A key.
+#[derive(Serialize, ToSchema)]
+pub(super) struct KeyAnswer<'a> {
+    key: &'a str,
+    /// What a check would say.
+    state: Answer<'a>,
+    /// That of the policy.
+    mode: &'static str,
+    always_allowed: bool,
+    always_denied: bool,
+    /// What holds for it alone, if that was changed.
+    change: Option<Change>,
+}
+
+/// What was given back.
+#[derive(Serialize, ToSchema)]
+pub(super) struct GivenBack<'a> {
+    /// What a check would say now.
+    state: Answer<'a>,
+    audit: AuditEntry,
+    /// Whether that could be written down.
+    kept: bool,
 }
 
 fn request(policy: &str, key: &str, tier: Option<String>) -> Request {
@@ -43,14 +68,14 @@ pub(super) async fn inspect(
             let switch = app.store().of(&subject.policy);
             let Part::Key(key) = &subject.part else { return ().into_response() };
             let is_listed = |keys: &std::collections::HashSet<Vec<u8>>| keys.contains(key.as_bytes());
-            Json(json!({
-                "key": key,
-                "state": Answer::from(&decided),
-                "mode": switch.mode.name(),
-                "always_allowed": is_listed(&switch.allowed_keys),
-                "always_denied": is_listed(&switch.denied_keys),
-                "change": change,
-            }))
+            Json(KeyAnswer {
+                key,
+                state: Answer::from(&decided),
+                mode: switch.mode.name(),
+                always_allowed: is_listed(&switch.allowed_keys),
+                always_denied: is_listed(&switch.denied_keys),
+                change,
+            })
             .into_response()
         }
         Err(refusal) => Problem::from(refusal).into_response(),
@@ -157,8 +182,8 @@ async fn give_back(
         book.write_down(entry.clone());
         Ok(())
     });
-    let is_written = written.await.is_ok();
-    Ok(Json(json!({ "state": Answer::from(&after), "audit": entry, "kept": is_written })).into_response())
+    let kept = written.await.is_ok();
+    Ok(Json(GivenBack { state: Answer::from(&after), audit: entry, kept }).into_response())
 }
 
 /// What is counted, by the quotas' names.

@@ -4,6 +4,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use slidegate::degrade::Mode;
+use utoipa::ToSchema;
 
 use super::changing::Desked;
 use super::parts::InQuery;
@@ -23,7 +24,7 @@ pub(super) struct Shown {
 }
 
 /// How it is doing at one moment.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct LiveAnswer {
     /// When that was, in milliseconds since 1970.
     pub(crate) now_ms: u64,
@@ -43,7 +44,7 @@ pub(crate) struct LiveAnswer {
 }
 
 /// A policy's decisions.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PolicyLive {
     pub(crate) name: String,
     pub(crate) mode: String,

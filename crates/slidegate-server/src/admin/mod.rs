@@ -9,12 +9,14 @@
 //! | `POST /v1/policies/{policy}/keys/{key}/reset`, `…/refund` | gives back |
 //! | `GET /v1/changes`, `/v1/audit` | what is changed; who changed what |
 //! | `GET /v1/live` | decisions and the keys that stand out |
+//! | `GET /openapi.json` | all of this for programs |
 
 mod auth;
 mod body;
 mod changing;
 mod keys;
 mod live;
+mod openapi;
 mod parts;
 mod policies;
 
@@ -26,11 +28,12 @@ use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
-use serde_json::json;
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use self::auth::Guard;
 pub(crate) use self::live::{LiveAnswer, PolicyLive};
-use crate::changes::{Desk, DeskError};
+use crate::changes::{AuditEntry, Change, Desk, DeskError};
 use crate::http::Problem;
 use crate::tokens::Tokens;
 
@@ -52,6 +55,7 @@ pub(crate) fn router(desk: Arc<Desk>, tokens: Tokens) -> Router {
         .route("/v1/changes", get(changes))
         .route("/v1/audit", get(audit))
         .route("/v1/live", get(live::live))
+        .route("/openapi.json", get(async || openapi::document()))
         .fallback(async || {
             Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path; try GET /v1/policies")
         })
@@ -64,14 +68,34 @@ pub(crate) fn router(desk: Arc<Desk>, tokens: Tokens) -> Router {
         .with_state(desk)
 }
 
+/// What differs from the file.
+#[derive(Serialize, ToSchema)]
+struct ChangesAnswer {
+    changes: Vec<Change>,
+    /// Those that the file has no place for any more.
+    not_in_force: Vec<Idle>,
+}
+
+/// A change that is not in force, and why.
+#[derive(Serialize, ToSchema)]
+struct Idle {
+    change: Change,
+    why: String,
+}
+
+/// What was done and what has ended by itself, the latest first.
+#[derive(Serialize, ToSchema)]
+struct AuditAnswer {
+    audit: Vec<AuditEntry>,
+}
+
 async fn changes(State(desk): State<Arc<Desk>>) -> Response {
-    let idle: Vec<_> =
-        desk.idle().into_iter().map(|(change, why)| json!({ "change": change, "why": why })).collect();
-    Json(json!({ "changes": desk.in_force(), "not_in_force": idle })).into_response()
+    let not_in_force = desk.idle().into_iter().map(|(change, why)| Idle { change, why }).collect();
+    Json(ChangesAnswer { changes: desk.in_force(), not_in_force }).into_response()
 }
 
 async fn audit(State(desk): State<Arc<Desk>>) -> Response {
-    Json(json!({ "audit": desk.book().audit })).into_response()
+    Json(AuditAnswer { audit: desk.book().audit.iter().cloned().collect() }).into_response()
 }
 
 impl IntoResponse for DeskError {

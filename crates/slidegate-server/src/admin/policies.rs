@@ -8,6 +8,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 use slidegate::Policy;
+use utoipa::ToSchema;
 
 use super::auth::Who;
 use super::body::{self, ChangeFields};
@@ -20,8 +21,8 @@ use crate::request::Refusal;
 use crate::tally::{self, Outcomes};
 
 /// A policy as it is in force.
-#[derive(Serialize)]
-struct PolicyAnswer {
+#[derive(Serialize, ToSchema)]
+pub(super) struct PolicyAnswer {
     name: String,
     mode: &'static str,
     quotas: Vec<String>,
@@ -36,7 +37,8 @@ struct PolicyAnswer {
     advice: Option<&'static str>,
 }
 
-#[derive(Serialize)]
+/// How often it ended in which way.
+#[derive(Serialize, ToSchema)]
 struct Live {
     #[serde(flatten)]
     outcomes: Outcomes,

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::moment::Moment;
 
@@ -13,7 +14,7 @@ pub(crate) const MOST_CHANGES: usize = 5000;
 const MOST_AUDITED: usize = 500;
 
 /// What a change is about. Whatever is changed about the same subject takes its place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Subject {
     pub(crate) policy: String,
     #[serde(flatten)]
@@ -21,7 +22,7 @@ pub(crate) struct Subject {
 }
 
 /// A part of a policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "of", content = "name", rename_all = "lowercase")]
 pub(crate) enum Part {
     /// Whether it is enforced.
@@ -47,7 +48,7 @@ impl Part {
 }
 
 /// A change that is in force, or was until lately.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Change {
     #[serde(flatten)]
     pub(crate) subject: Subject,
@@ -65,7 +66,7 @@ pub(crate) struct Change {
 }
 
 /// What is changed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum What {
     /// `enforce`, `shadow` or `off`.
@@ -97,7 +98,7 @@ impl Change {
 }
 
 /// What somebody did.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct AuditEntry {
     pub(crate) at: Moment,
     pub(crate) by: String,
@@ -113,7 +114,7 @@ pub(crate) struct AuditEntry {
 }
 
 /// The kinds of what can be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Action {
     Set,

@@ -33,6 +33,7 @@ use slidegate::{Store, Verb};
 use self::body::Body;
 pub(crate) use self::body::decode;
 use self::head::Head;
+pub(crate) use self::openapi::{add_token, written};
 pub(crate) use self::plain::{Found, MOST_BYTES as MOST_PLAIN_BYTES, Plain, find};
 pub(crate) use self::problem::Problem;
 pub(crate) use self::reply::PlainReply;

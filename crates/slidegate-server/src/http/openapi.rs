@@ -14,6 +14,7 @@ use super::problem::Problem;
 use super::reply::BatchAnswer;
 use crate::answer::Answer;
 use crate::request::RequestFields;
+use crate::rls::{JsonRequest, JsonResponse};
 
 /// One request, or several that each stand for themselves.
 #[derive(ToSchema)]
@@ -59,6 +60,98 @@ verb!(peek, "/v1/peek", "Say what a check would say, and spend nothing");
 verb!(refund, "/v1/refund", "Give back, and never more than is counted");
 verb!(reset, "/v1/reset", "Forget what a key has spent");
 
+/// A problem, with the quotas that were exceeded if that is the reason.
+#[derive(ToSchema)]
+#[serde(rename_all = "kebab-case")]
+#[expect(dead_code, reason = "it is only described")]
+struct TurnedAway {
+    #[serde(flatten)]
+    problem: Problem,
+    violated_policies: Option<Vec<String>>,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it is only described")]
+enum DenyStatus {
+    #[serde(rename = "401")]
+    Unauthorized,
+    #[serde(rename = "403")]
+    Forbidden,
+    #[serde(rename = "429")]
+    TooManyRequests,
+}
+
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it is only described")]
+enum AllowStatus {
+    #[serde(rename = "200")]
+    Ok,
+    #[serde(rename = "204")]
+    NoContent,
+}
+
+macro_rules! forward_auth {
+    ($($name:ident $method:ident),+) => { $(
+        #[utoipa::path(
+            $method, path = "/forward-auth/{policy}", operation_id = stringify!($name),
+            summary = "Decide for a proxy, which asks with the method of its client or with any other",
+            params(
+                ("policy" = String, Path, example = "api", description = "It says whom the request counts for"),
+                ("deny_status" = Option<DenyStatus>, Query, description = "Instead of 429"),
+                ("allow_status" = Option<AllowStatus>, Query, description = "Instead of 204"),
+            ),
+            security((), ("token" = [])),
+            responses(
+                (status = 200, description = "Allowed, in the words of `allow_status`"),
+                (status = 204, description = "Allowed"),
+                (status = 400, description = "It cannot be read, or does not say whom it counts for", body = Problem, content_type = "application/problem+json"),
+                (status = 401, description = "The service has tokens, and none was shown; or as 429", body = TurnedAway, content_type = "application/problem+json"),
+                (status = 403, description = "As 429, in the words of `deny_status`", body = TurnedAway, content_type = "application/problem+json"),
+                (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
+                (status = 422, description = "A value is out of range", body = Problem, content_type = "application/problem+json"),
+                (status = 429, description = "Denied", body = TurnedAway, content_type = "application/problem+json"),
+                (status = 503, description = "The store could not decide, and the policy fails closed", body = Problem, content_type = "application/problem+json"),
+            )
+        )]
+        #[expect(dead_code, reason = "it is only described")]
+        fn $name() {}
+    )+ };
+}
+
+forward_auth!(
+    forward_auth_get get, forward_auth_put put, forward_auth_post post, forward_auth_delete delete,
+    forward_auth_options options, forward_auth_head head, forward_auth_patch patch, forward_auth_trace trace
+);
+
+#[utoipa::path(
+    post, path = "/json", operation_id = "should_rate_limit",
+    summary = "Decide about descriptors, as envoyproxy/ratelimit does",
+    request_body(
+        content = JsonRequest,
+        example = json!({"domain": "edge", "descriptors": [{"entries": [{"key": "remote_address", "value": "203.0.113.7"}]}]})
+    ),
+    security((), ("token" = [])),
+    responses(
+        (status = 200, description = "It may proceed", body = JsonResponse),
+        (status = 400, description = "It cannot be read, or is too large", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "The service has tokens, and none was shown", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "It is over a limit", body = JsonResponse),
+        (status = 500, description = "The store could not decide, and the limit fails closed", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+#[expect(dead_code, reason = "it is only described")]
+fn json() {}
+
+#[utoipa::path(
+    get, path = "/healthcheck",
+    responses(
+        (status = 200, description = "As envoyproxy/ratelimit says that it runs", body = String, content_type = "text/plain"),
+        (status = 500, description = "It stops", body = String, content_type = "text/plain"),
+    )
+)]
+#[expect(dead_code, reason = "it is only described")]
+fn healthcheck() {}
+
 #[utoipa::path(get, path = "/healthz", responses((status = 200, description = "It runs", body = String, content_type = "text/plain")))]
 #[expect(dead_code, reason = "it is only described")]
 fn healthz() {}
@@ -88,7 +181,12 @@ fn metrics() {}
         license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0")
     ),
     modifiers(&Security),
-    paths(check, peek, refund, reset, healthz, readyz, metrics)
+    components(schemas(DenyStatus, AllowStatus)),
+    paths(
+        check, peek, refund, reset, healthz, readyz, metrics, json, healthcheck,
+        forward_auth_get, forward_auth_put, forward_auth_post, forward_auth_delete,
+        forward_auth_options, forward_auth_head, forward_auth_patch, forward_auth_trace
+    )
 )]
 struct Document;
 
@@ -96,18 +194,28 @@ struct Security;
 
 impl Modify for Security {
     fn modify(&self, document: &mut Described) {
-        let mut token = Http::new(HttpAuthScheme::Bearer);
-        token.description = Some("One of `tokens` in the configuration; nothing if it has none".to_owned());
-        let components = document.components.get_or_insert_default();
-        components.add_security_scheme("token", SecurityScheme::Http(token));
+        add_token(document, "One of `tokens` in the configuration; nothing if it has none");
     }
+}
+
+/// Says which token is to be shown.
+pub(crate) fn add_token(document: &mut Described, description: &str) {
+    let mut token = Http::new(HttpAuthScheme::Bearer);
+    token.description = Some(description.to_owned());
+    let components = document.components.get_or_insert_default();
+    components.add_security_scheme("token", SecurityScheme::Http(token));
 }
 
 pub(super) fn document() -> Response {
     static TEXT: LazyLock<Option<String>> = LazyLock::new(|| Document::openapi().to_json().ok());
+    written(TEXT.as_deref())
+}
+
+/// A description, if it could be made.
+pub(crate) fn written(text: Option<&'static str>) -> Response {
     const JSON: HeaderValue = HeaderValue::from_static("application/json");
-    match &*TEXT {
-        Some(text) => ([(CONTENT_TYPE, JSON)], text.as_str()).into_response(),
+    match text {
+        Some(text) => ([(CONTENT_TYPE, JSON)], text).into_response(),
         None => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "it cannot be written").into_response(),
     }
 }

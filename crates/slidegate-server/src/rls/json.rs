@@ -6,6 +6,7 @@ use prost_types::value::Kind;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
+use utoipa::ToSchema;
 
 use super::message::{maybe_message, messages};
 use super::proto::rate_limit_descriptor::{Entry, RateLimitOverride};
@@ -13,46 +14,74 @@ use super::proto::rate_limit_response::{Code, DescriptorStatus};
 use super::proto::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
 
 /// A request.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JsonRequest {
+    #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "or_default")]
     domain: String,
+    #[schema(value_type = Option<Vec<JsonDescriptor>>)]
     #[serde(default, deserialize_with = "messages")]
     descriptors: Vec<JsonDescriptor>,
+    #[schema(value_type = Option<NumberForm>)]
     #[serde(default, alias = "hitsAddend", deserialize_with = "number")]
     hits_addend: u64,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct JsonDescriptor {
+    #[schema(value_type = Option<Vec<JsonEntry>>)]
     #[serde(default, deserialize_with = "messages")]
     entries: Vec<JsonEntry>,
     #[serde(default, deserialize_with = "maybe_message")]
     limit: Option<JsonOverride>,
+    #[schema(value_type = Option<NumberForm>)]
     #[serde(default, alias = "hitsAddend", deserialize_with = "maybe_number")]
     hits_addend: Option<u64>,
+    #[schema(value_type = Option<bool>)]
     #[serde(default, alias = "isNegativeHits", deserialize_with = "or_default")]
     is_negative_hits: bool,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct JsonEntry {
+    #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "or_default")]
     key: String,
+    #[schema(value_type = Option<String>)]
     #[serde(default, deserialize_with = "or_default")]
     value: String,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct JsonOverride {
+    #[schema(value_type = Option<NumberForm>)]
     #[serde(default, alias = "requestsPerUnit", deserialize_with = "number")]
     requests_per_unit: u64,
+    #[schema(value_type = Option<UnitForm>)]
     #[serde(default)]
     unit: JsonUnit,
+}
+
+/// A whole number, or the same in quotes.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it is only described")]
+enum NumberForm {
+    Number(u64),
+    Text(String),
+}
+
+/// Such as `MINUTE`, or its number.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "it is only described")]
+enum UnitForm {
+    Name(String),
+    Number(u32),
 }
 
 /// By name or by number.
@@ -137,7 +166,7 @@ impl TryFrom<JsonRequest> for RateLimitRequest {
 }
 
 /// An answer.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JsonResponse {
     overall_code: &'static str,
@@ -151,7 +180,7 @@ pub(crate) struct JsonResponse {
     dynamic_metadata: Option<Value>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct JsonStatus {
     code: &'static str,
@@ -163,7 +192,7 @@ struct JsonStatus {
     duration_until_reset: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct JsonLimit {
     #[serde(skip_serializing_if = "is_zero")]
@@ -173,7 +202,7 @@ struct JsonLimit {
     name: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 struct JsonHeader {
     key: String,
     value: String,

@@ -6,13 +6,26 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::rig::request_with;
+
+const TOKEN: &str = "0123456789abcdef-admin";
 
 fn start(config: &TempFile) -> Serving {
     Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]))
 }
 
 fn config(name: &str) -> TempFile {
-    TempFile::new(name, "policies:\n  api: {quotas: [5/1h, 100/1d], tiers: {gold: {quotas: [50/1h]}}}\n")
+    TempFile::new(name, "policies:\n  api: {quotas: [5/1h, 100/1d], tiers: {premium: {quotas: [50/1h]}}}\n")
+}
+
+fn admin_config(name: &str, scope: &str) -> TempFile {
+    let policies = std::fs::read_to_string(config(name).path()).unwrap();
+    let admin = format!("admin: {{tokens: [{{name: ops, token: {TOKEN}, scope: {scope}}}]}}\n");
+    TempFile::new(name, &(admin + &policies))
+}
+
+fn admin_url(server: &Serving) -> &str {
+    server.greeting.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap()
 }
 
 /// All that a document refers to.
@@ -27,39 +40,93 @@ fn references(value: &Value, found: &mut Vec<String>) {
     }
 }
 
+/// The paths of a document, all of whose references lead somewhere.
+fn paths(document: &Value) -> Vec<&String> {
+    let mut found = Vec::new();
+    references(document, &mut found);
+    assert!(found.len() > 20, "{found:?}");
+    for to in found {
+        assert!(document.pointer(to.strip_prefix('#').unwrap()).is_some(), "{to}");
+    }
+    document["paths"].as_object().unwrap().keys().collect()
+}
+
 #[test]
 fn every_path_is_described_and_every_reference_leads_somewhere() {
     let config = config("described");
     let server = start(&config);
     let document = server.get("/openapi.json").json();
-    let paths: Vec<&String> = document["paths"].as_object().unwrap().keys().collect();
     assert_eq!(
-        paths,
-        ["/healthz", "/metrics", "/readyz", "/v1/check", "/v1/peek", "/v1/refund", "/v1/reset"]
+        paths(&document),
+        [
+            "/forward-auth/{policy}",
+            "/healthcheck",
+            "/healthz",
+            "/json",
+            "/metrics",
+            "/readyz",
+            "/v1/check",
+            "/v1/peek",
+            "/v1/refund",
+            "/v1/reset"
+        ]
     );
-    let mut found = Vec::new();
-    references(&document, &mut found);
-    assert!(found.len() > 20, "{found:?}");
-    for to in found {
-        assert!(document.pointer(to.strip_prefix('#').unwrap()).is_some(), "{to}");
-    }
 }
 
-/// Hundreds of requests made from the description, good and bad: each is answered by what the description says.
 #[test]
-fn it_does_what_the_description_says() {
+fn the_admin_api_is_described_to_those_who_may_look() {
+    let config = admin_config("admin-described", "read");
+    let server = start(&config);
+    let address = admin_url(&server).strip_prefix("http://").unwrap().parse().unwrap();
+    assert_eq!(request_with(address, "GET", "/openapi.json", "", b"").status, 401);
+    let line = format!("authorization: Bearer {TOKEN}\r\n");
+    let document = request_with(address, "GET", "/openapi.json", &line, b"").json();
+    assert_eq!(
+        paths(&document),
+        [
+            "/v1/audit",
+            "/v1/changes",
+            "/v1/live",
+            "/v1/policies",
+            "/v1/policies/{policy}",
+            "/v1/policies/{policy}/keys/{key}",
+            "/v1/policies/{policy}/keys/{key}/refund",
+            "/v1/policies/{policy}/keys/{key}/reset",
+            "/v1/policies/{policy}/mode",
+            "/v1/policies/{policy}/quotas",
+            "/v1/policies/{policy}/tiers/{tier}"
+        ]
+    );
+}
+
+/// Hundreds of requests made from a description, good and bad: each is answered by what the description says.
+fn is_true(url: &str, operations: usize, more: &[&str]) {
     let tools = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/schemathesis");
     assert!(tools.is_dir(), "`make deps` puts schemathesis into {}", tools.display());
-    let config = config("fuzzed");
-    let server = start(&config);
     let mut fuzz = Command::new("python3");
-    fuzz.args(["-m", "schemathesis.cli", "run", &format!("{}/openapi.json", server.url())])
+    let settings = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/contract.toml");
+    fuzz.args(["-m", "schemathesis.cli", "--config-file", settings, "run", &format!("{url}/openapi.json")])
         // That policy and quotas exclude each other cannot be described.
         .args(["--checks", "all", "--exclude-checks", "positive_data_acceptance"])
-        .args(["--max-examples", "100", "--seed", "1", "--no-color"])
+        .args(["--seed", "1", "--no-color"])
+        .args(more)
         .env("PYTHONPATH", &tools)
         .current_dir(std::env::temp_dir());
     let (code, out, err) = outcome(&mut fuzz);
     assert_eq!(code, 0, "{out}\n{err}");
-    assert!(out.contains("Tested: 7"), "{out}");
+    assert!(out.contains(&format!("Tested: {operations}")), "{out}");
+}
+
+#[test]
+fn it_does_what_the_description_says() {
+    let config = config("fuzzed");
+    let server = start(&config);
+    is_true(server.url(), 17, &[]);
+}
+
+#[test]
+fn the_admin_api_does_what_its_description_says() {
+    let config = admin_config("admin-fuzzed", "write");
+    let server = start(&config);
+    is_true(admin_url(&server), 16, &["-H", &format!("Authorization: Bearer {TOKEN}")]);
 }
