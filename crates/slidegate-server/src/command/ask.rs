@@ -107,7 +107,7 @@ async fn ask<T: DeserializeOwned>(
     };
     let (status, body) = tokio::select! {
         answer = send(server, tls, method, path, body) => {
-            answer.map_err(|error| Failure::new(format!("cannot ask {server}: {error}")))?
+            answer.map_err(|error| Failure::new(format!("cannot ask {server}: {}", whole(&*error))))?
         }
         () = clock.sleep(PATIENCE_MS) => {
             return Err(Failure::new(format!("{server} did not answer in {} s", PATIENCE_MS / 1000)));
@@ -122,6 +122,15 @@ async fn ask<T: DeserializeOwned>(
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// An error with what is behind it: that a connection failed does not say whose certificate was refused.
+fn whole(error: &(dyn std::error::Error + 'static)) -> String {
+    let behind = std::iter::successors(error.source(), |error| error.source());
+    behind.fold(error.to_string(), |said, error| {
+        let more = error.to_string();
+        if said.ends_with(&more) { said } else { format!("{said}: {more}") }
+    })
+}
 
 async fn send(
     server: &ServerUrl,

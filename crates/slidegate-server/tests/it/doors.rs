@@ -278,6 +278,7 @@ fn the_commands_show_a_certificate_where_one_is_asked_for() {
         let (code, out, err) = run(&check, more);
         let is_refused = err.starts_with(&format!("error: cannot ask {url}: "));
         assert!(code == 2 && out.is_empty() && is_refused, "{more:?}: {out}{err}");
+        assert!(!err.ends_with("connection error\n"), "it says why: {err}");
     }
     // What is of no use is named before anybody is asked.
     let here = ["check", "user:1", "--quota", "1/1h"];
