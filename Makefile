@@ -100,14 +100,17 @@ fmt:
 
 lint:
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --workspace
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --workspace --exclude slidegate-bench
 
+## All but the benchmarks, which have no tests, and whose peers would take a minute to build.
+TESTED = --workspace --exclude slidegate-bench
 tests:
-	$(CARGO) test --workspace
+	$(CARGO) test $(TESTED)
 
-## With the feature that is off unless asked for.
+## With the feature that is off unless asked for. Of all packages as before, for with one alone its dependencies would
+## have other features and be built anew.
 traces:
-	$(CARGO) test --package slidegate-server --features otlp --test otlp
+	$(CARGO) test $(TESTED) --features slidegate-server/otlp --test otlp
 
 ## The memory store's threads in every order that a few interruptions allow, by a model checker: half a minute on two
 ## cores. It has atomics of its own, hence a folder of its own, so that nothing else is built anew.
@@ -117,7 +120,7 @@ loom:
 ## Everything that can go wrong with Redis and PostgreSQL, measured: prints the tables of docs/guarantees.md, in some
 ## three minutes. `make test` has the same in short.
 faults: deps
-	$(CARGO) test --workspace --test fault_matrix -- --ignored --nocapture
+	$(CARGO) test $(TESTED) --test fault_matrix -- --ignored --nocapture
 
 ## Requests that nobody would send on purpose, to the real binary, some two minutes; `make test` has the same in short.
 ## Begins with another seed each day; a failure says which one it was.
