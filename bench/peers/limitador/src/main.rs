@@ -1,14 +1,21 @@
 //! limitador over HTTP: its library in memory behind actix-web, with the body, the binding of values, the counters for
 //! Prometheus and the answers of `POST /check_and_report` of its own server, which is not published as a crate. What that
-//! server has besides, spans around each call and a layer that describes the API, is left out.
+//! server has besides, a layer that describes the API, is left out.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use actix_web::{App, HttpResponse, HttpServer, post, web};
 use limitador::RateLimiter;
 use limitador::limit::{Context, Limit};
-use metrics::counter;
+use metrics::{counter, histogram};
 use metrics_exporter_prometheus::PrometheusBuilder;
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id};
+use tracing_subscriber::layer::{Context as Within, Layer, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
 
 const KEYS: u64 = 200_000;
 
@@ -39,9 +46,33 @@ async fn check_and_report(limiter: web::Data<RateLimiter>, asked: web::Json<Aske
     }
 }
 
+/// Its server times what its store does by the spans of that name, with a layer that is shown every span there is; its log
+/// shows errors alone.
+struct Timed(HashMap<&'static str, ()>);
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Timed {
+    fn on_new_span(&self, _: &Attributes<'_>, id: &Id, within: Within<'_, S>) {
+        if let Some(span) = within.span(id)
+            && self.0.contains_key(span.name())
+        {
+            span.extensions_mut().insert(Instant::now());
+        }
+    }
+
+    fn on_close(&self, id: Id, within: Within<'_, S>) {
+        if let Some(span) = within.span(&id)
+            && let Some(since) = span.extensions().get::<Instant>()
+        {
+            histogram!("datastore_latency").record(since.elapsed().as_secs_f64());
+        }
+    }
+}
+
 #[actix_web::main]
 async fn main() -> std::io::Result<()> {
     PrometheusBuilder::new().install_recorder().expect("the only recorder");
+    let log = tracing_subscriber::fmt::layer().with_filter(LevelFilter::ERROR);
+    tracing_subscriber::registry().with(Timed(HashMap::from([("datastore", ())]))).with(log).init();
     let limiter = RateLimiter::new(KEYS);
     let key = "descriptors[0].key".try_into().expect("an expression");
     limiter.add_limit(Limit::new("api", 1000, 60, vec![], vec![key]));
