@@ -1,10 +1,12 @@
 //! The admin API: what it changes, where that is kept, and who may.
 
+mod nodes;
+
 use std::net::SocketAddr;
 use std::process::Command;
 
 use serde_json::{Value, json};
-use slidegate_testkit::{Flavour, Postgres, Server, until};
+use slidegate_testkit::until;
 
 use crate::process::{Serving, TempFile, outcome, slidegate};
 use crate::rig::{Reply, request_with};
@@ -342,42 +344,6 @@ fn a_change_ends_by_itself() {
     assert_eq!(get(&server, "/v1/policies/api")["changes"], json!([]));
 }
 
-/// The audit says once that a change has ended, however many nodes have seen it.
-fn is_written_down_once(store: &str) {
-    let config = TempFile::new("expires", POLICIES);
-    let store = ["--store", store];
-    let nodes = [serve(&config, &store), serve(&config, &store), serve(&config, &store)];
-    let first = json!({"quotas": ["7/1h"], "for": "100ms", "note": "ticket 42"});
-    let set = put(&nodes[0], "/v1/policies/api/quotas", &first);
-    let ended = until_expired(&nodes[1], 1);
-    let entry = &ended[0];
-    assert_eq!((&entry["by"], &entry["at"]), (&json!("expiry"), &set["after"]["until"]), "{entry}");
-    assert_eq!((&entry["before"], &entry["after"]), (&set["after"], &json!({"quotas": ["2/1h"]})), "{entry}");
-    assert_eq!(
-        (&entry["policy"], &entry["of"], &entry["note"]),
-        (&json!("api"), &json!("quotas"), &json!("ticket 42"))
-    );
-    // Until another one has ended, every node has looked again.
-    put(&nodes[2], "/v1/policies/login/mode", &json!({"mode": "off", "for": "100ms"}));
-    for node in &nodes {
-        let ended = until_expired(node, 2);
-        let policies: Vec<_> = ended.iter().map(|entry| &entry["policy"]).collect();
-        assert_eq!(policies, ["login", "api"], "{ended:?}");
-    }
-}
-
-#[test]
-fn the_end_of_a_change_is_written_down_once_by_all_nodes_on_one_redis() {
-    let redis = Server::start(Flavour::Redis);
-    is_written_down_once(&format!("{}?budget_ms=5000", redis.url()));
-}
-
-#[test]
-fn the_end_of_a_change_is_written_down_once_by_all_nodes_on_one_postgres() {
-    let postgres = Postgres::start();
-    is_written_down_once(&format!("{}?budget_ms=5000", postgres.url()));
-}
-
 #[test]
 fn what_has_ended_while_nobody_looked_is_written_down_before_anything_else() {
     let config = TempFile::new("unseen", POLICIES);
@@ -393,101 +359,6 @@ fn what_has_ended_while_nobody_looked_is_written_down_before_anything_else() {
     assert_eq!(actions, ["set", "expire", "set"], "{audit}");
     until_said(&log, "by=\"expiry\" action=Expire policy=\"api\" of=\"key\"");
     assert!(!std::fs::read_to_string(log.path()).unwrap().contains("hush"), "keys are hashed in the log");
-}
-
-/// What one node changes is in force on the other, also on one that starts later, and when the file is read again.
-fn is_seen_by_all(store: &str) {
-    let config = TempFile::new("nodes", POLICIES);
-    let store = ["--store", store];
-    let [one, other] = [serve(&config, &store), serve(&config, &store)];
-    put(&one, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
-    assert_eq!(limit(&one, "a"), 7);
-    until_limit(&other, "a", 7);
-    // By turns, and neither is lost.
-    put(&other, "/v1/policies/api/keys/b", &json!({"quotas": ["70/1h"]}));
-    put(&one, "/v1/policies/api/keys/c", &json!({"quotas": ["700/1h"]}));
-    until_limit(&other, "c", 700);
-    until_limit(&one, "b", 70);
-    let third = serve(&config, &store);
-    assert_eq!((limit(&third, "a"), limit(&third, "b")), (json!(7), json!(70)));
-    std::fs::write(config.path(), POLICIES.replace("quotas: [2/1h]", "quotas: [3/1h]")).unwrap();
-    third.send_signal("HUP");
-    done(&ask(&one, "DELETE", "/v1/policies/api/quotas", &Value::Null));
-    until_limit(&third, "a", 3);
-    assert_eq!(limit(&third, "b"), 70);
-}
-
-#[test]
-fn all_nodes_on_one_redis_see_a_change() {
-    let redis = Server::start(Flavour::Redis);
-    is_seen_by_all(&format!("{}?budget_ms=5000", redis.url()));
-}
-
-#[test]
-fn all_nodes_on_one_postgres_see_a_change() {
-    let postgres = Postgres::start();
-    is_seen_by_all(&format!("{}?budget_ms=5000", postgres.url()));
-}
-
-#[test]
-fn a_store_that_has_forgotten_is_told_again() {
-    let redis = Server::start(Flavour::Redis);
-    let store = format!("{}?budget_ms=5000", redis.url());
-    let config = TempFile::new("forgotten", POLICIES);
-    let server = serve(&config, &["--store", &store]);
-    put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
-    redis.command(&["FLUSHALL"]).ok();
-    until("the note is back", || match redis.command(&["EXISTS", "sg:note"]).int() {
-        1 => Ok(()),
-        other => Err(other.to_string()),
-    });
-    assert_eq!(limit(&serve(&config, &["--store", &store]), "a"), 7);
-}
-
-#[test]
-fn a_store_that_comes_back_with_an_older_book_is_told_the_newer_one() {
-    let redis = Server::start(Flavour::Redis);
-    let store = format!("{}?budget_ms=5000", redis.url());
-    let config = TempFile::new("older", POLICIES);
-    let server = serve(&config, &["--store", &store]);
-    put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
-    // As from a backup.
-    assert_eq!(redis.command(&["COPY", "sg:note", "old"]).int(), 1);
-    put(&server, "/v1/policies/login/mode", &json!({"mode": "off"}));
-    assert_eq!(redis.command(&["COPY", "old", "sg:note", "REPLACE"]).int(), 1);
-    let is_there = |needle: &str| {
-        let note = redis.command(&["GET", "sg:note"]).text();
-        if note.contains(needle) { Ok(()) } else { Err(note) }
-    };
-    until("the newer one is back", || is_there("login"));
-    assert_eq!(get(&server, "/v1/policies/login")["mode"], "off");
-}
-
-#[test]
-fn a_node_that_knows_nothing_does_not_undo_what_others_know() {
-    let redis = Server::start(Flavour::Redis);
-    let store = format!("{}?budget_ms=5000", redis.url());
-    let config = TempFile::new("fresh", POLICIES);
-    let old = serve(&config, &["--store", &store]);
-    put(&old, "/v1/policies/api/keys/a", &json!({"quotas": ["70/1h"]}));
-    redis.command(&["FLUSHALL"]).ok();
-    let fresh = serve(&config, &["--store", &store]);
-    put(&fresh, "/v1/policies/api/keys/b", &json!({"quotas": ["700/1h"]}));
-    until_limit(&old, "b", 700);
-    for server in [&old, &fresh] {
-        assert_eq!((limit(server, "a"), limit(server, "b")), (json!(70), json!(700)));
-    }
-}
-
-#[test]
-fn a_service_that_starts_without_its_store_says_that_it_knows_no_changes() {
-    let config = TempFile::new("unknown", POLICIES);
-    let server = serve(&config, &["--store", "redis://127.0.0.1:1"]);
-    assert_eq!(server.get("/readyz").json()["changes_known"], false);
-    let metrics = server.get("/metrics").body;
-    assert!(metrics.contains("slidegate_changes_known 0"), "{metrics}");
-    let refused = ask(&server, "PUT", "/v1/policies/api/mode", &json!({"mode": "off"}));
-    assert!(refused.status == 503 && refused.body.contains("nothing was changed"), "{refused:?}");
 }
 
 #[test]
