@@ -54,7 +54,7 @@ impl Table {
         let (decision, is_changed) = decide_one(&mut bucket, layout.quota(), action);
         if is_changed {
             let NarrowBucket { debt, at_ms } = bucket;
-            self.wide.store(&self.slots, slot, Wide { start_ms: at_ms, prev: debt });
+            self.wide.store(slot, Wide { start_ms: at_ms, prev: debt });
         }
         Some(decision)
     }

@@ -4,34 +4,44 @@ use super::atomics::{AtomicU64, zeroed};
 
 pub(super) const WORDS_PER_LINE: usize = 8;
 
-const PAIRS_PER_LINE: usize = WORDS_PER_LINE / 2;
-
 pub(super) struct Lines {
-    pairs: Box<[[AtomicU64; 2]]>,
-    /// Pairs to skip so that each line is a cache line. A number as small as this and one of 32 bits cannot overflow
+    words: Box<[AtomicU64]>,
+    /// Words to skip so that each line is a cache line. A number as small as this and one of 32 bits cannot overflow
     /// where they are added, and then nothing has to check it.
     skip: u8,
 }
 
 impl Lines {
     pub(super) fn new(count: usize) -> Self {
-        let pairs: Box<[[AtomicU64; 2]]> = zeroed(count * PAIRS_PER_LINE + PAIRS_PER_LINE);
+        let words: Box<[AtomicU64]> = zeroed((count + 1) * WORDS_PER_LINE);
         // A model has no cache, and has to be the same each time.
-        let misaligned = if cfg!(slidegate_loom) { 0 } else { pairs.as_ptr().addr() % 64 };
-        let skip = if misaligned == 0 { 0 } else { (64 - misaligned) / size_of::<[AtomicU64; 2]>() };
-        Self { pairs, skip: skip as u8 }
+        let misaligned = if cfg!(slidegate_loom) { 0 } else { words.as_ptr().addr() % 64 };
+        let skip = if misaligned == 0 { 0 } else { (64 - misaligned) / size_of::<AtomicU64>() };
+        Self { words, skip: skip as u8 }
+    }
+
+    /// As many, such that a line of these has the same number there. The operating system places large memory of the
+    /// same size alike, so that those are cache lines too; where it does not, they are only slower.
+    pub(super) fn alike(&self) -> Self {
+        Self { words: zeroed(self.words.len()), skip: self.skip }
+    }
+
+    /// The number of a line's first word.
+    #[inline(always)]
+    pub(super) fn first_word(&self, line: u32) -> usize {
+        usize::from(self.skip) + line as usize * WORDS_PER_LINE
     }
 
     #[inline(always)]
     pub(super) fn get(&self, line: u32) -> Option<&[AtomicU64; WORDS_PER_LINE]> {
-        let first = usize::from(self.skip) + line as usize * PAIRS_PER_LINE;
-        self.pairs.get(first..first + PAIRS_PER_LINE)?.as_flattened().first_chunk()
+        let first = self.first_word(line);
+        self.words.get(first..first + WORDS_PER_LINE)?.first_chunk()
     }
 
-    /// One of the pairs of words that lines are made of.
+    /// Two words from a number on.
     #[inline(always)]
-    pub(super) fn pair(&self, number: u32) -> Option<&[AtomicU64; 2]> {
-        self.pairs.get(usize::from(self.skip) + number as usize)
+    pub(super) fn pair(&self, number: usize) -> Option<&[AtomicU64; 2]> {
+        self.words.get(number..number + 2)?.first_chunk()
     }
 }
 

@@ -175,7 +175,7 @@ impl Table {
                         page.inner.has_wide = true;
                         self.count_bytes(0, WIDE_PAGE_BYTES);
                     }
-                    self.wide.store(&self.slots, slot, wide);
+                    self.wide.store(slot, wide);
                 }
                 word
             }

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use super::atomics::{AtomicU64, fence};
 use super::hash::{EMPTY, KeyHash, REMOVED};
 use super::lines::{Lines, WORDS_PER_LINE};
+use super::wide::WideCounters;
 use super::word::{VACANT, Word};
 
 const SLOTS_PER_LINE: usize = WORDS_PER_LINE / 2;
@@ -34,16 +35,15 @@ impl KeyId {
 pub(super) struct Slot<'a> {
     pub(super) tag: &'a AtomicU64,
     word: &'a AtomicU64,
-    /// Its number in the table.
+    /// No other slot of the table has it, and what stands beside the slot has the same.
     pub(super) number: usize,
 }
 
 impl<'a> Slot<'a> {
     #[inline(always)]
-    fn at(words: &'a [AtomicU64; WORDS_PER_LINE], line: u32, place: usize) -> Self {
+    fn at(words: &'a [AtomicU64; WORDS_PER_LINE], first: usize, place: usize) -> Self {
         let (tags, words) = words.split_at(SLOTS_PER_LINE);
-        let number = line as usize * SLOTS_PER_LINE + place;
-        Self { tag: &tags[place], word: &words[place], number }
+        Self { tag: &tags[place], word: &words[place], number: first + 2 * place }
     }
 
     #[inline(always)]
@@ -116,16 +116,16 @@ impl Slots {
         Self { lines: Lines::new(count), count: u32::try_from(count).unwrap_or(u32::MAX) }
     }
 
-    /// Memory of the same shape, for what stands beside each slot.
-    pub(super) fn as_many_lines(&self) -> Lines {
-        Lines::new(self.count as usize)
+    /// What stands beside the slots.
+    pub(super) fn wide_counters(&self) -> WideCounters {
+        WideCounters(self.lines.alike())
     }
 
     /// Who a hash stands for in this table.
     #[inline(always)]
     pub(super) fn id(&self, hash: KeyHash) -> KeyId {
         // The upper half of the product is evenly spread over the lines, however many they are.
-        let home = ((hash.place >> 32) * u64::from(self.count)) >> 32;
+        let home = (u128::from(hash.place) * u128::from(self.count)) >> 64;
         KeyId { tag: hash.tag, home: home as u32 }
     }
 
@@ -139,7 +139,8 @@ impl Slots {
     #[inline]
     fn line(&self, line: u32) -> impl Iterator<Item = Slot<'_>> {
         let words = self.line_words(line).into_iter();
-        words.flat_map(move |words| (0..SLOTS_PER_LINE).map(move |place| Slot::at(words, line, place)))
+        let first = self.lines.first_word(line);
+        words.flat_map(move |words| (0..SLOTS_PER_LINE).map(move |place| Slot::at(words, first, place)))
     }
 
     /// The slots of a line of a page, the lines counted around.
@@ -168,7 +169,7 @@ impl Slots {
         for (place, tag) in words[..SLOTS_PER_LINE].iter().enumerate().skip(1) {
             likely = if tag.load(Ordering::Relaxed) == id.tag { place } else { likely };
         }
-        Some(Slot::at(words, id.home, likely))
+        Some(Slot::at(words, self.lines.first_word(id.home), likely))
     }
 
     /// The same as [`find`](Self::find), with a look at the key's own line before. Under the page's lock.
@@ -185,7 +186,7 @@ impl Slots {
             let words = self.line_words(line)?;
             let tags = [0, 1, 2, 3].map(|place: usize| words[place].load(Ordering::Acquire));
             if let Some(place) = tags.iter().position(|tag| *tag == id.tag) {
-                return Some(Slot::at(words, line, place));
+                return Some(Slot::at(words, self.lines.first_word(line), place));
             }
             if tags.contains(&EMPTY) {
                 return None;
@@ -211,6 +212,7 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
+    use super::super::wide::Wide;
     use super::*;
 
     /// Step by step what a slow thread sees whose slot is given to another key in between.
@@ -245,6 +247,17 @@ mod tests {
         assert!(!slot.seize(word), "only once");
         assert!(!slot.replace(word, word));
         slot.put(Word::new(5, slot.load().generation(), 8));
-        assert_eq!((slot.load().payload(), slot.number), (8, 255));
+        assert_eq!(slot.load().payload(), 8);
+    }
+
+    #[test]
+    fn each_slot_has_a_place_of_its_own_beside_it() {
+        let slots = Slots::new(2);
+        let wide = slots.wide_counters();
+        let all = || (0..2).flat_map(|page| slots.whole_page(page));
+        let beside = |number: usize| Wide { start_ms: number as u64, prev: u64::MAX - number as u64 };
+        all().enumerate().for_each(|(number, slot)| wide.store(slot, beside(number)));
+        assert_eq!(all().count(), 2 * SLOTS_PER_PAGE);
+        assert!(all().enumerate().all(|(number, slot)| wide.load(slot) == Some(beside(number))));
     }
 }

@@ -42,11 +42,12 @@ pub(crate) struct Binding {
 impl Table {
     pub(super) fn new(settings: Settings) -> Self {
         let pages = settings.pages();
+        let slots = Slots::new(pages);
         Self {
             settings,
             max_bytes: settings.max_bytes(),
-            slots: Slots::new(pages),
-            wide: WideCounters::default(),
+            wide: slots.wide_counters(),
+            slots,
             pages: (0..pages).map(|_| Page::default()).collect(),
             hasher: KeyHasher::random(),
             layouts: Layouts::new(),
