@@ -117,6 +117,11 @@ impl Exchange {
         Ok(true)
     }
 
+    /// Whether the server took every call, so that more may be sent to it before these are settled.
+    pub(super) fn is_taken(&self) -> bool {
+        self.calls.iter().all(|(_, reply)| matches!(reply, Some(Value::Array(_))))
+    }
+
     /// Hands out the replies.
     pub(super) fn settle(self, shared: &Shared, from: &Origin) -> Outcome {
         let mut wrong = None;

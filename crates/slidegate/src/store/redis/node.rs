@@ -246,13 +246,39 @@ impl Node {
         let _listening = self.shared.access.ears().listen(link.connection.clone());
         let mut in_flight = FuturesUnordered::new();
         let (mut sent, mut was_useful, mut is_closed, mut end) = (0, false, false, None);
+        let mut answered: Option<Exchange> = None;
         loop {
-            let may_send = in_flight.len() < MAX_CALLS || sent < MAX_SINGLE;
+            let may_send = (in_flight.len() < MAX_CALLS || sent < MAX_SINGLE) && end.is_none() && !is_closed;
+            let is_worth_sending = may_send && self.waiting.len() >= sent.div_ceil(MAX_CALLS).max(1);
+            // Not before the server has something to do again, if enough wait: else one side would be idle while the other
+            // is busy, and a queue that has grown once would not go down again.
+            if let Some(exchange) = answered.take_if(|answered| !(is_worth_sending && answered.is_taken())) {
+                match exchange.settle(&self.shared, &self.origin) {
+                    Outcome::Fine => {
+                        was_useful = true;
+                        *backoff = Backoff::default();
+                    }
+                    // One that has worked is worth another attempt at once.
+                    Outcome::Broken(_) if was_useful => end = end.or(Some(End::HungUp)),
+                    Outcome::Broken(error) | Outcome::WrongServer(error) => end = Some(End::Useless(error)),
+                }
+                // Let those who were just answered ask again, so that they go together.
+                tokio::task::yield_now().await;
+            }
+            // Whoever is under way is heard out first.
+            if in_flight.is_empty() && answered.is_none() {
+                if is_closed {
+                    return Err(Closed);
+                }
+                if let Some(end) = end.take() {
+                    return Ok(end);
+                }
+            }
             tokio::select! {
                 biased;
                 // Before the next answers are read, or two calls that were answered together would go out together
                 // again, and server and caller would take turns at being idle.
-                first = self.waiting.recv(), if may_send && end.is_none() && !is_closed => match first {
+                first = self.waiting.recv(), if may_send && end.is_none() => match first {
                     None => is_closed = true,
                     Some(first) => {
                         // None waits for another's answer, and each has its own: what was asked for together is decided
@@ -265,34 +291,14 @@ impl Node {
                         }
                     }
                 },
-                Some(exchange) = in_flight.next() => {
-                    let exchange: Exchange = exchange;
+                Some(exchange) = in_flight.next(), if answered.is_none() => {
                     sent -= exchange.requests;
-                    match exchange.settle(&self.shared, &self.origin) {
-                        Outcome::Fine => {
-                            was_useful = true;
-                            *backoff = Backoff::default();
-                        }
-                        // One that has worked is worth another attempt at once.
-                        Outcome::Broken(_) if was_useful => end = end.or(Some(End::HungUp)),
-                        Outcome::Broken(error) | Outcome::WrongServer(error) => end = Some(End::Useless(error)),
-                    }
-                    // Let those who were just answered ask again, so that they go together.
-                    tokio::task::yield_now().await;
+                    answered = Some(exchange);
                 }
                 // With calls under way their own ends tell more.
-                _ = link.is_over.changed(), if in_flight.is_empty() => {
+                _ = link.is_over.changed(), if in_flight.is_empty() && answered.is_none() => {
                     let error = || StoreError::transient(format!("redis at {}: it hangs up at once", link.place));
                     return Ok(if was_useful { End::HungUp } else { End::Useless(error()) });
-                }
-            }
-            // Whoever is under way is heard out first.
-            if in_flight.is_empty() {
-                if is_closed {
-                    return Err(Closed);
-                }
-                if let Some(end) = end.take() {
-                    return Ok(end);
                 }
             }
         }
