@@ -159,3 +159,6 @@ impl Date {
         &self.text
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -215,3 +215,77 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
         end.as_mut().poll(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::pin::pin;
+    use std::task::Waker;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(100);
+
+    /// Takes every byte at once; like TLS it may be slower to say that they have left. Half a request comes as soon as they
+    /// have.
+    #[derive(Default)]
+    struct Slow {
+        has_left: bool,
+        has_come: bool,
+    }
+
+    impl AsyncRead for Slow {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if !self.has_left || self.has_come {
+                return Poll::Pending;
+            }
+            self.has_come = true;
+            buffer.put_slice(b"half");
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl AsyncWrite for Slow {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            if self.has_left { Poll::Ready(Ok(())) } else { Poll::Pending }
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn poll(wire: &mut Wire<Slow>) -> Option<Event> {
+        let mut context = Context::from_waker(Waker::noop());
+        match wire.poll_exchange(false, pin!(pending::<()>()), &mut context) {
+            Poll::Ready(event) => Some(event.unwrap()),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Once wrong: whoever was slow to take an answer had as much less time for the next request.
+    #[tokio::test(start_paused = true)]
+    async fn patience_begins_anew_when_an_answer_has_left() {
+        let room = Room { input: 1 << 10, output: 1 << 10 };
+        let mut wire = Wire::new(Slow::default(), room, PATIENCE);
+        wire.sides().1.extend_from_slice(b"answer");
+        assert_eq!(poll(&mut wire), None, "it has not left");
+        tokio::time::advance(PATIENCE.mul_f64(0.9)).await;
+        assert_eq!(poll(&mut wire), None, "there is time left");
+        wire.stream.has_left = true;
+        assert_eq!(poll(&mut wire), Some(Event::Progress));
+        assert_eq!(poll(&mut wire), None, "the rest is yet to come");
+        tokio::time::advance(PATIENCE.mul_f64(0.9)).await;
+        assert_eq!(poll(&mut wire), None, "and has all the time that there is");
+        tokio::time::advance(PATIENCE.mul_f64(0.2)).await;
+        assert_eq!(poll(&mut wire), Some(Event::TooSlow));
+    }
+}

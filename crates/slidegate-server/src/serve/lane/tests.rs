@@ -1,0 +1,113 @@
+//! What a client cannot see from outside: when the lane lets others go first, how much it holds, and when it gives up.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use slidegate::MemoryStore;
+use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+
+use super::*;
+use crate::app::App;
+use crate::policies::Policies;
+use crate::serve::Limits;
+
+const BODY: &str = r#"{"quotas": ["1000000/1m"], "key": "a"}"#;
+
+fn request() -> String {
+    format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len())
+}
+
+fn routes() -> Routes<MemoryStore> {
+    let app = App::new(MemoryStore::new(), Policies::default());
+    Routes::new(Arc::new(app), Limits::default(), None)
+}
+
+/// A lane and its client, with so many bytes between them in either direction.
+fn lane<'r>(
+    routes: &'r Routes<MemoryStore>,
+    pulse: &'r Pulse,
+    between: usize,
+) -> (impl Future<Output = io::Result<Left<DuplexStream>>> + use<'r>, DuplexStream, watch::Sender<()>) {
+    let (stop, stopped) = watch::channel(());
+    let (client, server) = duplex(between);
+    (Lane::new(server, routes, pulse, stopped).run(), client, stop)
+}
+
+fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    future.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// How many answers there are to read.
+fn answers(client: &mut DuplexStream) -> usize {
+    let mut bytes = vec![0; 1 << 20];
+    let Poll::Ready(count) = poll_once(pin!(client.read(&mut bytes))) else { return 0 };
+    String::from_utf8_lossy(&bytes[..count.unwrap()]).matches("HTTP/1.1 200 OK").count()
+}
+
+#[tokio::test]
+async fn it_is_another_connections_turn_after_a_few_requests() {
+    let (routes, pulse) = (routes(), Pulse::new());
+    let (run, mut client, _stop) = lane(&routes, &pulse, 1 << 20);
+    let mut run = pin!(run);
+    client.write_all(request().repeat(10 * TURN).as_bytes()).await.unwrap();
+    let mut turns = Vec::new();
+    while turns.iter().sum::<usize>() < 10 * TURN {
+        assert!(poll_once(run.as_mut()).is_pending());
+        turns.push(answers(&mut client));
+    }
+    // A few may be left of what was read at first.
+    assert!(turns.iter().all(|turn| *turn < 2 * TURN), "{turns:?}");
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_not_read_from() {
+    let (routes, pulse) = (routes(), Pulse::new());
+    let (run, mut client, _stop) = lane(&routes, &pulse, 1 << 10);
+    let mut run = pin!(run);
+    let asked = request().repeat(10_000);
+    let mut taken = 0;
+    loop {
+        let _ = poll_once(run.as_mut());
+        match poll_once(pin!(client.write(&asked.as_bytes()[taken..]))) {
+            Poll::Ready(count) => taken += count.unwrap(),
+            Poll::Pending => break,
+        }
+        assert!(taken < 1 << 18, "it goes on reading");
+    }
+    // What may wait in either direction and between the two; answers are longer than requests.
+    assert!(taken <= ROOM.input + ROOM.output + (2 << 10), "{taken} bytes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn hyper_is_handed_what_does_not_come_to_an_end() {
+    let (routes, pulse) = (routes(), Pulse::new());
+    let (run, mut client, _stop) = lane(&routes, &pulse, 1 << 16);
+    let half = &request()[..40];
+    client.write_all((request() + half).as_bytes()).await.unwrap();
+    let mut run = pin!(run);
+    assert!(poll_once(run.as_mut()).is_pending());
+    assert_eq!(answers(&mut client), 1);
+    tokio::time::advance(PATIENCE.mul_f64(0.9)).await;
+    assert!(poll_once(run.as_mut()).is_pending(), "there is time left");
+    tokio::time::advance(PATIENCE.mul_f64(0.2)).await;
+    match poll_once(run.as_mut()) {
+        Poll::Ready(Ok(Left::Other { unread, may_be_http2, .. })) => {
+            assert_eq!((unread, may_be_http2), (half.as_bytes().to_vec(), false));
+        }
+        Poll::Ready(_) => panic!("it ended otherwise"),
+        Poll::Pending => panic!("it still waits"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_on_which_nothing_has_begun_may_wait() {
+    let (routes, pulse) = (routes(), Pulse::new());
+    let (run, _client, stop) = lane(&routes, &pulse, 1 << 10);
+    let mut run = pin!(run);
+    assert!(poll_once(run.as_mut()).is_pending());
+    tokio::time::advance(100 * PATIENCE).await;
+    assert!(poll_once(run.as_mut()).is_pending());
+    stop.send_replace(());
+    assert!(matches!(poll_once(run.as_mut()), Poll::Ready(Ok(Left::Ended))));
+}
