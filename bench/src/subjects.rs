@@ -55,13 +55,11 @@ impl Subject for Slidegate {
     }
 
     fn check_16(&self, keys: &[&String; 16]) -> usize {
-        let checks = keys.map(|key| self.0.policy().key(key));
-        self.0
-            .limiter()
-            .check_many_now(&checks)
-            .into_iter()
-            .filter(|d| d.as_ref().is_ok_and(slidegate::Decision::is_allowed))
-            .count()
+        let mut allowed = 0;
+        self.0.check_each_now(keys, |_, decision| {
+            allowed += usize::from(decision.is_ok_and(|decision| decision.is_allowed()));
+        });
+        allowed
     }
 }
 

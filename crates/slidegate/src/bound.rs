@@ -53,6 +53,31 @@ impl<C: Clock> Bound<C> {
     ) -> Result<Decision, StoreError> {
         self.limiter.store().check_bound(&self.policy, &self.binding, key.as_ref(), cost)
     }
+
+    /// Checks each key for itself, in their order, and shows `each` what came of it. With many keys this is the fastest way:
+    /// their places in memory are fetched sixteen at a time, as many are decided at one moment, and nothing is allocated.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use slidegate::{Limiter, MemoryStore, Policy};
+    /// # let login = Arc::new(Limiter::new(MemoryStore::new())).bind(Policy::parse("login", ["5/15m"])?);
+    /// let mut denied = Vec::new();
+    /// login.check_each_now(&["10.0.0.1"; 7], |key, decision| {
+    ///     if decision.is_ok_and(|decision| !decision.is_allowed()) {
+    ///         denied.push(*key);
+    ///     }
+    /// });
+    /// assert_eq!(denied, ["10.0.0.1"; 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[inline(always)]
+    pub fn check_each_now<'k, K: AsRef<[u8]>>(
+        &self,
+        keys: &'k [K],
+        each: impl FnMut(&'k K, Result<Decision, StoreError>),
+    ) {
+        self.limiter.store().check_each_bound(&self.policy, &self.binding, keys, 1, each);
+    }
 }
 
 impl<C> Bound<C> {

@@ -45,3 +45,25 @@ fn a_bound_limiter_counts_the_same() {
         assert!(Arc::ptr_eq(bound.limiter(), &shared));
     }
 }
+
+/// More keys than are fetched together, some of them twice, some of them denied.
+#[test]
+fn many_keys_at_once_count_as_one_by_one() {
+    for quota in ["3/1m", "1000000000/1h", "3/1m fixed-window", "3/1m token-bucket", "3/1m strict-window"] {
+        let clock = ManualClock::at(1_800_000_000_123);
+        let bound = || {
+            let store = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().unwrap();
+            Arc::new(Limiter::new(store)).bind(Policy::parse("api", [quota]).unwrap())
+        };
+        let (alone, together) = (bound(), bound());
+        let keys: Vec<String> = (0..150).map(|number| format!("user:{}", number * number % 37)).collect();
+        for _ in 0..3 {
+            clock.advance(25_000);
+            let mut said = Vec::new();
+            together.check_each_now(&keys, |key, decision| said.push((key, decision.unwrap())));
+            let expected: Vec<_> = keys.iter().map(|key| (key, alone.check_now(key).unwrap())).collect();
+            assert_eq!(said, expected, "{quota}");
+        }
+        together.check_each_now(&[""; 0], |key, _| panic!("nobody asked for {key:?}"));
+    }
+}

@@ -1,15 +1,18 @@
 //! limitador over HTTP: its library in memory behind actix-web, with the body, the binding of values, the counters for
-//! Prometheus and the answers of `POST /check_and_report` of its own server, which is not published as a crate. What that
-//! server has besides, a layer that describes the API, is left out.
+//! Prometheus, the layer that describes the API, the routes and the answers of its own server, which is not published as a
+//! crate. Routes that nobody asks for here are there to be passed by, as they are there.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::Instant;
 
-use actix_web::{App, HttpResponse, HttpServer, post, web};
+use actix_web::http::StatusCode;
+use actix_web::{App, HttpServer, ResponseError};
 use limitador::RateLimiter;
 use limitador::limit::{Context, Limit};
 use metrics::{counter, histogram};
 use metrics_exporter_prometheus::PrometheusBuilder;
+use paperclip::actix::{Apiv2Schema, OpenApiExt, api_v2_errors, api_v2_operation, web};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id};
@@ -19,15 +22,43 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 const KEYS: u64 = 200_000;
 
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, Apiv2Schema)]
 struct Asked {
     namespace: String,
     values: HashMap<String, String>,
     delta: u64,
 }
 
-#[post("/check_and_report")]
-async fn check_and_report(limiter: web::Data<RateLimiter>, asked: web::Json<Asked>) -> HttpResponse {
+#[api_v2_errors(429, 500)]
+#[derive(Debug)]
+enum Refused {
+    Limited,
+    Failed,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Limited => "too many requests",
+            Self::Failed => "internal server error",
+        })
+    }
+}
+
+impl ResponseError for Refused {
+    fn status_code(&self) -> StatusCode {
+        match self {
+            Self::Limited => StatusCode::TOO_MANY_REQUESTS,
+            Self::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+#[api_v2_operation]
+async fn check_and_report(
+    limiter: web::Data<RateLimiter>,
+    asked: web::Json<Asked>,
+) -> Result<web::Json<()>, Refused> {
     let Asked { namespace, values, delta } = asked.into_inner();
     let mut context = Context::default();
     context.list_binding("descriptors".to_owned(), vec![values]);
@@ -35,15 +66,25 @@ async fn check_and_report(limiter: web::Data<RateLimiter>, asked: web::Json<Aske
     match limiter.check_rate_limited_and_update(&namespace.into(), &context, delta) {
         Ok(checked) if checked.limited => {
             counter!("limited_calls", &labels).increment(1);
-            HttpResponse::TooManyRequests().json(())
+            Err(Refused::Limited)
         }
         Ok(_) => {
             counter!("authorized_calls", &labels).increment(1);
             counter!("authorized_hits", &labels).increment(delta);
-            HttpResponse::Ok().json(())
+            Ok(web::Json(()))
         }
-        Err(_) => HttpResponse::InternalServerError().json(()),
+        Err(_) => Err(Refused::Failed),
     }
+}
+
+#[api_v2_operation]
+async fn status() -> web::Json<()> {
+    web::Json(())
+}
+
+#[api_v2_operation]
+async fn of_namespace(_: web::Path<String>) -> web::Json<()> {
+    web::Json(())
 }
 
 /// Its server times what its store does by the spans of that name, with a layer that is shown every span there is; its log
@@ -77,8 +118,19 @@ async fn main() -> std::io::Result<()> {
     let key = "descriptors[0].key".try_into().expect("an expression");
     limiter.add_limit(Limit::new("api", 1000, 60, vec![], vec![key]));
     let limiter = web::Data::new(limiter);
-    let server = HttpServer::new(move || App::new().app_data(limiter.clone()).service(check_and_report))
-        .bind(("127.0.0.1", 0))?;
+    let routes = move || {
+        App::new()
+            .wrap_api()
+            .with_json_spec_at("/api/spec")
+            .app_data(limiter.clone())
+            .route("/status", web::get().to(status))
+            .route("/metrics", web::get().to(status))
+            .route("/limits/{namespace}", web::get().to(of_namespace))
+            .route("/counters/{namespace}", web::get().to(of_namespace))
+            .route("/check_and_report", web::post().to(check_and_report))
+            .build()
+    };
+    let server = HttpServer::new(routes).bind(("127.0.0.1", 0))?;
     println!("limitador at http://{}", server.addrs()[0]);
     server.run().await
 }

@@ -107,14 +107,33 @@ impl<C: Clock> MemoryStore<C> {
         key: &[u8],
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        self.table.check_bound(
-            policy,
-            binding,
-            key,
-            #[inline(always)]
-            || self.clock.now_ms(),
-            cost,
-        )
+        let hash = self.table.bound_hash(binding, key);
+        // The least to keep while the clock is asked is a hash.
+        let now_ms = self.clock.now_ms();
+        self.table.check_bound(policy, binding, self.table.id(hash), now_ms, cost)
+    }
+
+    /// Checks `keys` under the policy that was bound, and shows `each` what came of it.
+    #[inline(always)]
+    pub(crate) fn check_each_bound<'k, K: AsRef<[u8]>>(
+        &self,
+        policy: &Policy,
+        binding: &Binding,
+        keys: &'k [K],
+        cost: u64,
+        mut each: impl FnMut(&'k K, Result<Decision, StoreError>),
+    ) {
+        let mut ids = [KeyId::default(); FETCHED_TOGETHER];
+        for group in keys.chunks(FETCHED_TOGETHER) {
+            for (id, key) in ids.iter_mut().zip(group) {
+                *id = self.table.id(self.table.bound_hash(binding, key.as_ref()));
+                self.table.touch(policy, *id);
+            }
+            let now_ms = self.clock.now_ms();
+            for (id, key) in ids.iter().zip(group) {
+                each(key, self.table.check_bound(policy, binding, *id, now_ms, cost));
+            }
+        }
     }
 
     /// Executes many, at once.
@@ -126,9 +145,10 @@ impl<C: Clock> MemoryStore<C> {
                 *id = self.table.id(self.table.hash(&operation.check));
                 self.table.touch(operation.check.policy, *id);
             }
+            let now_ms = self.clock.now_ms();
             let decide = |(id, operation): (&KeyId, &Operation<'_>)| {
                 let Operation { verb, check } = *operation;
-                self.table.execute(check.policy, *id, verb, self.clock.now_ms(), check.cost)
+                self.table.execute(check.policy, *id, verb, now_ms, check.cost)
             };
             answers.extend(ids.iter().zip(group).map(decide));
         }

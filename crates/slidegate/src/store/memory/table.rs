@@ -133,20 +133,22 @@ impl Table {
         }
     }
 
-    /// [`execute`](Self::execute) for a check of `key` under the policy that was bound.
+    /// Who `key` is under the policy that was bound.
+    #[inline(always)]
+    pub(super) fn bound_hash(&self, binding: &Binding, key: &[u8]) -> KeyHash {
+        binding.hasher.hash([0, 0], key)
+    }
+
+    /// [`execute`](Self::execute) for a check of the key `id` under the policy that was bound.
     #[inline(always)]
     pub(super) fn check_bound(
         &self,
         policy: &Policy,
         binding: &Binding,
-        key: &[u8],
-        now_ms: impl FnOnce() -> u64,
+        id: KeyId,
+        now_ms: u64,
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        let hash = binding.hasher.hash([0, 0], key);
-        // The least to keep while the clock is asked is a hash.
-        let now_ms = now_ms();
-        let id = self.slots.id(hash);
         let layout = &binding.layout;
         let at_home = self.check_at_home(
             id,
