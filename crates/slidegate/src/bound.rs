@@ -55,7 +55,8 @@ impl<C: Clock> Bound<C> {
     }
 
     /// Checks each key for itself, in their order, and shows `each` what came of it. With many keys this is the fastest way:
-    /// their places in memory are fetched sixteen at a time, as many are decided at one moment, and nothing is allocated.
+    /// their places in memory are fetched sixteen at a time and nothing is allocated. The clock is read once for these sixteen,
+    /// so `each` has to be quick: while it takes its time, the moment at which the others are decided is past.
     ///
     /// ```
     /// # use std::sync::Arc;

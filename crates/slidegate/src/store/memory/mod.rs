@@ -37,10 +37,12 @@ const FETCHED_TOGETHER: usize = 16;
 
 /// Counts in memory: fast, bounded, and gone with the process.
 ///
-/// **Bounded.** It holds at most `max_keys` keys (one million unless told otherwise) in a table of 24 bytes for
-/// each of them, which the operating system provides as it is touched, and `max_bytes` in all (256 bytes for each key more than the table, unless told otherwise). Nothing
-/// grows, moves or is rehashed, so there is no pause. A new key in a full table takes another one's place as
-/// [`WhenFull`] says; keys that count nothing any more are removed in passing, without a thread.
+/// **Bounded.** It holds at most `max_keys` keys (one million unless told otherwise) in a table of 24 bytes for each of
+/// them, and `max_bytes` in all (256 bytes for each key more than the table, unless told otherwise). The operating system
+/// provides it as it is touched. As much address space again is reserved for counters that do not fit into the table, and
+/// touched by these alone; where memory has to be promised in advance, that counts too. Nothing grows, moves or is rehashed,
+/// so there is no pause. A new key in a full table takes another one's place as [`WhenFull`] says; keys that count nothing
+/// any more are removed in passing, without a thread.
 ///
 /// **Safe against hostile keys.** Keys are hashed with seeds drawn for each store; two keys are told apart by 63
 /// bits of hash besides the place, so a new one meets another's counter with a probability of at most 2^-55. The keys themselves
@@ -107,7 +109,7 @@ impl<C: Clock> MemoryStore<C> {
         key: &[u8],
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        let hash = self.table.bound_hash(binding, key);
+        let hash = binding.hash(key);
         // The least to keep while the clock is asked is a hash.
         let now_ms = self.clock.now_ms();
         self.table.check_bound(policy, binding, self.table.id(hash), now_ms, cost)
@@ -126,7 +128,7 @@ impl<C: Clock> MemoryStore<C> {
         let mut ids = [KeyId::default(); FETCHED_TOGETHER];
         for group in keys.chunks(FETCHED_TOGETHER) {
             for (id, key) in ids.iter_mut().zip(group) {
-                *id = self.table.id(self.table.bound_hash(binding, key.as_ref()));
+                *id = self.table.id(binding.hash(key.as_ref()));
                 self.table.touch(policy, *id);
             }
             let now_ms = self.clock.now_ms();

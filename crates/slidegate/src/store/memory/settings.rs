@@ -47,8 +47,8 @@ impl Settings {
 
     /// The table, and what it needs for each page besides.
     fn table_bytes(&self) -> usize {
-        let slots = self.pages() * SLOTS_PER_PAGE * SLOT_BYTES;
-        slots + slots / 16
+        let slots = self.pages().saturating_mul(SLOTS_PER_PAGE * SLOT_BYTES);
+        slots.saturating_add(slots / 16)
     }
 
     pub(super) fn max_bytes(&self) -> usize {
@@ -67,6 +67,11 @@ impl Settings {
             return Err(SettingsError { field: "max_keys", message });
         }
         let (max_bytes, least) = (self.max_bytes(), self.table_bytes());
+        // What is beside the table is as large again.
+        if least > isize::MAX.cast_unsigned() / 2 {
+            let message = format!("{} is more than this machine can address", self.max_keys);
+            return Err(SettingsError { field: "max_keys", message });
+        }
         if max_bytes < least {
             let message = format!("{max_bytes} is too few for {} keys; at least {least}", self.max_keys);
             return Err(SettingsError { field: "max_bytes", message });

@@ -39,6 +39,13 @@ pub(crate) struct Binding {
     layout: Layout,
 }
 
+impl Binding {
+    #[inline(always)]
+    pub(super) fn hash(&self, key: &[u8]) -> KeyHash {
+        self.hasher.hash([0, 0], key)
+    }
+}
+
 impl Table {
     pub(super) fn new(settings: Settings) -> Self {
         let pages = settings.pages();
@@ -131,12 +138,6 @@ impl Table {
             hasher: self.hasher.bind(policy.digest()),
             layout: layout.unwrap_or_else(|| Layout::of_no_word(policy.quotas()[0])),
         }
-    }
-
-    /// Who `key` is under the policy that was bound.
-    #[inline(always)]
-    pub(super) fn bound_hash(&self, binding: &Binding, key: &[u8]) -> KeyHash {
-        binding.hasher.hash([0, 0], key)
     }
 
     /// [`execute`](Self::execute) for a check of the key `id` under the policy that was bound.

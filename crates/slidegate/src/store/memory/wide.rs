@@ -14,7 +14,7 @@ pub(super) struct Wide {
     pub(super) prev: u64,
 }
 
-/// Room for the wide counters of all slots, which takes no memory until the first is written.
+/// Room for the wide counters of all slots. Of a large table it is no more than address space until the first is written.
 pub(super) struct WideCounters(pub(super) Lines);
 
 /// What the wide counters of a page take.

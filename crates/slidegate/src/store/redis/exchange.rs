@@ -117,9 +117,9 @@ impl Exchange {
         Ok(true)
     }
 
-    /// Whether the server took every call, so that more may be sent to it before these are settled.
+    /// Whether the server refused nothing of it, so that more may be sent there before it is settled.
     pub(super) fn is_taken(&self) -> bool {
-        self.calls.iter().all(|(_, reply)| matches!(reply, Some(Value::Array(_))))
+        self.calls.iter().all(|(_, reply)| reply.as_ref().is_some_and(is_taken))
     }
 
     /// Hands out the replies.
@@ -169,6 +169,15 @@ fn is_refused(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(_))
 }
 
+/// Whether all keys of a call were decided.
+fn is_taken(reply: &Value) -> bool {
+    let refuses = |part: &Value| match part {
+        Value::Array(keys) => keys.iter().any(is_refused),
+        other => is_refused(other),
+    };
+    matches!(reply, Value::Array(parts) if !parts.iter().any(refuses))
+}
+
 fn is_unknown_script(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if refusal(error) == Refusal::NoScript)
 }
@@ -208,4 +217,20 @@ pub(super) async fn measure_skew(link: &mut Link, shared: &Shared, skew: &Skew) 
         skew.observe(seconds * 1000 + micros / 1000, sent_ms);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that may not write any more says so for each key of a call that it ran all the same.
+    #[test]
+    fn what_refuses_even_one_key_is_not_taken() {
+        let is_taken = |text: &str| is_taken(&redis::parse_redis_value(text.as_bytes()).unwrap());
+        assert!(is_taken("*3\r\n:1\r\n$0\r\n\r\n$3\r\n1,2\r\n"));
+        assert!(is_taken("*3\r\n:1\r\n$0\r\n\r\n*2\r\n:1\r\n:2\r\n"));
+        assert!(!is_taken("*3\r\n:1\r\n$0\r\n\r\n*2\r\n:1\r\n-READONLY no\r\n"));
+        assert!(!is_taken("-MOVED 1 a:1\r\n"));
+        assert!(!is_taken("$2\r\nOK\r\n"));
+    }
 }

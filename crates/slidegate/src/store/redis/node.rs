@@ -138,18 +138,6 @@ pub(super) fn start(target: Target, shared: Arc<Shared>, cluster: Weak<Cluster>)
     NodeHandle { queue, room, health: watched, skew }
 }
 
-/// Polls a call once and lets the connection's task run, so that it is on its way before anything else is done.
-async fn set_out<F: Future<Output = Exchange>>(call: F) -> impl Future<Output = Exchange> {
-    let mut call = Box::pin(call);
-    let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
-    tokio::task::yield_now().await;
-    match polled {
-        // The connection was gone already.
-        Poll::Ready(exchange) => Either::Left(ready(exchange)),
-        Poll::Pending => Either::Right(call),
-    }
-}
-
 struct Node {
     waiting: mpsc::Receiver<Waiting>,
     target: Target,
@@ -167,6 +155,28 @@ enum End {
     HungUp,
     /// It cannot be had, or whoever is at its other end cannot serve.
     Useless(StoreError),
+}
+
+/// What the answers of a connection have said of it.
+#[derive(Default)]
+struct Standing {
+    was_useful: bool,
+    /// Why nothing more is sent.
+    end: Option<End>,
+}
+
+impl Standing {
+    fn learn(&mut self, outcome: Outcome, backoff: &mut Backoff) {
+        match outcome {
+            Outcome::Fine => {
+                self.was_useful = true;
+                *backoff = Backoff::default();
+            }
+            // One that has worked is worth another attempt at once.
+            Outcome::Broken(_) if self.was_useful => self.end = self.end.take().or(Some(End::HungUp)),
+            Outcome::Broken(error) | Outcome::WrongServer(error) => self.end = Some(End::Useless(error)),
+        }
+    }
 }
 
 impl Node {
@@ -245,62 +255,74 @@ impl Node {
     async fn serve(&mut self, mut link: Link, backoff: &mut Backoff) -> Result<End, Closed> {
         let _listening = self.shared.access.ears().listen(link.connection.clone());
         let mut in_flight = FuturesUnordered::new();
-        let (mut sent, mut was_useful, mut is_closed, mut end) = (0, false, false, None);
-        let mut answered: Option<Exchange> = None;
+        let (mut sent, mut is_closed, mut standing) = (0, false, Standing::default());
         loop {
-            let may_send = (in_flight.len() < MAX_CALLS || sent < MAX_SINGLE) && end.is_none() && !is_closed;
-            let is_worth_sending = may_send && self.waiting.len() >= sent.div_ceil(MAX_CALLS).max(1);
-            // Not before the server has something to do again, if enough wait: else one side would be idle while the other
-            // is busy, and a queue that has grown once would not go down again.
-            if let Some(exchange) = answered.take_if(|answered| !(is_worth_sending && answered.is_taken())) {
-                match exchange.settle(&self.shared, &self.origin) {
-                    Outcome::Fine => {
-                        was_useful = true;
-                        *backoff = Backoff::default();
-                    }
-                    // One that has worked is worth another attempt at once.
-                    Outcome::Broken(_) if was_useful => end = end.or(Some(End::HungUp)),
-                    Outcome::Broken(error) | Outcome::WrongServer(error) => end = Some(End::Useless(error)),
-                }
-                // Let those who were just answered ask again, so that they go together.
-                tokio::task::yield_now().await;
-            }
-            // Whoever is under way is heard out first.
-            if in_flight.is_empty() && answered.is_none() {
-                if is_closed {
-                    return Err(Closed);
-                }
-                if let Some(end) = end.take() {
-                    return Ok(end);
-                }
-            }
+            let may_send = in_flight.len() < MAX_CALLS || sent < MAX_SINGLE;
             tokio::select! {
                 biased;
                 // Before the next answers are read, or two calls that were answered together would go out together
                 // again, and server and caller would take turns at being idle.
-                first = self.waiting.recv(), if may_send && end.is_none() => match first {
+                first = self.waiting.recv(), if may_send && standing.end.is_none() && !is_closed => match first {
                     None => is_closed = true,
                     Some(first) => {
-                        // None waits for another's answer, and each has its own: what was asked for together is decided
-                        // in one round trip, and what takes too long spoils nothing else.
                         for calls in self.gather(first, sent) {
                             sent += calls.requests;
-                            let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
-                            let call = exchange(link.connection.clone(), calls, given_ms, self.shared.budget);
-                            in_flight.push(set_out(call).await);
+                            in_flight.push(self.set_out(&link, calls).await);
                         }
                     }
                 },
-                Some(exchange) = in_flight.next(), if answered.is_none() => {
+                Some(exchange) = in_flight.next() => {
+                    let exchange: Exchange = exchange;
                     sent -= exchange.requests;
-                    answered = Some(exchange);
+                    // If enough wait, the server has something to do again before anybody is told: else it would be idle
+                    // meanwhile, and a queue that has grown once would not go down.
+                    let may_send = in_flight.len() < MAX_CALLS || sent < MAX_SINGLE;
+                    let do_enough_wait = self.waiting.len() >= sent.div_ceil(MAX_CALLS).max(1);
+                    let goes_on = may_send && do_enough_wait && standing.end.is_none() && exchange.is_taken();
+                    let first = if goes_on { self.waiting.try_recv().ok() } else { None };
+                    let mut gathered = first.map(|first| self.gather(first, sent));
+                    if let Some(calls) = gathered.as_mut().and_then(Iterator::next) {
+                        sent += calls.requests;
+                        in_flight.push(self.set_out(&link, calls).await);
+                    }
+                    standing.learn(exchange.settle(&self.shared, &self.origin), backoff);
+                    for calls in gathered.into_iter().flatten() {
+                        sent += calls.requests;
+                        in_flight.push(self.set_out(&link, calls).await);
+                    }
+                    // Let those who were just answered ask again, so that they go together.
+                    tokio::task::yield_now().await;
                 }
                 // With calls under way their own ends tell more.
-                _ = link.is_over.changed(), if in_flight.is_empty() && answered.is_none() => {
+                _ = link.is_over.changed(), if in_flight.is_empty() => {
                     let error = || StoreError::transient(format!("redis at {}: it hangs up at once", link.place));
-                    return Ok(if was_useful { End::HungUp } else { End::Useless(error()) });
+                    return Ok(if standing.was_useful { End::HungUp } else { End::Useless(error()) });
                 }
             }
+            // Whoever is under way is heard out first.
+            if in_flight.is_empty() {
+                if is_closed {
+                    return Err(Closed);
+                }
+                if let Some(end) = standing.end.take() {
+                    return Ok(end);
+                }
+            }
+        }
+    }
+
+    /// Sends a call and lets the connection's task run, so that it is on its way before anything else is done. None waits
+    /// for another's answer, and each has its own: what was asked for together is decided in one round trip, and what
+    /// takes too long spoils nothing else.
+    async fn set_out(&self, link: &Link, calls: Gathered) -> impl Future<Output = Exchange> + use<> {
+        let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
+        let mut call = Box::pin(exchange(link.connection.clone(), calls, given_ms, self.shared.budget));
+        let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        tokio::task::yield_now().await;
+        match polled {
+            // The connection was gone already.
+            Poll::Ready(exchange) => Either::Left(ready(exchange)),
+            Poll::Pending => Either::Right(call),
         }
     }
 
