@@ -30,7 +30,7 @@ IOREDIS_VERSION = 6.0.0
 IOREDIS_DIR = target/tools/ioredis
 IOREDIS = $(IOREDIS_DIR)/.$(IOREDIS_VERSION)
 
-.PHONY: run test deps fmt lint tests traces loom deny faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
+.PHONY: run test deps fmt lint tests loom deny faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
 	bench-protocols
 .NOTPARALLEL:
 
@@ -39,7 +39,7 @@ run:
 	$(CARGO) run --release --bin slidegate -- serve $(ARGS)
 
 ## Everything that must hold: formatting, lints, dependencies, all tests and doctests, the memory store's model.
-test: deps fmt lint deny tests traces loom
+test: deps fmt lint deny tests loom
 	@echo "all checks passed"
 
 ## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
@@ -102,15 +102,11 @@ lint:
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --workspace --exclude slidegate-bench
 
-## All but the benchmarks, which have no tests, and whose peers would take a minute to build.
-TESTED = --workspace --exclude slidegate-bench
+## All but the benchmarks, which have no tests, and whose peers would take a minute to build. With the feature that is off
+## unless asked for, or everything would be built twice to test it; `lint` builds without it.
+TESTED = --workspace --exclude slidegate-bench --features slidegate-server/otlp
 tests:
 	$(CARGO) test $(TESTED)
-
-## With the feature that is off unless asked for. Of all packages as before, for with one alone its dependencies would
-## have other features and be built anew.
-traces:
-	$(CARGO) test $(TESTED) --features slidegate-server/otlp --test otlp
 
 ## The memory store's threads in every order that a few interruptions allow, by a model checker: half a minute on two
 ## cores. It has atomics of its own, hence a folder of its own, so that nothing else is built anew.
