@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::HeaderMap;
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
@@ -9,9 +10,9 @@ use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::{Instrument, Level, Span, info_span, span_enabled, warn};
+use tracing::{Instrument, Span, info_span, warn};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
-use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::filter::{FilterExt, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
@@ -22,6 +23,10 @@ use super::LogFormat;
 const TARGET: &str = "slidegate::trace";
 /// Either says where to send them. If neither does, they are not made.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+
+/// Known by heart: to ask the subscriber whether it would take a span, and then to make none, has it drop the next line of the
+/// log instead.
+static ARE_SENT: AtomicBool = AtomicBool::new(false);
 
 /// What takes note of what happens.
 pub(crate) struct Tracing(Option<SdkTracerProvider>);
@@ -39,9 +44,12 @@ impl Tracing {
             let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("slidegate"));
             layer.with_filter(filter_fn(|metadata| metadata.target() == TARGET))
         });
-        let is_logged = filter_fn(|metadata| metadata.target() != TARGET);
+        let has_spans = spans.is_some();
+        let is_logged = filter.and(filter_fn(|metadata| metadata.target() != TARGET));
         // A second subscriber in one process is refused; the first one stays, and that is as good.
-        let _ = registry().with(log.with_filter(is_logged).with_filter(filter)).with(spans).try_init();
+        if registry().with(log.with_filter(is_logged)).with(spans).try_init().is_ok() {
+            ARE_SENT.store(has_spans, Ordering::Relaxed);
+        }
         if let Err(error) = &provider {
             warn!(error, "no traces are sent");
         }
@@ -74,7 +82,7 @@ fn provider() -> Result<Option<SdkTracerProvider>, String> {
 
 /// Whether there is somewhere to send them.
 pub(crate) fn are_sent() -> bool {
-    span_enabled!(target: TARGET, Level::INFO)
+    ARE_SENT.load(Ordering::Relaxed)
 }
 
 /// The headers of a request, of which `traceparent` says what it is a part of.
