@@ -2,6 +2,7 @@
 
 pub(crate) mod asked;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,6 +19,7 @@ use crate::policies::{Named, Policies};
 use crate::quota_spec::{NamedQuota, QuotaProblem};
 use crate::request::{Batch, Refusal, RefusalKind, Request};
 use crate::signals::{OF_REQUESTS, Signals};
+use crate::spelled::Spelled;
 use crate::tokens::Tokens;
 use crate::traces;
 use crate::violations::{ViolationLog, Violations};
@@ -71,6 +73,14 @@ impl Decided {
     /// The policy, whose quotas are those of the decision.
     pub fn policy(&self) -> &Policy {
         self.chosen.policy()
+    }
+
+    /// What its answers have in common.
+    pub(crate) fn spelled(&self) -> Cow<'_, Spelled> {
+        match &self.chosen {
+            Chosen::Configured(named) => Cow::Borrowed(&named.spelled),
+            Chosen::FromRequest(policy, _) => Cow::Owned(Spelled::of(policy, None)),
+        }
     }
 
     /// The policy's name; none if its quotas came with the request.

@@ -25,6 +25,7 @@ pub mod rls;
 mod serve;
 mod served;
 mod signals;
+mod spelled;
 mod stopwatch;
 mod store;
 mod tally;

@@ -9,6 +9,7 @@ use slidegate::tower::{ClientAddress, HeaderStyle, Tier};
 use crate::key_rule::KeyRule;
 use crate::request::Refusal;
 use crate::signals::Signals;
+use crate::spelled::Spelled;
 
 /// How many names an error lists before it only counts them.
 const MOST_LISTED: usize = 20;
@@ -71,6 +72,7 @@ pub(crate) struct Named {
     pub(crate) tier: Tier,
     pub(crate) headers: HeaderStyle,
     pub(crate) signals: Arc<Signals>,
+    pub(crate) spelled: Spelled,
 }
 
 /// By what a request's quotas are chosen.
@@ -88,7 +90,8 @@ pub(crate) enum Choice<'a> {
 
 impl Named {
     pub(crate) fn new(policy: Policy, headers: HeaderStyle, signals: Arc<Signals>) -> Self {
-        Self { tier: Tier::new(policy), headers, signals }
+        let spelled = Spelled::of(&policy, Some(policy.name()));
+        Self { tier: Tier::new(policy), headers, signals, spelled }
     }
 
     pub(crate) fn policy(&self) -> &Policy {

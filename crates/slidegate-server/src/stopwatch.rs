@@ -1,7 +1,10 @@
 //! How long something took. No decision depends on it.
+//!
+//! By the processor's own counter where it is steady, which is read in half the time that the system's clock takes: several
+//! of these are read for each request.
 #![expect(clippy::disallowed_methods, reason = "the one file of the service that reads a clock")]
 
-use std::time::Instant;
+use quanta::Instant;
 
 /// A moment, to be compared with a later one.
 #[derive(Clone, Copy, Debug)]

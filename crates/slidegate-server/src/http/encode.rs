@@ -3,16 +3,16 @@
 //! Says what serde makes of an [`Answer`], which is what is described and what clients read. To have serde write it means
 //! to look for what must be escaped in the name of every field, which took longer than to decide.
 
-use serde::Serialize;
 use slidegate::{QuotaReport, Retry};
 
 use crate::answer::Answer;
 use crate::app::Decided;
+use crate::spelled::SpelledQuota;
 
 /// Most answers have one quota and are shorter.
 pub(super) const ANSWER_BYTES: usize = 512;
 
-/// Appends the answer. It is an error if a name cannot be written, which no string is.
+/// Appends the answer. It is an error if serde cannot write it.
 pub(super) fn write(json: &mut Vec<u8>, decided: &Decided) -> serde_json::Result<()> {
     let decision = &decided.decision;
     let source = decision.source();
@@ -20,68 +20,63 @@ pub(super) fn write(json: &mut Vec<u8>, decided: &Decided) -> serde_json::Result
     if source.reason().is_some() || decision.shadow().is_some() {
         return serde_json::to_writer(json, &Answer::from(decided));
     }
-    let (policy, tightest) = (decided.policy(), decision.tightest());
+    let (spelled, tightest) = (decided.spelled(), decision.tightest());
     text(
         json,
         if decision.is_allowed() { r#"{"allowed":true,"policy":"# } else { r#"{"allowed":false,"policy":"# },
     );
-    value(json, &decided.policy_name())?;
-    number(json, r#","limit":"#, tightest.limit);
+    number(json, &spelled.policy, tightest.limit);
     number(json, r#","remaining":"#, tightest.remaining);
     number(json, r#","reset_after_ms":"#, tightest.reset_after_ms);
-    number_or_null(json, r#","retry_after_ms":"#, decision.retry_after_ms());
-    text(json, r#","violated":["#);
+    match decision.retry_after_ms() {
+        Some(ms) => {
+            number(json, RETRY_AFTER, ms);
+            text(json, r#","violated":["#);
+        }
+        None => text(json, r#","retry_after_ms":null,"violated":["#),
+    }
     for (index, place) in decision.violated().enumerate() {
         text(json, if index == 0 { "" } else { "," });
-        value(json, policy.quota_name(place))?;
+        text(json, &spelled.quotas[place].name);
     }
     text(json, r#"],"source":""#);
     text(json, source.name());
     text(json, r#"","quotas":["#);
-    for (index, report) in decision.quotas().iter().enumerate() {
-        text(json, if index == 0 { r#"{"name":"# } else { r#",{"name":"# });
-        value(json, policy.quota_name(index))?;
-        numbers(json, report, policy.quotas()[index].window_ms());
+    for (index, (report, spelled)) in decision.quotas().iter().zip(&spelled.quotas).enumerate() {
+        if index > 0 {
+            json.push(b',');
+        }
+        numbers(json, report, spelled);
     }
     text(json, if decision.is_never() { r#"],"never":true}"# } else { "]}" });
     Ok(())
 }
 
-fn numbers(json: &mut Vec<u8>, report: &QuotaReport, window_ms: u64) {
-    number(json, r#","limit":"#, report.limit);
-    number(json, r#","window_ms":"#, window_ms);
-    number(json, r#","used":"#, report.used);
+const RETRY_AFTER: &str = r#","retry_after_ms":"#;
+
+fn numbers(json: &mut Vec<u8>, report: &QuotaReport, spelled: &SpelledQuota) {
+    number(json, &spelled.start, report.limit);
+    number(json, &spelled.window, report.used);
     number(json, r#","remaining":"#, report.remaining);
     number(json, r#","reset_after_ms":"#, report.reset_after_ms);
-    let retry_after_ms = match report.retry {
-        Some(Retry::AfterMs(ms)) => Some(ms),
-        Some(Retry::Never) | None => None,
-    };
-    number_or_null(json, r#","retry_after_ms":"#, retry_after_ms);
-    text(json, "}");
+    match report.retry {
+        Some(Retry::AfterMs(ms)) => {
+            number(json, RETRY_AFTER, ms);
+            json.push(b'}');
+        }
+        Some(Retry::Never) | None => text(json, r#","retry_after_ms":null}"#),
+    }
 }
 
+#[inline]
 fn text(json: &mut Vec<u8>, text: &str) {
     json.extend_from_slice(text.as_bytes());
 }
 
+#[inline]
 fn number(json: &mut Vec<u8>, before: &str, number: u64) {
     text(json, before);
     text(json, itoa::Buffer::new().format(number));
-}
-
-fn number_or_null(json: &mut Vec<u8>, before: &str, some: Option<u64>) {
-    match some {
-        Some(some) => number(json, before, some),
-        None => {
-            text(json, before);
-            text(json, "null");
-        }
-    }
-}
-
-fn value(json: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) -> serde_json::Result<()> {
-    serde_json::to_writer(json, value)
 }
 
 #[cfg(test)]

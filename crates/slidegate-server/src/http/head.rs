@@ -1,5 +1,6 @@
 //! The headers of an answer: as hyper takes them, or as they go over the wire.
 
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use slidegate::Clock;
 
@@ -8,6 +9,9 @@ use crate::app::Decided;
 /// Where headers are put. Each is put there once.
 pub(crate) trait Head {
     fn add(&mut self, name: HeaderName, value: HeaderValue);
+
+    /// The one that almost every answer has: that it is JSON.
+    fn add_json(&mut self);
 
     /// Those that say what was decided.
     fn add_limits(&mut self, decided: &Decided, clock: &dyn Clock);
@@ -18,6 +22,10 @@ pub(crate) trait Head {
 impl Head for HeaderMap {
     fn add(&mut self, name: HeaderName, value: HeaderValue) {
         self.insert(name, value);
+    }
+
+    fn add_json(&mut self) {
+        self.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
 
     fn add_limits(&mut self, decided: &Decided, clock: &dyn Clock) {
@@ -38,6 +46,10 @@ impl Head for Lines {
         line(&mut self.0, name.as_str(), value.as_bytes());
     }
 
+    fn add_json(&mut self) {
+        self.0.extend_from_slice(b"content-type: application/json\r\n");
+    }
+
     fn add_limits(&mut self, decided: &Decided, clock: &dyn Clock) {
         decided.write_header_lines(&mut self.0, clock);
     }
@@ -47,7 +59,7 @@ impl Head for Lines {
     }
 }
 
-pub(super) fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);

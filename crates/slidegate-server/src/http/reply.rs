@@ -1,7 +1,6 @@
 //! What is answered to whoever asks for decisions, whichever way it came.
 
-use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::http::{HeaderMap, Response, StatusCode};
 use http_body_util::{Either, Full};
 use metrics::counter;
 use serde::Serialize;
@@ -9,14 +8,13 @@ use slidegate::{Clock, Verb};
 use tracing::debug;
 use utoipa::ToSchema;
 
-use super::head::{Head, Lines, line};
+use super::head::{Head, Lines};
 use super::problem::Problem;
 use super::{Said, encode};
 use crate::answer::Answer;
 use crate::app::Decided;
 use crate::request::Refusal;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// How many headers an answer has at the most, the date and the length among them. Room is made once.
 const MOST_HEADERS: usize = 6;
 
@@ -62,7 +60,7 @@ impl<H: Head> Reply<H> {
 
     /// Says what was decided.
     pub(super) fn say(&mut self, decided: &Decided, clock: &dyn Clock) {
-        self.headers.add(CONTENT_TYPE, JSON);
+        self.headers.add_json();
         match encode::write(&mut self.json, decided) {
             Ok(()) => self.headers.add_limits(decided, clock),
             Err(error) => self.fail(&error),
@@ -71,7 +69,7 @@ impl<H: Head> Reply<H> {
 
     /// Says what was decided of each.
     pub(super) fn say_all(&mut self, decided: &[Result<Decided, Refusal>]) {
-        self.headers.add(CONTENT_TYPE, JSON);
+        self.headers.add_json();
         self.json.reserve(decided.len() * encode::ANSWER_BYTES);
         self.json.push(b'[');
         for (index, decided) in decided.iter().enumerate() {
@@ -119,19 +117,23 @@ impl Reply<HeaderMap> {
 }
 
 impl PlainReply {
-    /// Appends it in the words of hyper. `is_last` if there will be no other on the connection.
+    /// Appends it in the words of hyper. `date` is the line with the date; `is_last` if there will be no other on the
+    /// connection.
     pub(crate) fn write(&self, out: &mut Vec<u8>, date: &str, is_last: bool) {
-        out.extend_from_slice(b"HTTP/1.1 ");
-        out.extend_from_slice(self.status.as_str().as_bytes());
-        out.push(b' ');
-        out.extend_from_slice(self.status.canonical_reason().unwrap_or_default().as_bytes());
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(&self.headers.0);
-        line(out, "content-length", itoa::Buffer::new().format(self.json.len()).as_bytes());
-        if is_last {
-            line(out, "connection", b"close");
+        if self.status == StatusCode::OK {
+            out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        } else {
+            out.extend_from_slice(b"HTTP/1.1 ");
+            out.extend_from_slice(self.status.as_str().as_bytes());
+            out.push(b' ');
+            out.extend_from_slice(self.status.canonical_reason().unwrap_or_default().as_bytes());
+            out.extend_from_slice(b"\r\n");
         }
-        line(out, "date", date.as_bytes());
+        out.extend_from_slice(&self.headers.0);
+        out.extend_from_slice(b"content-length: ");
+        out.extend_from_slice(itoa::Buffer::new().format(self.json.len()).as_bytes());
+        out.extend_from_slice(if is_last { b"\r\nconnection: close\r\n" } else { b"\r\n" });
+        out.extend_from_slice(date.as_bytes());
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(&self.json);
     }

@@ -24,7 +24,8 @@ impl Name {
         let mut bytes = [0; MOST_NAME_BYTES];
         let length = if word.len() <= MOST_NAME_BYTES { word.len() } else { 0 };
         bytes[..length].copy_from_slice(&word[..length]);
-        bytes[..length].make_ascii_uppercase();
+        // All of it, which is faster than part of it.
+        bytes.make_ascii_uppercase();
         Self { bytes, length }
     }
 

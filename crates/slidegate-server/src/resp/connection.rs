@@ -2,15 +2,15 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use metrics::counter;
 use slidegate::{Decision, Store};
+use smallvec::{SmallVec, smallvec};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
 use tokio::time::Sleep;
 use tracing::debug;
 
@@ -27,6 +27,7 @@ use crate::http::Task;
 use crate::policies::Policies;
 use crate::request::{MAX_BATCH, Refusal, RefusalKind};
 use crate::serve::Limits;
+use crate::serve::stop::Stop;
 use crate::serve::wire::{Event, Room, Wire};
 use crate::stopwatch::Stopwatch;
 use crate::timer::timer;
@@ -71,8 +72,8 @@ struct Talk<'s, S> {
     recent: Recent,
 }
 
-/// Those that are to be decided together.
-type Run<'a> = Vec<(Shape, Asked<'a>)>;
+/// Those that are to be decided together: one for most, who wait for each answer.
+type Run<'a> = SmallVec<[(Shape, Asked<'a>); 1]>;
 
 /// What a command is that is not for the store.
 enum Other {
@@ -111,14 +112,13 @@ impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
         }
     }
 
-    pub(super) async fn run(mut self, mut stop: watch::Receiver<()>) -> io::Result<()> {
-        let mut stop = pin!(stop.changed());
+    pub(super) async fn run(mut self, mut stop: Stop) -> io::Result<()> {
         let mut has_more = false;
         loop {
             let is_stranger = self.talk.session.is_stranger();
             let event = poll_fn(|context| match self.introduction.poll_end(is_stranger, context) {
                 Poll::Ready(()) => Poll::Ready(Ok(Event::TooSlow)),
-                Poll::Pending => self.wire.poll_exchange(has_more, stop.as_mut(), context),
+                Poll::Pending => self.wire.poll_exchange(has_more, &mut stop, context),
             })
             .await?;
             match event {
@@ -187,6 +187,7 @@ impl<S: Store> Talk<'_, S> {
                 Frame::Half => break,
                 Frame::Broken(why) => {
                     self.settle(&mut run, out).await;
+                    let why = why.to_string();
                     refused(RefusalKind::Malformed, &why);
                     reply::error(out, &format!("ERR {why}"));
                     answered.next = Next::Break;
@@ -210,7 +211,7 @@ impl<S: Store> Talk<'_, S> {
         let name = Name::of(words.word(0));
         match self.understand(&name, words, policies) {
             Ok(asked) => {
-                self.settle(&mut vec![asked], out).await;
+                self.settle(&mut smallvec![asked], out).await;
                 Next::GoOn
             }
             Err(other) => self.tell(&name, words, &other, out),

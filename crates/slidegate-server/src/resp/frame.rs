@@ -1,5 +1,7 @@
 //! A command in what was read, found without a copy.
 
+use std::fmt;
+
 use super::inline;
 
 /// The largest command, and the longest line of one that is not counted out.
@@ -13,7 +15,7 @@ const STRANGERS_BYTES: usize = 16 << 10;
 const MOST_DIGITS: usize = 20;
 
 /// What stands at the beginning of what was read.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     /// A command of so many bytes, whose words are in place.
     Command(usize),
@@ -23,8 +25,26 @@ pub(super) enum Frame {
     Nothing(usize),
     /// The beginning of a command.
     Half,
-    /// No command at all, for this reason.
-    Broken(String),
+    /// No command at all.
+    Broken(Broken),
+}
+
+/// Why something is no command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// For this reason.
+    Because(&'static str),
+    /// This byte is where a length should be.
+    NoLength(u8),
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Because(why) => write!(f, "Protocol error: {why}"),
+            Self::NoLength(byte) => write!(f, "Protocol error: expected '$', got '{}'", shown(*byte)),
+        }
+    }
 }
 
 /// Where the words of a command are.
@@ -106,7 +126,7 @@ impl Words {
             match bytes.get(at) {
                 None => return Err(Frame::Half),
                 Some(b'$') => {}
-                Some(other) => return Err(broken(&format!("expected '$', got '{}'", shown(*other)))),
+                Some(other) => return Err(Frame::Broken(Broken::NoLength(*other))),
             }
             let (length, from) = number(bytes, at + 1, "invalid bulk length")?;
             let length = match usize::try_from(length) {
@@ -143,8 +163,8 @@ impl Words {
     }
 }
 
-fn broken(why: &str) -> Frame {
-    Frame::Broken(format!("Protocol error: {why}"))
+fn broken(why: &'static str) -> Frame {
+    Frame::Broken(Broken::Because(why))
 }
 
 fn shown(byte: u8) -> char {
@@ -153,7 +173,19 @@ fn shown(byte: u8) -> char {
 
 /// The number in the line that begins at `at`, and where the next line begins.
 #[inline]
-fn number(bytes: &[u8], at: usize, otherwise: &str) -> Result<(i64, usize), Frame> {
+fn number(bytes: &[u8], at: usize, otherwise: &'static str) -> Result<(i64, usize), Frame> {
+    // Nearly all there are.
+    match bytes.get(at..) {
+        Some([one @ b'0'..=b'9', b'\r', b'\n', ..]) => Ok((i64::from(one - b'0'), at + 3)),
+        Some([ten @ b'0'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..]) => {
+            Ok((i64::from(ten - b'0') * 10 + i64::from(one - b'0'), at + 4))
+        }
+        _ => long_number(bytes, at, otherwise),
+    }
+}
+
+/// The same, of any length.
+fn long_number(bytes: &[u8], at: usize, otherwise: &'static str) -> Result<(i64, usize), Frame> {
     let mut place = at;
     let is_negative = bytes.get(place) == Some(&b'-');
     place += usize::from(is_negative);
@@ -197,7 +229,7 @@ mod tests {
                 Frame::Nothing(length) => length,
                 Frame::Half => return found,
                 Frame::Broken(why) => {
-                    found.push(Err(why));
+                    found.push(Err(why.to_string()));
                     return found;
                 }
             };
@@ -243,7 +275,7 @@ mod tests {
     #[test]
     fn a_stranger_may_say_little() {
         let mut words = Words::default();
-        let why = |why: &str| Frame::Broken(format!("Protocol error: {why}"));
+        let why = broken;
         assert_eq!(words.find(b"*11\r\n", true), why("unauthenticated multibulk length"));
         assert_eq!(words.find(b"*1\r\n$16385\r\n", true), why("unauthenticated bulk length"));
         assert_eq!(words.find(b"*11\r\n", false), Frame::Half);

@@ -19,12 +19,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use slidegate::Store;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
 
 use self::connection::Connection;
 use self::throttle::Throttles;
 use crate::app::App;
 use crate::serve::Limits;
+use crate::serve::stop::Stop;
 
 /// What all connections have in common.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ pub(crate) async fn converse<I, S>(
     app: &App<S>,
     shared: &Shared,
     limits: &Limits,
-    stop: watch::Receiver<()>,
+    stop: Stop,
 ) -> Result<(), String>
 where
     I: AsyncRead + AsyncWrite + Unpin,

@@ -32,11 +32,8 @@ pub(super) fn refusal(out: &mut Vec<u8>, refusal: &Refusal) {
     error(out, &format!("{code} {refusal}"));
 }
 
-#[inline]
 pub(super) fn integer(out: &mut Vec<u8>, number: i64) {
-    out.push(b':');
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-    out.extend_from_slice(b"\r\n");
+    header(out, b':', number);
 }
 
 pub(super) fn bulk(out: &mut Vec<u8>, bytes: &[u8]) {
@@ -64,17 +61,61 @@ pub(super) fn null(out: &mut Vec<u8>, version: Version) {
     });
 }
 
-fn header(out: &mut Vec<u8>, kind: u8, length: usize) {
+fn header(out: &mut Vec<u8>, kind: u8, number: impl itoa::Integer) {
     out.push(kind);
-    out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
+    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     out.extend_from_slice(b"\r\n");
 }
 
-/// Five numbers, which is what all decisions are told in.
+/// Five numbers, which is what all decisions are told in. They are put together before they are put to the rest: most have
+/// a digit or two, and to ask each time whether there is room takes longer than to write them.
 #[inline]
 pub(super) fn five(out: &mut Vec<u8>, numbers: [i64; 5]) {
-    out.extend_from_slice(b"*5\r\n");
+    /// `:-9223372036854775808\r\n`.
+    const MOST_BYTES: usize = 23;
+    let mut text = [0; 4 + 5 * MOST_BYTES];
+    text[..4].copy_from_slice(b"*5\r\n");
+    let mut end = 4;
     for number in numbers {
-        integer(out, number);
+        let rest = &mut text[end..end + MOST_BYTES];
+        end += match u8::try_from(number) {
+            Ok(one @ 0..=9) => put(rest, [b':', b'0' + one, b'\r', b'\n']),
+            Ok(two @ 10..=99) => put(rest, [b':', b'0' + two / 10, b'0' + two % 10, b'\r', b'\n']),
+            _ => {
+                let mut digits = itoa::Buffer::new();
+                let digits = digits.format(number).as_bytes();
+                rest[0] = b':';
+                rest[1..=digits.len()].copy_from_slice(digits);
+                1 + digits.len() + put(&mut rest[1 + digits.len()..], *b"\r\n")
+            }
+        };
+    }
+    out.extend_from_slice(&text[..end]);
+}
+
+/// Puts `bytes` at the beginning, and says how many there are.
+#[inline]
+fn put<const N: usize>(text: &mut [u8], bytes: [u8; N]) -> usize {
+    text[..N].copy_from_slice(&bytes);
+    N
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn five_numbers_are_written_like_each_of_them() {
+        let numbers = [0, 1, 9, 10, 11, 99, 100, 101, 255, 256, 1009, -1, -10, i64::MAX, i64::MIN];
+        for start in 0..numbers.len() {
+            let mut some = numbers;
+            some.rotate_left(start);
+            let (mut five_at_once, mut one_by_one) = (b"before".to_vec(), b"before*5\r\n".to_vec());
+            five(&mut five_at_once, [some[0], some[1], some[2], some[3], some[4]]);
+            for number in &some[..5] {
+                integer(&mut one_by_one, *number);
+            }
+            assert_eq!(five_at_once, one_by_one, "{some:?}");
+        }
     }
 }

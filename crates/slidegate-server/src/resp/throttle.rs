@@ -66,6 +66,22 @@ impl<'a> Throttle<'a> {
 
 #[inline]
 fn whole(word: &[u8]) -> Result<i64, String> {
+    // As almost everybody writes them: no sign, and too few digits to be too many.
+    if !(1..=18).contains(&word.len()) {
+        return any_whole(word);
+    }
+    let mut number = 0;
+    for byte in word {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return any_whole(word);
+        }
+        number = 10 * number + i64::from(digit);
+    }
+    Ok(number)
+}
+
+fn any_whole(word: &[u8]) -> Result<i64, String> {
     let number = str::from_utf8(word).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| format!("Couldn't parse as integer: {}", String::from_utf8_lossy(word)))
 }

@@ -6,15 +6,14 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::pin;
 use std::time::{Duration, UNIX_EPOCH};
 
 use slidegate::{Clock, Store, SystemClock};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::watch;
 
 use super::patience::PREFACE;
 use super::pulse::Pulse;
+use super::stop::Stop;
 use super::wire::{Event, Room, Wire};
 use crate::http::{self, Found, PlainReply, Routes};
 
@@ -31,7 +30,7 @@ pub(super) struct Lane<'r, I, S> {
     wire: Wire<I>,
     routes: &'r Routes<S>,
     pulse: &'r Pulse,
-    stop: watch::Receiver<()>,
+    stop: Stop,
     reply: PlainReply,
     date: Date,
     has_answered: bool,
@@ -58,19 +57,17 @@ enum Next {
 }
 
 impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
-    pub(super) fn new(stream: I, routes: &'r Routes<S>, pulse: &'r Pulse, stop: watch::Receiver<()>) -> Self {
+    pub(super) fn new(stream: I, routes: &'r Routes<S>, pulse: &'r Pulse, stop: Stop) -> Self {
         let wire = Wire::new(stream, ROOM, PATIENCE);
         let (reply, date) = (PlainReply::new(), Date::default());
         Self { wire, routes, pulse, stop, reply, date, has_answered: false }
     }
 
     pub(super) async fn run(mut self) -> io::Result<Left<I>> {
-        let mut stop = self.stop.clone();
-        let mut stop = pin!(stop.changed());
         let mut has_more = false;
         loop {
-            let exchanged = poll_fn(|context| self.wire.poll_exchange(has_more, stop.as_mut(), context));
-            match exchanged.await? {
+            let Self { wire, stop, .. } = &mut self;
+            match poll_fn(|context| wire.poll_exchange(has_more, stop, context)).await? {
                 Event::Progress => {}
                 Event::End if self.wire.is_read_up() => return self.close().await,
                 Event::Stopped => return self.close().await,
@@ -100,8 +97,8 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
                     self.routes.decide_plain(&mut self.reply, &plain).await;
                     (taken, answered) = (taken + length, answered + 1);
                     // Whoever was told so is not answered again.
-                    let is_last = !matches!(self.stop.has_changed(), Ok(false));
-                    self.reply.write(output, self.date.text(), is_last);
+                    let is_last = self.stop.has_come();
+                    self.reply.write(output, self.date.line(), is_last);
                     if is_last {
                         break Next::Close;
                     }
@@ -139,24 +136,25 @@ fn begins_alike(one: &[u8], other: &[u8]) -> bool {
     one.iter().zip(other).all(|(one, other)| one == other)
 }
 
-/// What time it is, as HTTP writes it. Good for the second in which it was asked for.
+/// What time it is, as a line of an HTTP head. Good for the second in which it was asked for.
 #[derive(Default)]
 struct Date {
     clock: SystemClock,
     until_ms: u64,
-    text: String,
+    line: String,
 }
 
 impl Date {
-    fn text(&mut self) -> &str {
+    fn line(&mut self) -> &str {
         if self.clock.now_ms() >= self.until_ms {
             // Made anew, so that it follows when the time of the day is set.
             self.clock = SystemClock::default();
             let now_ms = self.clock.now_ms();
             self.until_ms = now_ms - now_ms % 1000 + 1000;
-            self.text = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(now_ms));
+            let now = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(now_ms));
+            self.line = format!("date: {now}\r\n");
         }
-        &self.text
+        &self.line
     }
 }
 

@@ -7,6 +7,7 @@ mod paced;
 mod patience;
 mod pulse;
 mod rewound;
+pub(crate) mod stop;
 mod streams;
 mod tls;
 pub(crate) mod wire;
@@ -41,6 +42,7 @@ use self::paced::Paced;
 use self::patience::Patience;
 use self::pulse::Pulse;
 use self::rewound::Rewound;
+use self::stop::Stop;
 use crate::app::App;
 use crate::http::Routes;
 use crate::metrics::Metrics;
@@ -221,7 +223,7 @@ impl<S: Store + Reporting + 'static> Guest<S> {
                 let (mut before, mut may_be_http2) = (Vec::new(), true);
                 // Only hyper says what a trace needs.
                 if !traces::are_sent() {
-                    let lane = Lane::new(stream, &routes, &pulse, self.stop.clone()).run();
+                    let lane = Lane::new(stream, &routes, &pulse, Stop::new(self.stop.clone())).run();
                     match lane.await.map_err(|error| error.to_string())? {
                         Left::Ended => return Ok(()),
                         Left::Other { stream: other, unread, may_be_http2: may_be } => {
@@ -250,7 +252,8 @@ impl<S: Store + Reporting + 'static> Guest<S> {
                 converse(stream, talk, self.watcher, answer).await
             }
             Protocol::Resp(shared) => {
-                let ended = resp::converse(stream, &self.app, &shared, &self.limits, self.stop).await;
+                let ended =
+                    resp::converse(stream, &self.app, &shared, &self.limits, Stop::new(self.stop)).await;
                 // Until then a stop waits for it.
                 drop(self.watcher);
                 ended

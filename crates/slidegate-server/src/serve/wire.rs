@@ -1,6 +1,5 @@
 //! Bytes in and out, with bounds to what waits in either direction.
 
-use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,6 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
+use super::stop::Stop;
 use crate::timer::timer;
 
 /// Enough for whoever waits for each answer.
@@ -130,7 +130,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
     pub(crate) fn poll_exchange(
         &mut self,
         has_more: bool,
-        stop: Pin<&mut impl Future>,
+        stop: &mut Stop,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Event>> {
         let _ = self.poll_write(context)?;
@@ -147,7 +147,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
         }
         if !self.has_output() && self.unread.is_empty() {
             self.forget_what_is_large();
-            return stop.poll(context).map(|_| Ok(Event::Stopped));
+            return stop.poll(context).map(|()| Ok(Event::Stopped));
         }
         self.poll_end(context).map(|()| Ok(Event::TooSlow))
     }
@@ -218,9 +218,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
-    use std::pin::pin;
     use std::task::Waker;
+
+    use tokio::sync::watch;
 
     use super::*;
 
@@ -265,7 +265,8 @@ mod tests {
 
     fn poll(wire: &mut Wire<Slow>) -> Option<Event> {
         let mut context = Context::from_waker(Waker::noop());
-        match wire.poll_exchange(false, pin!(pending::<()>()), &mut context) {
+        let (_never, told) = watch::channel(());
+        match wire.poll_exchange(false, &mut Stop::new(told), &mut context) {
             Poll::Ready(event) => Some(event.unwrap()),
             Poll::Pending => None,
         }

@@ -1,11 +1,12 @@
 //! What a client cannot see from outside: when the lane lets others go first, how much it holds, and when it gives up.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use slidegate::MemoryStore;
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+use tokio::sync::watch;
 
 use super::*;
 use crate::app::App;
@@ -31,7 +32,7 @@ fn lane<'r>(
 ) -> (impl Future<Output = io::Result<Left<DuplexStream>>> + use<'r>, DuplexStream, watch::Sender<()>) {
     let (stop, stopped) = watch::channel(());
     let (client, server) = duplex(between);
-    (Lane::new(server, routes, pulse, stopped).run(), client, stop)
+    (Lane::new(server, routes, pulse, Stop::new(stopped)).run(), client, stop)
 }
 
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
