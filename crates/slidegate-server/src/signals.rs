@@ -1,8 +1,10 @@
-//! What is counted about decisions. Labels come from the configuration alone, so that no caller can make more of them.
+//! What is counted about decisions. Labels come from the configuration alone, so that no caller can make more of them; but
+//! for values that a configuration asks to have counted apart, of which there is a fixed number.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use metrics::{Counter, counter};
 use slidegate::{Decision, MAX_QUOTAS, Policy, Source};
@@ -79,6 +81,13 @@ impl Signals {
         Self { violations: quotas.iter().map(violation).collect(), tally }
     }
 
+    /// Those of what is called `name` after values of requests, with one quota; `None` if there are too many of them.
+    fn of_value(name: &str, quota: &str) -> Option<Self> {
+        let tally = tally::of_value(name)?;
+        let labels = [("policy", name.to_owned()), ("tier", String::new()), ("quota", quota.to_owned())];
+        Some(Self { tally, violations: Box::new([counter!("slidegate_violations_total", &labels)]) })
+    }
+
     /// Counts a decision.
     pub(crate) fn count(&self, decision: &Decision) {
         let source = match decision.source() {
@@ -107,5 +116,22 @@ impl Signals {
                 }
             }
         }
+    }
+}
+
+/// Those of one limit for values that are counted apart, as far as there is room for them.
+#[derive(Debug, Default)]
+pub(crate) struct SignalsByValue(Mutex<HashMap<String, Arc<Signals>>>);
+
+impl SignalsByValue {
+    /// Those of what is called `name` under `policy`; `None` if it is counted with the others.
+    pub(crate) fn find(&self, name: String, policy: &Policy) -> Option<Arc<Signals>> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(signals) = known.get(&name) {
+            return Some(Arc::clone(signals));
+        }
+        let signals = Arc::new(Signals::of_value(&name, policy.quota_name(0))?);
+        known.insert(name, Arc::clone(&signals));
+        Some(signals)
     }
 }

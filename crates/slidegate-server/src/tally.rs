@@ -35,10 +35,18 @@ pub(crate) struct Outcomes {
 /// By policy and tier.
 type ByTier<T> = BTreeMap<(String, String), T>;
 
-/// Counts go on where they were when policies are read again.
-static TALLIES: LazyLock<Mutex<ByTier<Arc<Tally>>>> = LazyLock::new(Mutex::default);
+/// All that are counted apart.
+#[derive(Default)]
+struct Tallies {
+    by_tier: ByTier<Arc<Tally>>,
+    /// How many of them there are because of values in requests.
+    of_values: usize,
+}
 
-fn tallies() -> MutexGuard<'static, ByTier<Arc<Tally>>> {
+/// Counts go on where they were when policies are read again.
+static TALLIES: LazyLock<Mutex<Tallies>> = LazyLock::new(Mutex::default);
+
+fn tallies() -> MutexGuard<'static, Tallies> {
     TALLIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -50,9 +58,27 @@ const OTHERS: &str = "(others)";
 pub(crate) fn of(policy: &str, tier: &str) -> (Arc<Tally>, bool) {
     let mut tallies = tallies();
     let own = (policy.to_owned(), tier.to_owned());
-    let is_apart = tallies.len() < MOST_APART || tallies.contains_key(&own);
+    let of_files = tallies.by_tier.len() - tallies.of_values;
+    let is_apart = of_files < MOST_APART || tallies.by_tier.contains_key(&own);
     let name = if is_apart { own } else { (OTHERS.to_owned(), String::new()) };
-    (Arc::clone(tallies.entry(name).or_default()), is_apart)
+    (Arc::clone(tallies.by_tier.entry(name).or_default()), is_apart)
+}
+
+/// How many are counted apart because of values in requests, beside all others: whoever sends ever new ones takes no room
+/// from what a file names.
+const MOST_VALUES: usize = 500;
+
+/// The one of what is called `policy` after values of a request; `None` if there are too many of them.
+pub(crate) fn of_value(policy: &str) -> Option<Arc<Tally>> {
+    let mut tallies = tallies();
+    let own = (policy.to_owned(), String::new());
+    if !tallies.by_tier.contains_key(&own) {
+        if tallies.of_values >= MOST_VALUES {
+            return None;
+        }
+        tallies.of_values += 1;
+    }
+    Some(Arc::clone(tallies.by_tier.entry(own).or_default()))
 }
 
 /// The labels of quotas that are counted apart.
@@ -72,7 +98,7 @@ pub(crate) fn quota_label(policy: &str, tier: &str, quota: &str) -> String {
 
 /// Says all of it to whoever collects metrics.
 pub(crate) fn publish() {
-    for ((policy, tier), tally) in &*tallies() {
+    for ((policy, tier), tally) in &tallies().by_tier {
         for (source, outcomes) in SOURCES.iter().zip(&tally.decisions) {
             for (outcome, count) in OUTCOMES.iter().zip(outcomes) {
                 let labels = [
@@ -92,7 +118,7 @@ pub(crate) fn publish() {
 /// What there is until now, by policy.
 pub(crate) fn totals() -> BTreeMap<String, Outcomes> {
     let mut totals: BTreeMap<String, Outcomes> = BTreeMap::new();
-    for ((policy, _), tally) in &*tallies() {
+    for ((policy, _), tally) in &tallies().by_tier {
         let total = totals.entry(policy.clone()).or_default();
         for (source, [allowed, denied, shadow]) in SOURCES.iter().zip(&tally.decisions) {
             let counts = [allowed, denied, shadow].map(|count| count.load(Relaxed));
@@ -187,6 +213,15 @@ mod tests {
         assert_eq!(of(950, 50), None);
         assert_eq!(of(99_900, 100), None);
         assert!(of(99_901, 99).is_some_and(|advice| advice.starts_with("under 0.1 %")));
+    }
+
+    #[test]
+    fn values_have_a_bound_of_their_own() {
+        let counted = |number: usize| of_value(&format!("a-value-{number}")).is_some();
+        let apart = (0..2 * MOST_VALUES).filter(|number| counted(*number)).count();
+        assert!((1..=MOST_VALUES).contains(&apart), "{apart}");
+        assert!(counted(0), "whoever is counted apart stays so");
+        assert!(of("named-by-a-file", "").1, "there is room for what a file names");
     }
 
     #[test]

@@ -10,10 +10,10 @@ use super::Settings;
 use super::domains::Node;
 use super::file::{DescriptorFields, RateLimitFields, ReplacesFields};
 use super::metadata;
-use super::rule::{Amount, Limited, Rule, hashed_name, policy_name, quota};
+use super::rule::{Amount, Apart, Limited, Rule, hashed_name, policy_name, quota};
 use super::unit::Unit;
 use crate::config::Problem;
-use crate::signals::Signals;
+use crate::signals::{Signals, SignalsByValue};
 
 /// Makes the rules of one file.
 pub(super) struct Build<'a> {
@@ -30,12 +30,15 @@ struct Place {
     name: String,
     path: String,
     field: String,
+    /// Whether it or one above it asks for its values to be counted apart.
+    tells_values: bool,
 }
 
 impl Build<'_> {
     pub(super) fn domain(&mut self, name: &str, descriptors: &[Spanned<DescriptorFields>]) -> Node {
         let mut domain = Node::default();
-        let place = Place { name: name.to_owned(), path: name.to_owned(), field: String::new() };
+        let place =
+            Place { name: name.to_owned(), path: name.to_owned(), field: String::new(), tells_values: false };
         self.level(&mut domain, &place, descriptors);
         domain
     }
@@ -53,7 +56,8 @@ impl Build<'_> {
             let composite =
                 if value.is_empty() { key.value.clone() } else { format!("{}_{value}", key.value) };
             let name = format!("{}.{composite}", place.name);
-            let place = Place { name, path: format!("{}\0{composite}", place.path), field };
+            let tells_values = place.tells_values || fields.value_to_metric == Some(true);
+            let place = Place { name, path: format!("{}\0{composite}", place.path), field, tells_values };
             if parent.below.contains_key(&composite) {
                 let message = format!("{composite:?} stands in this list before");
                 self.refuse(line(key), place.field, message);
@@ -68,13 +72,8 @@ impl Build<'_> {
     }
 
     fn node(&mut self, place: &Place, key: &str, composite: &str, fields: &DescriptorFields) -> Node {
-        // Labels of metrics come from the configuration alone, so that nobody outside can make more of them.
-        let asks = [("detailed_metric", fields.detailed_metric), ("value_to_metric", fields.value_to_metric)];
         let mut node = Node {
-            unused: asks
-                .into_iter()
-                .filter_map(|(name, asks)| (asks == Some(true)).then_some(name))
-                .collect(),
+            tells_value: fields.value_to_metric == Some(true),
             rule: fields.rate_limit.as_ref().and_then(|limit| self.rule(place, limit, fields)).map(Arc::new),
             ..Node::default()
         };
@@ -118,6 +117,11 @@ impl Build<'_> {
             is_shadow: descriptor.shadow_mode == Some(true),
             is_quota: descriptor.quota_mode == Some(true),
             metadata: descriptor.metadata.as_ref().map(metadata::of),
+            apart: match (descriptor.detailed_metric, place.tells_values) {
+                (Some(true), _) => Apart::All,
+                (_, true) => Apart::Some,
+                (_, false) => Apart::None,
+            },
         })
     }
 
@@ -195,9 +199,10 @@ impl Build<'_> {
             .and_then(|quota| Policy::with_names(name, [(shown, quota)]));
         match made {
             Ok(policy) => {
-                let signals = Signals::of(&policy, "", *self.limits, None);
+                let signals = Arc::new(Signals::of(&policy, "", *self.limits, None));
                 *self.limits += 1;
-                Some(Limited { requests_per_unit: requests, unit, policy, signals })
+                let by_value = SignalsByValue::default();
+                Some(Limited { requests_per_unit: requests, unit, policy, signals, by_value })
             }
             Err(error) => {
                 self.refuse(0, field, error.to_string());

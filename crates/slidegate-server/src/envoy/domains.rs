@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Settings;
 use super::key::CounterKey;
-use super::rule::Rule;
+use super::rule::{Apart, Rule, policy_name};
 
 /// All domains of a configuration.
 #[derive(Debug, Default)]
@@ -24,8 +24,8 @@ pub(super) struct Node {
     pub(super) rule: Option<Arc<Rule>>,
     /// What all values that meet it are counted as, if they are counted together.
     pub(super) shared_value: Option<String>,
-    /// What the file says and nothing is made of.
-    pub(super) unused: Vec<&'static str>,
+    /// Whether its values are counted apart.
+    pub(super) tells_value: bool,
 }
 
 /// What a descriptor has met, and what it is counted by.
@@ -33,6 +33,8 @@ pub(super) struct Node {
 pub(crate) struct Met<'a> {
     pub(crate) rule: &'a Arc<Rule>,
     pub(crate) key: CounterKey,
+    /// What it is called in metrics, if that depends on its values.
+    pub(crate) told_as: Option<String>,
 }
 
 impl Domains {
@@ -61,8 +63,9 @@ impl Domains {
     pub(crate) fn find<'e>(
         &self,
         domain: &[u8],
-        entries: impl ExactSizeIterator<Item = (&'e [u8], &'e [u8])>,
+        entries: impl ExactSizeIterator<Item = (&'e [u8], &'e [u8])> + Clone,
     ) -> Option<Met<'_>> {
+        let all = entries.clone();
         let mut node = self.by_name.get(&*String::from_utf8_lossy(domain))?;
         let mut counted_by = CounterKey::default();
         let mut composite = String::new();
@@ -70,10 +73,37 @@ impl Domains {
             let key_text = String::from_utf8_lossy(key);
             composite.clear();
             composite.extend([&key_text, "_", &*String::from_utf8_lossy(value)]);
-            node = node.next(&composite, &key_text)?;
+            (_, node) = node.next(&composite, &key_text)?;
             counted_by.push(key, node.shared_value.as_ref().map_or(value, String::as_bytes));
         }
-        node.rule.as_ref().map(|rule| Met { rule, key: counted_by })
+        let rule = node.rule.as_ref()?;
+        let told_as = match rule.apart {
+            Apart::None => None,
+            apart => self.told_as(domain, all, apart == Apart::All),
+        };
+        Some(Met { rule, key: counted_by, told_as })
+    }
+
+    /// What a descriptor is called by domain and path, with its own values where these are counted apart. Values that are
+    /// counted together are told together.
+    fn told_as<'e>(
+        &self,
+        domain: &[u8],
+        entries: impl Iterator<Item = (&'e [u8], &'e [u8])>,
+        are_all_told: bool,
+    ) -> Option<String> {
+        let domain = String::from_utf8_lossy(domain);
+        let mut node = self.by_name.get(&*domain)?;
+        let mut path = domain.into_owned();
+        for (key, value) in entries {
+            let [key, value] = [key, value].map(String::from_utf8_lossy);
+            let own = format!("{key}_{value}");
+            let (name, next) = node.next(&own, &key)?;
+            let is_told = (are_all_told || next.tells_value) && next.shared_value.is_none();
+            path.extend([".", if is_told { &own } else { name }]);
+            node = next;
+        }
+        Some(policy_name(&path))
     }
 }
 
@@ -90,13 +120,16 @@ impl Node {
         self.sorted().into_iter().for_each(|(_, node)| node.gather(rules));
     }
 
-    fn next(&self, composite: &str, key: &str) -> Option<&Self> {
+    /// What is met below, and what it is called there.
+    fn next(&self, composite: &str, key: &str) -> Option<(&str, &Self)> {
         let by_wildcard = || {
             let is_met = |wildcard: &&String| {
                 wildcard.strip_suffix('*').is_some_and(|prefix| composite.starts_with(prefix))
             };
-            self.wildcards.iter().find(is_met).and_then(|wildcard| self.below.get(wildcard))
+            self.wildcards.iter().find(is_met).and_then(|wildcard| self.below.get_key_value(wildcard))
         };
-        self.below.get(composite).or_else(by_wildcard).or_else(|| self.below.get(key))
+        let met = self.below.get_key_value(composite).or_else(by_wildcard);
+        let (name, node) = met.or_else(|| self.below.get_key_value(key))?;
+        Some((name, node))
     }
 }

@@ -1,9 +1,11 @@
 //! What is done with a descriptor that a configuration names.
 
+use std::sync::Arc;
+
 use slidegate::{Algorithm, MAX_NAME_BYTES, Policy, Quota, QuotaError};
 
 use super::unit::Unit;
-use crate::signals::Signals;
+use crate::signals::{Signals, SignalsByValue};
 
 /// A limit of the configuration.
 #[derive(Debug)]
@@ -21,6 +23,20 @@ pub(crate) struct Rule {
     pub(crate) is_quota: bool,
     /// What the proxy is told while the limit is not reached.
     pub(crate) metadata: Option<prost_types::Struct>,
+    /// Which values are counted apart.
+    pub(crate) apart: Apart,
+}
+
+/// Which values of a request its decisions are counted by, apart from those with other values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Apart {
+    /// None but those in the file.
+    #[default]
+    None,
+    /// Those of descriptors that ask for it, by `value_to_metric`.
+    Some,
+    /// All, by `detailed_metric`.
+    All,
 }
 
 /// How much a rule allows.
@@ -38,7 +54,9 @@ pub(crate) struct Limited {
     pub(crate) requests_per_unit: u32,
     pub(crate) unit: Unit,
     pub(crate) policy: Policy,
-    pub(crate) signals: Signals,
+    pub(crate) signals: Arc<Signals>,
+    /// For values that are counted apart.
+    pub(crate) by_value: SignalsByValue,
 }
 
 /// A quota as envoyproxy/ratelimit understands it: windows are multiples of the unit since 1970.

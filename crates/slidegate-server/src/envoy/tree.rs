@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::domains::{Domains, Node};
-use super::rule::{Amount, Rule};
+use super::rule::{Amount, Apart, Rule};
 
 /// Displayed as a tree: domains, descriptors below them, and what each of them is limited to.
 pub(crate) struct Tree<'a>(pub(crate) &'a Domains);
@@ -31,8 +31,8 @@ fn below(f: &mut fmt::Formatter<'_>, node: &Node, depth: usize) -> fmt::Result {
         if node.shared_value.is_some() {
             f.write_str(", all values together")?;
         }
-        for unused in &node.unused {
-            write!(f, ", {unused} has no effect")?;
+        if node.tells_value {
+            f.write_str(", its values counted apart in metrics (value_to_metric)")?;
         }
         f.write_str("\n")?;
         below(f, node, depth + 1)?;
@@ -64,6 +64,9 @@ impl fmt::Display for Told<'_> {
         }
         if rule.is_quota {
             f.write_str(", denies only with all others (quota_mode)")?;
+        }
+        if rule.apart == Apart::All {
+            f.write_str(", all values counted apart in metrics (detailed_metric)")?;
         }
         if rule.metadata.is_some() {
             f.write_str(", with metadata")?;

@@ -1,5 +1,7 @@
 //! From descriptors to what the store is asked.
 
+use std::sync::Arc;
+
 use slidegate::{Algorithm, MAX_LIMIT, Operation, Policy, Verb};
 
 use super::proto::rate_limit_descriptor::RateLimitOverride;
@@ -31,6 +33,8 @@ pub(super) struct Counted<'a> {
     /// The rule; none if the limit came with the descriptor.
     pub(super) rule: Option<&'a Rule>,
     limit: CountedLimit<'a>,
+    /// What its decisions are counted by, if not by the limit.
+    apart: Option<Arc<Signals>>,
     key: Vec<u8>,
     verb: Verb,
     cost: u64,
@@ -69,9 +73,10 @@ impl Counted<'_> {
     }
 
     fn signals(&self) -> &Signals {
-        match &self.limit {
-            CountedLimit::Configured(limited) => &limited.signals,
-            CountedLimit::FromRequest { .. } => &OF_REQUESTS,
+        match (&self.apart, &self.limit) {
+            (Some(apart), _) => apart,
+            (None, CountedLimit::Configured(limited)) => &limited.signals,
+            (None, CountedLimit::FromRequest { .. }) => &OF_REQUESTS,
         }
     }
 }
@@ -158,7 +163,7 @@ fn item<'a>(
         }
         let limit = from_request(limit.requests_per_unit, unit, domains.settings.algorithm)?;
         let key = override_key(request, descriptor);
-        return Ok(Item::Counted(Counted { rule: None, limit, key, verb, cost }));
+        return Ok(Item::Counted(Counted { rule: None, limit, apart: None, key, verb, cost }));
     }
     let entries = descriptor.entries.iter().map(|entry| (entry.key.as_slice(), entry.value.as_slice()));
     let Some(met) = domains.find(&request.domain, entries) else { return Ok(Item::Nothing) };
@@ -167,6 +172,7 @@ fn item<'a>(
         Amount::Limited(limited) => Item::Counted(Counted {
             rule: Some(met.rule),
             limit: CountedLimit::Configured(limited),
+            apart: met.told_as.and_then(|name| limited.by_value.find(name, &limited.policy)),
             key: met.key.into_bytes(),
             verb,
             cost,

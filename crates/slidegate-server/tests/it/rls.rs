@@ -30,6 +30,13 @@ descriptors:
   - {key: path, rate_limit: {unit: year, requests_per_unit: 1, name: bare}}
   - {key: file, value: f*, share_threshold: true, rate_limit: {unit: year, requests_per_unit: 2}}
   - {key: soft, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+  - key: tenant
+    value_to_metric: true
+    descriptors:
+      - {key: route, rate_limit: {unit: year, requests_per_unit: 1, name: per-route}}
+  - {key: host, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}
+  - {key: doc, value: d*, value_to_metric: true, rate_limit: {unit: year, requests_per_unit: 9}}
+  - {key: img, value: i*, value_to_metric: true, share_threshold: true, rate_limit: {unit: year, requests_per_unit: 9}}
   - {key: q1, quota_mode: true, metadata: {backend: one}, rate_limit: {unit: year, requests_per_unit: 1}}
   - {key: q2, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 2}}
 ";
@@ -231,6 +238,47 @@ fn a_shadow_denies_nobody_and_is_counted_apart() {
         );
         assert!(metrics.lines().any(|found| found == line), "{line} is not in {metrics}");
     }
+}
+
+/// Which values stand in the names of metrics is for the file to say.
+#[test]
+fn values_are_counted_apart_where_the_file_says_so() {
+    let shop = Shop::open(&[]);
+    for entries in [
+        &[("tenant", "a"), ("route", "/x")][..],
+        &[("tenant", "a"), ("route", "/x")],
+        &[("tenant", "a"), ("route", "/y")],
+        &[("tenant", "b"), ("route", "/x")],
+        &[("host", "h1")],
+        &[("host", "h\n\"2")],
+        &[("doc", "d1")],
+        &[("img", "i1")],
+        &[("img", "i2")],
+    ] {
+        shop.one(entries);
+    }
+    let metrics = shop.server.get("/metrics").body;
+    let decisions = |policy: &str| -> Vec<u64> {
+        let count = |outcome: &str| {
+            let line = format!(
+                "slidegate_decisions_total{{policy=\"{policy}\",tier=\"\",source=\"store\",outcome=\"{outcome}\"}} "
+            );
+            metrics.lines().find_map(|found| found.strip_prefix(&line)?.parse().ok())
+        };
+        ["allowed", "denied"].into_iter().filter_map(count).collect()
+    };
+    assert_eq!(decisions("shop.tenant_a.route"), [2, 1], "{metrics}");
+    assert_eq!(decisions("shop.tenant_b.route"), [1, 0]);
+    assert_eq!(decisions("shop.tenant.route"), [0, 0], "none beside them");
+    assert_eq!(decisions("shop.host_h1"), [1, 0]);
+    assert_eq!(decisions("shop.doc_d1"), [1, 0]);
+    assert_eq!(decisions("shop.img_i*"), [2, 0], "those that are counted together are told together");
+    assert_eq!(decisions("shop.img_i1"), [0; 0]);
+    let violated =
+        "slidegate_violations_total{policy=\"shop.tenant_a.route\",tier=\"\",quota=\"per-route\"} 1";
+    assert!(metrics.lines().any(|found| found == violated), "{metrics}");
+    let strange = metrics.lines().find(|line| line.contains("policy=\"shop.host_h?"));
+    assert!(strange.is_some_and(|line| line.contains("h?\\\"2#")), "no control characters: {metrics}");
 }
 
 #[test]
