@@ -2,6 +2,7 @@
 #![expect(clippy::float_arithmetic, clippy::expect_used, reason = "a benchmark computes ratios and may stop")]
 
 mod figures;
+mod load;
 mod measure;
 mod postgres;
 mod protocols;

@@ -1,24 +1,31 @@
-//! `CL.THROTTLE` and `SLIDEGATE.CHECK` beside `INCR` of a Redis, asked by redis-benchmark, each server on the same core.
+//! `CL.THROTTLE` and `SLIDEGATE.CHECK` beside `INCR` of a Redis, each server on the same core: asked by redis-benchmark, which
+//! anybody can run, and by callers of our own, for redis-benchmark fills its core before it fills that of a server.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 
+use memchr::memchr_iter;
 use slidegate_testkit::{Flavour, Server as Redis};
 
 use crate::figures::{Aim, Figures, Row};
+use crate::load::{Ends, Load};
 use crate::sample::{CALLERS_CORE, SERVER_CORE, Sample, Server, cpu_s, output, pin};
 
-const ROUNDS: usize = 7;
-const CONNECTIONS: &str = "50";
-const KEYS: &str = "100000";
+/// Many short ones: the machine's speed changes between them, and those who are compared take turns.
+const ROUNDS: usize = 15;
+const CONNECTIONS: usize = 50;
+const KEYS: usize = 100_000;
 /// How many are sent before the first answer is read, and how many in all.
-const DEPTHS: [(&str, u32); 2] = [("16", 1_500_000), ("1", 150_000)];
+const DEPTHS: [(usize, u32); 2] = [(16, 800_000), (1, 100_000)];
 
-/// What is asked.
-const INCR: &[&str] = &["INCR", "key:__rand_int__"];
-const THROTTLE: &[&str] = &["CL.THROTTLE", "key:__rand_int__", "15", "30", "60"];
-const CHECK: &[&str] = &["SLIDEGATE.CHECK", "api", "key:__rand_int__"];
+/// What is asked, as redis-benchmark takes it.
+const INCR: &[&str] = &["INCR", KEY];
+const THROTTLE: &[&str] = &["CL.THROTTLE", KEY, "15", "30", "60"];
+const CHECK: &[&str] = &["SLIDEGATE.CHECK", "api", KEY];
+const KEY: &str = "key:__rand_int__";
 
 /// The service, and where it listens.
 struct Service {
@@ -43,19 +50,67 @@ impl Service {
     }
 }
 
-/// What redis-benchmark measures of the server `process` at `port`.
-fn ask(process: u32, port: u16, (depth, count): (&str, u32), words: &[&str]) -> Sample {
-    let before = cpu_s(process);
-    let said = output(
-        Command::new("taskset")
-            .args(["-c", &CALLERS_CORE.to_string(), "redis-benchmark", "--csv", "-p", &port.to_string()])
-            .args(["-n", &count.to_string(), "-r", KEYS, "-c", CONNECTIONS, "-P", depth])
-            .args(words),
-    );
-    let server_us = (cpu_s(process) - before) * 1e6 / f64::from(count);
-    let figures = said.lines().last().unwrap_or_else(|| panic!("{said}"));
-    let rate = figures.split(',').nth(1).and_then(|rate| rate.trim_matches('"').parse().ok());
-    Sample { per_second: rate.unwrap_or_else(|| panic!("{said}")), server_us }
+/// A server, and what it is asked.
+struct Subject {
+    process: u32,
+    address: SocketAddr,
+    words: &'static [&'static str],
+    /// As it goes over the wire, once for each key.
+    requests: Vec<Vec<u8>>,
+    lines: usize,
+}
+
+impl Subject {
+    fn new(process: u32, port: u16, words: &'static [&'static str]) -> Self {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let requests: Vec<_> = (0..KEYS).map(|key| request(words, &format!("{key:012}"))).collect();
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        stream.write_all(&requests[0]).expect("it reads");
+        let mut answer = [0; 256];
+        let length = stream.read(&mut answer).expect("it answers");
+        assert!(matches!(answer[0], b':' | b'*'), "{}", String::from_utf8_lossy(&answer[..length]));
+        let lines = memchr_iter(b'\n', &answer[..length]).count();
+        Self { process, address, words, requests, lines }
+    }
+
+    /// What our own callers see, and how much of their core it takes them.
+    fn ask(&self, (depth, count): (usize, u32), shares: &mut Figures) -> Sample {
+        let (requests, ends) = (self.requests.as_slice(), Ends::AfterLines(self.lines));
+        let load = Load { address: self.address, connections: CONNECTIONS, depth, requests, ends };
+        let seen = load.ask(self.process, count as usize);
+        shares.push(seen.callers_share);
+        seen.sample
+    }
+
+    /// What redis-benchmark sees.
+    fn ask_with_redis_benchmark(&self, (depth, count): (usize, u32)) -> Sample {
+        let before = cpu_s(self.process);
+        let numbers = [
+            ("-p", usize::from(self.address.port())),
+            ("-n", count as usize),
+            ("-r", KEYS),
+            ("-c", CONNECTIONS),
+            ("-P", depth),
+        ];
+        let said = output(
+            Command::new("taskset")
+                .args(["-c", &CALLERS_CORE.to_string(), "redis-benchmark", "--csv"])
+                .args(numbers.iter().flat_map(|(name, number)| [(*name).to_owned(), number.to_string()]))
+                .args(self.words),
+        );
+        let server_us = (cpu_s(self.process) - before) * 1e6 / f64::from(count);
+        let figures = said.lines().last().unwrap_or_else(|| panic!("{said}"));
+        let rate = figures.split(',').nth(1).and_then(|rate| rate.trim_matches('"').parse().ok());
+        Sample { per_second: rate.unwrap_or_else(|| panic!("{said}")), server_us }
+    }
+}
+
+/// A command with a key put in.
+fn request(words: &[&str], key: &str) -> Vec<u8> {
+    let words = words.iter().map(|word| word.replace("__rand_int__", key));
+    let parts = words.map(|word| format!("${}\r\n{word}\r\n", word.len()));
+    let parts: Vec<String> = parts.collect();
+    format!("*{}\r\n{}", parts.len(), parts.concat()).into_bytes()
 }
 
 /// One question at one depth, in all rounds.
@@ -73,39 +128,53 @@ impl Column {
 }
 
 pub(crate) fn report() {
+    pin(std::process::id(), CALLERS_CORE);
     let config = std::env::temp_dir().join(format!("slidegate-bench-resp-{}.yaml", std::process::id()));
     fs::write(&config, "policies: {api: {quotas: [1000/1m]}}\nlog: {violations: 0}\n").expect("a file");
     let service = Service::start(&config);
     let redis = Redis::start(Flavour::Redis);
     pin(redis.pid(), SERVER_CORE);
+    let incr = Subject::new(redis.pid(), redis.port(), INCR);
+    let ours = [("CL.THROTTLE", THROTTLE), ("SLIDEGATE.CHECK", CHECK)]
+        .map(|(name, words)| (name, Subject::new(service.server.id(), service.port, words)));
     println!(
         "{CONNECTIONS} connections, {KEYS} keys; medians (least to most)\n\n| | slidegate | redis-server INCR | \
          ratio | aim |\n|---|---|---|---|---|"
     );
+    let mut shares = Figures::default();
     for depth in DEPTHS {
-        let [mut incr, mut throttle, mut check] = <[Column; 3]>::default();
-        for round in 1..=ROUNDS {
-            eprintln!("RESP, {} deep, round {round} of {ROUNDS} …", depth.0);
-            incr.push(&ask(redis.pid(), redis.port(), depth, INCR));
-            throttle.push(&ask(service.server.id(), service.port, depth, THROTTLE));
-            check.push(&ask(service.server.id(), service.port, depth, CHECK));
-        }
-        for (name, column) in [("CL.THROTTLE", throttle), ("SLIDEGATE.CHECK", check)] {
-            let what = |figure: &str| format!("{name}, {figure}, {} deep", depth.0);
-            let rates = Row {
-                what: what("commands/s"),
-                here: column.rates,
-                beside: incr.rates.clone(),
-                aim: Aim::AtLeast(1.0),
-            };
-            let costs = Row {
-                what: what("server CPU µs"),
-                here: column.costs,
-                beside: incr.costs.clone(),
-                aim: Aim::Open,
-            };
-            println!("{rates}\n{costs}");
+        in_turn(depth, &incr, &ours, "", |subject| subject.ask(depth, &mut shares));
+    }
+    for depth in DEPTHS {
+        let ask = |subject: &Subject| subject.ask_with_redis_benchmark(depth);
+        in_turn(depth, &incr, &ours, ", redis-benchmark", ask);
+    }
+    println!("\nOur own callers took {shares} of their core; redis-benchmark takes all of it.");
+    let _ = fs::remove_file(config);
+}
+
+/// Asks all in turn, round by round, and prints what was seen.
+fn in_turn(
+    (depth, _): (usize, u32),
+    incr: &Subject,
+    ours: &[(&str, Subject); 2],
+    by: &str,
+    mut ask: impl FnMut(&Subject) -> Sample,
+) {
+    let (mut beside, mut columns) = (Column::default(), <[Column; 2]>::default());
+    for round in 1..=ROUNDS {
+        eprintln!("RESP, {depth} deep{by}, round {round} of {ROUNDS} …");
+        beside.push(&ask(incr));
+        for ((_, subject), column) in ours.iter().zip(&mut columns) {
+            column.push(&ask(subject));
         }
     }
-    let _ = fs::remove_file(config);
+    for ((name, _), column) in ours.iter().zip(columns) {
+        let row = |figure: &str, here, beside: &Figures, aim| {
+            let what = format!("{name}, {figure}, {depth} deep{by}");
+            println!("{}", Row { what, here, beside: beside.clone(), aim });
+        };
+        row("commands/s", column.rates, &beside.rates, Aim::AtLeast(1.0));
+        row("server CPU µs", column.costs, &beside.costs, Aim::Open);
+    }
 }

@@ -1,15 +1,16 @@
-//! A server on its core, asked by wrk from the other.
+//! A server on its core, asked from the other: by wrk, and by callers of our own.
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 
 use slidegate_testkit::until;
 
-use crate::sample::{CALLERS_CORE, Server, cpu_s, output};
+use crate::load::{Ends, Load, Seen};
+use crate::sample::{CALLERS_CORE, Sample, Server, cpu_s, output};
 
-const CONNECTIONS: &str = "64";
+const CONNECTIONS: usize = 64;
 const DURATION: &str = "3s";
 
 /// Random keys of a hundred thousand, one to a request or several. All requests are written before the first is sent, for
@@ -34,6 +35,11 @@ end
 function request() return requests[math.random(#requests)] end
 "#;
 
+/// How many keys there are.
+const KEYS: usize = 100_000;
+/// How many requests our own callers make at a time.
+const QUESTIONS: usize = 250_000;
+
 /// What is asked, and where.
 #[derive(Clone, Copy)]
 pub(super) struct Question {
@@ -45,8 +51,11 @@ pub(super) struct Question {
 /// A server, and what it is asked.
 pub(super) struct Subject {
     server: Server,
+    address: SocketAddr,
     url: String,
     body: &'static str,
+    /// As they go over the wire, one for each key.
+    requests: Vec<Vec<u8>>,
 }
 
 impl Subject {
@@ -69,11 +78,35 @@ impl Subject {
     }
 
     fn of(server: Server, url: &str, question: Question) -> Self {
-        Self { server, url: format!("{url}{}", question.path), body: question.body }
+        let Question { path, body } = question;
+        let host = url.trim_start_matches("http://");
+        let request = |key: usize| {
+            let body = body.replace("%06d", &format!("{key:06}"));
+            let length = body.len();
+            format!(
+                "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
+                 Content-Length: {length}\r\n\r\n{body}"
+            )
+        };
+        let requests = (0..KEYS).map(|key| request(key).into_bytes()).collect();
+        let address = host.parse().expect("an address and a port");
+        Self { server, address, url: format!("{url}{path}"), body, requests }
     }
 
-    /// Requests in a second, and what one cost the server in microseconds.
-    pub(super) fn ask(&self, batch: &str) -> (f64, f64) {
+    /// What our own callers see.
+    pub(super) fn ask_ourselves(&self) -> Seen {
+        let load = Load {
+            address: self.address,
+            connections: CONNECTIONS,
+            depth: 1,
+            requests: &self.requests,
+            ends: Ends::AsHttp,
+        };
+        load.ask(self.server.id(), QUESTIONS)
+    }
+
+    /// What wrk sees.
+    pub(super) fn ask(&self, batch: &str) -> Sample {
         let script = std::env::temp_dir().join(format!("slidegate-bench-{}.lua", std::process::id()));
         fs::write(&script, SCRIPT).expect("a temporary file");
         let before = cpu_s(self.server.id());
@@ -85,7 +118,7 @@ impl Subject {
                     "wrk",
                     "-t1",
                     "-c",
-                    CONNECTIONS,
+                    &CONNECTIONS.to_string(),
                     "-d",
                     DURATION,
                     "-s",
@@ -102,7 +135,8 @@ impl Subject {
             let mut words = line.split_whitespace();
             words.find_map(|word| word.parse::<f64>().ok()).unwrap_or_else(|| panic!("{line}"))
         };
-        (number("Requests/sec:"), used * 1e6 / number("requests in"))
+        let server_us = used * 1e6 / number("requests in");
+        Sample { per_second: number("Requests/sec:"), server_us }
     }
 }
 
