@@ -20,7 +20,7 @@ use crate::quota_spec::{NamedQuota, QuotaProblem};
 use crate::request::{Batch, Refusal, RefusalKind, Request};
 use crate::signals::{OF_REQUESTS, Signals};
 use crate::spelled::Spelled;
-use crate::tokens::Tokens;
+use crate::tokens::{Admission, Tokens};
 use crate::traces;
 use crate::violations::{ViolationLog, Violations};
 
@@ -38,7 +38,7 @@ pub struct App<S> {
     violations: Violations,
     hitters: Hitters,
     are_changes_known: AtomicBool,
-    tokens: Tokens,
+    tokens: Arc<Admission>,
 }
 
 /// A decision and the policy under which it was made.
@@ -149,7 +149,7 @@ impl<S> App<S> {
     }
 
     /// Who may ask for decisions.
-    pub fn tokens(&self) -> &Tokens {
+    pub fn tokens(&self) -> &Arc<Admission> {
         &self.tokens
     }
 
@@ -165,7 +165,7 @@ impl<S> App<S> {
 
     /// The same, with tokens that whoever asks for decisions has to show.
     pub fn admitting(mut self, tokens: Tokens) -> Self {
-        self.tokens = tokens;
+        self.tokens = Arc::new(Admission::new(tokens));
         self
     }
 
@@ -235,7 +235,7 @@ impl<S: Store> App<S> {
             violations: Violations::new(ViolationLog::default()),
             hitters: Hitters::default(),
             are_changes_known: AtomicBool::new(true),
-            tokens: Tokens::default(),
+            tokens: Arc::new(Admission::new(Tokens::default())),
         }
     }
 

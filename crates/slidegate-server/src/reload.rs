@@ -14,21 +14,24 @@ use tracing::{error, info, warn};
 use crate::changes::{Base, Desk};
 use crate::config::{Config, Problem, Problems};
 use crate::serve::{Tls, TlsFiles};
+use crate::tokens::Admission;
 
 /// How often the file is looked at. Looking costs a few microseconds, and works where nobody tells of changes: over a
 /// network, or where a link is changed to another folder, as Kubernetes does.
 const LOOK_MS: u64 = 500;
 
-/// Reads the file and the certificates again when one of them has changed, or when asked to. Policies and switches change; a file with a mistake
-/// changes nothing.
+/// Reads the file, its certificates and its tokens again when one of them has changed, or when asked to. Policies, switches
+/// and tokens change; a file with a mistake changes nothing.
 pub(crate) struct Reload {
     pub(crate) path: PathBuf,
     pub(crate) desk: Arc<Desk>,
+    /// Who may use the admin API. Who may ask for decisions is known to the app.
+    pub(crate) admins: Arc<Admission>,
     /// As it was when the service started: what is fixed is compared with this.
     pub(crate) first: Config,
     /// The certificates, which are read again as well.
     pub(crate) tls: Option<Tls>,
-    /// How the file looked before that was read, and then the files of the certificates.
+    /// How the file looked before that was read, and then those that it names.
     pub(crate) looks: Vec<Option<Looks>>,
     /// When somebody asks.
     pub(crate) asked: Arc<Notify>,
@@ -107,34 +110,41 @@ impl Reload {
     pub(crate) async fn run(self) {
         gauge!("slidegate_config_is_current").set(1.0);
         let mut watch = Watch::new(self.looks.clone());
-        let paths = self.paths();
-        let look = move || paths.iter().map(|path| Looks::of(path)).collect::<Vec<_>>();
+        let mut paths = self.paths(&self.first);
         loop {
-            watch.changed(&self.asked, look.clone(), |looks| looks.iter().all(Option::is_some)).await;
-            self.reload().await;
+            let looked_at = paths.clone();
+            let look = move || looked_at.iter().map(|path| Looks::of(path)).collect::<Vec<_>>();
+            watch.changed(&self.asked, look, |looks| looks.iter().all(Option::is_some)).await;
+            // If it names others than before, these look new and it is read once more, which does no harm.
+            paths = self.reload().await.unwrap_or(paths);
         }
     }
 
-    fn paths(&self) -> Vec<PathBuf> {
+    /// The file itself, the certificates, which are the same for good, and the tokens that it names now.
+    fn paths(&self, config: &Config) -> Vec<PathBuf> {
         let certificates = self.first.tls.iter().flat_map(TlsFiles::paths);
-        iter::once(&self.path).chain(certificates).cloned().collect()
+        iter::once(&self.path).chain(certificates).chain(&config.token_files).cloned().collect()
     }
 
-    async fn reload(&self) {
+    /// Returns what is to be looked at from now on, if it was read.
+    async fn reload(&self) -> Option<Vec<PathBuf>> {
         let (path, tls) = (self.path.clone(), self.tls.clone());
-        let Some(loaded) = off_thread(move || load(&path, tls.as_ref())).await else { return };
+        let loaded = off_thread(move || load(&path, tls.as_ref())).await?;
         match loaded.and_then(|config| self.accept(config)) {
             Ok(config) => {
+                let paths = self.paths(&config);
                 self.apply(config);
                 self.desk.app().set_config_error(None);
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_config_is_current").set(1.0);
+                Some(paths)
             }
             Err(problems) => {
                 self.desk.app().set_config_error(Some(problems.to_string()));
                 counter!("slidegate_reloads_total", "result" => "refused").increment(1);
                 gauge!("slidegate_config_is_current").set(0.0);
                 error!("the configuration is left as it was, because the file has mistakes:\n{problems}");
+                None
             }
         }
     }
@@ -158,6 +168,8 @@ impl Reload {
 
     fn apply(&self, config: Config) {
         let fixed = config.fixed_differences(&self.first);
+        self.desk.app().tokens().replace(&config.tokens);
+        self.admins.replace(&config.admin.tokens);
         let (policies, switches) = (config.policies, config.degrade.switches);
         self.desk.set_base(Base { policies, switches });
         info!(file = %self.path.display(), "the configuration was read again");

@@ -1,7 +1,10 @@
 //! Who may ask: bearer tokens, kept as hashes.
 
 use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use arc_swap::ArcSwap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue};
 
@@ -108,10 +111,7 @@ impl Tokens {
     }
 
     /// Lets in whoever has a token, in `Authorization` or, where that is somebody else's, in `X-Slidegate-Token`.
-    pub(crate) fn admit<'a>(&self, shown: impl Into<Shown<'a>>) -> Result<(), Refusal> {
-        if self.is_empty() {
-            return Ok(());
-        }
+    fn admit<'a>(&self, shown: impl Into<Shown<'a>>) -> Result<(), Refusal> {
         let Shown { authorization, token } = shown.into();
         let by_itself = || token.and_then(|secret| self.who_has(secret));
         if authorization.and_then(|bearer| self.who_bears(bearer)).or_else(by_itself).is_some() {
@@ -148,6 +148,56 @@ impl Tokens {
     }
 }
 
+/// Who may come in now: tokens that are replaced while it runs. Whether there are any is settled once.
+#[derive(Debug)]
+pub struct Admission {
+    is_open: bool,
+    tokens: ArcSwap<Tokens>,
+    /// How often they were replaced.
+    turns: AtomicU64,
+}
+
+impl Admission {
+    /// By these.
+    pub fn new(tokens: Tokens) -> Self {
+        Self { is_open: tokens.is_empty(), tokens: ArcSwap::from_pointee(tokens), turns: AtomicU64::new(0) }
+    }
+
+    /// Whether anyone may come in.
+    pub fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// Those that are valid now.
+    pub fn tokens(&self) -> Arc<Tokens> {
+        self.tokens.load_full()
+    }
+
+    /// From now on by these. A door that is open stays open and one that is closed stays closed, whatever a file says that
+    /// may not be whole.
+    pub(crate) fn replace(&self, tokens: &Tokens) {
+        if self.is_open || tokens.is_empty() || **self.tokens.load() == *tokens {
+            return;
+        }
+        self.tokens.store(Arc::new(tokens.clone()));
+        self.turns.fetch_add(1, Ordering::Release);
+    }
+
+    /// Another number each time that tokens were replaced, for those who were let in before.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Acquire)
+    }
+
+    /// Lets in whoever has a token.
+    #[inline]
+    pub(crate) fn admit<'a>(&self, shown: impl Into<Shown<'a>>) -> Result<(), Refusal> {
+        if self.is_open {
+            return Ok(());
+        }
+        self.tokens.load().admit(shown)
+    }
+}
+
 impl FromIterator<Token> for Tokens {
     fn from_iter<I: IntoIterator<Item = Token>>(tokens: I) -> Self {
         Self(tokens.into_iter().collect())
@@ -179,6 +229,27 @@ mod tests {
         }
         assert_eq!(tokens.who(None), None);
         assert_eq!(Tokens::default().who_has(SECRET.as_bytes()), None);
+    }
+
+    #[test]
+    fn a_door_is_never_opened_nor_closed_by_what_a_file_leaves_out() {
+        let of = |name: &str, secret: &str| -> Tokens {
+            [Token::new(name, secret, Scope::Read).unwrap()].into_iter().collect()
+        };
+        let shown = |secret: &'static str| Shown { token: Some(secret.as_bytes()), ..Shown::default() };
+        let admission = Admission::new(of("old", SECRET));
+        admission.replace(&Tokens::default());
+        assert!(admission.admit(shown(SECRET)).is_ok() && admission.admit(Shown::default()).is_err());
+        admission.replace(&of("old", SECRET));
+        assert_eq!(admission.turns(), 0, "nobody has to be looked at again");
+        admission.replace(&of("new", "fedcba9876543210"));
+        assert!(
+            admission.admit(shown(SECRET)).is_err() && admission.admit(shown("fedcba9876543210")).is_ok()
+        );
+        assert_eq!(admission.turns(), 1);
+        let open = Admission::new(Tokens::default());
+        open.replace(&of("new", SECRET));
+        assert!(open.admit(Shown::default()).is_ok());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use metrics::counter;
 use tracing::debug;
 
 use crate::http::Problem;
-use crate::tokens::{Scope, Tokens};
+use crate::tokens::{Admission, Scope};
 
 /// How long a request may take, its body included.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -25,20 +25,20 @@ const NOBODY: &str = "(no token)";
 
 /// Lets in whoever has a token; without tokens, whoever is on this machine and is not a web page.
 #[derive(Debug)]
-pub(super) struct Guard(Tokens);
+pub(super) struct Guard(Arc<Admission>);
 
 /// Who asks, for the audit log.
 #[derive(Clone, Debug)]
 pub(super) struct Who(pub(super) String);
 
 impl Guard {
-    pub(super) fn new(tokens: Tokens) -> Self {
-        Self(tokens)
+    pub(super) fn new(admission: Arc<Admission>) -> Self {
+        Self(admission)
     }
 
     fn who(&self, request: &Request) -> Result<Who, Box<Response>> {
         let (method, headers) = (request.method(), request.headers());
-        if self.0.is_empty() {
+        if self.0.is_open() {
             return if is_from_a_page(request.uri().authority().map(Authority::as_str), headers) {
                 let detail =
                     "without tokens this is for programs on this machine, not for pages in a browser";
@@ -47,7 +47,8 @@ impl Guard {
                 Ok(Who(NOBODY.to_owned()))
             };
         }
-        let Some(token) = self.0.who(headers.get(AUTHORIZATION)) else {
+        let tokens = self.0.tokens();
+        let Some(token) = tokens.who(headers.get(AUTHORIZATION)) else {
             counter!("slidegate_refusals_total", "reason" => "unauthorized-admin").increment(1);
             debug!(%method, "somebody without a token was refused at the admin API");
             let problem = Problem::new(StatusCode::UNAUTHORIZED, "a bearer token of admin.tokens is needed");

@@ -35,13 +35,13 @@ use self::auth::Guard;
 pub(crate) use self::live::{LiveAnswer, PolicyLive};
 use crate::changes::{AuditEntry, Change, Desk, DeskError};
 use crate::http::Problem;
-use crate::tokens::Tokens;
+use crate::tokens::Admission;
 
 /// No body of this API is larger.
 const MOST_BODY_BYTES: usize = 64 << 10;
 
-/// The routes over what `desk` keeps, for those who have one of `tokens`.
-pub(crate) fn router(desk: Arc<Desk>, tokens: Tokens) -> Router {
+/// The routes over what `desk` keeps, for those who are let in.
+pub(crate) fn router(desk: Arc<Desk>, admission: Arc<Admission>) -> Router {
     let key = get(keys::inspect).put(keys::put).delete(keys::remove);
     Router::new()
         .route("/v1/policies", get(policies::list))
@@ -64,7 +64,7 @@ pub(crate) fn router(desk: Arc<Desk>, tokens: Tokens) -> Router {
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
         })
         .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
-        .layer(from_fn_with_state(Arc::new(Guard::new(tokens)), auth::admit))
+        .layer(from_fn_with_state(Arc::new(Guard::new(admission)), auth::admit))
         .with_state(desk)
 }
 

@@ -12,11 +12,10 @@ use crate::admin;
 use crate::app::App;
 use crate::changes::Desk;
 use crate::config::{Address, Config, Listen, StoreUrl};
-use crate::resp::Passwords;
 use crate::rls;
 use crate::serve::{Door, Entrance};
 use crate::served::Switched;
-use crate::tokens::Tokens;
+use crate::tokens::Admission;
 
 /// Addresses, which go over those of the file.
 #[derive(Clone, Debug, clap::Args)]
@@ -108,24 +107,19 @@ impl Listeners {
         app: &Arc<App<Switched>>,
         desk: &Arc<Desk>,
         door: &Door,
-        config: &Config,
+        admins: &Arc<Admission>,
     ) -> Result<Vec<Entrance<Switched>>, Failure> {
         let mut entrances = vec![Entrance::decisions(self.http, app, door)];
         if let Some(listener) = self.grpc {
             let router = rls::router(Arc::clone(app), door.limits.body_timeout).map_err(Failure::new)?;
             entrances.push(Entrance::routed(listener, router));
         }
-        entrances.extend(self.resp.map(|listener| Entrance::resp(listener, passwords(&config.tokens))));
-        let admin = admin::router(Arc::clone(desk), config.admin.tokens.clone());
+        let passwords = Some(app.tokens()).filter(|admission| !admission.is_open()).map(Arc::clone);
+        entrances.extend(self.resp.map(|listener| Entrance::resp(listener, passwords)));
+        let admin = admin::router(Arc::clone(desk), Arc::clone(admins));
         entrances.extend(self.admin.map(|listener| Entrance::routed(listener, admin)));
         Ok(entrances)
     }
-}
-
-/// Tokens are the passwords where there is no header to put them into.
-fn passwords(tokens: &Tokens) -> Option<Passwords> {
-    let tokens = tokens.clone();
-    (!tokens.is_empty()).then(|| Passwords::new(move |word| tokens.who_has(word.as_bytes()).is_some()))
 }
 
 fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {

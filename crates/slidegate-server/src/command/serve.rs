@@ -20,6 +20,7 @@ use crate::reload::{Looks, Reload};
 use crate::serve::{Door, Tls, TlsFiles};
 use crate::served::{Innermost, Served, Switched};
 use crate::store::AnyStore;
+use crate::tokens::Admission;
 use crate::traces::{LogFormat, Tracing};
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
@@ -67,7 +68,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Some(url) => super::parse_store(url)?,
         None => config.store.clone().unwrap_or_default(),
     };
-    looks.extend(config.tls.iter().flat_map(TlsFiles::paths).map(|path| Looks::of(path)));
+    let certificates = config.tls.iter().flat_map(TlsFiles::paths);
+    looks.extend(certificates.chain(&config.token_files).map(|path| Looks::of(path)));
     let tls = config.tls.as_ref().map(Tls::load).transpose().map_err(Failure::new)?;
     let door = Door { limits: config.limits, tls: tls.clone(), metrics };
     let opened = Served::open(&store_url, config.memory, &config.degrade).await;
@@ -82,13 +84,14 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     let desk = desk(&app, &config, keeper);
     desk.open().await;
-    let entrances = listeners.entrances(&app, &desk, &door, &config)?;
+    let admins = Arc::new(Admission::new(config.admin.tokens.clone()));
+    let entrances = listeners.entrances(&app, &desk, &door, &admins)?;
     tokio::spawn(Arc::clone(&desk).follow());
     if let Some(envoy) = envoy {
         tokio::spawn(envoy.keep(&app, asked.for_envoy).run());
     }
     if let Some(path) = arguments.config {
-        tokio::spawn(Reload { path, desk, first: config, tls, looks, asked: asked.for_file }.run());
+        tokio::spawn(Reload { path, desk, admins, first: config, tls, looks, asked: asked.for_file }.run());
     }
     crate::serve::run(entrances, app, door, stop).await;
     // It may wait, and nobody waits for this any more.

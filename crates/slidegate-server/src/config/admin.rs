@@ -25,6 +25,12 @@ pub struct AdminConfig {
 }
 
 impl AdminConfig {
+    /// Whether both are the same in all that is settled at a start.
+    pub(super) fn is_fixed_like(&self, other: &Self) -> bool {
+        let fixed = |config: &Self| (config.listen.clone(), config.state.clone(), config.tokens.is_empty());
+        fixed(self) == fixed(other)
+    }
+
     /// Where to listen, or why that must not be. An `address` by flag goes over the file's.
     pub fn listen_at(&self, address: Option<Listen>) -> Result<Listen, String> {
         let listen = match address.or_else(|| self.listen.clone()) {

@@ -136,5 +136,7 @@ fn config(fields: &Fields<'_>, review: &mut Review) -> Config {
         degrade,
         envoy: fields.get(&ENVOY_FIELD, review),
         policies,
+        // After all who may have one.
+        token_files: std::mem::take(&mut review.token_files),
     }
 }

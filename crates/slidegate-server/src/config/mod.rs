@@ -23,7 +23,7 @@ mod tree;
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull};
 
@@ -57,6 +57,8 @@ pub struct Config {
     pub admin: AdminConfig,
     /// Who may ask for decisions.
     pub tokens: Tokens,
+    /// The files in which tokens are, those for admins too.
+    pub token_files: Vec<PathBuf>,
     /// Where to keep counts.
     pub store: Option<StoreUrl>,
     /// What connections may take.
@@ -133,8 +135,8 @@ impl Config {
             ("http", self.http != other.http),
             ("grpc", self.grpc != other.grpc),
             ("resp", self.resp != other.resp),
-            ("admin", self.admin != other.admin),
-            ("tokens", self.tokens != other.tokens),
+            ("admin", !self.admin.is_fixed_like(&other.admin)),
+            ("tokens (whether there are any)", self.tokens.is_empty() != other.tokens.is_empty()),
             ("store", self.store != other.store),
             ("limits", self.limits != other.limits),
             ("tls", self.tls != other.tls),

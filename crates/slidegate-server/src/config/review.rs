@@ -1,5 +1,7 @@
 //! What is found wrong while a file is read: all of it, not only the first.
 
+use std::path::PathBuf;
+
 use super::problem::Problem;
 
 /// How many problems are listed before they are only counted.
@@ -12,11 +14,13 @@ pub(super) struct Review {
     left_out: usize,
     /// Whether files and variables that the file names are read too.
     pub(super) looks_around: bool,
+    /// The files that tokens are in.
+    pub(super) token_files: Vec<PathBuf>,
 }
 
 impl Review {
     pub(super) fn new(looks_around: bool) -> Self {
-        Self { problems: Vec::new(), left_out: 0, looks_around }
+        Self { problems: Vec::new(), left_out: 0, looks_around, token_files: Vec::new() }
     }
 
     /// Takes note of a problem with the field at `path`.

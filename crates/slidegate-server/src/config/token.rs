@@ -18,7 +18,7 @@ const TOKEN: Field<Text> = Field::new(
     "The token itself. Exactly one of token, token_file and token_env is given.",
 );
 const TOKEN_FILE: Field<FilePath> =
-    Field::new("token_file", FilePath, "A file with the token in it; read when the service starts.");
+    Field::new("token_file", FilePath, "A file with the token in it; read again when it changes.");
 const TOKEN_ENV: Field<Text> = Field::new(
     "token_env",
     Text { what: "the name of an environment variable" },
@@ -112,6 +112,9 @@ pub(super) fn tokens(secrets: Listed<Secret>, review: &mut Review) -> Tokens {
     }
     for Item { path, value: Secret { name, name_line, scope, place, place_line }, .. } in secrets.items {
         let is_elsewhere = !matches!(place, Place::Here(_));
+        if let Place::File(path) = &place {
+            review.token_files.push(path.clone());
+        }
         if is_elsewhere && !review.looks_around {
             continue;
         }

@@ -101,7 +101,7 @@ struct Answered {
 
 impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
     pub(super) fn new(stream: I, app: &'s App<S>, shared: &'s Shared, number: u64, limits: &Limits) -> Self {
-        let session = Session::new(number, shared.passwords.as_ref());
+        let session = Session::new(number, shared.passwords.as_deref());
         let talk = Talk { app, shared, session, recent: Recent::default() };
         let introduction = Introduction { patience: limits.head_timeout, end: None };
         Self {
@@ -132,6 +132,7 @@ impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
                     return Ok(());
                 }
             }
+            self.talk.session.look_again(self.talk.shared.passwords.as_deref());
             let (bytes, output) = self.wire.sides();
             // Once for all of it: a clock takes longer to read than some commands to answer.
             let watch = Stopwatch::start();
@@ -267,7 +268,7 @@ impl<S: Store> Talk<'_, S> {
     fn tell(&mut self, name: &Name, words: Arguments<'_, '_>, other: &Other, out: &mut Vec<u8>) -> Next {
         match other {
             Other::Talk => {
-                return self.session.answer(name, words, self.shared.passwords.as_ref(), out);
+                return self.session.answer(name, words, self.shared.passwords.as_deref(), out);
             }
             Other::Wrong(Wrong::Cell(why)) => {
                 refused(RefusalKind::OutOfRange, why);

@@ -13,7 +13,6 @@ mod reply;
 mod session;
 mod throttle;
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,38 +24,19 @@ use self::throttle::Throttles;
 use crate::app::App;
 use crate::serve::Limits;
 use crate::serve::stop::Stop;
+use crate::tokens::Admission;
 
 /// What all connections have in common.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    passwords: Option<Passwords>,
+    /// Tokens are the passwords where there is no header to put them into.
+    passwords: Option<Arc<Admission>>,
     throttles: Throttles,
     connections: AtomicU64,
 }
 
-/// Who may ask: says whether a password is one of those that are let in.
-#[derive(Clone)]
-pub struct Passwords(Arc<dyn Fn(&str) -> bool + Send + Sync>);
-
-impl Passwords {
-    /// Those for which `is_valid`.
-    pub fn new(is_valid: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
-        Self(Arc::new(is_valid))
-    }
-
-    fn admit(&self, password: &[u8]) -> bool {
-        str::from_utf8(password).is_ok_and(|password| (self.0)(password))
-    }
-}
-
-impl fmt::Debug for Passwords {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Passwords")
-    }
-}
-
 impl Shared {
-    pub(crate) fn new(passwords: Option<Passwords>) -> Self {
+    pub(crate) fn new(passwords: Option<Arc<Admission>>) -> Self {
         Self { passwords, ..Self::default() }
     }
 }

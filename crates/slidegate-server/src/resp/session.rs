@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use super::Passwords;
 use super::command::Name;
 use super::frame::Arguments;
 use super::reply::{self, Version};
+use crate::tokens::{Admission, Token};
 
 /// How much of a command that nobody knows is repeated.
 const MOST_REPEATED: usize = 128;
@@ -29,8 +29,19 @@ pub(super) struct Session {
     number: u64,
     version: Version,
     name: Vec<u8>,
-    is_admitted: bool,
+    admitted: Admitted,
     wrong_passwords: u8,
+}
+
+/// Whether somebody may ask.
+#[derive(Debug)]
+enum Admitted {
+    /// As anybody may.
+    Anyway,
+    /// Not yet.
+    No,
+    /// By this token, which was valid when they had been replaced so many times.
+    By(Token, u64),
 }
 
 /// What becomes of the connection.
@@ -44,12 +55,12 @@ pub(super) enum Next {
 }
 
 impl Session {
-    pub(super) fn new(number: u64, passwords: Option<&Passwords>) -> Self {
+    pub(super) fn new(number: u64, passwords: Option<&Admission>) -> Self {
         Self {
             number,
             version: Version::default(),
             name: Vec::new(),
-            is_admitted: passwords.is_none(),
+            admitted: if passwords.is_none() { Admitted::Anyway } else { Admitted::No },
             wrong_passwords: 0,
         }
     }
@@ -57,7 +68,20 @@ impl Session {
     /// Whether it has yet to say a password.
     #[inline]
     pub(super) fn is_stranger(&self) -> bool {
-        !self.is_admitted
+        matches!(self.admitted, Admitted::No)
+    }
+
+    /// Whoever came in by a token that is not valid any more is a stranger again.
+    #[inline]
+    pub(super) fn look_again(&mut self, passwords: Option<&Admission>) {
+        if let (Admitted::By(token, turns), Some(passwords)) = (&mut self.admitted, passwords)
+            && *turns != passwords.turns()
+        {
+            *turns = passwords.turns();
+            if !passwords.tokens().iter().any(|other| other.is_same_secret(token)) {
+                self.admitted = Admitted::No;
+            }
+        }
     }
 
     /// Answers a command that needs no store.
@@ -65,7 +89,7 @@ impl Session {
         &mut self,
         name: &Name,
         words: Arguments<'_, '_>,
-        passwords: Option<&Passwords>,
+        passwords: Option<&Admission>,
         out: &mut Vec<u8>,
     ) -> Next {
         match name.as_bytes() {
@@ -103,7 +127,7 @@ impl Session {
     }
 
     /// `AUTH [username] password`: the name does not matter.
-    fn auth(&mut self, words: Arguments<'_, '_>, passwords: Option<&Passwords>, out: &mut Vec<u8>) {
+    fn auth(&mut self, words: Arguments<'_, '_>, passwords: Option<&Admission>, out: &mut Vec<u8>) {
         if !(2..=3).contains(&words.len()) {
             return arity(out, "auth");
         }
@@ -118,18 +142,20 @@ impl Session {
         &mut self,
         user: Option<&[u8]>,
         password: &[u8],
-        passwords: Option<&Passwords>,
+        passwords: Option<&Admission>,
         out: &mut Vec<u8>,
     ) -> bool {
         match passwords {
             // Some send it to whomever they talk to.
             None if user == Some(b"default") => return true,
             None => reply::error(out, NO_PASSWORD),
-            Some(passwords) if passwords.admit(password) => {
-                self.is_admitted = true;
-                return true;
-            }
-            Some(_) => {
+            Some(passwords) => {
+                // Before: if they are replaced meanwhile, it is looked at again.
+                let turns = passwords.turns();
+                if let Some(token) = passwords.tokens().who_has(password) {
+                    self.admitted = Admitted::By(token.clone(), turns);
+                    return true;
+                }
                 self.wrong_passwords = self.wrong_passwords.saturating_add(1);
                 reply::error(out, WRONGPASS);
             }
@@ -138,7 +164,7 @@ impl Session {
     }
 
     /// `HELLO [version [AUTH username password] [SETNAME name]]`.
-    fn hello(&mut self, words: Arguments<'_, '_>, passwords: Option<&Passwords>, out: &mut Vec<u8>) {
+    fn hello(&mut self, words: Arguments<'_, '_>, passwords: Option<&Admission>, out: &mut Vec<u8>) {
         let version = match words.word(1) {
             _ if words.len() == 1 => self.version,
             b"2" => Version::Two,

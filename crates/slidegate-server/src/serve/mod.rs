@@ -47,7 +47,8 @@ use crate::app::App;
 use crate::http::Routes;
 use crate::metrics::Metrics;
 use crate::report::Reporting;
-use crate::resp::{self, Passwords};
+use crate::resp;
+use crate::tokens::Admission;
 use crate::traces;
 
 /// How long requests that have begun may take after a stop was asked for.
@@ -105,7 +106,7 @@ impl<S: Store + Reporting + 'static> Entrance<S> {
     }
 
     /// One where the protocol of Redis is spoken, by those who know one of the passwords if there are any.
-    pub fn resp(listener: TcpListener, passwords: Option<Passwords>) -> Self {
+    pub fn resp(listener: TcpListener, passwords: Option<Arc<Admission>>) -> Self {
         Self { listener, protocol: Protocol::Resp(Arc::new(resp::Shared::new(passwords))) }
     }
 }

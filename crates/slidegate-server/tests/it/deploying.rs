@@ -16,7 +16,8 @@ fn root() -> PathBuf {
 
 /// What `make deps` has installed.
 fn tool(path: &str) -> PathBuf {
-    root().join("target/tools").join(path).canonicalize().expect("make deps installs it")
+    let path = root().join("target/tools").join(path);
+    path.canonicalize().unwrap_or_else(|error| panic!("{}: {error}; make deps installs it", path.display()))
 }
 
 fn read(path: &str) -> String {

@@ -1,6 +1,9 @@
 //! Tokens: who may ask for decisions, and that nobody gets to see one.
 
-use std::fs::File;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+
+use slidegate_testkit::{Connection, until};
 
 use crate::process::{Serving, TempFile, outcome, slidegate};
 use crate::rig::{Reply, Server, request, request_with};
@@ -12,7 +15,7 @@ fn file(token: &str) -> String {
     format!("tokens:\n  - {{name: app, {token}}}\npolicies: {{api: {{quotas: [5/1h]}}}}\n")
 }
 
-fn ask(address: std::net::SocketAddr, verb: &str, lines: &str) -> Reply {
+fn ask(address: SocketAddr, verb: &str, lines: &str) -> Reply {
     request_with(address, "POST", &format!("/v1/{verb}"), lines, BODY)
 }
 
@@ -81,7 +84,7 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_not_shown() {
         assert!(server.line_to_try().contains(expected), "{}", server.line_to_try());
         let shown = server.greeting.join("\n");
         server.signal("TERM");
-        let logged = std::fs::read_to_string(log.path()).unwrap();
+        let logged = fs::read_to_string(log.path()).unwrap();
         assert!(logged.contains("Unauthorized"), "the log is looked at: {logged}");
         assert!(!shown.contains("hush") && !logged.contains("hush"), "{shown}\n{logged}");
     }
@@ -96,4 +99,60 @@ fn a_listener_for_admins_is_not_open_to_all() {
     assert!(err.contains("admin: 0.0.0.0:0 can be reached from elsewhere, and there are no tokens"), "{err}");
     let (code, _, err) = outcome(slidegate().args(arguments).env("SLIDEGATE_ADMIN", "on"));
     assert!(code == 2 && err.contains("HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080, or off"), "{err}");
+}
+
+/// A token that has become known must not wait for a restart, nor must whoever has come in by it.
+#[test]
+fn tokens_are_replaced_while_it_runs() {
+    const NEW: &str = "hush-fedcba9876543210";
+    let secret = TempFile::new("token", &format!("{TOKEN}\n"));
+    let file = |more: &str| {
+        let policies = "policies: {api: {quotas: [1000000/1h]}}";
+        let admin = format!(
+            "admin: {{listen: '127.0.0.1:0', tokens: [{{name: ops, token_file: {}}}]}}",
+            secret.path()
+        );
+        format!("tokens:\n  - {{name: app, token_file: {}}}\n{more}{admin}\n{policies}\n", secret.path())
+    };
+    let config = TempFile::new("replaced", &file(""));
+    let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--config", config.path()];
+    let server = Serving::start(slidegate().args(arguments));
+    let check =
+        |token: &str| ask(server.address(), "check", &format!("authorization: Bearer {token}\r\n")).status;
+    let place = |name: &str| -> SocketAddr {
+        let line = server.greeting.iter().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.rsplit('/').next().unwrap().parse().unwrap()
+    };
+    let admin = |token: &str| {
+        let lines = format!("authorization: Bearer {token}\r\n");
+        request_with(place("admin: "), "GET", "/v1/policies", &lines, b"").status
+    };
+    let mut redis = Connection::open(place("resp: ")).unwrap();
+    let mut redis = |words: &[&str]| redis.command(words).unwrap();
+    assert_eq!(redis(&["AUTH", TOKEN]).text(), "OK");
+    assert_eq!([check(TOKEN), check(NEW), admin(TOKEN), admin(NEW)], [200, 401, 200, 401]);
+
+    // Both, while clients change over; then the new one alone, in the same file.
+    fs::write(config.path(), file(&format!("  - {{name: next, token: {NEW}}}\n"))).unwrap();
+    until("both are valid", || if check(NEW) == 200 { Ok(()) } else { Err("not yet".to_owned()) });
+    assert_eq!([check(TOKEN), admin(NEW)], [200, 401]);
+    assert_eq!(redis(&["PING"]).text(), "PONG");
+    fs::write(config.path(), file("")).unwrap();
+    fs::write(secret.path(), NEW).unwrap();
+    until("the old one is not", || if check(TOKEN) == 401 { Ok(()) } else { Err("not yet".to_owned()) });
+    assert_eq!([check(NEW), admin(NEW), admin(TOKEN)], [200, 200, 401]);
+    let refused = redis(&["PING"]);
+    assert!(
+        matches!(&refused, slidegate_testkit::Reply::Error(why) if why.starts_with("NOAUTH")),
+        "it came in by the old one: {refused:?}"
+    );
+    assert_eq!(redis(&["AUTH", NEW]).text(), "OK");
+    assert_eq!(redis(&["PING"]).text(), "PONG");
+
+    // A file that has lost its tokens opens no door.
+    fs::write(config.path(), "policies: {api: {quotas: [7/1h]}}\n").unwrap();
+    let limit =
+        || ask(server.address(), "peek", &format!("authorization: Bearer {NEW}\r\n")).json()["limit"].clone();
+    until("the file is read", || if limit() == 7 { Ok(()) } else { Err(limit().to_string()) });
+    assert_eq!([check(""), admin("")], [401, 401]);
 }

@@ -4,9 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use slidegate_server::{Limits, Passwords};
+use slidegate_server::Limits;
 
-use super::{Resp, command};
+use super::{PASSWORD, Resp, command};
 
 /// So short that a test need not wait, and so long that a busy machine makes it.
 const SOON: Duration = Duration::from_millis(200);
@@ -56,10 +56,9 @@ fn half_a_command_is_not_waited_for_and_an_idle_connection_is() {
 /// Whether it is silent, or talks all the time.
 #[test]
 fn who_says_no_password_is_not_waited_for() {
-    let passwords = Passwords::new(|password| password == "secret");
-    let server = Resp::with(Limits { head_timeout: 5 * SOON, ..Limits::default() }, Some(passwords));
+    let server = Resp::closed(Limits { head_timeout: 5 * SOON, ..Limits::default() });
     let mut known = server.stream();
-    known.write_all(b"AUTH secret\r\n").unwrap();
+    known.write_all(format!("AUTH {PASSWORD}\r\n").as_bytes()).unwrap();
     let mut answer = [0; 5];
     known.read_exact(&mut answer).unwrap();
     assert!(is_over(&mut server.stream()), "who says nothing");

@@ -1,8 +1,8 @@
 //! What clients say before they get to the point: who they are, and who they may be.
 
-use slidegate_server::{Limits, Passwords};
+use slidegate_server::Limits;
 
-use super::{Resp, command};
+use super::{PASSWORD, Resp, command};
 
 #[test]
 fn what_clients_say_on_connecting_is_answered() {
@@ -63,7 +63,7 @@ fn what_clients_say_on_connecting_is_answered() {
 
 #[test]
 fn without_a_password_nothing_is_decided() {
-    let server = Resp::with(Limits::default(), Some(Passwords::new(|password| password == "secret")));
+    let server = Resp::closed(Limits::default());
     let noauth = "-NOAUTH Authentication required.\r\n";
     let throttle = command(&["CL.THROTTLE", "k", "1", "1", "60"]);
     let first = "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n";
@@ -71,21 +71,24 @@ fn without_a_password_nothing_is_decided() {
         assert_eq!(server.answer(said), noauth, "{said}");
     }
     let wrong = "-WRONGPASS invalid username-password pair or user is disabled.\r\n";
-    assert_eq!(server.answer(format!("AUTH Secret\r\n{throttle}")), format!("{wrong}{noauth}"));
+    assert_eq!(server.answer(format!("AUTH S{}\r\n{throttle}", &PASSWORD[1..])), format!("{wrong}{noauth}"));
     assert!(server.answer("HELLO 3\r\n").starts_with("-NOAUTH HELLO must be called"));
-    assert_eq!(server.answer("HELLO 3 AUTH default Secret\r\n"), wrong);
+    assert_eq!(server.answer(format!("HELLO 3 AUTH default S{}\r\n", &PASSWORD[1..])), wrong);
     assert_eq!(server.answer(command(&["AUTH", "\u{0}"])), wrong);
-    assert_eq!(server.answer(format!("AUTH secret\r\n{throttle}")), format!("+OK\r\n{first}"));
-    assert_eq!(server.answer("AUTH anybody secret\r\nPING\r\n"), "+OK\r\n+PONG\r\n");
-    let greeted = server.answer("HELLO 3 AUTH default secret\r\nPING\r\n");
+    assert_eq!(server.answer(format!("AUTH {PASSWORD}\r\n{throttle}")), format!("+OK\r\n{first}"));
+    assert_eq!(server.answer(format!("AUTH anybody {PASSWORD}\r\nPING\r\n")), "+OK\r\n+PONG\r\n");
+    let greeted = server.answer(format!("HELLO 3 AUTH default {PASSWORD}\r\nPING\r\n"));
     assert!(greeted.starts_with("%7\r\n") && greeted.ends_with("+PONG\r\n"), "{greeted}");
-    assert_eq!(server.answer("AUTH secret\r\nRESET\r\nPING\r\n"), format!("+OK\r\n+RESET\r\n{noauth}"));
+    assert_eq!(
+        server.answer(format!("AUTH {PASSWORD}\r\nRESET\r\nPING\r\n")),
+        format!("+OK\r\n+RESET\r\n{noauth}")
+    );
     for bad in ["SETNAME", "SETNAME 'a b'", "NONSENSE"] {
-        let answer = server.answer(format!("HELLO 3 AUTH default secret {bad}\r\nPING\r\n"));
+        let answer = server.answer(format!("HELLO 3 AUTH default {PASSWORD} {bad}\r\nPING\r\n"));
         assert!(answer.starts_with("-ERR") && answer.ends_with(noauth), "{bad}: {answer}");
     }
     let guesses = "AUTH a\r\nHELLO 3 AUTH a b\r\nRESET\r\n".repeat(100);
-    let answer = server.answer(format!("{guesses}AUTH secret\r\n{throttle}"));
+    let answer = server.answer(format!("{guesses}AUTH {PASSWORD}\r\n{throttle}"));
     assert_eq!(answer.matches(wrong).count(), 10, "{answer}");
     assert!(answer.ends_with(wrong), "{answer}");
     let answer = server.answer("*11\r\n");

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use slidegate::{ManualClock, MemoryStore};
 use slidegate_server::config::Config;
-use slidegate_server::{App, Door, Entrance, Limits, Passwords, run};
+use slidegate_server::{Admission, App, Door, Entrance, Limits, Scope, Token, run};
 use slidegate_testkit::{Connection, Reply};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -27,6 +27,8 @@ use crate::rig::{POLICIES, START_MS};
 
 /// Longer than any honest answer takes.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+const PASSWORD: &str = "sesame-0123456789";
 
 /// A server in this process.
 struct Resp {
@@ -41,7 +43,13 @@ impl Resp {
         Self::with(Limits::default(), None)
     }
 
-    fn with(limits: Limits, passwords: Option<Passwords>) -> Self {
+    /// For those who know the password.
+    fn closed(limits: Limits) -> Self {
+        let token = Token::new("app", PASSWORD, Scope::Read).unwrap();
+        Self::with(limits, Some(Arc::new(Admission::new([token].into_iter().collect()))))
+    }
+
+    fn with(limits: Limits, passwords: Option<Arc<Admission>>) -> Self {
         let clock = ManualClock::at(START_MS);
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
         let app = Arc::new(App::new(store, Config::parse(POLICIES).unwrap().policies));
