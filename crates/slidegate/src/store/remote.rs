@@ -25,9 +25,9 @@ pub(crate) struct Reply<A> {
 /// The end that its caller holds.
 #[derive(Debug)]
 pub(crate) struct Pending<A> {
-    answer: oneshot::Receiver<Result<A, StoreError>>,
+    pub(super) answer: oneshot::Receiver<Result<A, StoreError>>,
     /// Whether it may have been counted.
-    has_left: Arc<AtomicBool>,
+    pub(super) has_left: Arc<AtomicBool>,
 }
 
 pub(crate) fn channel<A>() -> (Reply<A>, Pending<A>) {

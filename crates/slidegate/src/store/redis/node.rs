@@ -4,12 +4,12 @@
 //! leaves at once.
 
 use std::future::{poll_fn, ready};
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
@@ -157,15 +157,22 @@ enum End {
     Useless(StoreError),
 }
 
-/// What the answers of a connection have said of it.
+/// What is under way on a connection, and what answers have said of that.
 #[derive(Default)]
-struct Standing {
+struct Traffic {
+    calls: FuturesUnordered<Pin<Box<dyn Future<Output = Exchange> + Send>>>,
+    /// How many there are in them.
+    requests: usize,
     was_useful: bool,
     /// Why nothing more is sent.
     end: Option<End>,
 }
 
-impl Standing {
+impl Traffic {
+    fn has_room(&self) -> bool {
+        self.end.is_none() && (self.calls.len() < MAX_CALLS || self.requests < MAX_SINGLE)
+    }
+
     fn learn(&mut self, outcome: Outcome, backoff: &mut Backoff) {
         match outcome {
             Outcome::Fine => {
@@ -254,76 +261,80 @@ impl Node {
     /// Serves callers until the connection breaks, or the server turns out to be of no use.
     async fn serve(&mut self, mut link: Link, backoff: &mut Backoff) -> Result<End, Closed> {
         let _listening = self.shared.access.ears().listen(link.connection.clone());
-        let mut in_flight = FuturesUnordered::new();
-        let (mut sent, mut is_closed, mut standing) = (0, false, Standing::default());
+        let (mut traffic, mut is_closed) = (Traffic::default(), false);
         loop {
-            let may_send = in_flight.len() < MAX_CALLS || sent < MAX_SINGLE;
             tokio::select! {
                 biased;
                 // Before the next answers are read, or two calls that were answered together would go out together
                 // again, and server and caller would take turns at being idle.
-                first = self.waiting.recv(), if may_send && standing.end.is_none() && !is_closed => match first {
+                first = self.waiting.recv(), if traffic.has_room() && !is_closed => match first {
                     None => is_closed = true,
                     Some(first) => {
-                        for calls in self.gather(first, sent) {
-                            sent += calls.requests;
-                            in_flight.push(self.set_out(&link, calls).await);
+                        for calls in self.gather(first, traffic.requests) {
+                            self.set_out(&mut traffic, &link, calls).await;
                         }
                     }
                 },
-                Some(exchange) = in_flight.next() => {
-                    let exchange: Exchange = exchange;
-                    sent -= exchange.requests;
-                    // If enough wait, the server has something to do again before anybody is told: else it would be idle
-                    // meanwhile, and a queue that has grown once would not go down.
-                    let may_send = in_flight.len() < MAX_CALLS || sent < MAX_SINGLE;
-                    let do_enough_wait = self.waiting.len() >= sent.div_ceil(MAX_CALLS).max(1);
-                    let goes_on = may_send && do_enough_wait && standing.end.is_none() && exchange.is_taken();
-                    let first = if goes_on { self.waiting.try_recv().ok() } else { None };
-                    let mut gathered = first.map(|first| self.gather(first, sent));
-                    if let Some(calls) = gathered.as_mut().and_then(Iterator::next) {
-                        sent += calls.requests;
-                        in_flight.push(self.set_out(&link, calls).await);
-                    }
-                    standing.learn(exchange.settle(&self.shared, &self.origin), backoff);
-                    for calls in gathered.into_iter().flatten() {
-                        sent += calls.requests;
-                        in_flight.push(self.set_out(&link, calls).await);
-                    }
+                Some(exchange) = traffic.calls.next() => {
+                    self.settle(&mut traffic, &link, exchange, backoff).await;
                     // Let those who were just answered ask again, so that they go together.
                     tokio::task::yield_now().await;
                 }
                 // With calls under way their own ends tell more.
-                _ = link.is_over.changed(), if in_flight.is_empty() => {
+                _ = link.is_over.changed(), if traffic.calls.is_empty() => {
                     let error = || StoreError::transient(format!("redis at {}: it hangs up at once", link.place));
-                    return Ok(if standing.was_useful { End::HungUp } else { End::Useless(error()) });
+                    return Ok(if traffic.was_useful { End::HungUp } else { End::Useless(error()) });
                 }
             }
             // Whoever is under way is heard out first.
-            if in_flight.is_empty() {
+            if traffic.calls.is_empty() {
                 if is_closed {
                     return Err(Closed);
                 }
-                if let Some(end) = standing.end.take() {
+                if let Some(end) = traffic.end.take() {
                     return Ok(end);
                 }
             }
         }
     }
 
+    /// Hands out answers. If enough wait, the server has something to do again before anybody is told: else it would be
+    /// idle meanwhile, and a queue that has grown once would not go down.
+    async fn settle(
+        &mut self,
+        traffic: &mut Traffic,
+        link: &Link,
+        exchange: Exchange,
+        backoff: &mut Backoff,
+    ) {
+        traffic.requests -= exchange.requests;
+        let do_enough_wait = self.waiting.len() >= traffic.requests.div_ceil(MAX_CALLS).max(1);
+        let goes_on = traffic.has_room() && do_enough_wait && exchange.is_taken();
+        let first = if goes_on { self.waiting.try_recv().ok() } else { None };
+        let mut gathered = first.map(|first| self.gather(first, traffic.requests));
+        if let Some(calls) = gathered.as_mut().and_then(Iterator::next) {
+            self.set_out(traffic, link, calls).await;
+        }
+        traffic.learn(exchange.settle(&self.shared, &self.origin), backoff);
+        for calls in gathered.into_iter().flatten() {
+            self.set_out(traffic, link, calls).await;
+        }
+    }
+
     /// Sends a call and lets the connection's task run, so that it is on its way before anything else is done. None waits
     /// for another's answer, and each has its own: what was asked for together is decided in one round trip, and what
     /// takes too long spoils nothing else.
-    async fn set_out(&self, link: &Link, calls: Gathered) -> impl Future<Output = Exchange> + use<> {
+    async fn set_out(&self, traffic: &mut Traffic, link: &Link, calls: Gathered) {
+        traffic.requests += calls.requests;
         let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
         let mut call = Box::pin(exchange(link.connection.clone(), calls, given_ms, self.shared.budget));
         let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
         tokio::task::yield_now().await;
-        match polled {
+        traffic.calls.push(match polled {
             // The connection was gone already.
-            Poll::Ready(exchange) => Either::Left(ready(exchange)),
-            Poll::Pending => Either::Right(call),
-        }
+            Poll::Ready(exchange) => Box::pin(ready(exchange)),
+            Poll::Pending => call,
+        });
     }
 
     /// Takes half of all that is waiting or under way, so that both calls in flight are of one size and neither
@@ -370,5 +381,40 @@ impl Batches {
     /// Whether it is as much as `share`, or fills a call.
     fn has(&self, share: usize) -> bool {
         !self.full.is_empty() || self.last.requests >= share || self.last.weight >= MAX_WEIGHT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    use slidegate_core::{Policy, Verb};
+    use slidegate_testkit::{Flavour, Server};
+
+    use super::*;
+    use crate::store::Operation;
+    use crate::store::redis::RedisStore;
+    use crate::store::remote::Remote;
+
+    /// More than two calls.
+    const MANY: usize = 3 * MAX_WEIGHT;
+
+    #[tokio::test]
+    async fn the_next_call_leaves_before_the_last_is_told() {
+        let server = Server::start(Flavour::Redis);
+        let store = RedisStore::connect(&format!("{}?budget_ms=20000", server.url())).await.unwrap();
+        let policy = Policy::parse("order", ["1000/1m"]).unwrap();
+        let mut pending = Vec::new();
+        // Nothing else runs before the first of these waits, so all are there when the first call is gathered.
+        for number in 0..MANY {
+            let key = number.to_string();
+            let (request, theirs) = store.request(&Operation { verb: Verb::Check, check: policy.key(&key) });
+            store.send_now(request).await;
+            pending.push(theirs);
+        }
+        let last = pending.pop().unwrap();
+        assert!(!last.has_left.load(Relaxed));
+        (&mut pending[0].answer).await.unwrap().unwrap();
+        assert!(last.has_left.load(Relaxed), "the third call waits for the first to be told");
     }
 }
