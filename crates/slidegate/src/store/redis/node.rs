@@ -25,7 +25,9 @@ use crate::store::supervise::supervise;
 
 /// Two, so that one call is prepared and its answers are read while the server is busy with the other.
 const MAX_CALLS: usize = 2;
-/// As long as no more requests than this are under way the server has little to do, and nobody waits for others.
+/// As long as fewer requests than this are under way the server has little to do, and nobody waits for others. When there
+/// are as many, it has too much to do for each to have a call of its own, until it has next to nothing to do again: else
+/// each would wait for all those before it.
 const MAX_SINGLE: usize = 8;
 
 /// So many ordinary keys keep the server busy for some 0.3 ms; larger calls would save little more and delay others.
@@ -163,6 +165,8 @@ struct Traffic {
     calls: FuturesUnordered<Pin<Box<dyn Future<Output = Exchange> + Send>>>,
     /// How many there are in them.
     requests: usize,
+    /// Whether the server has too much to do for calls of one.
+    is_busy: bool,
     was_useful: bool,
     /// Why nothing more is sent.
     end: Option<End>,
@@ -170,7 +174,8 @@ struct Traffic {
 
 impl Traffic {
     fn has_room(&self) -> bool {
-        self.end.is_none() && (self.calls.len() < MAX_CALLS || self.requests < MAX_SINGLE)
+        let may_be_single = !self.is_busy && self.requests < MAX_SINGLE;
+        self.end.is_none() && (self.calls.len() < MAX_CALLS || may_be_single)
     }
 
     fn learn(&mut self, outcome: Outcome, backoff: &mut Backoff) {
@@ -308,6 +313,9 @@ impl Node {
         backoff: &mut Backoff,
     ) {
         traffic.requests -= exchange.requests;
+        if self.waiting.is_empty() && traffic.calls.len() <= 1 {
+            traffic.is_busy = false;
+        }
         let do_enough_wait = self.waiting.len() >= traffic.requests.div_ceil(MAX_CALLS).max(1);
         let goes_on = traffic.has_room() && do_enough_wait && exchange.is_taken();
         let first = if goes_on { self.waiting.try_recv().ok() } else { None };
@@ -326,6 +334,7 @@ impl Node {
     /// takes too long spoils nothing else.
     async fn set_out(&self, traffic: &mut Traffic, link: &Link, calls: Gathered) {
         traffic.requests += calls.requests;
+        traffic.is_busy |= traffic.requests >= MAX_SINGLE;
         let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
         let mut call = Box::pin(exchange(link.connection.clone(), calls, given_ms, self.shared.budget));
         let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
