@@ -149,7 +149,7 @@ pub(crate) fn report() {
         let ask = |subject: &Subject| subject.ask_with_redis_benchmark(depth);
         in_turn(depth, &incr, &ours, ", redis-benchmark", ask);
     }
-    println!("\nOur own callers took {shares} of their core; redis-benchmark takes all of it.");
+    println!("\nOur own callers took {shares} of their core.");
     let _ = fs::remove_file(config);
 }
 

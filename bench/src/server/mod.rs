@@ -131,5 +131,5 @@ pub(crate) fn report() {
     }
     let what = "decisions/s in batches of 100, single requests, by wrk".to_owned();
     println!("{}", Row { what, here: batches, beside: ours.by_wrk.rates, aim: Aim::AtLeast(10.0) });
-    println!("\nOur own callers took {shares} of their core; wrk takes all of it for the fastest.");
+    println!("\nOur own callers took {shares} of their core.");
 }

@@ -19,6 +19,8 @@ const SPAN_MS: u64 = 60_000;
 /// what it takes to tell who does hardly grows.
 const ALL_UP_TO: u64 = 20_000;
 const MOST_STRIDE: u64 = 1024;
+/// Denials are rarer and of more interest.
+const MOST_STRIDE_OF_DENIALS: u64 = 64;
 /// A key that is longer is cut where it is told.
 const MOST_TOLD_BYTES: usize = 256;
 
@@ -29,7 +31,7 @@ pub(crate) struct Hitter {
     pub(crate) policy: Option<String>,
     /// The key, cut after 256 bytes.
     pub(crate) key: String,
-    /// How often, at the most.
+    /// How often, at the most; about so often where only some of many were looked at.
     pub(crate) count: u64,
     /// By how much that may be too high.
     pub(crate) error: u64,
@@ -40,6 +42,8 @@ pub(crate) struct Hitter {
 pub(crate) struct Hitters {
     hasher: RandomState,
     stride: AtomicU64,
+    /// When the span is over, as it is in the course.
+    ends_ms: AtomicU64,
     course: Mutex<Course>,
 }
 
@@ -68,14 +72,22 @@ pub(crate) struct Hit<'a> {
 
 impl Default for Hitters {
     fn default() -> Self {
-        Self { hasher: RandomState::new(), stride: AtomicU64::new(1), course: Mutex::default() }
+        Self {
+            hasher: RandomState::new(),
+            stride: AtomicU64::new(1),
+            ends_ms: AtomicU64::new(0),
+            course: Mutex::default(),
+        }
     }
 }
 
 impl Hitters {
     /// Counts a decision. While somebody else does, it is left out: nobody waits for this.
     pub(crate) fn count(&self, hit: &Hit<'_>, now_ms: u64) {
-        let stride = self.stride.load(Ordering::Relaxed);
+        // Another span begins with all of them.
+        let is_over = now_ms >= self.ends_ms.load(Ordering::Relaxed);
+        let usual = if is_over { 1 } else { self.stride.load(Ordering::Relaxed) };
+        let stride = if hit.is_denied { usual.min(MOST_STRIDE_OF_DENIALS) } else { usual };
         if stride > 1 && fastrand::u64(..stride) > 0 {
             return;
         }
@@ -87,7 +99,7 @@ impl Hitters {
         self.turn(&mut course, now_ms);
         course.looked_at += 1;
         if course.looked_at.is_multiple_of(ALL_UP_TO) {
-            self.stride.store((2 * stride).min(MOST_STRIDE), Ordering::Relaxed);
+            self.stride.store((2 * usual).min(MOST_STRIDE), Ordering::Relaxed);
         }
         let hash = self.hasher.hash_one((hit.policy, hit.key));
         course.now.asked.add(hash, stride, hit);
@@ -124,6 +136,7 @@ impl Hitters {
         course.before = if spans == 1 { over } else { Span::default() };
         (course.since_ms, course.looked_at) = (now_ms - now_ms % SPAN_MS, 0);
         self.stride.store(1, Ordering::Relaxed);
+        self.ends_ms.store(course.since_ms + SPAN_MS, Ordering::Relaxed);
     }
 }
 
@@ -264,6 +277,19 @@ mod tests {
         assert_eq!(keys(hitters.most_denied(9, 2 * SPAN_MS)), ["old"]);
         assert_eq!(keys(hitters.busiest(9, 3 * SPAN_MS)), ["new"]);
         assert_eq!(keys(hitters.busiest(9, 5 * SPAN_MS)), [""; 0]);
+    }
+
+    /// Whoever comes after many is not taken for one of them.
+    #[test]
+    fn another_span_begins_with_all() {
+        let hitters = Hitters::default();
+        for _ in 0..ALL_UP_TO * 20 {
+            hitters.count(&hit("many", false), SPAN_MS);
+        }
+        for _ in 0..3 {
+            hitters.count(&hit("few", true), 2 * SPAN_MS);
+        }
+        assert_eq!(hitters.most_denied(1, 2 * SPAN_MS)[0].count, 3);
     }
 
     #[test]

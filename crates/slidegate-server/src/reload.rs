@@ -66,6 +66,15 @@ fn numbers(_: &fs::Metadata) -> [i64; 3] {
     [0; 3]
 }
 
+/// Why something is read again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// It has changed, or somebody has asked for it.
+    News,
+    /// It could not be used before.
+    Retry,
+}
+
 /// Looks again and again at what may change.
 pub(crate) struct Watch<L> {
     read: L,
@@ -79,13 +88,15 @@ impl<L: Clone + PartialEq + Send + 'static> Watch<L> {
         Self { read: looks.clone(), seen: looks, is_asked: false }
     }
 
-    /// Returns when it is to be read again: somebody has asked for it, or it looks otherwise and `is_whole`.
+    /// Returns when it is to be read again: somebody has asked for it, or it looks otherwise and `is_whole`. Who `retries` is
+    /// not told to wait for that, and that there is no such reason.
     pub(crate) async fn changed(
         &mut self,
         asked: &Notify,
         look: impl Fn() -> L + Clone + Send + 'static,
         is_whole: impl Fn(&L) -> bool,
-    ) {
+        retries: bool,
+    ) -> Reason {
         let clock = SystemClock::default();
         loop {
             tokio::select! {
@@ -99,7 +110,10 @@ impl<L: Clone + PartialEq + Send + 'static> Watch<L> {
             self.seen.clone_from(&looks);
             if is_settled && (self.is_asked || (is_whole(&looks) && looks != self.read)) {
                 (self.read, self.is_asked) = (looks, false);
-                return;
+                return Reason::News;
+            }
+            if retries && is_settled {
+                return Reason::Retry;
             }
         }
     }
@@ -111,12 +125,17 @@ impl Reload {
         gauge!("slidegate_config_is_current").set(1.0);
         let mut watch = Watch::new(self.looks.clone());
         let mut paths = self.paths(&self.first);
+        // The file itself and the certificates. Whoever takes a token back may remove its file as well.
+        let lasting = paths.len() - self.first.token_files.len();
         loop {
             let looked_at = paths.clone();
             let look = move || looked_at.iter().map(|path| Looks::of(path)).collect::<Vec<_>>();
-            watch.changed(&self.asked, look, |looks| looks.iter().all(Option::is_some)).await;
+            let is_whole = |looks: &Vec<Option<Looks>>| looks[..lasting].iter().all(Option::is_some);
+            // What is wrong may be put right elsewhere: by a file that it names and that is not there yet.
+            let retries = self.desk.app().config_error().is_some();
+            let reason = watch.changed(&self.asked, look, is_whole, retries).await;
             // If it names others than before, these look new and it is read once more, which does no harm.
-            paths = self.reload().await.unwrap_or(paths);
+            paths = self.reload(reason).await.unwrap_or(paths);
         }
     }
 
@@ -127,7 +146,7 @@ impl Reload {
     }
 
     /// Returns what is to be looked at from now on, if it was read.
-    async fn reload(&self) -> Option<Vec<PathBuf>> {
+    async fn reload(&self, reason: Reason) -> Option<Vec<PathBuf>> {
         let (path, tls) = (self.path.clone(), self.tls.clone());
         let loaded = off_thread(move || load(&path, tls.as_ref())).await?;
         match loaded.and_then(|config| self.accept(config)) {
@@ -138,6 +157,13 @@ impl Reload {
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_config_is_current").set(1.0);
                 Some(paths)
+            }
+            // To say so once is enough.
+            Err(problems)
+                if reason == Reason::Retry
+                    && self.desk.app().config_error() == Some(problems.to_string()) =>
+            {
+                None
             }
             Err(problems) => {
                 self.desk.app().set_config_error(Some(problems.to_string()));
@@ -168,8 +194,8 @@ impl Reload {
 
     fn apply(&self, config: Config) {
         let fixed = config.fixed_differences(&self.first);
-        self.desk.app().tokens().replace(&config.tokens);
         self.admins.replace(&config.admin.tokens);
+        self.desk.app().tokens().replace(&config.tokens);
         let (policies, switches) = (config.policies, config.degrade.switches);
         self.desk.set_base(Base { policies, switches });
         info!(file = %self.path.display(), "the configuration was read again");

@@ -81,10 +81,11 @@ impl Signals {
         Self { violations: quotas.iter().map(violation).collect(), tally }
     }
 
-    /// Those of what is called `name` after values of requests, with one quota; `None` if there are too many of them.
-    fn of_value(name: &str, quota: &str) -> Option<Self> {
-        let tally = tally::of_value(name)?;
-        let labels = [("policy", name.to_owned()), ("tier", String::new()), ("quota", quota.to_owned())];
+    /// Those of what is called `name` after values of requests that met `limit`; `None` if there is no room for them. There
+    /// is one quota, which needs no name.
+    fn of_value(name: &str, limit: &str) -> Option<Self> {
+        let tally = tally::of_value(name, limit)?;
+        let labels = [("policy", name.to_owned()), ("tier", String::new()), ("quota", String::new())];
         Some(Self { tally, violations: Box::new([counter!("slidegate_violations_total", &labels)]) })
     }
 
@@ -130,7 +131,7 @@ impl SignalsByValue {
         if let Some(signals) = known.get(&name) {
             return Some(Arc::clone(signals));
         }
-        let signals = Arc::new(Signals::of_value(&name, policy.quota_name(0))?);
+        let signals = Arc::new(Signals::of_value(&name, policy.name())?);
         known.insert(name, Arc::clone(&signals));
         Some(signals)
     }

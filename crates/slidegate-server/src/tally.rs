@@ -1,9 +1,9 @@
 //! How many decisions there were, for whoever asks: Prometheus, and those who look after the service.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock};
 
 use metrics::counter;
 use serde::{Deserialize, Serialize};
@@ -68,17 +68,38 @@ pub(crate) fn of(policy: &str, tier: &str) -> (Arc<Tally>, bool) {
 /// from what a file names.
 const MOST_VALUES: usize = 500;
 
-/// The one of what is called `policy` after values of a request; `None` if there are too many of them.
-pub(crate) fn of_value(policy: &str) -> Option<Arc<Tally>> {
-    let mut tallies = tallies();
-    let own = (policy.to_owned(), String::new());
-    if !tallies.by_tier.contains_key(&own) {
-        if tallies.of_values >= MOST_VALUES {
+/// These, apart from all others: whoever is not among them must not wait while somebody sums up.
+static VALUES: LazyLock<RwLock<HashMap<String, OfValue>>> = LazyLock::new(RwLock::default);
+
+/// The one of a name with values in it.
+struct OfValue {
+    /// The limit that was met.
+    limit: String,
+    tally: Arc<Tally>,
+}
+
+/// The one of what is called `name` after values of a request that met `limit`. `None` if there are too many of them, or if
+/// something else is called so: whoever chooses a value must not be counted as somebody else.
+pub(crate) fn of_value(name: &str, limit: &str) -> Option<Arc<Tally>> {
+    {
+        let values = VALUES.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = values.get(name) {
+            return (known.limit == limit).then(|| Arc::clone(&known.tally));
+        }
+        if values.len() >= MOST_VALUES {
             return None;
         }
-        tallies.of_values += 1;
     }
-    Some(Arc::clone(tallies.by_tier.entry(own).or_default()))
+    let mut values = VALUES.write().unwrap_or_else(PoisonError::into_inner);
+    let mut tallies = tallies();
+    let own = (name.to_owned(), String::new());
+    if values.len() >= MOST_VALUES || tallies.by_tier.contains_key(&own) {
+        return None;
+    }
+    tallies.of_values += 1;
+    let tally = Arc::clone(tallies.by_tier.entry(own).or_default());
+    values.insert(name.to_owned(), OfValue { limit: limit.to_owned(), tally: Arc::clone(&tally) });
+    Some(tally)
 }
 
 /// The labels of quotas that are counted apart.
@@ -217,7 +238,11 @@ mod tests {
 
     #[test]
     fn values_have_a_bound_of_their_own() {
-        let counted = |number: usize| of_value(&format!("a-value-{number}")).is_some();
+        of("a-value-of-a-file", "");
+        assert!(of_value("a-value-of-a-file", "a").is_none(), "it is not the file's");
+        assert!(of_value("a-value-0", "a").is_some() && of_value("a-value-0", "a").is_some());
+        assert!(of_value("a-value-0", "b").is_none(), "it is another limit's");
+        let counted = |number: usize| of_value(&format!("a-value-{number}"), "a").is_some();
         let apart = (0..2 * MOST_VALUES).filter(|number| counted(*number)).count();
         assert!((1..=MOST_VALUES).contains(&apart), "{apart}");
         assert!(counted(0), "whoever is counted apart stays so");

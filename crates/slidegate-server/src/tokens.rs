@@ -95,12 +95,12 @@ impl<'a> From<&'a HeaderMap> for Shown<'a> {
     }
 }
 
-/// All tokens that open a door. If there are none, it is open to anyone.
+/// All tokens that open a door.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens(Vec<Token>);
 
 impl Tokens {
-    /// Whether there are none, and anyone may come in.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

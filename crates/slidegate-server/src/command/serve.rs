@@ -59,17 +59,20 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let metrics = Metrics::install().inspect_err(|error| warn!(%error, "nothing is counted")).ok();
     // Before it is read, lest a change in between be missed.
     let mut looks = vec![arguments.config.as_deref().and_then(Looks::of)];
-    let config = match &arguments.config {
-        Some(file) => Config::load(file).map_err(|problems| Failure::Files(vec![problems]))?,
-        None => Config::sample(),
+    let load = || match &arguments.config {
+        Some(file) => Config::load(file).map_err(|problems| Failure::Files(vec![problems])),
+        None => Ok(Config::sample()),
     };
+    let named = load()?;
+    let certificates = named.tls.iter().flat_map(TlsFiles::paths);
+    looks.extend(certificates.chain(&named.token_files).map(|path| Looks::of(path)));
+    // Once more if there are tokens elsewhere, which had been read before anybody looked at them.
+    let config = if named.token_files.is_empty() { named } else { load()? };
     let envoy = arguments.envoy.load(config.envoy.as_ref())?;
     let store_url = match &arguments.store {
         Some(url) => super::parse_store(url)?,
         None => config.store.clone().unwrap_or_default(),
     };
-    let certificates = config.tls.iter().flat_map(TlsFiles::paths);
-    looks.extend(certificates.chain(&config.token_files).map(|path| Looks::of(path)));
     let tls = config.tls.as_ref().map(Tls::load).transpose().map_err(Failure::new)?;
     let door = Door { limits: config.limits, tls: tls.clone(), metrics };
     let opened = Served::open(&store_url, config.memory, &config.degrade).await;

@@ -84,8 +84,8 @@ impl Domains {
         Some(Met { rule, key: counted_by, told_as })
     }
 
-    /// What a descriptor is called by domain and path, with its own values where these are counted apart. Values that are
-    /// counted together are told together.
+    /// What a descriptor is called by domain and path, with its own values where these are counted apart; `None` if none is
+    /// other than in the file. Values that are counted together are told together.
     fn told_as<'e>(
         &self,
         domain: &[u8],
@@ -94,16 +94,17 @@ impl Domains {
     ) -> Option<String> {
         let domain = String::from_utf8_lossy(domain);
         let mut node = self.by_name.get(&*domain)?;
-        let mut path = domain.into_owned();
+        let (mut path, mut has_value) = (domain.into_owned(), false);
         for (key, value) in entries {
             let [key, value] = [key, value].map(String::from_utf8_lossy);
             let own = format!("{key}_{value}");
             let (name, next) = node.next(&own, &key)?;
             let is_told = (are_all_told || next.tells_value) && next.shared_value.is_none();
+            has_value |= is_told && own != name;
             path.extend([".", if is_told { &own } else { name }]);
             node = next;
         }
-        Some(policy_name(&path))
+        has_value.then(|| policy_name(&path))
     }
 }
 

@@ -43,7 +43,7 @@ impl<S: Store> Reload<S> {
         let path = self.path.clone();
         let look = move || FolderLooks::of(&path);
         loop {
-            watch.changed(&self.asked, look.clone(), |_| true).await;
+            watch.changed(&self.asked, look.clone(), |_| true, false).await;
             self.reload().await;
         }
     }

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use tokio::sync::watch;
+use tokio::task::unconstrained;
 
 /// A stop that may come.
 pub(crate) struct Stop {
@@ -17,8 +18,9 @@ impl Stop {
     pub(crate) fn new(told: watch::Receiver<()>) -> Self {
         let mut other = told.clone();
         let comes = Box::pin(async move {
-            // If nobody is left who could tell, that is one.
-            let _ = other.changed().await;
+            // If nobody is left who could tell, that is one. Whoever has done much in one turn is told to wait before it has
+            // said whom to wake, and it is said only once.
+            let _ = unconstrained(other.changed()).await;
         });
         Self { told, comes, waker: None }
     }
@@ -55,6 +57,21 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Once wrong: a connection that was busy up to its first pause was never told.
+    #[tokio::test]
+    async fn whoever_was_busy_before_is_told_too() {
+        let (sender, told) = watch::channel(());
+        let mut stop = Stop::new(told);
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        while tokio::task::coop::has_budget_remaining() {
+            tokio::task::coop::consume_budget().await;
+        }
+        assert_eq!(stop.poll(&mut Context::from_waker(&waker)), Poll::Pending);
+        drop(sender);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test]

@@ -109,7 +109,13 @@ fn alerts_go_off_when_they_should() {
     fs::write(folder.path().join("slidegate.rules.yml"), read("deploy/prometheus/slidegate.rules.yml"))
         .unwrap();
     let cases = read("crates/slidegate-server/tests/prometheus/rules.yml");
-    fs::write(folder.path().join("rules.yml"), cases).unwrap();
+    fs::write(folder.path().join("rules.yml"), &cases).unwrap();
+    let rules = yaml(&read("deploy/prometheus/slidegate.rules.yml"));
+    for alert in
+        rules["groups"][0]["rules"].as_array().unwrap().iter().filter_map(|rule| rule["alert"].as_str())
+    {
+        assert!(cases.contains(&format!("alertname: {alert}\n")), "{alert} has no case in which it goes off");
+    }
     for arguments in [["check", "rules", "slidegate.rules.yml"], ["test", "rules", "rules.yml"]] {
         let mut promtool = Command::new(tool("prometheus/usr/bin/promtool"));
         let (code, out, err) = outcome(promtool.args(arguments).current_dir(folder.path()));

@@ -87,6 +87,9 @@ impl Proxy {
     ) -> Self {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = taken.local_addr().unwrap().port();
+        // For a proxy that asks itself.
+        let around = TcpListener::bind("127.0.0.1:0").unwrap();
+        let around_port = around.local_addr().unwrap().port().to_string();
         let folder = std::env::temp_dir().join(format!("slidegate-{name}-{port}"));
         fs::create_dir_all(&folder).unwrap();
         let limiter = limiter.url().rsplit(':').next().unwrap();
@@ -96,7 +99,9 @@ impl Proxy {
             let path = entry.unwrap().path();
             let file = path.file_name().unwrap().to_str().unwrap();
             let mut text = fs::read_to_string(&path).unwrap();
-            for (from, to) in [("8080", limiter), ("3000", &app), ("8000", &port.to_string())] {
+            for (from, to) in
+                [("8080", limiter), ("3000", &app), ("8000", &port.to_string()), ("8001", &around_port)]
+            {
                 text = text.replace(&format!("127.0.0.1:{from}"), &format!("127.0.0.1:{to}"));
                 text = text.replace(&format!("port_value: {from}"), &format!("port_value: {to}"));
                 text = text.replace(&format!("port: {from}"), &format!("port: {to}"));
@@ -105,7 +110,7 @@ impl Proxy {
             let text = text.replace("250ms", "20s").replace("timeout: 0.25s", "timeout: 20s");
             fs::write(folder.join(file), change(text)).unwrap();
         }
-        drop(taken);
+        drop((taken, around));
         let log = fs::File::create(folder.join("log")).unwrap();
         command.current_dir(&folder).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child =
@@ -297,11 +302,9 @@ fn traefik_limits() {
     let large = [cookies(7, 7 << 10), small_headers(120)].concat();
     let habits = Habits { large: &large, tells_all: false, fails_open_at_once: false };
     assert_proxy(habits, |limiter, when| {
-        let around = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let change = |text: String| {
             // Machines that run tests are busy, and must not be taken for a limiter that is away.
             let text = text.replace("interval: 1s, timeout: 500ms", "interval: 5s, timeout: 4s");
-            let text = text.replace("127.0.0.1:8001", &around);
             if when == When::FailOpen {
                 text.replace("filename: dynamic.yaml", "filename: fail-open.yaml")
             } else {

@@ -274,8 +274,7 @@ fn values_are_counted_apart_where_the_file_says_so() {
     assert_eq!(decisions("shop.doc_d1"), [1, 0]);
     assert_eq!(decisions("shop.img_i*"), [2, 0], "those that are counted together are told together");
     assert_eq!(decisions("shop.img_i1"), [0; 0]);
-    let violated =
-        "slidegate_violations_total{policy=\"shop.tenant_a.route\",tier=\"\",quota=\"per-route\"} 1";
+    let violated = "slidegate_violations_total{policy=\"shop.tenant_a.route\",tier=\"\",quota=\"\"} 1";
     assert!(metrics.lines().any(|found| found == violated), "{metrics}");
     let strange = metrics.lines().find(|line| line.contains("policy=\"shop.host_h?"));
     assert!(strange.is_some_and(|line| line.contains("h?\\\"2#")), "no control characters: {metrics}");

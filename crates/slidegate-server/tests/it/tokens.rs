@@ -149,6 +149,26 @@ fn tokens_are_replaced_while_it_runs() {
     assert_eq!(redis(&["AUTH", NEW]).text(), "OK");
     assert_eq!(redis(&["PING"]).text(), "PONG");
 
+    // One that is taken back, and its file with it.
+    let other = TempFile::new("token", "hush-of-somebody-else");
+    let listed = file(&format!("  - {{name: other, token_file: {}}}\n", other.path()));
+    fs::write(config.path(), &listed).unwrap();
+    until("a third is valid", || {
+        if check("hush-of-somebody-else") == 200 { Ok(()) } else { Err(String::new()) }
+    });
+    fs::remove_file(other.path()).unwrap();
+    fs::write(config.path(), file("")).unwrap();
+    until("it is not", || if check("hush-of-somebody-else") == 401 { Ok(()) } else { Err(String::new()) });
+
+    // One whose file comes after it is named: until then nothing changes.
+    fs::write(config.path(), &listed).unwrap();
+    let error = || server.get("/readyz").json()["config_error"].clone();
+    until("it is missed", || if error().is_string() { Ok(()) } else { Err(error().to_string()) });
+    assert_eq!([check(NEW), check("hush-of-somebody-else")], [200, 401]);
+    fs::write(other.path(), "hush-of-somebody-else").unwrap();
+    until("it is there", || if check("hush-of-somebody-else") == 200 { Ok(()) } else { Err(String::new()) });
+    assert!(error().is_null(), "{}", error());
+
     // A file that has lost its tokens opens no door.
     fs::write(config.path(), "policies: {api: {quotas: [7/1h]}}\n").unwrap();
     let limit =
