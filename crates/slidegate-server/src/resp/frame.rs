@@ -253,6 +253,15 @@ mod tests {
     }
 
     #[test]
+    fn words_are_as_long_as_they_say() {
+        for length in [0, 1, 9, 10, 11, 42, 99, 100, 101, 999, 1000, MOST_BYTES / 2] {
+            let word = "a".repeat(length);
+            let said = format!("*2\r\n${length}\r\n{word}\r\n$1\r\nb\r\n");
+            assert_eq!(found(said.as_bytes()), [Ok(vec![word, "b".to_owned()])], "{length}");
+        }
+    }
+
+    #[test]
     fn what_is_no_command_is_named() {
         let long = [&b"a".repeat(MOST_BYTES)[..], b"\r\n"].concat();
         let cases: [(&[u8], &str); 10] = [

@@ -149,3 +149,19 @@ impl Recent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_what_rust_reads() {
+        let longest = ["9".repeat(18), "1".repeat(19), "9".repeat(19), "0".repeat(30)];
+        let texts =
+            ["", "0", "7", "42", "007", "-1", "+5", "-", "1x", "x1", " 1", "1.0", "9223372036854775807"];
+        for text in texts.into_iter().chain(longest.iter().map(String::as_str)) {
+            assert_eq!(whole(text.as_bytes()).ok(), text.parse().ok(), "{text:?}");
+        }
+        assert!(whole(b"\xff").is_err());
+    }
+}
