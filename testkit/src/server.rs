@@ -153,6 +153,14 @@ impl Server {
         self.try_command(args).unwrap_or_else(|error| panic!("no answer from {}: {error}", self.address()))
     }
 
+    /// How many calls of loaded scripts it has served.
+    #[track_caller]
+    pub fn scripts_run(&self) -> u64 {
+        let stats = self.command(&["INFO", "commandstats"]).text();
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
+    }
+
     /// Sends a command on a connection of its own to a server that may be dead.
     pub fn try_command<A: AsRef<[u8]>>(&self, args: &[A]) -> io::Result<Reply> {
         self.connect()?.command(args)

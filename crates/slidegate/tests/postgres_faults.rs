@@ -10,7 +10,7 @@ use std::time::Duration;
 use slidegate::{
     Check, Clock, Decision, Limiter, ManualClock, Policy, PostgresStore, StoreError, SystemClock,
 };
-use slidegate_testkit::{FaultProxy, PgBouncer, Postgres};
+use slidegate_testkit::{FaultProxy, PgBouncer, Postgres, until};
 
 const BUDGET: Duration = Duration::from_millis(500);
 
@@ -191,6 +191,70 @@ async fn a_caller_who_gives_up_does_not_spoil_the_others() {
     assert!((26..=51).contains(&spent), "those who stayed and perhaps some who left: {spent}");
 }
 
+/// None of it waits for an answer to any other, whichever tables it is kept in, and few keys are one transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_takes_one_round_trip() {
+    let server = Postgres::start();
+    let proxy = FaultProxy::start(server.address());
+    let url = format!("postgres://postgres@{}/postgres", proxy.address());
+    let builder = PostgresStore::builder(&url).unwrap().budget(Duration::from_secs(20));
+    let builder = builder.policy_durable("kept", true);
+    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let number = |sql: String| server.sql(&sql)[0][0].as_ref().unwrap().parse::<usize>().unwrap();
+    for (ephemeral, durable) in [(2, 0), (64, 0), (3, 3), (1000, 0), (500, 500)] {
+        proxy.mute();
+        let batch = {
+            let limiter = Arc::clone(&limiter);
+            tokio::spawn(async move {
+                let policies = ["api", "kept"].map(|name| Policy::parse(name, ["1000000/1h"]).unwrap());
+                let keys: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+                let [theirs, kept] = &policies;
+                let checks: Vec<_> = keys[..ephemeral].iter().map(|key| theirs.key(key)).collect();
+                let kept = keys[..durable].iter().map(|key| kept.key(key));
+                limiter.check_many(&checks.into_iter().chain(kept).collect::<Vec<_>>()).await
+            })
+        };
+        // All has been counted, and nothing was heard of it.
+        tokio::task::block_in_place(|| {
+            for (table, count) in [("ephemeral", ephemeral), ("durable", durable)] {
+                until("all is counted", || match number(format!("SELECT count(*) FROM slidegate.{table}")) {
+                    rows if rows == count => Ok(()),
+                    rows => Err(format!("{rows} of {count}")),
+                });
+                let made_by = format!("SELECT count(DISTINCT xmin::text) FROM slidegate.{table}");
+                assert_eq!(number(made_by), count.div_ceil(64), "{count} in {table}");
+            }
+        });
+        assert!(!batch.is_finished());
+        proxy.pass();
+        let decisions = batch.await.unwrap();
+        let allowed = decisions.iter().flatten().filter(|decision| decision.is_allowed()).count();
+        assert_eq!(allowed, ephemeral + durable);
+        let _ = server.sql("TRUNCATE slidegate.ephemeral, slidegate.durable");
+    }
+}
+
+/// What has been answered is answered, whatever becomes of the rest.
+#[tokio::test]
+async fn a_batch_that_is_cut_off_keeps_the_answers_that_came() {
+    let server = Postgres::start();
+    let proxy = FaultProxy::start(server.address());
+    let limiter = frozen_over(1, proxy.address()).await;
+    let policy = policy("1000000/1h");
+    let keys: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+    let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+    // Of keys that are known there is more to say.
+    assert!(limiter.check_many(&checks).await.iter().all(Result::is_ok));
+    // Enough for the first answers of 64 keys and not for all of them.
+    proxy.cut_reply_after(10_000);
+    let decided = limiter.check_many(&checks).await;
+    let answered = decided.iter().filter(|decision| decision.is_ok()).count();
+    assert!((64..1000).contains(&answered) && answered % 64 == 0, "{answered}");
+    for error in decided.iter().filter_map(|decision| decision.as_ref().err()) {
+        assert!(error.may_have_counted(), "{error}");
+    }
+}
+
 /// A large batch leaves room for others.
 #[tokio::test]
 async fn a_large_batch_turns_nobody_away() {
@@ -263,6 +327,13 @@ async fn a_pool_in_front_that_keeps_no_session_is_no_obstacle() {
     for number in 0..100 {
         let decision = limiter.check(policy.key("one")).await.unwrap();
         assert_eq!(decision.is_allowed(), number < 40);
+    }
+    let keys: Vec<String> = (0..500).map(|number| format!("of many {number}")).collect();
+    let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+    for round in 1..=3 {
+        for decision in limiter.check_many(&checks).await {
+            assert_eq!(decision.unwrap().quotas()[0].used, round);
+        }
     }
     // What a call sets for itself does not stay behind for whoever is next.
     for setting in ["statement_timeout", "lock_timeout", "synchronous_commit"] {

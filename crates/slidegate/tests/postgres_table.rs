@@ -271,3 +271,36 @@ async fn a_record_that_makes_no_sense_fails_alone() {
         let _ = limiter.reset(policy.key("a")).await.unwrap();
     }
 }
+
+/// Among many, whose answers come before and after: all of them are decided, each once, and in their order.
+#[tokio::test]
+async fn a_record_that_makes_no_sense_fails_alone_among_many() {
+    let server = Postgres::start();
+    let limiter = Limiter::new(connect_once(&server, &ManualClock::at(NOW_MS)).await);
+    for quota in ["10/1h strict-window", "10/1h"] {
+        let policy = Policy::parse("api", [quota]).unwrap();
+        assert!(limiter.check(policy.key("nonsense")).await.unwrap().is_allowed());
+        server.sql("UPDATE slidegate.ephemeral SET state = '{2,3600000,-3}'");
+        let keys: Vec<String> = (0..300).map(|number| number.to_string()).collect();
+        // The others are asked for twice, in statements apart if nothing kept them together.
+        let mut checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+        checks.insert(100, policy.key("nonsense"));
+        checks.extend(keys.iter().map(|key| policy.key(key).cost(2)));
+        let answers = limiter.check_many(&checks).await;
+        for (place, (check, answer)) in checks.iter().zip(answers).enumerate() {
+            match answer {
+                Ok(decision) => {
+                    let used = if place > 300 { 3 } else { 1 };
+                    assert_eq!(decision.quotas()[0].used, used, "{quota}: {check:?}");
+                    assert_ne!(check.key, b"nonsense");
+                }
+                Err(error) => {
+                    assert!(check.key == b"nonsense" && !error.is_transient(), "{check:?}: {error}");
+                }
+            }
+        }
+        // The connection is as good as before.
+        assert_eq!(limiter.peek(policy.key("0")).await.unwrap().quotas()[0].used, 3, "{quota}");
+        let _ = server.sql("TRUNCATE slidegate.ephemeral");
+    }
+}

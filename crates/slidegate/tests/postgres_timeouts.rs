@@ -46,6 +46,12 @@ async fn nothing_goes_on_for_long(server: &Postgres, url: &str) {
         for error in errors.map(Result::unwrap_err) {
             assert!(error.is_transient(), "{error}");
         }
+        // Nor does what stands behind it on the same connection.
+        let keys: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+        let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+        for error in limiter.check_many(&checks).await.into_iter().map(Result::unwrap_err) {
+            assert!(error.is_transient(), "{error}");
+        }
     }
     for _ in 0..3000 {
         if busy(server) == "0" {

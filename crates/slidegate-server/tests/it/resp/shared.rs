@@ -14,12 +14,6 @@ fn serve(store: &str) -> Serving {
     Serving::start(slidegate().args(arguments).arg(file.path()))
 }
 
-fn scripts_run(redis: &Server) -> u64 {
-    let stats = redis.command(&["INFO", "commandstats"]).text();
-    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
-}
-
 /// Whether in memory or elsewhere.
 #[test]
 fn what_is_answered_together_is_measured_once() {
@@ -52,7 +46,7 @@ fn a_pipeline_is_decided_together_and_answered_in_its_order() {
     let before = {
         let mut client = Connection::open(address_of(&serving)).unwrap();
         assert_eq!(five(client.command(&["SLIDEGATE.CHECK", "api", "k"]).unwrap())[2], 99);
-        scripts_run(&redis)
+        redis.scripts_run()
     };
     stream.write_all((said + "QUIT\r\n").as_bytes()).unwrap();
     let mut answer = String::new();
@@ -69,7 +63,7 @@ fn a_pipeline_is_decided_together_and_answered_in_its_order() {
         behind.starts_with("*5\r\n:1\r\n:100\r\n:98\r\n:-1\r\n") && behind.ends_with("+OK\r\n"),
         "{behind:?}"
     );
-    let runs = scripts_run(&redis) - before;
+    let runs = redis.scripts_run() - before;
     assert!(runs <= 4, "{runs} calls of the store for 21 commands");
 }
 

@@ -9,7 +9,7 @@ use super::answers::{Answers, place};
 use super::statement::Unreadable;
 use crate::error::StoreError;
 use crate::store::Operation;
-use crate::store::remote::{MOST_COST, Reply};
+use crate::store::remote::{MOST_COST, Refuse, Reply};
 
 /// As `sql/step.sql` has it.
 const CHECK: i64 = 1;
@@ -52,6 +52,12 @@ impl Request {
     }
 }
 
+impl Refuse for Request {
+    fn refuse(self, error: StoreError) {
+        self.answer(Err(error));
+    }
+}
+
 /// An operation as `sql/step.sql` reads it.
 pub(super) fn describe(operation: &Operation<'_>) -> Vec<i64> {
     let quotas = operation.check.policy.quotas();
@@ -79,7 +85,7 @@ pub(super) fn describe(operation: &Operation<'_>) -> Vec<i64> {
 }
 
 /// Requests by key, in the order in which they came.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Batch {
     by_name: BTreeMap<Name, Vec<Request>>,
     pub(super) requests: usize,
@@ -106,9 +112,17 @@ pub(super) struct Arguments {
 }
 
 impl Batch {
+    pub(super) fn of(request: Request) -> Self {
+        Self { requests: 1, by_name: BTreeMap::from([(request.name, vec![request])]) }
+    }
+
     pub(super) fn add(&mut self, request: Request) {
         self.requests += 1;
         self.by_name.entry(request.name).or_default().push(request);
+    }
+
+    pub(super) fn has(&self, name: Name) -> bool {
+        self.by_name.contains_key(&name)
     }
 
     pub(super) fn names(&self) -> impl Iterator<Item = Name> {

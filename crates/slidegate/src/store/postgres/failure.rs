@@ -18,25 +18,9 @@ pub(super) fn is_of_standby(error: &Error) -> bool {
     error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
 }
 
-/// Why a batch was not decided.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) error: StoreError,
-    /// Whether what is stored of some key makes no sense.
-    pub(super) is_of_data: bool,
-}
-
-impl Failure {
-    pub(super) fn of_statement(error: &Error) -> Self {
-        let is_of_data = error.code().is_some_and(|code| code.code().starts_with("22"));
-        Self { error: statement_error(error), is_of_data }
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        Self { error, is_of_data: false }
-    }
+/// Whether what is stored of some key makes no sense.
+pub(super) fn is_of_data(error: &Error) -> bool {
+    error.code().is_some_and(|code| code.code().starts_with("22"))
 }
 
 /// An error of a statement that was sent.

@@ -5,19 +5,15 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{Mutex, mpsc};
-use tokio_postgres::{Client, Error};
+use tokio::sync::Mutex;
 
-use super::answers::Answers;
-use super::batch::{Alike, Batch, Name, Request};
-use super::failure::{Failure, is_of_standby, is_worth_repeating};
-use super::migration::TABLE_NAMES;
-use super::pool::{Cancelling, Shared};
-use super::statement::{Array, OrNull, Unreadable, query, whole_ms};
-use crate::error::StoreError;
+use super::batch::{Batch, Name, Request};
+use super::call::call;
+use super::pool::Shared;
+use crate::store::remote::{Line, Waiting};
 use crate::store::supervise::supervise;
 
-/// So many keys keep a connection busy for some 2 ms.
+/// So many keep a connection busy for some 2 ms.
 const MAX_BATCH: usize = 64;
 /// One is served while the other is prepared.
 const USUAL_CALLS: usize = 2;
@@ -25,14 +21,9 @@ const USUAL_CALLS: usize = 2;
 const MAX_STAGED: usize = 1024;
 
 /// Starts the task that serves the queue, for as long as somebody holds its sender.
-pub(super) fn start(waiting: mpsc::Receiver<Request>, shared: Arc<Shared>) {
-    let gatherer = Arc::new(Mutex::new(Gatherer {
-        waiting,
-        ready: VecDeque::new(),
-        blocked: HashMap::new(),
-        blocked_requests: 0,
-        shared,
-    }));
+pub(super) fn start(waiting: Line<Request>, shared: Arc<Shared>) {
+    let (ready, blocked) = (Ready::default(), Blocked::default());
+    let gatherer = Arc::new(Mutex::new(Gatherer { waiting, ready, blocked, shared }));
     supervise("the task of a postgres store", move || {
         let gatherer = Arc::clone(&gatherer);
         async move { gatherer.lock().await.run().await }
@@ -40,13 +31,9 @@ pub(super) fn start(waiting: mpsc::Receiver<Request>, shared: Arc<Shared>) {
 }
 
 struct Gatherer {
-    waiting: mpsc::Receiver<Request>,
-    /// Taken from the queue and not under way.
-    ready: VecDeque<Request>,
-    /// Those whose key is under way, by key.
-    blocked: HashMap<Name, Vec<Request>>,
-    /// How many are blocked.
-    blocked_requests: usize,
+    waiting: Line<Request>,
+    ready: Ready,
+    blocked: Blocked,
     shared: Arc<Shared>,
 }
 
@@ -55,32 +42,39 @@ impl Gatherer {
         let mut in_flight = FuturesUnordered::new();
         let mut sent = Sent::default();
         // Of a task that failed: nothing is under way any more.
-        self.ready.extend(std::mem::take(&mut self.blocked).into_values().flatten());
-        self.blocked_requests = 0;
+        for request in std::mem::take(&mut self.blocked).by_name.into_values().flatten() {
+            self.ready.push(Waiting::One(request));
+        }
         loop {
             while in_flight.len() < self.shared.connections && self.is_worth_a_call(in_flight.len(), &sent) {
                 let batches = self.gather(&sent);
                 if batches.is_empty() {
                     break;
                 }
-                for batch in batches {
-                    sent.add(&batch);
-                    in_flight.push(call(Arc::clone(&self.shared), batch));
-                }
+                let carried = Carried::by(&batches);
+                sent.add(&carried);
+                let calling = call(Arc::clone(&self.shared), batches);
+                in_flight.push(async {
+                    calling.await;
+                    carried
+                });
             }
             let has_room = in_flight.len() < self.shared.connections && !self.is_full();
             tokio::select! {
                 biased;
-                Some(done) = in_flight.next() => {
-                    sent.remove(&done);
-                    self.release(&done);
-                    if self.ready.len() + self.waiting.len() < done.requests {
+                Some(carried) = in_flight.next() => {
+                    sent.remove(&carried);
+                    // Those who waited for these keys go before all who came later.
+                    for request in carried.names.iter().flat_map(|name| self.blocked.release(name)) {
+                        self.ready.push(Waiting::One(request));
+                    }
+                    if self.ready.requests + self.waiting.requests() < carried.requests {
                         // Let those who were just answered ask again, so that they go together.
                         tokio::task::yield_now().await;
                     }
                 }
-                request = self.waiting.recv(), if has_room => match request {
-                    Some(request) => self.stage(request, &sent),
+                waiting = self.waiting.next(), if has_room => match waiting {
+                    Some(waiting) => self.stage(waiting, &sent),
                     None => return,
                 },
             }
@@ -88,75 +82,132 @@ impl Gatherer {
     }
 
     fn is_full(&self) -> bool {
-        self.ready.len() + self.blocked_requests >= MAX_STAGED
+        self.ready.requests + self.blocked.requests >= MAX_STAGED
     }
 
     /// Beyond the usual calls one more has to carry half as much as those under way, for its fixed part weighs most.
     fn is_worth_a_call(&self, calls: usize, sent: &Sent) -> bool {
-        calls < USUAL_CALLS || 2 * calls * (self.ready.len() + self.waiting.len()) >= sent.requests
+        calls < USUAL_CALLS || 2 * calls * (self.ready.requests + self.waiting.requests()) >= sent.requests
     }
 
-    /// Takes a fair share of all that is waiting or under way, for each table apart. A key is in one call at a time: its
-    /// requests are decided in the order in which they came, and its row is locked by one connection and not by all.
+    /// Takes a fair share of all that is waiting or under way. What was asked for together goes together, all of it in one
+    /// call. A key is in one call at a time: its requests are decided in the order in which they came, and its row is
+    /// locked by one connection and not by all.
     fn gather(&mut self, sent: &Sent) -> Vec<Batch> {
         let mut next = Next::default();
-        while next.requests < MAX_BATCH {
-            let Some(request) = self.ready.pop_front() else { break };
-            self.take(request, sent, &mut next);
+        while next.requests < MAX_BATCH
+            && let Some(waiting) = self.ready.pop_if(|waiting| next.has_room_for(waiting))
+        {
+            self.take(waiting, sent, &mut next);
         }
-        let all = self.waiting.len() + next.requests + sent.requests;
+        let all = self.waiting.requests() + next.requests + sent.requests;
         let share = all.div_ceil(self.shared.connections.min(USUAL_CALLS)).min(MAX_BATCH);
-        while next.requests < share && !self.is_full() {
-            let Ok(request) = self.waiting.try_recv() else { break };
-            self.take(request, sent, &mut next);
+        while next.requests < share && self.ready.requests == 0 && !self.is_full() {
+            let Some(waiting) = self.waiting.next_now() else { break };
+            if next.has_room_for(&waiting) {
+                self.take(waiting, sent, &mut next);
+            } else {
+                self.ready.push(waiting);
+            }
         }
-        next.batches.into_iter().filter(|batch| batch.requests > 0).collect()
+        next.batches.into_iter().flatten().collect()
     }
 
-    fn take(&mut self, request: Request, sent: &Sent, next: &mut Next) {
-        if sent.names.contains(&request.name) {
-            self.block(request);
-        } else {
-            next.add(request);
-        }
+    fn take(&mut self, waiting: Waiting<Request>, sent: &Sent, next: &mut Next) {
+        waiting.for_each(|request| {
+            if sent.names.contains(&request.name) {
+                self.blocked.add(request);
+            } else {
+                next.add(request);
+            }
+        });
     }
 
-    fn stage(&mut self, request: Request, sent: &Sent) {
-        if sent.names.contains(&request.name) {
-            self.block(request);
-        } else {
-            self.ready.push_back(request);
-        }
-    }
-
-    fn block(&mut self, request: Request) {
-        self.blocked_requests += 1;
-        self.blocked.entry(request.name).or_default().push(request);
-    }
-
-    /// Those who waited for these keys go before all who came later.
-    fn release(&mut self, done: &Done) {
-        for name in &done.names {
-            for request in self.blocked.remove(name).unwrap_or_default() {
-                self.blocked_requests -= 1;
-                self.ready.push_back(request);
+    /// Keeps it until a call is worth it; those whose keys are under way by themselves.
+    fn stage(&mut self, waiting: Waiting<Request>, sent: &Sent) {
+        let is_under_way = |request: &Request| sent.names.contains(&request.name);
+        match waiting {
+            Waiting::One(request) if is_under_way(&request) => self.blocked.add(request),
+            Waiting::One(_) => self.ready.push(waiting),
+            Waiting::Many(requests) => {
+                let (blocked, free): (Vec<_>, Vec<_>) = requests.into_iter().partition(is_under_way);
+                for request in blocked {
+                    self.blocked.add(request);
+                }
+                self.ready.push(Waiting::Many(free));
             }
         }
     }
 }
 
-/// What goes out next, for each table.
+/// Taken from the queue and not under way.
+#[derive(Default)]
+struct Ready {
+    waiting: VecDeque<Waiting<Request>>,
+    requests: usize,
+}
+
+impl Ready {
+    fn push(&mut self, waiting: Waiting<Request>) {
+        self.requests += waiting.count();
+        self.waiting.push_back(waiting);
+    }
+
+    fn pop_if(&mut self, is_wanted: impl FnOnce(&Waiting<Request>) -> bool) -> Option<Waiting<Request>> {
+        let waiting = self.waiting.pop_front_if(|waiting| is_wanted(waiting))?;
+        self.requests -= waiting.count();
+        Some(waiting)
+    }
+}
+
+/// Taken from the queue, and their key is under way.
+#[derive(Default)]
+struct Blocked {
+    by_name: HashMap<Name, Vec<Request>>,
+    requests: usize,
+}
+
+impl Blocked {
+    fn add(&mut self, request: Request) {
+        self.requests += 1;
+        self.by_name.entry(request.name).or_default().push(request);
+    }
+
+    fn release(&mut self, name: &Name) -> Vec<Request> {
+        let released = self.by_name.remove(name).unwrap_or_default();
+        self.requests -= released.len();
+        released
+    }
+}
+
+/// What goes out next, for each table, none of it larger than a statement should be.
 #[derive(Default)]
 struct Next {
-    batches: [Batch; 2],
+    batches: [Vec<Batch>; 2],
     requests: usize,
 }
 
 impl Next {
+    /// Whoever does not fit waits for the next call, so that few who were asked for together are one statement, and nobody
+    /// who is alone waits for many.
+    fn has_room_for(&self, waiting: &Waiting<Request>) -> bool {
+        self.requests == 0 || self.requests + waiting.count() <= MAX_BATCH
+    }
+
+    /// Adds a request, unless its caller has given up.
     fn add(&mut self, request: Request) {
-        if request.reply.leave() {
-            self.batches[usize::from(request.is_durable)].add(request);
-            self.requests += 1;
+        if !request.reply.leave() {
+            return;
+        }
+        self.requests += 1;
+        let batches = &mut self.batches[usize::from(request.is_durable)];
+        // One statement has all there is for a key, however much: what is sent again cannot change their order.
+        let place = batches.iter().position(|batch| batch.has(request.name));
+        let place =
+            place.or_else(|| batches.len().checked_sub(1).filter(|last| batches[*last].requests < MAX_BATCH));
+        match place {
+            Some(place) => batches[place].add(request),
+            None => batches.push(Batch::of(request)),
         }
     }
 }
@@ -169,99 +220,30 @@ struct Sent {
 }
 
 impl Sent {
-    fn add(&mut self, batch: &Batch) {
-        self.names.extend(batch.names());
-        self.requests += batch.requests;
+    fn add(&mut self, carried: &Carried) {
+        self.names.extend(&carried.names);
+        self.requests += carried.requests;
     }
 
-    fn remove(&mut self, done: &Done) {
-        for name in &done.names {
+    fn remove(&mut self, carried: &Carried) {
+        for name in &carried.names {
             self.names.remove(name);
         }
-        self.requests -= done.requests;
+        self.requests -= carried.requests;
     }
 }
 
-/// What is under way no more.
-struct Done {
+/// What a call carries.
+struct Carried {
     names: Vec<Name>,
     requests: usize,
 }
 
-/// One call, from a free connection to its answers.
-async fn call(shared: Arc<Shared>, batch: Batch) -> Done {
-    let done = Done { names: batch.names().collect(), requests: batch.requests };
-    let mut batches = vec![batch];
-    let in_time = async {
-        while let Some(batch) = batches.last() {
-            let outcome = attempt(&shared, batch).await;
-            let Some(batch) = batches.pop() else { return };
-            match outcome {
-                Ok(answers) => batch.settle(answers),
-                // It was rolled back for all because of one: the others must not suffer.
-                Err(Failure { is_of_data: true, .. }) if batch.names().count() > 1 => {
-                    batches.extend(batch.split());
-                }
-                Err(failure) => batch.fail(&failure.error),
-            }
-        }
-    };
-    if tokio::time::timeout(shared.budget, in_time).await.is_err() {
-        let late = StoreError::lost(format!("postgres: no answer within {:?}", shared.budget)).too_late();
-        for batch in batches {
-            batch.fail(&late);
+impl Carried {
+    fn by(batches: &[Batch]) -> Self {
+        Self {
+            names: batches.iter().flat_map(Batch::names).collect(),
+            requests: batches.iter().map(|batch| batch.requests).sum(),
         }
     }
-    done
-}
-
-/// Sends the statement, and again if it was rolled back because somebody else was in the way.
-async fn attempt(shared: &Shared, batch: &Batch) -> Result<Result<Answers, Unreadable>, Failure> {
-    loop {
-        let mut client = Cancelling::get(shared).await?;
-        let sent = send(shared, client.client(), batch).await;
-        // Nor is a connection given back to a server that has become a standby.
-        client.is_done = !sent.as_ref().is_err_and(is_of_standby);
-        match sent {
-            Ok(answers) => return Ok(answers),
-            Err(error) if is_worth_repeating(&error) => {}
-            Err(error) => return Err(Failure::of_statement(&error)),
-        }
-    }
-}
-
-async fn send(shared: &Shared, client: &Client, batch: &Batch) -> Result<Result<Answers, Unreadable>, Error> {
-    let arguments = batch.arguments();
-    let (table, schema) = (TABLE_NAMES[usize::from(batch.is_durable())], &shared.schema);
-    let names = Array(&arguments.names);
-    let given_ms = OrNull(shared.given_ms());
-    let lock_ms = whole_ms(shared.budget);
-    let sync = OrNull(batch.is_durable().then(|| format!("'{}'", shared.synchronous.name())));
-    if let Some(alike) = batch.alike() {
-        let Alike { counts, cost, limit, window_ms } = &alike;
-        let text = format!(
-            "SELECT * FROM {schema}.decide_alike_{table}({names}, {}, {cost}, {limit}, {window_ms}, {given_ms}, \
-             {lock_ms}, {sync})",
-            Array(counts)
-        );
-        let row = query(client, &text, shared.budget).await?;
-        let answers = row.ok_or(Unreadable).and_then(|row| Answers::read_alike(&row, &alike));
-        if let Some(answers) = answers.transpose() {
-            return Ok(answers);
-        }
-    }
-    let operations = format!(
-        "{names}, {}, {}, {}, {}, {given_ms}",
-        Array(&arguments.from_op),
-        Array(&arguments.which),
-        Array(&arguments.ops),
-        Array(&arguments.op_at)
-    );
-    let text = if batch.is_peek() {
-        format!("SELECT * FROM {schema}.peek_{table}({operations})")
-    } else {
-        format!("SELECT * FROM {schema}.decide_{table}({operations}, {lock_ms}, {sync})")
-    };
-    let row = query(client, &text, shared.budget).await?;
-    Ok(row.ok_or(Unreadable).and_then(|row| Answers::read(&row)))
 }

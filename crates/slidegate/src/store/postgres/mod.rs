@@ -2,6 +2,7 @@
 
 mod answers;
 mod batch;
+mod call;
 mod clean;
 mod ears;
 mod failure;
@@ -20,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use slidegate_core::{Check, Decision, Policy};
-use tokio::sync::mpsc;
 
 pub use self::settings::{PostgresSettingsError, PostgresStoreBuilder, Synchronous};
 
@@ -28,7 +28,7 @@ use self::batch::{Answer, Name, Request};
 use self::pool::Shared;
 use super::identity::Identities;
 use super::news::Mark;
-use super::remote::{self, Pending, Remote};
+use super::remote::{self, Pending, Queue, Remote};
 use super::supervise::supervise;
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
@@ -50,7 +50,7 @@ use crate::error::StoreError;
 /// ```
 pub struct PostgresStore {
     identities: Identities,
-    queue: mpsc::Sender<Request>,
+    queue: Queue<Request>,
     shared: Arc<Shared>,
     is_durable: bool,
     durability: HashMap<String, bool>,
@@ -111,7 +111,7 @@ impl PostgresStore {
     }
 
     fn over(shared: Arc<Shared>, builder: PostgresStoreBuilder) -> Self {
-        let (queue, waiting) = mpsc::channel(builder.max_waiting);
+        let (queue, waiting) = remote::queue(Self::NAME, builder.max_waiting);
         gather::start(waiting, Arc::clone(&shared));
         Self {
             identities: Identities::new(builder.secret.as_deref()),
@@ -135,7 +135,7 @@ impl Remote for PostgresStore {
     }
 
     fn max_waiting(&self) -> usize {
-        self.queue.max_capacity()
+        self.queue.max_waiting()
     }
 
     fn request(&self, operation: &Operation<'_>) -> (Request, Pending<Answer>) {
@@ -152,23 +152,11 @@ impl Remote for PostgresStore {
     }
 
     async fn send_now(&self, request: Request) {
-        match self.queue.try_send(request) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(request)) => {
-                let waiting = self.queue.max_capacity();
-                request.answer(Err(StoreError::transient(format!("postgres: {waiting} calls wait already"))));
-            }
-            Err(mpsc::error::TrySendError::Closed(request)) => request.answer(Err(gone())),
-        }
+        self.queue.send_now(request);
     }
 
     async fn send_together(&self, requests: Vec<Request>) {
-        // One by one, so that a batch that waits for room takes it from nobody who needs little.
-        for request in requests {
-            if let Err(mpsc::error::SendError(request)) = self.queue.send(request).await {
-                request.answer(Err(gone()));
-            }
-        }
+        self.queue.send_together(requests).await;
     }
 
     fn read(operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
@@ -194,8 +182,4 @@ impl Store for PostgresStore {
         let ears = &self.shared.ears[usize::from(self.is_durable(check.policy))];
         Some(ears.mark(&self.shared, Name(self.identities.of(check.policy, check.key))))
     }
-}
-
-fn gone() -> StoreError {
-    StoreError::transient("postgres: the store's task is gone")
 }

@@ -2,14 +2,18 @@
 //!
 //! A message of text may hold several statements, which are one transaction, and take one round trip. That is how a call
 //! gets its own `statement_timeout`: the server looks at it when a statement begins, so that the statement before has to
-//! set it, and it ends with the transaction, so that a pooler between us and the server need not remember it. All that
-//! goes into a text is a number, the hash of a key, or a name of ours.
+//! set it, and it ends with the transaction, so that a pooler between us and the server need not remember it. It may as
+//! well hold several transactions. When one of them fails the server leaves out the rest of the message, so that nothing
+//! of a message goes on for long when nobody waits for it any more; that is why they do not go in messages of their own.
+//! All that goes into a text is a number, the hash of a key, or a name of ours.
 
 use std::fmt::{self, Display, Write as _};
+use std::pin::Pin;
 use std::str::FromStr;
 use std::time::Duration;
 
-use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
+use futures_util::StreamExt;
+use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow, SimpleQueryStream};
 
 /// Sends a statement that answers with one row. The server ends it by itself after `most`.
 pub(super) async fn query(
@@ -23,6 +27,74 @@ pub(super) async fn query(
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
     }))
+}
+
+/// Sends statements that answer with one row each, every one of them a transaction. The server ends all of it by itself
+/// after `most`.
+pub(super) async fn send_all<'a>(
+    client: &'a Client,
+    statements: &[String],
+    most: Duration,
+) -> Result<Replies<'a>, Error> {
+    let most_ms = whole_ms(most);
+    let text = match statements {
+        [statement] => format!("SET LOCAL statement_timeout = {most_ms}; {statement}"),
+        _ => statements.iter().fold(String::new(), |mut text, statement| {
+            // What is left since the message came. It takes as many statements as `STATEMENTS_EACH` says.
+            let _ = write!(
+                text,
+                "BEGIN; SELECT set_config('statement_timeout', greatest(1, {most_ms} - 1000 * \
+                 extract(epoch FROM clock_timestamp() - statement_timestamp()))::int::text, true); \
+                 {statement}; COMMIT; "
+            );
+            text
+        }),
+    };
+    let stream = Box::pin(client.simple_query_raw(&text).await?);
+    Ok(Replies { client, stream, is_one: statements.len() == 1, is_over: false })
+}
+
+/// BEGIN, the timeout, the statement, COMMIT.
+const STATEMENTS_EACH: usize = 4;
+
+/// What statements are answered with, one after the other.
+pub(super) struct Replies<'a> {
+    client: &'a Client,
+    stream: Pin<Box<SimpleQueryStream>>,
+    /// Whether it is the only one, and has no transaction of its own beside that of the message.
+    is_one: bool,
+    is_over: bool,
+}
+
+impl Replies<'_> {
+    /// The next one's row, when it is certain that it holds.
+    pub(super) async fn next(&mut self) -> Result<Option<Option<SimpleQueryRow>>, Error> {
+        let read = self.read().await;
+        if !self.is_one && read.as_ref().is_err_and(|error| error.as_db_error().is_some()) {
+            // The transaction has failed and is still there.
+            let _ = self.client.simple_query("ROLLBACK").await?;
+        }
+        read
+    }
+
+    async fn read(&mut self) -> Result<Option<Option<SimpleQueryRow>>, Error> {
+        let (mut last_row, mut completed) = (None, 0);
+        while !self.is_over {
+            match self.stream.next().await.transpose()? {
+                Some(SimpleQueryMessage::Row(row)) => last_row = Some(row),
+                Some(SimpleQueryMessage::CommandComplete(_)) => completed += 1,
+                Some(_) => {}
+                None => {
+                    self.is_over = true;
+                    return Ok(self.is_one.then_some(last_row));
+                }
+            }
+            if !self.is_one && completed == STATEMENTS_EACH {
+                return Ok(Some(last_row));
+            }
+        }
+        Ok(None)
+    }
 }
 
 /// As many milliseconds as a setting can have, and at least one: none would be no limit.

@@ -6,7 +6,7 @@ use super::description::Description;
 use super::failure::server_error;
 use super::script;
 use crate::error::StoreError;
-use crate::store::remote::Reply;
+use crate::store::remote::{Refuse, Reply};
 
 pub(super) const UNKNOWN_SHAPE: &str = "redis: the script's answer has an unknown shape";
 
@@ -49,6 +49,12 @@ pub(crate) struct Request {
 impl Request {
     pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
         self.reply.send(answer);
+    }
+}
+
+impl Refuse for Request {
+    fn refuse(self, error: StoreError) {
+        self.answer(Err(error));
     }
 }
 

@@ -218,7 +218,7 @@ fn pass_on(call: Call, node: impl Fn(&Request) -> Result<NodeHandle, StoreError>
             continue;
         }
         match node(&request) {
-            Ok(node) => node.send_now(request),
+            Ok(node) => node.queue.send_now(request),
             Err(error) => request.answer(Err(error)),
         }
     }

@@ -189,9 +189,9 @@ impl Remote for RedisStore {
 
     async fn send_now(&self, request: Request) {
         match &self.road {
-            Road::One(node) => node.send_now(request),
+            Road::One(node) => node.queue.send_now(request),
             Road::Cluster(cluster) => match cluster.node(request.slot).await {
-                Ok(node) => node.send_now(request),
+                Ok(node) => node.queue.send_now(request),
                 Err(error) => request.answer(Err(error)),
             },
         }
@@ -201,7 +201,7 @@ impl Remote for RedisStore {
         let mut by_node: Vec<(NodeHandle, Vec<Request>)> = Vec::new();
         for request in requests {
             match self.node(request.slot).await {
-                Ok(node) => match by_node.iter_mut().find(|(other, _)| other.is_same(&node)) {
+                Ok(node) => match by_node.iter_mut().find(|(other, _)| other.queue.is_same(&node.queue)) {
                     Some((_, theirs)) => theirs.push(request),
                     None => by_node.push((node, vec![request])),
                 },
@@ -210,7 +210,7 @@ impl Remote for RedisStore {
         }
         // At the same time, so that one whose queue is full holds up no other.
         let sending = by_node.into_iter().map(|(node, requests)| async move {
-            node.send_together(requests).await;
+            node.queue.send_together(requests).await;
         });
         join_all(sending).await;
     }

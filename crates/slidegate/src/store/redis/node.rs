@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{Mutex, watch};
 
+use super::RedisStore;
 use super::call::{Gathered, Request};
 use super::cluster::Cluster;
 use super::endpoint::{Access, Link, Target};
@@ -21,6 +22,7 @@ use super::skew::Skew;
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
+use crate::store::remote::{Line, Queue, Remote, Waiting, gone, queue};
 use crate::store::supervise::supervise;
 
 /// Two, so that one call is prepared and its answers are read while the server is busy with the other.
@@ -49,86 +51,29 @@ pub(super) enum Health {
     Down(StoreError),
 }
 
-/// What waits for a call: requests that were asked for together, mostly one by itself.
-enum Waiting {
-    One(Request),
-    /// With the room that they take beside those who wait alone.
-    Many(Vec<Request>, OwnedSemaphorePermit),
-}
-
-impl Waiting {
-    fn answer(self, error: &StoreError) {
-        match self {
-            Self::One(request) => request.answer(Err(error.clone())),
-            Self::Many(requests, room) => {
-                drop(room);
-                for request in requests {
-                    request.answer(Err(error.clone()));
-                }
-            }
-        }
-    }
-}
-
 /// The way to a node.
 #[derive(Clone)]
 pub(super) struct NodeHandle {
-    queue: mpsc::Sender<Waiting>,
-    /// For as many requests as may wait alone. Apart from these, so that a batch that waits for room takes it from nobody
-    /// who needs little.
-    room: Arc<Semaphore>,
+    pub(super) queue: Queue<Request>,
     health: watch::Receiver<Health>,
     pub(super) skew: Arc<Skew>,
 }
 
 impl NodeHandle {
-    /// Puts a request into the queue, or fails if that is full.
-    pub(super) fn send_now(&self, request: Request) {
-        match self.queue.try_send(Waiting::One(request)) {
-            Ok(()) => {}
-            Err(mpsc::error::TrySendError::Full(waiting)) => {
-                let most = self.queue.max_capacity();
-                waiting.answer(&StoreError::transient(format!("redis: {most} calls wait already")));
-            }
-            Err(mpsc::error::TrySendError::Closed(waiting)) => waiting.answer(&gone()),
-        }
-    }
-
-    /// Puts requests into the queue as soon as there is room for all of them, so that they leave together. There are not
-    /// more than may wait.
-    pub(super) async fn send_together(&self, requests: Vec<Request>) {
-        let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
-        // It is never closed.
-        let Ok(room) = Arc::clone(&self.room).acquire_many_owned(count).await else { return };
-        if let Err(mpsc::error::SendError(waiting)) = self.queue.send(Waiting::Many(requests, room)).await {
-            waiting.answer(&gone());
-        }
-    }
-
-    /// Whether both lead to the same.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        self.queue.same_channel(&other.queue)
-    }
-
     /// Waits until it is known whether the server can be reached.
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
         let mut health = self.health.clone();
         match health.wait_for(|health| !matches!(health, Health::Connecting)).await.as_deref() {
             Ok(Health::Down(error)) => Err(error.clone()),
             Ok(_) => Ok(()),
-            Err(_) => Err(gone()),
+            Err(_) => Err(gone(RedisStore::NAME)),
         }
     }
 }
 
-fn gone() -> StoreError {
-    StoreError::transient("redis: the connection's task is gone")
-}
-
 /// Starts the task that serves a server, for as long as somebody holds its handle.
 pub(super) fn start(target: Target, shared: Arc<Shared>, cluster: Weak<Cluster>) -> NodeHandle {
-    let (queue, waiting) = mpsc::channel(shared.max_waiting);
-    let room = Arc::new(Semaphore::new(shared.max_waiting.min(Semaphore::MAX_PERMITS)));
+    let (queue, waiting) = queue(RedisStore::NAME, shared.max_waiting);
     let (health, watched) = watch::channel(Health::Connecting);
     let skew = Arc::new(Skew::default());
     let origin = Origin { cluster, host: target.host(), skew: Arc::clone(&skew) };
@@ -137,11 +82,11 @@ pub(super) fn start(target: Target, shared: Arc<Shared>, cluster: Weak<Cluster>)
         let node = Arc::clone(&node);
         async move { node.lock().await.run().await }
     });
-    NodeHandle { queue, room, health: watched, skew }
+    NodeHandle { queue, health: watched, skew }
 }
 
 struct Node {
-    waiting: mpsc::Receiver<Waiting>,
+    waiting: Line<Request>,
     target: Target,
     shared: Arc<Shared>,
     origin: Origin,
@@ -254,9 +199,9 @@ impl Node {
             tokio::select! {
                 biased;
                 result = &mut done => return Ok(result),
-                waiting = self.waiting.recv() => match (waiting, &*self.health.borrow()) {
-                    (Some(waiting), Health::Down(error)) => waiting.answer(error),
-                    (Some(waiting), _) => waiting.answer(&gone()),
+                waiting = self.waiting.next() => match (waiting, &*self.health.borrow()) {
+                    (Some(waiting), Health::Down(error)) => waiting.refuse(error),
+                    (Some(waiting), _) => waiting.refuse(&gone(RedisStore::NAME)),
                     (None, _) => return Err(Closed),
                 },
             }
@@ -272,7 +217,7 @@ impl Node {
                 biased;
                 // Before the next answers are read, or two calls that were answered together would go out together
                 // again, and server and caller would take turns at being idle.
-                first = self.waiting.recv(), if traffic.has_room() && !is_closed => match first {
+                first = self.waiting.next(), if traffic.has_room() && !is_closed => match first {
                     None => is_closed = true,
                     Some(first) => {
                         for calls in self.gather(first, traffic.requests) {
@@ -313,12 +258,12 @@ impl Node {
         backoff: &mut Backoff,
     ) {
         traffic.requests -= exchange.requests;
-        if self.waiting.is_empty() && traffic.calls.len() <= 1 {
+        if self.waiting.requests() == 0 && traffic.calls.len() <= 1 {
             traffic.is_busy = false;
         }
-        let do_enough_wait = self.waiting.len() >= traffic.requests.div_ceil(MAX_CALLS).max(1);
+        let do_enough_wait = self.waiting.requests() >= traffic.requests.div_ceil(MAX_CALLS).max(1);
         let goes_on = traffic.has_room() && do_enough_wait && exchange.is_taken();
-        let first = if goes_on { self.waiting.try_recv().ok() } else { None };
+        let first = if goes_on { self.waiting.next_now() } else { None };
         let mut gathered = first.map(|first| self.gather(first, traffic.requests));
         if let Some(calls) = gathered.as_mut().and_then(Iterator::next) {
             self.set_out(traffic, link, calls).await;
@@ -348,21 +293,13 @@ impl Node {
 
     /// Takes half of all that is waiting or under way, so that both calls in flight are of one size and neither
     /// side idles; more of it, in as many calls as it takes, if it was asked for together.
-    fn gather(&mut self, first: Waiting, sent: usize) -> impl Iterator<Item = Gathered> + use<> {
-        let share = (self.waiting.len() + 1 + sent).div_ceil(MAX_CALLS);
+    fn gather(&mut self, first: Waiting<Request>, sent: usize) -> impl Iterator<Item = Gathered> + use<> {
+        let share = (first.count() + self.waiting.requests() + sent).div_ceil(MAX_CALLS);
         let mut gathered = Batches::default();
         let mut next = Some(first);
         while let Some(waiting) = next {
-            match waiting {
-                Waiting::One(request) => gathered.add(request),
-                Waiting::Many(requests, room) => {
-                    drop(room);
-                    for request in requests {
-                        gathered.add(request);
-                    }
-                }
-            }
-            next = if gathered.has(share) { None } else { self.waiting.try_recv().ok() };
+            waiting.for_each(|request| gathered.add(request));
+            next = if gathered.has(share) { None } else { self.waiting.next_now() };
         }
         gathered.full.into_iter().chain(Some(gathered.last).filter(|last| last.requests > 0))
     }
@@ -402,8 +339,6 @@ mod tests {
 
     use super::*;
     use crate::store::Operation;
-    use crate::store::redis::RedisStore;
-    use crate::store::remote::Remote;
 
     /// More than two calls.
     const MANY: usize = 3 * MAX_WEIGHT;

@@ -1,6 +1,8 @@
 //! What stores in other processes have in common on the caller's side: a request is put into a queue, its caller waits as
 //! long as the budget lasts, and the core works out the numbers of the answer.
 
+mod queue;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
@@ -8,6 +10,8 @@ use std::time::Duration;
 
 use slidegate_core::{Action, Decision, State, decide_matched};
 use tokio::sync::oneshot;
+
+pub(crate) use self::queue::{Line, Queue, Refuse, Waiting, gone, queue};
 
 use super::Operation;
 use crate::error::StoreError;

@@ -1,0 +1,142 @@
+//! Where requests wait for a call, and what was asked for together stays together.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::error::StoreError;
+
+/// A request that can be told why nothing comes of it.
+pub(crate) trait Refuse {
+    fn refuse(self, error: StoreError);
+}
+
+/// What waits for a call: requests that were asked for together, mostly one by itself.
+pub(crate) enum Waiting<R> {
+    One(R),
+    Many(Vec<R>),
+}
+
+impl<R> Waiting<R> {
+    /// How many requests it is.
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Many(requests) => requests.len(),
+        }
+    }
+
+    pub(crate) fn for_each(self, mut take: impl FnMut(R)) {
+        match self {
+            Self::One(request) => take(request),
+            Self::Many(requests) => requests.into_iter().for_each(take),
+        }
+    }
+}
+
+impl<R: Refuse> Waiting<R> {
+    pub(crate) fn refuse(self, error: &StoreError) {
+        self.for_each(|request| request.refuse(error.clone()));
+    }
+}
+
+/// The end that requests are put into.
+pub(crate) struct Queue<R> {
+    /// What messages begin with.
+    name: &'static str,
+    sender: mpsc::Sender<Waiting<R>>,
+    company: Arc<Semaphore>,
+}
+
+/// The end that calls are gathered from.
+pub(crate) struct Line<R> {
+    receiver: mpsc::Receiver<Waiting<R>>,
+    /// Room for as many as may wait alone, for those who came in the company of another. Apart from the channel's, so that
+    /// a batch that waits for room takes it from nobody who needs little.
+    company: Arc<Semaphore>,
+    most_company: usize,
+}
+
+/// A queue for so many.
+pub(crate) fn queue<R>(name: &'static str, max_waiting: usize) -> (Queue<R>, Line<R>) {
+    let (sender, receiver) = mpsc::channel(max_waiting);
+    let most_company = max_waiting.min(Semaphore::MAX_PERMITS);
+    let company = Arc::new(Semaphore::new(most_company));
+    (Queue { name, sender, company: Arc::clone(&company) }, Line { receiver, company, most_company })
+}
+
+// Not derived: a request need not be one that can be cloned.
+impl<R> Clone for Queue<R> {
+    fn clone(&self) -> Self {
+        Self { name: self.name, sender: self.sender.clone(), company: Arc::clone(&self.company) }
+    }
+}
+
+impl<R: Refuse> Queue<R> {
+    pub(crate) fn max_waiting(&self) -> usize {
+        self.sender.max_capacity()
+    }
+
+    /// Puts a request into the queue, or refuses it if that is full.
+    pub(crate) fn send_now(&self, request: R) {
+        match self.sender.try_send(Waiting::One(request)) {
+            Ok(()) => {}
+            Err(TrySendError::Full(waiting)) => {
+                let (name, most) = (self.name, self.max_waiting());
+                waiting.refuse(&StoreError::transient(format!("{name}: {most} calls wait already")));
+            }
+            Err(TrySendError::Closed(waiting)) => waiting.refuse(&gone(self.name)),
+        }
+    }
+
+    /// Puts requests into the queue as soon as there is room for all of them, so that they leave together. There are not
+    /// more than may wait.
+    pub(crate) async fn send_together(&self, requests: Vec<R>) {
+        let company = u32::try_from(requests.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        let (room, place) = (self.company.acquire_many(company).await, self.sender.reserve().await);
+        match (room, place) {
+            (Ok(room), Ok(place)) => {
+                place.send(Waiting::Many(requests));
+                // Whoever takes them gives it back.
+                room.forget();
+            }
+            _ => Waiting::Many(requests).refuse(&gone(self.name)),
+        }
+    }
+
+    /// Whether both lead to the same.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.sender.same_channel(&other.sender)
+    }
+}
+
+impl<R> Line<R> {
+    /// How many requests wait.
+    pub(crate) fn requests(&self) -> usize {
+        self.receiver.len() + self.most_company.saturating_sub(self.company.available_permits())
+    }
+
+    /// The next; `None` if nobody can ask any more.
+    pub(crate) async fn next(&mut self) -> Option<Waiting<R>> {
+        let waiting = self.receiver.recv().await;
+        waiting.inspect(|waiting| self.let_in(waiting))
+    }
+
+    /// The next, if somebody waits.
+    pub(crate) fn next_now(&mut self) -> Option<Waiting<R>> {
+        let waiting = self.receiver.try_recv().ok();
+        waiting.inspect(|waiting| self.let_in(waiting))
+    }
+
+    fn let_in(&self, waiting: &Waiting<R>) {
+        if let Waiting::Many(requests) = waiting {
+            self.company.add_permits(requests.len().saturating_sub(1));
+        }
+    }
+}
+
+/// Why nobody will ever take a request.
+pub(crate) fn gone(name: &str) -> StoreError {
+    StoreError::transient(format!("{name}: the task that asks it is gone"))
+}
