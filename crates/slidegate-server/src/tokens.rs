@@ -117,7 +117,8 @@ impl Tokens {
         if authorization.and_then(|bearer| self.who_bears(bearer)).or_else(by_itself).is_some() {
             return Ok(());
         }
-        let detail = "a token is needed, and this is none of them; send Authorization: Bearer TOKEN";
+        let detail = "a token is needed, and this is none of them; send Authorization: Bearer TOKEN, or \
+                      X-Slidegate-Token: TOKEN where the other is somebody else's";
         Err(Refusal::new(RefusalKind::Unauthorized, detail))
     }
 

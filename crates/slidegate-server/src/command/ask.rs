@@ -1,6 +1,7 @@
 //! Asking a running server.
 
 use std::fmt;
+use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -87,7 +88,7 @@ pub(super) async fn decide(
     ask(server, Method::POST, path, request.to_string()).await
 }
 
-/// What is at `path`.
+/// What the admin API has at `path`.
 pub(super) async fn get<T: DeserializeOwned>(server: Server<'_>, path: &str) -> Result<T, Failure> {
     ask(server, Method::GET, path, String::new()).await
 }
@@ -99,6 +100,7 @@ async fn ask<T: DeserializeOwned>(
     body: String,
 ) -> Result<T, Failure> {
     let clock = SystemClock::default();
+    let is_of_admin = method == Method::GET;
     let tls = match (server.is_tls, certificate.is_given()) {
         (true, _) => Some(connector(certificate).map_err(Failure::new)?),
         (false, false) => None,
@@ -107,7 +109,10 @@ async fn ask<T: DeserializeOwned>(
     };
     let (status, body) = tokio::select! {
         answer = send(server, tls, method, path, body) => {
-            answer.map_err(|error| Failure::new(format!("cannot ask {server}: {}", whole(&*error))))?
+            answer.map_err(|error| {
+                let suspicion = suspicion(server.is_tls, &*error);
+                Failure::new(format!("cannot ask {server}: {}{suspicion}", whole(&*error)))
+            })?
         }
         () = clock.sleep(PATIENCE_MS) => {
             return Err(Failure::new(format!("{server} did not answer in {} s", PATIENCE_MS / 1000)));
@@ -118,7 +123,39 @@ async fn ask<T: DeserializeOwned>(
     {
         return Ok(answer);
     }
-    Err(Failure::new(format!("{server} answered {status}: {}", detail(&body))))
+    let what_to_do = match status {
+        StatusCode::UNAUTHORIZED if token().is_none() => "; here: set SLIDEGATE_TOKEN",
+        StatusCode::UNAUTHORIZED => "; here: set SLIDEGATE_TOKEN to another",
+        StatusCode::NOT_FOUND if is_of_admin => "; is this the address of its admin API?",
+        _ => "",
+    };
+    Err(Failure::new(format!("{server} answered {status}: {}{what_to_do}", detail(&body))))
+}
+
+/// What is shown to a server. Not a flag: whoever may list processes sees those.
+fn token() -> Option<String> {
+    std::env::var("SLIDEGATE_TOKEN").ok()
+}
+
+/// What an error may come of, if the other end speaks another language than it was asked in.
+fn suspicion(is_tls: bool, error: &(dyn std::error::Error + 'static)) -> &'static str {
+    let mut all = std::iter::successors(Some(error), |error| error.source());
+    let is_strange = all.any(|error| {
+        let is_no_http = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse);
+        let is_no_tls = matches!(error.downcast_ref(), Some(rustls::Error::InvalidMessage(_)));
+        // An I/O error shows what it holds only when it is asked for.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let holds_no_tls = matches!(
+            inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()),
+            Some(rustls::Error::InvalidMessage(_))
+        );
+        is_no_http || is_no_tls || holds_no_tls
+    });
+    match (is_strange, is_tls) {
+        (false, _) => "",
+        (true, false) => "; does it speak TLS? Then write https://",
+        (true, true) => "; does it speak without TLS? Then write http://",
+    }
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
@@ -152,8 +189,7 @@ async fn send(
         .uri(format!("{}{path}", server.path))
         .header(HOST, &server.authority)
         .header(CONTENT_TYPE, "application/json");
-    // Not a flag: whoever may list processes sees those.
-    if let Ok(token) = std::env::var("SLIDEGATE_TOKEN") {
+    if let Some(token) = token() {
         builder = builder.header(AUTHORIZATION, format!("Bearer {token}"));
     }
     let response = sender.send_request(builder.body(Full::new(Bytes::from(body)))?).await?;

@@ -17,16 +17,17 @@ use crate::store::AnyStore;
 
 /// What all of them take.
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("limits").args(["quotas", "policy"]).required(true)))]
 pub(super) struct Arguments {
     /// Who asks
     key: String,
 
     /// What is allowed, such as 100/1m; may be repeated, and all must allow it
-    #[arg(long = "quota", value_name = "QUOTA", required_unless_present = "policy")]
+    #[arg(long = "quota", value_name = "QUOTA")]
     quotas: Vec<Quota>,
 
     /// A policy of the server or of the file, instead of quotas
-    #[arg(long, value_name = "NAME", conflicts_with = "quotas")]
+    #[arg(long, value_name = "NAME")]
     policy: Option<String>,
 
     /// A tier of the policy

@@ -1,5 +1,6 @@
 //! What `slidegate serve` is told about configuration of envoyproxy/ratelimit.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -62,6 +63,15 @@ impl EnvoyArguments {
         let looks = FolderLooks::of(&path);
         let domains = Domains::load(&path, settings).map_err(Failure::Files)?;
         Ok(Some(Loaded { path, settings, looks, domains }))
+    }
+}
+
+/// What there is for Envoy, in a few words.
+impl fmt::Display for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.domains.names();
+        let noun = if names.len() == 1 { "domain" } else { "domains" };
+        write!(f, "{noun} {} from {}", names.join(", "), self.path.display())
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 
 use super::Failure;
+use super::envoy::Loaded;
 use super::listening::{bind, bind_or_leave};
 use crate::admin;
 use crate::app::App;
@@ -68,7 +69,13 @@ impl Listeners {
     }
 
     /// What is served, where, and a line to paste into a shell.
-    pub(super) fn greeting(&self, door: &Door, store: &StoreUrl, config: &Config) -> Result<String, Failure> {
+    pub(super) fn greeting(
+        &self,
+        door: &Door,
+        store: &StoreUrl,
+        config: &Config,
+        envoy: Option<&Loaded>,
+    ) -> Result<String, Failure> {
         let policies = &config.policies;
         let (http, redis) = if door.tls.is_some() { ("https", "rediss") } else { ("http", "redis") };
         let address = address_of(&self.http)?;
@@ -76,6 +83,9 @@ impl Listeners {
         for policy in policies.iter() {
             let quotas: Vec<_> = policy.quotas().iter().map(ToString::to_string).collect();
             let _ = writeln!(text, "policy {}: {}", policy.name(), quotas.join(", "));
+        }
+        if let Some(envoy) = envoy {
+            let _ = writeln!(text, "envoy: {envoy}");
         }
         if let Some(listener) = &self.grpc {
             let _ = writeln!(text, "grpc: {}", address_of(listener)?);

@@ -79,8 +79,9 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let app = App::new(opened.map_err(Failure::new)?, config.policies.clone());
     let app = Arc::new(app.logging(config.log).admitting(config.tokens.clone()));
     let listeners = Listeners::open(arguments.addresses.clone(), &config, envoy.is_some()).await?;
+    let greeting = listeners.greeting(&door, &store_url, &config, envoy.as_ref())?;
     // Somebody who does not read it is no reason not to serve.
-    let _ = io::stdout().write_all(listeners.greeting(&door, &store_url, &config)?.as_bytes());
+    let _ = io::stdout().write_all(greeting.as_bytes());
     let keeper = keeper(&app, state_file(arguments.config.as_deref(), &config));
     if listeners.has_admin() {
         keeper.warn_if_it_cannot_keep();

@@ -1,24 +1,26 @@
 //! `ANY /forward-auth/{policy}` and whatever is below it: decides for a proxy that asks before it passes a request on.
 
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
 use metrics::counter;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
-use slidegate::tower::PeerAddress;
+use slidegate::tower::{ClientAddress, PeerAddress};
 use slidegate::{Store, Verb};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::problem::Problem;
 use super::stages::Task;
 use crate::app::{App, Decided};
-use crate::key_rule::KeyRule;
+use crate::key_rule::{KeyPart, KeyRule};
 use crate::request::{Refusal, RefusalKind};
 use crate::stopwatch::Stopwatch;
 use crate::traces;
@@ -152,11 +154,31 @@ fn key<S: Store>(
     let by_address = KeyRule::address();
     let rule = policies.key_rule(policy)?.unwrap_or(&by_address);
     let peer = request.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
+    if rule.parts().contains(&KeyPart::Address) {
+        warn_if_not_believed(policies.client(), peer, &request.headers);
+    }
     rule.find(policies.client(), peer, &request.headers).map_err(|part| {
         let detail = format!("made of {rule}, and the request has no {part}, or two");
         let status = Some(deny_status.unwrap_or(StatusCode::BAD_REQUEST));
         Refused { refusal: Refusal::out_of_range("key", detail), status }
     })
+}
+
+/// Says so, once, if what a proxy tells of its clients is not believed: to whoever forgot to name the proxy all of them are
+/// one. If it is a client who makes it up, there is nothing to be done.
+fn warn_if_not_believed(client: &ClientAddress, peer: Option<IpAddr>, headers: &HeaderMap) {
+    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    if headers.contains_key("x-forwarded-for")
+        && !IS_TOLD.load(Relaxed)
+        && client.find(peer, headers) == ClientAddress::peer().find(peer, headers)
+        && !IS_TOLD.swap(true, Relaxed)
+    {
+        let peer = peer.map(|peer| peer.to_canonical().to_string());
+        warn!(
+            peer,
+            "X-Forwarded-For is not believed and the request counts for the peer; if that is your proxy, add it to trusted_proxies"
+        );
+    }
 }
 
 /// What clients are told whom a proxy turns away in these words.

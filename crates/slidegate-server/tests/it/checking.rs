@@ -37,7 +37,7 @@ fn errors_are_2() {
         (&["a", "--quota", "1/s", "--tier", "gold"], "cannot be used with"),
         (&["a", "--quota", "1/s", "--config", "slidegate.yaml"], "cannot be used with"),
         (&[], "required"),
-        (&["a"], "--quota"),
+        (&["a"], "<--quota <QUOTA>|--policy <NAME>>"),
         (&["a", "--quota", "0/1m"], "limit: 0 is not between 1 and 2^48"),
         (&["a", "--quota", "1/s", "--quota", "1/1s"], "two quotas are called"),
         (&["a", "--quota", "1/s", "--cost", "-1"], "not a whole number between 0 and 281474976710656"),
@@ -91,6 +91,12 @@ fn what_a_server_refuses_is_2_with_its_reason() {
     // Port 1 of this machine is nobody's.
     let (code, _, stderr) = check(&["a", "--server", "http://127.0.0.1:1", "--quota", "1/s"]);
     assert!(code == 2 && stderr.starts_with("error: cannot ask http://127.0.0.1:1: "), "{stderr}");
+    // As one who takes the one port for the other.
+    let (code, _, stderr) = outcome(slidegate().args(["top", "--once", "--admin", &url]));
+    assert!(code == 2 && stderr.contains("; is this the address of its admin API?"), "{stderr}");
+    let tls = url.replace("http", "https");
+    let (code, _, stderr) = check(&["a", "--server", &tls, "--quota", "1/s"]);
+    assert!(code == 2 && stderr.contains("; does it speak without TLS? Then write http://"), "{stderr}");
 }
 
 #[test]

@@ -236,6 +236,9 @@ fn the_command_asks_over_tls_whoever_it_trusts() {
     assert!(code == 0 && out.starts_with("allowed"), "{out}{err}");
     let (code, _, err) = ask("/nowhere");
     assert!(code == 2 && err.contains("certificate"), "{err}");
+    let plain = secure.serving.url().replace("https", "http");
+    let (code, _, err) = outcome(slidegate().args(["check", "a", "--policy", "api", "--server", &plain]));
+    assert!(code == 2 && err.contains("; does it speak TLS? Then write https://"), "{err}");
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! What a proxy is told that asks before it passes a request on.
 
+use std::fs::{self, File};
 use std::io::Write;
 use std::net::TcpStream;
 
 use serde_json::json;
 
-use crate::rig::{Reply, Server, reply};
+use crate::process::{Serving, TempFile, slidegate};
+use crate::rig::{Reply, Server, reply, request_with};
 
 const FILE: &str = "
 trusted_proxies: [127.0.0.1/32]
@@ -166,4 +168,28 @@ fn headers_are_those_of_the_policy_and_an_unknown_one_is_not_found() {
     );
     assert_eq!(ask(&server, "GET", "/forward-auth/", &[]).status, 404);
     assert_eq!(ask(&server, "GET", "/forward-auth/a%70i", &[]).status, 204, "as it is meant");
+}
+
+/// Whoever forgets to name the proxy finds out why all clients are one.
+#[test]
+fn what_is_not_believed_is_said_once() {
+    let config = TempFile::new("disbelief", &FILE.replace("127.0.0.1/32", ""));
+    let log = TempFile::new("log", "");
+    let mut command = slidegate();
+    command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]);
+    let mut server = Serving::start_with_log(&mut command, File::create(log.path()).unwrap().into());
+    let ask = |policy: &str| {
+        let path = format!("/forward-auth/{policy}");
+        let lines = "x-forwarded-for: 203.0.113.7\r\nx-api-key: k\r\n";
+        request_with(server.address(), "GET", &path, lines, b"").status
+    };
+    assert_eq!(["keyed", "api", "api"].map(ask), [204; 3]);
+    server.signal("TERM");
+    let logged = fs::read_to_string(log.path()).unwrap();
+    let said: Vec<&str> =
+        logged.lines().filter(|line| line.contains("X-Forwarded-For is not believed")).collect();
+    assert!(
+        said.len() == 1 && said[0].contains("127.0.0.1") && said[0].contains("trusted_proxies"),
+        "{logged}"
+    );
 }

@@ -43,7 +43,7 @@ descriptors:
 
 struct Shop {
     server: Serving,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Shop {
@@ -52,7 +52,7 @@ impl Shop {
         fs::write(folder.path().join("shop.yaml"), LIMITS).unwrap();
         let mut command = slidegate();
         command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path()).args(options);
-        Self { server: Serving::start(&mut command), _folder: folder }
+        Self { server: Serving::start(&mut command), folder: folder }
     }
 
     fn reply(&self, request: &Value) -> Reply {
@@ -67,6 +67,13 @@ impl Shop {
     fn one(&self, entries: &[(&str, &str)]) -> Value {
         self.ask(&json!([descriptor(entries)]))["statuses"][0].clone()
     }
+}
+
+#[test]
+fn the_greeting_names_the_domains() {
+    let shop = Shop::open(&[]);
+    let line = shop.server.greeting.iter().find_map(|line| line.strip_prefix("envoy: ")).unwrap();
+    assert_eq!(line, format!("domain shop from {}", shop.folder.path().display()));
 }
 
 fn descriptor(entries: &[(&str, &str)]) -> Value {

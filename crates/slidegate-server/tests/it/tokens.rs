@@ -80,6 +80,10 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_not_shown() {
         assert_eq!(code, 0, "{out}{err}");
         let (code, _, err) = check("hush-0123456789abcdee");
         assert!(code == 2 && err.contains("401 Unauthorized: a token is needed"), "{code} {err}");
+        assert!(err.ends_with("; here: set SLIDEGATE_TOKEN to another\n"), "{err}");
+        let (_, _, err) =
+            outcome(slidegate().args(["check", "a", "--policy", "api", "--server", server.url()]));
+        assert!(err.ends_with("; here: set SLIDEGATE_TOKEN\n"), "{err}");
         let expected = " -H 'authorization: Bearer TOKEN' -d ";
         assert!(server.line_to_try().contains(expected), "{}", server.line_to_try());
         let shown = server.greeting.join("\n");
