@@ -9,10 +9,12 @@ use slidegate::{Clock, Limiter, ManualClock, Policy, PostgresStore, SystemClock}
 use slidegate_testkit::{PgBouncer, Postgres};
 
 const BUDGET: Duration = Duration::from_millis(500);
+/// So much that an eighth of it, which the server has less, is time enough to be told on a busy machine.
+const LARGE_BUDGET: Duration = Duration::from_secs(4);
 
 /// A limiter whose clock stands still, so that what is spent stays spent.
-async fn connect(url: &str) -> Limiter<PostgresStore> {
-    let builder = PostgresStore::builder(url).unwrap().budget(BUDGET).connections(1);
+async fn connect(url: &str, budget: Duration) -> Limiter<PostgresStore> {
+    let builder = PostgresStore::builder(url).unwrap().budget(budget).connections(1);
     Limiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
 }
 
@@ -37,7 +39,7 @@ fn busy(server: &Postgres) -> String {
 }
 
 async fn nothing_goes_on_for_long(server: &Postgres, url: &str) {
-    let limiter = connect(url).await;
+    let limiter = connect(url, BUDGET).await;
     slow_down(server);
     let [sliding, bucket] =
         [["10/1h"], ["10/1h token-bucket"]].map(|quotas| Policy::parse("api", quotas).unwrap());
@@ -82,18 +84,40 @@ async fn the_server_ends_a_call_that_came_through_a_pool() {
 #[tokio::test]
 async fn a_row_that_somebody_holds_costs_no_more_than_the_budget_and_nothing_is_spent() {
     let server = Postgres::start();
-    let limiter = connect(&server.url()).await;
+    let limiter = connect(&server.url(), LARGE_BUDGET).await;
     let policy = Policy::parse("api", ["1000/1h"]).unwrap();
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     let mut holder = server.connect().unwrap();
     holder.sql("BEGIN").unwrap();
     holder.sql("SELECT * FROM slidegate.ephemeral FOR UPDATE").unwrap();
+    // Its callers hear that it was given up, and need not wonder whether it was counted.
     let error = limiter.check(policy.key("a")).await.unwrap_err();
-    assert!(error.is_transient(), "{error}");
+    assert!(error.is_transient() && error.is_late() && !error.may_have_counted(), "{error}");
     // Others are not held up, nor are those who only look.
     assert!(limiter.check(policy.key("b")).await.unwrap().is_allowed());
     assert_eq!(limiter.peek(policy.key("a")).await.unwrap().quotas()[0].used, 1);
     holder.sql("ROLLBACK").unwrap();
-    let spent = limiter.peek(policy.key("a")).await.unwrap().quotas()[0].used;
-    assert!((1..=2).contains(&spent), "{spent}");
+    assert_eq!(limiter.peek(policy.key("a")).await.unwrap().quotas()[0].used, 1);
+}
+
+/// What was done in time is answered, what was not is not done, and callers can tell which is which.
+#[tokio::test]
+async fn a_batch_ends_where_its_time_does() {
+    let server = Postgres::start();
+    let limiter = connect(&server.url(), LARGE_BUDGET).await;
+    // Each transaction takes most of the time that all have together.
+    let _ = server.sql(
+        "CREATE OR REPLACE FUNCTION slidegate.clean_ephemeral(pages int, at_ms bigint) RETURNS bigint
+           LANGUAGE sql AS 'SELECT 0::bigint FROM pg_sleep(2.4)'",
+    );
+    let policy = Policy::parse("api", ["10/1h"]).unwrap();
+    let keys: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+    let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+    let decided = limiter.check_many(&checks).await;
+    let (done, not_done) = decided.split_at(64);
+    assert!(done.iter().flatten().filter(|decision| decision.is_allowed()).count() == 64, "{:?}", done[0]);
+    for error in not_done.iter().map(|decision| decision.as_ref().unwrap_err()) {
+        assert!(error.is_transient() && error.is_late() && !error.may_have_counted(), "{error}");
+    }
+    assert_eq!(server.sql("SELECT count(*) FROM slidegate.ephemeral")[0][0].as_deref(), Some("64"));
 }

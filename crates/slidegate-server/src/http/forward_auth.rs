@@ -154,7 +154,9 @@ fn key<S: Store>(
     let by_address = KeyRule::address();
     let rule = policies.key_rule(policy)?.unwrap_or(&by_address);
     let peer = request.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
-    if rule.parts().contains(&KeyPart::Address) {
+    if let Some(peer) = peer
+        && rule.parts().contains(&KeyPart::Address)
+    {
         warn_if_not_believed(policies.client(), peer, &request.headers);
     }
     rule.find(policies.client(), peer, &request.headers).map_err(|part| {
@@ -166,17 +168,14 @@ fn key<S: Store>(
 
 /// Says so, once, if what a proxy tells of its clients is not believed: to whoever forgot to name the proxy all of them are
 /// one. If it is a client who makes it up, there is nothing to be done.
-fn warn_if_not_believed(client: &ClientAddress, peer: Option<IpAddr>, headers: &HeaderMap) {
+fn warn_if_not_believed(client: &ClientAddress, peer: IpAddr, headers: &HeaderMap) {
     static IS_TOLD: AtomicBool = AtomicBool::new(false);
-    if headers.contains_key("x-forwarded-for")
-        && !IS_TOLD.load(Relaxed)
-        && client.find(peer, headers) == ClientAddress::peer().find(peer, headers)
-        && !IS_TOLD.swap(true, Relaxed)
-    {
-        let peer = peer.map(|peer| peer.to_canonical().to_string());
+    let is_ignored = headers.contains_key("x-forwarded-for") && !client.believes(peer);
+    if is_ignored && !IS_TOLD.swap(true, Relaxed) {
         warn!(
-            peer,
-            "X-Forwarded-For is not believed and the request counts for the peer; if that is your proxy, add it to trusted_proxies"
+            peer = %peer.to_canonical(),
+            "X-Forwarded-For is not believed and the request counts for the peer; \
+             if that is your proxy, add it to trusted_proxies"
         );
     }
 }

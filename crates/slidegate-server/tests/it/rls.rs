@@ -52,7 +52,7 @@ impl Shop {
         fs::write(folder.path().join("shop.yaml"), LIMITS).unwrap();
         let mut command = slidegate();
         command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path()).args(options);
-        Self { server: Serving::start(&mut command), folder: folder }
+        Self { server: Serving::start(&mut command), folder }
     }
 
     fn reply(&self, request: &Value) -> Reply {

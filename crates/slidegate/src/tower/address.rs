@@ -85,6 +85,15 @@ impl ClientAddress {
         self.find(peer(request).map(|peer| peer.ip()), request.headers)
     }
 
+    /// Whether anything is believed of what this peer says about who its clients are.
+    pub fn believes(&self, peer: IpAddr) -> bool {
+        match &self.way {
+            Way::Peer | Way::Hops(0) => false,
+            Way::Behind(proxies) => is_within(proxies, folded(peer)),
+            Way::Hops(_) | Way::Header(_) => true,
+        }
+    }
+
     /// The client's address if the peer's is `peer`.
     pub fn find(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         let found = match &self.way {
@@ -102,7 +111,7 @@ impl ClientAddress {
     }
 
     fn first_untrusted(peer: IpAddr, proxies: &[IpNet], headers: &HeaderMap) -> IpAddr {
-        let is_trusted = |address: IpAddr| proxies.iter().any(|network| network.contains(&address));
+        let is_trusted = |address| is_within(proxies, address);
         let mut last = folded(peer);
         if !is_trusted(last) {
             return last;
@@ -118,6 +127,10 @@ impl ClientAddress {
         }
         last
     }
+}
+
+fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&address))
 }
 
 /// The entries of all `X-Forwarded-For` lines as one list, from the right.
@@ -194,6 +207,19 @@ mod tests {
 
     fn address(text: &str) -> IpAddr {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn only_those_are_believed_who_are_trusted() {
+        let behind = ClientAddress::behind(["10.0.0.0/8".parse().unwrap()]);
+        for (peer, is_believed) in [("10.9.9.9", true), ("::ffff:10.9.9.9", true), ("11.0.0.1", false)] {
+            assert_eq!(behind.believes(address(peer)), is_believed, "{peer}");
+            assert!(
+                !ClientAddress::peer().believes(address(peer))
+                    && !ClientAddress::hops(0).believes(address(peer))
+            );
+            assert!(ClientAddress::hops(1).believes(address(peer)));
+        }
     }
 
     /// Each attack, and the client that it must be taken for.

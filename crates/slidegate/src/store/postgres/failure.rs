@@ -1,7 +1,7 @@
 //! What a failure of the database means for the caller.
 
 use tokio_postgres::Error;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{Severity, SqlState};
 
 use crate::error::StoreError;
 
@@ -13,9 +13,18 @@ pub(super) fn is_worth_repeating(error: &Error) -> bool {
     matches!(error.code(), Some(code) if [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code))
 }
 
-/// Whether the server only reads: it is, or has become, a standby.
-pub(super) fn is_of_standby(error: &Error) -> bool {
-    error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+/// Whether it was refused by a server that goes on serving. One that only reads, because it is, or has become, a standby, is
+/// of no use.
+pub(super) fn leaves_a_connection(error: &Error) -> bool {
+    let ends_it = |severity| matches!(severity, Severity::Fatal | Severity::Panic);
+    error.as_db_error().is_some_and(|error| {
+        !error.parsed_severity().is_some_and(ends_it) && *error.code() != SqlState::READ_ONLY_SQL_TRANSACTION
+    })
+}
+
+/// Whether the time is over: for all who are still to be asked for, too.
+pub(super) fn is_too_late(error: &Error) -> bool {
+    matches!(error.code(), Some(code) if [SqlState::QUERY_CANCELED, SqlState::LOCK_NOT_AVAILABLE].contains(code))
 }
 
 /// Whether what is stored of some key makes no sense.
@@ -42,11 +51,13 @@ pub(super) fn statement_error(error: &Error) -> StoreError {
         "42501" => {
             StoreError::permanent(format!("{message}; is the role granted what docs/postgres.md says?"))
         }
-        // A standby, a lock, a cancelled or repeated statement, too many connections, a disk that fails.
-        "25006" | "55P03" | "57014" | "40001" | "40P01" | "53300" | "58030" => StoreError::transient(message),
-        // It shuts down, has crashed, or starts: the statement may have been the last that it did.
-        state if state.starts_with("57P") => StoreError::lost(message),
-        state if state.starts_with("08") || state.starts_with("53") => StoreError::transient(message),
+        // A standby, a repeated statement, too many connections, a disk that fails.
+        "25006" | "40001" | "40P01" | "53300" | "58030" => StoreError::transient(message),
+        // A lock that somebody holds, a statement that took too long.
+        "55P03" | "57014" => StoreError::transient(message).too_late(),
+        // It shuts down, has crashed, or starts, or a pooler has lost it: the statement may have been the last that it did.
+        state if state.starts_with("57P") || state.starts_with("08") => StoreError::lost(message),
+        state if state.starts_with("53") => StoreError::transient(message),
         _ => StoreError::permanent(message),
     }
 }

@@ -4,7 +4,7 @@
 //! gets its own `statement_timeout`: the server looks at it when a statement begins, so that the statement before has to
 //! set it, and it ends with the transaction, so that a pooler between us and the server need not remember it. It may as
 //! well hold several transactions. When one of them fails the server leaves out the rest of the message, so that nothing
-//! of a message goes on for long when nobody waits for it any more; that is why they do not go in messages of their own.
+//! of a message goes on when its time is over, not even behind a pooler; that is why they do not go in messages of their own.
 //! All that goes into a text is a number, the hash of a key, or a name of ours.
 
 use std::fmt::{self, Display, Write as _};
@@ -30,72 +30,71 @@ pub(super) async fn query(
 }
 
 /// Sends statements that answer with one row each, every one of them a transaction. The server ends all of it by itself
-/// after `most`.
-pub(super) async fn send_all<'a>(
-    client: &'a Client,
+/// after `most`. If a transaction of several fails it stays open until there is a `ROLLBACK`.
+pub(super) async fn send_all(
+    client: &Client,
     statements: &[String],
     most: Duration,
-) -> Result<Replies<'a>, Error> {
+) -> Result<Replies, Error> {
     let most_ms = whole_ms(most);
     let text = match statements {
         [statement] => format!("SET LOCAL statement_timeout = {most_ms}; {statement}"),
         _ => statements.iter().fold(String::new(), |mut text, statement| {
-            // What is left since the message came. It takes as many statements as `STATEMENTS_EACH` says.
-            let _ = write!(
-                text,
-                "BEGIN; SELECT set_config('statement_timeout', greatest(1, {most_ms} - 1000 * \
-                 extract(epoch FROM clock_timestamp() - statement_timestamp()))::int::text, true); \
-                 {statement}; COMMIT; "
-            );
+            let _ = write!(text, "BEGIN; {}; {statement}; COMMIT; ", time_left(most_ms));
             text
         }),
     };
     let stream = Box::pin(client.simple_query_raw(&text).await?);
-    Ok(Replies { client, stream, is_one: statements.len() == 1, is_over: false })
+    Ok(Replies { stream, is_one: statements.len() == 1, is_over: false })
+}
+
+/// Sets the timeout to what is left of so much since the message came, by a clock that may be set meanwhile; if it is over,
+/// ends the message as a timeout would.
+fn time_left(most_ms: i32) -> String {
+    let left = format!("{most_ms} - 1000 * extract(epoch FROM clock_timestamp() - statement_timestamp())");
+    format!(
+        "SELECT CASE WHEN {left} > 0 \
+         THEN set_config('statement_timeout', least({most_ms}, greatest(1, {left}))::int::text, true) \
+         ELSE pg_cancel_backend(pg_backend_pid())::text END"
+    )
 }
 
 /// BEGIN, the timeout, the statement, COMMIT.
 const STATEMENTS_EACH: usize = 4;
 
 /// What statements are answered with, one after the other.
-pub(super) struct Replies<'a> {
-    client: &'a Client,
+pub(super) struct Replies {
     stream: Pin<Box<SimpleQueryStream>>,
     /// Whether it is the only one, and has no transaction of its own beside that of the message.
     is_one: bool,
     is_over: bool,
 }
 
-impl Replies<'_> {
+impl Replies {
     /// The next one's row, when it is certain that it holds.
-    pub(super) async fn next(&mut self) -> Result<Option<Option<SimpleQueryRow>>, Error> {
-        let read = self.read().await;
-        if !self.is_one && read.as_ref().is_err_and(|error| error.as_db_error().is_some()) {
-            // The transaction has failed and is still there.
-            let _ = self.client.simple_query("ROLLBACK").await?;
-        }
-        read
-    }
-
-    async fn read(&mut self) -> Result<Option<Option<SimpleQueryRow>>, Error> {
-        let (mut last_row, mut completed) = (None, 0);
+    pub(super) async fn next(&mut self) -> Result<Option<Reply>, Error> {
+        let (mut row, mut completed) = (Err(Unreadable), 0);
         while !self.is_over {
             match self.stream.next().await.transpose()? {
-                Some(SimpleQueryMessage::Row(row)) => last_row = Some(row),
+                // The last one is that of the statement.
+                Some(SimpleQueryMessage::Row(last)) => row = Ok(last),
                 Some(SimpleQueryMessage::CommandComplete(_)) => completed += 1,
                 Some(_) => {}
                 None => {
                     self.is_over = true;
-                    return Ok(self.is_one.then_some(last_row));
+                    return Ok(self.is_one.then_some(row));
                 }
             }
             if !self.is_one && completed == STATEMENTS_EACH {
-                return Ok(Some(last_row));
+                return Ok(Some(row));
             }
         }
         Ok(None)
     }
 }
+
+/// What a statement is answered with.
+pub(super) type Reply = Result<SimpleQueryRow, Unreadable>;
 
 /// As many milliseconds as a setting can have, and at least one: none would be no limit.
 pub(super) fn whole_ms(span: Duration) -> i32 {
@@ -168,7 +167,24 @@ fn read_array<T>(text: &str, read: impl FnMut(&str) -> Option<T>) -> Result<Vec<
 
 #[cfg(test)]
 mod tests {
-    use super::{Array, Duration, OrNull, Unreadable, read_array, whole_ms};
+    use slidegate_testkit::Postgres;
+
+    use super::{Array, Duration, OrNull, Unreadable, read_array, time_left, whole_ms};
+
+    #[test]
+    fn what_is_left_of_the_time_is_counted_from_the_message() {
+        let server = Postgres::start();
+        let ask = |slept: &str, most_ms: i32| {
+            let left = time_left(most_ms);
+            let set = "SELECT setting FROM pg_settings WHERE name = 'statement_timeout'";
+            server.try_sql(&format!("BEGIN; SELECT pg_sleep({slept}); {left}; {set}; COMMIT"))
+        };
+        let set = |rows: Vec<Vec<Option<String>>>| rows[2][0].as_ref().unwrap().parse::<i32>().unwrap();
+        assert!((1..=3_599_900).contains(&set(ask("0.1", 3_600_000).unwrap())));
+        assert!((1..=i32::MAX).contains(&set(ask("0", i32::MAX).unwrap())));
+        let over = ask("0.1", 50).unwrap_err();
+        assert!(over.starts_with("ERROR 57014: "), "{over}");
+    }
 
     #[test]
     fn arrays_are_written_and_read_as_postgres_does() {

@@ -199,11 +199,14 @@ impl Node {
             tokio::select! {
                 biased;
                 result = &mut done => return Ok(result),
-                waiting = self.waiting.next() => match (waiting, &*self.health.borrow()) {
-                    (Some(waiting), Health::Down(error)) => waiting.refuse(error),
-                    (Some(waiting), _) => waiting.refuse(&gone(RedisStore::NAME)),
-                    (None, _) => return Err(Closed),
-                },
+                waiting = self.waiting.next() => {
+                    let Some(waiting) = waiting else { return Err(Closed) };
+                    self.waiting.let_in(&waiting);
+                    match &*self.health.borrow() {
+                        Health::Down(error) => waiting.refuse(error),
+                        _ => waiting.refuse(&gone(RedisStore::NAME)),
+                    }
+                }
             }
         }
     }
@@ -294,10 +297,11 @@ impl Node {
     /// Takes half of all that is waiting or under way, so that both calls in flight are of one size and neither
     /// side idles; more of it, in as many calls as it takes, if it was asked for together.
     fn gather(&mut self, first: Waiting<Request>, sent: usize) -> impl Iterator<Item = Gathered> + use<> {
-        let share = (first.count() + self.waiting.requests() + sent).div_ceil(MAX_CALLS);
+        let share = (1 + self.waiting.requests() + sent).div_ceil(MAX_CALLS);
         let mut gathered = Batches::default();
         let mut next = Some(first);
         while let Some(waiting) = next {
+            self.waiting.let_in(&waiting);
             waiting.for_each(|request| gathered.add(request));
             next = if gathered.has(share) { None } else { self.waiting.next_now() };
         }

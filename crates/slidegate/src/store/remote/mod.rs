@@ -19,6 +19,9 @@ use crate::error::StoreError;
 /// No count is larger, so that a larger cost is denied, or gives back all, just as this one.
 pub(crate) const MOST_COST: u64 = 1 << 50;
 
+/// No more than this of a batch is sent at once.
+const MOST_TOGETHER: usize = 1024;
+
 /// The end of a request that its answer is given to.
 #[derive(Debug)]
 pub(crate) struct Reply<A> {
@@ -101,8 +104,8 @@ pub(crate) async fn execute_many<R: Remote>(
 ) -> Vec<Result<Decision, StoreError>> {
     let mut pending: Vec<Pending<R::Answer>> = Vec::with_capacity(operations.len());
     let mut answers = Vec::with_capacity(operations.len());
-    // No batch, however large, takes the queue from everybody else.
-    let most = (remote.max_waiting() / 8).max(1);
+    // No batch, however large, takes the queue from everybody else, or keeps a connection for long.
+    let most = (remote.max_waiting() / 8).clamp(1, MOST_TOGETHER);
     let in_time = async {
         for together in operations.chunks(most) {
             let (requests, theirs): (Vec<_>, Vec<_>) =

@@ -55,15 +55,13 @@ pub(crate) struct Line<R> {
     /// Room for as many as may wait alone, for those who came in the company of another. Apart from the channel's, so that
     /// a batch that waits for room takes it from nobody who needs little.
     company: Arc<Semaphore>,
-    most_company: usize,
 }
 
 /// A queue for so many.
 pub(crate) fn queue<R>(name: &'static str, max_waiting: usize) -> (Queue<R>, Line<R>) {
     let (sender, receiver) = mpsc::channel(max_waiting);
-    let most_company = max_waiting.min(Semaphore::MAX_PERMITS);
-    let company = Arc::new(Semaphore::new(most_company));
-    (Queue { name, sender, company: Arc::clone(&company) }, Line { receiver, company, most_company })
+    let company = Arc::new(Semaphore::new(max_waiting));
+    (Queue { name, sender, company: Arc::clone(&company) }, Line { receiver, company })
 }
 
 // Not derived: a request need not be one that can be cloned.
@@ -112,24 +110,24 @@ impl<R: Refuse> Queue<R> {
 }
 
 impl<R> Line<R> {
-    /// How many requests wait.
+    /// How many requests wait, or have not been let in.
     pub(crate) fn requests(&self) -> usize {
-        self.receiver.len() + self.most_company.saturating_sub(self.company.available_permits())
+        let company = self.receiver.max_capacity().saturating_sub(self.company.available_permits());
+        self.receiver.len() + company
     }
 
-    /// The next; `None` if nobody can ask any more.
+    /// The next; `None` if nobody can ask any more. It has its room until it is [let in](Self::let_in).
     pub(crate) async fn next(&mut self) -> Option<Waiting<R>> {
-        let waiting = self.receiver.recv().await;
-        waiting.inspect(|waiting| self.let_in(waiting))
+        self.receiver.recv().await
     }
 
     /// The next, if somebody waits.
     pub(crate) fn next_now(&mut self) -> Option<Waiting<R>> {
-        let waiting = self.receiver.try_recv().ok();
-        waiting.inspect(|waiting| self.let_in(waiting))
+        self.receiver.try_recv().ok()
     }
 
-    fn let_in(&self, waiting: &Waiting<R>) {
+    /// From now on others have its room.
+    pub(crate) fn let_in(&self, waiting: &Waiting<R>) {
         if let Waiting::Many(requests) = waiting {
             self.company.add_permits(requests.len().saturating_sub(1));
         }
