@@ -119,7 +119,10 @@ fn make_key(policies: &Policies, request: &Request, asked: &Asked) -> Result<(St
     if rule.parts().contains(&KeyPart::Address) {
         let is_peer = policies.client().find(asked.peer, &asked.headers)
             == ClientAddress::peer().find(asked.peer, &asked.headers);
-        why.push_str(if is_peer {
+        let is_believed = asked.peer.is_some_and(|peer| policies.client().believes(peer));
+        why.push_str(if is_peer && !is_believed && asked.headers.contains_key("x-forwarded-for") {
+            "; the address is the peer's, whose X-Forwarded-For is not believed: it is not in trusted_proxies"
+        } else if is_peer {
             "; the address is the peer's"
         } else {
             "; the address is what X-Forwarded-For says, because the peer is a trusted proxy"

@@ -15,6 +15,7 @@ mod hitters;
 mod http;
 mod key_rule;
 mod metrics;
+mod once;
 mod policies;
 mod quota_spec;
 mod reload;

@@ -12,7 +12,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{AlertDescription, ClientConfig, RootCertStore};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use slidegate::{Clock, SystemClock, Verb};
@@ -137,24 +137,30 @@ fn token() -> Option<String> {
     std::env::var("SLIDEGATE_TOKEN").ok()
 }
 
-/// What an error may come of, if the other end speaks another language than it was asked in.
+/// What may be done about an error: it may be another port, another language, or somebody whom nobody vouches for.
 fn suspicion(is_tls: bool, error: &(dyn std::error::Error + 'static)) -> &'static str {
     let mut all = std::iter::successors(Some(error), |error| error.source());
-    let is_strange = all.any(|error| {
-        let is_no_http = error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse);
-        let is_no_tls = matches!(error.downcast_ref(), Some(rustls::Error::InvalidMessage(_)));
-        // An I/O error shows what it holds only when it is asked for.
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let holds_no_tls = matches!(
-            inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()),
-            Some(rustls::Error::InvalidMessage(_))
-        );
-        is_no_http || is_no_tls || holds_no_tls
-    });
-    match (is_strange, is_tls) {
-        (false, _) => "",
-        (true, false) => "; does it speak TLS? Then write https://",
-        (true, true) => "; does it speak without TLS? Then write http://",
+    if !is_tls {
+        let is_no_http = |error: &hyper::Error| error.is_parse();
+        let is_strange = all.any(|error| error.downcast_ref().is_some_and(is_no_http));
+        return if is_strange { "; is it the port for HTTP? If it speaks TLS, write https://" } else { "" };
+    }
+    // An I/O error shows what it holds only when it is asked for.
+    let of_io = |error: &io::Error| error.get_ref().and_then(|held| held.downcast_ref()).cloned();
+    let of_tls = |error: &(dyn std::error::Error + 'static)| {
+        error.downcast_ref().cloned().or_else(|| error.downcast_ref().and_then(of_io))
+    };
+    match all.find_map(of_tls) {
+        Some(rustls::Error::InvalidMessage(_)) => {
+            "; is it the port for HTTP? If it speaks without TLS, write http://"
+        }
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            "; if this machine does not know its authority, name that by SSL_CERT_FILE"
+        }
+        Some(rustls::Error::AlertReceived(AlertDescription::CertificateRequired)) => {
+            "; it wants to see a certificate: --client-cert and --client-key"
+        }
+        _ => "",
     }
 }
 

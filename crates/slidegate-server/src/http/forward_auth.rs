@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
@@ -21,6 +20,7 @@ use super::problem::Problem;
 use super::stages::Task;
 use crate::app::{App, Decided};
 use crate::key_rule::{KeyPart, KeyRule};
+use crate::once::Once;
 use crate::request::{Refusal, RefusalKind};
 use crate::stopwatch::Stopwatch;
 use crate::traces;
@@ -150,9 +150,16 @@ fn key<S: Store>(
     request: &Parts,
     deny_status: Option<StatusCode>,
 ) -> Result<String, Refused> {
+    static SAID: Once = Once::new();
     let policies = app.policies();
     let by_address = KeyRule::address();
-    let rule = policies.key_rule(policy)?.unwrap_or(&by_address);
+    // Proxies tell nobody what they were told.
+    let say = |refusal: &Refusal| {
+        if SAID.is_first() {
+            warn!(%refusal, "a proxy asks for what there is not, and its clients are not let through");
+        }
+    };
+    let rule = policies.key_rule(policy).inspect_err(say)?.unwrap_or(&by_address);
     let peer = request.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
     if let Some(peer) = peer
         && rule.parts().contains(&KeyPart::Address)
@@ -169,9 +176,9 @@ fn key<S: Store>(
 /// Says so, once, if what a proxy tells of its clients is not believed: to whoever forgot to name the proxy all of them are
 /// one. If it is a client who makes it up, there is nothing to be done.
 fn warn_if_not_believed(client: &ClientAddress, peer: IpAddr, headers: &HeaderMap) {
-    static IS_TOLD: AtomicBool = AtomicBool::new(false);
+    static SAID: Once = Once::new();
     let is_ignored = headers.contains_key("x-forwarded-for") && !client.believes(peer);
-    if is_ignored && !IS_TOLD.swap(true, Relaxed) {
+    if is_ignored && SAID.is_first() {
         warn!(
             peer = %peer.to_canonical(),
             "X-Forwarded-For is not believed and the request counts for the peer; \

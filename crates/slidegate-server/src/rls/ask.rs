@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use slidegate::{Algorithm, MAX_LIMIT, Operation, Policy, Verb};
+use tracing::warn;
 
 use super::proto::rate_limit_descriptor::RateLimitOverride;
 use super::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
 use crate::app::Prepared;
 use crate::envoy::{Amount, CounterKey, Domains, Limited, Rule, Unit, quota};
+use crate::once::Once;
 use crate::request::Refusal;
 use crate::signals::{OF_REQUESTS, Signals};
 
@@ -109,6 +111,9 @@ impl<'a> Asked<'a> {
             };
             items.push(item(domains, request, descriptor).map_err(place)?);
         }
+        if matches!(items[0], Item::Nothing) {
+            warn_if_unknown(domains, &request.domain);
+        }
         replace(&mut items);
         Ok(Self(items))
     }
@@ -143,6 +148,15 @@ fn replace(items: &mut [Item<'_>]) {
         if gone {
             *item = Item::Nothing;
         }
+    }
+}
+
+/// Says so, once, if a domain has no limits at all: somebody may have misspelt it, and nothing else would show.
+fn warn_if_unknown(domains: &Domains, domain: &[u8]) {
+    static SAID: Once = Once::new();
+    if !domains.knows(domain) && SAID.is_first() {
+        let (domain, known) = (String::from_utf8_lossy(domain), domains.names().join(", "));
+        warn!(?domain, known, "Envoy asks for a domain without limits, and all its requests are let through");
     }
 }
 

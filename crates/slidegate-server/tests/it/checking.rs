@@ -96,7 +96,10 @@ fn what_a_server_refuses_is_2_with_its_reason() {
     assert!(code == 2 && stderr.contains("; is this the address of its admin API?"), "{stderr}");
     let tls = url.replace("http", "https");
     let (code, _, stderr) = check(&["a", "--server", &tls, "--quota", "1/s"]);
-    assert!(code == 2 && stderr.contains("; does it speak without TLS? Then write http://"), "{stderr}");
+    assert!(
+        code == 2 && stderr.contains("; is it the port for HTTP? If it speaks without TLS, write http://"),
+        "{stderr}"
+    );
 }
 
 #[test]

@@ -235,10 +235,13 @@ fn the_command_asks_over_tls_whoever_it_trusts() {
     let (code, out, err) = ask(&authority);
     assert!(code == 0 && out.starts_with("allowed"), "{out}{err}");
     let (code, _, err) = ask("/nowhere");
-    assert!(code == 2 && err.contains("certificate"), "{err}");
+    assert!(code == 2 && err.contains("certificate") && err.contains("name that by SSL_CERT_FILE"), "{err}");
     let plain = secure.serving.url().replace("https", "http");
     let (code, _, err) = outcome(slidegate().args(["check", "a", "--policy", "api", "--server", &plain]));
-    assert!(code == 2 && err.contains("; does it speak TLS? Then write https://"), "{err}");
+    assert!(
+        code == 2 && err.contains("; is it the port for HTTP? If it speaks TLS, write https://"),
+        "{err}"
+    );
 }
 
 #[test]
@@ -283,6 +286,8 @@ fn the_commands_show_a_certificate_where_one_is_asked_for() {
         assert!(code == 2 && out.is_empty() && is_refused, "{more:?}: {out}{err}");
         assert!(!err.ends_with("connection error\n"), "it says why: {err}");
     }
+    let (_, _, err) = run(&check, &[]);
+    assert!(err.contains("; it wants to see a certificate: --client-cert and --client-key"), "{err}");
     // What is of no use is named before anybody is asked.
     let here = ["check", "user:1", "--quota", "1/1h"];
     let plain = ["check", "user:1", "--policy", "api", "--server", "http://127.0.0.1:1"];

@@ -44,7 +44,10 @@ fn good_files_are_understood_and_what_is_written_is_valid() {
         let mut import = slidegate();
         import.args(["import", "envoy"]).arg(&file).arg("--output").arg(&written);
         let expected = expected(&file, "#! ", "");
+        let expected = format!("{expected}written: {}\n", written.display());
         assert_eq!(outcome(&mut import), (0, String::new(), expected), "{}", name(&file));
+        let (code, _, stderr) = outcome(&mut import);
+        assert!(code == 2 && stderr.contains("cannot be written: File exists"), "not twice: {stderr}");
         let (code, _, stderr) = outcome(slidegate().arg("validate").arg(&written));
         assert_eq!((code, stderr.as_str()), (0, ""), "{}", name(&file));
     }
@@ -118,7 +121,7 @@ fn limits_of_limitador_are_carried_over_if_they_can_be() {
                     for requests whose req.method is \"POST\"\n  the key is made of user_id\n\
                     shop.path_/a.5/1s: 5/1s fixed-window\n  for requests whose path is \"/a\"\n  \
                     the key is one for all, such as \"all\"\n";
-    assert_eq!((code, told.as_str()), (0, expected));
+    assert_eq!((code, told), (0, format!("{expected}written: {}\n", written.display())));
     assert_eq!(outcome(slidegate().arg("validate").arg(&written)).0, 0);
 
     fs::write(

@@ -115,7 +115,8 @@ fn the_key_of_what_a_proxy_asks_about_is_worked_out() {
     );
     assert!(
         found.contains(
-            "key           1:k,9:192.0.2.1, made of header x-api-key and address; the address is the peer's\n"
+            "key           1:k,9:192.0.2.1, made of header x-api-key and address; the address is the peer's, whose \
+             X-Forwarded-For is not believed: it is not in trusted_proxies\n"
         ),
         "{found}"
     );

@@ -184,8 +184,11 @@ fn what_is_not_believed_is_said_once() {
         request_with(server.address(), "GET", &path, lines, b"").status
     };
     assert_eq!(["keyed", "api", "api"].map(ask), [204; 3]);
+    // Nor does a proxy say what it was told.
+    assert_eq!(["nope", "nope"].map(ask), [404; 2]);
     server.signal("TERM");
     let logged = fs::read_to_string(log.path()).unwrap();
+    assert_eq!(logged.matches("there is no policy \"nope\"").count(), 1, "{logged}");
     let said: Vec<&str> =
         logged.lines().filter(|line| line.contains("X-Forwarded-For is not believed")).collect();
     assert!(

@@ -76,6 +76,24 @@ fn the_greeting_names_the_domains() {
     assert_eq!(line, format!("domain shop from {}", shop.folder.path().display()));
 }
 
+/// Whoever misspells a domain finds out why nothing is limited.
+#[test]
+fn a_domain_without_limits_is_told_once() {
+    let (folder, log) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    fs::write(folder.path().join("shop.yaml"), LIMITS).unwrap();
+    let mut command = slidegate();
+    command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path());
+    let mut server = Serving::start_with_log(&mut command, log.reopen().unwrap().into());
+    for domain in ["shop", "shpo", "shpo", "sohp"] {
+        let asked = json!({"domain": domain, "descriptors": [descriptor(&[("user", "a")])]});
+        assert_eq!(server.post("/json", &asked).status, 200, "{domain}");
+    }
+    server.signal("TERM");
+    let logged = fs::read_to_string(log.path()).unwrap();
+    let said: Vec<&str> = logged.lines().filter(|line| line.contains("a domain without limits")).collect();
+    assert!(said.len() == 1 && said[0].contains("shpo") && said[0].contains("known=\"shop\""), "{logged}");
+}
+
 fn descriptor(entries: &[(&str, &str)]) -> Value {
     json!({"entries": entries.iter().map(|(key, value)| json!({"key": key, "value": value})).collect::<Vec<_>>()})
 }

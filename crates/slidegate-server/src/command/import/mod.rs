@@ -4,6 +4,8 @@ mod envoy;
 mod limitador;
 mod write;
 
+use std::fs::File;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -58,8 +60,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     eprint!("{told}");
     match &arguments.output {
         None => print!("{file}"),
-        Some(output) => std::fs::write(output, file)
-            .map_err(|error| Failure::new(format!("{} cannot be written: {error}", output.display())))?,
+        Some(output) => {
+            let failed = |error| Failure::new(format!("{} cannot be written: {error}", output.display()));
+            // Not over a file that somebody has written himself.
+            let mut target = File::create_new(output).map_err(failed)?;
+            target.write_all(file.as_bytes()).map_err(failed)?;
+            eprintln!("written: {}", output.display());
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

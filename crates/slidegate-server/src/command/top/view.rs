@@ -66,7 +66,8 @@ impl Frame<'_> {
         let _ = write!(text, "  {} changes", now.changes);
         match now.store.as_deref() {
             None => {}
-            Some("closed") => text.push_str("  store: fine"),
+            // Whether it answers is for the decisions to say.
+            Some("closed") => text.push_str("  store: asked"),
             Some(state) => {
                 let _ = write!(text, "  {}", self.paint(RED, &format!("store: left alone ({state})")));
             }

@@ -48,9 +48,10 @@ pub(super) fn statement_error(error: &Error) -> StoreError {
         }
         IS_NEWER => StoreError::permanent(format!("{message}: update this program")),
         // Not even to look.
-        "42501" => {
-            StoreError::permanent(format!("{message}; is the role granted what docs/postgres.md says?"))
-        }
+        "42501" => StoreError::permanent(format!(
+            "{message}; has `slidegate migrate` been run by the owner of the database, and is the role granted what \
+                 docs/postgres.md says?"
+        )),
         // A standby, a repeated statement, too many connections, a disk that fails.
         "25006" | "40001" | "40P01" | "53300" | "58030" => StoreError::transient(message),
         // A lock that somebody holds, a statement that took too long.

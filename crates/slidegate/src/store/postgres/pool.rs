@@ -138,10 +138,14 @@ async fn reconnect(pool: &Pool, place: &str) {
 
 /// Sees to it that the schema is there, again and again until it is, or until nobody needs it any more.
 pub(super) async fn prepare_at_last(shared: Weak<Shared>) {
-    let mut backoff = Backoff::default();
+    let (mut backoff, mut told) = (Backoff::default(), String::new());
     while let Some(prepared) = shared.upgrade() {
         let Err(error) = prepared.prepare().await else { return prepared.set_unprepared(None) };
-        tracing::warn!(%error, "postgres cannot be used yet");
+        // Once for each reason, however many attempts it takes.
+        if told != error.to_string() {
+            tracing::warn!(%error, "postgres cannot be used yet");
+            told = error.to_string();
+        }
         prepared.set_unprepared(Some(error));
         drop(prepared);
         SystemClock::default().sleep(backoff.next_ms()).await;

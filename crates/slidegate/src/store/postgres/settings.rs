@@ -33,6 +33,22 @@ impl fmt::Display for PostgresSettingsError {
 
 impl std::error::Error for PostgresSettingsError {}
 
+/// What the driver has against a URL, as far as it repeats nothing that may be secret.
+fn not_a_url(error: &tokio_postgres::Error) -> PostgresSettingsError {
+    let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    let names_an_option =
+        ["unknown option", "invalid value for option"].iter().any(|begin| why.starts_with(begin));
+    let why = if names_an_option { format!(": {why}") } else { String::new() };
+    let own = OWN_OPTIONS.join(", ");
+    wrong(
+        "url",
+        format_args!(
+            "{error}{why}; it looks like postgres://user:password@host:5432/database?schema=slidegate, and its options are \
+             {own} and those of PostgreSQL that name no file (sslmode is disable, prefer or require)"
+        ),
+    )
+}
+
 fn wrong(option: &str, why: impl fmt::Display) -> PostgresSettingsError {
     PostgresSettingsError { message: format!("store: {option}: {why}") }
 }
@@ -93,14 +109,7 @@ impl PostgresStoreBuilder {
             ));
         }
         let (own, theirs) = split_options(url);
-        let config = Config::from_str(&theirs).map_err(|error| {
-            wrong(
-                "url",
-                format_args!(
-                    "{error}; it looks like postgres://user:password@host:5432/database?schema=slidegate"
-                ),
-            )
-        })?;
+        let config = Config::from_str(&theirs).map_err(|error| not_a_url(&error))?;
         let mut builder = Self {
             config,
             schema: "slidegate".to_owned(),
@@ -128,7 +137,12 @@ impl PostgresStoreBuilder {
             "durable" => match value {
                 "true" => Ok(self.durable(true)),
                 "false" => Ok(self.durable(false)),
-                "" => Err(wrong(name, "it is not true, false or names of policies with commas between them")),
+                "" | "yes" | "no" | "on" | "off" | "1" | "0" => Err(wrong(
+                    name,
+                    format_args!(
+                        "{value:?} is not true, false or names of policies with commas between them"
+                    ),
+                )),
                 policies => {
                     Ok(policies.split(',').fold(self, |builder, name| builder.policy_durable(name, true)))
                 }
@@ -269,4 +283,26 @@ fn split_options(url: &str) -> (Vec<(String, String)>, String) {
     }
     let rest = if theirs.is_empty() { place.to_owned() } else { format!("{place}?{}", theirs.join("&")) };
     (own, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PostgresStoreBuilder;
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_named_and_no_password_is_repeated() {
+        for (options, expected) in [
+            ("shema=x", "unknown option `shema`"),
+            ("sslrootcert=/a", "unknown option `sslrootcert`"),
+            ("sslmode=verify-full", "invalid value for option `sslmode`"),
+            ("sslmode=verify-full", "(sslmode is disable, prefer or require)"),
+            ("durable=yes", "durable: \"yes\" is not true, false or names of policies"),
+            ("durable=", "durable: \"\" is not true, false or names of policies"),
+        ] {
+            let url = format!("postgres://app:hush@db/app?{options}");
+            let error = PostgresStoreBuilder::parse(&url).err().map(|error| error.to_string()).unwrap();
+            assert!(error.contains(expected) && !error.contains("hush"), "{options}: {error}");
+        }
+        assert!(PostgresStoreBuilder::parse("postgres://app:hush@db/app?durable=payments,logins").is_ok());
+    }
 }
