@@ -20,7 +20,7 @@ async fn subject(server: &Server) -> Subject<RedisStore> {
     let clock = ManualClock::at(START);
     let builder = RedisStore::builder(&server.url()).unwrap().prefix(&prefix).unwrap();
     let store = builder.time_from(clock.clone()).budget(Duration::from_secs(20)).connect().await.unwrap();
-    Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 100 }
+    Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 50 }
 }
 
 mod on_redis {
