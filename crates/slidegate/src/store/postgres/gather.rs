@@ -116,6 +116,11 @@ impl Gatherer {
             let mut next = Next::default();
             self.waiting.let_in(&waiting);
             self.take(waiting, sent, &mut next);
+            // Those that are few, and need both tables, go with others of their kind.
+            while let Some(waiting) = self.large.pop_front_if(|waiting| next.has_room_for(waiting)) {
+                self.waiting.let_in(&waiting);
+                self.take(waiting, sent, &mut next);
+            }
             if next.requests > 0 {
                 let batches = next.batches.into_iter().flatten().collect();
                 return Some(Call::of(batches, true));

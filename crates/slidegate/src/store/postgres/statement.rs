@@ -21,12 +21,8 @@ pub(super) async fn query(
     statement: &str,
     most: Duration,
 ) -> Result<Option<SimpleQueryRow>, Error> {
-    let text = format!("SET LOCAL statement_timeout = {}; {statement}", whole_ms(most));
-    let rows = client.simple_query(&text).await?;
-    Ok(rows.into_iter().find_map(|message| match message {
-        SimpleQueryMessage::Row(row) => Some(row),
-        _ => None,
-    }))
+    let mut replies = send_all(client, &[statement.to_owned()], most).await?;
+    Ok(replies.next().await?.and_then(Result::ok))
 }
 
 /// Sends statements that answer with one row each, every one of them a transaction. The server ends all of it by itself

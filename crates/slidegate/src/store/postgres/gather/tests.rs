@@ -125,6 +125,20 @@ async fn nobody_waits_for_another_table_who_did_not_ask_for_it() {
 }
 
 #[tokio::test]
+async fn what_needs_both_tables_goes_with_others_of_its_kind() {
+    let mut rig = Rig::new(2);
+    for first in [0, 10, 20] {
+        rig.ask_together(first..=first + 1, |key| key % 2 == 0).await;
+    }
+    rig.ask_together(100..=199, |_| false).await;
+    let together = rig.set_out();
+    assert_eq!((together.len(), together[0].batches.len(), together[0].carried.requests), (1, 2, 6));
+    assert!(rig.set_out().is_empty(), "there is one connection for these");
+    rig.come_back(&together[0]);
+    assert_eq!(rig.set_out()[0].carried.requests, 100);
+}
+
+#[tokio::test]
 async fn a_batch_whose_caller_has_gone_leaves_nothing_behind() {
     let mut rig = Rig::new(2);
     rig.ask_together(0..=99, |_| false).await;
