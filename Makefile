@@ -51,8 +51,13 @@ IOREDIS = $(IOREDIS_DIR)/.$(IOREDIS_VERSION)
 run:
 	$(CARGO) run --release --bin slidegate -- serve $(ARGS)
 
-## Everything that must hold: formatting, lints, dependencies, all tests and doctests, the memory store's model.
-test: deps fmt lint deny tests loom
+## Everything that must hold: formatting, lints, dependencies, all tests and doctests, the memory store's model. What the
+## tests need is fetched while the lints keep the cores busy.
+test:
+	@$(MAKE) --no-print-directory deps & fetching=$$!; \
+		$(MAKE) --no-print-directory fmt lint deny; checked=$$?; \
+		wait $$fetching && test $$checked = 0
+	@$(MAKE) --no-print-directory tests
 	@echo "all checks passed"
 
 ## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
@@ -137,7 +142,7 @@ lint:
 ## unless asked for, or everything would be built twice to test it; `lint` builds without it.
 TESTED = --workspace --exclude slidegate-bench --features slidegate-server/otlp
 tests:
-	$(CARGO) test $(TESTED)
+	CARGO="$(CARGO)" scripts/run_tests.py --beside "$(MAKE) --no-print-directory loom" $(TESTED)
 
 ## The memory store's threads in every order that a few interruptions allow, by a model checker: half a minute on two
 ## cores. It has atomics of its own, hence a folder of its own, so that nothing else is built anew.
