@@ -37,6 +37,7 @@ mod resp;
 mod sentinels;
 mod server;
 mod spawner;
+mod still;
 mod tls;
 mod wait;
 
@@ -50,5 +51,6 @@ pub use replica::Replica;
 pub use resp::{Connection, Reply};
 pub use sentinels::Sentinels;
 pub use server::Server;
+pub use still::until_still;
 pub use tls::{Authority, Tls};
 pub use wait::until;

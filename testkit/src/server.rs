@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::builder::{Role, ServerBuilder};
 use crate::process::Process;
+use crate::still::until_still;
 use crate::wait::until;
 use crate::{Connection, Flavour, Reply, Tls, faketime};
 
@@ -88,9 +89,10 @@ impl Server {
         self.process.log()
     }
 
-    /// Stops it where it is, with SIGSTOP: connections stay open, and nothing answers.
+    /// Stops it where it is, with SIGSTOP: connections stay open, and nothing answers any more.
     pub fn stop_signal(&self) {
         self.process.signal(Signal::STOP);
+        until_still(self.process.pid());
     }
 
     /// Lets it go on, with SIGCONT.

@@ -6,6 +6,7 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::Process;
+use crate::still::until_still;
 use crate::wait::until;
 
 /// Stops all of them, and waits until they stand still.
@@ -13,10 +14,9 @@ pub(crate) fn stop(postmaster: &Process, data: &Path) {
     assert!(freeze(postmaster), "the server has ended:\n{}", postmaster.log_tail());
     let members = members(data);
     signal(&members, Signal::STOP);
-    until("they stand still", || match members.iter().find(|pid| runs(**pid)) {
-        Some(pid) => Err(format!("{pid:?} runs")),
-        None => Ok(()),
-    });
+    for pid in members {
+        until_still(number(pid));
+    }
 }
 
 /// Lets all of them go on.
@@ -30,7 +30,7 @@ pub(crate) fn kill(postmaster: &Process, data: &Path) {
     // It would otherwise see a child die and start others.
     freeze(postmaster);
     let own = postmaster.pid();
-    let children = members(data).into_iter().filter(|pid| pid.as_raw_nonzero().get().cast_unsigned() != own);
+    let children = members(data).into_iter().filter(|pid| number(*pid) != own);
     signal(&children.collect::<Vec<_>>(), Signal::KILL);
     postmaster.kill();
     until("they are gone", || {
@@ -43,9 +43,12 @@ pub(crate) fn kill(postmaster: &Process, data: &Path) {
 /// Stops the postmaster, so that it neither starts children nor buries them, if it is alive.
 fn freeze(postmaster: &Process) -> bool {
     let is_alive = postmaster.try_signal(Signal::STOP);
-    let pid = Pid::from_raw(postmaster.pid().cast_signed()).expect("no process has the number zero");
-    until("the postmaster stands still", || if runs(pid) { Err("it runs".to_owned()) } else { Ok(()) });
+    until_still(postmaster.pid());
     is_alive
+}
+
+fn number(pid: Pid) -> u32 {
+    pid.as_raw_nonzero().get().cast_unsigned()
 }
 
 fn signal(members: &[Pid], signal: Signal) {
@@ -61,9 +64,4 @@ fn members(data: &Path) -> Vec<Pid> {
     let members =
         processes.filter(|process| fs::read_link(process.path().join("cwd")).is_ok_and(|at| at == data));
     members.filter_map(|process| Pid::from_raw(process.file_name().to_str()?.parse().ok()?)).collect()
-}
-
-fn runs(pid: Pid) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['T', 'Z', 'X']))
 }

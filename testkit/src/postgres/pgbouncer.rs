@@ -17,6 +17,7 @@ use super::user;
 use crate::binary::on_path;
 use crate::port;
 use crate::process::{Launch, Process};
+use crate::still::until_still;
 use crate::wait::until;
 
 /// So often may somebody else be faster to take a port.
@@ -151,9 +152,10 @@ impl PgBouncer {
         self.process.log()
     }
 
-    /// Stops it where it is, with SIGSTOP: connections stay open, and nothing answers.
+    /// Stops it where it is, with SIGSTOP: connections stay open, and nothing answers any more.
     pub fn stop_signal(&self) {
         self.process.signal(Signal::STOP);
+        until_still(self.process.pid());
     }
 
     /// Lets it go on, with SIGCONT.

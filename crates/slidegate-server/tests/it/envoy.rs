@@ -171,7 +171,7 @@ fn a_limiter_that_stalls_is_waited_for_no_longer_than_told() {
         429 => Ok(()),
         other => Err(other.to_string()),
     });
-    limiter.send_signal("STOP");
+    limiter.stall();
     assert_eq!((open.get("a").status, closed.get("a").status), (200, 500));
     limiter.send_signal("CONT");
     until("it denies again", || match open.get("a").status {

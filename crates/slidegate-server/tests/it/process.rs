@@ -6,6 +6,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
+use slidegate_testkit::until_still;
 
 use crate::rig::{Reply, request};
 
@@ -123,6 +124,12 @@ impl Serving {
     pub(crate) fn send_signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Stops it where it is.
+    pub(crate) fn stall(&self) {
+        self.send_signal("STOP");
+        until_still(self.child.id());
     }
 
     /// Sends a signal that ends it.
