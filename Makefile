@@ -168,7 +168,7 @@ deny: $(CARGO_DENY)
 
 $(CARGO_DENY):
 	@echo "building cargo-deny, which takes some minutes …"
-	$(CARGO) install --quiet --debug --locked --root target/tools --target-dir target/tools/build cargo-deny@0.20.2
+	CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install --quiet --debug --locked --root target/tools --target-dir target/tools/build cargo-deny@0.20.2
 	@rm -rf target/tools/build
 
 ## Beside the peers, in one run, some minutes. Needs valgrind for the count of instructions.
