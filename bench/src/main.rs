@@ -35,6 +35,7 @@ fn main() {
         ["protocols", part] => protocols::report(Some(part)),
         ["server"] => server::report(),
         ["server-constant"] => server::constant(),
+        ["server-bytes"] => server::bytes(),
         ["rls"] => rls::report(),
         ["rls-constant"] => rls::peers::constant(),
         #[cfg(feature = "limitador")]

@@ -1,6 +1,7 @@
 //! The service beside an axum handler that only reads the same JSON and beside other limiters' servers: asked by wrk, and by
 //! callers of our own, for wrk fills its core before it fills that of a fast server. `make bench-server` starts it.
 
+mod bytes;
 mod constant;
 mod subject;
 
@@ -11,6 +12,7 @@ use std::process::Command;
 use crate::figures::{Aim, Figures, Row};
 use crate::sample::{CALLERS_CORE, Sample, pin};
 
+pub(crate) use self::bytes::bytes;
 pub(crate) use self::constant::constant;
 
 use self::subject::{Question, Subject, peer};
@@ -71,8 +73,8 @@ struct Beside {
 }
 
 impl Beside {
-    fn new(name: &'static str, aim: f64, subject: Subject) -> Self {
-        Self { name, aim: Aim::AtLeast(aim), column: Column::new(subject) }
+    fn new(name: &'static str, aim: Aim, subject: Subject) -> Self {
+        Self { name, aim, column: Column::new(subject) }
     }
 
     /// What both were seen to do.
@@ -102,18 +104,27 @@ pub(crate) fn report() {
     let mut beside = [
         Beside::new(
             "an axum handler that reads the same JSON",
-            0.9,
-            Subject::start(Command::new(own).arg("server-constant"), CHECK),
+            Aim::AtLeast(0.9),
+            Subject::start(Command::new(&own).arg("server-constant"), CHECK),
         ),
         Beside::new(
             "throttlecrab's server",
-            1.2,
+            Aim::AtLeast(1.2),
             Subject::start_on_port(
                 peer("throttlecrab-server").args(["--http", "--http-host", "127.0.0.1", "--http-port"]),
                 THROTTLE,
             ),
         ),
-        Beside::new("limitador over HTTP", 2.0, Subject::start(&peer("limitador-http"), CHECK_AND_REPORT)),
+        Beside::new(
+            "limitador over HTTP",
+            Aim::AtLeast(2.0),
+            Subject::start(&peer("limitador-http"), CHECK_AND_REPORT),
+        ),
+        Beside::new(
+            "nothing but to receive and to send",
+            Aim::Open,
+            Subject::start(Command::new(own).arg("server-bytes"), CHECK),
+        ),
     ];
     let (mut batches, mut shares) = <[Figures; 2]>::default().into();
     for round in 1..=ROUNDS {

@@ -1,0 +1,51 @@
+//! The least that a server can do: it receives and sends what Slidegate would, and looks at nothing.
+//!
+//! What wrk counts of it is what wrk can ask, and what it costs is the kernel's.
+
+use std::io::{ErrorKind, Read, Write};
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token};
+
+/// As long as an answer of Slidegate's, with as many headers.
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nratelimit-policy: \"1000/1m\";q=1000;w=60\r\nratelimit: \"1000/1m\";r=999;t=60\r\ncontent-length: 267\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n{\"allowed\":true,\"policy\":\"api\",\"limit\":1000,\"remaining\":999,\"reset_after_ms\":60000,\"retry_after_ms\":null,\"violated\":[],\"source\":\"store\",\"quotas\":[{\"name\":\"1000/1m\",\"limit\":1000,\"window_ms\":60000,\"used\":1,\"remaining\":999,\"reset_after_ms\":60000,\"retry_after_ms\":null}]}";
+
+const LISTENER: Token = Token(usize::MAX);
+
+/// Serves until it is killed.
+pub(crate) fn bytes() {
+    let mut poll = Poll::new().expect("Linux");
+    let mut listener = TcpListener::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
+    println!("bytes at http://{}", listener.local_addr().expect("it listens"));
+    poll.registry().register(&mut listener, LISTENER, Interest::READABLE).expect("Linux");
+    let (mut streams, mut events) = (Vec::new(), Events::with_capacity(1024));
+    loop {
+        poll.poll(&mut events, None).expect("Linux");
+        for event in &events {
+            match event.token() {
+                LISTENER => accept(&listener, &poll, &mut streams),
+                Token(place) => answer(&mut streams[place]),
+            }
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, poll: &Poll, streams: &mut Vec<TcpStream>) {
+    while let Ok((mut stream, _)) = listener.accept() {
+        stream.set_nodelay(true).expect("Linux");
+        poll.registry().register(&mut stream, Token(streams.len()), Interest::READABLE).expect("Linux");
+        streams.push(stream);
+    }
+}
+
+/// One answer to what has come: whoever asks waits for it, so it is one request.
+fn answer(stream: &mut TcpStream) {
+    match stream.read(&mut [0; 4096]) {
+        // Gone; there are few, so it may stay among the others.
+        Ok(0) => {}
+        Ok(_) => drop(stream.write(ANSWER)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("{error}"),
+    }
+}
