@@ -273,7 +273,7 @@ impl<S: Store> App<S> {
     }
 
     /// Decides one request.
-    pub async fn decide(&self, verb: Verb, request: &Request) -> Result<Decided, Refusal> {
+    pub async fn decide(&self, verb: Verb, request: &Request<'_>) -> Result<Decided, Refusal> {
         let chosen = choose(&self.policies.load(), request)?;
         let check = check(request, &chosen)?;
         let operation = Operation { verb, check };
@@ -292,7 +292,7 @@ impl<S: Store> App<S> {
     pub async fn decide_many(
         &self,
         verb: Verb,
-        batch: &Batch,
+        batch: &Batch<'_>,
     ) -> Result<Vec<Result<Decided, Refusal>>, Refusal> {
         let mut chosen = Vec::with_capacity(batch.0.len());
         {
@@ -357,7 +357,7 @@ pub(crate) struct Preview {
 }
 
 /// Looks at a request as if to decide it.
-pub(crate) fn preview(policies: &Policies, request: &Request) -> Result<Preview, Refusal> {
+pub(crate) fn preview(policies: &Policies, request: &Request<'_>) -> Result<Preview, Refusal> {
     let chosen = choose(policies, request)?;
     let cost = check(request, &chosen)?.cost;
     let headers = match &chosen {
@@ -367,7 +367,7 @@ pub(crate) fn preview(policies: &Policies, request: &Request) -> Result<Preview,
     Ok(Preview { policy: chosen.policy().clone(), cost, headers })
 }
 
-fn choose(policies: &Policies, request: &Request) -> Result<Chosen, Refusal> {
+fn choose(policies: &Policies, request: &Request<'_>) -> Result<Chosen, Refusal> {
     match (&request.policy, &request.quotas) {
         (Some(name), None) => {
             let found = policies.find(name, request.tier.as_deref(), request.key.as_deref());
@@ -404,7 +404,7 @@ pub(crate) fn quota_refusal(index: usize, problems: &[QuotaProblem]) -> Refusal 
     Refusal::out_of_range(field, problem.message.as_str())
 }
 
-fn check<'a>(request: &'a Request, chosen: &'a Chosen) -> Result<Check<'a>, Refusal> {
+fn check<'a>(request: &'a Request<'_>, chosen: &'a Chosen) -> Result<Check<'a>, Refusal> {
     let key = request.key.as_deref().unwrap_or_default();
     if !(1..=MAX_KEY_BYTES).contains(&key.len()) {
         let found = if request.key.is_none() { "missing".to_owned() } else { format!("{} bytes", key.len()) };

@@ -27,7 +27,8 @@ struct Asked {
 pub(crate) fn explain(config: &Config, request: &str) -> Result<String, Refusal> {
     let mut body: Value = decode(request)?;
     let asked = asked(&mut body)?;
-    let mut request: Request = decode(&body.to_string())?;
+    let body = body.to_string();
+    let mut request: Request<'_> = decode(&body)?;
     let mut lines = Lines::default();
     let policies = &config.policies;
     match &request.policy {
@@ -37,7 +38,7 @@ pub(crate) fn explain(config: &Config, request: &str) -> Result<String, Refusal>
     let made = asked.map(|asked| make_key(policies, &request, &asked)).transpose()?;
     let why_key = match made {
         Some((key, why)) => {
-            request.key = Some(key);
+            request.key = Some(key.into());
             why
         }
         None => "which the request names".to_owned(),
@@ -51,7 +52,7 @@ pub(crate) fn explain(config: &Config, request: &str) -> Result<String, Refusal>
     add_quotas(&mut lines, "quotas", &found.policy);
     lines.add("cost", format!("{}, of each quota", found.cost));
     let switches = &config.degrade.switches;
-    let switch = switches.iter().find(|(name, _)| request.policy.as_ref() == Some(name));
+    let switch = switches.iter().find(|(name, _)| request.policy.as_deref() == Some(name.as_str()));
     add_switch(&mut lines, switch.map(|(_, switch)| switch), request.key.as_deref().unwrap_or_default());
     add_failure(&mut lines, config, request.policy.as_deref());
     add_headers(&mut lines, policies, &found);
@@ -102,7 +103,7 @@ fn headers(lines: Option<&Value>) -> Result<HeaderMap, Refusal> {
     Ok(headers)
 }
 
-fn make_key(policies: &Policies, request: &Request, asked: &Asked) -> Result<(String, String), Refusal> {
+fn make_key(policies: &Policies, request: &Request<'_>, asked: &Asked) -> Result<(String, String), Refusal> {
     let Some(name) = &request.policy else {
         return Err(Refusal::out_of_range("policy", "missing; peer and headers go with a policy"));
     };

@@ -1,5 +1,6 @@
 //! What a request says, whichever way it came, and why it may be refused.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -17,14 +18,14 @@ pub(crate) const MAX_BATCH: usize = 1000;
 
 /// One request, decoded and not yet checked.
 #[derive(Debug, Default)]
-pub struct Request {
-    pub(crate) policy: Option<String>,
-    pub(crate) tier: Option<String>,
+pub struct Request<'a> {
+    pub(crate) policy: Option<Cow<'a, str>>,
+    pub(crate) tier: Option<Cow<'a, str>>,
     pub(crate) quotas: Option<Vec<QuotaSpec>>,
-    pub(crate) key: Option<String>,
+    pub(crate) key: Option<Cow<'a, str>>,
     pub(crate) cost: Option<Cost>,
     /// What it is asked for, if a proxy has said so; for the log.
-    pub(crate) path: Option<String>,
+    pub(crate) path: Option<Cow<'a, str>>,
 }
 
 /// Any whole number that a store can count.
@@ -32,7 +33,7 @@ pub(crate) type Cost = Whole<0, MAX_LIMIT>;
 
 /// Several requests, each for itself.
 #[derive(Debug, Default)]
-pub struct Batch(pub(crate) Vec<Request>);
+pub struct Batch<'a>(pub(crate) Vec<Request<'a>>);
 
 /// Why a request was refused. Nothing was spent, unless [`may_have_counted`](Self::may_have_counted).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,37 +135,41 @@ impl std::error::Error for Refusal {}
 #[derive(Deserialize, ToSchema)]
 #[schema(as = Request)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct RequestFields {
+pub(crate) struct RequestFields<'a> {
     /// The name of a policy. Exactly one of `policy` and `quotas` is given.
-    policy: Option<String>,
+    #[serde(borrow)]
+    #[schema(value_type = Option<String>)]
+    policy: Option<Text<'a>>,
     /// A tier of the policy.
-    tier: Option<String>,
+    #[schema(value_type = Option<String>)]
+    tier: Option<Text<'a>>,
     /// What is allowed, instead of a policy.
     #[schema(value_type = Option<Vec<QuotaSpec>>, min_items = 1, max_items = 16)]
     quotas: Option<AtMost<QuotaSpec, MAX_QUOTAS>>,
     /// Who asks, 1 to 4096 bytes.
     #[schema(value_type = String, min_length = 1, max_length = 4096)]
-    key: Option<String>,
+    key: Option<Text<'a>>,
     /// How much is asked for; 0 only looks.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 281_474_976_710_656_u64, default = 1)]
     cost: Option<Cost>,
 }
 
 /// By hand, because a derived struct would also take an array of its fields' values.
-impl<'de> Deserialize<'de> for Request {
+impl<'de> Deserialize<'de> for Request<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct RequestVisitor;
 
         impl<'de> Visitor<'de> for RequestVisitor {
-            type Value = Request;
+            type Value = Request<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object with key and either policy or quotas")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Request, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Request<'de>, A::Error> {
                 let fields = RequestFields::deserialize(MapAccessDeserializer::new(map))?;
                 let RequestFields { policy, tier, quotas, key, cost } = fields;
+                let [policy, tier, key] = [policy, tier, key].map(|text| text.map(|text| text.0));
                 Ok(Request { policy, tier, quotas: quotas.map(|quotas| quotas.0), key, cost, path: None })
             }
         }
@@ -173,9 +178,36 @@ impl<'de> Deserialize<'de> for Request {
     }
 }
 
-impl<'de> Deserialize<'de> for Batch {
+impl<'de> Deserialize<'de> for Batch<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         AtMost::<Request, MAX_BATCH>::deserialize(deserializer).map(|requests| Self(requests.0))
+    }
+}
+
+/// A text as it stands in what was read, where nothing in it is escaped; serde would copy it.
+pub(crate) struct Text<'a>(Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(text.into()))
+            }
+
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(text.to_owned().into()))
+            }
+        }
+
+        deserializer.deserialize_str(TextVisitor)
     }
 }
 

@@ -1,5 +1,7 @@
 //! One key: what it has spent, and limits of its own.
 
+use std::borrow::Cow;
+
 use axum::Extension;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -51,8 +53,9 @@ pub(super) struct GivenBack<'a> {
     kept: bool,
 }
 
-fn request(policy: &str, key: &str, tier: Option<String>) -> Request {
-    Request { policy: Some(policy.to_owned()), key: Some(key.to_owned()), tier, ..Request::default() }
+fn request<'a>(policy: &'a str, key: &'a str, tier: Option<&'a str>) -> Request<'a> {
+    let [policy, key] = [policy, key].map(|text| Some(text.into()));
+    Request { policy, key, tier: tier.map(Cow::from), ..Request::default() }
 }
 
 pub(super) async fn inspect(
@@ -61,7 +64,7 @@ pub(super) async fn inspect(
     InQuery(Tiered { tier }): InQuery<Tiered>,
 ) -> Response {
     let app = desk.app();
-    match app.decide(Verb::Peek, &request(&policy, &key, tier)).await {
+    match app.decide(Verb::Peek, &request(&policy, &key, tier.as_deref())).await {
         Ok(decided) => {
             let subject = Subject { policy, part: Part::Key(key) };
             let change = desk.in_force().into_iter().find(|change| change.subject == subject);
@@ -163,7 +166,7 @@ async fn give_back(
         _ => Verb::Reset,
     };
     let app = desk.app();
-    let mut request = request(&policy, &key, tier);
+    let mut request = request(&policy, &key, tier.as_deref());
     let before = app.decide(Verb::Peek, &request).await?;
     request.cost = fields.cost;
     let after = app.decide(verb, &request).await?;

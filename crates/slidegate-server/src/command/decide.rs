@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use slidegate::degrade::Switch;
 use slidegate::{MAX_LIMIT, Quota, Verb};
@@ -119,8 +120,7 @@ async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Resul
     // A store that fails is an error here; who asks once wants to know. Lists and switches hold as they do in a service.
     let store = Switch::new(AnyStore::open(&url, config.memory).await.map_err(Failure::new)?);
     store.replace(config.degrade.switches);
-    let request: Request =
-        serde_json::from_value(request).map_err(|error| Failure::new(error.to_string()))?;
+    let request = Request::deserialize(&request).map_err(|error| Failure::new(error.to_string()))?;
     let app = App::new(store, config.policies);
     app.decide(verb, &request).await.map_err(|refusal| undecided(&refusal))
 }

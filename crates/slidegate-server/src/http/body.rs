@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Incoming};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 use slidegate::MAX_LIMIT;
@@ -25,10 +26,10 @@ const MAX_BATCH_BYTES: usize = 1 << 20;
 const MAX_LARGE_BYTES: usize = 64 << 20;
 static LARGE_BYTES: Semaphore = Semaphore::const_new(MAX_LARGE_BYTES);
 
-/// A body that was read: one request, or several with the room that they take until they are decided.
-pub(super) enum Body {
-    Single(Request),
-    Batch(Batch, Option<Room>),
+/// What a body asks: one request or several.
+pub(super) enum Body<'a> {
+    Single(Request<'a>),
+    Batch(Batch<'a>),
 }
 
 /// What a large body takes of the room for all of them.
@@ -41,17 +42,17 @@ struct Gathered {
     room: Option<Room>,
 }
 
-/// Reads a body, of any content type: whoever posts JSON with curl forgets to say so.
-pub(super) async fn read(body: Incoming, patience: Duration) -> Result<Body, Refusal> {
-    let (bytes, room) = within(patience, gather(body, begins_a_batch)).await?;
-    understand(&bytes, room)
+/// Reads a body, of any content type: whoever posts JSON with curl forgets to say so. The room is given back when what it
+/// asks is decided.
+pub(super) async fn read(body: Incoming, patience: Duration) -> Result<(Bytes, Option<Room>), Refusal> {
+    within(patience, gather(body, begins_a_batch)).await
 }
 
 /// What a body asks.
-pub(super) fn understand(bytes: &[u8], room: Option<Room>) -> Result<Body, Refusal> {
+pub(super) fn understand(bytes: &[u8]) -> Result<Body<'_>, Refusal> {
     let text = utf8(bytes)?;
     match text.trim_ascii_start().as_bytes().first() {
-        Some(b'[') => decode(text).map(|batch| Body::Batch(batch, room)),
+        Some(b'[') => decode(text).map(Body::Batch),
         Some(b'{') => decode(text).map(Body::Single),
         _ => {
             let detail = "the body is neither a JSON object nor an array of them";
@@ -182,7 +183,7 @@ fn busy() -> Refusal {
 }
 
 /// Decodes JSON, or says where it is wrong.
-pub(crate) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, Refusal> {
+pub(crate) fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Refusal> {
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(value);
     }

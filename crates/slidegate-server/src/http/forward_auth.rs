@@ -1,5 +1,6 @@
 //! `ANY /forward-auth/{policy}` and whatever is below it: decides for a proxy that asks before it passes a request on.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -110,7 +111,8 @@ async fn answer<S: Store>(app: &App<S>, request: &Parts) -> Result<Response, Ref
     let Question { policy, deny_status, allow_status, below } = Question::read(request)?;
     let key = key(app, &policy, request, deny_status)?;
     let path = path(request, below);
-    let asked = crate::Request { policy: Some(policy), key: Some(key), path, ..crate::Request::default() };
+    let [policy, key] = [policy, key].map(|text| Some(text.into()));
+    let asked = crate::Request { policy, key, path: path.map(Cow::from), ..crate::Request::default() };
     let decided = app.decide(Verb::Check, &asked).await?;
     let mut response = if decided.decision.is_allowed() {
         allow_status.unwrap_or(StatusCode::NO_CONTENT).into_response()

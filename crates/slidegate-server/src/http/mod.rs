@@ -34,7 +34,7 @@ use self::body::Body;
 pub(crate) use self::body::decode;
 use self::head::Head;
 pub(crate) use self::openapi::{add_token, written};
-pub(crate) use self::plain::{Found, MOST_BYTES as MOST_PLAIN_BYTES, Plain, find};
+pub(crate) use self::plain::{Finder, Found, MOST_BYTES as MOST_PLAIN_BYTES, Plain};
 pub(crate) use self::problem::Problem;
 pub(crate) use self::reply::PlainReply;
 use self::reply::Reply;
@@ -101,10 +101,11 @@ impl<S: Store> Routes<S> {
 
     async fn decide_into(&self, reply: &mut Reply<HeaderMap>, verb: Verb, request: Request<Incoming>) {
         let start = Stopwatch::start();
-        let body = match self.app.tokens().admit(request.headers()) {
+        let read = match self.app.tokens().admit(request.headers()) {
             Ok(()) => body::read(request.into_body(), self.limits.body_timeout).await,
             Err(refusal) => Err(refusal),
         };
+        let body = read.as_ref().map_err(Refusal::clone).and_then(|(bytes, _room)| body::understand(bytes));
         self.settle(reply, verb, start, body).await;
     }
 
@@ -112,7 +113,7 @@ impl<S: Store> Routes<S> {
     pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &Plain<'_>) {
         let start = Stopwatch::start();
         let admitted = self.app.tokens().admit(plain.shown);
-        let body = admitted.and_then(|()| body::understand(plain.body, None));
+        let body = admitted.and_then(|()| body::understand(plain.body));
         reply.clear();
         self.settle(reply, plain.verb, start, body).await;
     }
@@ -123,7 +124,7 @@ impl<S: Store> Routes<S> {
         reply: &mut Reply<impl Head>,
         verb: Verb,
         start: Stopwatch,
-        body: Result<Body, Refusal>,
+        body: Result<Body<'_>, Refusal>,
     ) {
         let (stages, read) = (Stages::of(verb), Stopwatch::start());
         let is_read = body.is_ok();
@@ -131,7 +132,7 @@ impl<S: Store> Routes<S> {
             Ok(Body::Single(request)) => {
                 self.app.decide(verb, &request).await.map(|decided| reply.say(&decided, self.app.clock()))
             }
-            Ok(Body::Batch(batch, _room)) => {
+            Ok(Body::Batch(batch)) => {
                 self.app.decide_many(verb, &batch).await.map(|decided| reply.say_all(&decided))
             }
             Err(refusal) => Err(refusal),

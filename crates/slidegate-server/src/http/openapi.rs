@@ -21,8 +21,8 @@ use crate::rls::{JsonRequest, JsonResponse};
 #[serde(untagged)]
 #[expect(dead_code, reason = "it is only described")]
 enum Asked {
-    Single(RequestFields),
-    Batch(Vec<RequestFields>),
+    Single(RequestFields<'static>),
+    Batch(Vec<RequestFields<'static>>),
 }
 
 /// A decision, or as many as were asked for, in the same order.

@@ -4,6 +4,7 @@
 //! that is left to hyper, byte by byte as it came; so this need not know how HTTP is spoken, only when it is spoken plainly.
 
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use slidegate::Verb;
 
@@ -14,6 +15,8 @@ use crate::tokens::Shown;
 pub(crate) const MOST_BYTES: usize = 16 << 10;
 /// The most headers.
 const MOST_HEADERS: usize = 32;
+/// The longest head that is kept, for it is kept by each connection.
+const MOST_KEPT_BYTES: usize = 1 << 10;
 /// What all of them begin with.
 const BEGIN: &[u8] = b"POST /v1/";
 
@@ -36,48 +39,89 @@ pub(crate) struct Plain<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// Looks at what has come.
-pub(crate) fn find(bytes: &[u8]) -> Found<'_> {
-    let length = bytes.len().min(BEGIN.len());
-    if bytes[..length] != BEGIN[..length] {
-        return Found::Other;
+/// What looks at all that comes on one connection.
+///
+/// Whoever keeps a connection sends nearly the same head with every request, so the last one is kept: to see that it is the
+/// same takes a tenth of the time that it takes to read it.
+#[derive(Debug, Default)]
+pub(crate) struct Finder {
+    last: Vec<u8>,
+    /// What it says, if there was one that was worth it.
+    known: Option<Said>,
+}
+
+impl Finder {
+    /// Looks at what has come.
+    pub(crate) fn find<'a>(&mut self, bytes: &'a [u8]) -> Found<'a> {
+        let found = match &self.known {
+            Some(said) if bytes.starts_with(&self.last) => said.with_body(bytes, self.last.len()),
+            _ => self.look(bytes),
+        };
+        match found {
+            Found::Half if bytes.len() >= MOST_BYTES => Found::Other,
+            found => found,
+        }
     }
-    match look(bytes) {
-        Found::Half if bytes.len() >= MOST_BYTES => Found::Other,
-        found => found,
+
+    fn look<'a>(&mut self, bytes: &'a [u8]) -> Found<'a> {
+        let length = bytes.len().min(BEGIN.len());
+        if bytes[..length] != BEGIN[..length] {
+            return Found::Other;
+        }
+        let mut headers = [const { MaybeUninit::uninit() }; MOST_HEADERS];
+        let mut head = httparse::Request::new(&mut []);
+        let head_bytes = match head.parse_with_uninit_headers(bytes, &mut headers) {
+            Ok(httparse::Status::Complete(length)) => length,
+            Ok(httparse::Status::Partial) => return Found::Half,
+            Err(_) => return Found::Other,
+        };
+        let Some(said) = said(&head, bytes) else { return Found::Other };
+        let found = said.with_body(bytes, head_bytes);
+        if head_bytes <= MOST_KEPT_BYTES {
+            self.last.clear();
+            self.last.extend_from_slice(&bytes[..head_bytes]);
+            self.known = Some(said);
+        }
+        found
     }
 }
 
-fn look(bytes: &[u8]) -> Found<'_> {
-    let mut headers = [const { MaybeUninit::uninit() }; MOST_HEADERS];
-    let mut head = httparse::Request::new(&mut []);
-    let head_bytes = match head.parse_with_uninit_headers(bytes, &mut headers) {
-        Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) => return Found::Half,
-        Err(_) => return Found::Other,
-    };
-    let Some(verb) = head.path.and_then(verb_of) else { return Found::Other };
-    let Some(Said { body_bytes, shown }) = said(head.headers).filter(|_| head.version == Some(1)) else {
-        return Found::Other;
-    };
-    let whole = head_bytes + body_bytes;
-    match bytes.get(head_bytes..whole) {
-        Some(body) => Found::Plain(Plain { verb, shown, body }, whole),
-        None if whole > MOST_BYTES => Found::Other,
-        None => Found::Half,
-    }
-}
-
-/// What headers say that must be known.
-struct Said<'a> {
+/// What a head says that must be known.
+#[derive(Debug)]
+struct Said {
+    verb: Verb,
     body_bytes: usize,
-    shown: Shown<'a>,
+    /// Where in the head.
+    authorization: Option<Range<usize>>,
+    token: Option<Range<usize>>,
 }
 
-/// What they say, if it is plain: a length, and nothing about how the connection is to go on.
-fn said<'a>(headers: &[httparse::Header<'a>]) -> Option<Said<'a>> {
-    let (mut body_bytes, mut shown) = (None, Shown::default());
-    for httparse::Header { name, value } in headers {
+impl Said {
+    fn with_body<'a>(&self, bytes: &'a [u8], head_bytes: usize) -> Found<'a> {
+        let whole = head_bytes + self.body_bytes;
+        let Some(body) = bytes.get(head_bytes..whole) else {
+            return if whole > MOST_BYTES { Found::Other } else { Found::Half };
+        };
+        let mut shown = Shown::default();
+        if let Some(place) = &self.authorization {
+            shown.add_authorization(&bytes[place.clone()]);
+        }
+        if let Some(place) = &self.token {
+            shown.add_token(&bytes[place.clone()]);
+        }
+        Found::Plain(Plain { verb: self.verb, shown, body }, whole)
+    }
+}
+
+/// What the head of `bytes` says, if it is plain: what is asked, a length, and nothing about how the connection is to go on.
+fn said(head: &httparse::Request<'_, '_>, bytes: &[u8]) -> Option<Said> {
+    let verb = head.path.and_then(verb_of).filter(|_| head.version == Some(1))?;
+    let place = |value: &[u8]| {
+        let start = value.as_ptr().addr() - bytes.as_ptr().addr();
+        start..start + value.len()
+    };
+    let (mut body_bytes, mut authorization, mut token) = (None, None, None);
+    for httparse::Header { name, value } in head.headers.iter() {
         // All names that matter have lengths that few others have.
         match name.len() {
             2 if name.eq_ignore_ascii_case("te") => return None,
@@ -86,15 +130,19 @@ fn said<'a>(headers: &[httparse::Header<'a>]) -> Option<Said<'a>> {
             10 if name.eq_ignore_ascii_case("connection") && !value.eq_ignore_ascii_case(b"keep-alive") => {
                 return None;
             }
-            13 if name.eq_ignore_ascii_case("authorization") => shown.add_authorization(value),
+            13 if name.eq_ignore_ascii_case("authorization") => {
+                authorization.get_or_insert_with(|| place(value));
+            }
             14 if name.eq_ignore_ascii_case("content-length") && body_bytes.is_some() => return None,
             14 if name.eq_ignore_ascii_case("content-length") => body_bytes = Some(number(value)?),
             17 if name.eq_ignore_ascii_case("transfer-encoding") => return None,
-            17 if name.eq_ignore_ascii_case("x-slidegate-token") => shown.add_token(value),
+            17 if name.eq_ignore_ascii_case("x-slidegate-token") => {
+                token.get_or_insert_with(|| place(value));
+            }
             _ => {}
         }
     }
-    body_bytes.map(|body_bytes| Said { body_bytes, shown })
+    body_bytes.map(|body_bytes| Said { verb, body_bytes, authorization, token })
 }
 
 /// Digits alone, and not many.
@@ -115,6 +163,11 @@ mod tests {
 
     fn with(header: &str) -> String {
         PLAIN.replace("host: a", header)
+    }
+
+    /// As the first that comes on a connection.
+    fn find(bytes: &[u8]) -> Found<'_> {
+        Finder::default().find(bytes)
     }
 
     #[test]
@@ -178,5 +231,47 @@ mod tests {
         assert_eq!(find(with(many.trim_end()).as_bytes()), Found::Other);
         let endless = format!("POST /v1/check HTTP/1.1\r\na: {}", "b".repeat(MOST_BYTES));
         assert_eq!(find(endless.as_bytes()), Found::Other);
+    }
+
+    /// Whatever came before, on the same connection.
+    #[test]
+    fn the_head_before_makes_no_difference() {
+        let requests = [
+            PLAIN.to_owned(),
+            PLAIN.replace("check", "peek"),
+            PLAIN.replace("length: 2", "length: 3"),
+            PLAIN.replace("length: 2", "length: 9999"),
+            PLAIN.replace("HTTP/1.1", "HTTP/1.0"),
+            format!("{PLAIN}{PLAIN}"),
+            PLAIN.replace("{}", "[]"),
+            with("Authorization: Bearer one\r\nx-slidegate-token: two"),
+            with("Authorization: Bearer two\r\nx-slidegate-token: one"),
+            with("x-slidegate-token: two"),
+            with("x-slidegate-token:"),
+            with("connection: close"),
+            with(&format!("a: {}", "b".repeat(MOST_KEPT_BYTES))),
+            format!("\r\n{PLAIN}"),
+        ];
+        for first in &requests {
+            for second in &requests {
+                for length in 0..=second.len() {
+                    let (mut finder, second) = (Finder::default(), &second.as_bytes()[..length]);
+                    finder.find(first.as_bytes());
+                    assert_eq!(finder.find(second), find(second), "{first} → {}", second.escape_ascii());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_head_that_came_before_is_compared_and_a_long_one_not_kept() {
+        let mut finder = Finder::default();
+        finder.find(PLAIN.as_bytes());
+        assert_eq!(
+            (finder.last.as_slice(), finder.known.is_some()),
+            (&PLAIN.as_bytes()[..PLAIN.len() - 2], true)
+        );
+        finder.find(with(&format!("a: {}", "b".repeat(MOST_KEPT_BYTES))).as_bytes());
+        assert_eq!(finder.last.len(), PLAIN.len() - 2, "what is long is not kept");
     }
 }

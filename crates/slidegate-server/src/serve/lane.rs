@@ -15,7 +15,7 @@ use super::patience::PREFACE;
 use super::pulse::Pulse;
 use super::stop::Stop;
 use super::wire::{Event, Room, Wire};
-use crate::http::{self, Found, PlainReply, Routes};
+use crate::http::{self, Finder, Found, PlainReply, Routes};
 
 /// How long the rest of a request may take before hyper waits for it, and knows what to say if it never comes.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -31,6 +31,7 @@ pub(super) struct Lane<'r, I, S> {
     routes: &'r Routes<S>,
     pulse: &'r Pulse,
     stop: Stop,
+    finder: Finder,
     reply: PlainReply,
     date: Date,
     has_answered: bool,
@@ -59,8 +60,8 @@ enum Next {
 impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
     pub(super) fn new(stream: I, routes: &'r Routes<S>, pulse: &'r Pulse, stop: Stop) -> Self {
         let wire = Wire::new(stream, ROOM, PATIENCE);
-        let (reply, date) = (PlainReply::new(), Date::default());
-        Self { wire, routes, pulse, stop, reply, date, has_answered: false }
+        let (finder, reply, date) = (Finder::default(), PlainReply::new(), Date::default());
+        Self { wire, routes, pulse, stop, finder, reply, date, has_answered: false }
     }
 
     pub(super) async fn run(mut self) -> io::Result<Left<I>> {
@@ -92,7 +93,10 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
             if output.len() >= ROOM.output || answered >= TURN {
                 break Next::Write;
             }
-            match http::find(&bytes[taken..]) {
+            if taken == bytes.len() {
+                break Next::Read;
+            }
+            match self.finder.find(&bytes[taken..]) {
                 Found::Plain(plain, length) => {
                     self.routes.decide_plain(&mut self.reply, &plain).await;
                     (taken, answered) = (taken + length, answered + 1);
