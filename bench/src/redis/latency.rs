@@ -15,6 +15,7 @@ use crate::traffic::uniform;
 /// Microseconds.
 pub(crate) struct Latency {
     pub(crate) p50: f64,
+    pub(crate) p95: f64,
     pub(crate) p99: f64,
 }
 
@@ -47,14 +48,21 @@ impl Question {
 
 /// Asks at fixed times, `per_second` of them, the callers in turn. Whoever is still waiting for its last answer asks late,
 /// and that counts: the clock of a question starts when it was due.
-pub(crate) fn open_loop(rig: &Rig, question: &Question, per_second: f64, arrivals: usize) -> Latency {
+/// `round` draws other keys each time.
+pub(crate) fn open_loop(
+    rig: &Rig,
+    question: &Question,
+    per_second: f64,
+    arrivals: usize,
+    round: usize,
+) -> Latency {
     let times = rig.runtime.block_on(async {
         let mut tasks = JoinSet::new();
         let mut callers = Vec::new();
         for seed in 1..=CALLERS {
             let (caller, due) = mpsc::unbounded_channel();
             callers.push(caller);
-            let draws = uniform(KEYS, arrivals.div_ceil(CALLERS), seed as u64);
+            let draws = uniform(KEYS, arrivals.div_ceil(CALLERS), (round * CALLERS + seed) as u64);
             tasks.spawn(answer_times(question.clone(), draws, due));
         }
         let gap = Duration::from_secs_f64(1.0 / per_second);
@@ -73,7 +81,8 @@ pub(crate) fn open_loop(rig: &Rig, question: &Question, per_second: f64, arrival
     let mut times: Vec<u64> = times.into_iter().flatten().collect();
     times.sort_unstable();
     let micros = |place: usize| Duration::from_nanos(times[place]).as_secs_f64() * 1e6;
-    Latency { p50: micros(times.len() / 2), p99: micros(times.len() * 99 / 100) }
+    let percent = |percent: usize| micros(times.len() * percent / 100);
+    Latency { p50: percent(50), p95: percent(95), p99: percent(99) }
 }
 
 async fn answer_times(
