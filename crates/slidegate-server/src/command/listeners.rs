@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::changes::Desk;
 use crate::config::{Address, Config, Listen, StoreUrl};
 use crate::rls;
-use crate::serve::{Door, Entrance};
+use crate::serve::{Door, Entrance, TlsFiles};
 use crate::served::Switched;
 use crate::tokens::Admission;
 
@@ -100,9 +100,11 @@ impl Listeners {
             Some(name) => format!(r#""policy": {}"#, serde_json::json!(name)),
             None => r#""quotas": ["100/1m"]"#.to_owned(),
         };
-        let body = format!(r#"{{{subject}, "key": "user:1"}}"#).replace('\'', r"'\''");
+        let body = within_quotes(&format!(r#"{{{subject}, "key": "user:1"}}"#));
         let token = if config.tokens.is_empty() { "" } else { "-H 'authorization: Bearer TOKEN' " };
-        let _ = writeln!(text, "try: curl -si {http}://{}/v1/check {token}-d '{body}'", reachable(address));
+        let shown = config.tls.as_ref().map(certificates_for_curl).unwrap_or_default();
+        let url = format!("{http}://{}/v1/check", reachable(address));
+        let _ = writeln!(text, "try: curl -si {shown}{url} {token}-d '{body}'");
         Ok(text)
     }
 
@@ -134,6 +136,17 @@ impl Listeners {
 
 fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
     listener.local_addr().map_err(|error| Failure::new(error.to_string()))
+}
+
+/// Whom curl has to trust, which is good for a certificate that nobody else has signed too, and what it has to show.
+fn certificates_for_curl(files: &TlsFiles) -> String {
+    let shown = if files.client_ca.is_some() { "--cert CLIENT.crt --key CLIENT.key " } else { "" };
+    format!("--cacert '{}' {shown}", within_quotes(&files.cert.to_string_lossy()))
+}
+
+/// As it stands between a shell's single quotes.
+fn within_quotes(text: &str) -> String {
+    text.replace('\'', r"'\''")
 }
 
 /// An address that listens on all interfaces is not one to connect to.

@@ -208,9 +208,9 @@ fn curl(secure: &Secure, more: &[&str]) -> (i32, String, String) {
 #[test]
 fn with_a_certificate_it_is_served_over_tls_alone() {
     let secure = secure("tls", false);
-    assert!(
-        secure.serving.url().starts_with("https://") && secure.serving.line_to_try().contains("https://")
-    );
+    assert!(secure.serving.url().starts_with("https://"));
+    let (code, out, err) = outcome(Command::new("sh").args(["-c", secure.serving.line_to_try()]));
+    assert!(code == 0 && out.contains(r#""remaining":99"#), "{out}{err}");
     for (more, version) in [(&["--http2"][..], " 2"), (&["--http1.1"], " 1.1")] {
         let (code, out, err) = curl(&secure, more);
         assert_eq!(code, 0, "{err}");
@@ -247,6 +247,8 @@ fn the_command_asks_over_tls_whoever_it_trusts() {
 #[test]
 fn a_client_without_a_certificate_is_not_let_in_where_one_is_asked_for() {
     let secure = secure("mtls", true);
+    let words = secure.serving.line_to_try();
+    assert!(words.contains("--cert CLIENT.crt --key CLIENT.key https://"), "{words}");
     let (code, out, _) = curl(&secure, &[]);
     assert!(code != 0 && !out.contains("allowed"), "{out}");
     let file = |name: &str| secure.folder.join(name).display().to_string();
