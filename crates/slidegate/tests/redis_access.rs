@@ -113,6 +113,10 @@ async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
     assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
     assert!(!error.is_transient(), "{error}");
 
+    let plain = with_password(&server.url()).replace("redis:", "rediss:");
+    let error = RedisStore::connect(&plain).await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("does it speak TLS at this port"), "{error}");
+
     let socket = format!("redis+unix://{}?prefix=socket", server.socket_path().display());
     exercise(RedisStore::connect(&with_password(&socket)).await.unwrap()).await;
 
@@ -125,9 +129,12 @@ async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
         .unwrap_err();
     assert!(!error.is_transient(), "not a cluster: {error}");
 
-    for url in [server.url(), server.url().replace("://", "://:wrong@")] {
+    for (url, hint) in [
+        (server.url(), "it wants a password: write redis://:PASSWORD@HOST"),
+        (server.url().replace("://", "://:wrong@"), "look at the user and the password in the URL"),
+    ] {
         let error = RedisStore::connect(&url).await.unwrap_err();
-        assert!(!error.is_transient(), "{error}");
+        assert!(!error.is_transient() && error.to_string().contains(hint), "{error}");
         assert!(!error.to_string().contains("wrong@"), "{error}");
     }
 }

@@ -99,10 +99,12 @@ impl Access {
         match tokio::time::timeout(self.budget, self.open(address.clone())).await {
             Ok(Ok(link)) => Ok(link),
             Ok(Err(error)) => Err(connect_error(&place, &error)),
-            Err(_) => Err(StoreError::transient(format!(
-                "redis at {place}: no connection within {:?}",
-                self.budget
-            ))),
+            Err(_) => {
+                let hint =
+                    if self.is_tls { "; does it speak TLS at this port, as rediss:// expects?" } else { "" };
+                let budget = self.budget;
+                Err(StoreError::transient(format!("redis at {place}: no connection within {budget:?}{hint}")))
+            }
         }
     }
 

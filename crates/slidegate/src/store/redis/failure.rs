@@ -65,7 +65,12 @@ pub(super) fn is_a_cluster(error: &ServerError) -> StoreError {
 
 /// Why no connection came about. Nothing was spent.
 pub(super) fn connect_error(place: &str, error: &RedisError) -> StoreError {
-    let message = format!("redis at {place}: {error}");
+    let hint = match error.code() {
+        Some("NOAUTH") => "; it wants a password: write redis://:PASSWORD@HOST, or USER:PASSWORD@",
+        Some("WRONGPASS") => "; look at the user and the password in the URL",
+        _ => "",
+    };
+    let message = format!("redis at {place}: {error}{hint}");
     let passes = matches!(error.code(), Some("LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN"))
         || error.detail().is_some_and(|detail| detail.contains("max number of clients"));
     let is_permanent = match error.kind() {

@@ -166,8 +166,10 @@ impl Node {
         // Once for each outage, however many attempts it takes.
         if matches!(self.health.send_replace(Health::Down(error.clone())), Health::Down(_)) {
             tracing::debug!(%error, pause_ms, "redis is still away");
-        } else {
+        } else if error.is_transient() {
             tracing::warn!(%error, "redis is away");
+        } else {
+            tracing::warn!(%error, "redis does not serve us as it is");
         }
         if let Some(cluster) = self.origin.cluster.upgrade() {
             cluster.refresh();
