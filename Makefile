@@ -54,7 +54,7 @@ run:
 ## Everything that must hold: formatting, lints, dependencies, all tests and doctests, the memory store's model. What the
 ## tests need is fetched while the lints keep the cores busy.
 test:
-	@$(MAKE) --no-print-directory deps & fetching=$$!; \
+	@$(MAKE) --no-print-directory deps & fetching=$$!; trap 'kill $$fetching; exit 1' INT TERM; \
 		$(MAKE) --no-print-directory fmt lint deny; checked=$$?; \
 		wait $$fetching && test $$checked = 0
 	@$(MAKE) --no-print-directory tests
@@ -142,7 +142,7 @@ lint:
 ## unless asked for, or everything would be built twice to test it; `lint` builds without it.
 TESTED = --workspace --exclude slidegate-bench --features slidegate-server/otlp
 tests:
-	CARGO="$(CARGO)" scripts/run_tests.py --beside "$(MAKE) --no-print-directory loom" $(TESTED)
+	CARGO="$(CARGO)" scripts/run_tests.py --beside "make --no-print-directory loom" $(TESTED)
 
 ## The memory store's threads in every order that a few interruptions allow, by a model checker: half a minute on two
 ## cores. It has atomics of its own, hence a folder of its own, so that nothing else is built anew.
