@@ -4,7 +4,6 @@
 //! that is left to hyper, byte by byte as it came; so this need not know how HTTP is spoken, only when it is spoken plainly.
 
 use std::mem::MaybeUninit;
-use std::ops::Range;
 
 use slidegate::Verb;
 
@@ -41,20 +40,22 @@ pub(crate) struct Plain<'a> {
 
 /// What looks at all that comes on one connection.
 ///
-/// Whoever keeps a connection sends nearly the same head with every request, so the last one is kept: to see that it is the
-/// same takes a tenth of the time that it takes to read it.
+/// Whoever keeps a connection often sends the same head again, so the last one is kept: to see that it is the same takes a
+/// tenth of the time that it takes to read it. One that shows a token is not kept.
 #[derive(Debug, Default)]
 pub(crate) struct Finder {
     last: Vec<u8>,
-    /// What it says, if there was one that was worth it.
-    known: Option<Said>,
+    /// What it says, if one is kept.
+    known: Option<Asked>,
 }
 
 impl Finder {
     /// Looks at what has come.
     pub(crate) fn find<'a>(&mut self, bytes: &'a [u8]) -> Found<'a> {
-        let found = match &self.known {
-            Some(said) if bytes.starts_with(&self.last) => said.with_body(bytes, self.last.len()),
+        let found = match self.known {
+            Some(asked) if bytes.starts_with(&self.last) => {
+                asked.with_body(bytes, self.last.len(), Shown::default())
+            }
             _ => self.look(bytes),
         };
         match found {
@@ -75,52 +76,43 @@ impl Finder {
             Ok(httparse::Status::Partial) => return Found::Half,
             Err(_) => return Found::Other,
         };
-        let Some(said) = said(&head, bytes) else { return Found::Other };
-        let found = said.with_body(bytes, head_bytes);
-        if head_bytes <= MOST_KEPT_BYTES {
-            self.last.clear();
-            self.last.extend_from_slice(&bytes[..head_bytes]);
-            self.known = Some(said);
+        let Some((asked, shown)) = said(&head) else { return Found::Other };
+        if head_bytes <= MOST_KEPT_BYTES && shown == Shown::default() {
+            self.keep(&bytes[..head_bytes], asked);
         }
-        found
+        asked.with_body(bytes, head_bytes, shown)
+    }
+
+    fn keep(&mut self, head: &[u8], asked: Asked) {
+        self.last.clear();
+        self.last.reserve_exact(head.len());
+        self.last.extend_from_slice(head);
+        self.known = Some(asked);
     }
 }
 
-/// What a head says that must be known.
-#[derive(Debug)]
-struct Said {
+/// What a head asks for.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
     verb: Verb,
     body_bytes: usize,
-    /// Where in the head.
-    authorization: Option<Range<usize>>,
-    token: Option<Range<usize>>,
 }
 
-impl Said {
-    fn with_body<'a>(&self, bytes: &'a [u8], head_bytes: usize) -> Found<'a> {
+impl Asked {
+    fn with_body<'a>(self, bytes: &'a [u8], head_bytes: usize, shown: Shown<'a>) -> Found<'a> {
         let whole = head_bytes + self.body_bytes;
-        let Some(body) = bytes.get(head_bytes..whole) else {
-            return if whole > MOST_BYTES { Found::Other } else { Found::Half };
-        };
-        let mut shown = Shown::default();
-        if let Some(place) = &self.authorization {
-            shown.add_authorization(&bytes[place.clone()]);
+        match bytes.get(head_bytes..whole) {
+            Some(body) => Found::Plain(Plain { verb: self.verb, shown, body }, whole),
+            None if whole > MOST_BYTES => Found::Other,
+            None => Found::Half,
         }
-        if let Some(place) = &self.token {
-            shown.add_token(&bytes[place.clone()]);
-        }
-        Found::Plain(Plain { verb: self.verb, shown, body }, whole)
     }
 }
 
-/// What the head of `bytes` says, if it is plain: what is asked, a length, and nothing about how the connection is to go on.
-fn said(head: &httparse::Request<'_, '_>, bytes: &[u8]) -> Option<Said> {
+/// What a head says, if it is plain: what is asked, a length, and nothing about how the connection is to go on.
+fn said<'a>(head: &httparse::Request<'_, 'a>) -> Option<(Asked, Shown<'a>)> {
     let verb = head.path.and_then(verb_of).filter(|_| head.version == Some(1))?;
-    let place = |value: &[u8]| {
-        let start = value.as_ptr().addr() - bytes.as_ptr().addr();
-        start..start + value.len()
-    };
-    let (mut body_bytes, mut authorization, mut token) = (None, None, None);
+    let (mut body_bytes, mut shown) = (None, Shown::default());
     for httparse::Header { name, value } in head.headers.iter() {
         // All names that matter have lengths that few others have.
         match name.len() {
@@ -130,19 +122,15 @@ fn said(head: &httparse::Request<'_, '_>, bytes: &[u8]) -> Option<Said> {
             10 if name.eq_ignore_ascii_case("connection") && !value.eq_ignore_ascii_case(b"keep-alive") => {
                 return None;
             }
-            13 if name.eq_ignore_ascii_case("authorization") => {
-                authorization.get_or_insert_with(|| place(value));
-            }
+            13 if name.eq_ignore_ascii_case("authorization") => shown.add_authorization(value),
             14 if name.eq_ignore_ascii_case("content-length") && body_bytes.is_some() => return None,
             14 if name.eq_ignore_ascii_case("content-length") => body_bytes = Some(number(value)?),
             17 if name.eq_ignore_ascii_case("transfer-encoding") => return None,
-            17 if name.eq_ignore_ascii_case("x-slidegate-token") => {
-                token.get_or_insert_with(|| place(value));
-            }
+            17 if name.eq_ignore_ascii_case("x-slidegate-token") => shown.add_token(value),
             _ => {}
         }
     }
-    body_bytes.map(|body_bytes| Said { verb, body_bytes, authorization, token })
+    body_bytes.map(|body_bytes| (Asked { verb, body_bytes }, shown))
 }
 
 /// Digits alone, and not many.
@@ -264,14 +252,16 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_came_before_is_compared_and_a_long_one_not_kept() {
-        let mut finder = Finder::default();
-        finder.find(PLAIN.as_bytes());
-        assert_eq!(
-            (finder.last.as_slice(), finder.known.is_some()),
-            (&PLAIN.as_bytes()[..PLAIN.len() - 2], true)
-        );
-        finder.find(with(&format!("a: {}", "b".repeat(MOST_KEPT_BYTES))).as_bytes());
-        assert_eq!(finder.last.len(), PLAIN.len() - 2, "what is long is not kept");
+    fn a_head_is_kept_and_used_unless_it_is_long_or_shows_a_token() {
+        let (mut finder, head) = (Finder::default(), &PLAIN.as_bytes()[..PLAIN.len() - 2]);
+        let long = with(&format!("a: {}", "b".repeat(MOST_KEPT_BYTES)));
+        for other in [PLAIN, &long, &with("x-slidegate-token: two"), &with("authorization: one")] {
+            assert!(matches!(finder.find(other.as_bytes()), Found::Plain(..)));
+            assert_eq!(finder.last, head, "after {other}");
+        }
+        // As nothing else could say.
+        finder.known = Some(Asked { verb: Verb::Reset, body_bytes: 1 });
+        let expected = Plain { verb: Verb::Reset, shown: Shown::default(), body: b"{" };
+        assert_eq!(finder.find(PLAIN.as_bytes()), Found::Plain(expected, PLAIN.len() - 1));
     }
 }
