@@ -1,9 +1,12 @@
 //! Whether a process stands still. A signal that stops it is sent before it does, and some of its threads may go on for a
 //! moment.
 
-use std::fs;
+use std::{fs, io};
 
 use crate::wait::until;
+
+/// `ESRCH` of Linux.
+const NO_SUCH_PROCESS: i32 = 3;
 
 /// Waits until all threads of a process that was sent SIGSTOP have stopped, or ended.
 #[track_caller]
@@ -13,10 +16,26 @@ pub fn until_still(process: u32) {
 
 /// Whether any of its threads does.
 fn runs(process: u32) -> bool {
-    // There are none of a process that is gone.
-    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    threads.into_iter().any(|thread| {
-        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['T', 'Z', 'X']))
+    let Some(threads) = unless_gone(fs::read_dir(format!("/proc/{process}/task"))) else { return false };
+    threads.filter_map(unless_gone).any(|thread| {
+        let stat = unless_gone(fs::read_to_string(thread.path().join("stat")));
+        stat.is_some_and(|stat| {
+            let state = stat.rsplit_once(") ").expect("a name in brackets").1;
+            !state.starts_with(['T', 'Z', 'X'])
+        })
     })
+}
+
+/// What was read, unless the process or its thread has ended meanwhile.
+fn unless_gone<T>(read: io::Result<T>) -> Option<T> {
+    match read {
+        Ok(read) => Some(read),
+        // The second is said of a thread that ends while it is looked at.
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(NO_SUCH_PROCESS) =>
+        {
+            None
+        }
+        Err(error) => panic!("/proc: {error}"),
+    }
 }

@@ -19,6 +19,14 @@ pub(crate) struct Latency {
     pub(crate) p99: f64,
 }
 
+/// How many arrive, and how fast.
+pub(crate) struct Arrivals {
+    pub(crate) per_second: f64,
+    pub(crate) count: usize,
+    /// Another one draws other keys.
+    pub(crate) seed: usize,
+}
+
 /// What is asked at each arrival.
 #[derive(Clone)]
 pub(crate) enum Question {
@@ -46,23 +54,17 @@ impl Question {
     }
 }
 
-/// Asks at fixed times, `per_second` of them, the callers in turn. Whoever is still waiting for its last answer asks late,
+/// Asks at fixed times, the callers in turn. Whoever is still waiting for its last answer asks late,
 /// and that counts: the clock of a question starts when it was due.
-/// `round` draws other keys each time.
-pub(crate) fn open_loop(
-    rig: &Rig,
-    question: &Question,
-    per_second: f64,
-    arrivals: usize,
-    round: usize,
-) -> Latency {
+pub(crate) fn open_loop(rig: &Rig, question: &Question, arrivals: &Arrivals) -> Latency {
+    let Arrivals { per_second, count: arrivals, seed: first_seed } = *arrivals;
     let times = rig.runtime.block_on(async {
         let mut tasks = JoinSet::new();
         let mut callers = Vec::new();
         for seed in 1..=CALLERS {
             let (caller, due) = mpsc::unbounded_channel();
             callers.push(caller);
-            let draws = uniform(KEYS, arrivals.div_ceil(CALLERS), (round * CALLERS + seed) as u64);
+            let draws = uniform(KEYS, arrivals.div_ceil(CALLERS), (first_seed * CALLERS + seed) as u64);
             tasks.spawn(answer_times(question.clone(), draws, due));
         }
         let gap = Duration::from_secs_f64(1.0 / per_second);

@@ -10,7 +10,7 @@ mod rig;
 use std::slice::from_ref;
 
 use callers::{Application, CALLERS, ask};
-use latency::{Question, open_loop};
+use latency::{Arrivals, Question, open_loop};
 use peers::{PEERS, incr};
 use rig::Rig;
 
@@ -125,7 +125,7 @@ fn latencies(rig: &Rig) {
     for round in 1..=LATENCY_ROUNDS {
         eprintln!("latency, round {round} of {LATENCY_ROUNDS} …");
         for (place, question) in questions.iter().enumerate() {
-            let latency = open_loop(rig, question, per_second, ARRIVALS, round);
+            let latency = open_loop(rig, question, &Arrivals { per_second, count: ARRIVALS, seed: round });
             for (figures, us) in seen.iter_mut().zip([latency.p50, latency.p95, latency.p99]) {
                 figures[place].push(us);
             }

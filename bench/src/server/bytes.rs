@@ -18,34 +18,43 @@ pub(crate) fn bytes() {
     let mut listener = TcpListener::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
     println!("bytes at http://{}", listener.local_addr().expect("it listens"));
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE).expect("Linux");
-    let (mut streams, mut events) = (Vec::new(), Events::with_capacity(1024));
+    let (mut streams, mut events, mut input) = (Vec::new(), Events::with_capacity(1024), [0; 4096]);
     loop {
-        poll.poll(&mut events, None).expect("Linux");
+        if let Err(error) = poll.poll(&mut events, None) {
+            assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}");
+        }
         for event in &events {
             match event.token() {
                 LISTENER => accept(&listener, &poll, &mut streams),
-                Token(place) => answer(&mut streams[place]),
+                Token(place) => {
+                    let has_ended = streams[place].as_mut().is_some_and(|stream| !answer(stream, &mut input));
+                    if has_ended {
+                        streams[place] = None;
+                    }
+                }
             }
         }
     }
 }
 
-fn accept(listener: &TcpListener, poll: &Poll, streams: &mut Vec<TcpStream>) {
-    while let Ok((mut stream, _)) = listener.accept() {
+fn accept(listener: &TcpListener, poll: &Poll, streams: &mut Vec<Option<TcpStream>>) {
+    loop {
+        let mut stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+            Err(error) => panic!("{error}"),
+        };
         stream.set_nodelay(true).expect("Linux");
         poll.registry().register(&mut stream, Token(streams.len()), Interest::READABLE).expect("Linux");
-        streams.push(stream);
+        streams.push(Some(stream));
     }
 }
 
-/// One answer to what has come: whoever asks waits for it, so it is one request.
-fn answer(stream: &mut TcpStream) {
-    match stream.read(&mut [0; 4096]) {
-        // Gone; there are few, so it may stay among the others.
-        Ok(0) => {}
-        Ok(_) => drop(stream.write(ANSWER)),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-        Err(error) => panic!("{error}"),
+/// One answer to what has come: whoever asks waits for it, so it is one request. Whether there may be more.
+fn answer(stream: &mut TcpStream, input: &mut [u8]) -> bool {
+    match stream.read(input) {
+        Ok(0) => false,
+        Ok(_) => stream.write_all(ANSWER).is_ok(),
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
     }
 }
