@@ -12,7 +12,7 @@ use super::certificate::ClientCertificate;
 use super::{Failure, ask};
 use crate::answer::Answer;
 use crate::app::{App, Decided};
-use crate::config::Config;
+use crate::config::{Config, StoreUrl};
 use crate::request::{Refusal, Request};
 use crate::store::AnyStore;
 
@@ -117,6 +117,12 @@ async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Resul
         Some(url) => super::parse_store(&url)?,
         None => config.store.unwrap_or_default(),
     };
+    if matches!((&url, verb), (StoreUrl::Memory, Verb::Refund | Verb::Reset)) {
+        return Err(Failure::new(
+            "there is nothing to give back: counts in memory belong to the process that has them; ask a service \
+             with --server URL, or name the store that it counts in with --store URL",
+        ));
+    }
     // A store that fails is an error here; who asks once wants to know. Lists and switches hold as they do in a service.
     let store = Switch::new(AnyStore::open(&url, config.memory).await.map_err(Failure::new)?);
     store.replace(config.degrade.switches);

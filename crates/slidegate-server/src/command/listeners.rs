@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use tracing::warn;
 
 use super::Failure;
 use super::envoy::Loaded;
@@ -57,6 +58,11 @@ impl Listeners {
         let admin = admin.or(config.admin.listen.clone());
         // Unless whoever is elsewhere could come in without a token.
         config.admin.listen_at(admin.clone()).map_err(|message| Failure::new(format!("admin: {message}")))?;
+        if has_envoy && matches!(grpc.as_ref().or(config.grpc.as_ref()), Some(Listen::Off)) {
+            warn!(
+                "there are limits for Envoy, which asks by gRPC, and gRPC is off; POST /json still asks for them"
+            );
+        }
         Ok(Self {
             http: bind("http", &http.or(config.http.clone()).unwrap_or_default()).await?,
             grpc: bind_or_leave("grpc", grpc.or(config.grpc.clone()), "127.0.0.1:8081", has_envoy).await?,
@@ -104,7 +110,7 @@ impl Listeners {
         let token = if config.tokens.is_empty() { "" } else { "-H 'authorization: Bearer TOKEN' " };
         let shown = config.tls.as_ref().map(certificates_for_curl).unwrap_or_default();
         let url = format!("{http}://{}/v1/check", reachable(address));
-        let _ = writeln!(text, "try: curl -si {shown}{url} {token}-d '{body}'");
+        let _ = writeln!(text, "try: curl -sSi {shown}{url} {token}-d '{body}'");
         Ok(text)
     }
 

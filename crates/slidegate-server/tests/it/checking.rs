@@ -150,6 +150,12 @@ fn spending_looking_giving_back_and_forgetting() {
     let (code, _, stderr) = outcome(slidegate().args(["reset", "a", "--policy", "no"]).args(of_store));
     assert_eq!(code, 2);
     assert!(stderr.contains("there is no policy \"no\"; there is \"api\""), "{stderr}");
+    // Of what a process counts by itself nobody else can take anything back, and it would be gone with the answer.
+    for verb in ["refund", "reset"] {
+        let (code, out, stderr) = outcome(slidegate().args([verb, "a", "--quota", "5/1m"]));
+        assert_eq!((code, out.as_str()), (2, ""));
+        assert!(stderr.contains("counts in memory belong to the process that has them"), "{stderr}");
+    }
 }
 
 /// Lists and switches of the file hold at the shell as they do in the service.

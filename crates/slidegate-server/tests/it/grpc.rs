@@ -1,5 +1,6 @@
 //! The wire, asked by a client that shares nothing with the server: grpcio, with messages written by hand.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -158,4 +159,12 @@ fn deploy_limits() -> PathBuf {
 fn it_is_off_if_told_so() {
     let server = Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--grpc", "off"]));
     assert!(!server.greeting.iter().any(|line| line.starts_with("grpc: ")));
+    drop(server);
+    // With limits for Envoy that may be a mistake, and may be meant.
+    let (limits, log) = (TempFile::new("off", LIMITS), TempFile::new("off-log", ""));
+    let mut serve = slidegate();
+    serve.args(["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--envoy-config", limits.path()]);
+    drop(Serving::start_with_log(&mut serve, fs::File::create(log.path()).unwrap().into()));
+    let said = fs::read_to_string(log.path()).unwrap();
+    assert!(said.contains("gRPC is off; POST /json still asks for them"), "{said}");
 }

@@ -26,7 +26,7 @@ fn try_it(serving: &Serving) -> (String, Value) {
 fn without_a_file_it_serves_a_sample_and_says_what_to_try() {
     let serving = Serving::start(&mut on_a_free_port());
     assert_eq!(serving.greeting[1..3], ["store: memory:", "policy api: 100/1m"]);
-    assert!(serving.line_to_try().starts_with(&format!("curl -si {}/v1/check", serving.url())));
+    assert!(serving.line_to_try().starts_with(&format!("curl -sSi {}/v1/check", serving.url())));
     let (head, answer) = try_it(&serving);
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     assert!(head.contains(r#"ratelimit-policy: "100/1m";q=100;w=60"#), "{head}");

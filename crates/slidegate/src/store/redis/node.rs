@@ -169,7 +169,7 @@ impl Node {
         } else if error.is_transient() {
             tracing::warn!(%error, "redis is away");
         } else {
-            tracing::warn!(%error, "redis does not serve us as it is");
+            tracing::warn!(%error, "redis refuses to serve");
         }
         if let Some(cluster) = self.origin.cluster.upgrade() {
             cluster.refresh();
