@@ -30,7 +30,7 @@ running = set()
 
 
 def built(options):
-    """The binaries of the tests as (name, command, folder), each to be run in the folder of its package."""
+    """The binaries of the tests as (name, command, folder, what cargo would add to the environment)."""
     cargo = [*CARGO, "test", "--no-run", "--message-format=json-render-diagnostics", *options]
     with subprocess.Popen(cargo, stdout=subprocess.PIPE, text=True) as build:
         messages = [json.loads(line) for line in build.stdout if line.startswith("{")]
@@ -39,7 +39,8 @@ def built(options):
     for message in messages:
         if message["reason"] == "compiler-artifact" and message["executable"] and message["profile"]["test"]:
             folder = Path(message["manifest_path"]).parent
-            yield f"{folder.name}/{message['target']['name']}", [message["executable"]], folder
+            added = {"CARGO_MANIFEST_DIR": str(folder)}
+            yield f"{folder.name}/{message['target']['name']}", [message["executable"]], folder, added
 
 
 def longest_first(job):
@@ -47,14 +48,13 @@ def longest_first(job):
     return LONGEST.index(target) if target in LONGEST else len(LONGEST)
 
 
-def ran(name, command, folder):
+def ran(name, command, folder, added):
     """What became of it. It writes to a file and not to a pipe, which whoever it leaves behind would keep open."""
-    environment = {**os.environ, "CARGO_MANIFEST_DIR": str(folder)}
     begin = time.monotonic()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            start_new_session=True,
+            command, cwd=folder, env={**os.environ, **added}, stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, start_new_session=True,
         )
         running.add(process)
         try:
@@ -117,8 +117,9 @@ def main():
     jobs = sorted(built(options), key=longest_first)
     if not jobs:
         sys.exit("there are no tests")
-    beside = [("documentation", [*CARGO, "test", "--doc", *options], here)]
-    beside += [(text, shlex.split(text), here) for text in arguments.beside]
+    # Nothing is added for cargo, which builds some crates anew if it is told of another folder.
+    beside = [("documentation", [*CARGO, "test", "--doc", *options], here, {})]
+    beside += [(text, shlex.split(text), here, {}) for text in arguments.beside]
     jobs[1:1] = beside
     failed = run_all(jobs, arguments.at_once)
     if failed:
