@@ -117,8 +117,15 @@ impl Tokens {
         if authorization.and_then(|bearer| self.who_bears(bearer)).or_else(by_itself).is_some() {
             return Ok(());
         }
-        let detail = "a token is needed, and this is none of them; send Authorization: Bearer TOKEN, or \
-                      X-Slidegate-Token: TOKEN where the other is somebody else's";
+        let what = if authorization.is_some() || token.is_some() {
+            "what was sent is none"
+        } else {
+            "none was sent"
+        };
+        let detail = format!(
+            "a token is needed, and {what}; send Authorization: Bearer TOKEN, or X-Slidegate-Token: TOKEN where \
+             Authorization is somebody else's"
+        );
         Err(Refusal::new(RefusalKind::Unauthorized, detail))
     }
 

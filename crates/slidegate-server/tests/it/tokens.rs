@@ -79,10 +79,14 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_not_shown() {
         let (code, out, err) = check(TOKEN);
         assert_eq!(code, 0, "{out}{err}");
         let (code, _, err) = check("hush-0123456789abcdee");
-        assert!(code == 2 && err.contains("401 Unauthorized: a token is needed"), "{code} {err}");
+        assert!(
+            code == 2 && err.contains("401 Unauthorized: a token is needed, and what was sent is none"),
+            "{code} {err}"
+        );
         assert!(err.ends_with("; here: set SLIDEGATE_TOKEN to another\n"), "{err}");
         let (_, _, err) =
             outcome(slidegate().args(["check", "a", "--policy", "api", "--server", server.url()]));
+        assert!(err.contains("a token is needed, and none was sent; "), "{err}");
         assert!(err.ends_with("; here: set SLIDEGATE_TOKEN\n"), "{err}");
         let expected = " -H 'authorization: Bearer TOKEN' -d ";
         assert!(server.line_to_try().contains(expected), "{}", server.line_to_try());
