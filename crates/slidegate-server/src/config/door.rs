@@ -4,7 +4,7 @@ use super::containers::Mapping;
 use super::field::{Field, Fields};
 use super::kinds::{FilePath, Flag, Time, Whole};
 use super::review::Review;
-use crate::serve::{Limits, TlsFiles};
+use crate::serve::{Limits, TlsFiles, certificates};
 use crate::violations::ViolationLog;
 
 const CONNECTIONS: Field<Whole> = Field::new(
@@ -58,15 +58,23 @@ pub(super) const TLS: Mapping<TlsFiles> =
 fn tls(fields: &Fields<'_>, review: &mut Review) -> Option<TlsFiles> {
     let (cert, key) = (fields.get(&CERT, review), fields.get(&KEY, review));
     let client_ca = fields.get(&CLIENT_CA, review);
-    let files = TlsFiles { cert: cert?, key: key?, client_ca };
-    if review.looks_around
-        && let Err(problems) = files.read()
-    {
+    let files = match (cert, key) {
+        (Some(cert), Some(key)) => Ok(TlsFiles { cert, key, client_ca }),
+        // What can be said of each by itself.
+        (cert, _) => Err([("cert", cert), ("client_ca", client_ca)]),
+    };
+    if review.looks_around {
+        let problems = match &files {
+            Ok(files) => files.read().err().unwrap_or_default(),
+            Err(some) => {
+                some.iter().filter_map(|(field, file)| certificates(field, file.as_ref()?).err()).collect()
+            }
+        };
         for (field, message) in problems {
             review.refuse(fields.line_of(field), fields.path_of(field), message);
         }
     }
-    Some(files)
+    files.ok()
 }
 
 const VIOLATIONS: Field<Whole> = Field::new(

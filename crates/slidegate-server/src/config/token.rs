@@ -1,5 +1,6 @@
 //! What the file says about tokens.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -100,7 +101,7 @@ fn secret_with_scope(fields: &Fields<'_>, review: &mut Review) -> Option<Secret>
 
 /// The tokens, each of which has another name and another secret.
 pub(super) fn tokens(secrets: Listed<Secret>, review: &mut Review) -> Tokens {
-    let mut tokens: Vec<Token> = Vec::new();
+    let (mut tokens, mut names): (Vec<Token>, HashSet<String>) = Default::default();
     if secrets.items.len() > MOST_TOKENS {
         let path = secrets.items.first().map_or("tokens", |item| item.path.trim_end_matches("[0]"));
         review.refuse(
@@ -111,6 +112,11 @@ pub(super) fn tokens(secrets: Listed<Secret>, review: &mut Review) -> Tokens {
         return Tokens::default();
     }
     for Item { path, value: Secret { name, name_line, scope, place, place_line }, .. } in secrets.items {
+        let is_new = names.insert(name.clone());
+        if !is_new {
+            let message = format!("two tokens are called {name:?}: names must differ");
+            review.refuse(name_line, format!("{path}.name"), message);
+        }
         let is_elsewhere = !matches!(place, Place::Here(_));
         if let Place::File(path) = &place {
             review.token_files.push(path.clone());
@@ -121,13 +127,10 @@ pub(super) fn tokens(secrets: Listed<Secret>, review: &mut Review) -> Tokens {
         match place.read().and_then(|secret| Token::new(&name, &secret, scope)) {
             Err(message) => review.refuse(place_line, format!("{path}.{}", place.field()), message),
             Ok(token) => {
-                if tokens.iter().any(|other| other.name() == name) {
-                    let message = format!("two tokens are called {name:?}: names must differ");
-                    review.refuse(name_line, format!("{path}.name"), message);
-                } else if let Some(other) = tokens.iter().find(|other| other.is_same_secret(&token)) {
+                if let Some(other) = tokens.iter().find(|other| other.is_same_secret(&token)) {
                     let message = format!("it is the same as that of {:?}", other.name());
                     review.refuse(place_line, format!("{path}.{}", place.field()), message);
-                } else {
+                } else if is_new {
                     tokens.push(token);
                 }
             }
