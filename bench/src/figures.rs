@@ -64,15 +64,27 @@ pub(crate) enum Aim {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ratio = self.here.median() / self.beside.median();
-        let (aim, is_reached) = match self.aim {
-            Aim::AtLeast(aim) => (format!("at least {aim}"), ratio >= aim),
-            Aim::AtMost(aim) if aim < 0.5 => (format!("at most 1/{:.0}", 1.0 / aim), ratio <= aim),
-            Aim::AtMost(aim) => (format!("at most {aim}"), ratio <= aim),
-            Aim::Open => ("–".to_owned(), true),
+        let verdict = self.aim.verdict(self.here.median() / self.beside.median());
+        write!(f, "| {} | {} | {} | {verdict} |", self.what, self.here, self.beside)
+    }
+}
+
+impl Aim {
+    /// `1/3.1 | at most 1/3`, with a word about it if it is missed.
+    pub(crate) fn verdict(self, ratio: f64) -> String {
+        let (aim, is_reached) = match self {
+            Self::AtLeast(aim) => (format!("at least {aim}"), ratio >= aim),
+            Self::AtMost(aim) if aim < 0.5 => (format!("at most 1/{}", rounded(1.0 / aim)), ratio <= aim),
+            Self::AtMost(aim) => (format!("at most {aim}"), ratio <= aim),
+            Self::Open => ("–".to_owned(), true),
         };
         let shown = if ratio < 0.5 { format!("1/{:.1}", 1.0 / ratio) } else { format!("{ratio:.2}") };
         let missed = if is_reached { "" } else { ", missed" };
-        write!(f, "| {} | {} | {} | {shown} | {aim}{missed} |", self.what, self.here, self.beside)
+        format!("{shown} | {aim}{missed}")
     }
+}
+
+/// `3` or `2.5`.
+fn rounded(figure: f64) -> f64 {
+    (figure * 10.0).round() / 10.0
 }

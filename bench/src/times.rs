@@ -1,0 +1,126 @@
+//! How long one check takes, beside that of others.
+
+use crate::figures::{Aim, Figures};
+use crate::measure::{time_round, time_round_of_16};
+use crate::subjects::{Bare, Governor, Limit, Slidegate, Subject, Throttlecrab};
+use crate::traffic::{key, uniform, zipf};
+
+struct Scenario {
+    name: &'static str,
+    limit: Limit,
+    keys: usize,
+    draws: fn(usize, usize, u64) -> Vec<u32>,
+    /// Checks of one thread in one round, when it is alone and when there are two.
+    counts: [usize; 2],
+    rounds: [usize; 2],
+    /// What Slidegate may take of governor's time, with one thread and with two.
+    aims: [Aim; 2],
+}
+
+const fn at_most_one_of(parts: f64) -> Aim {
+    Aim::AtMost(1.0 / parts)
+}
+
+/// Many short rounds for one key. Two threads need longer ones, most of which they spend side by side; and where there
+/// are many keys, a round has to bring them back into the cache after the others' turn.
+const SCENARIOS: [Scenario; 5] = [
+    Scenario {
+        name: "hot key allowed",
+        limit: Limit::Ample,
+        keys: 1,
+        draws: uniform,
+        counts: [250_000, 1_000_000],
+        rounds: [61, 31],
+        aims: [at_most_one_of(3.0), at_most_one_of(2.5)],
+    },
+    Scenario {
+        name: "hot key denied",
+        limit: Limit::One,
+        keys: 1,
+        draws: uniform,
+        counts: [250_000, 1_000_000],
+        rounds: [61, 31],
+        aims: [at_most_one_of(3.0), Aim::Open],
+    },
+    Scenario {
+        name: "100 k uniform",
+        limit: Limit::Usual,
+        keys: 100_000,
+        draws: uniform,
+        counts: [1_000_000; 2],
+        rounds: [21; 2],
+        aims: [at_most_one_of(6.0), Aim::Open],
+    },
+    Scenario {
+        name: "1 M uniform",
+        limit: Limit::Usual,
+        keys: 1_000_000,
+        draws: uniform,
+        counts: [1_000_000; 2],
+        rounds: [21; 2],
+        aims: [at_most_one_of(4.0), Aim::Open],
+    },
+    Scenario {
+        name: "1 M Zipf",
+        limit: Limit::Usual,
+        keys: 1_000_000,
+        draws: zipf,
+        counts: [1_000_000; 2],
+        rounds: [21; 2],
+        aims: [at_most_one_of(3.0), Aim::Open],
+    },
+];
+
+pub(crate) fn times() {
+    println!("nanoseconds per check, median of all rounds (least to most)");
+    println!("×: times governor's of the same round, median of all rounds\n");
+    println!("| | threads | slidegate | governor | throttlecrab | bare | × | aim | 16 at a time |");
+    println!("|---|---|---|---|---|---|---|---|---|");
+    for scenario in &SCENARIOS {
+        for threads in [1, 2] {
+            times_of(scenario, threads);
+        }
+    }
+}
+
+/// All subjects take turns, round by round, so that a noisy moment does not fall on one of them.
+fn times_of(scenario: &Scenario, threads: usize) {
+    let (count, rounds) = (scenario.counts[threads - 1], scenario.rounds[threads - 1]);
+    let requests_of =
+        |seed| (scenario.draws)(scenario.keys, count, seed).into_iter().map(|n| key(n as usize));
+    let requests: Vec<Vec<String>> = (1..=threads).map(|seed| requests_of(seed as u64).collect()).collect();
+    let table = scenario.keys.max(1000);
+    let slidegate = Slidegate::new(scenario.limit, table);
+    let governor = Governor::new(scenario.limit, table);
+    let throttlecrab = Throttlecrab::new(scenario.limit, table);
+    let bare = Bare::new(scenario.limit, table);
+    for key in (0..scenario.keys).map(key) {
+        slidegate.check(&key);
+        governor.check(&key);
+        throttlecrab.check(&key);
+        bare.check(&key);
+    }
+    let [mut ours, mut governors, mut crabs, mut bares, mut ratios] = <[Figures; 5]>::default();
+    let mut sixteens = None;
+    for round in 1..=rounds {
+        eprint!("\r{}, {threads} thread(s), round {round} of {rounds} …", scenario.name);
+        let mine = time_round(&slidegate, &requests);
+        let governors_own = time_round(&governor, &requests);
+        ours.push(mine);
+        governors.push(governors_own);
+        // Of two neighbours: what slows the machine down for longer than a round is in both.
+        ratios.push(mine / governors_own);
+        crabs.push(time_round(&throttlecrab, &requests));
+        bares.push(time_round(&bare, &requests));
+        if let [requests] = requests.as_slice() {
+            sixteens.get_or_insert_with(Figures::default).push(time_round_of_16(&slidegate, requests));
+        }
+    }
+    eprintln!();
+    let sixteens = sixteens.map_or_else(|| "–".to_owned(), |figures| figures.to_string());
+    let verdict = scenario.aims[threads - 1].verdict(ratios.median());
+    println!(
+        "| {} | {threads} | {ours} | {governors} | {crabs} | {bares} | {verdict} | {sixteens} |",
+        scenario.name
+    );
+}
