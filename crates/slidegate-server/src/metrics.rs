@@ -51,7 +51,7 @@ impl Metrics {
 
     /// All of it, with how the store is doing.
     pub(crate) fn render(&self, of: &impl Reporting) -> String {
-        let Report { breaker, memory } = of.report();
+        let Report { breaker, memory, .. } = of.report();
         gauge!("slidegate_store_resting").set(if breaker.is_some_and(|state| state != "closed") {
             1.0
         } else {

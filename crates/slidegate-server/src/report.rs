@@ -6,10 +6,12 @@ use crate::served::{Served, Switched};
 use crate::store::AnyStore;
 
 /// How a store is doing.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// What is done with requests to it; nothing if it cannot fail.
     pub breaker: Option<&'static str>,
+    /// Why it does not decide, if it was asked and did not.
+    pub failure: Option<String>,
     /// How full it is, if it is in this process.
     pub memory: Option<MemoryReport>,
 }
@@ -41,7 +43,7 @@ impl<C: slidegate::Clock> Reporting for MemoryStore<C> {
             bytes: self.bytes() as u64,
             evicted: self.evicted(),
         };
-        Report { breaker: None, memory: Some(memory) }
+        Report { memory: Some(memory), ..Report::default() }
     }
 }
 
@@ -53,6 +55,10 @@ impl Reporting for Switched {
             Served::Elsewhere(fallback) => fallback,
             Served::Cached(cache) => cache.store(),
         };
-        Report { breaker: Some(fallback.breaker_state().name()), memory: None }
+        Report {
+            breaker: Some(fallback.breaker_state().name()),
+            failure: fallback.failure().map(|error| error.to_string()),
+            memory: None,
+        }
     }
 }

@@ -30,6 +30,9 @@ pub(crate) struct LiveAnswer {
     pub(crate) now_ms: u64,
     /// What is done with requests to the store, if it is elsewhere.
     pub(crate) store: Option<String>,
+    /// Why it does not decide, if it did not when it was last asked.
+    #[serde(default)]
+    pub(crate) store_error: Option<String>,
     /// How many keys the memory store holds, if it is one.
     pub(crate) memory_keys: Option<u64>,
     /// Why the file is not the one in force, if it is not.
@@ -79,6 +82,7 @@ pub(super) async fn live(State(desk): State<Desked>, InQuery(Shown { keys }): In
     Json(LiveAnswer {
         now_ms,
         store: report.breaker.map(str::to_owned),
+        store_error: report.failure,
         memory_keys: report.memory.map(|memory| memory.keys),
         config_error: app.config_error(),
         changes: desk.in_force().len(),

@@ -11,7 +11,7 @@ use super::problem::Problem;
 use super::stages;
 use crate::app::App;
 use crate::metrics::Metrics;
-use crate::report::Reporting;
+use crate::report::{Report, Reporting};
 
 /// Whether to send requests here, and what one should know before.
 #[derive(Debug, Serialize, ToSchema)]
@@ -20,6 +20,9 @@ pub(super) struct Readiness {
     /// How the store is doing: `closed` if it is asked, `open`, `probing` or `recovering` if others decide for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     breaker: Option<&'static str>,
+    /// Why the store does not decide, if it did not when it was last asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_error: Option<String>,
     /// Why the file that is there is not the one in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     config_error: Option<String>,
@@ -32,10 +35,10 @@ pub(super) struct Readiness {
 pub(super) fn ready<S: Reporting>(app: &App<S>) -> Response {
     let ready = !app.is_stopping();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let breaker = app.store().report().breaker;
+    let Report { breaker, failure: store_error, .. } = app.store().report();
     let changes_known = (!app.are_changes_known()).then_some(false);
     let config_error = app.config_error();
-    (status, Json(Readiness { ready, breaker, config_error, changes_known })).into_response()
+    (status, Json(Readiness { ready, breaker, store_error, config_error, changes_known })).into_response()
 }
 
 pub(super) fn metrics<S: Reporting>(app: &App<S>, metrics: Option<&Metrics>) -> Response {

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use serde_json::json;
 use slidegate_testkit::{Flavour, Server};
 
-use crate::process::{Serving, TempFile, slidegate};
+use crate::process::{Serving, TempFile, outcome, slidegate};
 use crate::rig;
 
 fn start(config: &TempFile, more: &[&str]) -> Serving {
@@ -133,6 +133,32 @@ fn a_store_that_is_away_is_told_and_no_reason_to_go_elsewhere() {
     let seen = metrics(&server);
     let fallbacks = seen.iter().filter(|(series, _)| series.starts_with("slidegate_fallback_total"));
     assert!(fallbacks.map(|(_, count)| *count).sum::<f64>() > 0.0, "{seen:#?}");
+}
+
+/// One that refuses is asked on, so that a breaker alone would look as if all were well.
+#[test]
+fn a_store_that_refuses_is_told_although_it_is_asked() {
+    let redis = Server::start(Flavour::Redis);
+    let config = TempFile::new("refusing", "policies: {api: {quotas: [1000000/1h]}}\n");
+    let server = start(&config, &["--store", &format!("{}?budget_ms=5000", redis.url())]);
+    let ask = || server.check(&json!({"policy": "api", "key": "a"})).decision();
+    assert_eq!(ask()["source"], "store");
+    redis.command(&["ACL", "SETUSER", "default", "-evalsha"]);
+    assert_eq!((&ask()["source"], &ask()["reason"]), (&json!("fallback"), &json!("refused")));
+    let ready = server.get("/readyz").json();
+    assert_eq!((&ready["ready"], &ready["breaker"]), (&json!(true), &json!("closed")));
+    let error = ready["store_error"].as_str().unwrap();
+    assert!(error.contains("NOPERM") && error.contains("is in docs/redis.md"), "{error}");
+    let admin = server.greeting.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
+    let (code, out, err) = outcome(slidegate().args(["top", "--once", "--admin", admin]));
+    assert!(
+        code == 0 && out.contains("  store: asked in vain\nthe store does not decide: redis"),
+        "{out}{err}"
+    );
+    redis.command(&["ACL", "SETUSER", "default", "+evalsha"]);
+    while server.get("/readyz").json() != json!({"ready": true, "breaker": "closed"}) {
+        assert_eq!(ask()["source"], "store");
+    }
 }
 
 fn store_errors(server: &Serving, kind: &str) -> f64 {

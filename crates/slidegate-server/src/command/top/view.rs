@@ -61,26 +61,26 @@ impl Frame<'_> {
         let at = Moment(now.now_ms / 1000 * 1000);
         let _ = write!(text, "{}  {}  {at}", self.paint(BOLD, "slidegate top"), self.server);
         if let Some(keys) = now.memory_keys {
-            let _ = write!(text, "  {keys} keys");
+            let _ = write!(text, "  {}", counted(keys, "key"));
         }
-        let _ = write!(text, "  {} changes", now.changes);
+        let _ = write!(text, "  {}", counted(now.changes as u64, "change"));
         match now.store.as_deref() {
             None => {}
-            // Whether it answers is for the decisions to say.
+            Some("closed") if now.store_error.is_some() => {
+                let _ = write!(text, "  {}", self.paint(RED, "store: asked in vain"));
+            }
             Some("closed") => text.push_str("  store: asked"),
             Some(state) => {
                 let _ = write!(text, "  {}", self.paint(RED, &format!("store: left alone ({state})")));
             }
         }
         text.push('\n');
-        if let Some(error) = &now.config_error {
-            let first = error.lines().next().unwrap_or_default();
-            let _ = writeln!(
-                text,
-                "{}",
-                self.paint(RED, &format!("the file is not in force: {}", printable(first)))
-            );
-        }
+        let mut wrong = |what: &str, error: &Option<String>| {
+            let Some(first) = error.as_ref().and_then(|error| error.lines().next()) else { return };
+            let _ = writeln!(text, "{}", self.paint(RED, &format!("{what}: {}", printable(first))));
+        };
+        wrong("the store does not decide", &now.store_error);
+        wrong("the file is not in force", &now.config_error);
         text.push('\n');
     }
 
@@ -160,6 +160,11 @@ fn key(hitter: &Hitter, width: usize) -> String {
     format!("{} {count}", fitted(&format!("{policy}  {}", hitter.key), name))
 }
 
+/// `1 key`, `2 keys`.
+fn counted(number: u64, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
 /// In exactly so many columns.
 fn fitted(name: &str, width: usize) -> String {
     let name = printable(name);
@@ -211,6 +216,7 @@ mod tests {
         LiveAnswer {
             now_ms,
             store: Some("open".to_owned()),
+            store_error: Some("no connection\nto it".to_owned()),
             memory_keys: None,
             config_error: None,
             changes: 2,
@@ -230,6 +236,7 @@ mod tests {
             Frame { now: &now, before: Some(&before), server: "http://a:1".to_owned(), is_coloured: false };
         let expected = "\
 slidegate top  http://a:1  2027-01-15T08:00:02Z  2 changes  store: left alone (open)
+the store does not decide: no connection
 
 POLICY                 MODE       ALLOWED/s    DENIED/s  DENIED IN THE LAST MINUTE
 api                    enforce         62.5         7.5  ██·················· 10.00 %
@@ -242,6 +249,20 @@ api  user:1                          25  api  user:1                         ≤
 ";
         let drawn = frame.draw(Size { columns: 80, rows: 24 });
         assert_eq!(drawn, expected, "{drawn}");
+    }
+
+    #[test]
+    fn a_store_that_lets_itself_be_asked_and_decides_nothing_is_shown_as_that() {
+        let mut now = live(0, 0, 0);
+        (now.store, now.changes, now.memory_keys) = (Some("closed".to_owned()), 1, Some(1));
+        let head = |now: &LiveAnswer| {
+            let frame = Frame { now, before: None, server: "a".to_owned(), is_coloured: false };
+            frame.draw(Size::default()).lines().next().unwrap_or_default().to_owned()
+        };
+        let start = "slidegate top  a  1970-01-01T00:00:00Z  1 key  1 change  store: asked";
+        assert_eq!(head(&now), format!("{start} in vain"));
+        now.store_error = None;
+        assert_eq!(head(&now), start);
     }
 
     #[test]

@@ -76,6 +76,12 @@ impl<S, C: Clock> Fallback<S, C> {
         self.by_policy.get(name).unwrap_or(&self.usual).breaker.state()
     }
 
+    /// Why the store does not decide, for any policy, as far as requests have shown; `None` if it does. A breaker that
+    /// lets requests through says nothing about this: one that refuses for good is asked on.
+    pub fn failure(&self) -> Option<StoreError> {
+        std::iter::once(&self.usual).chain(self.by_policy.values()).find_map(Group::failure)
+    }
+
     /// A policy that was made of quotas in a request has no name by which a rule could be meant.
     fn group(&self, policy: &Policy) -> &Group<C> {
         let by_name = if policy.is_anonymous() { None } else { self.by_policy.get(policy.name()) };

@@ -32,6 +32,9 @@ pub(super) fn refusal(error: &ServerError) -> Refusal {
     }
 }
 
+/// What to do about a user who may do too little.
+const TOO_LITTLE: &str = "; the least that a user has to be allowed is in docs/redis.md";
+
 /// An error reply, for the caller. Nothing was spent.
 pub(super) fn server_error(error: &ServerError) -> StoreError {
     let details = error.details().unwrap_or_default();
@@ -44,7 +47,8 @@ pub(super) fn server_error(error: &ServerError) -> StoreError {
         | "NOSCRIPT" | "MISCONF" | "NOREPLICAS" | "UNBLOCKED" => StoreError::transient(message),
         "CROSSSLOT" => is_a_cluster(error),
         "ERR" if details.starts_with("max number of clients") => StoreError::transient(message),
-        // Wrong credentials, no permission, a key that is none of ours, a script that this server cannot run.
+        "NOPERM" => StoreError::permanent(message + TOO_LITTLE),
+        // Wrong credentials, a key that is none of ours, a script that this server cannot run.
         _ => StoreError::permanent(message),
     }
 }
@@ -66,11 +70,18 @@ pub(super) fn is_a_cluster(error: &ServerError) -> StoreError {
 /// Why no connection came about. Nothing was spent.
 pub(super) fn connect_error(place: &str, error: &RedisError) -> StoreError {
     let hint = match error.code() {
+        Some("NOPERM") => TOO_LITTLE,
         Some("NOAUTH") => "; it wants a password: write redis://:PASSWORD@HOST, or USER:PASSWORD@",
         Some("WRONGPASS") => "; look at the user and the password in the URL",
         _ => "",
     };
-    let message = format!("redis at {place}: {error}{hint}");
+    let message = match error.kind() {
+        // Which bytes were not expected is of use to nobody.
+        ErrorKind::Parse => {
+            format!("redis at {place}: it does not answer as Redis does; is this the port of one?")
+        }
+        _ => format!("redis at {place}: {error}{hint}"),
+    };
     let passes = matches!(error.code(), Some("LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN"))
         || error.detail().is_some_and(|detail| detail.contains("max number of clients"));
     let is_permanent = match error.kind() {
