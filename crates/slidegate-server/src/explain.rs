@@ -50,7 +50,9 @@ pub(crate) fn explain(config: &Config, request: &str) -> Result<String, Refusal>
         add_choice(&mut lines, policies.why(name, request.tier.as_deref(), request.key.as_deref())?);
     }
     add_quotas(&mut lines, "quotas", &found.policy);
-    lines.add("cost", format!("{}, of each quota", found.cost));
+    let is_never = found.policy.quotas().iter().any(|quota| found.cost > quota.capacity());
+    let never = if is_never { "; more than a quota ever allows" } else { "" };
+    lines.add("cost", format!("{}, of each quota{never}", found.cost));
     let switches = &config.degrade.switches;
     let switch = switches.iter().find(|(name, _)| request.policy.as_deref() == Some(name.as_str()));
     add_switch(&mut lines, switch.map(|(_, switch)| switch), request.key.as_deref().unwrap_or_default());

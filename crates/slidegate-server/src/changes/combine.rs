@@ -5,7 +5,7 @@ use slidegate::Policy;
 use slidegate::degrade::{Mode, PolicySwitch};
 
 use super::book::{Change, Part, Subject, What};
-use crate::policies::{Override, Policies, PolicyEntry};
+use crate::policies::{Override, Policies, PolicyEntry, listed};
 use crate::quota_spec::{NamedQuota, QuotaSpec};
 use crate::request::Refusal;
 
@@ -100,9 +100,12 @@ fn apply(
     switches: &mut Vec<(String, PolicySwitch)>,
 ) -> Result<(), Refusal> {
     let name = change.subject.policy.as_str();
-    let Some(entry) = entries.iter_mut().find(|entry| entry.policy.name() == name) else {
-        return Err(Refusal::unknown_policy(&format!("there is no policy {name:?}")));
+    let Some(place) = entries.iter().position(|entry| entry.policy.name() == name) else {
+        let known: Vec<_> = entries.iter().map(|entry| entry.policy.name().to_owned()).collect();
+        let known = listed(known.iter());
+        return Err(Refusal::unknown_policy(&format!("there is no policy {name:?}; there is {known}")));
     };
+    let entry = &mut entries[place];
     match (&change.subject.part, &change.what) {
         (Part::Mode, What::Mode(mode)) => {
             let mode = parse_mode(mode)?;

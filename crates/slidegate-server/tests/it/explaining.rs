@@ -90,6 +90,11 @@ fn what_goes_over_what_is_said() {
             r#"{"policy": "api", "key": "partner:7"}"#,
             "override      the key has a tier of its own\ntier          premium, which is the key's\n",
         ),
+        (
+            r#"{"policy": "api", "key": "a", "cost": 11}"#,
+            "cost          11, of each quota; more than a quota ever allows\n",
+        ),
+        (r#"{"policy": "api", "key": "a", "cost": 10}"#, "cost          10, of each quota\n"),
         (r#"{"policy": "login", "key": "monitor"}"#, "those allowed: it is allowed, and not counted"),
         (
             r#"{"quotas": ["5/1m"], "key": "a"}"#,
