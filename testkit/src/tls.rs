@@ -14,7 +14,7 @@ pub struct Authority {
 
 impl Authority {
     /// Makes an authority and has it sign a certificate for `localhost` and `127.0.0.1`: `server.crt` and `server.key` in the
-    /// folder, which serve a client as well.
+    /// folder, which serve a client as well. Its own are `ca.crt` and `ca.key`.
     pub fn make(folder: &Path) -> Self {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -22,6 +22,7 @@ impl Authority {
         authority.distinguished_name.push(DnType::CommonName, "Slidegate test authority");
         let key = KeyPair::generate().expect("a key can be made");
         let ca_pem = authority.self_signed(&key).expect("an authority signs itself").pem();
+        let ca_key_pem = key.serialize_pem();
         let issuer = Issuer::new(authority, key);
 
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -32,6 +33,7 @@ impl Authority {
         let write =
             |name: &str, text: &str| fs::write(folder.join(name), text).expect("the folder is writable");
         write("ca.crt", &ca_pem);
+        write("ca.key", &ca_key_pem);
         write("server.crt", &certificate.pem());
         write("server.key", &key.serialize_pem());
         Self { folder: folder.to_owned(), ca_pem }

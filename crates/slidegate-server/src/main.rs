@@ -2,11 +2,10 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use slidegate_server::command::{Command, run};
 
 fn main() -> ExitCode {
-    match run(Command::parse()) {
+    match run(Command::from_arguments()) {
         Ok(code) => code,
         Err(failure) => {
             eprintln!("{failure}");

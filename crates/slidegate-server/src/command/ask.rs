@@ -1,9 +1,10 @@
 //! Asking a running server.
 
+mod doubts;
+mod trust;
+
 use std::fmt;
-use std::io;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
@@ -12,7 +13,6 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use rustls::{AlertDescription, ClientConfig, RootCertStore};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use slidegate::{Clock, SystemClock, Verb};
@@ -20,6 +20,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use self::doubts::told;
+use self::trust::connector;
 use super::Failure;
 use super::certificate::ClientCertificate;
 use crate::answer::Answer;
@@ -110,8 +112,7 @@ async fn ask<T: DeserializeOwned>(
     let (status, body) = tokio::select! {
         answer = send(server, tls, method, path, body) => {
             answer.map_err(|error| {
-                let suspicion = suspicion(server.is_tls, &*error);
-                Failure::new(format!("cannot ask {server}: {}{suspicion}", whole(&*error)))
+                Failure::new(format!("cannot ask {server}: {}", told(server.is_tls, &*error)))
             })?
         }
         () = clock.sleep(PATIENCE_MS) => {
@@ -134,46 +135,10 @@ async fn ask<T: DeserializeOwned>(
 
 /// What is shown to a server. Not a flag: whoever may list processes sees those.
 fn token() -> Option<String> {
-    std::env::var("SLIDEGATE_TOKEN").ok()
-}
-
-/// What may be done about an error: it may be another port, another language, or somebody whom nobody vouches for.
-fn suspicion(is_tls: bool, error: &(dyn std::error::Error + 'static)) -> &'static str {
-    let mut all = std::iter::successors(Some(error), |error| error.source());
-    if !is_tls {
-        let is_no_http = |error: &hyper::Error| error.is_parse();
-        let is_strange = all.any(|error| error.downcast_ref().is_some_and(is_no_http));
-        return if is_strange { "; is it the port for HTTP? If it speaks TLS, write https://" } else { "" };
-    }
-    // An I/O error shows what it holds only when it is asked for.
-    let of_io = |error: &io::Error| error.get_ref().and_then(|held| held.downcast_ref()).cloned();
-    let of_tls = |error: &(dyn std::error::Error + 'static)| {
-        error.downcast_ref().cloned().or_else(|| error.downcast_ref().and_then(of_io))
-    };
-    match all.find_map(of_tls) {
-        Some(rustls::Error::InvalidMessage(_)) => {
-            "; is it the port for HTTP? If it speaks without TLS, write http://"
-        }
-        Some(rustls::Error::InvalidCertificate(_)) => {
-            "; if this machine does not know its authority, name that by SSL_CERT_FILE"
-        }
-        Some(rustls::Error::AlertReceived(AlertDescription::CertificateRequired)) => {
-            "; it wants to see a certificate: --client-cert and --client-key"
-        }
-        _ => "",
-    }
+    super::from_environment("SLIDEGATE_TOKEN")
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
-
-/// An error with what is behind it: that a connection failed does not say whose certificate was refused.
-fn whole(error: &(dyn std::error::Error + 'static)) -> String {
-    let behind = std::iter::successors(error.source(), |error| error.source());
-    behind.fold(error.to_string(), |said, error| {
-        let more = error.to_string();
-        if said.ends_with(&more) { said } else { format!("{said}: {more}") }
-    })
-}
 
 async fn send(
     server: &ServerUrl,
@@ -211,18 +176,6 @@ async fn begin<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     // What goes wrong with the connection is what the request fails with.
     tokio::spawn(connection);
     Ok(sender)
-}
-
-/// Trusts whom the system trusts, or whoever is in the file that `SSL_CERT_FILE` names.
-fn connector(certificate: &ClientCertificate) -> Result<TlsConnector, String> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots);
-    Ok(TlsConnector::from(Arc::new(certificate.complete(config)?)))
 }
 
 /// What a problem says, or that it is none.

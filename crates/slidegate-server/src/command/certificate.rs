@@ -4,10 +4,8 @@ use std::path::PathBuf;
 
 use rustls::ClientConfig;
 use rustls::client::WantsClientCert;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject;
 
-use crate::serve::certificates;
+use crate::serve::{FileProblem, certificates, private_key, unmatched};
 
 /// A certificate to show; both files or neither.
 #[derive(Debug, clap::Args)]
@@ -34,10 +32,11 @@ impl ClientCertificate {
         let (Some(cert), Some(key)) = (&self.client_cert, &self.client_key) else {
             return Ok(config.with_no_client_auth());
         };
-        let chain = certificates("--client-cert", cert)
-            .map_err(|(option, message)| format!("{option}: {message}"))?;
-        let wrong_key = |error: &dyn std::fmt::Display| format!("--client-key: {}: {error}", key.display());
-        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| wrong_key(&error))?;
-        config.with_client_auth_cert(chain, private).map_err(|error| wrong_key(&error))
+        let said = |(option, message): FileProblem| format!("{option}: {message}");
+        let chain = certificates("--client-cert", cert).map_err(said)?;
+        let private = private_key("--client-key", key).map_err(said)?;
+        config
+            .with_client_auth_cert(chain, private)
+            .map_err(|error| said(unmatched(("--client-cert", cert), ("--client-key", key), &error)))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::Failure;
+use super::{Failure, print};
 
 /// Remove what counts nothing any more from a PostgreSQL store, a few pages at a time
 #[derive(Debug, clap::Args)]
@@ -16,6 +16,5 @@ pub(super) struct Arguments {
 pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let builder = super::parse_postgres(&arguments.store)?;
     let gone = builder.clean().await.map_err(|error| Failure::new(error.to_string()))?;
-    println!("{gone} keys were over and are gone");
-    Ok(ExitCode::SUCCESS)
+    print(format!("{gone} keys were over and are gone\n")).map(|()| ExitCode::SUCCESS)
 }

@@ -1,12 +1,11 @@
 //! `slidegate completions`.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap_complete::{Shell, generate};
 
-use super::{Command, Failure};
+use super::{Command, Failure, print};
 
 /// Print what makes a shell complete these commands, for `eval` or a file of the shell's
 #[derive(Debug, clap::Args)]
@@ -19,6 +18,5 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
     generate(arguments.shell, &mut Command::command(), "slidegate", &mut script);
-    let written = io::stdout().write_all(&script);
-    written.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::new(error.to_string()))
+    print(script).map(|()| ExitCode::SUCCESS)
 }

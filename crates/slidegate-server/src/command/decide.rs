@@ -9,7 +9,7 @@ use slidegate::degrade::Switch;
 use slidegate::{MAX_LIMIT, Quota, Verb};
 
 use super::certificate::ClientCertificate;
-use super::{Failure, ask};
+use super::{Failure, ask, from_environment, print};
 use crate::answer::Answer;
 use crate::app::{App, Decided};
 use crate::config::{Config, StoreUrl};
@@ -86,9 +86,9 @@ pub(super) async fn run(verb: Verb, arguments: &Arguments) -> Result<ExitCode, F
     };
     if arguments.json {
         let answer = serde_json::to_string(&answer).map_err(|error| Failure::new(error.to_string()))?;
-        println!("{answer}");
+        print(format!("{answer}\n"))?;
     } else {
-        println!("{}", sentence(verb, &answer));
+        print(format!("{}\n", sentence(verb, &answer)))?;
     }
     Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -112,8 +112,7 @@ async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Resul
         (None, None) => Config::default(),
     };
     // Not by the argument's own `env`, which would conflict with a server.
-    let from_environment = || std::env::var("SLIDEGATE_STORE").ok();
-    let url = match arguments.store.clone().or_else(from_environment) {
+    let url = match arguments.store.clone().or_else(|| from_environment("SLIDEGATE_STORE")) {
         Some(url) => super::parse_store(&url)?,
         None => config.store.unwrap_or_default(),
     };
@@ -149,22 +148,23 @@ fn sentence(verb: Verb, answer: &Answer<'_>) -> String {
             shadow.remaining, shadow.limit
         );
     }
+    // Whoever reads how much is left should know before whose count that is.
+    let without = match (&*answer.source, &answer.reason) {
+        ("fallback", Some(reason)) => format!(" without the store ({reason})"),
+        _ => String::new(),
+    };
     if answer.allowed {
-        let by = match (&*answer.source, &answer.reason) {
-            ("rule", _) => " (by a rule, and not counted)".to_owned(),
-            ("fallback", Some(reason)) => format!(" (without the store: {reason})"),
-            _ => String::new(),
-        };
+        let by = if answer.source == "rule" { " (by a rule, and not counted)" } else { "" };
         let again = seconds(*reset_after_ms);
-        return format!("allowed: {remaining} of {limit} left, whole again in {again}{by}");
+        return format!("allowed{without}: {remaining} of {limit} left, whole again in {again}{by}");
     }
     if answer.violated.is_empty() {
         return "denied by a rule".to_owned();
     }
     let violated = answer.violated.join(", ");
     match answer.retry_after_ms {
-        Some(ms) => format!("denied by {violated}: retry in {}", seconds(ms)),
-        None => format!("denied by {violated}: never, because the cost exceeds the limit"),
+        Some(ms) => format!("denied{without} by {violated}: retry in {}", seconds(ms)),
+        None => format!("denied{without} by {violated}: never, because the cost exceeds the limit"),
     }
 }
 

@@ -80,15 +80,21 @@ impl Listeners {
         door: &Door,
         store: &StoreUrl,
         config: &Config,
+        desk: &Desk,
         envoy: Option<&Loaded>,
     ) -> Result<String, Failure> {
-        let policies = &config.policies;
+        // As it is in force, which may not be as the file says.
+        let policies = desk.app().policies();
         let (http, redis) = if door.tls.is_some() { ("https", "rediss") } else { ("http", "redis") };
         let address = address_of(&self.http)?;
         let mut text = format!("slidegate serves {http}://{address}\nstore: {store}\n");
         for policy in policies.iter() {
             let quotas: Vec<_> = policy.quotas().iter().map(ToString::to_string).collect();
             let _ = writeln!(text, "policy {}: {}", policy.name(), quotas.join(", "));
+        }
+        if let changed @ 1.. = desk.in_force().len() {
+            let (s, are) = if changed == 1 { ("", "is") } else { ("s", "are") };
+            let _ = writeln!(text, "changes: {changed} change{s} by the admin API {are} in force");
         }
         if let Some(envoy) = envoy {
             let _ = writeln!(text, "envoy: {envoy}");

@@ -1,12 +1,11 @@
 //! `slidegate man`.
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
 use clap_mangen::Man;
 
-use super::{Command, Failure};
+use super::{Command, Failure, print};
 
 /// Print the manual page, or that of one command
 #[derive(Debug, clap::Args)]
@@ -27,6 +26,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             Failure::new(format!("COMMAND: there is no {name:?}; there is {}", known.join(", ")))
         })?,
     };
-    let printed = Man::new(chosen).render(&mut io::stdout());
-    printed.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::new(error.to_string()))
+    let mut page = Vec::new();
+    Man::new(chosen).render(&mut page).map_err(|error| Failure::new(error.to_string()))?;
+    print(page).map(|()| ExitCode::SUCCESS)
 }

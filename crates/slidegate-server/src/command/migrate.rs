@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::Failure;
+use super::{Failure, print};
 
 /// Make what the PostgreSQL store needs in its database, or bring it up to date; may be repeated
 #[derive(Debug, clap::Args)]
@@ -20,10 +20,10 @@ pub(super) struct Arguments {
 pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let builder = super::parse_postgres(&arguments.store)?;
     if arguments.print {
-        print!("{}", builder.migration());
+        print(builder.migration())?;
     } else {
         builder.migrate().await.map_err(|error| Failure::new(error.to_string()))?;
-        println!("the schema is up to date");
+        print("the schema is up to date\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }

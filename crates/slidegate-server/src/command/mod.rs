@@ -16,10 +16,12 @@ mod serve;
 mod top;
 mod validate;
 
+use std::ffi::OsStr;
 use std::fmt;
+use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use slidegate::PostgresStoreBuilder;
 
@@ -39,10 +41,13 @@ enum Verb {
     /// Ask once whether a key may proceed: exit code 0 if allowed, 1 if denied, 2 on errors
     Check(decide::Arguments),
     /// Say what a check would say, and spend nothing
+    #[command(mut_arg("cost", |cost| cost.help("How much it would cost")))]
     Peek(decide::Arguments),
     /// Give back what was spent, and never more than is counted
+    #[command(mut_arg("cost", |cost| cost.help("How much to give back")))]
     Refund(decide::Arguments),
     /// Forget what a key has spent
+    #[command(mut_arg("cost", |cost| cost.hide(true)))]
     Reset(decide::Arguments),
     Validate(validate::Arguments),
     Schema(schema::Arguments),
@@ -52,6 +57,18 @@ enum Verb {
     Clean(clean::Arguments),
     Completions(completions::Arguments),
     Man(man::Arguments),
+}
+
+impl Command {
+    /// What the command line and the environment say. Whatever is wrong ends the process.
+    pub fn from_arguments() -> Self {
+        let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|said| said.is_empty());
+        // For clap, a variable that is empty says something.
+        let without_empty = |arg: Arg| if arg.get_env().is_some_and(is_empty) { arg.env(None) } else { arg };
+        let command =
+            <Self as CommandFactory>::command().mut_subcommands(|verb| verb.mut_args(without_empty));
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
 }
 
 /// Runs a command. A denied check is not a failure, but has an exit code of its own.
@@ -70,6 +87,20 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Verb::Clean(arguments) => clean::run(&arguments),
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),
+    }
+}
+
+/// What a variable of the environment says. One that is empty says nothing, as where a script hands on what is not set.
+fn from_environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|said| !said.is_empty())
+}
+
+/// Prints what was asked for. Whoever reads only the beginning, as `head` does, has what they wanted.
+fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
+    let mut out = io::stdout();
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::new(error.to_string())),
+        _ => Ok(()),
     }
 }
 

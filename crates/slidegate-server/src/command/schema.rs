@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::Failure;
+use super::{Failure, print};
 
 /// Print the JSON Schema of the configuration file, for editors
 #[derive(Debug, clap::Args)]
@@ -10,6 +10,6 @@ pub(super) struct Arguments {}
 
 pub(super) fn run(_: &Arguments) -> Result<ExitCode, Failure> {
     let schema = serde_json::to_string_pretty(&crate::config::schema());
-    println!("{}", schema.map_err(|error| Failure::new(error.to_string()))?);
-    Ok(ExitCode::SUCCESS)
+    let schema = schema.map_err(|error| Failure::new(error.to_string()))?;
+    print(format!("{schema}\n")).map(|()| ExitCode::SUCCESS)
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
-use tracing::warn;
+use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
 
 use super::Failure;
@@ -53,7 +53,7 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let tracing = Tracing::start(filter, arguments.log_format);
     let asked = Asked::default();
     // Before anything is waited for: whoever starts it may send a signal at once.
-    let stop = signals(asked.those(&arguments))
+    let [stop, hurry] = signals(asked.those(&arguments))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     // Before there is anything to count.
     let metrics = Metrics::install().inspect_err(|error| warn!(%error, "nothing is counted")).ok();
@@ -79,15 +79,15 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     let app = App::new(opened.map_err(Failure::new)?, config.policies.clone());
     let app = Arc::new(app.logging(config.log).admitting(config.tokens.clone()));
     let listeners = Listeners::open(arguments.addresses.clone(), &config, envoy.is_some()).await?;
-    let greeting = listeners.greeting(&door, &store_url, &config, envoy.as_ref())?;
-    // Somebody who does not read it is no reason not to serve.
-    let _ = io::stdout().write_all(greeting.as_bytes());
     let keeper = keeper(&app, state_file(arguments.config.as_deref(), &config));
     if listeners.has_admin() {
         keeper.warn_if_it_cannot_keep();
     }
     let desk = desk(&app, &config, keeper);
     desk.open().await;
+    let greeting = listeners.greeting(&door, &store_url, &config, &desk, envoy.as_ref())?;
+    // Somebody who does not read it is no reason not to serve.
+    let _ = io::stdout().write_all(greeting.as_bytes());
     let admins = Arc::new(Admission::new(config.admin.tokens.clone()));
     let entrances = listeners.entrances(&app, &desk, &door, &admins)?;
     tokio::spawn(Arc::clone(&desk).follow());
@@ -97,7 +97,10 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     if let Some(path) = arguments.config {
         tokio::spawn(Reload { path, desk, admins, first: config, tls, looks, asked: asked.for_file }.run());
     }
-    crate::serve::run(entrances, app, door, stop).await;
+    tokio::select! {
+        () = crate::serve::run(entrances, app, door, async move { stop.notified().await }) => info!("stopped"),
+        () = hurry.notified() => warn!("told to stop once more: requests that are not over are dropped"),
+    }
     // It may wait, and nobody waits for this any more.
     let _ = tokio::task::spawn_blocking(|| tracing.finish()).await;
     Ok(ExitCode::SUCCESS)
@@ -141,34 +144,47 @@ fn desk(app: &Arc<App<Switched>>, config: &Config, keeper: Keeper) -> Arc<Desk> 
     Arc::new(Desk::new(Arc::clone(app), keeper, base))
 }
 
-/// Done at the first SIGTERM or Ctrl-C; SIGHUP asks for a `reload`. They are caught from the call on, not from the first poll.
+/// Tells of the first SIGTERM or Ctrl-C, and of the second; SIGHUP asks for a `reload`. They are caught from the call on.
 #[cfg(unix)]
-fn signals(reload: Vec<Arc<Notify>>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
+fn signals(reload: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hang_up = signal(SignalKind::hangup())?;
-    Ok(async move {
+    let stops = <[Arc<Notify>; 2]>::default();
+    let mut to_tell = stops.clone().into_iter();
+    tokio::spawn(async move {
         loop {
-            tokio::select! {
-                _ = terminate.recv() => return,
-                _ = interrupt.recv() => return,
-                _ = hang_up.recv() => {
-                    if reload.is_empty() {
-                        warn!("there is no file to read again; start with --config FILE");
-                    }
-                    for reload in &reload {
-                        reload.notify_one();
-                    }
-                }
+            let is_stop = tokio::select! {
+                _ = terminate.recv() => true,
+                _ = interrupt.recv() => true,
+                _ = hang_up.recv() => false,
+            };
+            if is_stop {
+                let Some(stop) = to_tell.next() else { return };
+                stop.notify_one();
+                continue;
+            }
+            if reload.is_empty() {
+                warn!("there is no file to read again; start with --config FILE");
+            }
+            for reload in &reload {
+                reload.notify_one();
             }
         }
-    })
+    });
+    Ok(stops)
 }
 
 #[cfg(not(unix))]
 #[expect(clippy::unnecessary_wraps, reason = "the same signature everywhere")]
-fn signals(_: Vec<Arc<Notify>>) -> io::Result<impl Future<Output = ()> + Send + 'static> {
-    Ok(async {
-        let _ = tokio::signal::ctrl_c().await;
-    })
+fn signals(_: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
+    let stops = <[Arc<Notify>; 2]>::default();
+    let to_tell = stops.clone();
+    tokio::spawn(async move {
+        for stop in to_tell {
+            let _ = tokio::signal::ctrl_c().await;
+            stop.notify_one();
+        }
+    });
+    Ok(stops)
 }

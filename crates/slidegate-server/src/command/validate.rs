@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::Failure;
+use super::{Failure, print};
 use crate::config::{Config, Problems};
 use crate::envoy::{Domains, Settings};
 use crate::explain::explain;
@@ -35,12 +35,12 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             Some(request) => match Config::load(file) {
                 Ok(config) => {
                     let explained = explain(&config, request);
-                    print!("{}", explained.map_err(|refusal| Failure::new(refusal.to_string()))?);
+                    print(explained.map_err(|refusal| Failure::new(refusal.to_string()))?)?;
                 }
                 Err(problems) => refused.push(problems),
             },
             None => match validate(file) {
-                Ok(what) => println!("{}: valid; {what}", file.display()),
+                Ok(what) => print(format!("{}: valid; {what}\n", file.display()))?,
                 Err(problems) => refused.extend(problems),
             },
         }

@@ -34,7 +34,7 @@ use tokio::sync::{Semaphore, watch};
 use tracing::{debug, info, warn};
 
 pub use self::limits::Limits;
-pub(crate) use self::tls::certificates;
+pub(crate) use self::tls::{FileProblem, certificates, private_key, unmatched};
 pub use self::tls::{Tls, TlsFiles};
 
 use self::lane::{Lane, Left};
@@ -125,7 +125,10 @@ pub async fn run<S: Store + Reporting + 'static>(
     let accepting = entrances.iter().map(|entrance| accept(entrance, &house));
     tokio::select! {
         _ = join_all(accepting) => {}
-        () = shutdown => info!("draining"),
+        () = shutdown => info!(
+            "told to stop: nobody new is let in, and requests that have begun may take {} s",
+            DRAIN_MS / 1000
+        ),
     }
     app.stop();
     drop(stop);

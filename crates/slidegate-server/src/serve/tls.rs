@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
@@ -88,7 +88,7 @@ impl TlsFiles {
     /// What is served with these files, or all that are of no use.
     pub(crate) fn read(&self) -> Result<ServerConfig, Vec<FileProblem>> {
         let chain = certificates("cert", &self.cert);
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| wrong("key", &self.key, error));
+        let key = private_key("key", &self.key);
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let clients = self.client_ca.as_deref().map(|file| clients(file, &provider)).transpose();
         let (chain, key, clients) = match (chain, key, clients) {
@@ -104,8 +104,9 @@ impl TlsFiles {
             None => config.with_no_client_auth(),
             Some(verifier) => config.with_client_cert_verifier(verifier),
         };
-        let mut config =
-            config.with_single_cert(chain, key).map_err(|error| vec![wrong("cert", &self.cert, error)])?;
+        let mut config = config
+            .with_single_cert(chain, key)
+            .map_err(|error| vec![unmatched(("cert", &self.cert), ("key", &self.key), &error)])?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(config)
     }
@@ -130,6 +131,28 @@ pub(crate) fn certificates(
         Ok(read) if read.is_empty() => Err(wrong(field, file, "there is no certificate in it")),
         Ok(read) => Ok(read),
         Err(error) => Err(wrong(field, file, error)),
+    }
+}
+
+/// The private key in a file.
+pub(crate) fn private_key(field: &'static str, file: &Path) -> Result<PrivateKeyDer<'static>, FileProblem> {
+    PrivateKeyDer::from_pem_file(file).map_err(|error| match error {
+        pem::Error::NoItemsFound => wrong(field, file, "there is no private key in it"),
+        error => wrong(field, file, error),
+    })
+}
+
+/// Why a certificate and a key are of no use together.
+pub(crate) fn unmatched(
+    cert: (&'static str, &Path),
+    key: (&'static str, &Path),
+    error: &rustls::Error,
+) -> FileProblem {
+    match error {
+        rustls::Error::InconsistentKeys(_) => {
+            wrong(key.0, key.1, format_args!("not the key of the certificate in {}", cert.1.display()))
+        }
+        error => wrong(cert.0, cert.1, error),
     }
 }
 

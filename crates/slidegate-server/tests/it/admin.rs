@@ -286,6 +286,13 @@ fn changes_survive_an_end_without_warning() {
     assert_eq!(limit(&server, "customer"), 1000);
     assert_eq!(get(&server, "/v1/policies/login")["mode"], "off");
     assert_eq!(get(&server, "/v1/audit")["audit"].as_array().unwrap().len(), 2);
+    let is_greeted = |server: &Serving, line: &str| server.greeting.iter().any(|said| said == line);
+    assert!(is_greeted(&server, "changes: 2 changes by the admin API are in force"), "{:?}", server.greeting);
+    put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
+    assert!(is_greeted(&server, "policy api: 2/1h"), "{:?}", server.greeting);
+    drop(server);
+    let server = serve(&config, &[]);
+    assert!(is_greeted(&server, "policy api: 7/1h"), "{:?}", server.greeting);
     std::fs::remove_file(state).unwrap();
 }
 
@@ -386,7 +393,7 @@ fn top_shows_what_a_running_server_does() {
     let admin = format!("http://{}", admin_address(&server));
     let (code, out, err) = outcome(slidegate().args(["top", "--once", "--admin", &admin]));
     assert_eq!((code, err.as_str()), (0, ""));
-    for wanted in ["api                    enforce", "33.33 %", "api  user:1·[2J", "1 keys", "0 changes"] {
+    for wanted in ["api                    enforce", "33.33 %", "api  user:1·[2J", "1 key  0 changes"] {
         assert!(out.contains(wanted), "{wanted}: {out}");
     }
     let (code, _, err) = outcome(slidegate().args(["top", "--once", "--admin", "http://127.0.0.1:1"]));

@@ -8,6 +8,7 @@ mod rotation;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -172,7 +173,7 @@ fn http_2_is_spoken_too() {
 struct Secure {
     serving: Serving,
     authority: Authority,
-    folder: std::path::PathBuf,
+    folder: PathBuf,
     _config: TempFile,
 }
 
@@ -195,6 +196,13 @@ fn secure(name: &str, needs_clients: bool) -> Secure {
     let serving =
         Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
     Secure { serving, authority, folder, _config: config }
+}
+
+/// What others have made for themselves, and where it is.
+fn strangers(secure: &Secure) -> (Authority, PathBuf) {
+    let folder = secure.folder.join("stranger");
+    fs::create_dir_all(&folder).unwrap();
+    (Authority::make(&folder), folder)
 }
 
 fn curl(secure: &Secure, more: &[&str]) -> (i32, String, String) {
@@ -235,7 +243,15 @@ fn the_command_asks_over_tls_whoever_it_trusts() {
     let (code, out, err) = ask(&authority);
     assert!(code == 0 && out.starts_with("allowed"), "{out}{err}");
     let (code, _, err) = ask("/nowhere");
-    assert!(code == 2 && err.contains("certificate") && err.contains("name that by SSL_CERT_FILE"), "{err}");
+    assert!(code == 2 && err.starts_with("error: SSL_CERT_FILE: /nowhere: "), "{err}");
+    let key = secure.folder.join("server.key").display().to_string();
+    let (code, _, err) = ask(&key);
+    assert!(code == 2 && err.contains("server.key: there is no certificate in it"), "{err}");
+    let (stranger, _) = strangers(&secure);
+    let (code, _, err) = ask(&stranger.ca_path().display().to_string());
+    let expected =
+        "nobody whom this machine trusts vouches for its certificate; name its authority by SSL_CERT_FILE\n";
+    assert!(code == 2 && err.ends_with(expected), "{err}");
     let plain = secure.serving.url().replace("https", "http");
     let (code, _, err) = outcome(slidegate().args(["check", "a", "--policy", "api", "--server", &plain]));
     assert!(
@@ -278,9 +294,7 @@ fn the_commands_show_a_certificate_where_one_is_asked_for() {
     let (code, out, err) = run(&["top", "--once", "--admin", admin], &shown);
     assert!(code == 0 && out.contains("POLICY"), "{out}{err}");
 
-    let stranger = secure.folder.join("stranger");
-    fs::create_dir_all(&stranger).unwrap();
-    let _other_authority = Authority::make(&stranger);
+    let (_, _folder) = strangers(&secure);
     let (strange_cert, strange_key) = (file("stranger/server.crt"), file("stranger/server.key"));
     for more in [&[][..], &["--client-cert", &strange_cert, "--client-key", &strange_key]] {
         let (code, out, err) = run(&check, more);
@@ -298,8 +312,12 @@ fn the_commands_show_a_certificate_where_one_is_asked_for() {
         (&check, &["--client-key", &key], "--client-cert <FILE>"),
         (&check, &["--client-cert", "/nowhere", "--client-key", &key], "error: --client-cert: /nowhere: "),
         (&check, &["--client-cert", &key, "--client-key", &key], "there is no certificate in it"),
-        (&check, &["--client-cert", &cert, "--client-key", &cert], "error: --client-key: "),
-        (&check, &["--client-cert", &cert, "--client-key", &strange_key], "error: --client-key: "),
+        (&check, &["--client-cert", &cert, "--client-key", &cert], "there is no private key in it"),
+        (
+            &check,
+            &["--client-cert", &cert, "--client-key", &strange_key],
+            "not the key of the certificate in",
+        ),
         (&here, &shown, "error: --client-cert: there is nobody to show it to"),
         (&plain, &shown, "error: --client-cert: http://127.0.0.1:1 is not https://"),
     ] {
@@ -319,6 +337,32 @@ fn a_certificate_that_is_of_no_use_is_named() {
     let (code, _, err) = outcome(slidegate().args(["serve", "--config", config.path()]));
     assert_eq!(code, 2);
     assert!(err.contains("tls.cert: ") && err.contains("there is no certificate in it"), "{err}");
+}
+
+#[test]
+fn a_key_of_another_certificate_is_named() {
+    let secure = secure("mismatch", false);
+    let (_, stranger) = strangers(&secure);
+    let (cert, key) = (secure.folder.join("server.crt"), stranger.join("server.key"));
+    let tls = json!({"cert": cert, "key": key});
+    let config = TempFile::new("mismatch", &format!("tls: {tls}\npolicies: {{api: {{quotas: [1/1m]}}}}\n"));
+    let expected = format!("{}: not the key of the certificate in {}", key.display(), cert.display());
+    for words in [["serve", "--config"], ["validate", "--"]] {
+        let (code, _, err) = outcome(slidegate().args(words).arg(config.path()));
+        assert!(code == 2 && err.contains("tls.key: ") && err.contains(&expected), "{err}");
+    }
+}
+
+#[test]
+fn an_authority_that_serves_by_itself_is_not_believed_and_it_is_said_why() {
+    let mut secure = secure("authority", false);
+    let tls = json!({"cert": secure.folder.join("ca.crt"), "key": secure.folder.join("ca.key")});
+    let config = TempFile::new("authority", &format!("tls: {tls}\npolicies: {{api: {{quotas: [1/1m]}}}}\n"));
+    secure.serving =
+        Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
+    let check = ["check", "a", "--policy", "api", "--server", secure.serving.url()];
+    let (code, _, err) = outcome(slidegate().args(check).env("SSL_CERT_FILE", secure.authority.ca_path()));
+    assert!(code == 2 && err.contains("its certificate is that of an authority"), "{err}");
 }
 
 /// Ten thousand who say nothing, from a process that may have as many open, and one who is served.

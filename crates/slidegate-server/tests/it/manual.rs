@@ -1,5 +1,7 @@
 //! What shells and `man` are told.
 
+use std::process::{Output, Stdio};
+
 use crate::process::{outcome, slidegate};
 
 /// The names of all commands, as the help lists them.
@@ -11,6 +13,18 @@ fn commands() -> Vec<String> {
     let names: Vec<_> = names.filter(|name| name != "help").collect();
     assert!(names.len() > 8, "{help}");
     names
+}
+
+/// As `head` does.
+#[test]
+fn whoever_stops_reading_is_not_told_of_it() {
+    for words in [&["man"][..], &["schema"], &["completions", "bash"], &["check", "a", "--quota", "5/1m"]] {
+        let mut command = slidegate();
+        let mut child = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+        assert!(status.success() && stderr.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&stderr));
+    }
 }
 
 #[test]

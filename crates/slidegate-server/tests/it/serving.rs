@@ -1,11 +1,13 @@
 //! `slidegate serve`, the real binary.
 
+use std::fs::{self, File};
 use std::net::TcpListener;
 use std::process::Command;
 
 use serde_json::Value;
 
 use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::stopping::begin;
 
 fn on_a_free_port() -> Command {
     let mut command = slidegate();
@@ -62,6 +64,50 @@ fn sigterm_and_ctrl_c_end_it_with_success() {
         try_it(&serving);
         assert_eq!(serving.signal(signal).code(), Some(0), "{signal}");
     }
+}
+
+#[test]
+fn whoever_says_twice_that_it_is_to_stop_waits_for_nobody() {
+    let log = TempFile::new("hurry", "");
+    let file = || File::options().append(true).open(log.path()).unwrap().into();
+    let said = || fs::read_to_string(log.path()).unwrap();
+    let mut serving = Serving::start_with_log(&mut on_a_free_port(), file());
+    let unfinished = begin(serving.address());
+    serving.send_signal("TERM");
+    while !said().contains("told to stop: nobody new is let in, and requests that have begun may take 10 s") {
+    }
+    assert_eq!(serving.signal("TERM").code(), Some(0));
+    assert!(said().contains("told to stop once more: requests that are not over are dropped"), "{}", said());
+    drop(unfinished);
+
+    let mut serving = Serving::start_with_log(&mut on_a_free_port(), file());
+    assert_eq!(serving.signal("TERM").code(), Some(0));
+    assert!(said().trim_end().ends_with("stopped"), "{}", said());
+}
+
+#[test]
+fn a_variable_that_is_empty_says_nothing() {
+    let mut command = on_a_free_port();
+    for variable in ["SLIDEGATE_CONFIG", "SLIDEGATE_STORE", "SLIDEGATE_LOG_FORMAT", "SLIDEGATE_RESP"] {
+        command.env(variable, "");
+    }
+    try_it(&Serving::start(&mut command));
+    let (code, out, err) =
+        outcome(slidegate().args(["check", "a", "--quota", "5/1m"]).env("SLIDEGATE_STORE", ""));
+    assert!(code == 0 && out.starts_with("allowed: 4 of 5 left"), "{out}{err}");
+    let (code, _, err) = outcome(slidegate().arg("clean").env("SLIDEGATE_STORE", ""));
+    assert!(code == 2 && err.contains("--store <URL>"), "{err}");
+}
+
+#[test]
+fn a_store_that_speaks_another_language_is_told_apart() {
+    let serving = Serving::start(&mut on_a_free_port());
+    let store = format!("redis://{}", serving.address());
+    let (code, _, err) = outcome(slidegate().args(["check", "a", "--quota", "5/1m", "--store", &store]));
+    assert!(
+        code == 2 && err.ends_with("it does not answer as Redis does; is this the port of one?\n"),
+        "{err}"
+    );
 }
 
 #[test]

@@ -1,15 +1,15 @@
 //! Stopping: what has begun is finished, and what does not finish is not waited for without end.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use crate::rig::{Server, reply};
 
 const BODY: &str = r#"{"policy": "api", "key": "a"}"#;
 
 /// A request whose body is still to come, and of which the server has seen the head.
-fn begin(server: &Server) -> TcpStream {
-    let mut stream = TcpStream::connect(server.address).unwrap();
+pub(crate) fn begin(address: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(address).unwrap();
     let length = BODY.len();
     let head = format!(
         "POST /v1/check HTTP/1.1\r\nhost: a\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: {length}\r\n\r\n"
@@ -31,7 +31,7 @@ pub(crate) fn until_draining(server: &Server) {
 #[test]
 fn a_request_that_has_begun_is_answered() {
     let mut server = Server::start();
-    let mut stream = begin(&server);
+    let mut stream = begin(server.address);
     server.ask_to_stop();
     until_draining(&server);
     assert!(TcpStream::connect(server.address).is_err(), "nobody new is let in");
@@ -43,7 +43,7 @@ fn a_request_that_has_begun_is_answered() {
 #[test]
 fn a_request_that_does_not_end_is_waited_for_ten_seconds() {
     let mut server = Server::start();
-    let _stream = begin(&server);
+    let _stream = begin(server.address);
     server.ask_to_stop();
     until_draining(&server);
     server.clock.advance(10_000);

@@ -13,7 +13,7 @@ use clap::Subcommand;
 use slidegate::Algorithm;
 
 use self::write::Imported;
-use super::Failure;
+use super::{Failure, print};
 use crate::config::{Config, Problems};
 
 /// Write the limits of another service as a configuration file, and say what was understood
@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     })?;
     eprint!("{told}");
     match &arguments.output {
-        None => print!("{file}"),
+        None => print(file)?,
         Some(output) => {
             let failed = |error| Failure::new(format!("{} cannot be written: {error}", output.display()));
             // Not over a file that somebody has written himself.
