@@ -19,6 +19,8 @@ use crate::tokens::Admission;
 /// How often the file is looked at. Looking costs a few microseconds, and works where nobody tells of changes: over a
 /// network, or where a link is changed to another folder, as Kubernetes does.
 const LOOK_MS: u64 = 500;
+/// How often in a row a file may be missing before that is no longer somebody who is just putting another in its place.
+const LOOKS_WITHOUT: u32 = 4;
 
 /// Reads the file, its certificates and its tokens again when one of them has changed, or when asked to. Policies, switches
 /// and tokens change; a file with a mistake changes nothing.
@@ -80,16 +82,18 @@ pub(crate) struct Watch<L> {
     read: L,
     seen: L,
     is_asked: bool,
+    /// How often in a row it was not whole.
+    without: u32,
 }
 
 impl<L: Clone + PartialEq + Send + 'static> Watch<L> {
     /// From how it looked before it was read.
     pub(crate) fn new(looks: L) -> Self {
-        Self { read: looks.clone(), seen: looks, is_asked: false }
+        Self { read: looks.clone(), seen: looks, is_asked: false, without: 0 }
     }
 
-    /// Returns when it is to be read again: somebody has asked for it, or it looks otherwise and `is_whole`. Who `retries` is
-    /// not told to wait for that, and that there is no such reason.
+    /// Returns when it is to be read again: somebody has asked for it, or it looks otherwise and `is_whole`, or has not been
+    /// whole for a while. Who `retries` is not told to wait for that, and that there is no such reason.
     pub(crate) async fn changed(
         &mut self,
         asked: &Notify,
@@ -108,7 +112,9 @@ impl<L: Clone + PartialEq + Send + 'static> Watch<L> {
             // Seen twice alike: whoever writes it is done.
             let is_settled = looks == self.seen;
             self.seen.clone_from(&looks);
-            if is_settled && (self.is_asked || (is_whole(&looks) && looks != self.read)) {
+            self.without = if is_whole(&looks) { 0 } else { self.without.saturating_add(1) };
+            let is_due = self.without == 0 || self.without >= LOOKS_WITHOUT;
+            if is_settled && (self.is_asked || (is_due && looks != self.read)) {
                 (self.read, self.is_asked) = (looks, false);
                 return Reason::News;
             }

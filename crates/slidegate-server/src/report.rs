@@ -1,6 +1,7 @@
 //! How a store is doing.
 
 use slidegate::MemoryStore;
+use slidegate::degrade::Failure;
 
 use crate::served::{Served, Switched};
 use crate::store::AnyStore;
@@ -10,8 +11,8 @@ use crate::store::AnyStore;
 pub struct Report {
     /// What is done with requests to it; nothing if it cannot fail.
     pub breaker: Option<&'static str>,
-    /// Why it does not decide, if it was asked and did not.
-    pub failure: Option<String>,
+    /// Why it did not decide when it was last asked, if it did not.
+    pub failure: Option<Failure>,
     /// How full it is, if it is in this process.
     pub memory: Option<MemoryReport>,
 }
@@ -55,10 +56,6 @@ impl Reporting for Switched {
             Served::Elsewhere(fallback) => fallback,
             Served::Cached(cache) => cache.store(),
         };
-        Report {
-            breaker: Some(fallback.breaker_state().name()),
-            failure: fallback.failure().map(|error| error.to_string()),
-            memory: None,
-        }
+        Report { breaker: Some(fallback.breaker_state().name()), failure: fallback.failure(), memory: None }
     }
 }

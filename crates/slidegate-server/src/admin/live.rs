@@ -30,8 +30,7 @@ pub(crate) struct LiveAnswer {
     pub(crate) now_ms: u64,
     /// What is done with requests to the store, if it is elsewhere.
     pub(crate) store: Option<String>,
-    /// Why it does not decide, if it did not when it was last asked.
-    #[serde(default)]
+    /// Why it did not decide when it was last asked, if it did not.
     pub(crate) store_error: Option<String>,
     /// How many keys the memory store holds, if it is one.
     pub(crate) memory_keys: Option<u64>,
@@ -82,7 +81,7 @@ pub(super) async fn live(State(desk): State<Desked>, InQuery(Shown { keys }): In
     Json(LiveAnswer {
         now_ms,
         store: report.breaker.map(str::to_owned),
-        store_error: report.failure,
+        store_error: report.failure.map(|failure| failure.error.to_string()),
         memory_keys: report.memory.map(|memory| memory.keys),
         config_error: app.config_error(),
         changes: desk.in_force().len(),

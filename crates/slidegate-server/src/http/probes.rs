@@ -20,9 +20,10 @@ pub(super) struct Readiness {
     /// How the store is doing: `closed` if it is asked, `open`, `probing` or `recovering` if others decide for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     breaker: Option<&'static str>,
-    /// Why the store does not decide, if it did not when it was last asked.
+    /// Why the store did not decide when it was last asked, if it did not: `timeout`, `unavailable`, `full` or `refused`.
+    // No more than that: anybody may ask, and what a store says may name servers and users.
     #[serde(skip_serializing_if = "Option::is_none")]
-    store_error: Option<String>,
+    store_error: Option<&'static str>,
     /// Why the file that is there is not the one in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     config_error: Option<String>,
@@ -35,7 +36,8 @@ pub(super) struct Readiness {
 pub(super) fn ready<S: Reporting>(app: &App<S>) -> Response {
     let ready = !app.is_stopping();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let Report { breaker, failure: store_error, .. } = app.store().report();
+    let Report { breaker, failure, .. } = app.store().report();
+    let store_error = failure.map(|failure| failure.reason.name());
     let changes_known = (!app.are_changes_known()).then_some(false);
     let config_error = app.config_error();
     (status, Json(Readiness { ready, breaker, store_error, config_error, changes_known })).into_response()

@@ -15,7 +15,7 @@ mod switch;
 pub use breaker::{Breaker, BreakerSettings, BreakerState, Permit};
 pub use budget::Budget;
 pub use cache::{CacheSettingsError, DeniedCache, DeniedCacheBuilder};
-pub use fallback::{Fallback, FallbackBuilder};
+pub use fallback::{Failure, Fallback, FallbackBuilder};
 pub use jitter::Jitter;
 pub use rules::{FailureRule, OnFailure};
 pub use switch::{Mode, PolicySwitch, Switch};

@@ -54,6 +54,34 @@ async fn nobody_waits_longer_than_the_budget_whatever_the_store_does() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn why_it_did_not_decide_is_known_from_the_last_answer_alone() {
+    for (failing, reason) in FAULTS {
+        let clock = VirtualClock::new();
+        let (store, fault) = store(clock);
+        let own = FailureRule { on_failure: OnFailure::Open, ..FailureRule::default() };
+        let store = Fallback::builder(store).policy("nightly", own).clock(clock).build().unwrap();
+        let limiter = Limiter::new(store);
+        let (api, nightly) = (policy("api"), policy("nightly"));
+        let reason_now = || limiter.store().failure().map(|failure| failure.reason);
+        assert_eq!(reason_now(), None, "nobody has asked");
+        // The log tells of it only now and then; and a policy that nobody asks for again has no say.
+        for (failed, decided) in [(&api, &api), (&api, &api), (&nightly, &api)] {
+            *fault.lock().unwrap() = failing;
+            let _ = limiter.check(failed.key("a")).await;
+            assert_eq!(reason_now(), Some(reason), "{failing:?}");
+            *fault.lock().unwrap() = Fault::None;
+            assert_eq!(limiter.check(decided.key("b")).await.unwrap().source(), Source::Store);
+            assert_eq!(reason_now(), None, "{failing:?}");
+        }
+        // So many at once that a breaker learns nothing from it if they are late.
+        *fault.lock().unwrap() = failing;
+        let _ = limiter.check_many(&[api.key("c"); 65]).await;
+        let failure = limiter.store().failure().unwrap();
+        assert_eq!(failure.reason, reason, "{failing:?}: {}", failure.error);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_policy_gets_what_it_asks_for_and_says_why() {
     let clock = VirtualClock::new();
     for (fault, reason) in FAULTS {

@@ -43,7 +43,7 @@ const FRAME_ROWS: usize = 8;
 impl Frame<'_> {
     pub(super) fn draw(&self, size: Size) -> String {
         let mut text = String::new();
-        self.head(&mut text);
+        self.head(&mut text, size.columns);
         let room = size.rows.saturating_sub(FRAME_ROWS);
         let shown = self.now.policies.len().min((room / 2).max(1));
         self.policies(&mut text, shown);
@@ -55,7 +55,7 @@ impl Frame<'_> {
         if self.is_coloured { format!("{style}{words}{PLAIN}") } else { words.to_owned() }
     }
 
-    fn head(&self, text: &mut String) {
+    fn head(&self, text: &mut String, columns: usize) {
         let now = self.now;
         // To the second.
         let at = Moment(now.now_ms / 1000 * 1000);
@@ -66,9 +66,6 @@ impl Frame<'_> {
         let _ = write!(text, "  {}", counted(now.changes as u64, "change"));
         match now.store.as_deref() {
             None => {}
-            Some("closed") if now.store_error.is_some() => {
-                let _ = write!(text, "  {}", self.paint(RED, "store: asked in vain"));
-            }
             Some("closed") => text.push_str("  store: asked"),
             Some(state) => {
                 let _ = write!(text, "  {}", self.paint(RED, &format!("store: left alone ({state})")));
@@ -77,9 +74,10 @@ impl Frame<'_> {
         text.push('\n');
         let mut wrong = |what: &str, error: &Option<String>| {
             let Some(first) = error.as_ref().and_then(|error| error.lines().next()) else { return };
-            let _ = writeln!(text, "{}", self.paint(RED, &format!("{what}: {}", printable(first))));
+            let line = fitted(&format!("{what}: {first}"), columns);
+            let _ = writeln!(text, "{}", self.paint(RED, line.trim_end()));
         };
-        wrong("the store does not decide", &now.store_error);
+        wrong("the store did not decide when it was last asked", &now.store_error);
         wrong("the file is not in force", &now.config_error);
         text.push('\n');
     }
@@ -236,7 +234,7 @@ mod tests {
             Frame { now: &now, before: Some(&before), server: "http://a:1".to_owned(), is_coloured: false };
         let expected = "\
 slidegate top  http://a:1  2027-01-15T08:00:02Z  2 changes  store: left alone (open)
-the store does not decide: no connection
+the store did not decide when it was last asked: no connection
 
 POLICY                 MODE       ALLOWED/s    DENIED/s  DENIED IN THE LAST MINUTE
 api                    enforce         62.5         7.5  ██·················· 10.00 %
@@ -252,28 +250,28 @@ api  user:1                          25  api  user:1                         ≤
     }
 
     #[test]
-    fn a_store_that_lets_itself_be_asked_and_decides_nothing_is_shown_as_that() {
+    fn one_is_one_and_a_store_that_decides_needs_no_more_words() {
         let mut now = live(0, 0, 0);
-        (now.store, now.changes, now.memory_keys) = (Some("closed".to_owned()), 1, Some(1));
-        let head = |now: &LiveAnswer| {
-            let frame = Frame { now, before: None, server: "a".to_owned(), is_coloured: false };
-            frame.draw(Size::default()).lines().next().unwrap_or_default().to_owned()
-        };
-        let start = "slidegate top  a  1970-01-01T00:00:00Z  1 key  1 change  store: asked";
-        assert_eq!(head(&now), format!("{start} in vain"));
-        now.store_error = None;
-        assert_eq!(head(&now), start);
+        (now.store, now.store_error) = (Some("closed".to_owned()), None);
+        (now.changes, now.memory_keys) = (1, Some(1));
+        let frame = Frame { now: &now, before: None, server: "a".to_owned(), is_coloured: false };
+        let drawn = frame.draw(Size::default());
+        let expected = "slidegate top  a  1970-01-01T00:00:00Z  1 key  1 change  store: asked\n\nPOLICY";
+        assert!(drawn.starts_with(expected), "{drawn}");
     }
 
     #[test]
     fn it_fits_small_terminals_and_long_names() {
         let mut now = live(0, 1, 0);
         now.policies[0].name = "x".repeat(100);
+        now.store_error = Some("e".repeat(300));
         now.busiest = (0..200).map(|number| hitter(&"k".repeat(300), number, 0)).collect();
         let frame = Frame { now: &now, before: None, server: String::new(), is_coloured: false };
         for (columns, rows) in [(80, 24), (40, 5), (1, 1)] {
             let drawn = frame.draw(Size { columns, rows });
             assert!(drawn.lines().count() <= rows.max(FRAME_ROWS + 2), "{columns}×{rows}: {drawn}");
+            let told = drawn.lines().nth(1).unwrap_or_default();
+            assert!(told.chars().count() <= columns, "{told}");
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Fallback;
 use super::group::Group;
+use super::latest::Latest;
 use crate::clock::{Clock, PreciseClock};
 use crate::degrade::breaker::{Breaker, BreakerSettings};
 use crate::degrade::rules::{FailureRule, OnFailure};
@@ -106,6 +107,7 @@ impl<S: Store, C: Clock + Clone> FallbackBuilder<S, C> {
         };
         let by_policy = self.by_policy.into_iter().enumerate().map(group).collect();
         let shares = Shares::new(self.nodes);
-        Ok(Fallback { store: self.store, clock: self.clock.clone(), local, shares, usual, by_policy })
+        let latest = Latest::default();
+        Ok(Fallback { store: self.store, clock: self.clock.clone(), local, shares, latest, usual, by_policy })
     }
 }

@@ -55,12 +55,6 @@ impl<C: Clock> Group<C> {
         *self.last_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
     }
 
-    /// Why the store did not decide when it was last asked, if it did not.
-    pub(super) fn failure(&self) -> Option<StoreError> {
-        let is_falling_back = self.is_falling_back.load(Ordering::Relaxed);
-        is_falling_back.then(|| self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone())?
-    }
-
     /// The store has not decided for `policy`.
     pub(super) fn falls_back(&self, policy: &Policy, reason: Reason, now_ms: u64) {
         signals::fell_back(policy, self.rule.on_failure, reason);

@@ -2,6 +2,7 @@
 
 mod builder;
 mod group;
+mod latest;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +12,10 @@ use slidegate_core::{Check, Decision, Policy, Quota, QuotaReport, Reason, Retry,
 
 pub use self::builder::FallbackBuilder;
 
+pub use self::latest::Failure;
+
 use self::group::Group;
+use self::latest::Latest;
 use super::breaker::BreakerState;
 use super::budget::{too_late, within};
 use super::rules::OnFailure;
@@ -53,6 +57,7 @@ pub struct Fallback<S, C: Clock = PreciseClock> {
     clock: C,
     local: MemoryStore<C>,
     shares: Shares,
+    latest: Latest,
     usual: Group<C>,
     by_policy: HashMap<Box<str>, Group<C>>,
 }
@@ -76,10 +81,10 @@ impl<S, C: Clock> Fallback<S, C> {
         self.by_policy.get(name).unwrap_or(&self.usual).breaker.state()
     }
 
-    /// Why the store does not decide, for any policy, as far as requests have shown; `None` if it does. A breaker that
-    /// lets requests through says nothing about this: one that refuses for good is asked on.
-    pub fn failure(&self) -> Option<StoreError> {
-        std::iter::once(&self.usual).chain(self.by_policy.values()).find_map(Group::failure)
+    /// Why the store did not decide when it was last asked, for whatever policy and key; `None` if it did. A breaker that
+    /// lets requests through says nothing about this: a store that refuses for good is asked on.
+    pub fn failure(&self) -> Option<Failure> {
+        self.latest.failure()
     }
 
     /// A policy that was made of quotas in a request has no name by which a rule could be meant.
@@ -152,6 +157,7 @@ impl<S, C: Clock> Fallback<S, C> {
     ) -> Result<Decision, StoreError> {
         match answer {
             Ok(decision) => {
+                self.latest.decided();
                 group.is_decided(operation.check.policy, self.clock.now_ms());
                 if group.rule.on_failure == OnFailure::Local {
                     self.keep_up(operation, &decision);
@@ -161,7 +167,9 @@ impl<S, C: Clock> Fallback<S, C> {
             Err(error) => {
                 signals::failed(&error, 1);
                 group.note(&error);
-                self.fall_back(operation, group, reason(&error), || error.clone())
+                let reason = reason(&error);
+                self.latest.failed(reason, &error);
+                self.fall_back(operation, group, reason, || error.clone())
             }
         }
     }
@@ -184,6 +192,8 @@ impl<S: Store, C: Clock> Fallback<S, C> {
         let Some(answers) = within(budget, self.store.execute_many(operations)).await else {
             let error = too_late(budget);
             signals::failed(&error, operations.len());
+            group.note(&error);
+            self.latest.failed(Reason::Timeout, &error);
             if operations.len() <= MOST_TELLING {
                 group.conclude(permit, Some(&error));
             }
@@ -209,6 +219,7 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
         } else {
             let error = too_late(budget);
             signals::failed(&error, 1);
+            self.latest.failed(Reason::Timeout, &error);
             group.conclude(permit, Some(&error));
             self.fall_back(&operation, group, Reason::Timeout, || error)
         }
