@@ -9,6 +9,7 @@ mod app;
 mod changes;
 pub mod command;
 pub mod config;
+mod environment;
 mod envoy;
 mod explain;
 mod hitters;

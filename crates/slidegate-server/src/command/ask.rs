@@ -25,6 +25,7 @@ use self::trust::connector;
 use super::Failure;
 use super::certificate::ClientCertificate;
 use crate::answer::Answer;
+use crate::environment;
 
 /// How long a server may take to answer.
 const PATIENCE_MS: u64 = 10_000;
@@ -135,10 +136,10 @@ async fn ask<T: DeserializeOwned>(
 
 /// What is shown to a server. Not a flag: whoever may list processes sees those.
 fn token() -> Option<String> {
-    super::from_environment("SLIDEGATE_TOKEN")
+    environment::text("SLIDEGATE_TOKEN")
 }
 
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
+type SendError = Box<dyn std::error::Error + Send + Sync>;
 
 async fn send(
     server: &ServerUrl,
@@ -146,7 +147,7 @@ async fn send(
     method: Method,
     path: &str,
     body: String,
-) -> Result<(StatusCode, Bytes), AnyError> {
+) -> Result<(StatusCode, Bytes), SendError> {
     let stream = TcpStream::connect((server.host.as_str(), server.port)).await?;
     let mut sender = match tls {
         Some(tls) => {
@@ -171,7 +172,7 @@ async fn send(
 
 async fn begin<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: I,
-) -> Result<SendRequest<Full<Bytes>>, AnyError> {
+) -> Result<SendRequest<Full<Bytes>>, SendError> {
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // What goes wrong with the connection is what the request fails with.
     tokio::spawn(connection);

@@ -9,10 +9,11 @@ use slidegate::degrade::Switch;
 use slidegate::{MAX_LIMIT, Quota, Verb};
 
 use super::certificate::ClientCertificate;
-use super::{Failure, ask, from_environment, print};
+use super::{Failure, ask, print};
 use crate::answer::Answer;
 use crate::app::{App, Decided};
 use crate::config::{Config, StoreUrl};
+use crate::environment;
 use crate::request::{Refusal, Request};
 use crate::store::AnyStore;
 
@@ -112,7 +113,7 @@ async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Resul
         (None, None) => Config::default(),
     };
     // Not by the argument's own `env`, which would conflict with a server.
-    let url = match arguments.store.clone().or_else(|| from_environment("SLIDEGATE_STORE")) {
+    let url = match arguments.store.clone().or_else(|| environment::text("SLIDEGATE_STORE")) {
         Some(url) => super::parse_store(&url)?,
         None => config.store.unwrap_or_default(),
     };

@@ -16,7 +16,6 @@ mod serve;
 mod top;
 mod validate;
 
-use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
@@ -26,6 +25,7 @@ use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 use slidegate::PostgresStoreBuilder;
 
 use crate::config::{Problems, StoreUrl};
+use crate::environment;
 
 /// Rate limits for any application: as a service, or at the command line.
 #[derive(Debug, Parser)]
@@ -62,9 +62,9 @@ enum Verb {
 impl Command {
     /// What the command line and the environment say. Whatever is wrong ends the process.
     pub fn from_arguments() -> Self {
-        let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|said| said.is_empty());
         // For clap, a variable that is empty says something.
-        let without_empty = |arg: Arg| if arg.get_env().is_some_and(is_empty) { arg.env(None) } else { arg };
+        let without_empty =
+            |arg: Arg| if arg.get_env().is_some_and(environment::is_empty) { arg.env(None) } else { arg };
         let command =
             <Self as CommandFactory>::command().mut_subcommands(|verb| verb.mut_args(without_empty));
         Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
@@ -88,11 +88,6 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),
     }
-}
-
-/// What a variable of the environment says. One that is empty says nothing, as where a script hands on what is not set.
-fn from_environment(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|said| !said.is_empty())
 }
 
 /// Prints what was asked for. Whoever reads only the beginning, as `head` does, has what they wanted.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use slidegate::{Clock, SystemClock};
+use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
@@ -15,6 +17,7 @@ use super::listeners::{Addresses, Listeners};
 use crate::app::App;
 use crate::changes::{Base, Desk, Keeper};
 use crate::config::Config;
+use crate::environment;
 use crate::metrics::Metrics;
 use crate::reload::{Looks, Reload};
 use crate::serve::{Door, Tls, TlsFiles};
@@ -47,14 +50,38 @@ pub(super) struct Arguments {
     envoy: EnvoyArguments,
 }
 
-#[tokio::main]
-pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let tracing = Tracing::start(filter, arguments.log_format);
+pub(super) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let runtime =
+        Runtime::new().map_err(|error| Failure::new(format!("no threads to work with: {error}")))?;
+    let ended = runtime.block_on(until_told(arguments));
+    // Nobody waits any more for what blocks.
+    runtime.shutdown_background();
+    ended
+}
+
+/// Serves until it is told to stop, and waits no longer for anything when it is told so again.
+async fn until_told(arguments: Arguments) -> Result<ExitCode, Failure> {
+    let filter = environment::text("RUST_LOG").and_then(|filter| EnvFilter::try_new(filter).ok());
+    let tracing = Tracing::start(filter.unwrap_or_else(|| EnvFilter::new("info")), arguments.log_format);
     let asked = Asked::default();
     // Before anything is waited for: whoever starts it may send a signal at once.
     let [stop, hurry] = signals(asked.those(&arguments))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
+    tokio::select! {
+        served = serve(arguments, asked, tracing, stop) => served,
+        () = hurry.notified() => {
+            warn!("told to stop once more: what is not over is dropped");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+async fn serve(
+    arguments: Arguments,
+    asked: Asked,
+    tracing: Tracing,
+    stop: Arc<Notify>,
+) -> Result<ExitCode, Failure> {
     // Before there is anything to count.
     let metrics = Metrics::install().inspect_err(|error| warn!(%error, "nothing is counted")).ok();
     // Before it is read, lest a change in between be missed.
@@ -97,10 +124,8 @@ pub(super) async fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     if let Some(path) = arguments.config {
         tokio::spawn(Reload { path, desk, admins, first: config, tls, looks, asked: asked.for_file }.run());
     }
-    tokio::select! {
-        () = crate::serve::run(entrances, app, door, async move { stop.notified().await }) => info!("stopped"),
-        () = hurry.notified() => warn!("told to stop once more: requests that are not over are dropped"),
-    }
+    crate::serve::run(entrances, app, door, async move { stop.notified().await }).await;
+    info!("stopped");
     // It may wait, and nobody waits for this any more.
     let _ = tokio::task::spawn_blocking(|| tracing.finish()).await;
     Ok(ExitCode::SUCCESS)
@@ -127,7 +152,7 @@ impl Asked {
 /// the file.
 fn state_file(config_file: Option<&Path>, config: &Config) -> PathBuf {
     const NAME: &str = "slidegate.state.json";
-    let of_service = || std::env::var_os("STATE_DIRECTORY").map(|folder| PathBuf::from(folder).join(NAME));
+    let of_service = || environment::said("STATE_DIRECTORY").map(|folder| PathBuf::from(folder).join(NAME));
     let beside = || config_file.map_or_else(|| PathBuf::from(NAME), |file| file.with_extension("state.json"));
     config.admin.state.clone().or_else(of_service).unwrap_or_else(beside)
 }
@@ -144,31 +169,31 @@ fn desk(app: &Arc<App<Switched>>, config: &Config, keeper: Keeper) -> Arc<Desk> 
     Arc::new(Desk::new(Arc::clone(app), keeper, base))
 }
 
-/// Tells of the first SIGTERM or Ctrl-C, and of the second; SIGHUP asks for a `reload`. They are caught from the call on.
+/// So soon after the first, a signal to stop is the same one: a shell sends it to all of a group, and whoever started this
+/// one may hand it on.
+const SAME_SIGNAL_MS: u64 = 500;
+
+/// Tells of the first SIGTERM or Ctrl-C, and of another one; SIGHUP asks for a `reload`. They are caught from the call on.
 #[cfg(unix)]
 fn signals(reload: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hang_up = signal(SignalKind::hangup())?;
     let stops = <[Arc<Notify>; 2]>::default();
-    let mut to_tell = stops.clone().into_iter();
+    let mut told = Told::new(&stops);
     tokio::spawn(async move {
         loop {
-            let is_stop = tokio::select! {
-                _ = terminate.recv() => true,
-                _ = interrupt.recv() => true,
-                _ = hang_up.recv() => false,
-            };
-            if is_stop {
-                let Some(stop) = to_tell.next() else { return };
-                stop.notify_one();
-                continue;
-            }
-            if reload.is_empty() {
-                warn!("there is no file to read again; start with --config FILE");
-            }
-            for reload in &reload {
-                reload.notify_one();
+            tokio::select! {
+                _ = terminate.recv() => told.stop(),
+                _ = interrupt.recv() => told.stop(),
+                _ = hang_up.recv() => {
+                    if reload.is_empty() {
+                        warn!("there is no file to read again; start with --config FILE");
+                    }
+                    for reload in &reload {
+                        reload.notify_one();
+                    }
+                }
             }
         }
     });
@@ -179,12 +204,37 @@ fn signals(reload: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
 #[expect(clippy::unnecessary_wraps, reason = "the same signature everywhere")]
 fn signals(_: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
     let stops = <[Arc<Notify>; 2]>::default();
-    let to_tell = stops.clone();
+    let mut told = Told::new(&stops);
     tokio::spawn(async move {
-        for stop in to_tell {
-            let _ = tokio::signal::ctrl_c().await;
-            stop.notify_one();
+        while tokio::signal::ctrl_c().await.is_ok() {
+            told.stop();
         }
     });
     Ok(stops)
+}
+
+/// Who is to hear that it is to stop.
+struct Told {
+    stops: [Arc<Notify>; 2],
+    clock: SystemClock,
+    first_ms: Option<u64>,
+}
+
+impl Told {
+    fn new(stops: &[Arc<Notify>; 2]) -> Self {
+        Self { stops: stops.clone(), clock: SystemClock::default(), first_ms: None }
+    }
+
+    fn stop(&mut self) {
+        let now_ms = self.clock.now_ms();
+        let [stop, hurry] = &self.stops;
+        match self.first_ms {
+            None => {
+                self.first_ms = Some(now_ms);
+                stop.notify_one();
+            }
+            Some(first_ms) if now_ms.saturating_sub(first_ms) >= SAME_SIGNAL_MS => hurry.notify_one(),
+            Some(_) => {}
+        }
+    }
 }

@@ -137,9 +137,19 @@ pub(crate) fn certificates(
 /// The private key in a file.
 pub(crate) fn private_key(field: &'static str, file: &Path) -> Result<PrivateKeyDer<'static>, FileProblem> {
     PrivateKeyDer::from_pem_file(file).map_err(|error| match error {
+        pem::Error::NoItemsFound if is_encrypted(file) => wrong(
+            field,
+            file,
+            "it is encrypted; write it without its passphrase: openssl pkey -in FILE -out FILE",
+        ),
         pem::Error::NoItemsFound => wrong(field, file, "there is no private key in it"),
         error => wrong(field, file, error),
     })
+}
+
+/// Whether there is a key in it that only a passphrase opens.
+fn is_encrypted(file: &Path) -> bool {
+    std::fs::read_to_string(file).is_ok_and(|text| text.contains("-----BEGIN ENCRYPTED PRIVATE KEY-----"))
 }
 
 /// Why a certificate and a key are of no use together.
@@ -152,7 +162,8 @@ pub(crate) fn unmatched(
         rustls::Error::InconsistentKeys(_) => {
             wrong(key.0, key.1, format_args!("not the key of the certificate in {}", cert.1.display()))
         }
-        error => wrong(cert.0, cert.1, error),
+        rustls::Error::InvalidCertificate(_) => wrong(cert.0, cert.1, error),
+        error => wrong(key.0, key.1, error),
     }
 }
 

@@ -18,6 +18,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
 use super::LogFormat;
+use crate::environment;
 
 /// What spans are told apart by from what is logged.
 const TARGET: &str = "slidegate::trace";
@@ -65,7 +66,7 @@ impl Tracing {
 }
 
 fn provider() -> Result<Option<SdkTracerProvider>, String> {
-    if ENDPOINTS.iter().all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty())) {
+    if ENDPOINTS.iter().all(|name| environment::said(name).is_none()) {
         return Ok(None);
     }
     let exporter = opentelemetry_otlp::SpanExporter::builder()
@@ -73,7 +74,7 @@ fn provider() -> Result<Option<SdkTracerProvider>, String> {
         .build()
         .map_err(|error| error.to_string())?;
     let mut resource = Resource::builder();
-    if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
+    if environment::said("OTEL_SERVICE_NAME").is_none() {
         resource = resource.with_service_name("slidegate");
     }
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build());

@@ -8,7 +8,7 @@ mod rotation;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -294,7 +294,7 @@ fn the_commands_show_a_certificate_where_one_is_asked_for() {
     let (code, out, err) = run(&["top", "--once", "--admin", admin], &shown);
     assert!(code == 0 && out.contains("POLICY"), "{out}{err}");
 
-    let (_, _folder) = strangers(&secure);
+    strangers(&secure);
     let (strange_cert, strange_key) = (file("stranger/server.crt"), file("stranger/server.key"));
     for more in [&[][..], &["--client-cert", &strange_cert, "--client-key", &strange_key]] {
         let (code, out, err) = run(&check, more);
@@ -340,17 +340,28 @@ fn a_certificate_that_is_of_no_use_is_named() {
 }
 
 #[test]
-fn a_key_of_another_certificate_is_named() {
+fn a_key_that_is_of_no_use_is_named() {
     let secure = secure("mismatch", false);
     let (_, stranger) = strangers(&secure);
     let (cert, key) = (secure.folder.join("server.crt"), stranger.join("server.key"));
-    let tls = json!({"cert": cert, "key": key});
-    let config = TempFile::new("mismatch", &format!("tls: {tls}\npolicies: {{api: {{quotas: [1/1m]}}}}\n"));
-    let expected = format!("{}: not the key of the certificate in {}", key.display(), cert.display());
-    for words in [["serve", "--config"], ["validate", "--"]] {
-        let (code, _, err) = outcome(slidegate().args(words).arg(config.path()));
-        assert!(code == 2 && err.contains("tls.key: ") && err.contains(&expected), "{err}");
-    }
+    let refused = |key: &Path, expected: &str| {
+        let tls = json!({"cert": cert, "key": key});
+        let file = format!("tls: {tls}\npolicies: {{api: {{quotas: [1/1m]}}}}\n");
+        let config = TempFile::new("mismatch", &file);
+        let expected = format!("tls.key: {}: {expected}", key.display());
+        for words in [["serve", "--config"], ["validate", "--"]] {
+            let (code, _, err) = outcome(slidegate().args(words).arg(config.path()));
+            assert!(code == 2 && err.contains(&expected), "{expected} in {err}");
+        }
+    };
+    refused(&key, &format!("not the key of the certificate in {}", cert.display()));
+    let pem = |name: &str| format!("-----BEGIN {name}-----\nMAA=\n-----END {name}-----\n");
+    let file = |name: &str| TempFile::new("key", &pem(name));
+    refused(
+        Path::new(file("ENCRYPTED PRIVATE KEY").path()),
+        "it is encrypted; write it without its passphrase",
+    );
+    refused(Path::new(file("PRIVATE KEY").path()), "");
 }
 
 #[test]

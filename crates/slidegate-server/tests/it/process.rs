@@ -20,6 +20,7 @@ pub(crate) fn slidegate() -> Command {
         "SLIDEGATE_ENVOY_CONFIG",
         "SLIDEGATE_TOKEN",
         "STATE_DIRECTORY",
+        "SSL_CERT_DIR",
         "RUST_LOG",
     ] {
         command.env_remove(variable);
@@ -130,6 +131,11 @@ impl Serving {
     pub(crate) fn stall(&self) {
         self.send_signal("STOP");
         until_still(self.child.id());
+    }
+
+    /// How it has ended, if it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
     }
 
     /// Sends a signal that ends it.
