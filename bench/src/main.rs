@@ -23,7 +23,8 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [] => report(),
-        ["times"] => times(),
+        ["times"] => times(""),
+        ["times", part] => times(part),
         ["redis"] => redis::report(None),
         ["redis", part] => redis::report(Some(part)),
         ["postgres"] => postgres::report(None),
@@ -45,7 +46,7 @@ fn main() {
         ["work", name, checks] => each(name, &Task::Work(Limit::Ample, number(checks))),
         ["denied", name, checks] => each(name, &Task::Work(Limit::One, number(checks))),
         _ => eprintln!(
-            "usage: slidegate-bench [times | redis [PART] | postgres [PART] | tower [NAME REQUESTS] | \
+            "usage: slidegate-bench [times [PART] | redis [PART] | postgres [PART] | tower [NAME REQUESTS] | \
              protocols [PART] | server | rls | memory NAME KEYS | \
              flood NAME | work NAME CHECKS | denied NAME CHECKS]"
         ),
@@ -53,7 +54,7 @@ fn main() {
 }
 
 fn report() {
-    times();
+    times("");
     println!(
         "\n| | resident bytes per key, 1 M | 10 M | flood: p99.99 µs | longest µs | MB | instructions | denied |"
     );

@@ -71,53 +71,63 @@ const SCENARIOS: [Scenario; 5] = [
     },
 ];
 
-pub(crate) fn times() {
+/// All scenarios, or those with this in their names.
+pub(crate) fn times(part: &str) {
     println!("nanoseconds per check, median of all rounds (least to most)");
     println!("×: times governor's of the same round, median of all rounds\n");
     println!("| | threads | slidegate | governor | throttlecrab | bare | × | aim | 16 at a time |");
     println!("|---|---|---|---|---|---|---|---|---|");
-    for scenario in &SCENARIOS {
+    for scenario in SCENARIOS.iter().filter(|scenario| scenario.name.contains(part)) {
         for threads in [1, 2] {
             times_of(scenario, threads);
         }
     }
 }
 
-/// All subjects take turns, round by round, so that a noisy moment does not fall on one of them.
+/// All subjects take turns, another one first in each round, so that a noisy moment does not fall on one of them, and each
+/// finds in the cache what the others have left of it.
 fn times_of(scenario: &Scenario, threads: usize) {
     let (count, rounds) = (scenario.counts[threads - 1], scenario.rounds[threads - 1]);
     let requests_of =
         |seed| (scenario.draws)(scenario.keys, count, seed).into_iter().map(|n| key(n as usize));
     let requests: Vec<Vec<String>> = (1..=threads).map(|seed| requests_of(seed as u64).collect()).collect();
     let table = scenario.keys.max(1000);
-    let slidegate = Slidegate::new(scenario.limit, table);
+    // Two, for neither is to find its own table in the cache because the other has just been there.
+    let [slidegate, sixteen] = [(); 2].map(|()| Slidegate::new(scenario.limit, table));
     let governor = Governor::new(scenario.limit, table);
     let throttlecrab = Throttlecrab::new(scenario.limit, table);
     let bare = Bare::new(scenario.limit, table);
     for key in (0..scenario.keys).map(key) {
         slidegate.check(&key);
+        sixteen.check(&key);
         governor.check(&key);
         throttlecrab.check(&key);
         bare.check(&key);
     }
-    let [mut ours, mut governors, mut crabs, mut bares, mut ratios] = <[Figures; 5]>::default();
-    let mut sixteens = None;
-    for round in 1..=rounds {
-        eprint!("\r{}, {threads} thread(s), round {round} of {rounds} …", scenario.name);
-        let mine = time_round(&slidegate, &requests);
-        let governors_own = time_round(&governor, &requests);
-        ours.push(mine);
-        governors.push(governors_own);
-        // Of two neighbours: what slows the machine down for longer than a round is in both.
-        ratios.push(mine / governors_own);
-        crabs.push(time_round(&throttlecrab, &requests));
-        bares.push(time_round(&bare, &requests));
-        if let [requests] = requests.as_slice() {
-            sixteens.get_or_insert_with(Figures::default).push(time_round_of_16(&slidegate, requests));
+    // By sixteens only one thread asks.
+    let turns = if threads == 1 { 5 } else { 4 };
+    let mut figures: [Figures; 5] = Default::default();
+    let mut ratios = Figures::default();
+    for round in 0..rounds {
+        eprint!("\r{}, {threads} thread(s), round {} of {rounds} …", scenario.name, round + 1);
+        let mut times = [0.0; 5];
+        for turn in 0..turns {
+            let place = (round + turn) % turns;
+            times[place] = match place {
+                0 => time_round(&slidegate, &requests),
+                1 => time_round(&governor, &requests),
+                2 => time_round(&throttlecrab, &requests),
+                3 => time_round(&bare, &requests),
+                _ => time_round_of_16(&sixteen, &requests[0]),
+            };
+            figures[place].push(times[place]);
         }
+        // Of one round: what slows the machine down for longer is in both.
+        ratios.push(times[0] / times[1]);
     }
     eprintln!();
-    let sixteens = sixteens.map_or_else(|| "–".to_owned(), |figures| figures.to_string());
+    let [ours, governors, crabs, bares, sixteens] = figures;
+    let sixteens = if threads == 1 { sixteens.to_string() } else { "–".to_owned() };
     let verdict = scenario.aims[threads - 1].verdict(ratios.median());
     println!(
         "| {} | {threads} | {ours} | {governors} | {crabs} | {bares} | {verdict} | {sixteens} |",
