@@ -15,6 +15,7 @@ mod room;
 mod settings;
 mod slots;
 mod table;
+mod turns;
 mod wide;
 mod word;
 

@@ -14,6 +14,7 @@ use super::layouts::Layouts;
 use super::page::Page;
 use super::settings::Settings;
 use super::slots::{KeyId, SLOT_BYTES, SLOTS_PER_PAGE, Slot, Slots};
+use super::turns::Turns;
 use super::wide::WideCounters;
 use super::word::Word;
 use crate::error::StoreError;
@@ -198,11 +199,11 @@ impl Table {
         match layout.packing() {
             Some(packing) => {
                 let before = packing.unpack(word.payload());
-                check_on(before, slot, word, layout.quota(), now_ms, cost)
+                check_on(before, slot, word, layout.quota(), now_ms, cost).decision()
             }
             None => {
                 let before = self.wide.load(slot)?.with(word.payload());
-                check_on(before, slot, word, layout.quota(), now_ms, cost)
+                check_on(before, slot, word, layout.quota(), now_ms, cost).decision()
             }
         }
     }
@@ -229,17 +230,41 @@ impl Table {
             return self.execute_bucket(policy, id, action);
         }
         let Some(slot) = self.slots.find(id) else { return self.execute_locked(policy, id, action) };
-        // Most who come here had no room in their own line, or were slower than another thread, and have the line now:
-        // whoever asks at once is likely to be the next.
+        // Most who come here had no room in their own line, or were slower than another thread.
         if verb == Verb::Check
-            && let Some(decision) =
-                self.check_in(slot, tag, now_ms, cost, |word| self.sliding_layout(word, policy))
+            && let Some(decision) = self.check_by_turns(policy, tag, slot, now_ms, cost)
         {
             return Ok(decision);
         }
         match self.execute_on_word(policy, id.tag, slot, action) {
             Some(decision) => Ok(decision),
             None => self.execute_locked(policy, id, action),
+        }
+    }
+
+    /// A check of a sliding window that is `slot`'s, as often as somebody else is faster; `None` if another window has begun or
+    /// it is none of that.
+    fn check_by_turns(
+        &self,
+        policy: &Policy,
+        tag: u64,
+        slot: Slot<'_>,
+        now_ms: u64,
+        cost: u64,
+    ) -> Option<Decision> {
+        let mut turns = Turns::new();
+        loop {
+            let word = slot.load();
+            let layout = self.sliding_layout(word, policy)?;
+            if !slot.is_owned_by(tag) {
+                return None;
+            }
+            let before = layout.read(word, || self.wide.load(slot))?;
+            match check_on(before, slot, word, layout.quota(), now_ms, cost) {
+                Checked::Decided(decision) => return Some(decision),
+                Checked::Elsewhere => return None,
+                Checked::TooLate => turns.wait(),
+            }
         }
     }
 
@@ -250,6 +275,7 @@ impl Table {
             return None;
         }
         debug_assert!(!is_bucket(policy), "what stands beside its word may change while the word does not");
+        let mut turns = Turns::new();
         loop {
             let word = slot.load();
             let layout = self.layouts.get(word.layout())?;
@@ -263,7 +289,7 @@ impl Table {
                 Some(after) if slot.replace(word, layout.next(word, before, after)?) => {
                     return Some(decision);
                 }
-                _ => std::hint::spin_loop(),
+                _ => turns.wait(),
             }
         }
     }
@@ -289,21 +315,32 @@ fn is_bucket(policy: &Policy) -> bool {
     matches!(policy.quotas(), [quota] if quota.algorithm() == Algorithm::TokenBucket)
 }
 
-/// A check of a sliding window that is `slot`'s; `None` if another window has begun or somebody else was faster. A denial
-/// looks twice: the word may have been a former owner's, to whom the slot belonged until its tag was looked at.
+/// What came of a check.
+enum Checked {
+    Decided(Decision),
+    /// Another window has begun.
+    Elsewhere,
+    /// Somebody else was faster.
+    TooLate,
+}
+
+impl Checked {
+    #[inline(always)]
+    fn decision(self) -> Option<Decision> {
+        if let Self::Decided(decision) = self { Some(decision) } else { None }
+    }
+}
+
+/// A check of a sliding window that is `slot`'s. A denial looks twice: the word may have been a former owner's, to whom the
+/// slot belonged until its tag was looked at.
 #[inline(always)]
-fn check_on(
-    before: Counts,
-    slot: Slot<'_>,
-    word: Word,
-    quota: &Quota,
-    now_ms: u64,
-    cost: u64,
-) -> Option<Decision> {
+fn check_on(before: Counts, slot: Slot<'_>, word: Word, quota: &Quota, now_ms: u64, cost: u64) -> Checked {
     let counter = before.sliding(quota.window_ms());
-    match check_within(&counter, quota, now_ms, cost)? {
-        Outcome::Allowed(decision) => slot.replace(word, word.plus(cost)).then_some(decision),
-        Outcome::Denied(decision) => slot.is_still(word).then_some(decision),
+    match check_within(&counter, quota, now_ms, cost) {
+        None => Checked::Elsewhere,
+        Some(Outcome::Allowed(decision)) if slot.replace(word, word.plus(cost)) => Checked::Decided(decision),
+        Some(Outcome::Denied(decision)) if slot.is_still(word) => Checked::Decided(decision),
+        Some(_) => Checked::TooLate,
     }
 }
 

@@ -1,0 +1,25 @@
+//! What to do when somebody else was faster.
+
+use std::hint::spin_loop;
+
+/// How many moments to wait at first, each some ten nanoseconds, and at the most.
+const FIRST: u32 = 8;
+const MOST: u32 = 64;
+
+/// Waits for a moment each time that another thread was faster, for twice as long each time. Whoever asks again at once takes
+/// the line away from the other, which then is the slower one: both spend more time on that than on checks. Whoever waits
+/// leaves the other to make many of them meanwhile.
+pub(super) struct Turns(u32);
+
+impl Turns {
+    pub(super) fn new() -> Self {
+        Self(FIRST)
+    }
+
+    pub(super) fn wait(&mut self) {
+        for _ in 0..self.0 {
+            spin_loop();
+        }
+        self.0 = (2 * self.0).min(MOST);
+    }
+}
