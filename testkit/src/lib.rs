@@ -45,6 +45,7 @@ pub use binary::Flavour;
 pub use builder::ServerBuilder;
 pub use cluster::Cluster;
 pub use faketime::faketime_env;
+pub use port::free as free_port;
 pub use postgres::{PgBouncer, PgBouncerBuilder, PgSession, Postgres, PostgresBuilder, Rows, Standby};
 pub use proxy::FaultProxy;
 pub use replica::Replica;

@@ -14,7 +14,7 @@ const PORTS: Range<u16> = 10_000..32_000;
 /// A port that nobody listens on and that this process has not given out before.
 ///
 /// Another process may still be faster to bind it. Who starts a server on it has to look whether that happened.
-pub(crate) fn free() -> u16 {
+pub fn free() -> u16 {
     static GIVEN: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
 
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use slidegate_testkit::until;
+use slidegate_testkit::{free_port, until};
 
 use crate::process::{Serving, TempFile, outcome, slidegate};
 
@@ -85,11 +85,9 @@ impl Proxy {
         change: impl Fn(String) -> String,
         command: &mut Command,
     ) -> Self {
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = taken.local_addr().unwrap().port();
+        let port = free_port();
         // For a proxy that asks itself.
-        let around = TcpListener::bind("127.0.0.1:0").unwrap();
-        let around_port = around.local_addr().unwrap().port().to_string();
+        let around_port = free_port().to_string();
         let folder = std::env::temp_dir().join(format!("slidegate-{name}-{port}"));
         fs::create_dir_all(&folder).unwrap();
         let limiter = limiter.url().rsplit(':').next().unwrap();
@@ -110,7 +108,6 @@ impl Proxy {
             let text = text.replace("250ms", "20s").replace("timeout: 0.25s", "timeout: 20s");
             fs::write(folder.join(file), change(text)).unwrap();
         }
-        drop((taken, around));
         let log = fs::File::create(folder.join("log")).unwrap();
         command.current_dir(&folder).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child =
