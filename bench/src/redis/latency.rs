@@ -19,6 +19,9 @@ pub(crate) struct Latency {
     pub(crate) p99: f64,
 }
 
+/// Seldom enough that it leaves the server to what is asked of it otherwise.
+const PING_AMONG: usize = 32;
+
 /// How many arrive, and how fast.
 pub(crate) struct Arrivals {
     pub(crate) per_second: f64,
@@ -54,37 +57,85 @@ impl Question {
     }
 }
 
-/// Asks at fixed times, the callers in turn. Whoever is still waiting for its last answer asks late,
-/// and that counts: the clock of a question starts when it was due.
+/// Asks at fixed times.
 pub(crate) fn open_loop(rig: &Rig, question: &Question, arrivals: &Arrivals) -> Latency {
-    let Arrivals { per_second, count: arrivals, seed: first_seed } = *arrivals;
-    let times = rig.runtime.block_on(async {
-        let mut tasks = JoinSet::new();
-        let mut callers = Vec::new();
-        for seed in 1..=CALLERS {
-            let (caller, due) = mpsc::unbounded_channel();
-            callers.push(caller);
-            let draws = uniform(KEYS, arrivals.div_ceil(CALLERS), (first_seed * CALLERS + seed) as u64);
-            tasks.spawn(answer_times(question.clone(), draws, due));
-        }
-        let gap = Duration::from_secs_f64(1.0 / per_second);
+    rig.runtime.block_on(async {
+        let mut callers = Callers::new(question, arrivals);
+        arrivals.each(|_, due| callers.ask(due)).await;
+        callers.latency().await
+    })
+}
+
+/// The same, and a `PING` beside every [`PING_AMONG`]th, on a connection of its own.
+pub(crate) fn open_loop_beside(
+    rig: &Rig,
+    [question, ping]: &[Question; 2],
+    arrivals: &Arrivals,
+) -> [Latency; 2] {
+    rig.runtime.block_on(async {
+        let mut callers = Callers::new(question, arrivals);
+        let mut pings = Callers::new(ping, arrivals);
+        arrivals
+            .each(|number, due| {
+                callers.ask(due);
+                if number % PING_AMONG == 0 {
+                    pings.ask(due);
+                }
+            })
+            .await;
+        [callers.latency().await, pings.latency().await]
+    })
+}
+
+impl Arrivals {
+    async fn each(&self, mut arrive: impl FnMut(usize, Instant)) {
+        let gap = Duration::from_secs_f64(1.0 / self.per_second);
         let mut due = Instant::now() + gap;
-        for arrival in 0..arrivals {
+        for number in 0..self.count {
             // A timer is too coarse by far. Whatever else there is to do comes first at each turn, input included.
             while Instant::now() < due {
                 tokio::task::yield_now().await;
             }
-            callers[arrival % CALLERS].send(due).expect("callers wait for more");
+            arrive(number, due);
             due += gap;
         }
-        drop(callers);
-        tasks.join_all().await
-    });
-    let mut times: Vec<u64> = times.into_iter().flatten().collect();
-    times.sort_unstable();
-    let micros = |place: usize| Duration::from_nanos(times[place]).as_secs_f64() * 1e6;
-    let percent = |percent: usize| micros(times.len() * percent / 100);
-    Latency { p50: percent(50), p95: percent(95), p99: percent(99) }
+    }
+}
+
+/// They ask in turn. Whoever is still waiting for its last answer asks late, and that counts: the clock of a question starts
+/// when it was due.
+struct Callers {
+    tasks: JoinSet<Vec<u64>>,
+    due: Vec<mpsc::UnboundedSender<Instant>>,
+    asked: usize,
+}
+
+impl Callers {
+    fn new(question: &Question, arrivals: &Arrivals) -> Self {
+        let mut tasks = JoinSet::new();
+        let due = (1..=CALLERS).map(|caller| {
+            let (sender, due) = mpsc::unbounded_channel();
+            let seed = arrivals.seed * CALLERS + caller;
+            let draws = uniform(KEYS, arrivals.count.div_ceil(CALLERS), seed as u64);
+            tasks.spawn(answer_times(question.clone(), draws, due));
+            sender
+        });
+        Self { due: due.collect(), tasks, asked: 0 }
+    }
+
+    fn ask(&mut self, due: Instant) {
+        self.due[self.asked % CALLERS].send(due).expect("callers wait for more");
+        self.asked += 1;
+    }
+
+    async fn latency(self) -> Latency {
+        drop(self.due);
+        let mut times: Vec<u64> = self.tasks.join_all().await.into_iter().flatten().collect();
+        times.sort_unstable();
+        let micros = |place: usize| Duration::from_nanos(times[place]).as_secs_f64() * 1e6;
+        let percent = |percent: usize| micros(times.len() * percent / 100);
+        Latency { p50: percent(50), p95: percent(95), p99: percent(99) }
+    }
 }
 
 async fn answer_times(

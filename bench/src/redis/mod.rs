@@ -10,7 +10,7 @@ mod rig;
 use std::slice::from_ref;
 
 use callers::{Application, CALLERS, ask};
-use latency::{Arrivals, Question, open_loop};
+use latency::{Arrivals, Latency, Question, open_loop, open_loop_beside};
 use peers::{PEERS, incr};
 use rig::Rig;
 
@@ -112,10 +112,9 @@ fn alone(rig: &Rig) {
     println!("{}", Row { what, here: manys, beside: manys_incr, aim });
 }
 
-/// At half of what many callers get at once, and at half of what they are meant to get at least, beside a `PING` on the same
-/// path.
+/// At half of what many callers get at once, and at half of what they are meant to get at least.
 fn latencies(rig: &Rig) {
-    let application = Application::new(rig, "latency");
+    let application = Application::new(rig, "saturation");
     application.fill(rig);
     // Measured just before, for an hour later the machine may be another one.
     let [mut saturation, mut incrs] = <[Figures; 2]>::default();
@@ -123,28 +122,52 @@ fn latencies(rig: &Rig) {
         saturation.push(ask(rig, from_ref(&application), CALLERS, 200_000).per_second);
         incrs.push(incr(rig, 50, 100_000).per_second);
     }
-    let questions = [Question::Check(application), Question::ping(rig)];
-    latencies_at(rig, &questions, "half of the most", saturation.median() / 2.0, Aim::AtMost(2.0));
-    let least = AIM_OF_INCR * incrs.median();
-    latencies_at(rig, &questions, "half of 2.5 times `INCR`", least / 2.0, Aim::Open);
     rig.empty();
+    latencies_at(rig, "half of the most", saturation.median() / 2.0, Aim::AtMost(2.0));
+    latencies_at(rig, "half of 2.5 times `INCR`", AIM_OF_INCR * incrs.median() / 2.0, Aim::Open);
 }
 
-fn latencies_at(rig: &Rig, questions: &[Question; 2], which: &str, per_second: f64, of_p99: Aim) {
-    let mut seen: [[Figures; 2]; 3] = Default::default();
+/// Beside a bare `PING` on the same path: as often, when nothing else is asked, and among what is asked.
+fn latencies_at(rig: &Rig, which: &str, per_second: f64, of_p99: Aim) {
+    // Nobody else has spent anything of its policy.
+    let application = Application::new(rig, which);
+    application.fill(rig);
+    let questions = [Question::Check(application), Question::ping(rig)];
+    let [mut alone, mut beside] = <[Latencies; 2]>::default();
     for round in 1..=LATENCY_ROUNDS {
         eprintln!("latency at {which}, round {round} of {LATENCY_ROUNDS} …");
-        for (place, question) in questions.iter().enumerate() {
-            let latency = open_loop(rig, question, &Arrivals { per_second, count: ARRIVALS, seed: round });
-            for (figures, us) in seen.iter_mut().zip([latency.p50, latency.p95, latency.p99]) {
+        let [first, second] =
+            [0, LATENCY_ROUNDS].map(|seed| Arrivals { per_second, count: ARRIVALS, seed: seed + round });
+        alone.push(&questions.each_ref().map(|question| open_loop(rig, question, &first)));
+        beside.push(&open_loop_beside(rig, &questions, &second));
+    }
+    rig.empty();
+    let rate = format!("{:.0} k/s", per_second / 1000.0);
+    alone.print(&format!("at {which}, {rate}"), "bare `PING` at the same rate", of_p99);
+    beside.print(&format!("at {which}, {rate}"), "bare `PING` among them", of_p99);
+}
+
+/// Of both questions: the 50th, the 95th and the 99th percentile.
+#[derive(Default)]
+struct Latencies([[Figures; 2]; 3]);
+
+impl Latencies {
+    fn push(&mut self, of_both: &[Latency; 2]) {
+        for (place, latency) in of_both.iter().enumerate() {
+            for (figures, us) in self.0.iter_mut().zip([latency.p50, latency.p95, latency.p99]) {
                 figures[place].push(us);
             }
         }
     }
-    let of = [("p50", Aim::Open), ("p95", Aim::Open), ("p99", of_p99)];
-    for ((of, aim), [here, beside]) in of.into_iter().zip(seen) {
-        let what = format!("at {which}, {:.0} k/s: {of} µs, bare `PING`", per_second / 1000.0);
-        println!("{}", Row { what, here, beside, aim });
+
+    fn print(self, here: &str, beside: &str, of_p99: Aim) {
+        let of = [("p50", Aim::Open), ("p95", Aim::Open), ("p99", of_p99)];
+        for ((of, aim), [ours, theirs]) in of.into_iter().zip(self.0) {
+            println!(
+                "{}",
+                Row { what: format!("{here}: {of} µs, {beside}"), here: ours, beside: theirs, aim }
+            );
+        }
     }
 }
 
