@@ -55,7 +55,10 @@ mod of_limitador {
     use limitador::RateLimiter;
     use limitador::limit::{Context, Limit};
 
-    use super::*;
+    use super::{
+        Code, RateLimitRequest, RateLimitResponse, RateLimitService, Request, Response, Status, answer,
+        async_trait, serve,
+    };
 
     /// Its messages have texts where ours have bytes.
     fn text(bytes: Vec<u8>) -> String {
