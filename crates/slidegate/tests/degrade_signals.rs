@@ -128,7 +128,7 @@ impl Subscriber for Log {
         let mut line = Line(String::new());
         event.record(&mut line);
         if event.metadata().target().starts_with("slidegate") {
-            self.0.lock().unwrap().push(line.0);
+            self.0.lock().unwrap().push(format!("{}: {}", event.metadata().level(), line.0));
         }
     }
 
@@ -144,15 +144,15 @@ fn every_transition_is_an_event_and_a_metric() {
         tracing::subscriber::with_default(log.clone(), || runtime.unwrap().block_on(course()));
     });
     for (name, expected) in [
-        ("slidegate_breaker_transitions_total{policy=(others),to=open}", 1.0),
-        ("slidegate_breaker_transitions_total{policy=(others),to=probing}", 1.0),
+        ("slidegate_breaker_transitions_total{policy=(others),to=open}", 2.0),
+        ("slidegate_breaker_transitions_total{policy=(others),to=probing}", 2.0),
         ("slidegate_breaker_transitions_total{policy=(others),to=recovering}", 1.0),
         ("slidegate_breaker_transitions_total{policy=(others),to=closed}", 1.0),
         ("slidegate_breaker_state{policy=(others),state=closed}", 1.0),
         ("slidegate_breaker_state{policy=(others),state=open}", 0.0),
-        ("slidegate_fallback_total{policy=api,mode=local,reason=unavailable}", 5.0),
+        ("slidegate_fallback_total{policy=api,mode=local,reason=unavailable}", 6.0),
         // Not what fell back while the store was left alone.
-        ("slidegate_store_errors_total{kind=transient}", 5.0),
+        ("slidegate_store_errors_total{kind=transient}", 6.0),
         ("slidegate_fallback_total{policy=(in request),mode=local,reason=resting}", 1.0),
         ("slidegate_ruled_total{policy=api,rule=off}", 1.0),
         ("slidegate_shadow_denials_total{policy=api,by=policy,source=store}", 1.0),
@@ -168,10 +168,11 @@ fn every_transition_is_an_event_and_a_metric() {
     for expected in [
         "the store does not decide policy=\"api\" mode=\"local\" reason=\"unavailable\" error=\"down\"",
         "the store decides again",
-        "the store fails and is left alone for a while policy=\"(others)\" from=\"closed\" to=\"open\"",
-        "from=\"open\" to=\"probing\"",
-        "from=\"probing\" to=\"recovering\"",
-        "the store has recovered policy=\"(others)\" from=\"recovering\" to=\"closed\"",
+        "WARN: message=the store fails and is left alone for a while policy=\"(others)\" from=\"closed\" to=\"open\"",
+        "DEBUG: message=the store is asked again, one request at a time policy=\"(others)\" from=\"open\" to=\"probing\"",
+        "DEBUG: message=the store still fails and is left alone for longer policy=\"(others)\" from=\"probing\" to=\"open\"",
+        "INFO: message=the store answers again and gets a growing share policy=\"(others)\" from=\"probing\" to=\"recovering\"",
+        "INFO: message=the store has recovered policy=\"(others)\" from=\"recovering\" to=\"closed\"",
         "policy=\"api\" from=\"enforce\" to=\"off\"",
         "policy=\"api\" from=\"off\" to=\"shadow\"",
     ] {
@@ -179,10 +180,10 @@ fn every_transition_is_an_event_and_a_metric() {
     }
 }
 
-/// Fails, is left alone, recovers; then is switched off and to shadow.
+/// Fails, is left alone, fails when it is asked again, recovers; then is switched off and to shadow.
 async fn course() {
     let clock = VirtualClock::new();
-    let up_from_ms = 1_800_000_000_150;
+    let up_from_ms = 1_800_000_001_500;
     let store = FaultyStore::new(clock, move || {
         if slidegate::Clock::now_ms(&clock) < up_from_ms { Fault::Down } else { Fault::None }
     });

@@ -155,13 +155,22 @@ fn tell(policy: &str, before: BreakerState, after: BreakerState) {
     metrics::counter!("slidegate_breaker_transitions_total", "policy" => policy.to_owned(), "to" => to)
         .increment(1);
     show(policy, after);
-    let what = match after {
-        BreakerState::Open => "the store fails and is left alone for a while",
-        BreakerState::Probing => "the store is asked again, one request at a time",
-        BreakerState::Recovering => "the store answers again and gets a growing share",
-        BreakerState::Closed => "the store has recovered",
-    };
-    tracing::warn!(policy, from, to, "{what}");
+    match (before, after) {
+        // As long as a store is away, this is so again and again and says nothing new.
+        (BreakerState::Probing, BreakerState::Open) => {
+            tracing::debug!(policy, from, to, "the store still fails and is left alone for longer");
+        }
+        (_, BreakerState::Open) => {
+            tracing::warn!(policy, from, to, "the store fails and is left alone for a while");
+        }
+        (_, BreakerState::Probing) => {
+            tracing::debug!(policy, from, to, "the store is asked again, one request at a time");
+        }
+        (_, BreakerState::Recovering) => {
+            tracing::info!(policy, from, to, "the store answers again and gets a growing share");
+        }
+        (_, BreakerState::Closed) => tracing::info!(policy, from, to, "the store has recovered"),
+    }
 }
 
 fn show(policy: &str, now: BreakerState) {
