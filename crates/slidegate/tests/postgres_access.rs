@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use slidegate::{Limiter, ManualClock, Policy, PostgresStore, StoreError};
 use slidegate_testkit::Postgres;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 const BUDGET: Duration = Duration::from_secs(20);
 const NOW_MS: u64 = 1_800_000_000_000;
@@ -198,4 +200,29 @@ async fn tls_is_spoken_to_whom_the_authority_vouches_for_and_to_nobody_else() {
     assert!(connect(&format!("{}?sslmode=disable", server.url()), &clock).await.is_ok());
     let plain = Postgres::start();
     assert!(connect(&format!("{}?sslmode=require", plain.url()), &clock).await.is_err());
+}
+
+#[tokio::test]
+async fn a_port_of_something_else_is_called_that() {
+    for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", ""] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let stranger = tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 100]).await;
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        for mode in ["prefer", "disable"] {
+            let url = format!("postgres://{address}/postgres?sslmode={mode}");
+            let error = connect(&url, &ManualClock::at(NOW_MS)).await.unwrap_err();
+            let said = format!(
+                "postgres at {address}: it does not answer as PostgreSQL does; is this the port of one?"
+            );
+            assert_eq!(error.to_string(), said);
+            assert!(error.is_transient());
+        }
+        stranger.abort();
+    }
 }

@@ -1,5 +1,7 @@
 //! What a failure of the database means for the caller.
 
+use std::io::{self, ErrorKind};
+
 use tokio_postgres::Error;
 use tokio_postgres::error::{Severity, SqlState};
 
@@ -71,6 +73,9 @@ pub(super) fn connect_error(place: &str, error: &Error) -> StoreError {
             let code = code.code();
             format!("postgres at {place}: it refuses the user, the password or this host ({code})")
         }
+        None if is_of_a_stranger(error) => {
+            format!("postgres at {place}: it does not answer as PostgreSQL does; is this the port of one?")
+        }
         _ => format!("postgres at {place}: {}", chain(error)),
     };
     let is_permanent = error.code().is_some_and(|code| {
@@ -80,6 +85,18 @@ pub(super) fn connect_error(place: &str, error: &Error) -> StoreError {
     // No TLS where it is asked for, or nobody vouches for the certificate.
     let is_permanent = is_permanent || message.contains("TLS handshake") || message.contains("certificate");
     if is_permanent { StoreError::permanent(message) } else { StoreError::transient(message) }
+}
+
+/// Whether what came before it hung up made no sense, or nothing came.
+fn is_of_a_stranger(error: &Error) -> bool {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
+    let is_strange = |cause: &io::Error| match cause.kind() {
+        ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => true,
+        // A reader of frames has no kind of its own for less than a frame.
+        ErrorKind::Other => cause.to_string() == "bytes remaining on stream",
+        _ => false,
+    };
+    error.is_closed() || cause.is_some_and(is_strange)
 }
 
 /// The error with what caused it; by itself it often says only that there was one.
