@@ -51,7 +51,7 @@ impl EnvoyArguments {
     /// Reads the folder, if there is any: what is said here goes over what the file says.
     pub(super) fn load(&self, file: Option<&EnvoyConfig>) -> Result<Option<Loaded>, Failure> {
         let Some(path) = self.envoy_config.clone().or_else(|| file.map(|file| file.folder.clone())) else {
-            return Ok(None);
+            return self.says_nothing_of_a_folder().map(|()| None);
         };
         let usual = file.map(|file| file.settings).unwrap_or_default();
         let settings = Settings {
@@ -63,6 +63,23 @@ impl EnvoyArguments {
         let looks = FolderLooks::of(&path);
         let domains = Domains::load(&path, settings).map_err(Failure::Files)?;
         Ok(Some(Loaded { path, settings, looks, domains }))
+    }
+}
+
+impl EnvoyArguments {
+    /// Whoever says how a folder is to be read means that there is one.
+    fn says_nothing_of_a_folder(&self) -> Result<(), Failure> {
+        let given = [
+            ("--envoy-algorithm", self.envoy_algorithm.is_some()),
+            ("--envoy-headers", self.envoy_headers.is_some()),
+            ("--envoy-body", self.envoy_body.is_some()),
+        ];
+        match given.into_iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => Err(Failure::new(format!(
+                "{flag}: there is no folder of limits for Envoy; name one with --envoy-config, or as `envoy: config:` in the file"
+            ))),
+            None => Ok(()),
+        }
     }
 }
 

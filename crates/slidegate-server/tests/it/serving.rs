@@ -121,12 +121,25 @@ fn a_variable_that_is_empty_says_nothing() {
 #[test]
 fn a_store_that_speaks_another_language_is_told_apart() {
     let serving = Serving::start(&mut on_a_free_port());
-    let store = format!("redis://{}", serving.address());
-    let (code, _, err) = outcome(slidegate().args(["check", "a", "--quota", "5/1m", "--store", &store]));
-    assert!(
-        code == 2 && err.ends_with("it does not answer as Redis does; is this the port of one?\n"),
-        "{err}"
-    );
+    for (scheme, name) in [("redis", "Redis"), ("postgres", "PostgreSQL")] {
+        let store = format!("{scheme}://{}", serving.address());
+        let (code, _, err) = outcome(slidegate().args(["check", "a", "--quota", "5/1m", "--store", &store]));
+        let expected = format!("it does not answer as {name} does; is this the port of one?\n");
+        assert!(code == 2 && err.ends_with(&expected), "{err}");
+    }
+}
+
+#[test]
+fn how_to_read_a_folder_that_is_not_named_is_refused() {
+    for (flag, value) in
+        [("--envoy-algorithm", "sliding-window"), ("--envoy-headers", "off"), ("--envoy-body", "false")]
+    {
+        let (code, stdout, stderr) = outcome(on_a_free_port().args([flag, value]));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{flag}");
+        let expected =
+            format!("error: {flag}: there is no folder of limits for Envoy; name one with --envoy-config");
+        assert!(stderr.starts_with(&expected), "{stderr}");
+    }
 }
 
 #[test]
