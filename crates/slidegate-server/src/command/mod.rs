@@ -20,6 +20,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use slidegate::PostgresStoreBuilder;
@@ -67,8 +68,18 @@ impl Command {
             |arg: Arg| if arg.get_env().is_some_and(environment::is_empty) { arg.env(None) } else { arg };
         let command =
             <Self as CommandFactory>::command().mut_subcommands(|verb| verb.mut_args(without_empty));
-        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+        let matches = command.try_get_matches().unwrap_or_else(|error| helpful(error).exit());
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
+}
+
+/// What is looked for under another name, clap would take for one that is only spelled alike.
+fn helpful(mut error: clap::Error) -> clap::Error {
+    if error.get(ContextKind::InvalidSubcommand) == Some(&ContextValue::String("explain".to_owned())) {
+        let meant = ContextValue::Strings(vec!["validate FILE --explain REQUEST".to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, meant);
+    }
+    error
 }
 
 /// Runs a command. A denied check is not a failure, but has an exit code of its own.

@@ -134,6 +134,15 @@ fn the_key_of_what_a_proxy_asks_about_is_worked_out() {
 }
 
 #[test]
+fn who_takes_it_for_a_command_is_told_which_one_it_is() {
+    for arguments in [vec!["explain"], vec!["explain", "limits.yaml", "--key", "a"]] {
+        let (code, stdout, stderr) = outcome(slidegate().args(&arguments));
+        assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
+        assert!(stderr.contains("'validate FILE --explain REQUEST'"), "{stderr}");
+    }
+}
+
+#[test]
 fn a_folder_is_not_explained() {
     let folder = std::env::temp_dir();
     let (code, out, err) = outcome(
