@@ -119,22 +119,42 @@ pub fn check_within(counter: &SlidingWindow, quota: &Quota, now_ms: u64, cost: u
     Some(Outcome::Denied(Decision::one(false, more_after(report, counter, &view, quota, now_ms))))
 }
 
+/// Of states that are nobody's now, so many are kept: as many other versions of a policy as may be in use at the same
+/// time, and a bound.
+const MOST_LEFT: usize = 8;
+
 /// Decides for a whole policy, all or nothing. `true` in the second place says that the states have changed and
 /// must be kept; otherwise they are as they were.
 ///
 /// `states` may come from the policy as it was before a change, or be empty: they are first matched to its
 /// quotas. The same window counted by the same algorithm is the same quota; else what stands at the same place
-/// with the same algorithm is carried over; another algorithm starts afresh.
+/// with the same algorithm is carried over; another algorithm starts afresh. What is left is kept behind the others for as
+/// long as it counts something: while a policy is in use in two versions, by tiers or on two servers, each finds its own
+/// counts again.
 pub fn decide(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Decision, bool) {
     if is_counted_for(states, policy.quotas()) {
-        return decide_matched(states, policy, action);
+        return decide_with_left(states, policy, action);
     }
     let mut adopted = adopt(states, policy.quotas());
-    let (decision, must_keep) = decide_matched(&mut adopted, policy, action);
+    let (decision, must_keep) = decide_with_left(&mut adopted, policy, action);
     if must_keep {
         *states = adopted;
     }
     (decision, must_keep)
+}
+
+/// The same for states of which the first stand at the places of their quotas.
+fn decide_with_left(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Decision, bool) {
+    let own = policy.quotas().len();
+    let answer = decide_matched(&mut states[..own], policy, action);
+    if answer.1 && states.len() > own {
+        let is_forgotten = action.verb() == Verb::Reset;
+        let mut left = states.split_off(own);
+        left.retain(|state| !is_forgotten && state.counts_until_ms() > action.now_ms());
+        left.truncate(MOST_LEFT);
+        states.append(&mut left);
+    }
+    answer
 }
 
 /// [`decide`] for states that were matched to the policy's quotas elsewhere: each stands at the place of its quota and is
@@ -184,30 +204,28 @@ pub fn decide_matched(states: &mut [State], policy: &Policy, action: Action) -> 
     }
 }
 
-/// Whether each state counts the quota at its place.
+/// Whether for each quota the state at its place counts it.
 fn is_counted_for(states: &[State], quotas: &[Quota]) -> bool {
-    states.len() == quotas.len() && states.iter().zip(quotas).all(|(state, quota)| counts(state, quota))
+    states.len() >= quotas.len() && states.iter().zip(quotas).all(|(state, quota)| counts(state, quota))
 }
 
 fn counts(state: &State, quota: &Quota) -> bool {
     state.algorithm() == quota.algorithm() && state.window_ms() == quota.window_ms()
 }
 
-/// The states for `quotas`, as far as there are any among `states`.
+/// The states for `quotas`, as far as there are any among `states`, and then those that are left.
 fn adopt(states: &[State], quotas: &[Quota]) -> Vec<State> {
     let mut left: Vec<Option<&State>> = states.iter().map(Some).collect();
-    let same: Vec<Option<&State>> = quotas
+    let mut matched: Vec<Option<&State>> = quotas
         .iter()
         .map(|quota| left.iter_mut().find(|state| state.is_some_and(|state| counts(state, quota)))?.take())
         .collect();
-    let at_its_place = |place: usize, quota: &Quota| {
-        let state = left.get(place).copied().flatten();
-        state.filter(|state| state.algorithm() == quota.algorithm())
-    };
-    let matched = same.iter().zip(quotas).enumerate();
-    matched
-        .map(|(place, (same, quota))| {
-            same.or_else(|| at_its_place(place, quota)).cloned().unwrap_or_else(|| State::empty(quota))
-        })
-        .collect()
+    for ((found, quota), at_its_place) in matched.iter_mut().zip(quotas).zip(&mut left) {
+        if found.is_none() && at_its_place.is_some_and(|state| state.algorithm() == quota.algorithm()) {
+            *found = at_its_place.take();
+        }
+    }
+    let adopted = matched.into_iter().zip(quotas);
+    let adopted = adopted.map(|(found, quota)| found.cloned().unwrap_or_else(|| State::empty(quota)));
+    adopted.chain(left.into_iter().flatten().cloned()).collect()
 }

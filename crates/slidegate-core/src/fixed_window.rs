@@ -22,6 +22,13 @@ pub struct FixedWindowView {
     is_mended: bool,
 }
 
+impl FixedWindow {
+    /// The moment from which it counts nothing, under the quota that it was counted for.
+    pub(crate) fn counts_until_ms(&self) -> u64 {
+        if self.cur == 0 { 0 } else { self.start_ms.saturating_add(self.window_ms) }
+    }
+}
+
 impl Counter for FixedWindow {
     type View = FixedWindowView;
 

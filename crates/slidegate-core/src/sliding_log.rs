@@ -67,6 +67,11 @@ impl SlidingLog {
         self.bytes.capacity()
     }
 
+    /// The moment from which it counts nothing, under the quota that it was counted for.
+    pub(crate) fn counts_until_ms(&self) -> u64 {
+        self.newest.map_or(0, |newest| newest.at_ms.saturating_add(self.window_ms))
+    }
+
     fn entries(&self) -> Entries<'_> {
         Entries {
             oldest: self.oldest,

@@ -28,6 +28,12 @@ pub struct SlidingWindowView {
 }
 
 impl SlidingWindow {
+    /// The moment from which it counts nothing, under the quota that it was counted for.
+    pub(crate) fn counts_until_ms(&self) -> u64 {
+        let windows = if self.cur > 0 { 2 } else { u64::from(self.prev > 0) };
+        if windows == 0 { 0 } else { self.start_ms.saturating_add(windows * self.window_ms) }
+    }
+
     /// Rolls to `now_ms` under the window it was counted with.
     #[inline(always)]
     fn roll(&self, quota: &Quota, now_ms: u64) -> SlidingWindowView {

@@ -71,6 +71,17 @@ impl State {
         }
     }
 
+    /// The moment from which it counts nothing, under the quota that it was counted for.
+    pub fn counts_until_ms(&self) -> u64 {
+        match self {
+            Self::SlidingWindow(counter) => counter.counts_until_ms(),
+            Self::StrictWindow(counter) => counter.counts_until_ms(),
+            Self::SlidingLog(counter) => counter.counts_until_ms(),
+            Self::FixedWindow(counter) => counter.counts_until_ms(),
+            Self::TokenBucket(counter) => counter.counts_until_ms(),
+        }
+    }
+
     /// The memory that it holds besides itself.
     pub fn heap_bytes(&self) -> usize {
         match self {

@@ -60,6 +60,11 @@ impl StrictWindow {
         self.pairs.capacity() * size_of::<Pair>()
     }
 
+    /// The moment from which it counts nothing, under the quota that it was counted for.
+    pub(crate) fn counts_until_ms(&self) -> u64 {
+        self.pairs.last().map_or(0, |newest| newest.newest_ms.saturating_add(self.window_ms))
+    }
+
     /// Adds `count` units at `now_ms`, which is not before the newest pair.
     fn append(&mut self, quota: &Quota, now_ms: u64, count: u64) {
         match self.pairs.last_mut() {

@@ -35,6 +35,13 @@ impl TokenBucketView {
     }
 }
 
+impl TokenBucket {
+    /// The moment from which it counts nothing, under the quota that it was counted for.
+    pub(crate) fn counts_until_ms(&self) -> u64 {
+        if self.debt == 0 { 0 } else { self.at_ms.saturating_add(div_ceil(self.debt, self.limit)) }
+    }
+}
+
 impl Counter for TokenBucket {
     type View = TokenBucketView;
 

@@ -73,6 +73,44 @@ fn another_algorithm_starts_afresh() {
     assert_eq!(key.check(START, 1).remaining(), 9);
 }
 
+/// As tiers of a policy, or servers of which some have the new file already.
+#[test]
+fn two_versions_in_turn_are_each_held_to_their_own_limit() {
+    let versions: [(&[&str], &[&str], [usize; 2]); 5] = [
+        (&["5/1h"], &["6/1h token-bucket"], [5, 6]),
+        (&["5/1h sliding-log"], &["6/1h strict-window"], [5, 6]),
+        (&["5/1h fixed-window"], &["6/1h"], [5, 6]),
+        // The hour is the same for both, the minute is only the first one's.
+        (&["5/1m", "20/1h"], &["6/1h"], [5, 3]),
+        (&["5/1m", "20/1h token-bucket"], &["9/1m strict-window", "6/1h token-bucket"], [5, 3]),
+    ];
+    for (one, other, expected) in versions {
+        let mut key = Key::parse(one);
+        let mut admitted = [0; 2];
+        for step in 0..200 {
+            change(&mut key, [one, other][step % 2]);
+            admitted[step % 2] += usize::from(key.check(START, 1).is_allowed());
+        }
+        assert_eq!(admitted, expected, "{one:?}, {other:?}");
+        // What is over is not kept for ever.
+        assert!(key.check(START + 3 * 60 * MINUTE, 1).is_allowed());
+        assert!(key.states.len() <= other.len(), "{one:?}, {other:?}");
+    }
+}
+
+/// Whoever makes up new limits all the time does not make a record grow all the time.
+#[test]
+fn only_so_many_versions_are_remembered() {
+    let mut key = Key::parse(&["10/1h"]);
+    let quotas = |step: usize| format!("{}/1h {}", 10 + step, Algorithm::ALL[step % Algorithm::ALL.len()]);
+    for step in 0..100 {
+        let (first, second) = (quotas(step), format!("5/{}m", step + 1));
+        change(&mut key, &[&first, &second]);
+        key.check(START, 1);
+    }
+    assert!(key.states.len() <= 2 + 8);
+}
+
 #[test]
 fn quotas_keep_their_counts_when_others_come_and_go() {
     let mut key = Key::parse(&["10/1s", "20/1h"]);

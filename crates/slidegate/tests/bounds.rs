@@ -270,6 +270,26 @@ fn counted_bytes_are_real_and_are_given_back() {
     assert!(limiter.store().bytes() < 4_000_000, "{} are left", limiter.store().bytes());
 }
 
+/// A reload that changes an algorithm must not make keys large and slow for good.
+#[test]
+fn what_another_version_has_counted_takes_room_until_it_is_over() {
+    let (limiter, clock) = limiter(1000, WhenFull::Evict);
+    let [before, after] = ["5/1s", "5/1h fixed-window"].map(|quota| Policy::parse("api", [quota]).unwrap());
+    let table_alone = limiter.store().bytes();
+    for step in 0..5 {
+        assert!(limiter.check_now(before.key("k")).unwrap().is_allowed());
+        assert_eq!(limiter.check_now(after.key("k")).unwrap().remaining(), 4 - step);
+        assert!(limiter.store().bytes() > table_alone);
+    }
+    clock.advance(2000);
+    assert!(!limiter.check_now(after.key("k")).unwrap().is_allowed());
+    assert!(limiter.store().bytes() > table_alone, "a denial changes nothing");
+    let _ = limiter.refund_now(after.key("k")).unwrap();
+    assert_eq!(limiter.store().bytes(), table_alone);
+    assert_eq!(limiter.check_now(after.key("k")).unwrap().remaining(), 0);
+    assert_eq!((limiter.store().bytes(), limiter.store().len()), (table_alone, 1));
+}
+
 #[test]
 fn sizes_out_of_range_are_refused() {
     let message = |builder: slidegate::MemoryStoreBuilder| builder.build().unwrap_err().to_string();

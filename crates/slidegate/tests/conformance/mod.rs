@@ -90,6 +90,9 @@ pub(crate) fn policies() -> Vec<Policy> {
         parse("changing", &["10/3s"]),
         parse("changing", &["10/1s", "12/3s"]),
         parse("changing", &["10/1s strict-window"]),
+        parse("changing", &["8/2s token-bucket"]),
+        parse("changing", &["9/4s sliding-log", "7/1s fixed-window"]),
+        parse("changing", &["7/1s fixed-window", "8/1s token-bucket", "6/5s"]),
     ]);
     policies
 }
@@ -311,6 +314,39 @@ pub(crate) async fn keys_and_policies_do_not_mix<S: Store>(subject: Subject<S>) 
     assert!(limiter.check(names[0].key(&long[1..])).await.unwrap().is_allowed());
 }
 
+/// A policy in two versions at the same time, as tiers or on two servers: each is held to its own limits, whatever the other
+/// makes of what they share.
+pub(crate) async fn versions_in_turn_keep_to_their_limits<S: Store>(subject: Subject<S>) {
+    (subject.set_now)(START);
+    let limiter = Limiter::new(subject.store);
+    let pairs: [[&[&str]; 2]; 6] = [
+        [&["5/1h"], &["6/1h token-bucket"]],
+        [&["5/1h strict-window"], &["6/1h sliding-log"]],
+        [&["5/1h fixed-window"], &["6/1h"]],
+        [&["5/1h token-bucket"], &["6/1h fixed-window"]],
+        [&["5/1m", "20/1h"], &["6/1h"]],
+        [&["5/1m", "20/1h token-bucket"], &["9/1m strict-window", "6/1h token-bucket"]],
+    ];
+    for quotas in pairs {
+        let name = format!("{quotas:?}");
+        let versions = quotas.map(|quotas| Policy::parse(&name, quotas.iter().copied()).unwrap());
+        let mut admitted = [0; 2];
+        for step in 0..40 {
+            let decision = limiter.check(versions[step % 2].key("k")).await.unwrap();
+            admitted[step % 2] += u64::from(decision.is_allowed());
+        }
+        // Where the hour is shared, three of its six were the other's.
+        let expected = if quotas[0].len() == 2 { [5, 3] } else { [5, 6] };
+        assert_eq!(admitted, expected, "{name}");
+        // To forget the key is to forget it in both.
+        assert!(limiter.reset(versions[0].key("k")).await.unwrap().is_allowed());
+        for version in &versions {
+            let used = limiter.peek(version.key("k")).await.unwrap();
+            assert!(used.quotas().iter().all(|quota| quota.used == 0), "{name}");
+        }
+    }
+}
+
 /// Many tasks on a clock that stands still: just the limit is admitted, by every policy.
 pub(crate) async fn admits_exactly_the_limit_under_contention<S: Store + 'static>(subject: Subject<S>) {
     (subject.set_now)(START);
@@ -350,6 +386,7 @@ macro_rules! suite {
             keeps_its_head_when_the_clock_steps_back,
             batches_are_decided_in_order,
             keys_and_policies_do_not_mix,
+            versions_in_turn_keep_to_their_limits,
             admits_exactly_the_limit_under_contention
         );
     };

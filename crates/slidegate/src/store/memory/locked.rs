@@ -107,9 +107,31 @@ impl Table {
             return Ok(fresh(policy, action).0);
         };
         let before = record.heap_bytes();
+        let was_one = record.only_state().is_some();
         let (decision, _) = record.decide(policy, action);
         self.count_bytes(before, record.heap_bytes());
+        if !was_one {
+            self.return_to_word(policy, slot, word, page, action.now_ms());
+        }
         Ok(decision)
+    }
+
+    /// What another version of the policy had counted is over: a word may do again.
+    fn return_to_word(
+        &self,
+        policy: &Policy,
+        slot: Slot<'_>,
+        word: Word,
+        page: &mut Locked<'_>,
+        now_ms: u64,
+    ) -> Option<()> {
+        let state = page.inner.records.get(word.record_number())?.only_state()?.clone();
+        let (layout, counts) = self.layout_for(policy, &state, page, now_ms)?;
+        if slot.seize(word) {
+            self.free_record(word, page);
+            slot.put(self.write(layout, counts, slot, page));
+        }
+        Some(())
     }
 
     fn execute_absent(
@@ -138,23 +160,33 @@ impl Table {
         page: &mut Locked<'_>,
         now_ms: u64,
     ) -> Result<Plan<'_>, StoreError> {
-        if let ([state], [quota]) = (states.as_slice(), policy.quotas())
-            && let Some(counts) = counts_of(state, quota)
+        if let [state] = states.as_slice()
+            && let Some((layout, counts)) = self.layout_for(policy, state, page, now_ms)
         {
-            for form in Form::of(quota) {
-                let layout =
-                    self.layouts.for_policy(policy, *form, now_ms).filter(|layout| layout.fits(counts));
-                let has_room =
-                    *form == Form::Packed || page.inner.has_wide || self.has_bytes(WIDE_PAGE_BYTES);
-                if let Some(layout) = layout.filter(|_| has_room) {
-                    return Ok(Plan::Word(layout, counts));
-                }
-            }
+            return Ok(Plan::Word(layout, counts));
         }
         states.shrink_to_fit();
         let heap = Record::heap_bytes_of(states);
         self.make_bytes(|page| heap + page.inner.growth_for_one_more(), keep, page, now_ms)?;
         Ok(Plan::Record)
+    }
+
+    /// How to keep the only state of a policy in a word, packed if it fits, else wide.
+    fn layout_for(
+        &self,
+        policy: &Policy,
+        state: &State,
+        page: &Locked<'_>,
+        now_ms: u64,
+    ) -> Option<(&Layout, Counts)> {
+        let [quota] = policy.quotas() else { return None };
+        let counts = counts_of(state, quota)?;
+        Form::of(quota).iter().find_map(|form| {
+            let layout =
+                self.layouts.for_policy(policy, *form, now_ms).filter(|layout| layout.fits(counts))?;
+            let has_room = *form == Form::Packed || page.inner.has_wide || self.has_bytes(WIDE_PAGE_BYTES);
+            has_room.then_some((layout, counts))
+        })
     }
 
     /// Keeps `states` as planned; the word to put into the slot, which is vacant or seized.
@@ -168,17 +200,7 @@ impl Table {
     ) -> Word {
         let generation = slot.load().generation();
         match plan {
-            Plan::Word(layout, counts) => {
-                let (word, wide) = layout.write(*counts, generation);
-                if let Some(wide) = wide {
-                    if !page.inner.has_wide {
-                        page.inner.has_wide = true;
-                        self.count_bytes(0, WIDE_PAGE_BYTES);
-                    }
-                    self.wide.store(slot, wide);
-                }
-                word
-            }
+            Plan::Word(layout, counts) => self.write(layout, *counts, slot, page),
             Plan::Record => {
                 let record = Record::new(policy, states);
                 let before = page.inner.slab_bytes();
@@ -188,6 +210,19 @@ impl Table {
                 Word::new(RECORD, generation, number as u64)
             }
         }
+    }
+
+    /// The word of these counts; what does not fit into it is written beside the slot, which is vacant or seized.
+    fn write(&self, layout: &Layout, counts: Counts, slot: Slot<'_>, page: &mut Locked<'_>) -> Word {
+        let (word, wide) = layout.write(counts, slot.load().generation());
+        if let Some(wide) = wide {
+            if !page.inner.has_wide {
+                page.inner.has_wide = true;
+                self.count_bytes(0, WIDE_PAGE_BYTES);
+            }
+            self.wide.store(slot, wide);
+        }
+        word
     }
 }
 

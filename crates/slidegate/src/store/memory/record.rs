@@ -26,6 +26,11 @@ impl Record {
         record
     }
 
+    /// What it counts, if that is for one quota only.
+    pub(super) fn only_state(&self) -> Option<&State> {
+        if let States::One(state) = &self.states { Some(state) } else { None }
+    }
+
     /// Decides; `true` says that something has changed.
     pub(super) fn decide(&mut self, policy: &Policy, action: Action) -> (Decision, bool) {
         if let (States::One(state), [quota]) = (&mut self.states, policy.quotas())
@@ -57,7 +62,10 @@ impl Record {
             States::Many(states) => states,
         };
         let each = states.iter().zip(self.quotas.iter()).map(|(state, quota)| outlook(state, quota, now_ms));
-        each.max().unwrap_or(Outlook::Over)
+        // What is counted for another version of the policy.
+        let left = states.iter().skip(self.quotas.len()).map(State::counts_until_ms);
+        let left = left.filter(|until_ms| *until_ms > now_ms).map(|until_ms| Outlook::Live { until_ms });
+        each.chain(left).max().unwrap_or(Outlook::Over)
     }
 
     /// The memory that it takes besides itself.

@@ -109,17 +109,21 @@ impl Table {
     /// Takes a slot from its key and frees what lies beside it, unless something else than `word` is counted by now.
     fn clear(&self, slot: Slot<'_>, word: Word, page: &mut Locked<'_>) -> bool {
         let is_vacated = slot.vacate(word);
-        if is_vacated
-            && word.layout() == RECORD
-            && let Some(record) = page.inner.records.try_remove(word.record_number())
-        {
+        if is_vacated && word.layout() == RECORD {
+            self.free_record(word, page);
+        }
+        is_vacated
+    }
+
+    /// Frees the record that a word has stood for.
+    pub(super) fn free_record(&self, word: Word, page: &mut Locked<'_>) {
+        if let Some(record) = page.inner.records.try_remove(word.record_number()) {
             let before = page.inner.slab_bytes();
             if page.inner.records.is_empty() {
                 page.inner.records.shrink_to_fit();
             }
             self.count_bytes(before + record.heap_bytes(), page.inner.slab_bytes());
         }
-        is_vacated
     }
 
     /// Removes keys that are over from one line, so that a busy page cleans itself and none needs a thread.

@@ -150,6 +150,24 @@ BEGIN
   RETURN ARRAY[tokens + rest, 5, win, 4, v[3], tokens, rest, op[q + 1]];
 END $$;
 
+-- Until when the part at `pos` counts under the quota that it was counted for.
+CREATE OR REPLACE FUNCTION @schema@.left_until(rec bigint[], pos int)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  win CONSTANT bigint := rec[pos + 1];
+BEGIN
+  RETURN CASE
+    WHEN rec[pos] = 1 THEN
+      CASE WHEN rec[pos + 5] > 0 THEN rec[pos + 3] + 2 * win WHEN rec[pos + 4] > 0 THEN rec[pos + 3] + win ELSE 0 END
+    WHEN rec[pos] = 4 THEN CASE WHEN rec[pos + 4] > 0 THEN rec[pos + 3] + win ELSE 0 END
+    WHEN rec[pos] = 5 THEN
+      CASE WHEN rec[pos + 4] > 0 OR rec[pos + 5] > 0 THEN least(9007199254740992, rec[pos + 3]
+        + div(rec[pos + 4]::numeric * win + rec[pos + 5] + rec[pos + 6] - 1, rec[pos + 6])) ELSE 0 END
+    WHEN rec[pos + 2] = 0 THEN 0
+    ELSE rec[pos + 1 + rec[pos + 2]::int] + win
+  END;
+END $$;
+
 -- Until when the part at `pos` counts under a quota of its algorithm.
 CREATE OR REPLACE FUNCTION @schema@.counts_until(rec bigint[], pos int, op bigint[], q int)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$

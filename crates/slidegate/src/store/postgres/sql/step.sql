@@ -8,6 +8,8 @@
 -- An operation is a verb (1 check, 2 peek, 3 refund, 4 reset), a cost, how many quotas follow, and for each algorithm,
 -- limit, window, capacity and an option (anchor or slots).
 --
+-- Behind these may stand parts of other versions of the policy, which are left alone as long as they count something.
+--
 -- `before` is what the decision was made from: a record whose parts stand at their quotas' places, 0 for what is new,
 -- a log cut down to the entries that matter. `after` is null if nothing has to be kept anew, and empty if the key is
 -- forgotten. `is_allowed` is null if there is no room for it. Until `expires_ms` something is counted. `is_news` if others
@@ -20,6 +22,10 @@ DECLARE
   cost CONSTANT bigint := op[2];
   quotas CONSTANT int := op[3];
   parts int[] := '{}';
+  found int[];
+  behind bigint[] := '{}';
+  behind_until bigint := 0;
+  kept int := 0;
   places int[] := array_fill(0, ARRAY[quotas]);
   views bigint[];
   v bigint[];
@@ -55,6 +61,7 @@ BEGIN
   IF array_position(rec, NULL) > 0 THEN
     RAISE EXCEPTION 'the record makes no sense' USING ERRCODE = 'data_exception';
   END IF;
+  found := parts;
   -- The same window counted by the same algorithm wherever it stands, else the same algorithm at the same place.
   FOR i IN 1 .. quotas LOOP
     q := 5 * i - 1;
@@ -69,11 +76,12 @@ BEGIN
   FOR i IN 1 .. quotas LOOP
     IF places[i] = 0 AND coalesce(parts[i], 0) > 0 AND rec[parts[i]] = op[5 * i - 1] THEN
       places[i] := parts[i];
+      parts[i] := 0;
+      is_changed := true;
+    ELSIF places[i] <> found[i] THEN
       is_changed := true;
     END IF;
   END LOOP;
-  -- A part that is nobody's any more is forgotten with the next write.
-  is_changed := is_changed OR (SELECT count(*) FROM unnest(places) p WHERE p > 0) < cardinality(parts);
 
   -- Five numbers for each view: used, whether it is mended, and three of the algorithm's own.
   is_allowed := true;
@@ -118,8 +126,17 @@ BEGIN
   END IF;
 
   is_news := (verb = 3 AND cost > 0) OR is_mended OR is_changed;
+  -- What is left and counts something still is kept behind the others, as it is; so many of it as in the core.
+  FOR j IN 1 .. cardinality(parts) LOOP
+    pos := parts[j];
+    IF pos > 0 AND kept < 8 AND @schema@.left_until(rec, pos) > now_ms THEN
+      kept := kept + 1;
+      behind := behind || rec[pos : pos + 2 + rec[pos + 2]::int];
+      behind_until := greatest(behind_until, @schema@.left_until(rec, pos));
+    END IF;
+  END LOOP;
   after := '{}';
-  expires_ms := now_ms;
+  expires_ms := greatest(now_ms, behind_until);
   FOR i IN 1 .. quotas LOOP
     q := 5 * i - 1;
     pos := places[i];
@@ -147,7 +164,9 @@ BEGIN
       expires_ms := greatest(expires_ms, @schema@.counts_until(after, pos, op, q));
     END IF;
   END LOOP;
-  IF verb = 3 AND counted = 0 THEN
+  IF verb = 3 AND counted = 0 AND kept = 0 THEN
     after := '{}';
+  ELSE
+    after := after || behind;
   END IF;
 END $$;

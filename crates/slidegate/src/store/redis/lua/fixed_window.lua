@@ -37,4 +37,8 @@ local fixed_window = {
   life = function(view, quota, now)
     return view.start + quota.window - now
   end,
+
+  left = function(state, now)
+    return state.cur > 0 and state.start + state.window - now or 0
+  end,
 }

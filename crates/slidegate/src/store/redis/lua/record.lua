@@ -6,6 +6,8 @@ local BY_TAG = { 1, 1, 4, 5, 2, 2, 3 }
 -- Of a kind that no algorithm wrote: what stands at this place is new.
 local NOTHING = char(0)
 local CHECK, PEEK, REFUND, RESET = 1, 2, 3, 4
+-- So many parts that are nobody's now are kept, as in the core.
+local MOST_LEFT = 8
 
 local function read_op(bytes)
   local _, code, verb, cost, _, at = unpack('>BBBI7I6', bytes)
@@ -14,7 +16,7 @@ local function read_op(bytes)
   if not is_told then
     verb = verb - 2
   end
-  local op = { verb = verb, cost = cost, quotas = {}, is_told = is_told }
+  local op = { verb = verb, cost = cost, quotas = {}, code = code, is_told = is_told }
   while at <= #bytes do
     local quota = {}
     quota.algorithm, quota.limit, quota.window, quota.capacity, quota.option, at = unpack('>BI7I5I7B', bytes, at)
@@ -50,32 +52,53 @@ local function counts(part, quota)
 end
 
 -- The parts for the quotas, as far as there are any: the same window counted by the same algorithm wherever it
--- stands, else the same algorithm at the same place. And whether they were counted by other limits: a window is another
--- one, or a part is nobody's any more.
+-- stands, else the same algorithm at the same place. Those that are left. And whether another part stands at some place
+-- than the one that was there, or it is counted by another window.
 local function adopt(parts, quotas)
-  local taken, adopted, is_changed = {}, {}, false
+  local taken, adopted, left, is_changed = {}, {}, {}, false
   for place, quota in ipairs(quotas) do
     for i, part in ipairs(parts) do
       if not taken[i] and counts(part, quota) then
         adopted[place], taken[i] = part, true
+        is_changed = is_changed or i ~= place
         break
       end
     end
   end
   for place, quota in ipairs(quotas) do
     local part = parts[place]
-    if not adopted[place] and part and not taken[place] and part.algorithm == quota.algorithm then
-      adopted[place], taken[place], is_changed = part, true, true
+    if not adopted[place] then
+      is_changed = is_changed or part
+      if part and not taken[place] and part.algorithm == quota.algorithm then
+        adopted[place], taken[place] = part, true
+      else
+        adopted[place] = { algorithm = quota.algorithm, state = ALGORITHMS[quota.algorithm].empty(quota) }
+      end
     end
-    adopted[place] = adopted[place] or {
-      algorithm = quota.algorithm,
-      state = ALGORITHMS[quota.algorithm].empty(quota),
-    }
   end
-  for i in ipairs(parts) do
-    is_changed = is_changed or not taken[i]
+  for i, part in ipairs(parts) do
+    if not taken[i] then
+      left[#left + 1] = part
+    end
   end
-  return adopted, is_changed
+  return adopted, left, is_changed
+end
+
+-- Of those that are left, what counts something still: it is kept behind the others, as it is.
+local function keep_left(left, op, now)
+  local bytes, life = {}, 1
+  for _, part in ipairs(left) do
+    local more = ALGORITHMS[part.algorithm].left(part.state, now)
+    if more > 0 and #bytes < MOST_LEFT then
+      bytes[#bytes + 1] = part.bytes
+      life = at_least(life, more)
+    end
+  end
+  -- Nothing stands behind a number.
+  for _, quota in ipairs(op.quotas) do
+    quota.code = #bytes == 0 and op.code or 0
+  end
+  return table.concat(bytes), life
 end
 
 -- What the decision was made from, for the caller to work out its numbers.
@@ -95,8 +118,9 @@ local function describe(parts, op, is_allowed)
 end
 
 -- What is to be kept, and for how long; nil if it would be too large.
-local function commit(parts, op, spent, now)
-  local bytes, life = {}, 1
+local function commit(parts, left, op, spent, now)
+  local behind, life = keep_left(left, op, now)
+  local bytes = {}
   for i, part in ipairs(parts) do
     local algorithm, quota = ALGORITHMS[part.algorithm], op.quotas[i]
     local part_bytes = part.bytes
@@ -109,19 +133,20 @@ local function commit(parts, op, spent, now)
     bytes[i] = part_bytes
     life = at_least(life, algorithm.life(part.view, quota, now, spent))
   end
-  return table.concat(bytes), life
+  return table.concat(bytes) .. behind, life
 end
 
-local function refund(parts, op, now)
-  local bytes, life, total = {}, 1, 0
+local function refund(parts, left, op, now)
+  local behind, life = keep_left(left, op, now)
+  local bytes, total = {}, #behind
   for i, part in ipairs(parts) do
     local algorithm, quota = ALGORITHMS[part.algorithm], op.quotas[i]
-    local left
-    bytes[i], left = algorithm.refund(part.state, part.view, quota, op.cost)
-    total = total + left
+    local counted
+    bytes[i], counted = algorithm.refund(part.state, part.view, quota, op.cost)
+    total = total + counted
     life = at_least(life, algorithm.life(part.view, quota, now, 0))
   end
-  return table.concat(bytes), life, total
+  return table.concat(bytes) .. behind, life, total
 end
 
 local function set(key, record, life, slack)
@@ -154,7 +179,7 @@ local function execute(key, raw, op, now, slack)
     end
     return '1', false
   end
-  local parts, is_changed = adopt(raw and read_record(raw) or {}, op.quotas)
+  local parts, left, is_changed = adopt(raw and read_record(raw) or {}, op.quotas)
   local is_allowed, is_mended = true, false
   for i, part in ipairs(parts) do
     local quota = op.quotas[i]
@@ -168,11 +193,11 @@ local function execute(key, raw, op, now, slack)
     if not raw then
       return '1', false
     end
-    local record, life, left = refund(parts, op, now)
+    local record, life, total = refund(parts, left, op, now)
     failed = (op.cost > 0 or is_changed) and tell(key, op)
     if failed then
       return nil, failed
-    elseif left > 0 then
+    elseif total > 0 then
       failed = set(key, record, life, slack)
     else
       local gone = invoke('DEL', key)
@@ -180,7 +205,7 @@ local function execute(key, raw, op, now, slack)
     end
     is_allowed = true
   elseif op.verb == CHECK and (is_mended or (is_allowed and op.cost > 0)) then
-    local record, life = commit(parts, op, is_allowed and op.cost or 0, now)
+    local record, life = commit(parts, left, op, is_allowed and op.cost or 0, now)
     if not record then
       return nil, 'SLIDEGATEFULL a sliding log holds no more than 128 KiB'
     end

@@ -166,6 +166,10 @@ local sliding_log = {
     return view.now + quota.window - now
   end,
 
+  left = function(state, now)
+    return state.count > 0 and state.newest + state.window - now or 0
+  end,
+
   -- A log may be long, and of all its entries an answer needs those at which enough units are over. So what is sent
   -- is a log of two or three entries that gives the same answer.
   excerpt = function(state, view, quota, op, is_allowed)

@@ -90,4 +90,10 @@ local sliding_window = {
   life = function(view, quota, now)
     return view.start + 2 * quota.window - now
   end,
+
+  -- The same for one that was not asked for.
+  left = function(state, now)
+    local windows = state.cur > 0 and 2 or state.prev > 0 and 1
+    return windows and state.start + windows * state.window - now or 0
+  end,
 }

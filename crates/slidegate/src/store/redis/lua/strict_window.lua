@@ -114,4 +114,9 @@ local strict_window = {
   life = function(view, quota, now)
     return view.now + quota.window - now
   end,
+
+  left = function(state, now)
+    local newest = state.times[#state.times]
+    return newest and newest + state.window - now or 0
+  end,
 }

@@ -25,6 +25,11 @@ local function pay_off(quota, tokens, rest, elapsed)
   return tokens, rest
 end
 
+-- Not less than it takes to pay it off, though rounded: the debt is below 2^84 and a float holds it to one part in 2^52.
+local function paid_off(at, quota, tokens, rest)
+  return at + math.ceil((tokens * quota.window + rest) / quota.limit * (1 + 2 ^ -50))
+end
+
 local token_bucket = {
   read = function(record, at)
     local written, window, limit, tokens, rest, after = unpack('>I6I5I7I7I5', record, at + 1)
@@ -76,9 +81,18 @@ local token_bucket = {
     return write_bucket(view.at, quota, tokens, rest), tokens + rest
   end,
 
-  -- Not less than it takes, though rounded: the debt is below 2^84 and a float holds it to one part in 2^52.
   life = function(view, quota, now, spent)
-    local debt = (view.tokens + spent) * quota.window + view.rest
-    return math.ceil(debt / quota.limit * (1 + 2 ^ -50)) + view.at - now
+    return paid_off(view.at, quota, view.tokens + spent, view.rest) - now
+  end,
+
+  left = function(state, now)
+    local tokens, rest = state.tokens, state.rest
+    if now > state.at then
+      tokens, rest = pay_off(state, tokens, rest, now - state.at)
+    end
+    if tokens == 0 and rest == 0 then
+      return 0
+    end
+    return paid_off(state.at, state, state.tokens, state.rest) - now
   end,
 }
