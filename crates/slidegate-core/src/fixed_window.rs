@@ -18,7 +18,10 @@ pub struct FixedWindow {
 #[derive(Clone, Copy, Debug)]
 pub struct FixedWindowView {
     start_ms: u64,
+    /// The quota's, or a shorter one under which it was counted.
+    window_ms: u64,
     cur: u64,
+    now_ms: u64,
     is_mended: bool,
 }
 
@@ -38,22 +41,26 @@ impl Counter for FixedWindow {
 
     #[inline(always)]
     fn view(&self, quota: &Quota, now_ms: u64) -> FixedWindowView {
+        let view = |start_ms, cur, is_mended| {
+            let window_ms = self.window_ms;
+            FixedWindowView { start_ms, window_ms, cur, now_ms, is_mended }
+        };
         let is_over = now_ms.checked_sub(self.start_ms).is_some_and(|age_ms| age_ms >= self.window_ms);
         if is_over || self.cur == 0 {
-            let start_ms = quota.window_start_ms(quota.window_ms(), now_ms);
-            return FixedWindowView { start_ms, cur: 0, is_mended: false };
+            let window_ms = quota.window_ms();
+            return FixedWindowView { window_ms, ..view(quota.window_start_ms(window_ms, now_ms), 0, false) };
         }
-        if self.window_ms != quota.window_ms() {
-            // As for a sliding window: what is in use counts as spent now.
-            return FixedWindowView { start_ms: now_ms, cur: self.cur, is_mended: true };
+        if self.window_ms > quota.window_ms() {
+            // As for a sliding window: what is in use counts as spent now, or, if the window has become longer, when
+            // something is spent.
+            return FixedWindowView { window_ms: quota.window_ms(), ..view(now_ms, self.cur, true) };
         }
         let ahead_ms = self.start_ms.saturating_sub(now_ms);
         if ahead_ms > self.window_ms {
             // The clock stepped far back: the window begins again, with the count kept.
-            let start_ms = quota.window_start_ms(self.window_ms, now_ms);
-            return FixedWindowView { start_ms, cur: self.cur, is_mended: true };
+            return view(quota.window_start_ms(self.window_ms, now_ms), self.cur, true);
         }
-        FixedWindowView { start_ms: self.start_ms, cur: self.cur, is_mended: false }
+        view(self.start_ms, self.cur, false)
     }
 
     #[inline(always)]
@@ -67,22 +74,31 @@ impl Counter for FixedWindow {
     }
 
     #[inline(always)]
-    fn retry_at_ms(&self, view: &FixedWindowView, quota: &Quota, _cost: u64) -> u64 {
-        view.start_ms + quota.window_ms()
+    fn retry_at_ms(&self, view: &FixedWindowView, _quota: &Quota, _cost: u64) -> u64 {
+        view.start_ms + view.window_ms
     }
 
     #[inline(always)]
     fn reset_at_ms(&self, view: &FixedWindowView, quota: &Quota, spent: u64) -> u64 {
-        if view.cur + spent == 0 { 0 } else { view.start_ms + quota.window_ms() }
+        if spent > 0 && view.window_ms != quota.window_ms() {
+            view.now_ms + quota.window_ms()
+        } else if view.cur + spent == 0 {
+            0
+        } else {
+            view.start_ms + view.window_ms
+        }
     }
 
     #[inline(always)]
     fn commit(&mut self, view: &FixedWindowView, quota: &Quota, spent: u64) {
-        *self = Self { start_ms: view.start_ms, window_ms: quota.window_ms(), cur: view.cur + spent };
+        let is_carried_over = spent > 0 && view.window_ms != quota.window_ms();
+        let (start_ms, window_ms) =
+            if is_carried_over { (view.now_ms, quota.window_ms()) } else { (view.start_ms, view.window_ms) };
+        *self = Self { start_ms, window_ms, cur: view.cur + spent };
     }
 
-    fn refund(&mut self, view: &FixedWindowView, quota: &Quota, amount: u64) {
+    fn refund(&mut self, view: &FixedWindowView, _quota: &Quota, amount: u64) {
         let cur = view.cur.saturating_sub(amount);
-        *self = Self { start_ms: view.start_ms, window_ms: quota.window_ms(), cur };
+        *self = Self { start_ms: view.start_ms, window_ms: view.window_ms, cur };
     }
 }

@@ -21,9 +21,12 @@ pub struct SlidingWindow {
 #[derive(Clone, Copy, Debug)]
 pub struct SlidingWindowView {
     start_ms: u64,
+    /// By which it is rolled: the quota's, or a shorter one under which it was counted.
+    window_ms: u64,
     prev: u64,
     cur: u64,
     used: u64,
+    now_ms: u64,
     is_mended: bool,
 }
 
@@ -62,15 +65,17 @@ impl SlidingWindow {
             // Nothing counted is the same as never seen: the anchor is found anew.
             return SlidingWindowView {
                 start_ms: quota.window_start_ms(quota.window_ms(), now_ms),
+                window_ms: quota.window_ms(),
                 prev,
                 cur,
                 used: 0,
+                now_ms,
                 is_mended: false,
             };
         }
         let elapsed_ms = now_ms.saturating_sub(start_ms);
         let weighted = if prev == 0 { 0 } else { mul_div_ceil(prev, window_ms - elapsed_ms, window_ms) };
-        SlidingWindowView { start_ms, prev, cur, used: weighted + cur, is_mended }
+        SlidingWindowView { start_ms, window_ms, prev, cur, used: weighted + cur, now_ms, is_mended }
     }
 }
 
@@ -91,7 +96,7 @@ impl SlidingWindow {
         if prev > 0 {
             used += prev.checked_mul(left_ms)?.div_ceil(window_ms);
         }
-        Some(SlidingWindowView { start_ms, prev, cur, used, is_mended: false })
+        Some(SlidingWindowView { start_ms, window_ms, prev, cur, used, now_ms, is_mended: false })
     }
 }
 
@@ -99,6 +104,12 @@ impl SlidingWindowView {
     #[inline(always)]
     pub(crate) fn no_later_than(self, latest_ms: u64) -> Self {
         Self { start_ms: self.start_ms.min(latest_ms), ..self }
+    }
+
+    /// Whether the quota has another window than it is rolled by, a longer one.
+    #[inline(always)]
+    fn is_carried_over(&self, quota: &Quota) -> bool {
+        self.window_ms != quota.window_ms()
     }
 
     /// With `spent` more in the current window.
@@ -118,12 +129,22 @@ impl Counter for SlidingWindow {
     #[inline(always)]
     fn view(&self, quota: &Quota, now_ms: u64) -> SlidingWindowView {
         let rolled = self.roll(quota, now_ms);
-        if self.window_ms == quota.window_ms() || rolled.used == 0 {
-            return rolled;
+        // Another window than it was counted with: all that is in use counts as spent when the window changes, so that a
+        // reload neither forgets it (a second burst) nor keeps it longer than two new windows (a lock-out). With a longer
+        // window that is when something is spent: who is denied waits by the shorter one. Else whoever asks under both
+        // windows in turn would have it begin anew with each denial, and never be let through again.
+        if rolled.used > 0 && self.window_ms > quota.window_ms() {
+            let used = rolled.used;
+            return SlidingWindowView {
+                start_ms: now_ms,
+                window_ms: quota.window_ms(),
+                prev: 0,
+                cur: used,
+                is_mended: true,
+                ..rolled
+            };
         }
-        // Another window than it was counted with: all that is in use now counts as spent now, so that a
-        // reload neither forgets it (a second burst) nor keeps it longer than two new windows (a lock-out).
-        SlidingWindowView { start_ms: now_ms, prev: 0, cur: rolled.used, used: rolled.used, is_mended: true }
+        rolled
     }
 
     #[inline(always)]
@@ -138,7 +159,7 @@ impl Counter for SlidingWindow {
 
     #[inline(always)]
     fn retry_at_ms(&self, view: &SlidingWindowView, quota: &Quota, cost: u64) -> u64 {
-        let (limit, window_ms) = (quota.limit(), quota.window_ms());
+        let (limit, window_ms) = (quota.limit(), view.window_ms);
         let spare = limit - cost;
         if view.cur <= spare && view.prev > 0 {
             let overlap_ms = mul_div_floor(spare - view.cur, window_ms, view.prev).min(window_ms);
@@ -156,10 +177,12 @@ impl Counter for SlidingWindow {
 
     #[inline(always)]
     fn reset_at_ms(&self, view: &SlidingWindowView, quota: &Quota, spent: u64) -> u64 {
-        if view.cur > 0 || spent > 0 {
-            view.start_ms + 2 * quota.window_ms()
+        if spent > 0 && view.is_carried_over(quota) {
+            view.now_ms + 2 * quota.window_ms()
+        } else if view.cur > 0 || spent > 0 {
+            view.start_ms + 2 * view.window_ms
         } else if view.prev > 0 {
-            view.start_ms + quota.window_ms()
+            view.start_ms + view.window_ms
         } else {
             0
         }
@@ -167,22 +190,27 @@ impl Counter for SlidingWindow {
 
     #[inline(always)]
     fn commit(&mut self, view: &SlidingWindowView, quota: &Quota, spent: u64) {
-        *self = Self {
-            start_ms: view.start_ms,
-            window_ms: quota.window_ms(),
-            prev: view.prev,
-            cur: view.cur + spent,
+        *self = if spent > 0 && view.is_carried_over(quota) {
+            let cur = view.used + spent;
+            Self { start_ms: view.now_ms, window_ms: quota.window_ms(), prev: 0, cur }
+        } else {
+            Self {
+                start_ms: view.start_ms,
+                window_ms: view.window_ms,
+                prev: view.prev,
+                cur: view.cur + spent,
+            }
         };
     }
 
     /// The current window first: what is refunded was most likely spent a moment ago, and then spending and
     /// refunding leave things as they were.
-    fn refund(&mut self, view: &SlidingWindowView, quota: &Quota, amount: u64) {
+    fn refund(&mut self, view: &SlidingWindowView, _quota: &Quota, amount: u64) {
         let from_cur = amount.min(view.cur);
         let from_prev = (amount - from_cur).min(view.prev);
         *self = Self {
             start_ms: view.start_ms,
-            window_ms: quota.window_ms(),
+            window_ms: view.window_ms,
             prev: view.prev - from_prev,
             cur: view.cur - from_cur,
         };

@@ -98,6 +98,29 @@ fn two_versions_in_turn_are_each_held_to_their_own_limit() {
     }
 }
 
+/// The same with two windows, which are counted together. A denial must not have the other one begin anew.
+#[test]
+fn two_windows_in_turn_lock_nobody_out() {
+    for algorithm in Algorithm::ALL {
+        for (one, other) in [("5/2s", "5/3s"), ("5/3s", "5/2s"), ("5/1s", "5/3s")] {
+            let versions = [one, other].map(|quota| format!("{quota} {algorithm}"));
+            let mut key = Key::parse(&[&versions[0]]);
+            let (mut last, mut admitted) = (0, 0);
+            for step in 0..1000 {
+                change(&mut key, &[&versions[step % 2]]);
+                let now = step as u64 * 100;
+                let decision = key.check(START + now, 1);
+                if decision.is_allowed() {
+                    assert!(now - last <= 6000, "{versions:?}: nobody was let in for {} ms", now - last);
+                    (last, admitted) = (now, admitted + 1);
+                }
+            }
+            assert!(100_000 - last <= 6000, "{versions:?}: nobody was let in since {last}");
+            assert!(admitted <= 5 * 100 + 5 * 34, "{versions:?}: {admitted}, more than both by themselves");
+        }
+    }
+}
+
 /// Whoever makes up new limits all the time does not make a record grow all the time.
 #[test]
 fn only_so_many_versions_are_remembered() {

@@ -190,16 +190,18 @@ async fn what_a_changed_policy_counts_is_not_cleaned_away() {
     let clock = ManualClock::at(NOW_MS);
     let limiter = Limiter::new(connect(&server, &clock).await);
     let store = connect(&server, &clock).await;
-    for (name, before, after) in [
-        ("sliding", "2/400ms", "2/1h"),
-        ("strict", "2/400ms strict-window", "2/1h strict-window"),
-        ("log", "2/400ms sliding-log", "2/1h sliding-log"),
-        ("fixed", "2/400ms fixed-window", "2/1h fixed-window"),
-        ("bucket", "2/400ms token-bucket", "2/1h token-bucket"),
-        ("rate", "200/400ms token-bucket burst=2", "2/1h token-bucket burst=2"),
+    for (name, before, after, spent) in [
+        // Carried over to the longer window with the next that is allowed.
+        ("sliding", "2/400ms", "2/1h", [1, 1]),
+        ("fixed", "2/400ms fixed-window", "2/1h fixed-window", [1, 1]),
+        ("strict", "2/400ms strict-window", "2/1h strict-window", [2, 0]),
+        ("log", "2/400ms sliding-log", "2/1h sliding-log", [2, 0]),
+        ("bucket", "2/400ms token-bucket", "2/1h token-bucket", [2, 0]),
+        ("rate", "200/400ms token-bucket burst=2", "2/1h token-bucket burst=2", [2, 0]),
     ] {
         let [before, after] = [before, after].map(|quota| Policy::parse(name, [quota]).unwrap());
-        assert!(limiter.check(before.key("a").cost(2)).await.unwrap().is_allowed());
+        assert!(limiter.check(before.key("a").cost(spent[0])).await.unwrap().is_allowed());
+        assert!(limiter.check(after.key("a").cost(spent[1])).await.unwrap().is_allowed());
         assert!(!limiter.check(after.key("a")).await.unwrap().is_allowed());
         clock.advance(10_000);
         assert_eq!(store.clean().await.unwrap(), 0, "{name}");

@@ -172,11 +172,16 @@ mod tests {
             "7/1m token-bucket burst=20",
             "7/2m token-bucket burst=20",
         ];
+        // What another algorithm has counted is over each time.
+        let now_ms = |step: u64| NOW + 600_000 * (step / 3);
         for step in 0..700 {
-            let quota = quotas[step / 3 % quotas.len()];
-            let _ = subject.check(quota, NOW, 1);
+            let quota = quotas[step as usize / 3 % quotas.len()];
+            let _ = subject.check(quota, now_ms(step), 1);
             assert_eq!(subject.has_record(), Some(false), "{quota}");
         }
+        let _ = subject.check("9/1m", now_ms(700), 1);
+        let _ = subject.check(quotas[0], now_ms(700), 1);
+        assert_eq!(subject.has_record(), Some(true), "both count something");
     }
 
     struct Random(u64);

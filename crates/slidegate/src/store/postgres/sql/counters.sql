@@ -36,20 +36,28 @@ BEGIN
     RETURN ARRAY[0, 0, @schema@.window_start(op[q + 4], op[q + 2], now_ms), 0, 0];
   END IF;
   used := @schema@.mul_div_ceil(prev, win - greatest(now_ms - start, 0), win) + cur;
-  IF win <> op[q + 2] AND used > 0 THEN
+  -- Counted under a longer window: all of it counts as spent now. Under a shorter one: when something is spent.
+  IF win > op[q + 2] AND used > 0 THEN
     RETURN ARRAY[used, 1, now_ms, 0, used];
   END IF;
   RETURN ARRAY[used, is_mended, start, prev, cur];
 END $$;
 
-CREATE OR REPLACE FUNCTION @schema@.keep_sliding_window(v bigint[], op bigint[], q int, verb bigint, spent bigint)
+CREATE OR REPLACE FUNCTION @schema@.keep_sliding_window(v bigint[], op bigint[], q int, verb bigint, spent bigint,
+  counted_win bigint, now_ms bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-  win CONSTANT bigint := op[q + 2];
+  win bigint := op[q + 2];
   prev bigint := v[4];
   cur bigint := v[5] + spent;
   from_cur bigint;
 BEGIN
+  IF v[1] > 0 AND counted_win < win THEN
+    IF spent > 0 THEN
+      RETURN ARRAY[v[1] + spent, 1, win, 3, now_ms, 0, v[1] + spent];
+    END IF;
+    win := counted_win;
+  END IF;
   IF verb = 3 THEN
     from_cur := least(op[2], cur);
     cur := cur - from_cur;
@@ -72,7 +80,7 @@ BEGIN
   END IF;
   IF pos = 0 OR cur = 0 OR now_ms - start >= win THEN
     RETURN ARRAY[0, 0, @schema@.window_start(op[q + 4], op[q + 2], now_ms), 0, 0];
-  ELSIF win <> op[q + 2] THEN
+  ELSIF win > op[q + 2] THEN
     RETURN ARRAY[cur, 1, now_ms, 0, 0];
   ELSIF start - now_ms > win THEN
     RETURN ARRAY[cur, 1, @schema@.window_start(op[q + 4], win, now_ms), 0, 0];
@@ -80,15 +88,23 @@ BEGIN
   RETURN ARRAY[cur, 0, start, 0, 0];
 END $$;
 
-CREATE OR REPLACE FUNCTION @schema@.keep_fixed_window(v bigint[], op bigint[], q int, verb bigint, spent bigint)
+CREATE OR REPLACE FUNCTION @schema@.keep_fixed_window(v bigint[], op bigint[], q int, verb bigint, spent bigint,
+  counted_win bigint, now_ms bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
+  win bigint := op[q + 2];
   cur bigint := v[1] + spent;
 BEGIN
+  IF v[1] > 0 AND counted_win < win THEN
+    IF spent > 0 THEN
+      RETURN ARRAY[cur, 4, win, 2, now_ms, cur];
+    END IF;
+    win := counted_win;
+  END IF;
   IF verb = 3 THEN
     cur := greatest(cur - op[2], 0);
   END IF;
-  RETURN ARRAY[cur, 4, op[q + 2], 2, v[3], cur];
+  RETURN ARRAY[cur, 4, win, 2, v[3], cur];
 END $$;
 
 CREATE OR REPLACE FUNCTION @schema@.view_token_bucket(rec bigint[], pos int, op bigint[], q int, now_ms bigint)
@@ -174,10 +190,11 @@ RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   win CONSTANT bigint := op[q + 2];
 BEGIN
+  -- These may have been counted under another window, and are over by that.
   IF rec[pos] = 1 THEN
-    RETURN rec[pos + 3] + CASE WHEN rec[pos + 5] > 0 THEN 2 * win ELSE win END;
+    RETURN rec[pos + 3] + CASE WHEN rec[pos + 5] > 0 THEN 2 ELSE 1 END * rec[pos + 1];
   ELSIF rec[pos] = 4 THEN
-    RETURN rec[pos + 3] + win;
+    RETURN rec[pos + 3] + rec[pos + 1];
   ELSIF rec[pos] = 5 THEN
     -- A rest of another window is at most a token. No bucket outlives the calendar.
     RETURN least(9007199254740992, rec[pos + 3] + 1 + div(

@@ -146,8 +146,8 @@ BEGIN
       part := v[1] || rec[pos : pos + 2 + rec[pos + 2]::int];
     ELSE
       part := CASE op[q]
-        WHEN 1 THEN @schema@.keep_sliding_window(v, op, q, verb, spent)
-        WHEN 4 THEN @schema@.keep_fixed_window(v, op, q, verb, spent)
+        WHEN 1 THEN @schema@.keep_sliding_window(v, op, q, verb, spent, rec[pos + 1], now_ms)
+        WHEN 4 THEN @schema@.keep_fixed_window(v, op, q, verb, spent, rec[pos + 1], now_ms)
         WHEN 5 THEN @schema@.keep_token_bucket(v, op, q, verb, spent)
         ELSE @schema@.keep_entries(rec, pos, v, op, q, verb, spent)
       END;

@@ -17,25 +17,35 @@ local fixed_window = {
   view = function(state, quota, now)
     if state.cur == 0 or now - state.start >= state.window then
       return { start = window_start(quota, quota.window, now), used = 0 }
-    elseif state.window ~= quota.window then
+    elseif state.window > quota.window then
       return { start = now, used = state.cur, is_mended = true }
-    elseif state.start - now > state.window then
-      return { start = window_start(quota, state.window, now), used = state.cur, is_mended = true }
     end
-    return { start = state.start, used = state.cur }
+    -- As for a sliding window that was counted under a shorter one.
+    local view = { start = state.start, used = state.cur, now = now }
+    view.shorter = state.window < quota.window and state.window
+    if state.start - now > state.window then
+      view.start, view.is_mended = window_start(quota, state.window, now), true
+    end
+    return view
   end,
 
   commit = function(_, view, quota, spent)
-    return write_fixed(view.start, quota.window, view.used + spent)
+    if view.shorter and spent > 0 then
+      return write_fixed(view.now, quota.window, view.used + spent)
+    end
+    return write_fixed(view.start, view.shorter or quota.window, view.used + spent)
   end,
 
   refund = function(_, view, quota, amount)
     local cur = at_least(view.used - amount, 0)
-    return write_fixed(view.start, quota.window, cur), cur
+    return write_fixed(view.start, view.shorter or quota.window, cur), cur
   end,
 
-  life = function(view, quota, now)
-    return view.start + quota.window - now
+  life = function(view, quota, now, spent)
+    if view.shorter and spent > 0 then
+      return quota.window
+    end
+    return view.start + (view.shorter or quota.window) - now
   end,
 
   left = function(state, now)

@@ -69,25 +69,35 @@ local sliding_window = {
     end
     local left = window - at_least(now - start, 0)
     local used = mul_div_ceil(prev, left, window) + cur
-    if window ~= quota.window and used > 0 then
+    -- Counted under a longer window: all of it counts as spent now. Under a shorter one: when something is spent.
+    if window > quota.window and used > 0 then
       return { start = now, prev = 0, cur = used, used = used, is_mended = true }
     end
-    return { start = start, prev = prev, cur = cur, used = used, is_mended = is_mended }
+    local shorter = window < quota.window and { window = window, code = 0 }
+    return { start = start, prev = prev, cur = cur, used = used, now = now, is_mended = is_mended, shorter = shorter }
   end,
 
   commit = function(_, view, quota, spent)
-    return write_window(quota, view.start, view.prev, view.cur + spent)
+    if view.shorter and spent > 0 then
+      return write_window(quota, view.now, 0, view.used + spent)
+    end
+    return write_window(view.shorter or quota, view.start, view.prev, view.cur + spent)
   end,
 
   refund = function(_, view, quota, amount)
     local from_cur = at_most(amount, view.cur)
     local from_prev = at_most(amount - from_cur, view.prev)
     local prev, cur = view.prev - from_prev, view.cur - from_cur
-    return write_window(quota, view.start, prev, cur), prev + cur
+    return write_window(view.shorter or quota, view.start, prev, cur), prev + cur
   end,
 
   -- Until it counts nothing.
-  life = function(view, quota, now)
+  life = function(view, quota, now, spent)
+    if view.shorter and spent == 0 then
+      return view.start + 2 * view.shorter.window - now
+    elseif view.shorter then
+      return 2 * quota.window
+    end
     return view.start + 2 * quota.window - now
   end,
 
