@@ -62,6 +62,27 @@ fn a_flood_stays_within_the_cap_and_evicts_no_denied_key() {
     }
 }
 
+/// Whoever has nearly nothing left is denied whatever costs more than that.
+#[test]
+fn a_flood_evicts_nobody_who_has_little_left() {
+    for quota in
+        ["1000000/1h", "1000000/1h token-bucket", "1000000/1h fixed-window", "1000000/1h sliding-log"]
+    {
+        let (limiter, _) = limiter(1000, WhenFull::Evict);
+        let policy = Policy::parse("api", [quota]).unwrap();
+        for number in 0..250 {
+            let key = format!("busy {number}");
+            assert!(limiter.check_now(policy.key(&key).cost(999_999)).unwrap().is_allowed());
+        }
+        flood(&limiter, &policy, "flood", 10_000);
+        for number in 0..250 {
+            let key = format!("busy {number}");
+            assert!(!limiter.check_now(policy.key(&key).cost(4096)).unwrap().is_allowed(), "{quota} {key}");
+        }
+        assert!(limiter.store().evicted() > 0);
+    }
+}
+
 #[test]
 fn a_table_takes_as_many_keys_as_it_says_before_it_evicts() {
     for max_keys in [1, 10, 1000, 100_000] {

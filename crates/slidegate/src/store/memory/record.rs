@@ -64,7 +64,9 @@ impl Record {
         let each = states.iter().zip(self.quotas.iter()).map(|(state, quota)| outlook(state, quota, now_ms));
         // What is counted for another version of the policy.
         let left = states.iter().skip(self.quotas.len()).map(State::counts_until_ms);
-        let left = left.filter(|until_ms| *until_ms > now_ms).map(|until_ms| Outlook::Live { until_ms });
+        let left = left
+            .filter(|until_ms| *until_ms > now_ms)
+            .map(|until_ms| Outlook::Live { used_64ths: 0, until_ms });
         each.chain(left).max().unwrap_or(Outlook::Over)
     }
 
@@ -102,8 +104,9 @@ impl Record {
 pub(super) enum Outlook {
     /// Nothing: nothing is counted.
     Over,
-    /// Some count, which would be gone by itself at this time.
-    Live { until_ms: u64 },
+    /// Some count: so many sixty-fourths of the limit, which would be gone by itself at this time. Who has little left is
+    /// denied already if it asks for more than that.
+    Live { used_64ths: u64, until_ms: u64 },
     /// A denial, which would be gone by itself at this time.
     Denied { until_ms: u64 },
 }
@@ -115,6 +118,7 @@ pub(super) fn outlook<C: Counter>(counter: &C, quota: &Quota, now_ms: u64) -> Ou
     match C::used(&view) {
         0 => Outlook::Over,
         used if used >= quota.capacity() => Outlook::Denied { until_ms },
-        _ => Outlook::Live { until_ms },
+        // At most 2^48.
+        used => Outlook::Live { used_64ths: used * 64 / quota.capacity(), until_ms },
     }
 }

@@ -7,8 +7,9 @@ use super::slots::{SLOT_BYTES, SLOTS_PER_PAGE};
 /// What happens to a new key when there is room for no more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The new key takes the place of another one nearby: of one that counts nothing if there is any, else of
-    /// the one that would count nothing soonest among those not denied, and of a denied one only if all are.
+    /// The new key takes the place of another one nearby: of one that counts nothing if there is any, else, among those
+    /// not denied, of the one that has spent the least of its limit, to a sixty-fourth, and of these of the one that would
+    /// count nothing soonest; and of a denied one only if all are.
     /// What that one had spent is forgotten. The default.
     #[default]
     Evict,
