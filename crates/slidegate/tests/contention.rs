@@ -67,7 +67,14 @@ fn a_window_that_ends_under_fire_admits_the_limit_of_each() {
             }
         });
         let total = total.into_inner();
-        assert!((500..=(windows + 1) * 500).contains(&total), "{quota}: {total}");
+        // The first thread alone asks nearly two hundred times in each window. In a sliding one, what two neighbours admit
+        // is together at most the limit: the clock goes from the beginning of one to that of the next.
+        let (least, most) = if quota.ends_with("fixed-window") {
+            (windows, windows + 1)
+        } else {
+            (windows / 2, windows / 2 + 1)
+        };
+        assert!((least * 199..=most * 500).contains(&total), "{quota}: {total}");
         assert!(limiter.peek_now(policy.key("hot")).unwrap().quotas()[0].used <= 500 * cost);
     }
 }
