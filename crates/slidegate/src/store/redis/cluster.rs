@@ -278,14 +278,17 @@ fn read_range(row: Value, asked: &Address) -> Option<Range> {
         return None;
     };
     let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
-    let known = |host: &Value| match host {
-        Value::BulkString(host) => {
-            String::from_utf8(host.clone()).ok().filter(|host| !["", "?"].contains(&host.as_str()))
-        }
+    let text = |host: &Value| match host {
+        Value::BulkString(host) => String::from_utf8(host.clone()).ok().filter(|host| !host.is_empty()),
         _ => None,
     };
-    // A server that does not know its own name says so, perhaps with its address beside, and is else where it was asked.
-    let host = known(host).or_else(|| known(metadata_ip(primary)?)).unwrap_or_else(|| asked.host.clone());
+    // A server that does not know its own name says so by a question mark, perhaps with its address beside. One that says
+    // nothing wants to be asked where it was, whatever its address is.
+    let host = match text(host) {
+        Some(host) if host == "?" => metadata_ip(primary).and_then(text),
+        host => host,
+    };
+    let host = host.unwrap_or_else(|| asked.host.clone());
     let slot = |slot: &i64| u16::try_from(*slot).ok().filter(|slot| usize::from(*slot) < SLOTS);
     Some((slot(first)?, slot(last)?, Address { host, port: u16::try_from(*port).ok()? }))
 }
@@ -297,5 +300,31 @@ fn metadata_ip(server: &[Value]) -> Option<&Value> {
         Value::Map(pairs) => pairs.iter().find(|(name, _)| is_ip(name)).map(|(_, ip)| ip),
         Value::Array(list) => list.chunks(2).find(|pair| is_ip(&pair[0]))?.get(1),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_without_a_name_is_found() {
+        let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let asked = Address { host: "seed".to_owned(), port: 7000 };
+        let beside = || Value::Map(vec![(text("ip"), text("10.0.0.1"))]);
+        for (host, expected) in [
+            (text("redis-1"), "redis-1"),
+            // It does not know it, but its address.
+            (text("?"), "10.0.0.1"),
+            // It wants to be asked where it was asked, for it may be known there by another address.
+            (Value::Nil, "seed"),
+            (text(""), "seed"),
+        ] {
+            let server = Value::Array(vec![host, Value::Int(7001), text("id"), beside()]);
+            let row = Value::Array(vec![Value::Int(0), Value::Int(16383), server]);
+            let (first, last, address) = read_range(row, &asked).unwrap();
+            assert_eq!((first, last, address.port), (0, 16383, 7001));
+            assert_eq!(address.host, expected);
+        }
     }
 }

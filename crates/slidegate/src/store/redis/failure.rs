@@ -48,6 +48,8 @@ pub(super) fn server_error(error: &ServerError) -> StoreError {
         "CROSSSLOT" => is_a_cluster(error),
         "ERR" if details.starts_with("max number of clients") => StoreError::transient(message),
         "NOPERM" => StoreError::permanent(message + TOO_LITTLE),
+        // What a script says whose user may not do all that it does.
+        "ERR" if details.contains("user executing the script") => StoreError::permanent(message + TOO_LITTLE),
         // Wrong credentials, a key that is none of ours, a script that this server cannot run.
         _ => StoreError::permanent(message),
     }

@@ -80,6 +80,10 @@ impl RedisStoreBuilder {
                 Ok(ms @ 1..=60_000) => Ok(self.budget(Duration::from_millis(ms))),
                 _ => Err(wrong_option(name, format_args!("{value:?} is not between 1 and 60000"))),
             },
+            "ca" if !self.url.is_tls => Err(wrong_option(
+                name,
+                "nothing is encrypted by this scheme; write rediss://, with an s at the end",
+            )),
             "ca" => {
                 let pem = std::fs::read(value)
                     .map_err(|error| wrong_option(name, format_args!("cannot read {value:?}: {error}")))?;
@@ -189,7 +193,11 @@ mod tests {
         assert!(
             refusal("redis://a?keys=odd").starts_with("store: keys: \"odd\" is not one of hashed, plain")
         );
-        assert!(refusal("redis://a?ca=/nowhere").starts_with("store: ca: cannot read \"/nowhere\""));
+        assert!(refusal("rediss://a?ca=/nowhere").starts_with("store: ca: cannot read \"/nowhere\""));
+        for url in ["redis://a", "redis+cluster://a", "redis+sentinel://a/b"] {
+            let refused = refusal(&format!("{url}?ca=/nowhere"));
+            assert!(!refused.contains("nowhere") && refused.contains("nothing is encrypted"), "{refused}");
+        }
         assert!(refusal("redis://a?secret=").starts_with("store: secret: it is empty"));
     }
 }
