@@ -25,6 +25,7 @@ pub struct Check<'a> {
 impl Check<'_> {
     /// The same request at another cost.
     #[inline]
+    #[must_use]
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = cost;
         self

@@ -139,6 +139,7 @@ impl Quota {
     }
 
     /// The same quota counted by `algorithm`, whose options are at their defaults.
+    #[must_use]
     pub fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = algorithm;
         self.burst = self.limit;

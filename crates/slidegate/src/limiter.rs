@@ -47,7 +47,7 @@ impl<S: Store> Limiter<S> {
         self.store.execute(Operation { verb: Verb::Peek, check }).await
     }
 
-    /// Gives back up to the cost: never more than is counted. For what was spent within the last window; a store
+    /// Gives back up to the cost: never more than is counted. For what was spent within the current window; a store
     /// cannot know whether older units are still among those it counts.
     pub async fn refund(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute(Operation { verb: Verb::Refund, check }).await
