@@ -96,3 +96,73 @@ pub(super) fn connect_error(place: &str, error: &RedisError) -> StoreError {
     };
     if is_permanent { StoreError::permanent(message) } else { StoreError::transient(message) }
 }
+
+#[cfg(test)]
+mod tests {
+    use redis::Value;
+
+    use super::*;
+
+    fn reply(text: &str) -> ServerError {
+        match redis::parse_redis_value(format!("-{text}\r\n").as_bytes()) {
+            Ok(Value::ServerError(error)) => error,
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_told_from_what_does_not() {
+        for text in [
+            "LOADING Redis is loading the dataset in memory",
+            "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "READONLY You can't write against a read only replica.",
+            "CLUSTERDOWN Hash slot not served",
+            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+            "NOREPLICAS Not enough good replicas to write.",
+            "UNBLOCKED force unblock from blocking operation",
+            "ERR max number of clients reached",
+        ] {
+            let error = server_error(&reply(text));
+            assert!(
+                error.is_transient() && !error.is_full() && !error.may_have_counted(),
+                "{text}: {error:?}"
+            );
+        }
+        for text in [
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "NOPERM User a has no permissions to run the 'set' command",
+            "NOAUTH Authentication required.",
+            "WRONGPASS invalid username-password pair or user is disabled.",
+            "ERR The user executing the script can't run this command or subcommand",
+            "SLIDEGATECORRUPT unknown tag 99",
+        ] {
+            let error = server_error(&reply(text));
+            assert!(
+                !error.is_transient() && !error.is_full() && !error.may_have_counted(),
+                "{text}: {error:?}"
+            );
+            assert_eq!(
+                error.to_string().contains("docs/redis.md"),
+                text.contains("NOPERM") || text.contains("executing"),
+                "{error}"
+            );
+        }
+        for text in ["OOM command not allowed when used memory > 'maxmemory'.", "SLIDEGATEFULL a log"] {
+            assert!(server_error(&reply(text)).is_full(), "{text}");
+        }
+    }
+
+    #[test]
+    fn who_is_elsewhere_is_followed() {
+        let elsewhere = |text: &str| match refusal(&reply(text)) {
+            Refusal::Elsewhere { address, is_asking } => (address, is_asking),
+            _ => panic!("{text}"),
+        };
+        assert_eq!(elsewhere("MOVED 3999 127.0.0.1:6381"), ("127.0.0.1:6381".to_owned(), false));
+        assert_eq!(elsewhere("ASK 3999 [::1]:6381"), ("[::1]:6381".to_owned(), true));
+        assert!(matches!(refusal(&reply("NOSCRIPT No matching script.")), Refusal::NoScript));
+        assert!(matches!(refusal(&reply("TRYAGAIN Multiple keys")), Refusal::OneByOne));
+        assert!(matches!(refusal(&reply("MOVED nonsense")), Refusal::Failed(error) if error.is_transient()));
+    }
+}
