@@ -48,11 +48,13 @@ pub struct SlidingLogView {
 }
 
 impl SlidingLog {
-    /// A log that was kept elsewhere: how many units were admitted when, from the oldest to the newest.
+    /// A log that was kept elsewhere: how many units were admitted when, from the oldest to the newest. One that is older
+    /// than the one before it counts as just as old.
     pub fn from_entries(window_ms: u64, entries: impl IntoIterator<Item = Pair>) -> Self {
         let mut log = Self { window_ms, ..Self::default() };
         for entry in entries {
-            log.append(entry.newest_ms, entry.count);
+            let not_before_ms = log.newest.map_or(0, |newest| newest.at_ms);
+            log.append(entry.newest_ms.max(not_before_ms), entry.count);
         }
         log
     }
