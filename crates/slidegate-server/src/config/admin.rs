@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::containers::{ListOf, Mapping};
 use super::field::{Declarations, Field, Fields, Kind, Within, mapping_schema};
-use super::kinds::{FilePath, Parsed};
+use super::kinds::{Parsed, PathTo};
 use super::listen::{LISTEN, Listen};
 use super::review::Review;
 use super::token::{ADMIN_TOKENS, Secret, tokens};
@@ -50,8 +50,11 @@ impl AdminConfig {
 const LISTEN_AT: Field<Parsed<Listen>> = Field::new("listen", LISTEN, "Where it is.").usual("127.0.0.1:8082");
 const TOKENS: Field<ListOf<Mapping<Secret>>> =
     Field::new("tokens", ADMIN_TOKENS, "Who may use it. Without any, it may listen on loopback only.");
-const STATE: Field<FilePath> =
-    Field::new("state", FilePath, "Where changes are kept if the store is memory. Its folder has to exist.");
+const STATE: Field<PathTo> = Field::new(
+    "state",
+    PathTo::FILE,
+    "Where changes are kept if the store is memory. Its folder has to exist.",
+);
 
 const FIELDS: Declarations = &[&LISTEN_AT, &TOKENS, &STATE];
 

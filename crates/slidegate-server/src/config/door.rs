@@ -2,7 +2,7 @@
 
 use super::containers::Mapping;
 use super::field::{Field, Fields};
-use super::kinds::{FilePath, Flag, Time, Whole};
+use super::kinds::{Flag, PathTo, Time, Whole};
 use super::review::Review;
 use crate::serve::{Limits, TlsFiles, certificates};
 use crate::violations::ViolationLog;
@@ -42,13 +42,16 @@ fn limits(fields: &Fields<'_>, review: &mut Review) -> Limits {
     }
 }
 
-const CERT: Field<FilePath> =
-    Field::new("cert", FilePath, "The server's certificate, and those that lead to its authority, as PEM.")
-        .required();
-const KEY: Field<FilePath> = Field::new("key", FilePath, "The key of the certificate, as PEM.").required();
-const CLIENT_CA: Field<FilePath> = Field::new(
+const CERT: Field<PathTo> = Field::new(
+    "cert",
+    PathTo::FILE,
+    "The server's certificate, and those that lead to its authority, as PEM.",
+)
+.required();
+const KEY: Field<PathTo> = Field::new("key", PathTo::FILE, "The key of the certificate, as PEM.").required();
+const CLIENT_CA: Field<PathTo> = Field::new(
     "client_ca",
-    FilePath,
+    PathTo::FILE,
     "The authorities for clients' certificates; with it, whoever has none is not let in.",
 );
 

@@ -6,13 +6,13 @@ use slidegate::Algorithm;
 
 use super::containers::Mapping;
 use super::field::{Field, Fields};
-use super::kinds::{FilePath, Flag, OneOf, Word};
+use super::kinds::{Flag, OneOf, PathTo, Word};
 use super::review::Review;
 use crate::envoy::{Settings, Tell};
 
-const CONFIG: Field<FilePath> = Field::new(
+const CONFIG: Field<PathTo> = Field::new(
     "config",
-    FilePath,
+    PathTo::FOLDER,
     "A folder of configuration of envoyproxy/ratelimit, one file for each domain.",
 )
 .required();

@@ -46,15 +46,20 @@ impl Kind for Text {
     }
 }
 
-/// Where a file is.
+/// Where a file or a folder is.
 #[derive(Clone, Copy)]
-pub(super) struct FilePath;
+pub(super) struct PathTo(&'static str);
 
-impl Kind for FilePath {
+impl PathTo {
+    pub(super) const FILE: Self = Self("the path of a file");
+    pub(super) const FOLDER: Self = Self("the path of a folder");
+}
+
+impl Kind for PathTo {
     type Value = PathBuf;
 
     fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<PathBuf> {
-        text(node, path, "the path of a file", review).map(PathBuf::from)
+        text(node, path, self.0, review).map(PathBuf::from)
     }
 
     fn schema(&self) -> Json {
@@ -62,7 +67,7 @@ impl Kind for FilePath {
     }
 
     fn allowed(&self) -> String {
-        "the path of a file".to_owned()
+        self.0.to_owned()
     }
 }
 

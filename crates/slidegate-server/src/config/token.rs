@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::containers::{Item, ListOf, Listed, Mapping};
 use super::field::{Field, Fields};
-use super::kinds::{FilePath, OneOf, Text, Word};
+use super::kinds::{OneOf, PathTo, Text, Word};
 use super::review::Review;
 use crate::tokens::{Scope, TOKEN_BYTES, Token, Tokens};
 
@@ -18,8 +18,8 @@ const TOKEN: Field<Text> = Field::new(
     Text { what: "16 to 1024 visible ASCII characters" },
     "The token itself. Exactly one of token, token_file and token_env is given.",
 );
-const TOKEN_FILE: Field<FilePath> =
-    Field::new("token_file", FilePath, "A file with the token in it; read again when it changes.");
+const TOKEN_FILE: Field<PathTo> =
+    Field::new("token_file", PathTo::FILE, "A file with the token in it; read again when it changes.");
 const TOKEN_ENV: Field<Text> = Field::new(
     "token_env",
     Text { what: "the name of an environment variable" },
