@@ -119,9 +119,9 @@ pub fn check_within(counter: &SlidingWindow, quota: &Quota, now_ms: u64, cost: u
     Some(Outcome::Denied(Decision::one(false, more_after(report, counter, &view, quota, now_ms))))
 }
 
-/// Of states that are nobody's now, so many are kept: as many other versions of a policy as may be in use at the same
-/// time, and a bound.
-const MOST_LEFT: usize = 8;
+/// Of states that are nobody's now, so many are kept: those of another version of a policy, which has at most as many
+/// quotas.
+const MOST_LEFT: usize = 16;
 
 /// Decides for a whole policy, all or nothing. `true` in the second place says that the states have changed and
 /// must be kept; otherwise they are as they were.
@@ -150,7 +150,7 @@ fn decide_with_left(states: &mut Vec<State>, policy: &Policy, action: Action) ->
     if answer.1 && states.len() > own {
         let is_forgotten = action.verb() == Verb::Reset;
         let mut left = states.split_off(own);
-        left.retain(|state| !is_forgotten && state.counts_until_ms() > action.now_ms());
+        left.retain(|state| !is_forgotten && state.left_until_ms(action.now_ms()).is_some());
         left.truncate(MOST_LEFT);
         states.append(&mut left);
     }

@@ -69,9 +69,9 @@ impl SlidingLog {
         self.bytes.capacity()
     }
 
-    /// The moment from which it counts nothing, under the quota that it was counted for.
-    pub(crate) fn counts_until_ms(&self) -> u64 {
-        self.newest.map_or(0, |newest| newest.at_ms.saturating_add(self.window_ms))
+    /// When the newest entry was counted, and when it no longer is.
+    pub(crate) fn newest_and_until_ms(&self) -> (u64, u64) {
+        self.newest.map_or((0, 0), |newest| (newest.at_ms, newest.at_ms.saturating_add(self.window_ms)))
     }
 
     fn entries(&self) -> Entries<'_> {

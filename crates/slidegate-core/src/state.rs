@@ -71,15 +71,18 @@ impl State {
         }
     }
 
-    /// The moment from which it counts nothing, under the quota that it was counted for.
-    pub fn counts_until_ms(&self) -> u64 {
-        match self {
-            Self::SlidingWindow(counter) => counter.counts_until_ms(),
-            Self::StrictWindow(counter) => counter.counts_until_ms(),
-            Self::SlidingLog(counter) => counter.counts_until_ms(),
-            Self::FixedWindow(counter) => counter.counts_until_ms(),
-            Self::TokenBucket(counter) => counter.counts_until_ms(),
-        }
+    /// The moment from which it counts nothing, under the quota that it was counted for; `None` if that is over. One that was
+    /// counted more than a window ahead, before the clock stepped back, is as good as over: nobody would say when it is.
+    pub fn left_until_ms(&self, now_ms: u64) -> Option<u64> {
+        let (counted_ms, until_ms) = match self {
+            Self::SlidingWindow(counter) => (counter.start_ms, counter.counts_until_ms()),
+            Self::StrictWindow(counter) => counter.newest_and_until_ms(),
+            Self::SlidingLog(counter) => counter.newest_and_until_ms(),
+            Self::FixedWindow(counter) => (counter.start_ms, counter.counts_until_ms()),
+            Self::TokenBucket(counter) => (counter.at_ms, counter.counts_until_ms()),
+        };
+        let is_far_ahead = counted_ms.saturating_sub(now_ms) > self.window_ms();
+        (until_ms > now_ms && !is_far_ahead).then_some(until_ms)
     }
 
     /// The memory that it holds besides itself.

@@ -60,9 +60,10 @@ impl StrictWindow {
         self.pairs.capacity() * size_of::<Pair>()
     }
 
-    /// The moment from which it counts nothing, under the quota that it was counted for.
-    pub(crate) fn counts_until_ms(&self) -> u64 {
-        self.pairs.last().map_or(0, |newest| newest.newest_ms.saturating_add(self.window_ms))
+    /// When the newest pair was counted, and when it no longer is.
+    pub(crate) fn newest_and_until_ms(&self) -> (u64, u64) {
+        let newest = self.pairs.last().map(|newest| newest.newest_ms);
+        newest.map_or((0, 0), |newest_ms| (newest_ms, newest_ms.saturating_add(self.window_ms)))
     }
 
     /// Adds `count` units at `now_ms`, which is not before the newest pair.

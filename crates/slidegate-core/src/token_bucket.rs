@@ -70,9 +70,11 @@ impl Counter for TokenBucket {
         } else {
             (now_ms, debt.saturating_sub(wide(quota.limit(), now_ms - self.at_ms)), false)
         };
-        // At another rate it is owed for another time than was known when it was written.
-        let is_changed = self.window_ms != window_ms || self.limit != quota.limit();
-        let is_mended = is_mended || (debt > 0 && is_changed);
+        // At a lower rate it is owed for longer than was known when it was written. At a higher one nothing has to be written,
+        // and must not: a fraction of a token is lost each time, and whoever is asked for at two rates all the time would
+        // never pay off the last one.
+        let is_slower = wide(quota.limit(), self.window_ms) < wide(self.limit, window_ms);
+        let is_mended = is_mended || (debt > 0 && is_slower);
         TokenBucketView { debt, at_ms, used: div_ceil(debt, window_ms), is_mended }
     }
 

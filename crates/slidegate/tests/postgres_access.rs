@@ -204,7 +204,13 @@ async fn tls_is_spoken_to_whom_the_authority_vouches_for_and_to_nobody_else() {
 
 #[tokio::test]
 async fn a_port_of_something_else_is_called_that() {
-    for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", ""] {
+    for (answer, said) in [
+        (
+            "HTTP/1.1 400 Bad Request\r\n\r\n",
+            "it does not answer as PostgreSQL does; is this the port of one?",
+        ),
+        ("", "it hung up before it answered; is this the port of PostgreSQL?"),
+    ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let stranger = tokio::spawn(async move {
@@ -217,10 +223,7 @@ async fn a_port_of_something_else_is_called_that() {
         for mode in ["prefer", "disable"] {
             let url = format!("postgres://{address}/postgres?sslmode={mode}");
             let error = connect(&url, &ManualClock::at(NOW_MS)).await.unwrap_err();
-            let said = format!(
-                "postgres at {address}: it does not answer as PostgreSQL does; is this the port of one?"
-            );
-            assert_eq!(error.to_string(), said);
+            assert_eq!(error.to_string(), format!("postgres at {address}: {said}"));
             assert!(error.is_transient());
         }
         stranger.abort();

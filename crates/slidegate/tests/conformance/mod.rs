@@ -314,8 +314,8 @@ pub(crate) async fn keys_and_policies_do_not_mix<S: Store>(subject: Subject<S>) 
     assert!(limiter.check(names[0].key(&long[1..])).await.unwrap().is_allowed());
 }
 
-/// A policy in two versions at the same time, as tiers or on two servers: each is held to its own limits, whatever the other
-/// makes of what they share.
+/// A policy in two versions at the same time, as tiers or on two servers: what only one of them counts is kept for it, and
+/// what both count is shared.
 pub(crate) async fn versions_in_turn_keep_to_their_limits<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
     let limiter = Limiter::new(subject.store);
@@ -344,6 +344,23 @@ pub(crate) async fn versions_in_turn_keep_to_their_limits<S: Store>(subject: Sub
             let used = limiter.peek(version.key("k")).await.unwrap();
             assert!(used.quotas().iter().all(|quota| quota.used == 0), "{name}");
         }
+    }
+}
+
+/// More versions than are remembered: those that are forgotten are the same in each store.
+pub(crate) async fn as_many_versions_are_remembered_as_in_the_core<S: Store>(subject: Subject<S>) {
+    (subject.set_now)(START);
+    let mut reference = Reference::default();
+    let versions: Vec<Policy> = (0..24)
+        .map(|number| {
+            let algorithm = ["token-bucket", "sliding-window"][number % 2];
+            Policy::parse("versions", [format!("1000/{}m {algorithm}", 60 + number).as_str()]).unwrap()
+        })
+        .collect();
+    for policy in versions.iter().chain(&versions).chain(versions.iter().rev()) {
+        let operation = Operation { verb: Verb::Check, check: policy.key("k") };
+        let expected = reference.execute(&operation, START);
+        assert_eq!(subject.store.execute(operation).await.unwrap(), expected, "{policy:?}");
     }
 }
 
@@ -387,6 +404,7 @@ macro_rules! suite {
             batches_are_decided_in_order,
             keys_and_policies_do_not_mix,
             versions_in_turn_keep_to_their_limits,
+            as_many_versions_are_remembered_as_in_the_core,
             admits_exactly_the_limit_under_contention
         );
     };

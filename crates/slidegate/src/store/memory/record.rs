@@ -63,10 +63,9 @@ impl Record {
         };
         let each = states.iter().zip(self.quotas.iter()).map(|(state, quota)| outlook(state, quota, now_ms));
         // What is counted for another version of the policy.
-        let left = states.iter().skip(self.quotas.len()).map(State::counts_until_ms);
-        let left = left
-            .filter(|until_ms| *until_ms > now_ms)
-            .map(|until_ms| Outlook::Live { used_64ths: 0, until_ms });
+        let left = states.iter().skip(self.quotas.len()).filter_map(|state| state.left_until_ms(now_ms));
+        // Its limit is not known here: it may be denied.
+        let left = left.map(|until_ms| Outlook::Live { used_64ths: 63, until_ms });
         each.chain(left).max().unwrap_or(Outlook::Over)
     }
 

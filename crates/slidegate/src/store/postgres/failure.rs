@@ -73,8 +73,11 @@ pub(super) fn connect_error(place: &str, error: &Error) -> StoreError {
             let code = code.code();
             format!("postgres at {place}: it refuses the user, the password or this host ({code})")
         }
-        None if is_of_a_stranger(error) => {
+        None if is_nonsense(error) => {
             format!("postgres at {place}: it does not answer as PostgreSQL does; is this the port of one?")
+        }
+        None if has_hung_up(error) => {
+            format!("postgres at {place}: it hung up before it answered; is this the port of PostgreSQL?")
         }
         _ => format!("postgres at {place}: {}", chain(error)),
     };
@@ -87,16 +90,23 @@ pub(super) fn connect_error(place: &str, error: &Error) -> StoreError {
     if is_permanent { StoreError::permanent(message) } else { StoreError::transient(message) }
 }
 
-/// Whether what came before it hung up made no sense, or nothing came.
-fn is_of_a_stranger(error: &Error) -> bool {
-    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<io::Error>());
-    let is_strange = |cause: &io::Error| match cause.kind() {
-        ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => true,
+fn io_cause(error: &Error) -> Option<&io::Error> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
+/// Whether what came was less than a message.
+fn is_nonsense(error: &Error) -> bool {
+    io_cause(error).is_some_and(|cause| match cause.kind() {
+        ErrorKind::InvalidInput => true,
         // A reader of frames has no kind of its own for less than a frame.
         ErrorKind::Other => cause.to_string() == "bytes remaining on stream",
         _ => false,
-    };
-    error.is_closed() || cause.is_some_and(is_strange)
+    })
+}
+
+/// Whether nothing came.
+fn has_hung_up(error: &Error) -> bool {
+    error.is_closed() || io_cause(error).is_some_and(|cause| cause.kind() == ErrorKind::UnexpectedEof)
 }
 
 /// The error with what caused it; by itself it often says only that there was one.

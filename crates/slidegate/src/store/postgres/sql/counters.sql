@@ -142,8 +142,8 @@ BEGIN
       END IF;
     END IF;
   END IF;
-  -- At another rate it is owed for another time than the row was kept for.
-  IF (tokens > 0 OR rest > 0) AND (rec[pos + 1] <> win OR rec[pos + 6] <> op[q + 1]) THEN
+  -- At a lower rate it is owed for longer than the row was kept for.
+  IF (tokens > 0 OR rest > 0) AND op[q + 1]::numeric * rec[pos + 1] < rec[pos + 6]::numeric * win THEN
     is_mended := 1;
   END IF;
   RETURN ARRAY[tokens + CASE WHEN rest > 0 THEN 1 ELSE 0 END, is_mended, written, tokens, rest];
@@ -166,21 +166,24 @@ BEGIN
   RETURN ARRAY[tokens + rest, 5, win, 4, v[3], tokens, rest, op[q + 1]];
 END $$;
 
--- Until when the part at `pos` counts under the quota that it was counted for.
-CREATE OR REPLACE FUNCTION @schema@.left_until(rec bigint[], pos int)
+-- Until when the part at `pos` counts under the quota that it was counted for; 0 if it is far ahead.
+CREATE OR REPLACE FUNCTION @schema@.left_until(rec bigint[], pos int, now_ms bigint)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   win CONSTANT bigint := rec[pos + 1];
+  counted_ms CONSTANT bigint := CASE WHEN rec[pos] IN (1, 4, 5) THEN rec[pos + 3]
+    WHEN rec[pos + 2] = 0 THEN 0 ELSE rec[pos + 1 + rec[pos + 2]::int] END;
 BEGIN
   RETURN CASE
+    WHEN counted_ms - now_ms > win THEN 0
     WHEN rec[pos] = 1 THEN
-      CASE WHEN rec[pos + 5] > 0 THEN rec[pos + 3] + 2 * win WHEN rec[pos + 4] > 0 THEN rec[pos + 3] + win ELSE 0 END
-    WHEN rec[pos] = 4 THEN CASE WHEN rec[pos + 4] > 0 THEN rec[pos + 3] + win ELSE 0 END
+      CASE WHEN rec[pos + 5] > 0 THEN counted_ms + 2 * win WHEN rec[pos + 4] > 0 THEN counted_ms + win ELSE 0 END
+    WHEN rec[pos] = 4 THEN CASE WHEN rec[pos + 4] > 0 THEN counted_ms + win ELSE 0 END
     WHEN rec[pos] = 5 THEN
-      CASE WHEN rec[pos + 4] > 0 OR rec[pos + 5] > 0 THEN least(9007199254740992, rec[pos + 3]
+      CASE WHEN rec[pos + 4] > 0 OR rec[pos + 5] > 0 THEN least(9007199254740992, counted_ms
         + div(rec[pos + 4]::numeric * win + rec[pos + 5] + rec[pos + 6] - 1, rec[pos + 6])) ELSE 0 END
     WHEN rec[pos + 2] = 0 THEN 0
-    ELSE rec[pos + 1 + rec[pos + 2]::int] + win
+    ELSE counted_ms + win
   END;
 END $$;
 

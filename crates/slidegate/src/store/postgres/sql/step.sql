@@ -129,10 +129,10 @@ BEGIN
   -- What is left and counts something still is kept behind the others, as it is; so many of it as in the core.
   FOR j IN 1 .. cardinality(parts) LOOP
     pos := parts[j];
-    IF pos > 0 AND kept < 8 AND @schema@.left_until(rec, pos) > now_ms THEN
+    IF pos > 0 AND kept < 16 AND @schema@.left_until(rec, pos, now_ms) > now_ms THEN
       kept := kept + 1;
       behind := behind || rec[pos : pos + 2 + rec[pos + 2]::int];
-      behind_until := greatest(behind_until, @schema@.left_until(rec, pos));
+      behind_until := greatest(behind_until, @schema@.left_until(rec, pos, now_ms));
     END IF;
   END LOOP;
   after := '{}';

@@ -49,6 +49,9 @@ local fixed_window = {
   end,
 
   left = function(state, now)
-    return state.cur > 0 and state.start + state.window - now or 0
+    if state.cur == 0 or state.start - now > state.window then
+      return 0
+    end
+    return state.start + state.window - now
   end,
 }

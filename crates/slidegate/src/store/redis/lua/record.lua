@@ -7,7 +7,7 @@ local BY_TAG = { 1, 1, 4, 5, 2, 2, 3 }
 local NOTHING = char(0)
 local CHECK, PEEK, REFUND, RESET = 1, 2, 3, 4
 -- So many parts that are nobody's now are kept, as in the core.
-local MOST_LEFT = 8
+local MOST_LEFT = 16
 
 local function read_op(bytes)
   local _, code, verb, cost, _, at = unpack('>BBBI7I6', bytes)

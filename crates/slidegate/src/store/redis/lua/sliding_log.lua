@@ -167,7 +167,10 @@ local sliding_log = {
   end,
 
   left = function(state, now)
-    return state.count > 0 and state.newest + state.window - now or 0
+    if state.count == 0 or state.newest - now > state.window then
+      return 0
+    end
+    return state.newest + state.window - now
   end,
 
   -- A log may be long, and of all its entries an answer needs those at which enough units are over. So what is sent

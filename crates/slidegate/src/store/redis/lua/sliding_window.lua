@@ -101,9 +101,12 @@ local sliding_window = {
     return view.start + 2 * quota.window - now
   end,
 
-  -- The same for one that was not asked for.
+  -- The same for one that was not asked for; nothing if it is far ahead.
   left = function(state, now)
     local windows = state.cur > 0 and 2 or state.prev > 0 and 1
-    return windows and state.start + windows * state.window - now or 0
+    if not windows or state.start - now > state.window then
+      return 0
+    end
+    return state.start + windows * state.window - now
   end,
 }

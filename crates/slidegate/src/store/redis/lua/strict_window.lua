@@ -117,6 +117,9 @@ local strict_window = {
 
   left = function(state, now)
     local newest = state.times[#state.times]
-    return newest and newest + state.window - now or 0
+    if not newest or newest - now > state.window then
+      return 0
+    end
+    return newest + state.window - now
   end,
 }

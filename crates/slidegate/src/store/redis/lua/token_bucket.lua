@@ -62,8 +62,8 @@ local token_bucket = {
     if rest > 0 then
       used = tokens + 1
     end
-    -- At another rate it is owed for another time than the record was kept for.
-    if used > 0 and (state.window ~= quota.window or state.limit ~= quota.limit) then
+    -- At a lower rate it is owed for longer than the record was kept for.
+    if used > 0 and is_product_less(quota.limit, state.window, state.limit, quota.window) then
       is_mended = true
     end
     return { at = at, tokens = tokens, rest = rest, used = used, is_mended = is_mended }
@@ -86,6 +86,9 @@ local token_bucket = {
   end,
 
   left = function(state, now)
+    if state.at - now > state.window then
+      return 0
+    end
     local tokens, rest = state.tokens, state.rest
     if now > state.at then
       tokens, rest = pay_off(state, tokens, rest, now - state.at)
