@@ -20,7 +20,7 @@ pub trait Counter {
     /// What is counted.
     fn used(view: &Self::View) -> u64;
 
-    /// Whether the view mended the state (a clock that stepped far back, a shorter window, a changed rate), so that a check must
+    /// Whether the view mended the state (a clock that stepped far back, a shorter window, a lower rate), so that a check must
     /// keep it even if it is denied: otherwise it would be mended anew each time and never age, or a store that
     /// forgets what is over would forget it by the former quota's time.
     fn is_mended(view: &Self::View) -> bool;

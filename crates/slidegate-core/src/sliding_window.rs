@@ -134,12 +134,11 @@ impl Counter for SlidingWindow {
         // window that is when something is spent: who is denied waits by the shorter one. Else whoever asks under both
         // windows in turn would have it begin anew with each denial, and never be let through again.
         if rolled.used > 0 && self.window_ms > quota.window_ms() {
-            let used = rolled.used;
             return SlidingWindowView {
                 start_ms: now_ms,
                 window_ms: quota.window_ms(),
                 prev: 0,
-                cur: used,
+                cur: rolled.used,
                 is_mended: true,
                 ..rolled
             };

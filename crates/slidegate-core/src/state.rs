@@ -72,7 +72,7 @@ impl State {
     }
 
     /// The moment from which it counts nothing, under the quota that it was counted for; `None` if that is over. One that was
-    /// counted more than a window ahead, before the clock stepped back, is as good as over: nobody would say when it is.
+    /// counted more than a window ahead, before the clock stepped back, is taken for over: else it would be kept until that time comes.
     pub fn left_until_ms(&self, now_ms: u64) -> Option<u64> {
         let (counted_ms, until_ms) = match self {
             Self::SlidingWindow(counter) => (counter.start_ms, counter.counts_until_ms()),

@@ -198,7 +198,6 @@ impl Table {
         slot: Slot<'_>,
         page: &mut Locked<'_>,
     ) -> Word {
-        let generation = slot.load().generation();
         match plan {
             Plan::Word(layout, counts) => self.write(layout, *counts, slot, page),
             Plan::Record => {
@@ -207,7 +206,7 @@ impl Table {
                 self.count_bytes(0, record.heap_bytes());
                 let number = page.inner.records.insert(record);
                 self.count_bytes(before, page.inner.slab_bytes());
-                Word::new(RECORD, generation, number as u64)
+                Word::new(RECORD, slot.load().generation(), number as u64)
             }
         }
     }

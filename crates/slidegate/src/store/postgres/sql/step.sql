@@ -25,6 +25,7 @@ DECLARE
   found int[];
   behind bigint[] := '{}';
   behind_until bigint := 0;
+  until_ms bigint;
   kept int := 0;
   places int[] := array_fill(0, ARRAY[quotas]);
   views bigint[];
@@ -129,10 +130,12 @@ BEGIN
   -- What is left and counts something still is kept behind the others, as it is; so many of it as in the core.
   FOR j IN 1 .. cardinality(parts) LOOP
     pos := parts[j];
-    IF pos > 0 AND kept < 16 AND @schema@.left_until(rec, pos, now_ms) > now_ms THEN
+    CONTINUE WHEN pos = 0 OR kept = 16;
+    until_ms := @schema@.left_until(rec, pos, now_ms);
+    IF until_ms > now_ms THEN
       kept := kept + 1;
       behind := behind || rec[pos : pos + 2 + rec[pos + 2]::int];
-      behind_until := greatest(behind_until, @schema@.left_until(rec, pos, now_ms));
+      behind_until := greatest(behind_until, until_ms);
     END IF;
   END LOOP;
   after := '{}';
