@@ -287,36 +287,42 @@ impl<S: Store> App<S> {
         Ok(Decided { chosen, decision })
     }
 
-    /// Decides many in one call of the store, each for itself. If one of them cannot be decided because of what it
-    /// says, none is.
-    pub async fn decide_many(
-        &self,
-        verb: Verb,
-        batch: &Batch<'_>,
-    ) -> Result<Vec<Result<Decided, Refusal>>, Refusal> {
-        let mut chosen = Vec::with_capacity(batch.0.len());
-        {
+    /// Decides many in one call of the store, each for itself.
+    pub async fn decide_many(&self, verb: Verb, batch: &Batch<'_>) -> Vec<Result<Decided, Refusal>> {
+        let chosen: Vec<Result<Chosen, Refusal>> = {
             let policies = self.policies.load();
-            for (index, request) in batch.0.iter().enumerate() {
-                chosen.push(choose(&policies, request).map_err(|refusal| refusal.within_batch(index))?);
+            batch.0.iter().map(|request| choose_for(&policies, request)).collect()
+        };
+        let mut operations = Vec::with_capacity(chosen.len());
+        for (request, chosen) in batch.0.iter().zip(&chosen) {
+            if let (Ok(request), Ok(chosen)) = (request, chosen)
+                && let Ok(check) = check(request, chosen)
+            {
+                operations.push(Operation { verb, check });
             }
-        }
-        let mut operations = Vec::with_capacity(batch.0.len());
-        for (index, (request, chosen)) in batch.0.iter().zip(&chosen).enumerate() {
-            let check = check(request, chosen).map_err(|refusal| refusal.within_batch(index))?;
-            operations.push(Operation { verb, check });
         }
         let decisions = traces::within(traces::of_store(), self.store.execute_many(&operations)).await;
         if verb == Verb::Check {
-            for ((chosen, operation), decision) in chosen.iter().zip(&operations).zip(&decisions) {
+            for ((chosen, operation), decision) in chosen.iter().flatten().zip(&operations).zip(&decisions) {
                 if let Ok(decision) = decision {
                     self.note(chosen.signals(), &operation.check, decision, None);
                 }
             }
         }
-        let decided =
-            |(chosen, decision): (_, Result<_, StoreError>)| Ok(Decided { chosen, decision: decision? });
-        Ok(chosen.into_iter().zip(decisions).map(decided).collect())
+        let mut decisions = decisions.into_iter();
+        let mut decided = Vec::with_capacity(chosen.len());
+        for chosen in chosen {
+            decided.push(match chosen {
+                Err(refusal) => Err(refusal),
+                Ok(chosen) => match decisions.next() {
+                    Some(decision) => {
+                        decision.map(|decision| Decided { chosen, decision }).map_err(Refusal::from)
+                    }
+                    None => break,
+                },
+            });
+        }
+        decided
     }
 
     /// Decides what was prepared in one call of the store, each for itself.
@@ -365,6 +371,14 @@ pub(crate) fn preview(policies: &Policies, request: &Request<'_>) -> Result<Prev
         Chosen::FromRequest(_, headers) => *headers,
     };
     Ok(Preview { policy: chosen.policy().clone(), cost, headers })
+}
+
+/// What a request of a batch is decided by, if all that it says is valid.
+fn choose_for(policies: &Policies, request: &Result<Request<'_>, Refusal>) -> Result<Chosen, Refusal> {
+    let request = request.as_ref().map_err(Refusal::clone)?;
+    let chosen = choose(policies, request)?;
+    check(request, &chosen)?;
+    Ok(chosen)
 }
 
 fn choose(policies: &Policies, request: &Request<'_>) -> Result<Chosen, Refusal> {

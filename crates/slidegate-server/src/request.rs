@@ -31,16 +31,19 @@ pub struct Request<'a> {
 /// Any whole number that a store can count.
 pub(crate) type Cost = Whole<0, MAX_LIMIT>;
 
-/// Several requests, each for itself.
+/// Several requests, each for itself: what is wrong with one refuses that one.
 #[derive(Debug, Default)]
-pub struct Batch<'a>(pub(crate) Vec<Request<'a>>);
+pub struct Batch<'a>(pub(crate) Vec<Result<Request<'a>, Refusal>>);
+
+/// As many of anything as a batch may have.
+pub(crate) type Many<T> = AtMost<T, MAX_BATCH>;
 
 /// Why a request was refused. Nothing was spent, unless [`may_have_counted`](Self::may_have_counted).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What kind of reason.
     pub kind: RefusalKind,
-    /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`, `[3].key`.
+    /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`.
     pub field: Option<String>,
     /// What is wrong and what is allowed.
     pub detail: String,
@@ -109,15 +112,6 @@ impl Refusal {
     pub fn may_have_counted(&self) -> bool {
         matches!(self.kind, RefusalKind::StoreUnavailable { may_have_counted: true, .. })
     }
-
-    /// The same refusal as seen from the batch in which the request stands at `index`.
-    pub(crate) fn within_batch(mut self, index: usize) -> Self {
-        self.field = Some(match self.field {
-            Some(field) => format!("[{index}].{field}"),
-            None => format!("[{index}]"),
-        });
-        self
-    }
 }
 
 impl fmt::Display for Refusal {
@@ -178,12 +172,6 @@ impl<'de> Deserialize<'de> for Request<'de> {
     }
 }
 
-impl<'de> Deserialize<'de> for Batch<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        AtMost::<Request, MAX_BATCH>::deserialize(deserializer).map(|requests| Self(requests.0))
-    }
-}
-
 /// A text as it stands in what was read, where nothing in it is escaped; serde would copy it.
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
@@ -212,7 +200,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
 }
 
 /// A list that stops being read when it is too long: a small body may hold very many small values.
-struct AtMost<T, const MAX: usize>(Vec<T>);
+pub(crate) struct AtMost<T, const MAX: usize>(pub(crate) Vec<T>);
 
 impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for AtMost<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -12,11 +12,12 @@ use hyper::body::{Body as HttpBody, Incoming};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use serde_json::value::RawValue;
 use slidegate::MAX_LIMIT;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::request::{Batch, Refusal, RefusalKind, Request};
+use crate::request::{Batch, Many, Refusal, RefusalKind, Request};
 use crate::timer::timer;
 
 const MAX_SINGLE_BYTES: usize = 64 << 10;
@@ -52,7 +53,7 @@ pub(super) async fn read(body: Incoming, patience: Duration) -> Result<(Bytes, O
 pub(super) fn understand(bytes: &[u8]) -> Result<Body<'_>, Refusal> {
     let text = utf8(bytes)?;
     match text.trim_ascii_start().as_bytes().first() {
-        Some(b'[') => decode(text).map(Body::Batch),
+        Some(b'[') => decode_each(text).map(Body::Batch),
         Some(b'{') => decode(text).map(Body::Single),
         _ => {
             let detail = "the body is neither a JSON object nor an array of them";
@@ -195,6 +196,25 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Refusal
     })?;
     json.end().map_err(|error| refusal(".", &error))?;
     Ok(value)
+}
+
+/// Decodes an array of requests. One that is JSON but no request is refused in its place; what is not JSON refuses all.
+fn decode_each(text: &str) -> Result<Batch<'_>, Refusal> {
+    if let Ok(requests) = serde_json::from_str::<Many<Request<'_>>>(text) {
+        return Ok(Batch(requests.0.into_iter().map(Ok).collect()));
+    }
+    // Once more, to tell them apart.
+    let mut requests = Vec::new();
+    for part in decode::<Many<&RawValue>>(text)?.0 {
+        let request = decode(part.get());
+        if let Err(refusal) = &request
+            && refusal.kind == RefusalKind::Malformed
+        {
+            return Err(refusal.clone());
+        }
+        requests.push(request);
+    }
+    Ok(Batch(requests))
 }
 
 fn refusal(path: &str, error: &serde_json::Error) -> Refusal {

@@ -133,7 +133,8 @@ impl<S: Store> Routes<S> {
                 self.app.decide(verb, &request).await.map(|decided| reply.say(&decided, self.app.clock()))
             }
             Ok(Body::Batch(batch)) => {
-                self.app.decide_many(verb, &batch).await.map(|decided| reply.say_all(&decided))
+                reply.say_all(verb, self.app.decide_many(verb, &batch).await);
+                Ok(())
             }
             Err(refusal) => Err(refusal),
         };

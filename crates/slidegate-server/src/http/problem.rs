@@ -21,7 +21,7 @@ pub(crate) struct Problem {
     title: &'static str,
     status: u16,
     pub(crate) detail: String,
-    /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`, `[3].key`.
+    /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
     /// Of a store that failed, or of a server without room: whether it is worth while to ask again.

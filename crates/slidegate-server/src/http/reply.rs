@@ -68,17 +68,17 @@ impl<H: Head> Reply<H> {
     }
 
     /// Says what was decided of each.
-    pub(super) fn say_all(&mut self, decided: &[Result<Decided, Refusal>]) {
+    pub(super) fn say_all(&mut self, verb: Verb, decided: Vec<Result<Decided, Refusal>>) {
         self.headers.add_json();
         self.json.reserve(decided.len() * encode::ANSWER_BYTES);
         self.json.push(b'[');
-        for (index, decided) in decided.iter().enumerate() {
+        for (index, decided) in decided.into_iter().enumerate() {
             if index > 0 {
                 self.json.push(b',');
             }
             let written = match decided {
-                Ok(decided) => encode::write(&mut self.json, decided),
-                Err(refusal) => serde_json::to_writer(&mut self.json, &Problem::from(refusal.clone())),
+                Ok(decided) => encode::write(&mut self.json, &decided),
+                Err(refusal) => serde_json::to_writer(&mut self.json, &refused(verb, refusal)),
             };
             if let Err(error) = written {
                 return self.fail(&error);
@@ -89,9 +89,7 @@ impl<H: Head> Reply<H> {
 
     /// Says why nothing was decided.
     pub(super) fn refuse(&mut self, verb: Verb, refusal: Refusal) {
-        debug!(?verb, kind = ?refusal.kind, %refusal, "refused");
-        counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
-        self.complain(&Problem::from(refusal));
+        self.complain(&refused(verb, refusal));
     }
 
     fn fail(&mut self, error: &serde_json::Error) {
@@ -105,6 +103,13 @@ impl<H: Head> Reply<H> {
         // It has only strings and numbers, which can be written.
         let _ = serde_json::to_writer(&mut self.json, problem);
     }
+}
+
+/// What is said of a request that was refused, which is counted.
+fn refused(verb: Verb, refusal: Refusal) -> Problem {
+    debug!(?verb, kind = ?refusal.kind, %refusal, "refused");
+    counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
+    Problem::from(refusal)
 }
 
 impl Reply<HeaderMap> {
@@ -147,8 +152,8 @@ impl PlainReply {
     }
 }
 
-/// What stands in a batch's answer: a decision, or why the store made none. The others are made and spent, so the
-/// whole cannot be refused for one.
+/// What stands in a batch's answer: a decision, or why there is none: the request is not valid, or the store could not
+/// decide. The others stand for themselves.
 #[derive(Serialize, ToSchema)]
 #[expect(dead_code, reason = "it is only described")]
 #[serde(untagged)]

@@ -1,4 +1,4 @@
-//! Batches: one call, each answer for itself, all or nothing when one cannot be read.
+//! Batches: one call, each answer for itself, also that of a request which is not valid.
 
 use serde_json::{Value, json};
 use slidegate::{ManualClock, MemoryStore, WhenFull};
@@ -43,24 +43,62 @@ fn an_empty_batch_has_an_empty_answer() {
 }
 
 #[test]
-fn one_that_is_wrong_refuses_them_all_and_spends_nothing() {
+fn one_that_is_wrong_is_refused_in_its_place_in_the_same_words_as_by_itself() {
+    let table = [
+        (json!({"policy": "api", "key": "a", "cost": -1}), 422, Some("cost")),
+        (json!({"policy": "api", "key": "a", "cost": 1_u64 << 50}), 422, Some("cost")),
+        (json!({"policy": "api", "key": "a", "cots": 1}), 422, Some("cots")),
+        (json!({"policy": "api", "key": ""}), 422, Some("key")),
+        (json!({"policy": "api", "key": "k".repeat(4097)}), 422, Some("key")),
+        (json!({"policy": "nope", "key": "a"}), 404, Some("policy")),
+        (json!({"policy": "api", "tier": "nope", "key": "a"}), 422, Some("tier")),
+        (json!({"quotas": ["1/1s", "x"], "key": "a"}), 422, Some("quotas[1]")),
+        (json!({"quotas": [{"limit": 0, "window": "1s"}], "key": "a"}), 422, Some("quotas[0].limit")),
+        (json!({"policy": "api", "quotas": ["1/1s"], "key": "a"}), 422, Some("policy")),
+    ];
     let server = Server::start();
     let good = json!({"policy": "api", "key": "a"});
-    let table = [
-        (json!({"policy": "api", "key": "a", "cost": -1}), 422, "[3].cost"),
-        (json!({"policy": "api", "key": "a", "cost": 1_u64 << 50}), 422, "[3].cost"),
-        (json!({"policy": "api", "key": ""}), 422, "[3].key"),
-        (json!({"policy": "nope", "key": "a"}), 404, "[3].policy"),
-        (json!({"quotas": ["1/1s", "x"], "key": "a"}), 422, "[3].quotas[1]"),
-        (json!({"quotas": [{"limit": 0, "window": "1s"}], "key": "a"}), 422, "[3].quotas[0].limit"),
-        (json!(["api", null, null, "a", 1]), 422, "[3]"),
-        (json!(null), 422, "[3]"),
-    ];
-    for (bad, status, field) in table {
-        let reply = server.check(json!([good, good, good, bad, good]).to_string());
-        assert_eq!((reply.status, reply.json()["field"].as_str()), (status, Some(field)), "{reply:?}");
-        let peek = server.post("/v1/peek", good.to_string()).decision();
-        assert_eq!(peek["remaining"], 100, "{bad}");
+    for (before, (bad, status, field)) in table.iter().enumerate() {
+        let answers = server.check(json!([good, bad, good]).to_string()).decision();
+        assert_eq!(answers[1]["status"], *status, "{answers}");
+        assert_eq!(answers[1]["field"].as_str(), *field, "{answers}");
+        assert_eq!(answers[1], server.check(bad.to_string()).json());
+        let left = 100 - 2 * before as u64;
+        assert_eq!([&answers[0]["remaining"], &answers[2]["remaining"]], [left - 1, left - 2], "{bad}");
+    }
+    let all_bad = table.map(|(bad, ..)| bad);
+    let answers = server.check(json!(all_bad).to_string()).decision();
+    assert!(answers.as_array().unwrap().iter().all(|answer| answer.get("allowed").is_none()), "{answers}");
+}
+
+#[test]
+fn what_is_no_object_is_refused_in_its_place_too() {
+    let server = Server::start();
+    let others = json!([["api", null, null, "a", 1], null, 7, "a", [[[]]], {"policy": "api", "key": "a"}]);
+    let answers = server.check(others.to_string()).decision();
+    for answer in &answers.as_array().unwrap()[..5] {
+        assert_eq!((&answer["status"], answer.get("field")), (&json!(422), None), "{answers}");
+        assert!(answer["detail"].as_str().unwrap().contains("an object with key"), "{answers}");
+    }
+    assert_eq!(answers[5]["remaining"], 99);
+}
+
+#[test]
+fn a_batch_that_is_no_json_is_refused_whole_and_spends_nothing() {
+    let server = Server::start();
+    let good = r#"{"policy": "api", "key": "a"}"#;
+    let lone_surrogate = r#"{"policy": "api", "key": "\ud800"}"#;
+    for bad in [
+        format!("[{good}, "),
+        format!("[{good}] x"),
+        format!("[{good}, {{}}, {good}] ]"),
+        format!("[{good} {good}]"),
+        format!("[{good}, {lone_surrogate}]"),
+        format!("[{good}, {{}}, {lone_surrogate}]"),
+    ] {
+        let reply = server.check(bad.clone());
+        assert_eq!(reply.status, 400, "{bad}: {reply:?}");
+        assert_eq!(server.post("/v1/peek", good).decision()["remaining"], 100, "{bad}");
     }
 }
 

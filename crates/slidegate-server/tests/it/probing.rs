@@ -43,7 +43,9 @@ fn decisions_are_counted_by_policy_quota_and_outcome() {
     server.check(&json!({"policy": "api", "key": "b", "tier": "gold"})).decision();
     server.check(&json!([{"policy": "look", "key": "a"}, {"policy": "look", "key": "a"}, {"policy": "off", "key": "a"}]));
     server.check(&json!({"quotas": ["5/1h"], "key": "a"})).decision();
-    assert_eq!(server.check(&json!({"policy": "nope", "key": "a"})).status, 404);
+    let unknown = json!({"policy": "nope", "key": "a"});
+    assert_eq!(server.check(&unknown).status, 404);
+    server.check(&json!([unknown, {"key": 7}, unknown])).decision();
     let seen = metrics(&server);
     let decisions = |policy: &str, tier: &str, source: &str, outcome: &str| {
         let series = format!(
@@ -67,8 +69,9 @@ fn decisions_are_counted_by_policy_quota_and_outcome() {
         seen[r#"slidegate_near_limit_total{policy="api",tier=""}"#], 2.0,
         "with one left and with none"
     );
-    assert_eq!(seen[r#"slidegate_refusals_total{reason="unknown-policy"}"#], 1.0);
-    assert_eq!(seen[r#"slidegate_request_seconds_count{verb="check",stage="whole"}"#], 27.0);
+    assert_eq!(seen[r#"slidegate_refusals_total{reason="unknown-policy"}"#], 3.0, "each of a batch");
+    assert_eq!(seen[r#"slidegate_refusals_total{reason="out-of-range"}"#], 1.0);
+    assert_eq!(seen[r#"slidegate_request_seconds_count{verb="check",stage="whole"}"#], 28.0);
     assert_eq!(seen["slidegate_memory_max_keys"], 1_000_000.0);
     assert!(seen["slidegate_memory_keys"] >= 4.0 && seen["slidegate_memory_bytes"] > 0.0);
 }
