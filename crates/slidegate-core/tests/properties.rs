@@ -46,6 +46,10 @@ fn any_quota() -> impl Strategy<Value = Quota> {
     prop::sample::select(Algorithm::ALL.to_vec()).prop_flat_map(quota)
 }
 
+fn from_epoch(quota: Quota) -> Quota {
+    quota.with_anchor(Anchor::Epoch).unwrap()
+}
+
 /// Mostly small steps and costs of one; sometimes idle for windows, sometimes more than the limit.
 fn traffic() -> impl Strategy<Value = Vec<Request>> {
     let step = prop_oneof![4 => Just(0), 8 => 0..=5_u64, 4 => 0..=60_u64, 1 => 0..=1500_u64];
@@ -377,6 +381,44 @@ proptest! {
             }
         }
         prop_assert!(outstanding.busiest(quota.window_ms()) <= quota.limit());
+    }
+
+    /// From any moment on, whoever is given something back gets through at most as often more as was given back, beside
+    /// the same key without those refunds, both asking one by one. Not so to the unit where phases differ: a window that
+    /// begins with its first request begins elsewhere if all of it is given back, and strict windows merge what lies
+    /// together; those keep to their limit, see above.
+    #[test]
+    fn a_refund_lets_no_more_through_than_it_gives_back(
+        quota in prop_oneof![
+            quota(Algorithm::SlidingWindow).prop_map(from_epoch),
+            quota(Algorithm::FixedWindow).prop_map(from_epoch),
+            quota(Algorithm::TokenBucket),
+            quota(Algorithm::SlidingLog),
+        ],
+        requests in prop::collection::vec((0..=20_u64, 0..=5_u64, 0..=3_u64), 1..300),
+        from in any::<prop::sample::Index>(),
+    ) {
+        let mut refunded = Key::new(&[quota]);
+        let mut now = START;
+        let (before, after) = requests.split_at(from.index(requests.len()));
+        for (step, cost, back) in before {
+            now += step;
+            let _ = refunded.check(now, *cost);
+            let _ = refunded.act(Verb::Refund, now, *back);
+        }
+        let mut kept = refunded.clone();
+        let (mut through, mut through_without, mut given_back) = (0, 0, 0);
+        for (step, cost, back) in after {
+            now += step;
+            for _ in 0..*cost {
+                through += u64::from(refunded.check(now, 1).is_allowed());
+                through_without += u64::from(kept.check(now, 1).is_allowed());
+            }
+            prop_assert!(through <= through_without + given_back, "{through}, {through_without} + {given_back}");
+            let back = (*back).min(refunded.peek(now, 0).quotas()[0].used);
+            let _ = refunded.act(Verb::Refund, now, back);
+            given_back += back;
+        }
     }
 
     #[test]
