@@ -158,8 +158,14 @@ impl Server {
     /// How many calls of loaded scripts it has served.
     #[track_caller]
     pub fn scripts_run(&self) -> u64 {
+        self.calls_of("evalsha")
+    }
+
+    /// How many calls of a command it has served.
+    #[track_caller]
+    pub fn calls_of(&self, command: &str) -> u64 {
         let stats = self.command(&["INFO", "commandstats"]).text();
-        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        let calls = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
         calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
     }
 

@@ -85,6 +85,34 @@ fn a_server_does_not_start_with_a_store_that_refuses_it() {
     assert!(stderr.contains("cannot connect to the store redis://"), "{stderr}");
 }
 
+/// A primary that was demoted lets everybody in, again and again, and serves nobody.
+#[test]
+fn a_store_that_was_demoted_is_told_of_once() {
+    let (redis, other) = (Server::start(Flavour::Redis), Server::start(Flavour::Redis));
+    let log = TempFile::new("demoted-log", "");
+    let mut serve = slidegate();
+    let file =
+        TempFile::new("demoted", "degrade: {on_failure: local}\npolicies: {api: {quotas: [100/1m]}}\n");
+    serve.args(["serve", "--http", "127.0.0.1:0", "--config", file.path(), "--store", &redis.url()]);
+    let serving = Serving::start_with_log(&mut serve, std::fs::File::create(log.path()).unwrap().into());
+    let source = || serving.check(&request("a")).decision()["source"].clone();
+    let is = |wanted: &str| if source() == wanted { Ok(()) } else { Err(source().to_string()) };
+    until("the store decides", || is("store"));
+    let connections = || redis.calls_of("hello");
+    let before = connections();
+    redis.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]).ok();
+    until("it was tried again and again", || {
+        let tried = connections() - before;
+        is("fallback")?;
+        if tried >= 4 { Ok(()) } else { Err(tried.to_string()) }
+    });
+    redis.command(&["REPLICAOF", "NO", "ONE"]).ok();
+    until("the store decides again", || is("store"));
+    let said = std::fs::read_to_string(log.path()).unwrap();
+    let times = |words: &str| said.lines().filter(|line| line.contains(words)).count();
+    assert_eq!((times("redis is away"), times("redis is back")), (1, 1), "{said}");
+}
+
 #[test]
 fn a_url_with_a_mistake_is_refused_with_what_is_allowed() {
     let refusals = [

@@ -140,13 +140,16 @@ impl RedisStore {
             Road::One(node) => node.ready().await?,
             Road::Cluster(cluster) => cluster.ready().await?,
         }
-        // Permissions, the prefix and the script: better known now than with the first request.
+        // Permissions, the prefix, the script, and whether it is a replica: better known now than with the first request.
         let policy =
-            Policy::parse("slidegate", ["1/1s"]).map_err(|error| StoreError::permanent(error.to_string()))?;
-        // A reset of nobody is told to those who listen, too.
+            Policy::parse("slidegate", ["9/1m"]).map_err(|error| StoreError::permanent(error.to_string()))?;
         let probe = |verb| Operation { verb, check: policy.key("probe") };
-        self.execute(probe(Verb::Peek)).await.map(drop)?;
-        self.execute(probe(Verb::Reset)).await.map(drop)
+        // One is written, the next counts on, and both are read at once. A reset is told to those who listen, too.
+        let mut answers = self.execute_many(&[probe(Verb::Check), probe(Verb::Check)]).await;
+        answers.push(self.execute(probe(Verb::Reset)).await);
+        // One that is full still denies.
+        let failed = answers.into_iter().filter_map(Result::err).find(|error| !error.is_full());
+        failed.map_or(Ok(()), Err)
     }
 
     async fn node(&self, slot: u16) -> Result<NodeHandle, StoreError> {

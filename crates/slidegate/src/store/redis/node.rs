@@ -77,7 +77,7 @@ pub(super) fn start(target: Target, shared: Arc<Shared>, cluster: Weak<Cluster>)
     let (health, watched) = watch::channel(Health::Connecting);
     let skew = Arc::new(Skew::default());
     let origin = Origin { cluster, host: target.host(), skew: Arc::clone(&skew) };
-    let node = Arc::new(Mutex::new(Node { waiting, target, shared, origin, health }));
+    let node = Arc::new(Mutex::new(Node { waiting, target, shared, origin, health, is_away: false }));
     supervise("the task of a redis server", move || {
         let node = Arc::clone(&node);
         async move { node.lock().await.run().await }
@@ -91,6 +91,8 @@ struct Node {
     shared: Arc<Shared>,
     origin: Origin,
     health: watch::Sender<Health>,
+    /// Whether the log says so.
+    is_away: bool,
 }
 
 /// Nobody holds the handle any more.
@@ -142,9 +144,7 @@ impl Node {
         loop {
             let end = match self.connect().await {
                 Ok(Ok(link)) => {
-                    if matches!(self.health.send_replace(Health::Up), Health::Down(_)) {
-                        tracing::info!(server = link.place, "redis is back");
-                    }
+                    self.health.send_replace(Health::Up);
                     self.serve(link, &mut backoff).await
                 }
                 Ok(Err(error)) => Ok(End::Useless(error)),
@@ -164,13 +164,15 @@ impl Node {
     /// Leaves a server alone for a while, and callers know.
     async fn stay_away(&mut self, error: StoreError, pause_ms: u64) -> Result<(), Closed> {
         // Once for each outage, however many attempts it takes.
-        if matches!(self.health.send_replace(Health::Down(error.clone())), Health::Down(_)) {
+        if self.is_away {
             tracing::debug!(%error, pause_ms, "redis is still away");
         } else if error.is_transient() {
             tracing::warn!(%error, "redis is away");
         } else {
             tracing::warn!(%error, "redis refuses to serve");
         }
+        self.is_away = true;
+        self.health.send_replace(Health::Down(error));
         if let Some(cluster) = self.origin.cluster.upgrade() {
             cluster.refresh();
         }
@@ -273,7 +275,13 @@ impl Node {
         if let Some(calls) = gathered.as_mut().and_then(Iterator::next) {
             self.set_out(traffic, link, calls).await;
         }
-        traffic.learn(exchange.settle(&self.shared, &self.origin), backoff);
+        let outcome = exchange.settle(&self.shared, &self.origin);
+        // Not as soon as it lets us in: one that was demoted does, again and again.
+        if self.is_away && matches!(outcome, Outcome::Fine) {
+            self.is_away = false;
+            tracing::info!(server = link.place, "redis is back");
+        }
+        traffic.learn(outcome, backoff);
         for calls in gathered.into_iter().flatten() {
             self.set_out(traffic, link, calls).await;
         }
