@@ -56,7 +56,8 @@ impl<S: Store> Node<S> {
     /// Waits until somebody is allowed, without another answer than a denial that is remembered on the way: whatever ends
     /// the denial here has come from elsewhere.
     async fn is_told(&self, check: Check<'_>) {
-        for _ in 0..1000 {
+        // By itself the store is asked after ten seconds.
+        for _ in 0..500 {
             let decision = self.check(check).await;
             if decision.is_allowed() {
                 return;
@@ -104,8 +105,8 @@ async fn another_limit_counts_everywhere<S: Store>(here: S, elsewhere: S) {
         (&["1/1h sliding-log"], &["1/2h sliding-log"]),
         (&["1/1h sliding-log"], &["1/1ms sliding-log"]),
         (&["1/1h strict-window"], &["1/100ms strict-window"]),
-        (&["1/1h"], &["1/2h"]),
-        (&["9/1d", "1/1h"], &["9/1d"]),
+        (&["1/1h"], &["9/2h"]),
+        (&["1/1h fixed-window"], &["9/2h fixed-window"]),
         (&["9/1d", "1/1h"], &["9/1d", "9/1h fixed-window"]),
         (&["1/1h fixed-window"], &["1/1h sliding-log"]),
     ];
@@ -123,10 +124,29 @@ async fn another_limit_counts_everywhere<S: Store>(here: S, elsewhere: S) {
             if here.check(policy.key(&key)).await.source() == Source::Store {
                 break;
             }
-            assert!(round < 1000, "{quotas:?} to {others:?}: the store is never asked");
+            // By itself it is asked after ten seconds.
+            assert!(round < 500, "{quotas:?} to {others:?}: the store is never asked");
             pause().await;
         }
     }
+}
+
+/// Of versions that are not in use no more than sixteen are remembered; who was denied by another one is let in again.
+async fn what_is_forgotten_counts_everywhere<S: Store>(here: S, elsewhere: S) {
+    let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
+    let denied = policy("1/1h");
+    let check = denied.key("forgotten");
+    assert!(here.check(check).await.is_allowed());
+    let many: Vec<String> = (1..=16).map(|hours| format!("9/{hours}h strict-window")).collect();
+    let versions =
+        [policy("9/1h fixed-window"), Policy::parse("api", many.iter().map(String::as_str)).unwrap()];
+    for version in versions {
+        let _ = elsewhere.check(version.key("forgotten")).await.unwrap();
+    }
+    here.hears(check).await;
+    // Fifteen more of them are in use no longer, which makes seventeen.
+    let _ = elsewhere.check(policy(&many[0]).key("forgotten")).await.unwrap();
+    here.is_told(check).await;
 }
 
 /// What is given back while nothing can be heard is not missed.
@@ -174,6 +194,7 @@ async fn redis_tells_everybody() {
         let address = server.address();
         giving_back_counts_everywhere(redis(address).await, redis(address).await).await;
         another_limit_counts_everywhere(redis(address).await, redis(address).await).await;
+        what_is_forgotten_counts_everywhere(redis(address).await, redis(address).await).await;
     }
 }
 
@@ -206,6 +227,7 @@ async fn postgres_is_asked_by_everybody() {
     let address = server.address();
     giving_back_counts_everywhere(postgres(address).await, postgres(address).await).await;
     another_limit_counts_everywhere(postgres(address).await, postgres(address).await).await;
+    what_is_forgotten_counts_everywhere(postgres(address).await, postgres(address).await).await;
 }
 
 #[tokio::test]

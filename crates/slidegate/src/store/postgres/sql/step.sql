@@ -79,7 +79,8 @@ BEGIN
       places[i] := parts[i];
       parts[i] := 0;
       is_changed := true;
-    ELSIF places[i] <> found[i] THEN
+    ELSIF places[i] <> found[i] OR (places[i] > 0 AND op[5 * i - 1] = 5 AND rec[places[i] + 6] <> op[5 * i]) THEN
+      -- Another part, or one that is paid off at another rate.
       is_changed := true;
     END IF;
   END LOOP;
@@ -130,9 +131,11 @@ BEGIN
   -- What is left and counts something still is kept behind the others, as it is; so many of it as in the core.
   FOR j IN 1 .. cardinality(parts) LOOP
     pos := parts[j];
-    CONTINUE WHEN pos = 0 OR kept = 16;
+    CONTINUE WHEN pos = 0;
     until_ms := @schema@.left_until(rec, pos, now_ms);
-    IF until_ms > now_ms THEN
+    IF until_ms > now_ms AND kept = 16 THEN
+      is_news := true;
+    ELSIF until_ms > now_ms THEN
       kept := kept + 1;
       behind := behind || rec[pos : pos + 2 + rec[pos + 2]::int];
       behind_until := greatest(behind_until, until_ms);

@@ -53,14 +53,14 @@ end
 
 -- The parts for the quotas, as far as there are any: the same window counted by the same algorithm wherever it
 -- stands, else the same algorithm at the same place. Those that are left. And whether another part stands at some place
--- than the one that was there, or it is counted by another window.
+-- than the one that was there, or it is counted by another window or paid off at another rate.
 local function adopt(parts, quotas)
   local taken, adopted, left, is_changed = {}, {}, {}, false
   for place, quota in ipairs(quotas) do
     for i, part in ipairs(parts) do
       if not taken[i] and counts(part, quota) then
         adopted[place], taken[i] = part, true
-        is_changed = is_changed or i ~= place
+        is_changed = is_changed or i ~= place or (part.state.limit or quota.limit) ~= quota.limit
         break
       end
     end
@@ -84,12 +84,15 @@ local function adopt(parts, quotas)
   return adopted, left, is_changed
 end
 
--- Of those that are left, what counts something still: it is kept behind the others, as it is.
+-- Of those that are left, what counts something still: it is kept behind the others, as it is. And for how long, and
+-- whether there was no room for some of it.
 local function keep_left(left, op, now)
-  local bytes, life = {}, 1
+  local bytes, life, is_cut = {}, 1, false
   for _, part in ipairs(left) do
     local more = ALGORITHMS[part.algorithm].left(part.state, now)
-    if more > 0 and #bytes < MOST_LEFT then
+    if more > 0 and #bytes == MOST_LEFT then
+      is_cut = true
+    elseif more > 0 then
       bytes[#bytes + 1] = part.bytes
       life = at_least(life, more)
     end
@@ -98,7 +101,7 @@ local function keep_left(left, op, now)
   for _, quota in ipairs(op.quotas) do
     quota.code = #bytes == 0 and op.code or 0
   end
-  return table.concat(bytes), life
+  return table.concat(bytes), life, is_cut
 end
 
 -- What the decision was made from, for the caller to work out its numbers.
@@ -117,9 +120,9 @@ local function describe(parts, op, is_allowed)
   return table.concat(bytes)
 end
 
--- What is to be kept, and for how long; nil if it would be too large.
+-- What is to be kept, for how long, and whether something is not that still counts; nil if it would be too large.
 local function commit(parts, left, op, spent, now)
-  local behind, life = keep_left(left, op, now)
+  local behind, life, is_cut = keep_left(left, op, now)
   local bytes = {}
   for i, part in ipairs(parts) do
     local algorithm, quota = ALGORITHMS[part.algorithm], op.quotas[i]
@@ -133,11 +136,11 @@ local function commit(parts, left, op, spent, now)
     bytes[i] = part_bytes
     life = at_least(life, algorithm.life(part.view, quota, now, spent))
   end
-  return table.concat(bytes) .. behind, life
+  return table.concat(bytes) .. behind, life, is_cut
 end
 
 local function refund(parts, left, op, now)
-  local behind, life = keep_left(left, op, now)
+  local behind, life, is_cut = keep_left(left, op, now)
   local bytes, total = {}, #behind
   for i, part in ipairs(parts) do
     local algorithm, quota = ALGORITHMS[part.algorithm], op.quotas[i]
@@ -146,7 +149,7 @@ local function refund(parts, left, op, now)
     total = total + counted
     life = at_least(life, algorithm.life(part.view, quota, now, 0))
   end
-  return table.concat(bytes) .. behind, life, total
+  return table.concat(bytes) .. behind, life, total, is_cut
 end
 
 local function set(key, record, life, slack)
@@ -193,8 +196,8 @@ local function execute(key, raw, op, now, slack)
     if not raw then
       return '1', false
     end
-    local record, life, total = refund(parts, left, op, now)
-    failed = (op.cost > 0 or is_changed) and tell(key, op)
+    local record, life, total, is_cut = refund(parts, left, op, now)
+    failed = (op.cost > 0 or is_changed or is_cut) and tell(key, op)
     if failed then
       return nil, failed
     elseif total > 0 then
@@ -205,12 +208,12 @@ local function execute(key, raw, op, now, slack)
     end
     is_allowed = true
   elseif op.verb == CHECK and (is_mended or (is_allowed and op.cost > 0)) then
-    local record, life = commit(parts, left, op, is_allowed and op.cost or 0, now)
+    local record, life, is_cut = commit(parts, left, op, is_allowed and op.cost or 0, now)
     if not record then
       return nil, 'SLIDEGATEFULL a sliding log holds no more than 128 KiB'
     end
     -- By another limit than the one before, others may wait for less time than they were told.
-    failed = (is_mended or is_changed) and tell(key, op) or set(key, record, life, slack)
+    failed = (is_mended or is_changed or is_cut) and tell(key, op) or set(key, record, life, slack)
   end
   if failed then
     return nil, failed
