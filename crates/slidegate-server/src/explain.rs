@@ -28,7 +28,7 @@ pub(crate) fn explain(config: &Config, request: &str) -> Result<String, Refusal>
     let mut body: Value = decode(request)?;
     let asked = asked(&mut body)?;
     let body = body.to_string();
-    let mut request: Request<'_> = decode(&body)?;
+    let mut request: Request<'_> = decode(&body).map_err(with_what_else_there_is)?;
     let mut lines = Lines::default();
     let policies = &config.policies;
     match &request.policy {
@@ -59,6 +59,15 @@ pub(crate) fn explain(config: &Config, request: &str) -> Result<String, Refusal>
     add_failure(&mut lines, config, request.policy.as_deref());
     add_headers(&mut lines, policies, &found);
     Ok(lines.0)
+}
+
+/// Who is told the fields of a request is told those that there are only here, too.
+fn with_what_else_there_is(refusal: Refusal) -> Refusal {
+    let is_outermost = refusal.field.as_ref().is_some_and(|field| !field.contains(['.', '[']));
+    if is_outermost && refusal.detail.starts_with("unknown field") {
+        return Refusal { detail: refusal.detail + ", `peer`, `headers`", ..refusal };
+    }
+    refusal
 }
 
 /// Lines with a word before each.

@@ -20,6 +20,7 @@ use std::fmt;
 use std::io::{self, ErrorKind, Write as _};
 use std::process::ExitCode;
 
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -79,7 +80,29 @@ fn helpful(mut error: clap::Error) -> clap::Error {
         let meant = ContextValue::Strings(vec!["validate FILE --explain REQUEST".to_owned()]);
         error.insert(ContextKind::SuggestedSubcommand, meant);
     }
+    if let Some(variable) = variable_to_blame(&error) {
+        let tip = StyledStr::from(format!("the environment says so, by {variable}"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
     error
+}
+
+/// The variable that has a wrong value, if it was not an argument that had it.
+fn variable_to_blame(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(blamed)) = error.get(ContextKind::InvalidArg) else { return None };
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return None };
+    let flag = blamed.split(' ').next()?;
+    let command = Command::command();
+    let mut args = command.get_subcommands().flat_map(clap::Command::get_arguments);
+    let arg = args.find(|arg| arg.get_long() == flag.strip_prefix("--") && arg.get_env().is_some())?;
+    let variable = arg.get_env()?;
+    let is_said = environment::said(variable).is_some_and(|said| said == value.as_str());
+    (is_said && !is_given(flag)).then(|| variable.to_string_lossy().into_owned())
+}
+
+/// Whether a flag is among the arguments.
+fn is_given(flag: &str) -> bool {
+    std::env::args_os().any(|word| word.to_string_lossy().split('=').next() == Some(flag))
 }
 
 /// Runs a command. A denied check is not a failure, but has an exit code of its own.
@@ -111,7 +134,10 @@ fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
 }
 
 fn parse_store(url: &str) -> Result<StoreUrl, Failure> {
-    url.parse().map_err(|message| Failure::new(format!("--store: {message}")))
+    url.parse().map_err(|message| {
+        let place = if is_given("--store") { "--store" } else { "SLIDEGATE_STORE" };
+        Failure::new(format!("{place}: {message}"))
+    })
 }
 
 /// For commands that make no sense elsewhere.

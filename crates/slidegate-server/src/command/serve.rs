@@ -61,8 +61,13 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 
 /// Serves until it is told to stop, and waits no longer for anything when it is told so again.
 async fn until_told(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let filter = environment::text("RUST_LOG").and_then(|filter| EnvFilter::try_new(filter).ok());
-    let tracing = Tracing::start(filter.unwrap_or_else(|| EnvFilter::new("info")), arguments.log_format);
+    let filter = environment::text("RUST_LOG").map(EnvFilter::try_new).transpose();
+    let misread = filter.as_ref().err().map(ToString::to_string);
+    let filter = filter.ok().flatten().unwrap_or_else(|| EnvFilter::new("info"));
+    let tracing = Tracing::start(filter, arguments.log_format);
+    if let Some(error) = misread {
+        warn!("RUST_LOG is not understood and left out: {error}; write info, or slidegate=debug,warn");
+    }
     let asked = Asked::default();
     // Before anything is waited for: whoever starts it may send a signal at once.
     let [stop, hurry] = signals(asked.those(&arguments))

@@ -11,7 +11,7 @@ use crate::explain::explain;
 /// Check configuration files; every problem is listed as `file:line: field: message`
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The files; a folder is one of envoyproxy/ratelimit
+    /// The files; a folder is one of envoyproxy/ratelimit, and `-` is what is piped in
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
@@ -32,7 +32,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
                      leave it out to check the folder"
                 )));
             }
-            Some(request) => match Config::load(file) {
+            Some(request) => match load(file) {
                 Ok(config) => {
                     let explained = explain(&config, request);
                     print(explained.map_err(|refusal| Failure::new(refusal.to_string()))?)?;
@@ -48,6 +48,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     if refused.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(Failure::Files(refused)) }
 }
 
+fn load(file: &Path) -> Result<Config, Problems> {
+    if file == Path::new("-") { Config::load_piped() } else { Config::load(file) }
+}
+
 /// What is in it.
 fn validate(file: &Path) -> Result<String, Vec<Problems>> {
     let listed = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
@@ -55,6 +59,6 @@ fn validate(file: &Path) -> Result<String, Vec<Problems>> {
         let domains = Domains::load(file, Settings::default())?;
         return Ok(format!("domains: {}", listed(domains.names())));
     }
-    let config = Config::load(file).map_err(|problems| vec![problems])?;
+    let config = load(file).map_err(|problems| vec![problems])?;
     Ok(format!("policies: {}", listed(config.policies.names().collect())))
 }

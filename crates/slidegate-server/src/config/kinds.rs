@@ -266,7 +266,9 @@ impl Kind for Time {
         }
         let time = parse_window(text).ok().filter(|time| *time <= self.most);
         if time.is_none() {
-            review.refuse(node.line, path, format!("{text:?} is not {allowed}"));
+            let is_number = (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+            let hint = if is_number { format!("; {text} milliseconds are {text}ms") } else { String::new() };
+            review.refuse(node.line, path, format!("{text:?} is not {allowed}{hint}"));
         }
         time
     }

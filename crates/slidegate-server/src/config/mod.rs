@@ -22,7 +22,7 @@ mod token;
 mod tree;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull};
@@ -110,18 +110,23 @@ impl MemoryConfig {
 impl Config {
     /// Reads a file, or says everything that is wrong with it.
     pub fn load(path: &Path) -> Result<Self, Problems> {
-        Self::read(path, true)
+        Self::read(&path.display().to_string(), File::open(path), true)
+    }
+
+    /// Reads what is piped in, which goes by the name of `-`.
+    pub fn load_piped() -> Result<Self, Problems> {
+        Self::read("-", Ok(io::stdin()), true)
     }
 
     /// The same without what only a server needs: tokens and certificates that are elsewhere are not looked for.
     pub fn load_rules(path: &Path) -> Result<Self, Problems> {
-        Self::read(path, false)
+        Self::read(&path.display().to_string(), File::open(path), false)
     }
 
-    fn read(path: &Path, looks_around: bool) -> Result<Self, Problems> {
-        let text = read_text(path).map_err(|message| vec![Problem::without_line("file", message)]);
+    fn read(name: &str, file: io::Result<impl Read>, looks_around: bool) -> Result<Self, Problems> {
+        let text = read_text(file).map_err(|message| vec![Problem::without_line("file", message)]);
         text.and_then(|text| file::parse(&text, looks_around))
-            .map_err(|problems| Problems::new(&path.display().to_string(), problems))
+            .map_err(|problems| Problems::new(name, problems))
     }
 
     /// Reads the text of a file, or says everything that is wrong with it.
@@ -169,9 +174,9 @@ impl Config {
 }
 
 /// No more than a file may have, whatever is behind the path.
-fn read_text(path: &Path) -> Result<String, String> {
+fn read_text(file: io::Result<impl Read>) -> Result<String, String> {
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
+    let read = file.and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
     match read {
         Err(error) => Err(format!("cannot be read: {error}")),
         Ok(_) if text.len() as u64 > MOST_BYTES => Err(format!("has more than {MOST_BYTES} bytes")),

@@ -102,6 +102,11 @@ impl FromStr for StoreUrl {
         let scheme = text.split_once(':').map_or(text, |(scheme, _)| scheme);
         let family = scheme.split_once('+').map_or(scheme, |(family, _)| family);
         match family {
+            "redis" | "rediss" | "valkey" | "valkeys" | "postgres" | "postgresql"
+                if !text.contains("://") =>
+            {
+                Err(format!("not a store; write {ALLOWED}"))
+            }
             // Without its colon too, because YAML takes a bare `memory:` for a mapping.
             "memory" if matches!(text, "memory:" | "memory") => Ok(Self::Memory),
             "redis" | "rediss" | "valkey" | "valkeys" => match RedisStore::builder(text) {
@@ -184,7 +189,17 @@ mod tests {
     #[test]
     fn what_is_no_store_is_refused_with_what_is() {
         let refusal = |text: &str| text.parse::<StoreUrl>().unwrap_err();
-        for text in ["", "disk", "memory:x", "memory+redis://a", "http://:hush@a", "cache:6379"] {
+        for text in [
+            "",
+            "disk",
+            "memory:x",
+            "memory+redis://a",
+            "http://:hush@a",
+            "cache:6379",
+            "redis",
+            "redis:hush@a",
+            "postgres",
+        ] {
             assert_eq!(refusal(text), format!("not a store; write {ALLOWED}"), "{text}");
         }
         assert!(
@@ -193,7 +208,6 @@ mod tests {
         assert!(refusal("postgres://:hush@a?sync=hush!").starts_with("sync: "));
         let refused = refusal("postgres://:hush@a:hush/b");
         assert!(refused.starts_with("url: ") && !refused.contains("hush"), "{refused}");
-        assert!(refusal("redis:a").starts_with("it has no scheme; allowed are redis://["));
         assert!(refusal("redis+ring://a").starts_with("\"redis+ring\" is not one of its schemes; allowed"));
         assert!(refusal("redis://a?prefx=b").starts_with("prefx: there is no such option; allowed are"));
     }

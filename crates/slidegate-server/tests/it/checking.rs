@@ -117,6 +117,19 @@ fn validate_lists_every_problem_of_every_file() {
     );
     assert_eq!((code, stderr), (2, expected));
     assert_eq!(validate(&[]).0, 2);
+
+    let piped = |text: &str| {
+        let mut validate = slidegate();
+        let file = TempFile::new("piped", text);
+        validate.args(["validate", "-"]).stdin(std::fs::File::open(file.path()).unwrap());
+        outcome(&mut validate)
+    };
+    assert_eq!(
+        piped("policies: {a: {quotas: [1/s]}}\n"),
+        (0, "-: valid; policies: a\n".to_owned(), String::new())
+    );
+    let (code, _, stderr) = piped("\nstore: redis\n");
+    assert!(code == 2 && stderr.starts_with("-:2: store: not a store; write memory:, redis://"), "{stderr}");
 }
 
 /// All that can be asked, of a server and of a store, with quotas and with a policy.

@@ -105,6 +105,8 @@ fn what_goes_over_what_is_said() {
         let found = explained(request);
         assert!(found.contains(expected), "{request}: {found}");
     }
+    let (code, _, err) = explain(r#"{"policy": "api", "ip": "192.0.2.1"}"#);
+    assert!(code == 2 && err.ends_with("`key`, `cost`, `peer`, `headers`\n"), "{err}");
 }
 
 #[test]

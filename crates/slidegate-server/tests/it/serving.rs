@@ -153,6 +153,30 @@ fn a_taken_port_is_named_with_the_flag_to_change_it() {
 }
 
 #[test]
+fn what_the_environment_says_wrong_is_named_by_its_variable() {
+    let wrong = |variable: &str, more: &[&str]| {
+        let (code, _, stderr) = outcome(on_a_free_port().args(more).env(variable, "wrong"));
+        assert_eq!(code, 2, "{stderr}");
+        stderr
+    };
+    for variable in ["SLIDEGATE_GRPC", "SLIDEGATE_LOG_FORMAT"] {
+        assert!(wrong(variable, &[]).contains(&format!("the environment says so, by {variable}\n")));
+    }
+    let by_flag = wrong("SLIDEGATE_GRPC", &["--grpc", "wrong"]);
+    assert!(by_flag.contains("--grpc") && !by_flag.contains("SLIDEGATE_GRPC"), "{by_flag}");
+    assert!(
+        wrong("SLIDEGATE_STORE", &[]).starts_with("error: SLIDEGATE_STORE: not a store; write memory:, ")
+    );
+    assert!(wrong("SLIDEGATE_STORE", &["--store", "disk"]).starts_with("error: --store: not a store"));
+
+    let log = TempFile::new("misread", "");
+    let file = File::options().append(true).open(log.path()).unwrap();
+    let mut serving = Serving::start_with_log(on_a_free_port().env("RUST_LOG", "=="), file.into());
+    serving.signal("TERM");
+    assert!(fs::read_to_string(log.path()).unwrap().contains("RUST_LOG is not understood"));
+}
+
+#[test]
 fn flags_go_over_the_environment_and_that_over_the_file() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
