@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::builder::{Role, ServerBuilder};
+use crate::tls::Tls;
 use crate::wait::until;
 use crate::{Reply, Server};
 
@@ -24,8 +25,24 @@ impl Sentinels {
         Self::start_many(3, master, name)
     }
 
+    /// Starts one that speaks TLS, with those who ask it and with the master, which does.
+    pub fn start_tls(master: &Server, name: &str) -> Self {
+        let tls = Tls::shared_args(master.tls().authority());
+        let speaks = ["--tls-replication", "yes"].map(String::from);
+        Self::build(1, master, name, |builder| builder.tls().args(tls).args(speaks))
+    }
+
     /// Starts as many as are wanted.
     pub fn start_many(count: usize, master: &Server, name: &str) -> Self {
+        Self::build(count, master, name, |builder| builder)
+    }
+
+    fn build(
+        count: usize,
+        master: &Server,
+        name: &str,
+        set_up: impl FnOnce(ServerBuilder) -> ServerBuilder,
+    ) -> Self {
         let quorum = count / 2 + 1;
         let password = master.password.as_ref();
         let password = password.map_or(String::new(), |word| format!("sentinel auth-pass {name} {word}\n"));
@@ -34,9 +51,10 @@ impl Sentinels {
              sentinel down-after-milliseconds {name} {DOWN_AFTER_MS}\n\
              sentinel failover-timeout {name} {FAILOVER_TIMEOUT_MS}\n\
              {password}",
-            master.port()
+            master.tls.as_ref().map_or(master.port(), Tls::port)
         );
         let builder = ServerBuilder::new(master.flavour(), Role::Sentinel).file("sentinel.conf", &config);
+        let builder = set_up(builder);
         let sentinels = (0..count).map(|_| builder.clone().start()).collect();
         let started = Self { name: name.to_owned(), sentinels };
         started.wait_acquainted(master);

@@ -74,6 +74,21 @@ impl Tls {
         pairs.iter().flat_map(|(option, value)| [(*option).to_owned(), (*value).to_owned()]).collect()
     }
 
+    /// For another server: the same certificates, by which they know each other.
+    pub(crate) fn shared_args(authority: &Authority) -> Vec<String> {
+        let file = |name: &str| authority.folder.join(name).display().to_string();
+        let pairs = [
+            ("--tls-ca-cert-file", file("ca.crt")),
+            ("--tls-cert-file", file("server.crt")),
+            ("--tls-key-file", file("server.key")),
+        ];
+        pairs.into_iter().flat_map(|(option, value)| [option.to_owned(), value]).collect()
+    }
+
+    pub(crate) fn authority(&self) -> &Authority {
+        &self.authority
+    }
+
     /// The port on which it expects TLS.
     pub fn port(&self) -> u16 {
         self.port

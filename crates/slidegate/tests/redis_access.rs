@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use slidegate::{KeyStyle, Limiter, ManualClock, Note, Notes, Policy, RedisStore};
-use slidegate_testkit::{Flavour, Replica, Sentinels, Server};
+use slidegate_testkit::{Cluster, Flavour, Replica, Sentinels, Server};
 
 /// The smallest list of permissions that works, as the documentation gives it.
 const ACL: &str = "user slidegate on >hush resetchannels &sg:news -@all ~sg:* +evalsha +script|load +time +get +mget +set +incrby +del +publish";
@@ -102,6 +102,54 @@ async fn a_primary_behind_sentinels_needs_one_more_permission() {
     }
     let error = RedisStore::connect(&format!("redis+sentinel://{hosts}/other")).await.unwrap_err();
     assert!(error.to_string().contains("knows no primary called \"other\""), "{error}");
+}
+
+#[tokio::test]
+async fn sentinels_have_a_user_of_their_own() {
+    let server = Server::start(Flavour::Redis);
+    let sentinels = Sentinels::start_many(1, &server, "main");
+    let sentinel = &sentinels.sentinels()[0];
+    sentinel.command(&["ACL", "SETUSER", "watcher", "on", ">their&s", "+@all"]).ok();
+    sentinel.command(&["ACL", "SETUSER", "default", "resetpass"]).ok();
+    let url = format!("redis+sentinel://{}/main", sentinel.address());
+    let error = RedisStore::connect(&url).await.unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("NOAUTH"), "{error}");
+    let error =
+        RedisStore::connect(&format!("{url}?sentinel_user=watcher&sentinel_password=x")).await.unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("WRONGPASS"), "{error}");
+    let url = format!("{url}?sentinel_user=watcher&sentinel_password=their%26s");
+    exercise(RedisStore::connect(&url).await.unwrap()).await;
+}
+
+/// As after a failover of which it has not heard.
+#[tokio::test]
+async fn a_replica_that_a_sentinel_takes_for_the_primary_is_not_asked() {
+    let server = Server::start(Flavour::Redis);
+    let replica = Replica::of(&server);
+    let sentinels = Sentinels::start_many(1, &replica, "main");
+    let error = RedisStore::connect(&format!("redis+sentinel://{}/main", sentinels.addresses()[0]))
+        .await
+        .unwrap_err();
+    let expected = format!("redis at {}: the sentinel says primary, it says otherwise", replica.address());
+    assert_eq!((error.is_transient(), error.to_string()), (true, expected));
+}
+
+#[tokio::test]
+async fn sentinels_and_clusters_are_asked_by_tls() {
+    let server = Server::builder(Flavour::Redis).tls().start();
+    let ca = server.tls().ca_path().display().to_string();
+    let sentinels = Sentinels::start_tls(&server, "main");
+    let url = format!("rediss+sentinel://127.0.0.1:{}/main", sentinels.sentinels()[0].tls().port());
+    exercise(RedisStore::connect(&format!("{url}?ca={ca}")).await.unwrap()).await;
+    let error = RedisStore::connect(&url).await.unwrap_err();
+    assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
+
+    let cluster = Cluster::start_tls(Flavour::Redis);
+    let url = format!("rediss+cluster://{}", cluster.addresses()[0]);
+    let store = RedisStore::connect(&format!("{url}?ca={}", cluster.ca_path().display())).await.unwrap();
+    exercise(store).await;
+    let error = RedisStore::connect(&url).await.unwrap_err();
+    assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
 }
 
 #[tokio::test]

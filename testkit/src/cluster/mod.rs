@@ -3,11 +3,14 @@
 mod migration;
 mod view;
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
+use tempfile::TempDir;
 use view::{Member, members};
 
 use crate::builder::{Role, ServerBuilder};
+use crate::tls::{Authority, Tls};
 use crate::wait::until;
 use crate::{Flavour, Server};
 
@@ -24,6 +27,12 @@ const NODE_TIMEOUT_MS: u32 = 1_000;
 pub struct Cluster {
     nodes: Vec<Server>,
     ids: Vec<String>,
+    /// Whom all nodes trust, if they speak TLS, and the folder of its files.
+    authority: Option<(Authority, TempDir)>,
+}
+
+fn builder(flavour: Flavour) -> ServerBuilder {
+    ServerBuilder::new(flavour, Role::ClusterNode { node_timeout_ms: NODE_TIMEOUT_MS })
 }
 
 impl Cluster {
@@ -34,18 +43,40 @@ impl Cluster {
 
     /// Starts one whose nodes have more arguments, see [`ServerBuilder::args`].
     pub fn start_with(flavour: Flavour, args: &[&str]) -> Self {
-        let role = Role::ClusterNode { node_timeout_ms: NODE_TIMEOUT_MS };
-        let builder = ServerBuilder::new(flavour, role).args(args.iter().copied());
+        Self::build(builder(flavour).args(args.iter().copied()), None)
+    }
+
+    /// Starts one that speaks TLS, its nodes with each other too; see [`ca_path`](Self::ca_path).
+    pub fn start_tls(flavour: Flavour) -> Self {
+        let folder = tempfile::Builder::new().prefix("slidegate-").tempdir().expect("a folder can be made");
+        let authority = Authority::make(folder.path());
+        let tls = Tls::shared_args(&authority);
+        let speaks = ["--tls-cluster", "yes", "--tls-replication", "yes"].map(String::from);
+        Self::build(builder(flavour).tls().args(tls).args(speaks), Some((authority, folder)))
+    }
+
+    fn build(builder: ServerBuilder, authority: Option<(Authority, TempDir)>) -> Self {
         let nodes: Vec<Server> = (0..2 * MASTERS).map(|_| builder.clone().start()).collect();
         let ids = nodes.iter().map(|node| node.command(&["CLUSTER", "MYID"]).text()).collect();
-        let cluster = Self { nodes, ids };
+        let cluster = Self { nodes, ids, authority };
         cluster.form();
         cluster
     }
 
-    /// All nodes, masters first.
+    /// All nodes, masters first. Of those that speak TLS, where they do.
     pub fn addresses(&self) -> Vec<SocketAddr> {
-        self.nodes.iter().map(Server::address).collect()
+        self.nodes.iter().map(|node| (Ipv4Addr::LOCALHOST, self.port_of(node)).into()).collect()
+    }
+
+    /// The certificate of the authority that all nodes trust.
+    #[track_caller]
+    pub fn ca_path(&self) -> PathBuf {
+        let (authority, _) = self.authority.as_ref().expect("it was started with TLS");
+        authority.ca_path()
+    }
+
+    fn port_of(&self, node: &Server) -> u16 {
+        if self.authority.is_some() { node.tls().port() } else { node.port() }
     }
 
     /// A node by its number.
@@ -114,9 +145,8 @@ impl Cluster {
             // Distinct epochs from the start, or the nodes would have to find out who yields to whom.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]).ok();
             let bus_port = node.bus_port.expect("a node of a cluster has a bus").to_string();
-            self.nodes[0]
-                .command(&["CLUSTER", "MEET", "127.0.0.1", &node.port().to_string(), &bus_port])
-                .ok();
+            let port = self.port_of(node).to_string();
+            self.nodes[0].command(&["CLUSTER", "MEET", "127.0.0.1", &port, &bus_port]).ok();
         }
         for master in 0..MASTERS {
             let (first, end) = (master * SLOTS / MASTERS, (master + 1) * SLOTS / MASTERS);
