@@ -156,7 +156,6 @@ async fn a_server_that_has_stopped_costs_each_caller_no_more_than_the_budget() {
     let mut errors = Vec::new();
     for _ in 0..3 {
         let many = [(); 10].map(|()| policy.key("a"));
-        // The test would hang here if a call had no end.
         errors.extend(limiter.check_many(&many).await.into_iter().map(Result::unwrap_err));
         errors.push(limiter.check(policy.key("a")).await.unwrap_err());
     }
@@ -165,6 +164,43 @@ async fn a_server_that_has_stopped_costs_each_caller_no_more_than_the_budget() {
     known_to_be_away(&limiter, policy.key("a")).await;
     server.continue_signal();
     assert!(eventually(&limiter, policy.key("b")).await.is_allowed());
+}
+
+/// By the runtime's clock, which stands still while there is anything to do and runs ahead while there is not: how fast
+/// the machine is makes no difference.
+#[tokio::test]
+async fn every_call_ends_within_its_budget() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap();
+    let server = Server::start(Flavour::Redis);
+    let connected = frozen(&server.url()).await;
+    server.stop_signal();
+    let lazily =
+        |url: String| Limiter::new(RedisStore::builder(&url).unwrap().budget(BUDGET).connect_lazily());
+    let limiters = [
+        connected,
+        lazily(server.url()),
+        lazily(format!("redis://{silent}")),
+        lazily(format!("redis+sentinel://{silent},{silent}/main")),
+        lazily(format!("redis+cluster://{silent},{silent}")),
+    ];
+    let policy = policy("1000/1h");
+    let check = policy.key("a");
+    tokio::time::pause();
+    for (number, limiter) in limiters.iter().enumerate() {
+        for round in 0..3 {
+            let start = tokio::time::Instant::now();
+            let errors = match round {
+                0 => vec![limiter.check(check).await.map(drop).unwrap_err()],
+                1 => limiter.check_many(&[check; 100]).await.into_iter().map(Result::unwrap_err).collect(),
+                _ => vec![limiter.refund(check).await.map(drop).unwrap_err()],
+            };
+            // To the millisecond, which is how fine a timer is.
+            let took = start.elapsed();
+            assert!(took <= BUDGET + Duration::from_millis(1), "{number}, {round}: {took:?}");
+            assert!(errors.iter().all(StoreError::is_transient), "{number}, {round}: {errors:?}");
+        }
+    }
 }
 
 #[tokio::test]
