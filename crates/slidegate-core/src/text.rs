@@ -31,13 +31,12 @@ pub fn parse_window(text: &str) -> Result<Duration, QuotaError> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (count, unit) = text.split_at(digits);
     let refuse = || {
-        let mut message = format!(
+        let has_no_unit = unit.is_empty() && (1..=9).contains(&count.len());
+        let hint = if has_no_unit { format!("; {count} seconds are {count}s") } else { String::new() };
+        let message = format!(
             "{text:?} is not a window: write a whole number and one of ms, s, m, h, d (or sec, min, hour, day), \
-             between 1ms and 366d"
+             between 1ms and 366d{hint}"
         );
-        if unit.is_empty() && (1..=9).contains(&count.len()) {
-            message += &format!("; {count} seconds are {count}s");
-        }
         QuotaError::new("window", message)
     };
     let (_, unit_ms) = UNITS.into_iter().find(|(name, _)| *name == unit).ok_or_else(refuse)?;

@@ -43,7 +43,7 @@ impl Cluster {
 
     /// Starts one whose nodes have more arguments, see [`ServerBuilder::args`].
     pub fn start_with(flavour: Flavour, args: &[&str]) -> Self {
-        Self::build(builder(flavour).args(args.iter().copied()), None)
+        Self::build(&builder(flavour).args(args.iter().copied()), None)
     }
 
     /// Starts one that speaks TLS, its nodes with each other too; see [`ca_path`](Self::ca_path).
@@ -52,10 +52,10 @@ impl Cluster {
         let authority = Authority::make(folder.path());
         let tls = Tls::shared_args(&authority);
         let speaks = ["--tls-cluster", "yes", "--tls-replication", "yes"].map(String::from);
-        Self::build(builder(flavour).tls().args(tls).args(speaks), Some((authority, folder)))
+        Self::build(&builder(flavour).tls().args(tls).args(speaks), Some((authority, folder)))
     }
 
-    fn build(builder: ServerBuilder, authority: Option<(Authority, TempDir)>) -> Self {
+    fn build(builder: &ServerBuilder, authority: Option<(Authority, TempDir)>) -> Self {
         let nodes: Vec<Server> = (0..2 * MASTERS).map(|_| builder.clone().start()).collect();
         let ids = nodes.iter().map(|node| node.command(&["CLUSTER", "MYID"]).text()).collect();
         let cluster = Self { nodes, ids, authority };

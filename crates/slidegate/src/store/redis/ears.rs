@@ -16,6 +16,7 @@ use tokio::task::JoinHandle;
 use super::key;
 use crate::clock::{Clock, SystemClock};
 use crate::store::news::{MARK_LIFE_MS, Mark, News};
+use crate::store::supervise::supervise;
 
 /// A part for each slot of a cluster, which is what the names are told apart by.
 const PARTS: u16 = 16_384;
@@ -70,7 +71,8 @@ impl Ears {
 
     /// Listens on a connection until it breaks, or what is returned is dropped.
     pub(super) fn listen(&self, connection: MultiplexedConnection) -> Listening {
-        Listening(tokio::spawn(self.clone().listen_on(connection)))
+        let ears = self.clone();
+        Listening(supervise("listening to redis", move || ears.clone().listen_on(connection.clone())))
     }
 
     async fn listen_on(self, mut connection: MultiplexedConnection) {
