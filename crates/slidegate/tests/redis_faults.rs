@@ -169,6 +169,7 @@ async fn a_server_that_has_stopped_costs_each_caller_no_more_than_the_budget() {
 /// By the runtime's clock, which stands still while there is anything to do and runs ahead while there is not: how fast
 /// the machine is makes no difference.
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "the runtime's clock, which is paused")]
 async fn every_call_ends_within_its_budget() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
