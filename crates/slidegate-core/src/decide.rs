@@ -209,17 +209,25 @@ fn is_counted_for(states: &[State], quotas: &[Quota]) -> bool {
     states.len() >= quotas.len() && states.iter().zip(quotas).all(|(state, quota)| counts(state, quota))
 }
 
+/// Whether it is this quota's own. A debt is paid off at its own rate, so that of another bucket will not do.
 fn counts(state: &State, quota: &Quota) -> bool {
+    counts_window(state, quota) && state.rate().is_none_or(|limit| limit == quota.limit())
+}
+
+fn counts_window(state: &State, quota: &Quota) -> bool {
     state.algorithm() == quota.algorithm() && state.window_ms() == quota.window_ms()
 }
 
 /// The states for `quotas`, as far as there are any among `states`, and then those that are left.
 fn adopt(states: &[State], quotas: &[Quota]) -> Vec<State> {
     let mut left: Vec<Option<&State>> = states.iter().map(Some).collect();
-    let mut matched: Vec<Option<&State>> = quotas
-        .iter()
-        .map(|quota| left.iter_mut().find(|state| state.is_some_and(|state| counts(state, quota)))?.take())
-        .collect();
+    let mut matched: Vec<Option<&State>> = vec![None; quotas.len()];
+    for is_own in [counts, counts_window] {
+        for (found, quota) in matched.iter_mut().zip(quotas).filter(|(found, _)| found.is_none()) {
+            let own = left.iter_mut().find(|state| state.is_some_and(|state| is_own(state, quota)));
+            *found = own.and_then(Option::take);
+        }
+    }
     for ((found, quota), at_its_place) in matched.iter_mut().zip(quotas).zip(&mut left) {
         if found.is_none() && at_its_place.is_some_and(|state| state.algorithm() == quota.algorithm()) {
             *found = at_its_place.take();

@@ -71,6 +71,14 @@ impl State {
         }
     }
 
+    /// The limit by which it is paid off, if it is a debt.
+    pub(crate) fn rate(&self) -> Option<u64> {
+        match self {
+            Self::TokenBucket(counter) => Some(counter.limit),
+            _ => None,
+        }
+    }
+
     /// The moment from which it counts nothing, under the quota that it was counted for; `None` if that is over. One that was
     /// counted more than a window ahead, before the clock stepped back, is taken for over: else it would be kept until that time comes.
     pub fn left_until_ms(&self, now_ms: u64) -> Option<u64> {

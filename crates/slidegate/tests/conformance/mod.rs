@@ -347,6 +347,27 @@ pub(crate) async fn versions_in_turn_keep_to_their_limits<S: Store>(subject: Sub
     }
 }
 
+/// A debt is paid off at the rate of its own bucket, in whichever order they are named and whichever of them are.
+pub(crate) async fn buckets_of_one_window_keep_their_own_rates<S: Store>(subject: Subject<S>) {
+    let limiter = Limiter::new(subject.store);
+    let (slow, fast) = ("10/1m token-bucket burst=100", "6000/1m token-bucket burst=100");
+    let [policy, turned, without] = [&[slow, fast][..], &[fast, slow], &[fast]]
+        .map(|quotas| Policy::parse("buckets", quotas.iter().copied()).unwrap());
+    let mut now = START;
+    let mut admitted = 0;
+    for _ in 0..6 {
+        for (version, cost) in [(&policy, 90), (&without, 1), (&turned, 1), (&without, 1), (&policy, 1)] {
+            now += 500;
+            (subject.set_now)(now);
+            let is_allowed = limiter.check(version.key("k").cost(cost)).await.unwrap().is_allowed();
+            if version.quotas().len() == 2 && is_allowed {
+                admitted += cost;
+            }
+        }
+    }
+    assert!((90..=100 + 10 * (now - START) / 60_000).contains(&admitted), "{admitted}");
+}
+
 /// More versions than are remembered: those that are forgotten are the same in each store.
 pub(crate) async fn as_many_versions_are_remembered_as_in_the_core<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
@@ -404,6 +425,7 @@ macro_rules! suite {
             batches_are_decided_in_order,
             keys_and_policies_do_not_mix,
             versions_in_turn_keep_to_their_limits,
+            buckets_of_one_window_keep_their_own_rates,
             as_many_versions_are_remembered_as_in_the_core,
             admits_exactly_the_limit_under_contention
         );

@@ -63,15 +63,18 @@ BEGIN
     RAISE EXCEPTION 'the record makes no sense' USING ERRCODE = 'data_exception';
   END IF;
   found := parts;
-  -- The same window counted by the same algorithm wherever it stands, else the same algorithm at the same place.
-  FOR i IN 1 .. quotas LOOP
-    q := 5 * i - 1;
-    FOR j IN 1 .. cardinality(parts) LOOP
-      IF parts[j] > 0 AND rec[parts[j]] = op[q] AND rec[parts[j] + 1] = op[q + 2] THEN
-        places[i] := parts[j];
-        parts[j] := 0;
-        EXIT;
-      END IF;
+  -- The same window counted by the same algorithm wherever it stands, of buckets first those of the same rate, else the
+  -- same algorithm at the same place.
+  FOR turn IN 1 .. 2 LOOP
+    FOR i IN 1 .. quotas LOOP
+      q := 5 * i - 1;
+      FOR j IN 1 .. cardinality(parts) LOOP
+        IF places[i] = 0 AND parts[j] > 0 AND rec[parts[j]] = op[q] AND rec[parts[j] + 1] = op[q + 2]
+            AND (turn = 2 OR op[q] <> 5 OR rec[parts[j] + 6] = op[q + 1]) THEN
+          places[i] := parts[j];
+          parts[j] := 0;
+        END IF;
+      END LOOP;
     END LOOP;
   END LOOP;
   FOR i IN 1 .. quotas LOOP

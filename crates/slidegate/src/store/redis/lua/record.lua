@@ -47,21 +47,28 @@ local function read_record(record)
   return parts
 end
 
-local function counts(part, quota)
+local function counts_window(part, quota)
   return part.algorithm == quota.algorithm and part.state.window == quota.window
 end
 
+-- Only buckets know a limit: a debt is paid off at its own rate.
+local function counts(part, quota)
+  return counts_window(part, quota) and (part.state.limit or quota.limit) == quota.limit
+end
+
 -- The parts for the quotas, as far as there are any: the same window counted by the same algorithm wherever it
--- stands, else the same algorithm at the same place. Those that are left. And whether another part stands at some place
--- than the one that was there, or it is counted by another window or paid off at another rate.
+-- stands, of buckets first those of the same rate, else the same algorithm at the same place. Those that are left. And
+-- whether another part stands at some place than the one that was there, or it is counted by another window or paid off
+-- at another rate.
 local function adopt(parts, quotas)
   local taken, adopted, left, is_changed = {}, {}, {}, false
-  for place, quota in ipairs(quotas) do
-    for i, part in ipairs(parts) do
-      if not taken[i] and counts(part, quota) then
-        adopted[place], taken[i] = part, true
-        is_changed = is_changed or i ~= place or (part.state.limit or quota.limit) ~= quota.limit
-        break
+  for _, is_own in ipairs({ counts, counts_window }) do
+    for place, quota in ipairs(quotas) do
+      for i, part in ipairs(parts) do
+        if not adopted[place] and not taken[i] and is_own(part, quota) then
+          adopted[place], taken[i] = part, true
+          is_changed = is_changed or i ~= place or not counts(part, quota)
+        end
       end
     end
   end
