@@ -83,18 +83,27 @@ fn what_is_no_object_is_refused_in_its_place_too() {
     assert_eq!(answers[5]["remaining"], 99);
 }
 
+/// Whoever chooses a key must not cost others their answers.
+#[test]
+fn half_a_character_is_refused_in_its_place() {
+    let server = Server::start();
+    let good = r#"{"policy": "api", "key": "a"}"#;
+    let answers =
+        server.check(format!(r#"[{good}, {{"policy": "api", "key": "\ud800"}}, {good}]"#)).decision();
+    assert_eq!([&answers[0]["remaining"], &answers[2]["remaining"]], [99, 98], "{answers}");
+    assert_eq!(answers[1]["status"], 400, "{answers}");
+}
+
 #[test]
 fn a_batch_that_is_no_json_is_refused_whole_and_spends_nothing() {
     let server = Server::start();
     let good = r#"{"policy": "api", "key": "a"}"#;
-    let lone_surrogate = r#"{"policy": "api", "key": "\ud800"}"#;
     for bad in [
         format!("[{good}, "),
         format!("[{good}] x"),
         format!("[{good}, {{}}, {good}] ]"),
         format!("[{good} {good}]"),
-        format!("[{good}, {lone_surrogate}]"),
-        format!("[{good}, {{}}, {lone_surrogate}]"),
+        format!("[{good}, {{\"key\": 1 2}}]"),
     ] {
         let reply = server.check(bad.clone());
         assert_eq!(reply.status, 400, "{bad}: {reply:?}");
