@@ -93,7 +93,7 @@ fn parse_number(field: &'static str, text: &str) -> Result<u64, QuotaError> {
 }
 
 fn parse_slots(text: &str) -> Result<u64, QuotaError> {
-    text.parse()
+    parse_number("slots", text)
         .map_err(|_| QuotaError::new("slots", format!("{text:?} is not an even number between 4 and 64")))
 }
 

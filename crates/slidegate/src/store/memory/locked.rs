@@ -166,7 +166,7 @@ impl Table {
             return Ok(Plan::Word(layout, counts));
         }
         states.shrink_to_fit();
-        let heap = Record::heap_bytes_of(states);
+        let heap = Record::heap_bytes_of(policy, states);
         self.make_bytes(|page| heap + page.inner.growth_for_one_more(), keep, page, now_ms)?;
         Ok(Plan::Record)
     }

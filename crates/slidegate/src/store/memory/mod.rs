@@ -260,6 +260,7 @@ impl<C: Clock> MemoryStoreBuilder<C> {
     /// Makes the store, or says which setting is out of range.
     pub fn build(self) -> Result<MemoryStore<C>, SettingsError> {
         self.settings.check()?;
+        self.settings.try_memory()?;
         Ok(MemoryStore { table: Table::new(self.settings), clock: self.clock })
     }
 }

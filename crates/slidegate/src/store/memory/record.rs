@@ -10,6 +10,8 @@ pub(super) struct Record {
     states: States,
     /// The quotas of the last write, to tell what the states mean when their place is wanted.
     quotas: Arc<[Quota]>,
+    /// Whether they came with a request, and are nobody else's.
+    are_own: bool,
 }
 
 /// One quota needs no allocation of its own.
@@ -21,7 +23,8 @@ enum States {
 
 impl Record {
     pub(super) fn new(policy: &Policy, states: Vec<State>) -> Self {
-        let mut record = Self { states: States::Many(states), quotas: policy.shared_quotas().clone() };
+        let quotas = policy.shared_quotas().clone();
+        let mut record = Self { states: States::Many(states), quotas, are_own: policy.is_anonymous() };
         record.settle();
         record
     }
@@ -71,15 +74,17 @@ impl Record {
 
     /// The memory that it takes besides itself.
     pub(super) fn heap_bytes(&self) -> usize {
-        match &self.states {
+        let states = match &self.states {
             States::One(state) => state.heap_bytes(),
-            States::Many(states) => Self::heap_bytes_of(states),
-        }
+            States::Many(states) => heap_bytes_of_states(states),
+        };
+        states + if self.are_own { heap_bytes_of_quotas(&self.quotas) } else { 0 }
     }
 
     /// The memory that a record of these states takes besides itself; less if it is only one.
-    pub(super) fn heap_bytes_of(states: &Vec<State>) -> usize {
-        states.capacity() * size_of::<State>() + states.iter().map(State::heap_bytes).sum::<usize>()
+    pub(super) fn heap_bytes_of(policy: &Policy, states: &Vec<State>) -> usize {
+        let quotas = if policy.is_anonymous() { heap_bytes_of_quotas(policy.quotas()) } else { 0 };
+        heap_bytes_of_states(states) + quotas
     }
 
     fn settle(&mut self) {
@@ -94,8 +99,18 @@ impl Record {
     fn keep_quotas(&mut self, policy: &Policy) {
         if !Arc::ptr_eq(&self.quotas, policy.shared_quotas()) {
             self.quotas = policy.shared_quotas().clone();
+            self.are_own = policy.is_anonymous();
         }
     }
+}
+
+fn heap_bytes_of_states(states: &Vec<State>) -> usize {
+    states.capacity() * size_of::<State>() + states.iter().map(State::heap_bytes).sum::<usize>()
+}
+
+/// With the two counts of an `Arc`.
+fn heap_bytes_of_quotas(quotas: &[Quota]) -> usize {
+    size_of_val(quotas) + 2 * size_of::<usize>()
 }
 
 /// What would be lost if a key were forgotten now. The greater, the worse.

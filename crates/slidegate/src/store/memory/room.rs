@@ -37,7 +37,7 @@ impl Table {
     }
 
     /// Of `candidates`, the key with the least to lose among the first 16; a denied one only if all are. One that is
-    /// over is taken as soon as it is met.
+    /// over is taken as soon as it is met, and looked for among all if no other may be taken.
     fn least_to_lose<'a>(
         &self,
         candidates: impl Iterator<Item = Slot<'a>>,
@@ -49,7 +49,9 @@ impl Table {
         for (seen, slot) in candidates.enumerate() {
             let is_enough = match least {
                 Some((Outlook::Over, _)) => true,
-                Some((Outlook::Live { .. }, _)) => seen >= ENOUGH,
+                Some((Outlook::Live { .. }, _)) => {
+                    seen >= ENOUGH && self.settings.when_full == WhenFull::Evict
+                }
                 Some((Outlook::Denied { .. }, _)) | None => false,
             };
             if is_enough {

@@ -7,14 +7,14 @@ use super::slots::{SLOT_BYTES, SLOTS_PER_PAGE};
 /// What happens to a new key when there is room for no more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The new key takes the place of another one nearby: of one that counts nothing if there is any, else, among those
-    /// not denied, of the one that has spent the least of its limit, to a sixty-fourth, and of these of the one that would
-    /// count nothing soonest; and of a denied one only if all are.
-    /// What that one had spent is forgotten. The default.
+    /// The new key takes the place of another one of its page, of which there is one for 175 keys. Sixteen are looked at,
+    /// the nearest first, and more as long as all are denied: one that counts nothing goes, else, among those not denied,
+    /// the one that has spent the least of its limit, to a sixty-fourth, and of these the one that would count nothing
+    /// soonest; a denied one only if all keys of the page are. What it had spent is forgotten. The default.
     #[default]
     Evict,
-    /// The new key is refused with an error ([`StoreError::is_full`](crate::StoreError::is_full)) unless a key that
-    /// counts nothing can go.
+    /// The new key is refused with an error ([`StoreError::is_full`](crate::StoreError::is_full)) unless a key of its page
+    /// counts nothing, which goes.
     Refuse,
 }
 
@@ -77,6 +77,29 @@ impl Settings {
             let message = format!("{max_bytes} is too few for {} keys; at least {least}", self.max_keys);
             return Err(SettingsError { field: "max_bytes", message });
         }
+        Ok(())
+    }
+}
+
+#[cfg(not(slidegate_loom))]
+impl Settings {
+    /// Whether there is as much memory to address as the table takes: it is used as it is touched.
+    pub(super) fn try_memory(&self) -> Result<(), SettingsError> {
+        let words = self.table_bytes() / size_of::<u64>();
+        // The slots, and as much again for what may stand beside them.
+        let parts = [(); 2].map(|()| bytemuck::try_zeroed_slice_box::<u64>(words));
+        if parts.iter().all(Result::is_ok) {
+            return Ok(());
+        }
+        let bytes = 2 * self.table_bytes();
+        let message = format!("{} takes {bytes} bytes to address, which cannot be had here", self.max_keys);
+        Err(SettingsError { field: "max_keys", message })
+    }
+}
+
+#[cfg(slidegate_loom)]
+impl Settings {
+    pub(super) fn try_memory(&self) -> Result<(), SettingsError> {
         Ok(())
     }
 }
