@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 use crate::wait::until;
-use crate::{Server, ServerBuilder};
+use crate::{FaultProxy, Server, ServerBuilder};
 
 /// A replica; all that a [`Server`] can do, it can.
 #[derive(Debug)]
@@ -17,9 +17,18 @@ impl Replica {
         Self::build(Server::builder(master.flavour()), master)
     }
 
+    /// Starts one that hears from the master by a proxy in front of it.
+    pub fn by_way_of(proxy: &FaultProxy, master: &Server) -> Self {
+        Self::follow(Server::builder(master.flavour()), proxy.address().port(), master)
+    }
+
     /// Starts one that is made to measure.
     pub fn build(builder: ServerBuilder, master: &Server) -> Self {
-        let server = builder.args(["--replicaof", &format!("127.0.0.1 {}", master.port())]).start();
+        Self::follow(builder, master.port(), master)
+    }
+
+    fn follow(builder: ServerBuilder, port: u16, master: &Server) -> Self {
+        let server = builder.args(["--replicaof", &format!("127.0.0.1 {port}")]).start();
         let replica = Self { server };
         replica.wait_in_sync(master);
         replica

@@ -253,6 +253,13 @@ async fn a_cluster_needs_two_more_permissions() {
     for number in 0..20 {
         assert!(limiter.check(policy.key(&format!("k{number}"))).await.unwrap().is_allowed());
     }
+    // Other limits are told to nobody, since nobody could listen.
+    for quotas in
+        [["10/2m sliding-log"], ["10/1s sliding-log"], ["10/1m token-bucket"], ["99/1m token-bucket"]]
+    {
+        let other = Policy::parse("api", quotas).unwrap();
+        assert!(limiter.check(other.key("k0")).await.unwrap().is_allowed(), "{quotas:?}");
+    }
 }
 
 /// Servers that do not know their own name, or say nothing about it: the port alone has to do.

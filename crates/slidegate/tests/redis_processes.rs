@@ -7,7 +7,7 @@
 use std::process::{Child, Command, Stdio};
 
 use slidegate::{Clock, Limiter, Policy, PreciseClock, RedisStore};
-use slidegate_testkit::{Flavour, Server, faketime_env};
+use slidegate_testkit::{Flavour, Server, faketime_env, until};
 
 const URL: &str = "SLIDEGATE_TEST_URL";
 const QUOTA: &str = "SLIDEGATE_TEST_QUOTA";
@@ -73,8 +73,14 @@ fn hosts_whose_clocks_differ_by_an_hour_share_a_limit_exactly() {
     let server = Server::start(Flavour::Redis);
     for quota in ["900/1h", "900/1h strict-window", "900/1h sliding-log"] {
         server.command(&["FLUSHALL"]);
-        let ahead = start_contender(&server, quota, Some("+1h"));
+        // Whoever is behind first: where the callers' clocks decide, an hour would have passed for the other.
+        let calls = server.scripts_run() + 20;
         let behind = start_contender(&server, quota, None);
+        until("it has spent something", || match server.scripts_run() {
+            run if run > calls => Ok(()),
+            run => Err(run.to_string()),
+        });
+        let ahead = start_contender(&server, quota, Some("+1h"));
         let ((ahead_ms, some), (behind_ms, others)) = (outcome(ahead), outcome(behind));
         let apart_ms = ahead_ms.abs_diff(behind_ms);
         assert!((3_500_000..3_700_000).contains(&apart_ms), "the clocks do differ: {apart_ms}");

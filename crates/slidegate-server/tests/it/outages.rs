@@ -113,6 +113,24 @@ fn a_store_that_was_demoted_is_told_of_once() {
     assert_eq!((times("redis is away"), times("redis is back")), (1, 1), "{said}");
 }
 
+/// As servers do that are told a `timeout`. All connections but the first are closed without having been used.
+#[test]
+fn a_store_that_hangs_up_on_whoever_is_idle_is_not_away() {
+    let redis = Server::builder(Flavour::Redis).args(["--timeout", "1"]).start();
+    let log = TempFile::new("idle-log", "");
+    let mut serve = slidegate();
+    serve.args(["serve", "--http", "127.0.0.1:0", "--store", &redis.url()]);
+    let serving = Serving::start_with_log(&mut serve, std::fs::File::create(log.path()).unwrap().into());
+    let before = redis.calls_of("hello");
+    until("it was closed several times", || match redis.calls_of("hello") - before {
+        times @ 0..=3 => Err(times.to_string()),
+        _ => Ok(()),
+    });
+    assert_eq!(serving.check(&request("a")).decision()["source"], "store");
+    let said = std::fs::read_to_string(log.path()).unwrap();
+    assert!(!said.contains("redis is away"), "{said}");
+}
+
 #[test]
 fn a_url_with_a_mistake_is_refused_with_what_is_allowed() {
     let refusals = [

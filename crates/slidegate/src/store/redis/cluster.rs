@@ -1,6 +1,6 @@
 //! A cluster: which server has which slot, and what to do when it no longer has.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use super::call::{Call, Request};
 use super::endpoint::Target;
 use super::node::{self, NodeHandle, Shared};
+use super::staggered::first_of;
 use super::url::{Address, parse_address};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
@@ -91,6 +92,24 @@ impl Cluster {
         }
     }
 
+    /// Waits until it is known of all servers whether they can be reached. Those who use one that cannot will hear why.
+    pub(super) async fn acquainted(&self) -> Result<(), StoreError> {
+        self.ready().await?;
+        for (node, _) in self.map.load_full().nodes.values() {
+            let _ = node.ready().await;
+        }
+        Ok(())
+    }
+
+    /// Of `slots`, the first of each server.
+    pub(super) fn one_of_each(&self, slots: impl Iterator<Item = u16>) -> Vec<usize> {
+        let map = self.map.load_full();
+        let mut owners: HashSet<&Address> = map.ranges.iter().map(|(_, _, address)| address).collect();
+        let is_first =
+            |slot: &(usize, u16)| map.address(slot.1).is_some_and(|address| owners.remove(address));
+        slots.enumerate().filter(is_first).map(|(place, _)| place).collect()
+    }
+
     /// The server that has the slot, or why nobody does.
     pub(super) async fn node(&self, slot: u16) -> Result<NodeHandle, StoreError> {
         if let Some(node) = self.map.load().owner(slot) {
@@ -167,15 +186,10 @@ impl Cluster {
     /// Learns the slots from whoever answers first. Returns whether anything is new.
     async fn learn(&self) -> Result<bool, StoreError> {
         let map = self.map.load_full();
-        let mut last = StoreError::transient("redis: no server of the cluster is known");
-        for address in map.nodes.keys().chain(&self.seeds) {
-            match self.ask(address).await {
-                Ok(ranges) if !ranges.is_empty() => return Ok(self.adopt(&ranges)),
-                Ok(_) => last = StoreError::transient(format!("redis at {address}: it knows of no slots")),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        let places = map.nodes.keys().chain(&self.seeds);
+        let questions = places.map(|address| self.ask(address)).collect();
+        let ranges = first_of(questions, "redis: no server of the cluster is known").await?;
+        Ok(self.adopt(&ranges))
     }
 
     async fn ask(&self, address: &Address) -> Result<Vec<Range>, StoreError> {
@@ -183,7 +197,11 @@ impl Cluster {
         let mut link = access.connect(&access.at(address)).await?;
         let mut question = redis::cmd("CLUSTER");
         question.arg("SLOTS");
-        Ok(read_ranges(link.ask(&question, access.budget).await?, address))
+        let ranges = read_ranges(link.ask(&question, access.budget).await?, address);
+        if ranges.is_empty() {
+            return Err(StoreError::transient(format!("redis at {address}: it knows of no slots")));
+        }
+        Ok(ranges)
     }
 
     /// Keeps the servers that have slots or had some lately, with their connections. Returns whether anything is new.

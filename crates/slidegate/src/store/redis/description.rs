@@ -78,7 +78,8 @@ fn usual_window(quotas: &[Quota]) -> u8 {
 
 fn verb_code(verb: Verb, is_told: bool) -> u8 {
     match (verb, is_told) {
-        (Verb::Check, _) => 1,
+        (Verb::Check, true) => 1,
+        (Verb::Check, false) => 7,
         (Verb::Peek, _) => 2,
         (Verb::Refund, true) => 3,
         (Verb::Reset, true) => 4,

@@ -33,7 +33,17 @@ pub(super) struct Origin {
     pub(super) cluster: Weak<Cluster>,
     /// Its host, for those who say only that a slot is at another port.
     pub(super) host: String,
+    /// Whether others say who is the primary, and may have named another one since.
+    pub(super) is_appointed: bool,
     pub(super) skew: Arc<Skew>,
+}
+
+impl Origin {
+    /// Whether whoever answered so is not the one to ask any more. A primary without its replicas may have been replaced by
+    /// one of them.
+    fn is_wrong(&self, error: &ServerError) -> bool {
+        is_wrong_server(error) || (self.is_appointed && error.code() == "NOREPLICAS")
+    }
 }
 
 /// What calls say about the server.
@@ -131,11 +141,11 @@ impl Exchange {
                 Some(Value::Array(values)) => {
                     let (now_ms, refused) = call.settle(values);
                     server_ms = now_ms.or(server_ms);
-                    wrong = refused.filter(is_wrong_server).or(wrong);
+                    wrong = refused.filter(|error| from.is_wrong(error)).or(wrong);
                 }
                 Some(Value::ServerError(error)) => {
                     refuse(call, &error, from);
-                    wrong = Some(error).filter(is_wrong_server).or(wrong);
+                    wrong = Some(error).filter(|error| from.is_wrong(error)).or(wrong);
                 }
                 Some(_) => call.fail(&StoreError::lost(UNKNOWN_SHAPE)),
                 None => {

@@ -15,6 +15,7 @@ mod script;
 mod sentinel;
 mod settings;
 mod skew;
+mod staggered;
 mod url;
 
 use std::fmt;
@@ -44,6 +45,8 @@ use crate::error::StoreError;
 
 /// How much longer than needed records live if the server's time is not what decides.
 const GIVEN_TIME_SLACK_MS: u64 = 3_600_000;
+/// Among so many keys are some of each server of a cluster.
+const MOST_PROBES: usize = 1000;
 /// The latest moment that a record can hold.
 const LATEST_MS: u64 = 1 << 47;
 
@@ -134,22 +137,40 @@ impl RedisStore {
         }
     }
 
-    /// Waits until the servers can be reached, and sees that they do as they are asked.
+    /// Waits until the servers can be reached, and sees that they do as they are asked: permissions, the prefix, the script,
+    /// and whether it is a replica are better known now than with the first request.
     async fn ready(&self) -> Result<(), StoreError> {
-        match &self.road {
-            Road::One(node) => node.ready().await?,
-            Road::Cluster(cluster) => cluster.ready().await?,
-        }
-        // Permissions, the prefix, the script, and whether it is a replica: better known now than with the first request.
         let policy =
             Policy::parse("slidegate", ["9/1m"]).map_err(|error| StoreError::permanent(error.to_string()))?;
-        let probe = |verb| Operation { verb, check: policy.key("probe") };
-        // One is written, the next counts on, and both are read at once. A reset is told to those who listen, too.
-        let mut answers = self.execute_many(&[probe(Verb::Check), probe(Verb::Check)]).await;
-        answers.push(self.execute(probe(Verb::Reset)).await);
-        // One that is full still denies.
-        let failed = answers.into_iter().filter_map(Result::err).find(|error| !error.is_full());
-        failed.map_or(Ok(()), Err)
+        let mut keys: Vec<String> = (0..MOST_PROBES).map(|number| format!("probe {number}")).collect();
+        match &self.road {
+            Road::One(node) => {
+                node.ready().await?;
+                keys.truncate(1);
+            }
+            Road::Cluster(cluster) => {
+                cluster.acquainted().await?;
+                let slots = keys.iter().map(|key| key::slot(&self.names.name(&policy, key.as_bytes())));
+                let places = cluster.one_of_each(slots);
+                keys = places.into_iter().map(|place| std::mem::take(&mut keys[place])).collect();
+            }
+        }
+        let mut answers = Vec::new();
+        for key in &keys {
+            let probe = |verb| Operation { verb, check: policy.key(key) };
+            // One is written, the next counts on, and both are read at once. A reset is told to those who listen, too.
+            let mut all = self.execute_many(&[probe(Verb::Check), probe(Verb::Check)]).await;
+            all.push(self.execute(probe(Verb::Reset)).await);
+            // One that is full still denies.
+            let failed = all.into_iter().filter_map(Result::err).find(|error| !error.is_full());
+            answers.push(failed.map_or(Ok(()), Err));
+        }
+        // With one server of a cluster away the others serve; but who may not do something must know.
+        let is_served = answers.iter().any(Result::is_ok);
+        answers
+            .into_iter()
+            .filter(|answer| !is_served || answer.as_ref().is_err_and(|error| !error.is_transient()))
+            .collect()
     }
 
     async fn node(&self, slot: u16) -> Result<NodeHandle, StoreError> {

@@ -35,6 +35,9 @@ const MAX_SINGLE: usize = 8;
 /// So many ordinary keys keep the server busy for some 0.3 ms; larger calls would save little more and delay others.
 const MAX_WEIGHT: usize = 64;
 
+/// Whoever hangs up on an idle connection sooner than this hangs up at once. No server can be told to close idle ones sooner.
+const LONG_ENOUGH_MS: u64 = 900;
+
 /// What the connections of a store share.
 pub(super) struct Shared {
     pub(super) access: Access,
@@ -76,7 +79,8 @@ pub(super) fn start(target: Target, shared: Arc<Shared>, cluster: Weak<Cluster>)
     let (queue, waiting) = queue(RedisStore::NAME, shared.max_waiting);
     let (health, watched) = watch::channel(Health::Connecting);
     let skew = Arc::new(Skew::default());
-    let origin = Origin { cluster, host: target.host(), skew: Arc::clone(&skew) };
+    let is_appointed = matches!(target, Target::Primary { .. });
+    let origin = Origin { cluster, host: target.host(), is_appointed, skew: Arc::clone(&skew) };
     let node = Arc::new(Mutex::new(Node { waiting, target, shared, origin, health, is_away: false }));
     supervise("the task of a redis server", move || {
         let node = Arc::clone(&node);
@@ -219,6 +223,8 @@ impl Node {
     async fn serve(&mut self, mut link: Link, backoff: &mut Backoff) -> Result<End, Closed> {
         let _listening = self.shared.access.ears().listen(link.connection.clone());
         let (mut traffic, mut is_closed) = (Traffic::default(), false);
+        let clock = SystemClock::default();
+        let since_ms = clock.now_ms();
         loop {
             tokio::select! {
                 biased;
@@ -240,7 +246,10 @@ impl Node {
                 // With calls under way their own ends tell more.
                 _ = link.is_over.changed(), if traffic.calls.is_empty() => {
                     let error = || StoreError::transient(format!("redis at {}: it hangs up at once", link.place));
-                    return Ok(if traffic.was_useful { End::HungUp } else { End::Useless(error()) });
+                    // Servers close what is idle for long, and it has answered when it let us in.
+                    let has_lasted = clock.now_ms().saturating_sub(since_ms) >= LONG_ENOUGH_MS;
+                    let is_usual = traffic.was_useful || has_lasted;
+                    return Ok(if is_usual { End::HungUp } else { End::Useless(error()) });
                 }
             }
             // Whoever is under way is heard out first.

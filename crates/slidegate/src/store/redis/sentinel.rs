@@ -3,6 +3,7 @@
 use redis::Value;
 
 use super::endpoint::{Access, Link};
+use super::staggered::first_of;
 use super::url::Address;
 use crate::error::StoreError;
 
@@ -14,14 +15,8 @@ pub(super) async fn connect_primary(
     sentinel_access: &Access,
     access: &Access,
 ) -> Result<Link, StoreError> {
-    let mut last = StoreError::transient("redis: no sentinel is given");
-    for sentinel in sentinels {
-        match ask_one(sentinel, name, sentinel_access, access).await {
-            Ok(link) => return Ok(link),
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
+    let ask = |sentinel| ask_one(sentinel, name, sentinel_access, access);
+    first_of(sentinels.iter().map(ask).collect(), "redis: no sentinel is given").await
 }
 
 async fn ask_one(

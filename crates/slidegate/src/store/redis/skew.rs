@@ -41,7 +41,10 @@ impl Skew {
         let ahead_ms = server_ms.cast_signed().saturating_sub(middle_ms.cast_signed());
         self.server_ahead_ms.store(ahead_ms, Relaxed);
         if ahead_ms.unsigned_abs() <= WARN_ABOVE_MS {
-            self.has_warned.store(false, Relaxed);
+            // Not yet together again if only the way has made a difference.
+            if ahead_ms.unsigned_abs() <= WARN_ABOVE_MS / 2 {
+                self.has_warned.store(false, Relaxed);
+            }
             return false;
         }
         // Once, and only for what a slow answer does not explain.
@@ -69,6 +72,8 @@ mod tests {
         assert!(skew.note(11_001, 10_000, 10_000));
         assert!(!skew.note(90_000, 10_000, 10_000), "it is known");
         assert_eq!(skew.server_ahead_ms(), Some(80_000));
+        assert!(!skew.note(11_000, 10_000, 10_000), "nearly together");
+        assert!(!skew.note(11_001, 10_000, 10_000), "which is no news");
         assert!(!skew.note(10_000, 10_000, 10_000), "together again");
         assert!(skew.note(1_000, 10_000, 10_000), "and apart, behind");
         assert_eq!(skew.server_ahead_ms(), Some(-9000));

@@ -39,6 +39,8 @@ for i = 1, #KEYS do
   if wanted ~= place then
     place = wanted
     is_simple, code, verb, cost, life, _, limit, window = unpack('>BBBI7I6BI7I5', ARGV[place + 1])
+    -- A check that tells nobody of a changed limit is one all the same.
+    verb = verb == 7 and 1 or verb
     base = (1577836800000 - 1577836800000 % window) / window
     this_start = now - now % window
     left = this_start + window - now

@@ -14,7 +14,7 @@ local function read_op(bytes)
   -- The same to which nobody can listen.
   local is_told = verb < 5
   if not is_told then
-    verb = verb - 2
+    verb = ({ [5] = REFUND, [6] = RESET, [7] = CHECK })[verb]
   end
   local op = { verb = verb, cost = cost, quotas = {}, code = code, is_told = is_told }
   while at <= #bytes do
