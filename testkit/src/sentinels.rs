@@ -29,29 +29,29 @@ impl Sentinels {
     pub fn start_tls(master: &Server, name: &str) -> Self {
         let tls = Tls::shared_args(master.tls().authority());
         let speaks = ["--tls-replication", "yes"].map(String::from);
-        Self::build(1, master, name, |builder| builder.tls().args(tls).args(speaks))
+        Self::build(1, master, name, master.tls().port(), |builder| builder.tls().args(tls).args(speaks))
     }
 
     /// Starts as many as are wanted.
     pub fn start_many(count: usize, master: &Server, name: &str) -> Self {
-        Self::build(count, master, name, |builder| builder)
+        Self::build(count, master, name, master.port(), |builder| builder)
     }
 
     fn build(
         count: usize,
         master: &Server,
         name: &str,
+        port: u16,
         set_up: impl FnOnce(ServerBuilder) -> ServerBuilder,
     ) -> Self {
         let quorum = count / 2 + 1;
         let password = master.password.as_ref();
         let password = password.map_or(String::new(), |word| format!("sentinel auth-pass {name} {word}\n"));
         let config = format!(
-            "sentinel monitor {name} 127.0.0.1 {} {quorum}\n\
+            "sentinel monitor {name} 127.0.0.1 {port} {quorum}\n\
              sentinel down-after-milliseconds {name} {DOWN_AFTER_MS}\n\
              sentinel failover-timeout {name} {FAILOVER_TIMEOUT_MS}\n\
-             {password}",
-            master.tls.as_ref().map_or(master.port(), Tls::port)
+             {password}"
         );
         let builder = ServerBuilder::new(master.flavour(), Role::Sentinel).file("sentinel.conf", &config);
         let builder = set_up(builder);

@@ -494,9 +494,9 @@ async fn a_failover_forgets_no_more_than_was_not_replicated() {
         for _ in 0..15 {
             assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
         }
-        primary.kill();
-        link.refuse();
+        // While it is stalled: what it holds goes with the connection.
         link.cut();
+        primary.kill();
         sentinels.wait_failover(primary.address());
 
         let mut admitted = u64::from(eventually(&limiter, policy.key("a")).await.is_allowed());
