@@ -127,8 +127,8 @@ const MOST_LEFT: usize = 16;
 /// must be kept; otherwise they are as they were.
 ///
 /// `states` may come from the policy as it was before a change, or be empty: they are first matched to its
-/// quotas. The same window counted by the same algorithm is the same quota; else what stands at the same place
-/// with the same algorithm is carried over; another algorithm starts afresh. What is left is kept behind the others for as
+/// quotas. The same window counted by the same algorithm is the same quota, of buckets first that of the same rate; else
+/// what stands at the same place with the same algorithm is carried over; another algorithm starts afresh. What is left is kept behind the others for as
 /// long as it counts something: while a policy is in use in two versions, by tiers or on two servers, each finds again what
 /// only it counts.
 pub fn decide(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Decision, bool) {

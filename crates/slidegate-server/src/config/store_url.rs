@@ -102,13 +102,9 @@ impl FromStr for StoreUrl {
         let scheme = text.split_once(':').map_or(text, |(scheme, _)| scheme);
         let family = scheme.split_once('+').map_or(scheme, |(family, _)| family);
         match family {
-            "redis" | "rediss" | "valkey" | "valkeys" | "postgres" | "postgresql"
-                if !text.contains("://") =>
-            {
-                Err(format!("not a store; write {ALLOWED}"))
-            }
             // Without its colon too, because YAML takes a bare `memory:` for a mapping.
             "memory" if matches!(text, "memory:" | "memory") => Ok(Self::Memory),
+            _ if !text.contains("://") => Err(format!("not a store; write {ALLOWED}")),
             "redis" | "rediss" | "valkey" | "valkeys" => match RedisStore::builder(text) {
                 Ok(builder) => Ok(Self::Redis(Box::new(RedisUrl {
                     builder,

@@ -142,19 +142,18 @@ impl RedisStore {
     async fn ready(&self) -> Result<(), StoreError> {
         let policy =
             Policy::parse("slidegate", ["9/1m"]).map_err(|error| StoreError::permanent(error.to_string()))?;
-        let mut keys: Vec<String> = (0..MOST_PROBES).map(|number| format!("probe {number}")).collect();
-        match &self.road {
+        let key = |number: usize| format!("probe {number}");
+        let keys = match &self.road {
             Road::One(node) => {
                 node.ready().await?;
-                keys.truncate(1);
+                vec![key(0)]
             }
             Road::Cluster(cluster) => {
                 cluster.acquainted().await?;
-                let slots = keys.iter().map(|key| key::slot(&self.names.name(&policy, key.as_bytes())));
-                let places = cluster.one_of_each(slots);
-                keys = places.into_iter().map(|place| std::mem::take(&mut keys[place])).collect();
+                let slot = |number| key::slot(&self.names.name(&policy, key(number).as_bytes()));
+                cluster.one_of_each((0..MOST_PROBES).map(slot)).into_iter().map(key).collect()
             }
-        }
+        };
         let mut answers = Vec::new();
         for key in &keys {
             let probe = |verb| Operation { verb, check: policy.key(key) };

@@ -1,7 +1,5 @@
 //! Asking several who can all say the same, until one does.
 
-use std::time::Duration;
-
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
@@ -9,7 +7,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 
 /// After so long without an answer the next one is asked as well.
-const STAGGER: Duration = Duration::from_millis(200);
+const STAGGER_MS: u64 = 200;
 
 /// The first answer of those who are asked one after the other, as soon as the one before has failed or is slow. A failure is
 /// permanent only if all are.
@@ -37,7 +35,7 @@ where
                     }
                 }
             },
-            () = clock.sleep(STAGGER.as_millis() as u64), if questions.len() > 0 => {}
+            () = clock.sleep(STAGGER_MS), if questions.len() > 0 => {}
         }
     }
 }
