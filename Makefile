@@ -161,9 +161,11 @@ fuzz:
 	SLIDEGATE_FUZZ_CASES=$(FUZZ_CASES) SLIDEGATE_FUZZ_SEED=$$(date +%Y%m%d00000) \
 		$(CARGO) test --package slidegate-server --test it fuzzing
 
-## Licences, banned crates and where crates come from. The first time it builds cargo-deny below target/.
+## Licences, banned crates and where crates come from. The first time it builds cargo-deny below target/. It looks at
+## crates of all platforms, of which a build has fetched only its own.
 CARGO_DENY = target/tools/bin/cargo-deny
 deny: $(CARGO_DENY)
+	$(CARGO) fetch --quiet --locked
 	$(CARGO_DENY) --offline check --hide-inclusion-graph licenses bans sources
 
 $(CARGO_DENY):
