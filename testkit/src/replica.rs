@@ -36,21 +36,7 @@ impl Replica {
 
     /// Waits until it has all that the master had when this was called.
     pub fn wait_in_sync(&self, master: &Server) {
-        let info = ["INFO", "replication"];
-        let offset = |server: &Server, name| {
-            let offset = server.field(&info, name)?;
-            offset.parse::<u64>().map_err(|error| format!("{error}: {offset}"))
-        };
-        let wanted = offset(master, "master_repl_offset").expect("the master answers");
-        until("the replica is in sync", || {
-            let link = self.server.field(&info, "master_link_status")?;
-            let reached = offset(&self.server, "slave_repl_offset")?;
-            if link == "up" && reached >= wanted {
-                Ok(())
-            } else {
-                Err(format!("{link}, {reached} of {wanted}"))
-            }
-        });
+        wait_in_sync(&self.server, master);
     }
 
     /// Makes it a master.
@@ -65,4 +51,23 @@ impl Deref for Replica {
     fn deref(&self) -> &Server {
         &self.server
     }
+}
+
+/// Waits until `replica` has all that its master had when this was called.
+pub(crate) fn wait_in_sync(replica: &Server, master: &Server) {
+    let info = ["INFO", "replication"];
+    let offset = |server: &Server, name| {
+        let offset = server.field(&info, name)?;
+        offset.parse::<u64>().map_err(|error| format!("{error}: {offset}"))
+    };
+    let wanted = offset(master, "master_repl_offset").expect("the master answers");
+    until("the replica is in sync", || {
+        let link = replica.field(&info, "master_link_status")?;
+        let reached = offset(replica, "slave_repl_offset")?;
+        if link == "up" && reached >= wanted {
+            Ok(())
+        } else {
+            Err(format!("{link}, {reached} of {wanted}"))
+        }
+    });
 }

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use view::{Member, members};
 
 use crate::builder::{Role, ServerBuilder};
+use crate::replica::wait_in_sync;
 use crate::tls::{Authority, Tls};
 use crate::wait::until;
 use crate::{Flavour, Server};
@@ -130,14 +131,23 @@ impl Cluster {
         self.owner_of(slot)
     }
 
-    /// Waits until all nodes that are alive find the cluster in order, and replicas of theirs are in sync: after a
-    /// [`Server::restart`] of one, say.
+    /// Waits until all nodes that are alive find the cluster in order, and replicas are linked to their masters: after a
+    /// [`Server::restart`] of one, say. What they have yet to hear is another matter, see
+    /// [`wait_in_sync`](Self::wait_in_sync).
     pub fn wait_in_order(&self) {
         until("the cluster is in order", || {
             self.alive().try_for_each(|node| {
                 self.is_in_order(node).map_err(|seen| format!("{}: {seen}", node.port()))
             })
         });
+    }
+
+    /// Waits until the replica of each master has all that its master had when this was called.
+    pub fn wait_in_sync(&self) {
+        self.wait_in_order();
+        for master in self.masters() {
+            wait_in_sync(self.node(self.replica_of(master)), self.node(master));
+        }
     }
 
     fn form(&self) {

@@ -11,7 +11,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 
-use super::{Mode, Shared};
+use super::{Limit, Mode, Shared};
 
 /// No more than this is held for each direction while stalled; the rest waits in the kernel's buffers.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -93,11 +93,13 @@ impl Line<'_> {
             }
             // Who has a reply first takes the limit for itself.
             limit = limit.or_else(|| self.shared.reply_limit().take());
-            let passing = limit.map_or(length, |bytes: usize| bytes.min(length));
+            let passing = limit.map_or(length, |limit: Limit| limit.bytes.min(length));
             self.pass(&mut to, &chunk[..passing], &self.shared.bytes_to_client).await?;
-            limit = limit.map(|bytes| bytes - passing);
-            if limit == Some(0) {
-                return Err(io::ErrorKind::ConnectionReset.into());
+            match &mut limit {
+                Some(limit) if limit.bytes > passing => limit.bytes -= passing,
+                Some(limit) if limit.is_reset => return Err(io::ErrorKind::ConnectionReset.into()),
+                Some(_) => return to.shutdown().await,
+                None => {}
             }
         }
     }

@@ -43,14 +43,21 @@ enum Mode {
     Closed,
 }
 
+/// So many bytes, and how the connection ends then.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    bytes: usize,
+    is_reset: bool,
+}
+
 #[derive(Debug)]
 struct Shared {
     upstream: SocketAddr,
     mode: watch::Sender<Mode>,
     /// How often everything has been cut; connections die when it changes.
     cut: watch::Sender<u64>,
-    /// So many bytes of a reply shall still pass on the connection that next has one.
-    reply_limit: Mutex<Option<usize>>,
+    /// What of a reply shall still pass on the connection that next has one.
+    reply_limit: Mutex<Option<Limit>>,
     connections: AtomicU64,
     bytes_to_server: AtomicU64,
     bytes_to_client: AtomicU64,
@@ -131,7 +138,13 @@ impl FaultProxy {
     /// Passes the first `bytes` bytes of the next reply, or replies, and then resets that connection: the server has
     /// executed what the client never hears of. Happens once, on the connection that next has a reply.
     pub fn cut_reply_after(&self, bytes: usize) {
-        *self.shared.reply_limit() = Some(bytes);
+        *self.shared.reply_limit() = Some(Limit { bytes, is_reset: true });
+    }
+
+    /// The same with an orderly end in place of the reset: the client is sure to read those bytes, also if it is still
+    /// sending meanwhile. What it sends is passed on.
+    pub fn end_reply_after(&self, bytes: usize) {
+        *self.shared.reply_limit() = Some(Limit { bytes, is_reset: false });
     }
 
     /// Resets the connection that next has a reply, and passes nothing of it.
@@ -162,7 +175,7 @@ impl Drop for FaultProxy {
 }
 
 impl Shared {
-    fn reply_limit(&self) -> MutexGuard<'_, Option<usize>> {
+    fn reply_limit(&self) -> MutexGuard<'_, Option<Limit>> {
         self.reply_limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
