@@ -168,8 +168,9 @@ fn named_quotas<N: Into<String>>(quotas: impl IntoIterator<Item = (N, Quota)>) -
         let name: Box<str> = name.into().into();
         check_name("name", &name)?;
         if names.contains(&name) {
-            let message =
-                format!("two quotas are called {name:?}: names must differ, so give one of them a name");
+            let message = format!(
+                "two quotas are called {name:?}: names must differ; leave one out, or give it a name"
+            );
             return Err(QuotaError::new("quotas", message));
         }
         names.push(name);

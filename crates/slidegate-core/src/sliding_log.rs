@@ -8,6 +8,9 @@ use crate::counter::Counter;
 use crate::quota::Quota;
 use crate::strict_window::Pair;
 
+/// In bytes: two numbers of 64 bits.
+const LONGEST_ENTRY: usize = 20;
+
 /// Units admitted in one millisecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
@@ -69,6 +72,23 @@ impl SlidingLog {
         self.bytes.capacity()
     }
 
+    /// By how much that may grow with the next entry.
+    pub fn growth_bytes(&self) -> usize {
+        if self.has_room() || self.may_reuse_room() { 0 } else { self.growth() }
+    }
+
+    fn has_room(&self) -> bool {
+        self.bytes.capacity() - self.bytes.len() >= LONGEST_ENTRY
+    }
+
+    fn may_reuse_room(&self) -> bool {
+        self.head * 8 >= self.bytes.len() && self.head >= LONGEST_ENTRY
+    }
+
+    fn growth(&self) -> usize {
+        LONGEST_ENTRY.max(self.bytes.len() / 4)
+    }
+
     /// When the newest entry was counted, and when it no longer is.
     pub(crate) fn newest_and_until_ms(&self) -> (u64, u64) {
         self.newest.map_or((0, 0), |newest| (newest.at_ms, newest.at_ms.saturating_add(self.window_ms)))
@@ -117,15 +137,14 @@ impl SlidingLog {
     /// Before the bytes would be moved to grow, reuses what the front has left behind; then grows by a quarter
     /// only, since a log stays at the size that its limit gives it.
     fn make_room(&mut self) {
-        const LONGEST_ENTRY: usize = 20;
-        if self.bytes.capacity() - self.bytes.len() >= LONGEST_ENTRY {
+        if self.has_room() {
             return;
         }
-        if self.head * 8 >= self.bytes.len() && self.head >= LONGEST_ENTRY {
+        if self.may_reuse_room() {
             self.bytes.drain(..self.head);
             self.head = 0;
         } else {
-            self.bytes.reserve_exact(LONGEST_ENTRY.max(self.bytes.len() / 4));
+            self.bytes.reserve_exact(self.growth());
         }
     }
 

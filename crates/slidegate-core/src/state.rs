@@ -93,11 +93,20 @@ impl State {
         (until_ms > now_ms && !is_far_ahead).then_some(until_ms)
     }
 
-    /// The memory that it holds besides itself.
-    pub fn heap_bytes(&self) -> usize {
+    /// The memory that it holds besides itself, in as many allocations.
+    pub fn heap_bytes(&self) -> [usize; 2] {
         match self {
-            Self::StrictWindow(counter) => counter.heap_bytes(),
-            Self::SlidingLog(counter) => size_of::<SlidingLog>() + counter.heap_bytes(),
+            Self::StrictWindow(counter) => [counter.heap_bytes(), 0],
+            Self::SlidingLog(counter) => [size_of::<SlidingLog>(), counter.heap_bytes()],
+            Self::SlidingWindow(_) | Self::FixedWindow(_) | Self::TokenBucket(_) => [0, 0],
+        }
+    }
+
+    /// By how much that may grow with the next that is counted.
+    pub fn growth_bytes(&self) -> usize {
+        match self {
+            Self::StrictWindow(counter) => counter.growth_bytes(),
+            Self::SlidingLog(counter) => counter.growth_bytes(),
             Self::SlidingWindow(_) | Self::FixedWindow(_) | Self::TokenBucket(_) => 0,
         }
     }

@@ -7,6 +7,9 @@
 use crate::counter::Counter;
 use crate::quota::Quota;
 
+/// It grows by so many at the most.
+const MOST_NEW_PAIRS: usize = 4;
+
 /// Units that are forgotten together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
@@ -60,6 +63,12 @@ impl StrictWindow {
         self.pairs.capacity() * size_of::<Pair>()
     }
 
+    /// By how much that may grow with the next pair.
+    pub fn growth_bytes(&self) -> usize {
+        let is_full = self.pairs.len() == self.pairs.capacity();
+        if is_full { MOST_NEW_PAIRS * size_of::<Pair>() } else { 0 }
+    }
+
     /// When the newest pair was counted, and when it no longer is.
     pub(crate) fn newest_and_until_ms(&self) -> (u64, u64) {
         let newest = self.pairs.last().map(|newest| newest.newest_ms);
@@ -87,7 +96,7 @@ impl StrictWindow {
     fn make_room(&mut self, quota: &Quota) {
         if self.pairs.len() == self.pairs.capacity() {
             let most = usize::from(quota.slots()) + 1;
-            self.pairs.reserve_exact(most.saturating_sub(self.pairs.len()).clamp(1, 4));
+            self.pairs.reserve_exact(most.saturating_sub(self.pairs.len()).clamp(1, MOST_NEW_PAIRS));
         }
     }
 

@@ -62,6 +62,35 @@ fn a_flood_stays_within_the_cap_and_evicts_no_denied_key() {
     }
 }
 
+/// In five pages, of which each new key looks at all.
+#[test]
+fn a_denied_key_goes_only_if_all_keys_are_denied() {
+    let wide = "5000000000/1h";
+    for quotas in [&["5/1h"][..], &[wide], &["5/1h token-bucket"], &["5/1h", "9/1d"], &["5/1h sliding-log"]] {
+        let (max_keys, idle) = (5 * 175, 20);
+        let (limiter, _) = limiter(max_keys, WhenFull::Evict);
+        let policy = Policy::parse("api", quotas.iter().copied()).unwrap();
+        let limit = policy.quotas()[0].limit();
+        let spend = |key: &str, cost| limiter.check_now(policy.key(key).cost(cost)).unwrap().is_allowed();
+        for number in 0..max_keys {
+            let cost = if number < idle { limit - 1 } else { limit };
+            assert!(spend(&format!("old {number}"), cost));
+        }
+        let is_counted = |key: &str| limiter.peek_now(policy.key(key)).unwrap().quotas()[0].used > 0;
+        let counted =
+            |range: std::ops::Range<usize>| range.filter(|n| is_counted(&format!("old {n}"))).count();
+        for number in 0..idle {
+            assert!(spend(&format!("new {number}"), limit));
+            let left = (counted(0..idle), counted(idle..max_keys));
+            assert_eq!(left, (idle - number - 1, max_keys - idle), "{quotas:?}");
+        }
+        // Now there is nobody else.
+        assert!(spend("one more", limit));
+        assert_eq!(limiter.store().evicted(), 1 + idle as u64);
+        assert_eq!(limiter.store().len(), max_keys);
+    }
+}
+
 /// Whoever has nearly nothing left is denied whatever costs more than that.
 #[test]
 fn a_flood_evicts_nobody_who_has_little_left() {
@@ -154,17 +183,19 @@ fn a_table_that_refuses_keeps_whom_it_has() {
     assert!(limiter.check_now(policy.key("new")).unwrap().is_allowed());
 }
 
-/// However few of a page they are, and wherever in it.
+/// However few they are, and wherever, as long as there are no more pages than each new key looks at.
 #[test]
 fn a_table_that_refuses_finds_those_that_are_over() {
-    let (limiter, clock) = limiter(175, WhenFull::Refuse);
-    let [long, short] = ["5/1h", "5/1s"].map(|quota| Policy::parse(quota, [quota]).unwrap());
-    flood(&limiter, &long, "old", 165);
-    flood(&limiter, &short, "over", 10);
-    clock.advance(2000);
-    flood(&limiter, &long, "new", 10);
-    assert_eq!((limiter.store().len(), limiter.store().evicted()), (175, 0));
-    assert!(limiter.check_now(long.key("one more")).unwrap_err().is_full());
+    for max_keys in [175, 5 * 175] {
+        let (limiter, clock) = limiter(max_keys, WhenFull::Refuse);
+        let [long, short] = ["5/1h", "5/1s"].map(|quota| Policy::parse(quota, [quota]).unwrap());
+        flood(&limiter, &long, "old", max_keys - 10);
+        flood(&limiter, &short, "over", 10);
+        clock.advance(2000);
+        flood(&limiter, &long, "new", 10);
+        assert_eq!((limiter.store().len(), limiter.store().evicted()), (max_keys, 0));
+        assert!(limiter.check_now(long.key("one more")).unwrap_err().is_full());
+    }
 }
 
 #[test]
@@ -228,19 +259,72 @@ fn bytes_are_bounded_too_and_a_refusal_changes_nothing() {
 #[test]
 fn a_table_that_evicts_does_so_for_bytes_as_well() {
     for quota in ["20/1h strict-window", "20/1h token-bucket", "1000/1h sliding-log"] {
-        let (limiter, clock) = small(40 << 10, WhenFull::Evict);
-        let policy = Policy::parse("api", [quota]).unwrap();
-        for round in 0..40 {
-            for number in 0..100 {
-                clock.advance(1);
-                let answer = limiter.check_now(policy.key(&format!("key {number}")));
-                assert!(answer.is_ok(), "{quota}, round {round}, key {number}: {answer:?}");
-                assert!(limiter.store().bytes() <= limiter.store().max_bytes(), "{quota}");
+        // In one page, and in several, of which some have nothing to give up.
+        for max_keys in [100, 5 * 175] {
+            let clock = ManualClock::at(NOW);
+            let builder = MemoryStore::builder().max_keys(max_keys).max_bytes(40 << 10);
+            let limiter = Limiter::new(builder.clock(clock.clone()).build().unwrap());
+            let policy = Policy::parse("api", [quota]).unwrap();
+            for round in 0..40 {
+                for number in 0..100 {
+                    clock.advance(1);
+                    let answer = limiter.check_now(policy.key(&format!("key {number}")));
+                    assert!(answer.is_ok(), "{quota}, {max_keys}, round {round}, key {number}: {answer:?}");
+                    assert!(limiter.store().bytes() <= limiter.store().max_bytes(), "{quota}");
+                }
             }
+            let denied = limiter.check_now(policy.key("key 7").cost(10_000)).unwrap();
+            assert!(denied.is_never(), "{quota}");
         }
-        let denied = limiter.check_now(policy.key("key 7").cost(10_000)).unwrap();
-        assert!(denied.is_never(), "{quota}");
     }
+}
+
+/// Once wrong: in a page without any that takes bytes, a new one was refused, if the few that there were elsewhere were
+/// denied or not met.
+#[test]
+fn bytes_are_taken_from_wherever_they_are() {
+    let clock = ManualClock::at(NOW);
+    let (max_keys, table_bytes) = (60 * 175, 60 * 4400);
+    let builder = MemoryStore::builder().max_keys(max_keys).max_bytes(table_bytes + (8 << 10));
+    let limiter = Limiter::new(builder.clock(clock).build().unwrap());
+    let denied = Policy::parse("denied", ["1/366d", "2/365d"]).unwrap();
+    let policy = Policy::parse("login", ["5/1m", "50/1d"]).unwrap();
+    for (policy, count) in [(&denied, 500), (&policy, 1000), (&denied, 100), (&policy, 500)] {
+        for number in 0..count {
+            let key = format!("{} {number}", policy.name());
+            let answer = limiter.check_now(policy.key(&key));
+            assert!(answer.is_ok(), "{key}: {answer:?}");
+            assert!(limiter.store().bytes() <= limiter.store().max_bytes());
+        }
+    }
+    let few = limiter.store().len();
+    assert!((5..60).contains(&few), "{few} keys are fewer than pages");
+}
+
+/// Once wrong: each check of a long log wanted half as much again to be free, and had others go for it.
+#[test]
+fn a_log_that_has_room_needs_none_of_others() {
+    let clock = ManualClock::at(NOW);
+    let builder = MemoryStore::builder().max_keys(60 * 175).max_bytes(500_000);
+    let limiter = Limiter::new(builder.clock(clock.clone()).build().unwrap());
+    // Nearly used up, so that it is others who go.
+    let log = Policy::parse("log", ["45000/1d sliding-log"]).unwrap();
+    let other = Policy::parse("login", ["5/1m", "50/1d"]).unwrap();
+    let count = || {
+        clock.advance(1);
+        assert!(limiter.check_now(log.key("log")).unwrap().is_allowed());
+    };
+    (0..40_000).for_each(|_| count());
+    for number in 0..3000 {
+        assert!(limiter.check_now(other.key(&format!("{number}"))).unwrap().is_allowed());
+        if limiter.store().evicted() > 0 {
+            count();
+            // At the most it has just made room to grow by a quarter of 80 kB.
+            let (bytes, most) = (limiter.store().bytes(), limiter.store().max_bytes());
+            assert!(bytes + 25_000 > most, "{number}: {bytes} of {most}");
+        }
+    }
+    assert!(limiter.store().evicted() > 1000);
 }
 
 #[test]
@@ -254,6 +338,13 @@ fn a_key_is_never_given_up_for_itself() {
         assert!(admitted < 1_000_000, "it must end");
     }
     assert_eq!(limiter.peek_now(policy.key("log")).unwrap().quotas()[0].used, admitted);
+    // Nor does anybody go where that would not be enough.
+    let other = Policy::parse("login", ["5/1m", "50/1d"]).unwrap();
+    assert!(limiter.check_now(other.key("other")).unwrap().is_allowed());
+    let evicted = limiter.store().evicted();
+    assert!(limiter.check_now(policy.key("log")).is_err());
+    assert_eq!(limiter.store().evicted(), evicted);
+    assert_eq!(limiter.peek_now(other.key("other")).unwrap().quotas()[0].used, 1);
 }
 
 #[test]

@@ -83,11 +83,19 @@ fn a_window_that_ends_under_fire_admits_the_limit_of_each() {
 /// it would if two ever shared a counter or a write went to the wrong owner.
 #[test]
 fn a_slot_that_changes_hands_takes_no_count_along() {
+    let several = ["1000/1h", "2000/1d"];
+    let quotas = [&["1000/1h"][..], &["1000000000/1h"], &several, &["1000/1h token-bucket"]];
+    take_turns(100, &quotas);
+    // Most are denied, so that room is made in other pages too.
+    take_turns(700, &[&["1/1h"], &["1/1h sliding-log"], &["1/1h", "2/1d"], &["1000/1h"]]);
+}
+
+fn take_turns(max_keys: usize, quotas: &[&[&str]]) {
     const KEYS: usize = 3000;
-    let limiter = limiter(100, ManualClock::at(NOW));
+    let limiter = limiter(max_keys, ManualClock::at(NOW));
     let asked: Vec<AtomicUsize> = (0..KEYS).map(|_| AtomicUsize::new(0)).collect();
-    let policies = [&["1000/1h"][..], &["1000000000/1h"], &["1000/1h", "2000/1d"], &["1000/1h token-bucket"]]
-        .map(|q| Policy::parse("api", q.iter().copied()).unwrap());
+    let parse = |quotas: &&[&str]| Policy::parse("api", quotas.iter().copied()).unwrap();
+    let policies: Vec<Policy> = quotas.iter().map(parse).collect();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (limiter, asked, policies) = (&limiter, &asked, &policies);
@@ -112,7 +120,7 @@ fn a_slot_that_changes_hands_takes_no_count_along() {
             });
         }
     });
-    assert!(limiter.store().len() <= 100);
+    assert!(limiter.store().len() <= max_keys);
     assert!(limiter.store().evicted() > 0, "the test is about evictions");
 }
 

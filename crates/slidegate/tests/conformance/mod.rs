@@ -43,7 +43,7 @@ impl Random {
         1 + self.below(1 << magnitude)
     }
 
-    fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, list: &'a [T]) -> &'a T {
         &list[usize::try_from(self.below(list.len() as u64)).unwrap()]
     }
 }
@@ -97,7 +97,11 @@ pub(crate) fn policies() -> Vec<Policy> {
     policies
 }
 
-fn operation<'a>(random: &mut Random, policies: &'a [Policy], keys: &'a [String]) -> Operation<'a> {
+pub(crate) fn operation<'a>(
+    random: &mut Random,
+    policies: &'a [Policy],
+    keys: &'a [String],
+) -> Operation<'a> {
     let verb = match random.below(20) {
         0 => Verb::Reset,
         1..=2 => Verb::Refund,
@@ -199,18 +203,23 @@ pub(crate) async fn forms_meet_without_a_seam<S: Store>(subject: Subject<S>) {
     let mut random = Random(0x5DEE_CE66_D123_4567);
     let mut reference = Reference::default();
     let quotas = [
-        "200000/1s",
-        "200000/16777215s",
-        "200000/16777216s",
-        "200000/1s strict-window",
-        "65535/1s",
-        "65536/1s",
+        (1 << 16, "200000/1s"),
+        (1 << 16, "200000/16777215s"),
+        (1 << 16, "200000/16777216s"),
+        (1 << 16, "200000/1s strict-window"),
+        (1 << 16, "65535/1s"),
+        (1 << 16, "65536/1s"),
+        (10_000, "60000/1m"),
+        (10_000, "9999/1m"),
+        (10_000, "10000/1m"),
+        (10_000, "10001/1m"),
     ];
-    let mut now_ms = START;
-    for (number, quota) in quotas.iter().enumerate() {
-        let policy = Policy::parse(&number.to_string(), [*quota]).unwrap();
+    for (number, (border, quota)) in quotas.into_iter().enumerate() {
+        let policy = Policy::parse(&number.to_string(), [quota]).unwrap();
+        // Each from the same time on: the longest windows lead beyond what the shortest form can tell.
+        let mut now_ms = START;
         for step in 0..400 {
-            now_ms += policy.quotas()[0].window_ms() / 4 * *random.pick(&[0, 0, 0, 1, 4]);
+            now_ms += policy.quotas()[0].window_ms() / 4 * *random.pick(&[0, 0, 0, 0, 1, 4, 8]);
             (subject.set_now)(now_ms);
             let used = reference
                 .execute(&Operation { verb: Verb::Peek, check: policy.key("k") }, now_ms)
@@ -218,8 +227,8 @@ pub(crate) async fn forms_meet_without_a_seam<S: Store>(subject: Subject<S>) {
                 .used;
             // To just before, at and just after the border, and on by one.
             let cost = match random.below(3) {
-                0 => (65_534 + random.below(4)).saturating_sub(used),
-                1 => 65_534 + random.below(4),
+                0 => (border - 2 + random.below(4)).saturating_sub(used),
+                1 => border - 2 + random.below(4),
                 _ => 1,
             };
             let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };

@@ -1,5 +1,7 @@
 //! What is decided under the lock of a page: whatever is not a change of one word.
 
+use std::sync::atomic::Ordering;
+
 use slidegate_core::{Action, Decision, Policy, State, Verb, decide};
 
 use super::layout::{Counts, Form, Layout, counts_of};
@@ -167,7 +169,7 @@ impl Table {
         }
         states.shrink_to_fit();
         let heap = Record::heap_bytes_of(policy, states);
-        self.make_bytes(|page| heap + page.inner.growth_for_one_more(), keep, page, now_ms)?;
+        self.make_bytes(|page| heap + page.inner.growth_for_one_more(), (keep, 0), page, now_ms)?;
         Ok(Plan::Record)
     }
 
@@ -205,6 +207,7 @@ impl Table {
                 let before = page.inner.slab_bytes();
                 self.count_bytes(0, record.heap_bytes());
                 let number = page.inner.records.insert(record);
+                self.records.fetch_add(1, Ordering::Relaxed);
                 self.count_bytes(before, page.inner.slab_bytes());
                 Word::new(RECORD, slot.load().generation(), number as u64)
             }
@@ -218,6 +221,7 @@ impl Table {
             if !page.inner.has_wide {
                 page.inner.has_wide = true;
                 self.count_bytes(0, WIDE_PAGE_BYTES);
+                self.wide_bytes.fetch_add(WIDE_PAGE_BYTES, Ordering::Relaxed);
             }
             self.wide.store(slot, wide);
         }

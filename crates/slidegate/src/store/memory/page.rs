@@ -1,6 +1,6 @@
 //! What lies beside a page of slots.
 
-use std::sync::PoisonError;
+use std::sync::{PoisonError, TryLockError};
 
 use slab::Slab;
 
@@ -31,6 +31,16 @@ pub(super) struct Locked<'a> {
 impl Page {
     pub(super) fn lock(&self, number: usize) -> Locked<'_> {
         Locked { number, inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// Nothing if another has the lock.
+    pub(super) fn try_lock(&self, number: usize) -> Option<Locked<'_>> {
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(Locked { number, inner })
     }
 }
 

@@ -60,10 +60,7 @@ impl Record {
 
     /// What is used, how much is allowed, and when nothing is counted any more, for each quota.
     pub(super) fn outlook(&self, now_ms: u64) -> Outlook {
-        let states = match &self.states {
-            States::One(state) => std::slice::from_ref(state),
-            States::Many(states) => states,
-        };
+        let states = self.states();
         let each = states.iter().zip(self.quotas.iter()).map(|(state, quota)| outlook(state, quota, now_ms));
         // What is counted for another version of the policy.
         let left = states.iter().skip(self.quotas.len()).filter_map(|state| state.left_until_ms(now_ms));
@@ -72,10 +69,19 @@ impl Record {
         each.chain(left).max().unwrap_or(Outlook::Over)
     }
 
+    /// By how much it may grow with the next check under `policy`.
+    pub(super) fn growth_bytes(&self, policy: &Policy) -> usize {
+        let with_rounding = |bytes| if bytes == 0 { 0 } else { bytes + 32 };
+        let states = self.states().iter().map(|state| with_rounding(state.growth_bytes())).sum::<usize>();
+        // A changed policy has other states, which are kept beside those that there are.
+        let is_changed = *self.quotas != *policy.quotas();
+        states + if is_changed { self.heap_bytes() / 2 + 256 * policy.quotas().len() } else { 0 }
+    }
+
     /// The memory that it takes besides itself.
     pub(super) fn heap_bytes(&self) -> usize {
         let states = match &self.states {
-            States::One(state) => state.heap_bytes(),
+            States::One(state) => heap_bytes_of_state(state),
             States::Many(states) => heap_bytes_of_states(states),
         };
         states + if self.are_own { heap_bytes_of_quotas(&self.quotas) } else { 0 }
@@ -85,6 +91,13 @@ impl Record {
     pub(super) fn heap_bytes_of(policy: &Policy, states: &Vec<State>) -> usize {
         let quotas = if policy.is_anonymous() { heap_bytes_of_quotas(policy.quotas()) } else { 0 };
         heap_bytes_of_states(states) + quotas
+    }
+
+    fn states(&self) -> &[State] {
+        match &self.states {
+            States::One(state) => std::slice::from_ref(state),
+            States::Many(states) => states,
+        }
     }
 
     fn settle(&mut self) {
@@ -105,12 +118,21 @@ impl Record {
 }
 
 fn heap_bytes_of_states(states: &Vec<State>) -> usize {
-    states.capacity() * size_of::<State>() + states.iter().map(State::heap_bytes).sum::<usize>()
+    allocated(states.capacity() * size_of::<State>()) + states.iter().map(heap_bytes_of_state).sum::<usize>()
+}
+
+fn heap_bytes_of_state(state: &State) -> usize {
+    state.heap_bytes().map(allocated).iter().sum()
 }
 
 /// With the two counts of an `Arc`.
 fn heap_bytes_of_quotas(quotas: &[Quota]) -> usize {
-    size_of_val(quotas) + 2 * size_of::<usize>()
+    allocated(size_of_val(quotas) + 2 * size_of::<usize>())
+}
+
+/// What the allocator takes for so many bytes: glibc has a word before each, a step of sixteen, and at least thirty-two.
+pub(super) fn allocated(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16).max(32) }
 }
 
 /// What would be lost if a key were forgotten now. The greater, the worse.

@@ -12,9 +12,55 @@ use super::table::Table;
 use super::word::{RECORD, Word};
 use crate::error::StoreError;
 
+/// How many other pages to look at when a page has nobody to spare, as long as somebody was found the last time. If not,
+/// one is enough: where all are denied, a new key would look at thousands in vain.
+const OTHER_PAGES: usize = 4;
+/// How many may be passed because they have nobody who could go: before somebody is spared, and before it is given up.
+const MOST_PASSED: usize = 64;
+const MOST_SEARCHED: usize = 8192;
+/// How many records go in one check at the most.
+const MOST_GONE: usize = 1000;
+
+/// Who may be given up in other pages.
+#[derive(Clone, Copy)]
+enum Candidate {
+    AnyKey,
+    Record,
+}
+
+impl Candidate {
+    fn is_in(self, slot: &Slot<'_>) -> bool {
+        match self {
+            Self::AnyKey => slot.is_owned(),
+            Self::Record => has_record(slot),
+        }
+    }
+
+    fn may_be_anywhere(self, table: &Table) -> bool {
+        match self {
+            Self::AnyKey => true,
+            Self::Record => table.records.load(Ordering::Relaxed) > 0,
+        }
+    }
+
+    /// Whether it is worth while to look at a page.
+    fn may_be_in(self, page: &Locked<'_>) -> bool {
+        match self {
+            Self::AnyKey => true,
+            Self::Record => !page.inner.records.is_empty(),
+        }
+    }
+}
+
+/// Who was given up.
+enum Gone<'a> {
+    Here(Slot<'a>),
+    Elsewhere,
+}
+
 impl Table {
-    /// A vacant slot for a new key, counted as its own. Another key of the page is given up for it if there is none, or
-    /// if there are as many keys as may be.
+    /// A vacant slot for a new key, counted as its own. Another key is given up for it if there are as many as may be, or
+    /// if the page has no such slot.
     pub(super) fn place(
         &self,
         id: KeyId,
@@ -29,11 +75,13 @@ impl Table {
             return Ok(slot);
         }
         let nearest = || self.slots.nearest_first(id).filter(Slot::is_owned);
-        let given_up = self
-            .give_up(nearest, page, now_ms)
-            .ok_or(StoreError::full("the memory store is full: max_keys is reached"))?;
+        let elsewhere = vacant.map(|_| Candidate::AnyKey);
         // One goes and one comes. If it were no key in between, one of another page could come as well.
-        Ok(vacant.unwrap_or(given_up))
+        match self.give_up(nearest, elsewhere, page, now_ms) {
+            Some(Gone::Here(slot)) => Ok(vacant.unwrap_or(slot)),
+            Some(Gone::Elsewhere) => vacant.ok_or_else(full),
+            None => Err(full()),
+        }
     }
 
     /// Of `candidates`, the key with the least to lose among the first 16; a denied one only if all are. One that is
@@ -65,23 +113,91 @@ impl Table {
         least
     }
 
-    /// Removes the one of `candidates` with the least to lose, if it is over or the table may evict. It is counted as
-    /// a key still.
+    /// Removes a key, which is counted still: the one of `candidates` with the least to lose if it is one to spare, else one
+    /// to spare `elsewhere`, else, if the table may evict, that one all the same, or if there is none, any elsewhere.
     fn give_up<'a, I: Iterator<Item = Slot<'a>>>(
         &self,
         candidates: impl Fn() -> I,
+        elsewhere: Option<Candidate>,
         page: &mut Locked<'_>,
         now_ms: u64,
-    ) -> Option<Slot<'a>> {
+    ) -> Option<Gone<'a>> {
         loop {
-            let (judged, slot) = self.least_to_lose(candidates(), page, now_ms)?;
-            if judged != Outlook::Over && self.settings.when_full == WhenFull::Refuse {
-                return None;
+            let least = self.least_to_lose(candidates(), page, now_ms);
+            if !least.is_some_and(|(judged, _)| self.is_to_spare(judged)) {
+                if elsewhere.is_some_and(|candidate| self.give_up_to_spare(candidate, page, now_ms)) {
+                    return Some(Gone::Elsewhere);
+                }
+                if self.settings.when_full == WhenFull::Refuse {
+                    return None;
+                }
             }
+            let Some((judged, slot)) = least else {
+                let is_found = elsewhere.is_some_and(|candidate| {
+                    self.give_up_elsewhere(candidate, |_| true, (1, MOST_SEARCHED), page, now_ms)
+                });
+                return is_found.then_some(Gone::Elsewhere);
+            };
             if self.clear_as_judged(judged, slot, page, now_ms) {
-                return Some(slot);
+                return Some(Gone::Here(slot));
             }
         }
+    }
+
+    /// Whether a key may go although there are others.
+    fn is_to_spare(&self, judged: Outlook) -> bool {
+        match judged {
+            Outlook::Over => true,
+            Outlook::Live { .. } => self.settings.when_full == WhenFull::Evict,
+            Outlook::Denied { .. } => false,
+        }
+    }
+
+    /// Removes a key to spare from one of a few other pages: when nearly all keys are denied, there may still be one that is
+    /// not.
+    fn give_up_to_spare(&self, candidate: Candidate, page: &Locked<'_>, now_ms: u64) -> bool {
+        let looks = if self.has_found_elsewhere.load(Ordering::Relaxed) { OTHER_PAGES } else { 1 };
+        let may_go = |judged| self.is_to_spare(judged);
+        let is_found = self.give_up_elsewhere(candidate, may_go, (looks, MOST_PASSED), page, now_ms);
+        self.has_found_elsewhere.store(is_found, Ordering::Relaxed);
+        is_found
+    }
+
+    /// Removes a key that `may_go` from another page, after a look at so many of those that have candidates, and of so many
+    /// altogether, each time others. A page where somebody is busy is left out.
+    fn give_up_elsewhere(
+        &self,
+        candidate: Candidate,
+        may_go: impl Fn(Outlook) -> bool,
+        (mut looks, pages): (usize, usize),
+        page: &Locked<'_>,
+        now_ms: u64,
+    ) -> bool {
+        let others = self.pages.len() - 1;
+        for _ in 0..others.min(pages) {
+            if !candidate.may_be_anywhere(self) {
+                return false;
+            }
+            let step = self.hand.fetch_add(1, Ordering::Relaxed) % others;
+            let number = if step < page.number { step } else { step + 1 };
+            // To wait for a lock while another is held would be to wait for ever, if the other does the same.
+            let Some(mut other) = self.pages[number].try_lock(number) else { continue };
+            while candidate.may_be_in(&other) {
+                let candidates = self.slots.whole_page(number).filter(|slot| candidate.is_in(slot));
+                let Some((judged, slot)) = self.least_to_lose(candidates, &other, now_ms) else { break };
+                if !may_go(judged) {
+                    looks -= 1;
+                    break;
+                }
+                if self.clear_as_judged(judged, slot, &mut other, now_ms) {
+                    return true;
+                }
+            }
+            if looks == 0 {
+                return false;
+            }
+        }
+        false
     }
 
     /// Removes the key of a slot unless it has more to lose than it was judged by: others count meanwhile, and it may
@@ -120,6 +236,7 @@ impl Table {
     /// Frees the record that a word has stood for.
     pub(super) fn free_record(&self, word: Word, page: &mut Locked<'_>) {
         if let Some(record) = page.inner.records.try_remove(word.record_number()) {
+            self.records.fetch_sub(1, Ordering::Relaxed);
             let before = page.inner.slab_bytes();
             if page.inner.records.is_empty() {
                 page.inner.records.shrink_to_fit();
@@ -164,37 +281,45 @@ impl Table {
         action: Action,
     ) -> Result<(), StoreError> {
         let Some(record) = page.inner.records.get_mut(number) else { return Ok(()) };
-        // A log grows by a quarter, a strict window by some pairs, a changed policy by some states.
-        let most = record.heap_bytes() / 2 + 256 * policy.quotas().len();
-        if self.has_bytes(most) {
+        let most = record.growth_bytes(policy);
+        if most == 0 || self.has_bytes(most) {
             return Ok(());
         }
+        let own_bytes = record.heap_bytes();
         let peek = Action::new(Verb::Peek, action.now_ms(), action.cost());
         if !record.decide(policy, peek).0.is_allowed() {
             return Ok(());
         }
-        self.make_bytes(|_| most, slot.number, page, action.now_ms())
+        self.make_bytes(|_| most, (slot.number, own_bytes), page, action.now_ms())
     }
 
-    /// Makes room for as many bytes as `more` says, by giving up records of the page, other than that of the slot
-    /// `keep`.
+    /// Makes room for as many bytes as `more` says, by giving up records, other than that of the slot `keep`, which takes so
+    /// many. Nobody goes if that could not be enough, and no more than a few in one check.
     pub(super) fn make_bytes(
         &self,
         more: impl Fn(&Locked<'_>) -> usize,
-        keep: usize,
+        (keep, own_bytes): (usize, usize),
         page: &mut Locked<'_>,
         now_ms: u64,
     ) -> Result<(), StoreError> {
-        while !self.has_bytes(more(page)) {
-            let has_record =
-                |slot: &Slot<'_>| slot.is_owned() && slot.number != keep && slot.load().layout() == RECORD;
-            let number = page.number;
-            let records = || self.slots.whole_page(number).filter(has_record);
-            self.give_up(records, page, now_ms)
-                .ok_or(StoreError::full("the memory store is full: max_bytes is reached"))?;
-            self.keys.fetch_sub(1, Ordering::Relaxed);
+        let full = || StoreError::full("the memory store is full: max_bytes is reached");
+        if self.has_bytes(more(page)) {
+            return Ok(());
         }
-        Ok(())
+        if self.lasting_bytes() + own_bytes + more(page) > self.max_bytes {
+            return Err(full());
+        }
+        for _ in 0..MOST_GONE {
+            let number = page.number;
+            let records =
+                || self.slots.whole_page(number).filter(|slot| has_record(slot) && slot.number != keep);
+            self.give_up(records, Some(Candidate::Record), page, now_ms).ok_or_else(full)?;
+            self.keys.fetch_sub(1, Ordering::Relaxed);
+            if self.has_bytes(more(page)) {
+                return Ok(());
+            }
+        }
+        Err(full())
     }
 
     pub(super) fn has_bytes(&self, more: usize) -> bool {
@@ -208,4 +333,12 @@ impl Table {
             self.beside_bytes.fetch_sub(before, Ordering::Relaxed);
         }
     }
+}
+
+fn full() -> StoreError {
+    StoreError::full("the memory store is full: max_keys is reached")
+}
+
+fn has_record(slot: &Slot<'_>) -> bool {
+    slot.is_owned() && slot.load().layout() == RECORD
 }

@@ -1,7 +1,7 @@
 //! The table: decisions on words, without a lock.
 
 use std::hint::cold_path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use slidegate_core::{
     Action, Algorithm, Check, Decision, Outcome, Policy, Quota, State, Verb, check_within, decide_one,
@@ -30,7 +30,15 @@ pub(super) struct Table {
     pub(super) keys: AtomicUsize,
     /// Of records and wide pages.
     pub(super) beside_bytes: AtomicUsize,
+    /// Of the wide pages alone, which never go.
+    pub(super) wide_bytes: AtomicUsize,
+    /// How many records there are.
+    pub(super) records: AtomicUsize,
     pub(super) evicted: AtomicU64,
+    /// Counts the pages that were looked at because nobody of another was to go.
+    pub(super) hand: AtomicUsize,
+    /// Whether any of them had somebody to spare the last time.
+    pub(super) has_found_elsewhere: AtomicBool,
 }
 
 /// What checks under one policy have in common.
@@ -61,7 +69,11 @@ impl Table {
             layouts: Layouts::new(),
             keys: AtomicUsize::new(0),
             beside_bytes: AtomicUsize::new(0),
+            wide_bytes: AtomicUsize::new(0),
+            records: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
+            hand: AtomicUsize::new(0),
+            has_found_elsewhere: AtomicBool::new(true),
         }
     }
 
@@ -71,8 +83,16 @@ impl Table {
 
     /// All the memory that it takes, or may have touched.
     pub(super) fn bytes(&self) -> usize {
+        self.table_bytes() + self.beside_bytes.load(Ordering::Relaxed)
+    }
+
+    fn table_bytes(&self) -> usize {
         self.pages.len() * (SLOTS_PER_PAGE * SLOT_BYTES + size_of::<Page>())
-            + self.beside_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What nobody could give up.
+    pub(super) fn lasting_bytes(&self) -> usize {
+        self.table_bytes() + self.wide_bytes.load(Ordering::Relaxed)
     }
 
     pub(super) fn evicted(&self) -> u64 {
