@@ -44,6 +44,11 @@ impl Authority {
         self.folder.join("ca.crt")
     }
 
+    /// The files of a certificate that it has signed, and of the key.
+    pub fn signed_paths(&self) -> [PathBuf; 2] {
+        ["server.crt", "server.key"].map(|name| self.folder.join(name))
+    }
+
     /// The authority's certificate.
     pub fn ca_pem(&self) -> &[u8] {
         self.ca_pem.as_bytes()
@@ -102,6 +107,11 @@ impl Tls {
     /// The file with the authority's certificate.
     pub fn ca_path(&self) -> PathBuf {
         self.authority.ca_path()
+    }
+
+    /// The files of a certificate that its authority has signed, and of the key.
+    pub fn signed_paths(&self) -> [PathBuf; 2] {
+        self.authority.signed_paths()
     }
 
     /// The authority's certificate.

@@ -3,6 +3,8 @@
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod within_budget;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -82,6 +84,21 @@ async fn a_server_that_has_stopped_costs_each_caller_no_more_than_the_budget() {
     assert!(eventually(&limiter, policy.key("b")).await.is_allowed());
     // What was sent once was counted once at the most.
     assert!((1..=23).contains(&used(&limiter, policy.key("a")).await));
+}
+
+#[tokio::test]
+async fn every_call_ends_within_its_budget() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = silent.local_addr().unwrap();
+    let server = Postgres::start();
+    let connected = frozen(server.address()).await;
+    server.stop_signal();
+    let lazily = |address: SocketAddr| {
+        let url = format!("postgres://postgres@{address}/postgres");
+        Limiter::new(PostgresStore::builder(&url).unwrap().budget(BUDGET).connect_lazily().unwrap())
+    };
+    let limiters = [connected, lazily(server.address()), lazily(silent)];
+    within_budget::ends(&limiters, BUDGET).await;
 }
 
 #[tokio::test]
@@ -316,14 +333,19 @@ async fn a_pool_in_front_that_keeps_no_session_is_no_obstacle() {
     let limiter = Arc::new(Limiter::new(builder.time_from(clock).connect().await.unwrap()));
     let policy = Arc::new(policy("40/1h"));
     let mut callers = tokio::task::JoinSet::new();
-    for _ in 0..300 {
+    for number in 0..300 {
         let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
         callers.spawn(async move {
-            let key = format!("key {}", tokio::task::id().to_string().len() % 3);
-            limiter.check(policy.key(&key)).await.unwrap().is_allowed()
+            let key = number % 3;
+            let decision = limiter.check(policy.key(&format!("key {key}"))).await.unwrap();
+            (key, decision.is_allowed())
         });
     }
-    let _ = callers.join_all().await;
+    let mut admitted = [0; 3];
+    for (key, is_allowed) in callers.join_all().await {
+        admitted[key] += u64::from(is_allowed);
+    }
+    assert_eq!(admitted, [40; 3]);
     for number in 0..100 {
         let decision = limiter.check(policy.key("one")).await.unwrap();
         assert_eq!(decision.is_allowed(), number < 40);

@@ -9,8 +9,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use conformance::{START, Subject};
-use slidegate::{ManualClock, RedisStore};
+use conformance::{Random, START, Subject, operation};
+use slidegate::{Clock, KeyStyle, ManualClock, Operation, Policy, RedisStore, Store, SystemClock, Verb};
 use slidegate_testkit::{Flavour, Server};
 
 /// A store with keys of its own on a server that all tests of this file share.
@@ -37,4 +37,65 @@ mod on_valkey {
     static SERVER: LazyLock<Server> = LazyLock::new(|| Server::start(Flavour::Valkey));
 
     conformance::suite!(subject(&SERVER).await);
+}
+
+/// Every algorithm, several quotas, and one policy whose quotas change, with windows much longer than the test takes.
+fn long_policies() -> Vec<Policy> {
+    let parse = |(name, quotas): (&str, &[&str])| Policy::parse(name, quotas.iter().copied()).unwrap();
+    let changing: [&[&str]; 6] = [
+        &["10/1h"],
+        &["10/3h"],
+        &["10/1h strict-window"],
+        &["8/2h token-bucket"],
+        &["9/4h sliding-log", "7/1h fixed-window"],
+        &["10/1h", "12/3h", "8/1h token-bucket"],
+    ];
+    let alone: [(&str, &[&str]); 9] = [
+        ("sliding", &["10/1h"]),
+        ("uncommon", &["10/3601s"]),
+        ("large", &["200000/1h"]),
+        ("anchored", &["7/1h anchor=first-request"]),
+        ("strict", &["10/1h strict-window"]),
+        ("log", &["10/1h sliding-log"]),
+        ("fixed", &["10/1h fixed-window"]),
+        ("bucket", &["10/1h token-bucket burst=20"]),
+        ("all", &["9/1h", "12/2h strict-window", "14/3h sliding-log", "16/4h fixed-window"]),
+    ];
+    alone.into_iter().chain(changing.map(|quotas| ("changing", quotas))).map(parse).collect()
+}
+
+/// A record is there for as long as anything counts, whatever was done to it. Those of a store whose time is given live for
+/// an hour longer.
+#[tokio::test]
+async fn no_record_ends_before_all_is_whole_again() {
+    const SLACK_MS: u64 = 3_600_000;
+    let server = Server::start(Flavour::Redis);
+    let (clock, real) = (ManualClock::at(START), SystemClock::default());
+    let begun_ms = real.now_ms();
+    let builder = RedisStore::builder(&server.url()).unwrap().key_style(KeyStyle::Plain);
+    let store = builder.time_from(clock.clone()).budget(Duration::from_secs(20)).connect().await.unwrap();
+    let (policies, keys) = (long_policies(), ["k".to_owned()]);
+    let (mut random, mut counting) = (Random(0x2545_F491_4F6C_DD1D), 0);
+    for step in 0..4000 {
+        clock.advance(*random.pick(&[0, 0, 0, 1, 10_000, 500_000, 3_600_000]));
+        let operation = operation(&mut random, &policies, &keys);
+        let policy = operation.check.policy;
+        let _ = store.execute(operation).await.unwrap();
+        let left = store.execute(Operation { verb: Verb::Peek, check: policy.key("k") }).await.unwrap();
+        if left.quotas().iter().all(|quota| quota.used == 0) {
+            continue;
+        }
+        counting += 1;
+        let reset_ms = left.quotas().iter().map(|quota| quota.reset_after_ms).max().unwrap();
+        let names = server.command(&["KEYS", &format!("sg:*:{}:k", policy.name())]).array();
+        let [name] = names.as_slice() else { panic!("one key: {names:?}") };
+        let life_ms = server.command(&["PTTL", &name.text()]).int().cast_unsigned();
+        // The server's own time goes on meanwhile.
+        let passed_ms = real.now_ms() - begun_ms + 10;
+        assert!(
+            life_ms + passed_ms >= reset_ms + SLACK_MS,
+            "step {step}: {operation:?}: {life_ms} of {reset_ms}, after {passed_ms}"
+        );
+    }
+    assert!(counting > 2000, "{counting}");
 }

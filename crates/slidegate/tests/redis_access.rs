@@ -109,7 +109,8 @@ async fn sentinels_have_a_user_of_their_own() {
     let server = Server::start(Flavour::Redis);
     let sentinels = Sentinels::start_many(1, &server, "main");
     let sentinel = &sentinels.sentinels()[0];
-    sentinel.command(&["ACL", "SETUSER", "watcher", "on", ">their&s", "+@all"]).ok();
+    let least = "+sentinel|get-master-addr-by-name";
+    sentinel.command(&["ACL", "SETUSER", "watcher", "reset", "on", ">their&s", least]).ok();
     sentinel.command(&["ACL", "SETUSER", "default", "resetpass"]).ok();
     let url = format!("redis+sentinel://{}/main", sentinel.address());
     let error = RedisStore::connect(&url).await.unwrap_err();
@@ -152,6 +153,28 @@ async fn sentinels_and_clusters_are_asked_by_tls() {
     assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
 }
 
+/// As Redis does unless it is told otherwise.
+#[tokio::test]
+async fn a_server_that_knows_its_clients_by_certificates_is_shown_one() {
+    let server = Server::builder(Flavour::Redis).tls().args(["--tls-auth-clients", "yes"]).start();
+    let url = format!("{}?ca={}", server.tls().url(), server.tls().ca_path().display());
+    let error = RedisStore::connect(&url).await.unwrap_err();
+    assert!(!error.is_transient() && error.to_string().contains("write ?cert=FILE&key=FILE"), "{error}");
+    let [cert, key] = server.tls().signed_paths().map(|path| path.display().to_string());
+    exercise(RedisStore::connect(&format!("{url}&cert={cert}&key={key}")).await.unwrap()).await;
+    let error = RedisStore::connect(&format!("{url}&cert={cert}")).await.unwrap_err();
+    assert_eq!(error.to_string(), "store: key: it is missing; it goes with cert");
+    // Files that are none of what they should be will be none the next time.
+    let ca = server.tls().ca_path().display().to_string();
+    for wrong in [format!("ca={ca}&cert={key}&key={cert}"), format!("ca={key}")] {
+        let error = RedisStore::connect(&format!("{}?{wrong}", server.tls().url())).await.unwrap_err();
+        assert!(!error.is_transient(), "{wrong}: {error}");
+    }
+    // Whatever a place is called says nothing about certificates.
+    let error = RedisStore::connect("redis+unix:///nowhere/certificate.sock").await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+}
+
 #[tokio::test]
 async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
     let server =
@@ -171,6 +194,8 @@ async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
 
     let socket = format!("redis+unix://{}?prefix=socket", server.socket_path().display());
     exercise(RedisStore::connect(&with_password(&socket)).await.unwrap()).await;
+    // By the same name elsewhere, so that it is another's count unless it is another database.
+    exercise(RedisStore::connect(&with_password(&format!("{socket}&database=2"))).await.unwrap()).await;
 
     let url = format!("{}/3?prefix=third", with_password(&server.url()));
     exercise(RedisStore::connect(&url).await.unwrap()).await;

@@ -19,7 +19,7 @@ async fn contender() {
     let (url, quota) = (std::env::var(URL).unwrap(), std::env::var(QUOTA).unwrap());
     let builder = RedisStore::builder(&url).unwrap().budget(std::time::Duration::from_secs(20));
     let limiter = std::sync::Arc::new(Limiter::new(builder.connect().await.unwrap()));
-    let policy = std::sync::Arc::new(Policy::parse("shared", [quota.as_str()]).unwrap());
+    let policy = std::sync::Arc::new(Policy::parse("shared", quota.split(", ")).unwrap());
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..40 {
         let (limiter, policy) = (limiter.clone(), policy.clone());
@@ -59,7 +59,14 @@ fn outcome(contender: Child) -> (u64, u64) {
 fn processes_share_a_limit_exactly() {
     for flavour in Flavour::ALL {
         let server = Server::start(flavour);
-        for quota in ["700/1h", "700/366d strict-window", "700/366d sliding-log", "700/366d fixed-window"] {
+        for quota in [
+            "700/1h",
+            "700/366d strict-window",
+            "700/366d sliding-log",
+            "700/366d fixed-window",
+            "700/366d token-bucket",
+            "900/1h, 700/366d strict-window, 800/366d token-bucket",
+        ] {
             server.command(&["FLUSHALL"]);
             let contenders = [(); 4].map(|()| start_contender(&server, quota, None));
             let admitted: u64 = contenders.map(|contender| outcome(contender).1).iter().sum();

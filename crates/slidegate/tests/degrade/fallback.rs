@@ -226,9 +226,13 @@ async fn refusals_that_come_at_once_hold_nobody_up_and_open_nothing() {
     let clock = VirtualClock::new();
     for fault in [Fault::Refused, Fault::Full] {
         let store = FaultyStore::new(clock, move || fault);
+        let asked_ms = Arc::clone(&store.asked_ms);
         let limiter = Limiter::new(Fallback::builder(store).clock(clock).build().unwrap());
-        for _ in 0..100 {
+        for round in 1..=100 {
             let _ = limiter.check(policy("api").key("k")).await.unwrap();
+            assert_eq!(asked_ms.lock().unwrap().len(), round, "{fault:?}: it is asked each time");
+            // Failures that come at one moment are one failure.
+            sleep(25).await;
         }
         assert_eq!(limiter.store().breaker_state(), BreakerState::Closed, "{fault:?}");
     }

@@ -40,9 +40,9 @@ impl Load {
         let (mut tasks, mut breakers) = (JoinSet::new(), Vec::<Box<dyn Fn() -> BreakerState>>::new());
         for node in 0..NODES as usize {
             let limiter = Arc::new(runtime.block_on(limiter(server, breaker)));
-            let watched = Arc::clone(&limiter);
-            breakers.push(Box::new(move || watched.store().breaker_state()));
             for (mode, on_failure) in MODES.iter().enumerate() {
+                let watched = Arc::clone(&limiter);
+                breakers.push(Box::new(move || watched.store().breaker_state_of(on_failure.name())));
                 let quota = format!("{LIMIT}/{WINDOW} strict-window");
                 let policy = Arc::new(Policy::parse(on_failure.name(), [quota.as_str()]).unwrap());
                 for number in 0..=HOT_CALLERS {

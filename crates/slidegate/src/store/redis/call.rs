@@ -209,6 +209,10 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
+    pub(super) fn has_key(&self, name: &[u8]) -> bool {
+        self.calls.iter().any(|call| call.requests.iter().any(|request| request.name == name))
+    }
+
     pub(super) fn add(&mut self, request: Request) {
         self.requests += 1;
         self.weight += request.weight;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use redis::aio::{MultiplexedConnection, SendError};
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo, ProtocolVersion,
-    PushInfo, PushKind, RedisConnectionInfo, RedisError, TlsCertificates,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, FromRedisValue, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, TlsCertificates,
 };
 use tokio::sync::watch;
 
@@ -49,6 +49,8 @@ pub(super) struct Access {
     login: RedisConnectionInfo,
     is_tls: bool,
     ca_pem: Option<Vec<u8>>,
+    /// A certificate and its key.
+    client_pem: Option<(Vec<u8>, Vec<u8>)>,
     pub(super) budget: Duration,
     ears: Ears,
 }
@@ -70,6 +72,7 @@ impl Access {
             login,
             is_tls: builder.url.is_tls,
             ca_pem: builder.ca_pem.clone(),
+            client_pem: builder.client_cert_pem.clone().zip(builder.client_key_pem.clone()),
             budget: builder.connect_budget(),
             ears: builder.ears(),
         }
@@ -117,7 +120,10 @@ impl Access {
         let client = if self.is_tls {
             provide_cryptography();
             let root_cert = self.ca_pem.clone();
-            Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert })?
+            let client_tls = self.client_pem.clone();
+            let client_tls =
+                client_tls.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+            Client::build_with_tls(info, TlsCertificates { client_tls, root_cert })?
         } else {
             Client::open(info)?
         };

@@ -69,9 +69,25 @@ pub(super) fn is_a_cluster(error: &ServerError) -> StoreError {
     ))
 }
 
+/// What a server says that knows its clients by their certificates.
+const WANTS_CERTIFICATE: &str = "received fatal alert: CertificateRequired";
+
+/// Whether one of the two does not trust the other, or does not speak as the other does, which will be so the next time.
+/// By its words, for what was an error of TLS has become text before it comes here.
+fn is_refused_by_tls(said: &str) -> bool {
+    let is_alert = said.contains("received fatal alert: ") && !said.contains("alert: InternalError");
+    // The latter is said of files that are none of certificates or keys.
+    is_alert
+        || ["invalid peer certificate", "Unable to parse", "Unable to extract"]
+            .iter()
+            .any(|words| said.contains(words))
+}
+
 /// Why no connection came about. Nothing was spent.
 pub(super) fn connect_error(place: &str, error: &RedisError) -> StoreError {
+    let said = error.to_string();
     let hint = match error.code() {
+        _ if said.contains(WANTS_CERTIFICATE) => "; it wants to see a certificate: write ?cert=FILE&key=FILE",
         Some("NOPERM") => TOO_LITTLE,
         Some("NOAUTH") => "; it wants a password: write redis://:PASSWORD@HOST, or USER:PASSWORD@",
         Some("WRONGPASS") => "; look at the user and the password in the URL",
@@ -82,7 +98,7 @@ pub(super) fn connect_error(place: &str, error: &RedisError) -> StoreError {
         ErrorKind::Parse => {
             format!("redis at {place}: it does not answer as Redis does; is this the port of one?")
         }
-        _ => format!("redis at {place}: {error}{hint}"),
+        _ => format!("redis at {place}: {said}{hint}"),
     };
     let passes = matches!(error.code(), Some("LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN"))
         || error.detail().is_some_and(|detail| detail.contains("max number of clients"));
@@ -92,7 +108,7 @@ pub(super) fn connect_error(place: &str, error: &RedisError) -> StoreError {
         }
         // It answers, and says no: wrong credentials, no permission, no such database, not a cluster.
         ErrorKind::Server(_) | ErrorKind::Extension => !passes,
-        _ => message.contains("certificate"),
+        _ => is_refused_by_tls(&said),
     };
     if is_permanent { StoreError::permanent(message) } else { StoreError::transient(message) }
 }

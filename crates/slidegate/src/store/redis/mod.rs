@@ -18,6 +18,7 @@ mod skew;
 mod staggered;
 mod url;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -34,7 +35,7 @@ use self::cluster::Cluster;
 use self::description::Description;
 use self::endpoint::{Access, Target};
 use self::key::Names;
-use self::node::{NodeHandle, Shared};
+use self::node::{MAX_WEIGHT, MOST_REPEATED, NodeHandle, Shared};
 use self::notes::Notebook;
 use self::url::Topology;
 use super::news::Mark;
@@ -90,7 +91,7 @@ impl fmt::Debug for RedisStore {
 impl RedisStore {
     /// Sets up a store. The URL says where the servers are: `redis://host`, `rediss://…` for TLS,
     /// `redis+unix:///path`, `redis+sentinel://a,b,c/name`, `redis+cluster://a,b,c`; each with `user:password@` and
-    /// options behind a question mark: `prefix`, `secret`, `keys=plain`, `budget_ms`, `ca`, `sentinel_user`,
+    /// options behind a question mark: `prefix`, `secret`, `keys=plain`, `budget_ms`, `ca`, `cert`, `key`, `database`, `sentinel_user`,
     /// `sentinel_password`.
     pub fn builder(url: &str) -> Result<RedisStoreBuilder, UrlError> {
         RedisStoreBuilder::parse(url)
@@ -208,6 +209,23 @@ impl Remote for RedisStore {
             is_alone: false,
         };
         (request, pending)
+    }
+
+    /// A call that is refused as a whole is sent again, and those that were sent behind it may have been executed. So what
+    /// is asked of one key is in one call, or waits until the call before has been answered.
+    fn most_together(operations: &[Operation<'_>]) -> usize {
+        /// Even if all of them walk long logs it is some milliseconds of the server's time.
+        const MOST_WEIGHT: usize = 16 * MAX_WEIGHT;
+        let mut seen = HashSet::with_capacity(operations.len());
+        let mut weight = 0;
+        for (count, Operation { check, .. }) in operations.iter().enumerate() {
+            let is_new = seen.insert((check.policy.name(), check.key));
+            if !is_new && (count >= MOST_REPEATED || weight >= MOST_WEIGHT) {
+                return count;
+            }
+            weight += description::weight(check.policy.quotas());
+        }
+        operations.len()
     }
 
     async fn send_now(&self, request: Request) {

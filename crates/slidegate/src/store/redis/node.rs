@@ -33,7 +33,11 @@ const MAX_CALLS: usize = 2;
 const MAX_SINGLE: usize = 8;
 
 /// So many ordinary keys keep the server busy for some 0.3 ms; larger calls would save little more and delay others.
-const MAX_WEIGHT: usize = 64;
+pub(super) const MAX_WEIGHT: usize = 64;
+/// Among so many of a batch keys may come again, and are then in one call.
+pub(super) const MOST_REPEATED: usize = 2 * MAX_WEIGHT;
+/// A call takes no more than this even of one key: the script names places in it by a byte.
+const MOST_OF_A_CALL: usize = MAX_WEIGHT + MOST_REPEATED;
 
 /// Whoever hangs up on an idle connection sooner than this hangs up at once. No server can be told to close idle ones sooner.
 const LONG_ENOUGH_MS: u64 = 900;
@@ -321,7 +325,14 @@ impl Node {
         let mut next = Some(first);
         while let Some(waiting) = next {
             self.waiting.let_in(&waiting);
-            waiting.for_each(|request| gathered.add(request));
+            let mut place = 0;
+            waiting.for_each(|request| {
+                // Behind these no key of a batch comes again, and whoever asks alone waits for the answer; but not if it was
+                // sent here from elsewhere.
+                let may_be_another = place > 0 && place < MOST_REPEATED || request.hops > 0;
+                place += 1;
+                gathered.add(request, may_be_another);
+            });
             next = if gathered.has(share) { None } else { self.waiting.next_now() };
         }
         gathered.full.into_iter().chain(Some(gathered.last).filter(|last| last.requests > 0))
@@ -336,12 +347,18 @@ struct Batches {
 }
 
 impl Batches {
-    /// Adds a request, unless its caller has given up.
-    fn add(&mut self, request: Request) {
+    /// Adds a request, unless its caller has given up. If it `may_be_another` of its key, it goes with the one before.
+    fn add(&mut self, request: Request, may_be_another: bool) {
         if !request.reply.leave() {
             return;
         }
-        if self.last.weight >= MAX_WEIGHT {
+        let has_its_key = |gathered: &Gathered| {
+            may_be_another && gathered.requests < MOST_OF_A_CALL && gathered.has_key(&request.name)
+        };
+        if let Some(before) = self.full.iter().rposition(has_its_key) {
+            return self.full[before].add(request);
+        }
+        if self.last.weight >= MAX_WEIGHT && !has_its_key(&self.last) {
             self.full.push(std::mem::take(&mut self.last));
         }
         self.last.add(request);

@@ -8,7 +8,7 @@ use super::RedisStore;
 use super::ears::Ears;
 use super::key::{KeyStyle, Names};
 use super::notes::Notebook;
-use super::url::{Url, UrlError, wrong_option};
+use super::url::{Topology, Url, UrlError, wrong_option};
 use crate::clock::Clock;
 use crate::error::StoreError;
 
@@ -17,7 +17,8 @@ const DEFAULT_BUDGET: Duration = Duration::from_millis(100);
 /// A connection may take longer than a call: there is a handshake, perhaps with TLS, perhaps by way of a sentinel.
 const LEAST_CONNECT_BUDGET: Duration = Duration::from_secs(1);
 const DEFAULT_MAX_WAITING: usize = 8192;
-const OPTIONS: &str = "prefix, secret, keys, budget_ms, ca, sentinel_user, sentinel_password";
+const OPTIONS: &str =
+    "prefix, secret, keys, budget_ms, ca, cert, key, database, sentinel_user, sentinel_password";
 
 /// Sets up a [`RedisStore`].
 #[derive(Clone)]
@@ -29,6 +30,8 @@ pub struct RedisStoreBuilder {
     pub(super) budget: Duration,
     pub(super) max_waiting: usize,
     pub(super) ca_pem: Option<Vec<u8>>,
+    pub(super) client_cert_pem: Option<Vec<u8>>,
+    pub(super) client_key_pem: Option<Vec<u8>>,
     pub(super) sentinel_user: Option<String>,
     pub(super) sentinel_password: Option<String>,
     pub(super) given_time: Option<Arc<dyn Clock>>,
@@ -55,6 +58,8 @@ impl RedisStoreBuilder {
             budget: DEFAULT_BUDGET,
             max_waiting: DEFAULT_MAX_WAITING,
             ca_pem: None,
+            client_cert_pem: None,
+            client_key_pem: None,
             sentinel_user: None,
             sentinel_password: None,
             given_time: None,
@@ -63,7 +68,11 @@ impl RedisStoreBuilder {
         for (name, value) in std::mem::take(&mut builder.url.options) {
             builder = builder.option(&name, &value)?;
         }
-        Ok(builder)
+        match (&builder.client_cert_pem, &builder.client_key_pem) {
+            (Some(_), None) => Err(wrong_option("key", "it is missing; it goes with cert")),
+            (None, Some(_)) => Err(wrong_option("cert", "it is missing; it goes with key")),
+            _ => Ok(builder),
+        }
     }
 
     fn option(self, name: &str, value: &str) -> Result<Self, UrlError> {
@@ -80,14 +89,31 @@ impl RedisStoreBuilder {
                 Ok(ms @ 1..=60_000) => Ok(self.budget(Duration::from_millis(ms))),
                 _ => Err(wrong_option(name, format_args!("{value:?} is not between 1 and 60000"))),
             },
-            "ca" if !self.url.is_tls => Err(wrong_option(
+            "ca" | "cert" | "key" if !self.url.is_tls => Err(wrong_option(
                 name,
                 "nothing is encrypted by this scheme; write rediss://, with an s at the end",
             )),
-            "ca" => {
+            "ca" | "cert" | "key" => {
                 let pem = std::fs::read(value)
                     .map_err(|error| wrong_option(name, format_args!("cannot read {value:?}: {error}")))?;
-                Ok(self.ca_certificate(pem))
+                Ok(match name {
+                    "ca" => self.ca_certificate(pem),
+                    "cert" => Self { client_cert_pem: Some(pem), ..self },
+                    _ => Self { client_key_pem: Some(pem), ..self },
+                })
+            }
+            "database" if !matches!(self.url.topology, Topology::Unix(_)) => Err(wrong_option(
+                name,
+                "it is an option for sockets; elsewhere it stands behind the host, as in redis://host/2",
+            )),
+            "database" => match value.parse() {
+                Ok(number @ 0..) => Ok(Self { url: Url { database: number, ..self.url }, ..self }),
+                _ => Err(wrong_option(name, format_args!("{value:?} is not a number"))),
+            },
+            "sentinel_user" | "sentinel_password"
+                if !matches!(self.url.topology, Topology::Sentinel { .. }) =>
+            {
+                Err(wrong_option(name, "there are no sentinels; write redis+sentinel://"))
             }
             "sentinel_user" => Ok(Self { sentinel_user: Some(value.to_owned()), ..self }),
             "sentinel_password" => Ok(Self { sentinel_password: Some(value.to_owned()), ..self }),
@@ -134,6 +160,12 @@ impl RedisStoreBuilder {
     /// The certificate authority, as PEM, that vouches for the servers, in place of the system's.
     pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca_pem = Some(pem.into());
+        self
+    }
+
+    /// The certificate by which servers know their clients, and its key, as PEM.
+    pub fn client_certificate(mut self, cert_pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
+        (self.client_cert_pem, self.client_key_pem) = (Some(cert_pem.into()), Some(key_pem.into()));
         self
     }
 
@@ -199,5 +231,9 @@ mod tests {
             assert!(!refused.contains("nowhere") && refused.contains("nothing is encrypted"), "{refused}");
         }
         assert!(refusal("redis://a?secret=").starts_with("store: secret: it is empty"));
+        assert!(refusal("redis://a?sentinel_user=b").starts_with("store: sentinel_user: there are no"));
+        assert!(refusal("redis://a?database=2").starts_with("store: database: it is an option for sockets"));
+        assert!(refusal("redis+unix:///a?database=x").starts_with("store: database: \"x\" is not a number"));
+        assert!(refusal("redis://a?cert=/nowhere").starts_with("store: cert: nothing is encrypted"));
     }
 }

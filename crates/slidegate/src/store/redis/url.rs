@@ -67,7 +67,7 @@ impl Url {
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         if query.contains('@') {
-            return Err(wrong("a password's ? is written %3F"));
+            return Err(wrong("a password's ? is written %3F, and an option's @ is written %40"));
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (userinfo, hosts) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
@@ -156,7 +156,12 @@ pub(super) fn parse_address(text: &str, default_port: u16) -> Result<Address, Ur
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, port) = rest.split_once(']').ok_or_else(|| wrong("a [ is never closed"))?;
-            (host, port.strip_prefix(':'))
+            match port.strip_prefix(':') {
+                None if !port.is_empty() => {
+                    return Err(wrong("behind a ] comes a port, with a colon before it"));
+                }
+                port => (host, port),
+            }
         }
         None => text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
@@ -190,7 +195,14 @@ fn parse_options(query: &str) -> Result<Vec<(String, String)>, UrlError> {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             Ok((decode(name)?, decode(value)?))
         })
-        .collect()
+        .try_fold(Vec::new(), |mut options: Vec<(String, String)>, option: Result<_, UrlError>| {
+            let option = option?;
+            if options.iter().any(|(name, _)| *name == option.0) {
+                return Err(wrong_option(&option.0, "it is given twice"));
+            }
+            options.push(option);
+            Ok(options)
+        })
 }
 
 fn decode(text: &str) -> Result<String, UrlError> {
@@ -240,6 +252,9 @@ mod tests {
         assert!(refusal("http://a").starts_with("store: \"http\" is not one of its schemes"));
         assert!(refusal("redis+ring://a").starts_with("store: \"redis+ring\" is not one of its schemes"));
         assert!(refusal("redis://").starts_with("store: a host is missing"));
+        assert!(refusal("redis://[::1]7911").starts_with("store: behind a ] comes a port"));
+        assert!(refusal("redis://a?prefix=b&prefix=c").starts_with("store: prefix: it is given twice"));
+        assert!(refusal("redis://a?secret=p@ss").contains("an option's @ is written %40"));
         assert!(refusal("redis://a:b").starts_with("store: a port is not a number up to 65535"));
         assert!(refusal("redis://a/x").starts_with("store: the database is not a number"));
         assert!(refusal("redis://a/-1").starts_with("store: the database is not a number"));

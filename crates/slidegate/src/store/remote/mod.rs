@@ -75,6 +75,11 @@ pub(crate) trait Remote: Sync {
     /// Puts a request into the queue, or answers that it is full.
     fn send_now(&self, request: Self::Request) -> impl Future<Output = ()> + Send;
 
+    /// How many of these, from the first on, may be under way together without one of them overtaking another of its key.
+    fn most_together(operations: &[Operation<'_>]) -> usize {
+        operations.len()
+    }
+
     /// Puts requests into the queue as soon as there is room, so that they leave together if they can. There are not more
     /// than may wait.
     fn send_together(&self, requests: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
@@ -107,7 +112,11 @@ pub(crate) async fn execute_many<R: Remote>(
     // No batch, however large, takes the queue from everybody else, or keeps a connection for long.
     let most = (remote.max_waiting() / 8).clamp(1, MOST_TOGETHER);
     let in_time = async {
-        for together in operations.chunks(most) {
+        let mut rest = operations;
+        while !rest.is_empty() {
+            let count = R::most_together(&rest[..rest.len().min(most)]).max(1);
+            let (together, later) = rest.split_at(count);
+            rest = later;
             let (requests, theirs): (Vec<_>, Vec<_>) =
                 together.iter().map(|operation| remote.request(operation)).unzip();
             pending.extend(theirs);

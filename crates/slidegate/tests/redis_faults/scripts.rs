@@ -1,0 +1,107 @@
+//! The script is forgotten, and brought back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use slidegate_testkit::{Flavour, Server};
+
+use super::{frozen, frozen_within, policy, used};
+
+#[tokio::test]
+async fn a_forgotten_script_is_loaded_again_and_counts_once() {
+    let server = Server::start(Flavour::Redis);
+    let limiter = frozen(&server.url()).await;
+    let policy = policy("1000/1h");
+    for spent in 1..=5 {
+        server.command(&["SCRIPT", "FLUSH"]);
+        let decision = limiter.check(policy.key("a")).await.unwrap();
+        assert_eq!(decision.quotas()[0].used, spent);
+    }
+}
+
+/// Somebody else forgets the script and brings it back at any moment, also between two calls of one batch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_is_decided_in_order_whenever_the_script_comes_and_goes() {
+    let server = Server::start(Flavour::Redis);
+    let url = server.url();
+    let patient = || frozen_within(Duration::from_secs(20), &url);
+    let (limiter, other) = (patient().await, patient().await);
+    let policy = Arc::new(policy("1000000000/1h"));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let elsewhere = {
+        let (server, is_over, policy) =
+            (server.connect().unwrap(), Arc::clone(&is_over), Arc::clone(&policy));
+        tokio::spawn(async move {
+            let (mut server, mut flushes) = (server, 0);
+            while !is_over.load(Relaxed) {
+                server.command(&["SCRIPT", "FLUSH"]).unwrap();
+                let _ = other.check(policy.key("other")).await;
+                flushes += 1;
+            }
+            flushes
+        })
+    };
+    let mut before = 0;
+    for round in 0..100 {
+        let answers = limiter.check_many(&[policy.key("hot"); 500]).await;
+        for (place, answer) in answers.into_iter().enumerate() {
+            match answer {
+                Ok(decision) => {
+                    let used = decision.quotas()[0].used;
+                    assert_eq!(used, before + 1, "round {round}, place {place}");
+                    before = used;
+                }
+                // Flushed four times in a row between a load and its use: nothing was spent.
+                Err(error) => assert!(error.is_transient() && !error.may_have_counted(), "{error}"),
+            }
+        }
+    }
+    is_over.store(true, Relaxed);
+    assert!(elsewhere.await.unwrap() > 100);
+    assert!(before > 10_000, "{before} were decided");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scripts_that_are_flushed_under_load_cost_nobody_an_answer() {
+    let server = Server::start(Flavour::Redis);
+    let limiter = Arc::new(frozen(&server.url()).await);
+    let policy = Arc::new(policy("1000000/1h"));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let flushing = {
+        let (server, is_over) = (server.connect().unwrap(), Arc::clone(&is_over));
+        tokio::task::spawn_blocking(move || {
+            let mut server = server;
+            let mut flushes = 0;
+            while !is_over.load(Relaxed) {
+                server.command(&["SCRIPT", "FLUSH"]).unwrap();
+                flushes += 1;
+            }
+            flushes
+        })
+    };
+    let callers: Vec<_> = (0..20)
+        .map(|_| {
+            let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
+            tokio::spawn(async move {
+                let mut answered = 0;
+                for _ in 0..100 {
+                    match limiter.check(policy.key("hot")).await {
+                        Ok(decision) => answered += u64::from(decision.is_allowed()),
+                        // Flushed four times in a row between a load and its use: nothing was spent.
+                        Err(error) => assert!(error.is_transient() && !error.may_have_counted(), "{error}"),
+                    }
+                }
+                answered
+            })
+        })
+        .collect();
+    let mut answered = 0;
+    for caller in callers {
+        answered += caller.await.unwrap();
+    }
+    is_over.store(true, Relaxed);
+    assert!(flushing.await.unwrap() > 0);
+    assert!(answered > 1000, "only {answered} of 2000 were answered");
+    assert_eq!(used(&limiter, policy.key("hot")).await, answered, "each counts once");
+}
