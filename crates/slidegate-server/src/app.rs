@@ -51,7 +51,7 @@ pub struct Decided {
 
 /// The policy of a request.
 #[derive(Debug)]
-enum Chosen {
+pub(crate) enum Chosen {
     Configured(Arc<Named>),
     FromRequest(Policy, HeaderStyle),
 }
@@ -66,6 +66,10 @@ impl Decided {
 
     pub(crate) fn from_request(policy: Policy, decision: Decision) -> Self {
         Self { chosen: Chosen::FromRequest(policy, HeaderStyle::default()), decision }
+    }
+
+    pub(crate) fn into_chosen(self) -> Chosen {
+        self.chosen
     }
 }
 
@@ -116,15 +120,13 @@ impl Decided {
 }
 
 impl Chosen {
-    fn policy(&self) -> &Policy {
+    pub(crate) fn policy(&self) -> &Policy {
         match self {
             Self::Configured(named) => named.policy(),
             Self::FromRequest(policy, _) => policy,
         }
     }
-}
 
-impl Chosen {
     fn signals(&self) -> &Signals {
         match self {
             Self::Configured(named) => &named.signals,
@@ -287,14 +289,21 @@ impl<S: Store> App<S> {
         Ok(Decided { chosen, decision })
     }
 
-    /// Decides many in one call of the store, each for itself.
-    pub async fn decide_many(&self, verb: Verb, batch: &Batch<'_>) -> Vec<Result<Decided, Refusal>> {
-        let chosen: Vec<Result<Chosen, Refusal>> = {
-            let policies = self.policies.load();
-            batch.0.iter().map(|request| choose_for(&policies, request)).collect()
-        };
+    /// What each of a batch is to be decided by.
+    pub(crate) fn choose_many(&self, batch: &Batch<'_>) -> Vec<Result<Chosen, Refusal>> {
+        let policies = self.policies.load();
+        batch.0.iter().map(|request| choose_for(&policies, request)).collect()
+    }
+
+    /// Decides some of a batch by what was chosen for each, in one call of the store and each for itself.
+    pub(crate) async fn decide_many(
+        &self,
+        verb: Verb,
+        requests: &[Result<Request<'_>, Refusal>],
+        chosen: Vec<Result<Chosen, Refusal>>,
+    ) -> Vec<Result<Decided, Refusal>> {
         let mut operations = Vec::with_capacity(chosen.len());
-        for (request, chosen) in batch.0.iter().zip(&chosen) {
+        for (request, chosen) in requests.iter().zip(&chosen) {
             if let (Ok(request), Ok(chosen)) = (request, chosen)
                 && let Ok(check) = check(request, chosen)
             {

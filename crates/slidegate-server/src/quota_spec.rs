@@ -32,6 +32,7 @@ pub(crate) struct QuotaFields {
     #[schema(value_type = u64, minimum = 1, maximum = 281_474_976_710_656_u64)]
     pub(crate) limit: Whole<1, MAX_LIMIT>,
     /// Such as `30s`, `15m` or `1d`.
+    #[serde(deserialize_with = "time")]
     pub(crate) window: String,
     /// `sliding-window` unless given, or `strict-window`, `sliding-log`, `fixed-window`, `token-bucket`.
     pub(crate) algorithm: Option<String>,
@@ -45,6 +46,25 @@ pub(crate) struct QuotaFields {
     pub(crate) anchor: Option<String>,
     /// What it is called in answers and headers.
     pub(crate) name: Option<String>,
+}
+
+/// A text that stands for a time. Whoever writes a number is told what is missing.
+fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    struct TimeVisitor;
+
+    impl Visitor<'_> for TimeVisitor {
+        type Value = String;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(r#"a time with its unit, such as "30s", "15m" or "1d""#)
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+            Ok(text.to_owned())
+        }
+    }
+
+    deserializer.deserialize_str(TimeVisitor)
 }
 
 /// A valid quota and what it is called.

@@ -13,8 +13,8 @@ use utoipa::ToSchema;
 use crate::quota_spec::QuotaSpec;
 use crate::whole::Whole;
 
-/// The most requests in one batch.
-pub(crate) const MAX_BATCH: usize = 1000;
+/// The most requests in one batch. No valid ones are so short that a body has room for as many; but they may be none.
+const MAX_BATCH: usize = 50_000;
 
 /// One request, decoded and not yet checked.
 #[derive(Debug, Default)]
@@ -218,7 +218,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for AtMost<T, 
                 while let Some(item) = items.next_element()? {
                     if list.len() == MAX {
                         return Err(A::Error::custom(format_args!(
-                            "more than {MAX}; at most {MAX} are allowed"
+                            "the array has more than {MAX} elements; at most {MAX} are allowed"
                         )));
                     }
                     list.push(item);

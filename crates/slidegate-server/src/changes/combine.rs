@@ -5,6 +5,7 @@ use slidegate::Policy;
 use slidegate::degrade::{Mode, PolicySwitch};
 
 use super::book::{Change, Part, Subject, What};
+use crate::http::decode;
 use crate::policies::{Override, Policies, PolicyEntry, listed};
 use crate::quota_spec::{NamedQuota, QuotaSpec};
 use crate::request::Refusal;
@@ -164,9 +165,10 @@ pub(crate) fn parse_mode(text: &str) -> Result<Mode, Refusal> {
 fn policy(name: &str, quotas: &[Value]) -> Result<Policy, Refusal> {
     let mut named = Vec::with_capacity(quotas.len());
     for (index, quota) in quotas.iter().enumerate() {
-        let field = || format!("quotas[{index}]");
-        let spec: QuotaSpec = serde_json::from_value(quota.clone())
-            .map_err(|error| Refusal::out_of_range(field(), error.to_string()))?;
+        let spec: QuotaSpec = decode(&quota.to_string()).map_err(|refusal| {
+            let part = refusal.field.map_or(String::new(), |field| format!(".{field}"));
+            Refusal::out_of_range(format!("quotas[{index}]{part}"), refusal.detail)
+        })?;
         named.push(spec.build().map_err(|problems| crate::app::quota_refusal(index, &problems))?);
     }
     Policy::with_names(name, named.into_iter().map(|NamedQuota { name, quota }| (name, quota)))

@@ -65,7 +65,7 @@ impl FromStr for ServerUrl {
 
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", if self.is_tls { "https" } else { "http" }, self.authority)
+        write!(f, "{}://{}{}", if self.is_tls { "https" } else { "http" }, self.authority, self.path)
     }
 }
 
@@ -128,7 +128,9 @@ async fn ask<T: DeserializeOwned>(
     let what_to_do = match status {
         StatusCode::UNAUTHORIZED if token().is_none() => "; here: set SLIDEGATE_TOKEN",
         StatusCode::UNAUTHORIZED => "; here: set SLIDEGATE_TOKEN to another",
+        StatusCode::NOT_FOUND if !server.path.is_empty() => "; is there a path too many in its address?",
         StatusCode::NOT_FOUND if is_of_admin => "; is this the address of its admin API?",
+        StatusCode::OK => "; is this the address where it decides over HTTP?",
         _ => "",
     };
     Err(Failure::new(format!("{server} answered {status}: {}{what_to_do}", detail(&body))))

@@ -1,8 +1,10 @@
 //! `slidegate check`, `peek`, `refund` and `reset`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use slidegate::degrade::Switch;
@@ -22,6 +24,7 @@ use crate::store::AnyStore;
 #[command(group(clap::ArgGroup::new("limits").args(["quotas", "policy"]).required(true)))]
 pub(super) struct Arguments {
     /// Who asks
+    #[arg(value_parser = OsStringValueParser::new().try_map(utf8_key))]
     key: String,
 
     /// What is allowed, such as 100/1m; may be repeated, and all must allow it
@@ -104,6 +107,10 @@ fn request(arguments: &Arguments) -> Value {
     }
 }
 
+fn utf8_key(key: OsString) -> Result<String, &'static str> {
+    key.into_string().map_err(|_| "it is not UTF-8")
+}
+
 async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Result<Decided, Failure> {
     let config = match (&arguments.config, &arguments.policy) {
         (Some(file), _) => Config::load_rules(file).map_err(|problems| Failure::Files(vec![problems]))?,
@@ -118,10 +125,11 @@ async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Resul
         None => config.store.unwrap_or_default(),
     };
     if matches!((&url, verb), (StoreUrl::Memory, Verb::Refund | Verb::Reset)) {
-        return Err(Failure::new(
-            "there is nothing to give back: counts in memory belong to the process that has them; ask a service \
-             with --server URL, or name the store that it counts in with --store URL",
-        ));
+        let what = if verb == Verb::Refund { "give back" } else { "reset" };
+        return Err(Failure::new(format!(
+            "there is nothing to {what}: counts in memory belong to the process that has them; ask a service with \
+             --server URL, or name the store that it counts in with --store URL"
+        )));
     }
     // A store that fails is an error here; who asks once wants to know. Lists and switches hold as they do in a service.
     let store = Switch::new(AnyStore::open(&url, config.memory).await.map_err(Failure::new)?);

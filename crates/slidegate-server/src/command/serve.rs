@@ -10,6 +10,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::Failure;
 use super::envoy::EnvoyArguments;
@@ -61,8 +62,8 @@ pub(super) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
 
 /// Serves until it is told to stop, and waits no longer for anything when it is told so again.
 async fn until_told(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let filter = environment::text("RUST_LOG").map(EnvFilter::try_new).transpose();
-    let misread = filter.as_ref().err().map(ToString::to_string);
+    let filter = environment::text("RUST_LOG").map(|text| log_filter(&text)).transpose();
+    let misread = filter.as_ref().err().cloned();
     let filter = filter.ok().flatten().unwrap_or_else(|| EnvFilter::new("info"));
     let tracing = Tracing::start(filter, arguments.log_format);
     if let Some(error) = misread {
@@ -79,6 +80,17 @@ async fn until_told(arguments: Arguments) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// Which lines are wanted. A level that is misspelled would be taken for a part of the program, and all others say nothing.
+fn log_filter(text: &str) -> Result<EnvFilter, String> {
+    const OURS: &str = "slidegate";
+    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let is_clear = |word: &str| word.contains(['=', '[']) || is_level(word) || word.starts_with(OURS);
+    if !text.split(',').map(str::trim).any(is_clear) {
+        return Err(format!("{text:?} has none of error, warn, info, debug, trace and off"));
+    }
+    EnvFilter::try_new(text).map_err(|error| error.to_string())
 }
 
 async fn serve(

@@ -49,12 +49,14 @@ impl AdminConfig {
 
 const LISTEN_AT: Field<Parsed<Listen>> = Field::new("listen", LISTEN, "Where it is.").usual("127.0.0.1:8082");
 const TOKENS: Field<ListOf<Mapping<Secret>>> =
-    Field::new("tokens", ADMIN_TOKENS, "Who may use it. Without any, it may listen on loopback only.");
+    Field::new("tokens", ADMIN_TOKENS, "Who may use it. Without any, it may listen on loopback only.")
+        .otherwise("nobody needs one");
 const STATE: Field<PathTo> = Field::new(
     "state",
     PathTo::FILE,
     "Where changes are kept if the store is memory. Its folder has to exist.",
-);
+)
+.otherwise("in one of four places, see admin.md");
 
 const FIELDS: Declarations = &[&LISTEN_AT, &TOKENS, &STATE];
 

@@ -53,7 +53,8 @@ const CLIENT_CA: Field<PathTo> = Field::new(
     "client_ca",
     PathTo::FILE,
     "The authorities for clients' certificates; with it, whoever has none is not let in.",
-);
+)
+.otherwise("none is asked for");
 
 pub(super) const TLS: Mapping<TlsFiles> =
     Mapping { fields: &[&CERT, &KEY, &CLIENT_CA], one_of: &[], read: tls };

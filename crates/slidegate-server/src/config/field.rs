@@ -50,16 +50,22 @@ pub(super) struct Field<K> {
     about: &'static str,
     /// What holds if it is left out, as one would write it.
     usual: Option<&'static str>,
+    /// The same in words, where it cannot be written.
+    otherwise: Option<&'static str>,
     is_required: bool,
 }
 
 impl<K: Kind> Field<K> {
     pub(super) const fn new(name: &'static str, kind: K, about: &'static str) -> Self {
-        Self { name, kind, about, usual: None, is_required: false }
+        Self { name, kind, about, usual: None, otherwise: None, is_required: false }
     }
 
     pub(super) const fn usual(self, usual: &'static str) -> Self {
-        Self { usual: Some(usual), ..self }
+        Self { usual: Some(usual), otherwise: None, ..self }
+    }
+
+    pub(super) const fn otherwise(self, otherwise: &'static str) -> Self {
+        Self { otherwise: Some(otherwise), ..self }
     }
 
     pub(super) const fn required(self) -> Self {
@@ -72,6 +78,7 @@ pub(super) trait Declared {
     fn name(&self) -> &'static str;
     fn about(&self) -> &'static str;
     fn usual(&self) -> Option<&'static str>;
+    fn otherwise(&self) -> Option<&'static str>;
     fn is_required(&self) -> bool;
     fn allowed(&self) -> String;
     fn within(&self) -> Within;
@@ -89,6 +96,10 @@ impl<K: Kind> Declared for Field<K> {
 
     fn usual(&self) -> Option<&'static str> {
         self.usual
+    }
+
+    fn otherwise(&self) -> Option<&'static str> {
+        self.otherwise
     }
 
     fn is_required(&self) -> bool {
@@ -111,7 +122,10 @@ impl<K: Kind> Declared for Field<K> {
         {
             *kind = json!([kind.take(), "null"]);
         }
-        schema["description"] = self.about.into();
+        schema["description"] = match self.otherwise {
+            Some(otherwise) => format!("{} If left out: {otherwise}.", self.about).into(),
+            None => self.about.into(),
+        };
         if let Some(usual) = self.usual {
             schema["default"] = serde_json::from_str(usual).unwrap_or_else(|_| usual.into());
         }

@@ -40,13 +40,14 @@ const ALL_TOKENS: Field<ListOf<Mapping<Secret>>> = Field::new(
     "tokens",
     TOKENS,
     "Who may ask for decisions, by Authorization: Bearer TOKEN. Without any, anyone may.",
-);
+)
+.otherwise("anyone may ask");
 const HEADERS: Field<OneOf<HeaderStyle>> = POLICY_HEADERS.usual("ietf");
 const TRUSTED_PROXIES: Field<ListOf<Parsed<Network>>> = Field::new(
     "trusted_proxies",
     NETWORKS,
     "Whose X-Forwarded-For is believed: a client's address is the first from the right that is in none of them.",
-);
+).otherwise("nobody's");
 const STORE: Field<Parsed<StoreUrl>> = Field::new(
     "store",
     Parsed::new(

@@ -264,10 +264,15 @@ impl Kind for Time {
         if self.may_be_none && text == "none" {
             return Some(Duration::ZERO);
         }
-        let time = parse_window(text).ok().filter(|time| *time <= self.most);
+        let understood = parse_window(text).ok();
+        let time = understood.filter(|time| *time <= self.most);
         if time.is_none() {
-            let is_number = (1..=9).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
-            let hint = if is_number { format!("; {text} milliseconds are {text}ms") } else { String::new() };
+            let is_number = text.parse::<u32>().is_ok_and(|number| number > 0);
+            let hint = match understood {
+                None if is_number => format!("; write {text}ms or {text}s"),
+                None => "; write 500ms, 10s or 1m".to_owned(),
+                Some(_) => String::new(),
+            };
             review.refuse(node.line, path, format!("{text:?} is not {allowed}{hint}"));
         }
         time

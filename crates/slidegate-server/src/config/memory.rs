@@ -16,9 +16,9 @@ const MAX_KEYS: Field<Whole> =
 const MAX_BYTES: Field<Whole> = Field::new(
     "max_bytes",
     Whole { min: 1, max: u64::MAX },
-    "How much memory it takes at most: the table (24 bytes a key) and what is kept beside it, for which there are 256 bytes a \
-     key, or 64 MiB if that is more, unless this is said.",
-);
+    "How much memory it takes at most: the table and what is kept beside it.",
+)
+.otherwise("280 bytes a key, or 24 a key and 64 MiB if that is more");
 const WHEN_FULL: Field<OneOf<WhenFull>> = Field::new(
     "when_full",
     OneOf(PhantomData),

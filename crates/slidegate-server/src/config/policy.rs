@@ -23,34 +23,40 @@ const TIERS: Field<ByName<Mapping<Quotas>>> = Field::new(
     "tiers",
     ByName { each: TIER, what: "the name of a tier", step: ".TIER" },
     "Other quotas over the same counts, for requests that name the tier.",
-);
+)
+.otherwise("none");
 const OVERRIDES: Field<ByName<Mapping<OverrideSpec>>> = Field::new(
     "overrides",
     ByName { each: OVERRIDE, what: "key", step: ".KEY" },
     "What holds for single keys, over their tier and over what their requests say.",
-);
+)
+.otherwise("none");
 pub(super) const HEADERS: Field<OneOf<HeaderStyle>> = Field::new(
     "headers",
     OneOf::ANY,
     "Which rate-limit headers single answers carry: those of the IETF draft, or X-RateLimit-* with the reset in \
      seconds since 1970 or from now.",
-);
+).otherwise("those of the file");
 const KEY: Field<KeyKind> = Field::new(
     "key",
     KeyKind,
     "Whom a request counts for when a proxy asks about it: address, {header: NAME}, or a list of these combined.",
-);
+).otherwise("the address");
 const OWN_ON_FAILURE: Field<OneOf<OnFailure>> =
-    Field::new("on_failure", OneOf::ANY, "What becomes of its requests that the store does not decide.");
+    Field::new("on_failure", OneOf::ANY, "What becomes of its requests that the store does not decide.")
+        .otherwise("that of `degrade`");
 const OWN_BUDGET: Field<Time> =
-    Field::new("budget", Time::UP_TO_A_MINUTE, "How long the store may take for it.");
+    Field::new("budget", Time::UP_TO_A_MINUTE, "How long the store may take for it.")
+        .otherwise("that of `degrade`");
 const OWN_RETRY_JITTER: Field<Time> = Field::new(
     "retry_jitter",
     Time::UP_TO_A_MINUTE.or_none(),
     "By how much at most its retries are put off, at random.",
-);
+)
+.otherwise("that of `degrade`");
 const OWN_CACHE_DENIALS: Field<Flag> =
-    Field::new("cache_denials", Flag, "Whether its denials are remembered here until they end.");
+    Field::new("cache_denials", Flag, "Whether its denials are remembered here until they end.")
+        .otherwise("that of `degrade`");
 const MODE: Field<OneOf<Mode>> = Field::new(
     "mode",
     OneOf::ANY,
@@ -58,10 +64,12 @@ const MODE: Field<OneOf<Mode>> = Field::new(
 )
 .usual("enforce");
 const ALLOW: Field<ListOf<Text>> =
-    Field::new("allow", KEYS, "Keys that are always allowed, and not counted.");
-const DENY: Field<ListOf<Text>> = Field::new("deny", KEYS, "Keys that are always denied.");
+    Field::new("allow", KEYS, "Keys that are always allowed, and not counted.").otherwise("nobody");
+const DENY: Field<ListOf<Text>> =
+    Field::new("deny", KEYS, "Keys that are always denied.").otherwise("nobody");
 const CANDIDATE: Field<ListOf<QuotaKind>> =
-    Field::new("candidate", QUOTAS, "Other quotas that are tried beside its own, and not enforced.");
+    Field::new("candidate", QUOTAS, "Other quotas that are tried beside its own, and not enforced.")
+        .otherwise("none");
 
 const KEYS: ListOf<Text> = ListOf { item: Text { what: "a key" }, what: "keys", most: None };
 

@@ -21,11 +21,9 @@ const WINDOW: Field<Text> = Field::new(
 .required();
 const ALGORITHM: Field<OneOf<Algorithm>> =
     Field::new("algorithm", OneOf::ANY, "How it is counted.").usual("sliding-window");
-const BURST: Field<Whole> = Field::new(
-    "burst",
-    Whole { min: 1, max: MAX_LIMIT },
-    "How much a token bucket holds; the limit unless given.",
-);
+const BURST: Field<Whole> =
+    Field::new("burst", Whole { min: 1, max: MAX_LIMIT }, "How much a token bucket holds.")
+        .otherwise("the limit");
 const SLOTS: Field<Whole> = Field::new(
     "slots",
     Whole { min: 4, max: 64 },
@@ -41,8 +39,9 @@ const ANCHOR: Field<OneOf<Anchor>> = Field::new(
 const NAME: Field<Text> = Field::new(
     "name",
     Text { what: "a text" },
-    "What it is called in answers, headers and metrics, 1 to 256 bytes; LIMIT/WINDOW unless given.",
-);
+    "What it is called in answers, headers and metrics, 1 to 256 bytes.",
+)
+.otherwise("LIMIT/WINDOW");
 
 const FIELDS: Declarations = &[&LIMIT, &WINDOW, &ALGORITHM, &BURST, &SLOTS, &ANCHOR, &NAME];
 

@@ -63,7 +63,7 @@ fn row(text: &mut String, path: &str, field: &dyn Declared) {
     let usual = match (field.usual(), field.is_required()) {
         (Some(usual), _) => format!("`{usual}`"),
         (None, true) => "required".to_owned(),
-        (None, false) => String::new(),
+        (None, false) => field.otherwise().unwrap_or_default().to_owned(),
     };
     let [about, allowed] = [field.about().to_owned(), field.allowed()].map(|text| text.replace('|', "\\|"));
     let _ = writeln!(text, "| `{path}` | {about} | {allowed} | {usual} |");

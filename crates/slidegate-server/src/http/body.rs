@@ -15,26 +15,20 @@ use serde_json::error::Category;
 use serde_json::value::RawValue;
 use slidegate::MAX_LIMIT;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
-
+use super::room::{self, Room};
 use crate::request::{Batch, Many, Refusal, RefusalKind, Request};
 use crate::timer::timer;
 
 const MAX_SINGLE_BYTES: usize = 64 << 10;
 const MAX_BATCH_BYTES: usize = 1 << 20;
-/// What all bodies together may take that are larger than a single one may be. Whoever has many connections could fill
-/// any memory with them otherwise.
-const MAX_LARGE_BYTES: usize = 64 << 20;
-static LARGE_BYTES: Semaphore = Semaphore::const_new(MAX_LARGE_BYTES);
+/// So many requests of a batch are each told what is wrong with them.
+const MOST_REFUSED: usize = 1000;
 
 /// What a body asks: one request or several.
 pub(super) enum Body<'a> {
     Single(Request<'a>),
     Batch(Batch<'a>),
 }
-
-/// What a large body takes of the room for all of them.
-pub(super) type Room = SemaphorePermit<'static>;
 
 /// The body of a request, or what has come of it.
 #[derive(Default)]
@@ -106,6 +100,9 @@ async fn gather<B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin>(
     mut body: B,
     may_be_large: fn(&[u8]) -> bool,
 ) -> Result<(Bytes, Option<Room>), Refusal> {
+    if body.size_hint().lower() > MAX_BATCH_BYTES as u64 {
+        return Err(too_large());
+    }
     let first = next(&mut body).await?.unwrap_or_default();
     let mut more = next(&mut body).await?;
     if more.is_none() && first.len() <= MAX_SINGLE_BYTES {
@@ -137,13 +134,12 @@ impl Gathered {
 
     /// Makes room for `length` bytes, if there is any.
     fn grow(&mut self, length: usize) -> Result<(), Refusal> {
-        let held = self.room.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let held = self.room.as_ref().map_or(0, Room::num_permits);
         if length <= held {
             return Ok(());
         }
         let wanted = length.next_power_of_two();
-        let missing = u32::try_from(wanted - held).map_err(|_| too_large())?;
-        let more = LARGE_BYTES.try_acquire_many(missing).map_err(|_| busy())?;
+        let more = room::for_body(wanted - held).ok_or_else(busy)?;
         match &mut self.room {
             None => self.room = Some(more),
             Some(room) => room.merge(more),
@@ -205,7 +201,30 @@ fn decode_each(text: &str) -> Result<Batch<'_>, Refusal> {
     }
     // Once more, to tell them apart. A text may be JSON and no text that there can be: half of a character.
     let parts = decode::<Many<&RawValue>>(text)?.0;
-    Ok(Batch(parts.into_iter().map(|part| decode(part.get())).collect()))
+    let (mut requests, mut refused) = (Vec::with_capacity(parts.len()), 0);
+    for part in parts {
+        let request = decode(part.get());
+        // To say of each what is wrong takes longer than to decide it.
+        refused += usize::from(request.is_err());
+        if refused > MOST_REFUSED {
+            let detail = format!(
+                "more than {MOST_REFUSED} of the requests are not valid; send them in smaller batches"
+            );
+            return Err(Refusal::new(RefusalKind::OutOfRange, detail));
+        }
+        requests.push(request);
+    }
+    Ok(Batch(requests))
+}
+
+/// What to say of a field that is not there.
+fn missing(name: &str) -> String {
+    let takes = match name {
+        "limit" => "; it takes a whole number, at least 1",
+        "window" => "; it takes a time such as 30s, 15m or 1d",
+        _ => "",
+    };
+    format!("is missing{takes}")
 }
 
 fn refusal(path: &str, error: &serde_json::Error) -> Refusal {
@@ -221,6 +240,15 @@ fn refusal(path: &str, error: &serde_json::Error) -> Refusal {
     } else {
         message.strip_suffix(&place).unwrap_or(&message).to_owned()
     };
-    let field = (path != ".").then(|| path.to_owned());
+    let path = if path == "." { "" } else { path };
+    let named = |what: &str| detail.strip_prefix(what)?.strip_prefix(" field `")?.strip_suffix('`');
+    let (name, detail) = match (named("missing"), named("duplicate")) {
+        (Some(name), _) => (name, missing(name)),
+        (_, Some(name)) => (name, "it is given twice".to_owned()),
+        (None, None) => ("", detail.clone()),
+    };
+    let parts = [path, name].map(|part| Some(part).filter(|part| !part.is_empty()));
+    let field = parts.into_iter().flatten().collect::<Vec<_>>().join(".");
+    let field = (!field.is_empty()).then_some(field);
     Refusal { field, ..Refusal::new(RefusalKind::OutOfRange, detail) }
 }

@@ -6,11 +6,36 @@
 use slidegate::{QuotaReport, Retry};
 
 use crate::answer::Answer;
-use crate::app::Decided;
+use crate::app::{Chosen, Decided};
+use crate::request::Refusal;
 use crate::spelled::SpelledQuota;
 
 /// Most answers have one quota and are shorter.
 pub(super) const ANSWER_BYTES: usize = 512;
+/// What an answer takes at the most beside names and quotas, or a problem beside what it says.
+const MOST_BYTES: usize = 640;
+/// What a quota takes at the most beside its name.
+const MOST_QUOTA_BYTES: usize = 256;
+/// What a byte of a name may take, which has no control characters, and of any text.
+const NAME_BYTES: usize = 2;
+const TEXT_BYTES: usize = 6;
+
+/// How much there will be to say, at the most, of what is decided by `chosen`, or of why nothing is.
+pub(super) fn most_bytes(chosen: &Result<Chosen, Refusal>) -> usize {
+    MOST_BYTES
+        + match chosen {
+            Ok(Chosen::Configured(named)) => {
+                let name = |quota: &SpelledQuota| MOST_QUOTA_BYTES + 2 * quota.name.len();
+                named.spelled.policy.len() + named.spelled.quotas.iter().map(name).sum::<usize>()
+            }
+            Ok(Chosen::FromRequest(policy, _)) => (0..policy.quotas().len())
+                .map(|place| MOST_QUOTA_BYTES + 2 * NAME_BYTES * policy.quota_name(place).len())
+                .sum(),
+            Err(refusal) => {
+                TEXT_BYTES * (refusal.detail.len() + refusal.field.as_ref().map_or(0, String::len))
+            }
+        }
+}
 
 /// Appends the answer. It is an error if serde cannot write it.
 pub(super) fn write(json: &mut Vec<u8>, decided: &Decided) -> serde_json::Result<()> {
@@ -81,9 +106,10 @@ fn number(json: &mut Vec<u8>, before: &str, number: u64) {
 
 #[cfg(test)]
 mod tests {
-    use slidegate::{Decision, Policy, QuotaReport, Reason, Source};
+    use slidegate::{Decision, MAX_NAME_BYTES, MAX_QUOTAS, Policy, QuotaReport, Reason, Source};
 
     use super::*;
+    use crate::http::Problem;
 
     fn report(retry: Option<Retry>) -> QuotaReport {
         let (used, remaining) = if retry.is_some() { (10, 0) } else { (u64::MAX, 7) };
@@ -108,6 +134,53 @@ mod tests {
         all.push(all[1].clone().in_shadow());
         all.push(all[0].clone().beside(&all[2]));
         all
+    }
+
+    /// Room is made before anything is decided.
+    #[test]
+    fn nothing_that_is_said_takes_more_room_than_was_made() {
+        let name = "\"".repeat(MAX_NAME_BYTES);
+        let quotas = |count: usize| {
+            (0..count).map(|place| {
+                let name = format!("{place:02}{}", &name[..MAX_NAME_BYTES - 2]);
+                (name, "5/1m".parse().unwrap())
+            })
+        };
+        let most = QuotaReport {
+            limit: u64::MAX,
+            used: u64::MAX,
+            remaining: u64::MAX,
+            more_after_ms: u64::MAX,
+            reset_after_ms: u64::MAX,
+            retry: Some(Retry::AfterMs(u64::MAX)),
+        };
+        for count in [1, MAX_QUOTAS] {
+            let configured = Policy::with_names(name.as_str(), quotas(count)).unwrap();
+            let anonymous = Policy::anonymous_with_names(quotas(count)).unwrap();
+            let source = Source::Fallback(Reason::Resting);
+            let denied = Decision::new(false, source, vec![most; count]);
+            let never =
+                Decision::new(false, source, vec![QuotaReport { retry: Some(Retry::Never), ..most }; count]);
+            for decision in [denied.clone().beside(&denied), never.clone().beside(&never), denied.in_shadow()]
+            {
+                for decided in [
+                    Decided::configured(configured.clone(), decision.clone()),
+                    Decided::from_request(anonymous.clone(), decision.clone()),
+                ] {
+                    let mut json = vec![b','];
+                    write(&mut json, &decided).unwrap();
+                    let most = most_bytes(&Ok(decided.into_chosen()));
+                    assert!(json.len() <= most, "{} of {most}: {}", json.len(), json.escape_ascii());
+                    assert!(json.len() >= most / 4, "too much is too few at once: {} of {most}", json.len());
+                }
+            }
+        }
+        for text in ["", "a", "\u{1}\u{1}\u{1}"] {
+            let refusal = Refusal { field: Some(text.to_owned()), ..Refusal::malformed(text.repeat(100)) };
+            let json = serde_json::to_string(&Problem::from(refusal.clone())).unwrap();
+            let most = most_bytes(&Err(refusal));
+            assert!(json.len() < most, "{} of {most}: {json}", json.len());
+        }
     }
 
     #[test]

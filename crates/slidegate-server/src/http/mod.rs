@@ -11,6 +11,7 @@ mod probes;
 mod problem;
 mod reply;
 mod rls;
+mod room;
 mod stages;
 
 use std::net::SocketAddr;
@@ -38,18 +39,22 @@ pub(crate) use self::plain::{Finder, Found, MOST_BYTES as MOST_PLAIN_BYTES, Plai
 pub(crate) use self::problem::Problem;
 pub(crate) use self::reply::PlainReply;
 use self::reply::Reply;
+pub(crate) use self::room::Room;
 use self::stages::Stages;
 pub(crate) use self::stages::Task;
 use crate::app::App;
 use crate::metrics::Metrics;
 use crate::report::Reporting;
-use crate::request::Refusal;
+use crate::request::{Batch, Refusal};
 use crate::serve::Limits;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
 
 /// Where paths begin under which a proxy asks for others, and which are to be told who is connected.
 const FORWARD_AUTH: &str = "/forward-auth/";
+
+/// So many of a batch are decided before it is others' turn.
+const TOGETHER: usize = 1000;
 
 /// What is said: a decision, or anything else.
 pub(crate) type Said = Either<Full<Bytes>, axum::body::Body>;
@@ -132,10 +137,7 @@ impl<S: Store> Routes<S> {
             Ok(Body::Single(request)) => {
                 self.app.decide(verb, &request).await.map(|decided| reply.say(&decided, self.app.clock()))
             }
-            Ok(Body::Batch(batch)) => {
-                reply.say_all(verb, self.app.decide_many(verb, &batch).await);
-                Ok(())
-            }
+            Ok(Body::Batch(batch)) => self.settle_many(reply, verb, &batch).await,
             Err(refusal) => Err(refusal),
         };
         if let Err(refusal) = settled {
@@ -147,6 +149,30 @@ impl<S: Store> Routes<S> {
             stages.decide.record(read, end);
         }
         stages.whole.record(start, end);
+    }
+
+    /// Decides a batch if there is room for the answer.
+    async fn settle_many(
+        &self,
+        reply: &mut Reply<impl Head>,
+        verb: Verb,
+        batch: &Batch<'_>,
+    ) -> Result<(), Refusal> {
+        let chosen = self.app.choose_many(batch);
+        reply.make_room(&chosen)?;
+        let mut chosen = chosen.into_iter();
+        for (number, requests) in batch.0.chunks(TOGETHER).enumerate() {
+            if number > 0 {
+                tokio::task::yield_now().await;
+            }
+            let chosen = chosen.by_ref().take(requests.len()).collect();
+            let decided = self.app.decide_many(verb, requests, chosen).await;
+            if !reply.say_more(verb, decided) {
+                return Ok(());
+            }
+        }
+        reply.end_all();
+        Ok(())
     }
 }
 
@@ -201,8 +227,10 @@ fn others<S: Store + Reporting + 'static>(
         .with_state(app)
 }
 
-async fn only_post() -> impl IntoResponse {
-    ([(ALLOW, HeaderValue::from_static("POST"))], not_with_this_method())
+async fn only_post(method: Method) -> impl IntoResponse {
+    let problem =
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path takes POST and not {method}"));
+    ([(ALLOW, HeaderValue::from_static("POST"))], problem)
 }
 
 fn not_with_this_method() -> Problem {

@@ -10,9 +10,10 @@ use utoipa::ToSchema;
 
 use super::head::{Head, Lines};
 use super::problem::Problem;
+use super::room::{self, Room};
 use super::{Said, encode};
 use crate::answer::Answer;
-use crate::app::Decided;
+use crate::app::{Chosen, Decided};
 use crate::request::Refusal;
 
 /// How many headers an answer has at the most, the date and the length among them. Room is made once.
@@ -27,6 +28,8 @@ pub(crate) struct Reply<H> {
     status: StatusCode,
     headers: H,
     json: Vec<u8>,
+    /// What it takes of the room for all.
+    room: Option<Room>,
 }
 
 /// One that goes over the wire as it is.
@@ -48,7 +51,7 @@ impl PlainReply {
 
 impl<H: Head> Reply<H> {
     fn with(headers: H) -> Self {
-        Self { status: StatusCode::OK, headers, json: Vec::with_capacity(encode::ANSWER_BYTES) }
+        Self { status: StatusCode::OK, headers, json: Vec::with_capacity(encode::ANSWER_BYTES), room: None }
     }
 
     /// Says nothing again.
@@ -56,6 +59,15 @@ impl<H: Head> Reply<H> {
         self.status = StatusCode::OK;
         self.headers.clear();
         self.json.clear();
+        self.room = None;
+    }
+
+    /// Makes room for what there will be to say of each, before anything is decided.
+    pub(super) fn make_room(&mut self, chosen: &[Result<Chosen, Refusal>]) -> Result<(), Refusal> {
+        let most_bytes = 2 + chosen.iter().map(encode::most_bytes).sum::<usize>();
+        self.room = room::for_answer(most_bytes, chosen)?;
+        self.json.reserve_exact(most_bytes);
+        Ok(())
     }
 
     /// Says what was decided.
@@ -67,22 +79,27 @@ impl<H: Head> Reply<H> {
         }
     }
 
-    /// Says what was decided of each.
-    pub(super) fn say_all(&mut self, verb: Verb, decided: Vec<Result<Decided, Refusal>>) {
-        self.headers.add_json();
-        self.json.reserve(decided.len() * encode::ANSWER_BYTES);
-        self.json.push(b'[');
-        for (index, decided) in decided.into_iter().enumerate() {
-            if index > 0 {
-                self.json.push(b',');
-            }
+    /// Says what was decided of some of many, behind what was said of others. False if that could not be said.
+    pub(super) fn say_more(&mut self, verb: Verb, decided: Vec<Result<Decided, Refusal>>) -> bool {
+        for decided in decided {
+            self.json.push(if self.json.is_empty() { b'[' } else { b',' });
             let written = match decided {
                 Ok(decided) => encode::write(&mut self.json, &decided),
                 Err(refusal) => serde_json::to_writer(&mut self.json, &refused(verb, refusal)),
             };
             if let Err(error) = written {
-                return self.fail(&error);
+                self.fail(&error);
+                return false;
             }
+        }
+        true
+    }
+
+    /// That was all of them.
+    pub(super) fn end_all(&mut self) {
+        self.headers.add_json();
+        if self.json.is_empty() {
+            self.json.push(b'[');
         }
         self.json.push(b']');
     }
@@ -114,7 +131,7 @@ fn refused(verb: Verb, refusal: Refusal) -> Problem {
 
 impl Reply<HeaderMap> {
     pub(super) fn into_response(self) -> Response<Said> {
-        let mut response = Response::new(Either::Left(Full::new(self.json.into())));
+        let mut response = Response::new(Either::Left(Full::new(room::kept(self.json, self.room))));
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
         response
@@ -141,6 +158,11 @@ impl PlainReply {
         out.extend_from_slice(date.as_bytes());
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(&self.json);
+    }
+
+    /// What it takes of the room for all, which is for whoever has written it down.
+    pub(crate) fn take_room(&mut self) -> Option<Room> {
+        self.room.take()
     }
 
     /// After an answer to many, keeps no more room than one to a few needs.

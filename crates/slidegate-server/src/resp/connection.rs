@@ -25,7 +25,7 @@ use crate::app::App;
 use crate::app::asked::Asked;
 use crate::http::Task;
 use crate::policies::Policies;
-use crate::request::{MAX_BATCH, Refusal, RefusalKind};
+use crate::request::{Refusal, RefusalKind};
 use crate::serve::Limits;
 use crate::serve::stop::Stop;
 use crate::serve::wire::{Event, Room, Wire};
@@ -34,8 +34,8 @@ use crate::timer::timer;
 
 /// More than the largest command, and as much as whoever writes long before it reads may leave unread.
 const ROOM: Room = Room { input: 4 * MOST_BYTES, output: 256 << 10 };
-/// So many commands may be answered before it is another connection's turn.
-const TURN: usize = MAX_BATCH;
+/// So many commands may be decided together and answered before it is another connection's turn.
+const TURN: usize = 1000;
 
 /// A connection.
 pub(super) struct Connection<'s, I, S> {
@@ -194,7 +194,7 @@ impl<S: Store> Talk<'_, S> {
                     answered.next = Next::Break;
                 }
             }
-            if run.len() >= MAX_BATCH {
+            if run.len() >= TURN {
                 self.settle(&mut run, out).await;
             }
         }

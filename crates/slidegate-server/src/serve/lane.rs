@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use super::patience::PREFACE;
 use super::pulse::Pulse;
 use super::stop::Stop;
+use super::streams::Waiting;
 use super::wire::{Event, Room, Wire};
 use crate::http::{self, Finder, Found, PlainReply, Routes};
 
@@ -35,6 +36,13 @@ pub(super) struct Lane<'r, I, S> {
     reply: PlainReply,
     date: Date,
     has_answered: bool,
+    large: Option<Large>,
+}
+
+/// That there is a large answer which has not all been taken: it is waited for only so long, and has room of its own.
+struct Large {
+    _waiting: Waiting,
+    _room: Option<http::Room>,
 }
 
 /// What became of a connection.
@@ -61,7 +69,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
     pub(super) fn new(stream: I, routes: &'r Routes<S>, pulse: &'r Pulse, stop: Stop) -> Self {
         let wire = Wire::new(stream, ROOM, PATIENCE);
         let (finder, reply, date) = (Finder::default(), PlainReply::new(), Date::default());
-        Self { wire, routes, pulse, stop, finder, reply, date, has_answered: false }
+        Self { wire, routes, pulse, stop, finder, reply, date, has_answered: false, large: None }
     }
 
     pub(super) async fn run(mut self) -> io::Result<Left<I>> {
@@ -73,6 +81,9 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
                 Event::End if self.wire.is_read_up() => return self.close().await,
                 Event::Stopped => return self.close().await,
                 Event::End | Event::TooSlow => return self.leave().await,
+            }
+            if self.large.is_some() && self.wire.has_little_to_write() {
+                self.large = None;
             }
             let next = self.answer().await;
             has_more = matches!(next, Next::Write);
@@ -103,6 +114,11 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
                     // Whoever was told so is not answered again.
                     let is_last = self.stop.has_come();
                     self.reply.write(output, self.date.line(), is_last);
+                    let room = self.reply.take_room();
+                    if output.len() >= ROOM.output {
+                        let waiting = Waiting::new(self.pulse.streams());
+                        self.large = Some(Large { _waiting: waiting, _room: room });
+                    }
                     if is_last {
                         break Next::Close;
                     }

@@ -17,7 +17,7 @@ pub struct Limits {
     /// How many there may be. One more is closed at once.
     pub connections: usize,
     /// How long a connection may take until the head of its next request is complete, or that of its first; and how long
-    /// it may take nothing of an answer. With HTTP/2, how long there may be no request.
+    /// it may take nothing of an answer, or not all of a large one. With HTTP/2, how long there may be no request.
     pub head_timeout: Duration,
     /// How long the body of a request may take.
     pub body_timeout: Duration,

@@ -314,7 +314,7 @@ where
             let response = answered.await;
             pulse.end();
             Ok::<_, Infallible>(response.map(|body| match work {
-                None => Paced::whole(body),
+                None => Paced::whole(body, &pulse),
                 Some(work) => Paced::in_pieces(body, work.streams()),
             }))
         }

@@ -8,16 +8,25 @@ use axum::body::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::limits::PIECE_BYTES;
+use super::pulse::Pulse;
 use super::streams::{Streams, Waiting, Work};
 
 /// The body of an answer: as it is with HTTP/1, and in pieces with HTTP/2, which asks for one after the other as the
 /// client takes them.
 pub(super) struct Paced<B> {
     body: B,
-    pace: Option<Box<Pace>>,
+    pace: Pace,
 }
 
-struct Pace {
+enum Pace {
+    /// A small one, or one that has no end to be waited for.
+    Whole,
+    /// A large one, which is waited for until nobody has any of it.
+    Large(Arc<Waiting>),
+    Pieces(Box<Pieces>),
+}
+
+struct Pieces {
     streams: Arc<Streams>,
     /// What was said and not yet handed on.
     rest: Bytes,
@@ -27,38 +36,73 @@ struct Pace {
     work: Option<Work>,
 }
 
+fn is_large(body: &impl Body) -> bool {
+    body.size_hint().lower() > PIECE_BYTES as u64
+}
+
 impl<B: Body<Data = Bytes>> Paced<B> {
     /// As it is.
-    pub(super) fn whole(body: B) -> Self {
-        Self { body, pace: None }
+    pub(super) fn whole(body: B, pulse: &Pulse) -> Self {
+        let pace =
+            if is_large(&body) { Pace::Large(Arc::new(Waiting::new(pulse.streams()))) } else { Pace::Whole };
+        Self { body, pace }
     }
 
     /// In pieces.
     pub(super) fn in_pieces(body: B, streams: &Arc<Streams>) -> Self {
-        let is_large = body.size_hint().lower() > PIECE_BYTES as u64;
-        let waiting = is_large.then(|| Waiting::new(streams));
-        let pace = Pace { streams: Arc::clone(streams), rest: Bytes::new(), waiting, work: None };
-        Self { body, pace: Some(Box::new(pace)) }
+        let waiting = is_large(&body).then(|| Waiting::new(streams));
+        let pieces = Pieces { streams: Arc::clone(streams), rest: Bytes::new(), waiting, work: None };
+        Self { body, pace: Pace::Pieces(Box::new(pieces)) }
     }
 }
 
-impl Pace {
+impl Pieces {
     /// What is handed on now of what is left.
     fn piece(&mut self) -> Bytes {
         if self.rest.len() > PIECE_BYTES {
-            let waiting = self.waiting.get_or_insert_with(|| Waiting::new(&self.streams));
-            waiting.touch();
+            self.waiting.get_or_insert_with(|| Waiting::new(&self.streams));
             return self.rest.split_to(PIECE_BYTES);
         }
         let last = std::mem::take(&mut self.rest);
-        match &self.waiting {
+        match self.waiting.take() {
             None => last,
             // A copy: as a part of the whole it would keep all of it.
-            Some(waiting) => {
-                waiting.touch();
-                Bytes::copy_from_slice(&last)
-            }
+            Some(_) => Bytes::copy_from_slice(&last),
         }
+    }
+
+    fn poll_piece<B: Body<Data = Bytes> + Unpin>(
+        &mut self,
+        body: &mut B,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        if !self.rest.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(self.piece()))));
+        }
+        let polled = Pin::new(body).poll_frame(context);
+        if polled.is_pending() && self.work.is_none() {
+            self.work = Some(Work::new(&self.streams));
+        }
+        let polled = ready!(polled);
+        self.work = None;
+        Poll::Ready(polled.map(|frame| {
+            frame.map(|frame| match frame.into_data() {
+                Ok(data) => {
+                    self.rest = data;
+                    Frame::data(self.piece())
+                }
+                Err(other) => other,
+            })
+        }))
+    }
+}
+
+/// Bytes that are waited for until they have left.
+struct Awaited(Bytes, #[expect(dead_code, reason = "it is there for as long as they are")] Arc<Waiting>);
+
+impl AsRef<[u8]> for Awaited {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -71,35 +115,29 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Paced<B> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let Self { body, pace } = &mut *self;
-        let Some(pace) = pace else { return Pin::new(body).poll_frame(context) };
-        if !pace.rest.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(pace.piece()))));
+        match pace {
+            Pace::Whole => Pin::new(body).poll_frame(context),
+            Pace::Large(waiting) => {
+                let polled = ready!(Pin::new(body).poll_frame(context));
+                let await_all = |data| Bytes::from_owner(Awaited(data, Arc::clone(waiting)));
+                Poll::Ready(polled.map(|frame| frame.map(|frame| frame.map_data(await_all))))
+            }
+            Pace::Pieces(pieces) => pieces.poll_piece(body, context),
         }
-        let polled = Pin::new(body).poll_frame(context);
-        if polled.is_pending() && pace.work.is_none() {
-            pace.work = Some(Work::new(&pace.streams));
-        }
-        let polled = ready!(polled);
-        pace.work = None;
-        Poll::Ready(polled.map(|frame| {
-            frame.map(|frame| match frame.into_data() {
-                Ok(data) => {
-                    pace.rest = data;
-                    Frame::data(pace.piece())
-                }
-                Err(other) => other,
-            })
-        }))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.pace.as_ref().is_none_or(|pace| pace.rest.is_empty()) && self.body.is_end_stream()
+        let is_handed_on = match &self.pace {
+            Pace::Pieces(pieces) => pieces.rest.is_empty(),
+            Pace::Whole | Pace::Large(_) => true,
+        };
+        is_handed_on && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         let mut hint = self.body.size_hint();
-        if let Some(pace) = &self.pace {
-            let rest = pace.rest.len() as u64;
+        if let Pace::Pieces(pieces) = &self.pace {
+            let rest = pieces.rest.len() as u64;
             // The larger first: neither may ever be beyond the other.
             if let Some(upper) = hint.upper() {
                 hint.set_upper(upper + rest);

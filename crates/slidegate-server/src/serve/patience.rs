@@ -29,7 +29,7 @@ pub(super) struct Patience<I> {
     streams: Option<Arc<Streams>>,
     /// How much of the preface has come, as long as nothing else has.
     preface: Option<usize>,
-    /// Set while the other side takes nothing of what it is told.
+    /// Set while the other side takes nothing of what it is told: to the time when it must have, or have taken all.
     stuck: Option<Pin<Box<Sleep>>>,
     /// Whether the last answer was that the client is wrong, who may then not have said everything yet.
     has_refused: bool,
@@ -97,7 +97,7 @@ impl<I> Patience<I> {
             self.stuck = None;
             return written;
         }
-        let stuck = self.stuck.get_or_insert_with(|| timer(self.head_timeout));
+        let stuck = self.stuck.get_or_insert_with(|| timer(self.pulse.left_to_take(self.head_timeout)));
         stuck.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }

@@ -19,7 +19,7 @@ const UNDER_WAY: u64 = u64::MAX;
 pub(super) struct Pulse {
     clock: SystemClock,
     waits_since_ms: AtomicU64,
-    /// Instead of that, with HTTP/2.
+    /// Instead of that, with HTTP/2; and for large answers.
     streams: OnceLock<Arc<Streams>>,
 }
 
@@ -31,7 +31,7 @@ impl Pulse {
         Self { clock, waits_since_ms, streams: OnceLock::new() }
     }
 
-    /// What is under way on a connection with HTTP/2.
+    /// What is under way on a connection with HTTP/2, and the large answers on any.
     pub(super) fn streams(&self) -> &Arc<Streams> {
         self.streams.get_or_init(|| Arc::new(Streams::new()))
     }
@@ -44,6 +44,11 @@ impl Pulse {
     /// It is answered, and the next one may come.
     pub(super) fn end(&self) {
         self.waits_since_ms.store(self.clock.now_ms(), Ordering::Relaxed);
+    }
+
+    /// How much of `patience` is left with whoever has to take a large answer.
+    pub(super) fn left_to_take(&self, patience: Duration) -> Duration {
+        self.streams.get().map_or(patience, |streams| streams.left_to_take(patience))
     }
 
     /// How much of `patience` with the next head is left: all of it while a request is under way.

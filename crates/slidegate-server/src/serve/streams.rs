@@ -20,7 +20,7 @@ pub(super) struct Streams {
     at_work: AtomicUsize,
     /// When one last did.
     last_ms: AtomicU64,
-    /// Large answers that wait to be taken, by their number, and since when none of each was.
+    /// Large answers that wait to be taken, by their number, and since when.
     waiting: Mutex<HashMap<u64, u64>>,
     numbers: AtomicU64,
     has_room: Notify,
@@ -69,14 +69,20 @@ impl Streams {
     pub(super) fn left(&self, patience: Duration) -> Duration {
         let is_idle = self.at_work.load(Ordering::Acquire) == 0;
         let idle_since = is_idle.then(|| self.last_ms.load(Ordering::Relaxed));
-        let stuck_since = self.waiting().values().min().copied();
-        match idle_since.into_iter().chain(stuck_since).min() {
-            None => patience,
-            Some(since_ms) => {
-                let waited_ms = self.clock.now_ms().saturating_sub(since_ms);
-                patience.saturating_sub(Duration::from_millis(waited_ms))
-            }
-        }
+        let idle_left = idle_since.map_or(patience, |since_ms| self.left_since(since_ms, patience));
+        idle_left.min(self.left_to_take(patience))
+    }
+
+    /// How much of `patience` is left with whoever has to take a large answer. All of it has to be taken by then: one that is
+    /// taken byte by byte would be kept for ever.
+    pub(super) fn left_to_take(&self, patience: Duration) -> Duration {
+        let oldest = self.waiting().values().min().copied();
+        oldest.map_or(patience, |since_ms| self.left_since(since_ms, patience))
+    }
+
+    fn left_since(&self, since_ms: u64, patience: Duration) -> Duration {
+        let waited_ms = self.clock.now_ms().saturating_sub(since_ms);
+        patience.saturating_sub(Duration::from_millis(waited_ms))
     }
 }
 
@@ -112,15 +118,8 @@ pub(super) struct Waiting {
 impl Waiting {
     pub(super) fn new(streams: &Arc<Streams>) -> Self {
         let number = streams.numbers.fetch_add(1, Ordering::Relaxed);
-        let waiting = Self { streams: Arc::clone(streams), number };
-        waiting.touch();
-        waiting
-    }
-
-    /// Some of it was taken.
-    pub(super) fn touch(&self) {
-        let now_ms = self.streams.clock.now_ms();
-        self.streams.waiting().insert(self.number, now_ms);
+        streams.waiting().insert(number, streams.clock.now_ms());
+        Self { streams: Arc::clone(streams), number }
     }
 }
 

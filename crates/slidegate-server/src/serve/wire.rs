@@ -98,6 +98,17 @@ impl<I> Wire<I> {
         self.unread.is_empty()
     }
 
+    /// Whether no more waits to be written than usual. Then no more is kept for it than that may take.
+    pub(crate) fn has_little_to_write(&mut self) -> bool {
+        let has_little = self.output.len() - self.written < self.room.output;
+        if has_little {
+            self.output.drain(..self.written);
+            self.written = 0;
+            self.output.shrink_to(2 * self.room.output);
+        }
+        has_little
+    }
+
     fn has_output(&self) -> bool {
         !self.is_flushed || self.written < self.output.len()
     }

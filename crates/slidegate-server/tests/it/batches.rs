@@ -111,16 +111,33 @@ fn a_batch_that_is_no_json_is_refused_whole_and_spends_nothing() {
     }
 }
 
+/// In their order, however many are decided at a time.
 #[test]
-fn a_thousand_are_allowed_and_no_more() {
+fn a_batch_may_be_long() {
     let server = Server::start();
     let batch = |count: usize| json!(vec![json!({"policy": "api", "key": "a"}); count]).to_string();
-    let reply = server.check(batch(1001));
+    for count in [1, 999, 1000, 1001, 20_000] {
+        server.clock.advance(3 * 60_000);
+        let answers = server.check(batch(count)).decision();
+        let is_allowed = |answer: &Value| answer["allowed"] == true;
+        let allowed: Vec<_> = answers.as_array().unwrap().iter().map(is_allowed).collect();
+        let expected: Vec<_> = (0..count).map(|place| place < 100).collect();
+        assert_eq!(allowed, expected, "{count}");
+    }
+    let reply = server.check(format!("[{}]", vec!["1"; 50_001].join(",")));
     assert_eq!(reply.status, 422);
-    assert_eq!(reply.json()["detail"], "more than 1000; at most 1000 are allowed");
-    let answers = server.check(batch(1000)).decision();
-    let allowed = answers.as_array().unwrap().iter().filter(|answer| answer["allowed"] == true).count();
-    assert_eq!((answers.as_array().unwrap().len(), allowed), (1000, 100));
+    assert_eq!(reply.json()["detail"], "the array has more than 50000 elements; at most 50000 are allowed");
+}
+
+#[test]
+fn an_answer_that_would_be_too_large_is_not_begun() {
+    let quotas: Vec<_> = (1..=16).map(|hours| format!("9/{hours}h")).collect();
+    let server = Server::of(&json!({"policies": {"p": {"quotas": quotas}}}).to_string());
+    let request = r#"{"policy":"p","key":"a"}"#;
+    let reply = server.check(format!("[{}]", vec![request; 20_000].join(",")));
+    assert_eq!(reply.status, 413, "{reply:?}");
+    assert!(reply.body.contains("send smaller batches"), "{reply:?}");
+    assert_eq!(server.post("/v1/peek", request).decision()["remaining"], 9, "nothing was spent");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod crowding;
 mod frames;
 mod http2;
+mod listening;
 mod rotation;
 
 use std::fs;
@@ -130,7 +131,12 @@ fn what_is_too_large_is_refused_so_that_it_is_heard() {
         "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 500000\r\n\r\n{}",
         " ".repeat(500_000)
     );
-    for (said, status) in [(head, "431"), (body, "413")] {
+    // Nobody waits for what will not be taken, or asks for it.
+    let announced = |lines: &str| {
+        format!("POST /v1/check HTTP/1.1\r\nhost: a\r\n{lines}content-length: 99999999999\r\n\r\n")
+    };
+    let asking = announced("expect: 100-continue\r\n");
+    for (said, status) in [(head, "431"), (body, "413"), (announced(""), "413"), (asking, "413")] {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.write_all(said.as_bytes()).unwrap();
         let mut answer = String::new();

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::rig::{Server, request};
 
 /// Body, status, field, and a part of the detail.
-const TABLE: [(&str, u16, Option<&str>, &str); 45] = [
+const TABLE: [(&str, u16, Option<&str>, &str); 46] = [
     ("", 400, None, "neither a JSON object nor an array"),
     ("   ", 400, None, "neither a JSON object nor an array"),
     ("null", 400, None, "neither a JSON object nor an array"),
@@ -37,7 +37,7 @@ const TABLE: [(&str, u16, Option<&str>, &str); 45] = [
     (r#"{"policy": "api", "key": null}"#, 422, Some("key"), "missing; 1 to 4096 bytes"),
     (r#"{"policy": "api", "key": ""}"#, 422, Some("key"), "0 bytes; 1 to 4096 bytes"),
     (r#"{"policy": "api", "key": ["a"]}"#, 422, Some("key"), "expected a string"),
-    (r#"{"policy": "api", "key": "a", "key": "b"}"#, 422, None, "duplicate field `key`"),
+    (r#"{"policy": "api", "key": "a", "key": "b"}"#, 422, Some("key"), "it is given twice"),
     (r#"{"policy": "api", "key": "a", "cost": -1}"#, 422, Some("cost"), "between 0 and 281474976710656"),
     (r#"{"policy": "api", "key": "a", "cost": 1.5}"#, 422, Some("cost"), "between 0 and 281474976710656"),
     (r#"{"policy": "api", "key": "a", "cost": "1"}"#, 422, Some("cost"), "between 0 and 281474976710656"),
@@ -66,7 +66,18 @@ const TABLE: [(&str, u16, Option<&str>, &str); 45] = [
         "limit: 0 is not between 1 and 2^48",
     ),
     (r#"{"quotas": [5], "key": "a"}"#, 422, Some("quotas[0]"), "expected a quota such as"),
-    (r#"{"quotas": [{"limit": 1}], "key": "a"}"#, 422, Some("quotas[0]"), "missing field `window`"),
+    (
+        r#"{"quotas": [{"limit": 1}], "key": "a"}"#,
+        422,
+        Some("quotas[0].window"),
+        "is missing; it takes a time such as",
+    ),
+    (
+        r#"{"quotas": [{"limit": 1, "window": 60}], "key": "a"}"#,
+        422,
+        Some("quotas[0].window"),
+        "expected a time with its unit, such as \"30s\", \"15m\" or \"1d\"",
+    ),
     (
         r#"{"quotas": [{"limit": 1, "window": "1w"}], "key": "a"}"#,
         422,

@@ -56,7 +56,12 @@ impl Server {
         Self::configured(file, Door::default(), store, clock)
     }
 
-    fn configured<C: Clock>(file: &str, door: Door, store: MemoryStore<C>, clock: ManualClock) -> Self {
+    pub(crate) fn configured<C: Clock>(
+        file: &str,
+        door: Door,
+        store: MemoryStore<C>,
+        clock: ManualClock,
+    ) -> Self {
         let config = Config::parse(file).unwrap();
         let app = Arc::new(App::new(store, config.policies).admitting(config.tokens));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

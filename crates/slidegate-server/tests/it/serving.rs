@@ -170,10 +170,14 @@ fn what_the_environment_says_wrong_is_named_by_its_variable() {
     assert!(wrong("SLIDEGATE_STORE", &["--store", "disk"]).starts_with("error: --store: not a store"));
 
     let log = TempFile::new("misread", "");
-    let file = File::options().append(true).open(log.path()).unwrap();
-    let mut serving = Serving::start_with_log(on_a_free_port().env("RUST_LOG", "=="), file.into());
-    serving.signal("TERM");
-    assert!(fs::read_to_string(log.path()).unwrap().contains("RUST_LOG is not understood"));
+    for misread in ["==", "dbug", "dbug,wran"] {
+        fs::write(log.path(), "").unwrap();
+        let file = File::options().append(true).open(log.path()).unwrap();
+        let mut serving = Serving::start_with_log(on_a_free_port().env("RUST_LOG", misread), file.into());
+        serving.signal("TERM");
+        let logged = fs::read_to_string(log.path()).unwrap();
+        assert!(logged.contains("RUST_LOG is not understood"), "{misread}: {logged}");
+    }
 }
 
 #[test]

@@ -42,12 +42,18 @@ fn a_request_that_has_begun_is_answered() {
 
 #[test]
 fn a_request_that_does_not_end_is_waited_for_ten_seconds() {
-    let mut server = Server::start();
-    let _stream = begin(server.address);
-    server.ask_to_stop();
-    until_draining(&server);
-    server.clock.advance(10_000);
-    server.join();
+    for waited_ms in [9999, 10_000] {
+        let mut server = Server::start();
+        let mut stream = begin(server.address);
+        server.ask_to_stop();
+        until_draining(&server);
+        server.clock.advance(waited_ms);
+        if waited_ms < 10_000 {
+            stream.write_all(BODY.as_bytes()).unwrap();
+            assert_eq!(reply(&mut stream).decision()["remaining"], 99, "there was time left");
+        }
+        server.join();
+    }
 }
 
 #[test]

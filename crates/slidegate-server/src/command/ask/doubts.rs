@@ -29,8 +29,11 @@ pub(super) fn told(is_tls: bool, error: &AnyError) -> String {
 
 fn of_certificate(wrong: &CertificateError) -> String {
     let words = match wrong {
-        // The latter if an authority was made anew under its old name.
-        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+        // The others if one that is trusted has the same name, such as an authority that was made anew.
+        CertificateError::UnknownIssuer
+        | CertificateError::BadSignature
+        | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "nobody whom this machine trusts vouches for its certificate; name its authority by SSL_CERT_FILE"
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired",

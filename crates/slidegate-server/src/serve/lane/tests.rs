@@ -62,6 +62,24 @@ async fn it_is_another_connections_turn_after_a_few_requests() {
 }
 
 #[tokio::test]
+async fn it_does_not_matter_where_a_request_is_cut() {
+    let (routes, pulse, request) = (routes(), Pulse::new(), request());
+    for cut in 1..request.len() {
+        let (run, mut client, _stop) = lane(&routes, &pulse, 1 << 16);
+        let mut run = pin!(run);
+        let (first, second) = request.split_at(cut);
+        client.write_all(first.as_bytes()).await.unwrap();
+        assert!(poll_once(run.as_mut()).is_pending());
+        assert_eq!(answers(&mut client), 0, "{cut}");
+        client.write_all(second.as_bytes()).await.unwrap();
+        assert!(poll_once(run.as_mut()).is_pending());
+        assert_eq!(answers(&mut client), 1, "{cut}");
+        // Whoever does as much as this in one go is held up by the runtime.
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn who_does_not_read_is_not_read_from() {
     let (routes, pulse) = (routes(), Pulse::new());
     let (run, mut client, _stop) = lane(&routes, &pulse, 1 << 10);

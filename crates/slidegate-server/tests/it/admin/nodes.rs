@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Postgres, Server, until};
 
 use super::{POLICIES, ask, done, get, limit, put, serve, until_expired, until_limit};
-use crate::process::TempFile;
+use crate::process::{Serving, TempFile};
 
 /// The audit says once that a change has ended, however many nodes have seen it.
 fn is_written_down_once(store: &str) {
@@ -135,4 +135,25 @@ fn a_service_that_starts_without_its_store_says_that_it_knows_no_changes() {
     assert!(metrics.contains("slidegate_changes_known 0"), "{metrics}");
     let refused = ask(&server, "PUT", "/v1/policies/api/mode", &json!({"mode": "off"}));
     assert!(refused.status == 503 && refused.body.contains("nothing was changed"), "{refused:?}");
+}
+
+/// Nobody has to be asked whether it is over.
+#[test]
+fn a_change_ends_although_the_store_is_away() {
+    let redis = Server::start(Flavour::Redis);
+    let config = TempFile::new("ends-alone", POLICIES);
+    let server = serve(&config, &["--store", &redis.url()]);
+    put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"], "for": "2s"}));
+    redis.kill();
+    let decided = server.check(&json!({"policy": "api", "key": "a"})).decision();
+    assert_eq!((&decided["source"], &decided["limit"]), (&json!("fallback"), &json!(7)), "{decided}");
+    until_limit_here(&server, 2);
+}
+
+/// Whoever only looks is not answered without the store.
+fn until_limit_here(server: &Serving, wanted: u64) {
+    until("the limit of the file", || {
+        let decided = server.check(&json!({"policy": "api", "key": "a"})).decision();
+        if decided["limit"] == json!(wanted) { Ok(()) } else { Err(decided.to_string()) }
+    });
 }
