@@ -42,13 +42,14 @@ fn main() {
         ["rls-limitador"] => rls::peers::limitador(),
         ["memory", name, keys] => each(name, &Task::Memory(number(keys))),
         ["flood", "nothing"] => measure::flood_of_nothing(),
-        ["flood", name] => each(name, &Task::Flood),
+        ["flood", name] => each(name, &Task::Flood(Limit::Usual)),
+        ["flood-of-denied", name] => each(name, &Task::Flood(Limit::One)),
         ["work", name, checks] => each(name, &Task::Work(Limit::Ample, number(checks))),
         ["denied", name, checks] => each(name, &Task::Work(Limit::One, number(checks))),
         _ => eprintln!(
             "usage: slidegate-bench [times [PART] | redis [PART] | postgres [PART] | tower [NAME REQUESTS] | \
              protocols [PART] | server | rls | memory NAME KEYS | \
-             flood NAME | work NAME CHECKS | denied NAME CHECKS]"
+             flood NAME | flood-of-denied NAME | work NAME CHECKS | denied NAME CHECKS]"
         ),
     }
 }
@@ -73,7 +74,7 @@ fn report() {
 
 enum Task {
     Memory(usize),
-    Flood,
+    Flood(Limit),
     Work(Limit, usize),
 }
 
@@ -90,7 +91,7 @@ fn each(name: &str, task: &Task) {
 fn run<S: Subject>(task: &Task) {
     match task {
         Task::Memory(keys) => measure::memory::<S>(*keys),
-        Task::Flood => measure::flood::<S>(),
+        Task::Flood(limit) => measure::flood::<S>(*limit),
         Task::Work(limit, checks) => measure::work::<S>(*limit, *checks),
     }
 }

@@ -64,10 +64,6 @@ pub(crate) fn wait_in_sync(replica: &Server, master: &Server) {
     until("the replica is in sync", || {
         let link = replica.field(&info, "master_link_status")?;
         let reached = offset(replica, "slave_repl_offset")?;
-        if link == "up" && reached >= wanted {
-            Ok(())
-        } else {
-            Err(format!("{link}, {reached} of {wanted}"))
-        }
+        if link == "up" && reached >= wanted { Ok(()) } else { Err(format!("{link}, {reached} of {wanted}")) }
     });
 }

@@ -101,13 +101,18 @@ pub enum Outcome {
 }
 
 /// What [`decide_one`] says to a check of a sliding window that is in the same window as before, which is by far the
-/// most common case: nothing rolls, so that only one number changes. `None` in all other cases. The latest moment is
-/// held back only where sums are made of it, which is after the decision.
+/// most common case: nothing rolls, so that only one number changes. `None` in all other cases, and if the last of the limit
+/// is spent, which a store may have to take note of. The latest moment is held back only where sums are made of it, which
+/// is after the decision.
 #[inline(always)]
 pub fn check_within(counter: &SlidingWindow, quota: &Quota, now_ms: u64, cost: u64) -> Option<Outcome> {
     let view = counter.view_within(quota, now_ms)?.no_later_than(LATEST_MS);
     let now_ms = now_ms.min(LATEST_MS);
-    if fits(quota, SlidingWindow::used(&view), cost) {
+    let used = SlidingWindow::used(&view);
+    if fits(quota, used, cost) {
+        if cost == quota.capacity() - used {
+            return None;
+        }
         let report = report_spent(counter, &view, quota, now_ms, cost);
         let after = view.plus(cost);
         return Some(Outcome::Allowed(Decision::one(

@@ -229,7 +229,8 @@ proptest! {
                 Some(Outcome::Denied(outcome)) => (outcome, 0),
                 None => {
                     let is_within = before.start_ms <= now && now < before.start_ms + before.window_ms;
-                    prop_assert!(!is_within || before.cur == 0);
+                    let is_last = decision.is_allowed() && decision.remaining() == 0;
+                    prop_assert!(!is_within || before.cur == 0 || is_last);
                     continue;
                 }
             };

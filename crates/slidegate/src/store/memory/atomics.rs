@@ -2,13 +2,16 @@
 //! the same code in every order that is possible (`make loom`).
 
 #[cfg(not(slidegate_loom))]
-pub(super) use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicU64, AtomicUsize, fence},
+pub(super) use std::{
+    sync::{
+        Mutex, MutexGuard,
+        atomic::{AtomicU64, AtomicUsize, fence},
+    },
+    thread::yield_now,
 };
 
 #[cfg(slidegate_loom)]
-pub(super) use super::model::atomics::{AtomicU64, AtomicUsize, Mutex, MutexGuard, fence};
+pub(super) use super::model::atomics::{AtomicU64, AtomicUsize, Mutex, MutexGuard, fence, yield_now};
 
 /// Zeroes from the operating system, which hands out memory as it is touched.
 #[cfg(not(slidegate_loom))]

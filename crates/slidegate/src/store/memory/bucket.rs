@@ -3,6 +3,7 @@
 use slidegate_core::{Action, Decision, NarrowBucket, Policy, Verb, decide_one};
 
 use super::locked::counts_something;
+use super::page::Locked;
 use super::slots::{KeyId, Slot};
 use super::table::Table;
 use super::wide::Wide;
@@ -29,9 +30,8 @@ impl Table {
         let mut page = self.lock_page(id);
         let is_short = action.verb() != Verb::Reset;
         let slot = is_short.then(|| self.slots.find_likely_at_home(id)).flatten();
-        let Some(decision) = slot.and_then(|slot| self.execute_on_bucket(policy, slot, action)) else {
-            return self.execute_in(&mut page, policy, id, action);
-        };
+        let decided = slot.and_then(|slot| self.execute_on_bucket(policy, slot, &mut page, action));
+        let Some(decision) = decided else { return self.execute_from(page, policy, id, action) };
         if !counts_something(&decision) {
             self.sweep(&mut page, action.now_ms());
         }
@@ -44,7 +44,13 @@ impl Table {
     /// The word stays as it is, and is not seized: without the lock nobody decides by a token bucket's word. Whoever
     /// read what stands beside it for a former owner finds that one's word gone, as it was seized when it went.
     #[inline(always)]
-    fn execute_on_bucket(&self, policy: &Policy, slot: Slot<'_>, action: Action) -> Option<Decision> {
+    fn execute_on_bucket(
+        &self,
+        policy: &Policy,
+        slot: Slot<'_>,
+        page: &mut Locked<'_>,
+        action: Action,
+    ) -> Option<Decision> {
         let layout = self.layouts.get(slot.load().layout())?;
         if !layout.is_bucket_for(policy.shared_quotas()) {
             return None;
@@ -55,6 +61,7 @@ impl Table {
         if is_changed {
             let NarrowBucket { debt, at_ms } = bucket;
             self.wide.store(slot, Wide { start_ms: at_ms, prev: debt });
+            self.note_change(slot, page, action.now_ms());
         }
         Some(decision)
     }

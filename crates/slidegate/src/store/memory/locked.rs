@@ -4,9 +4,11 @@ use std::sync::atomic::Ordering;
 
 use slidegate_core::{Action, Decision, Policy, State, Verb, decide};
 
+use super::atomics::yield_now;
 use super::layout::{Counts, Form, Layout, counts_of};
 use super::page::Locked;
 use super::record::Record;
+use super::room::NoRoom;
 use super::slots::{KeyId, Slot};
 use super::table::Table;
 use super::wide::WIDE_PAGE_BYTES;
@@ -27,7 +29,29 @@ impl Table {
         id: KeyId,
         action: Action,
     ) -> Result<Decision, StoreError> {
-        self.execute_in(&mut self.lock_page(id), policy, id, action)
+        self.execute_from(self.lock_page(id), policy, id, action)
+    }
+
+    /// The same in a page whose lock is held.
+    pub(super) fn execute_from<'a>(
+        &'a self,
+        mut page: Locked<'a>,
+        policy: &Policy,
+        id: KeyId,
+        action: Action,
+    ) -> Result<Decision, StoreError> {
+        loop {
+            let no_room = match self.execute_in(&mut page, policy, id, action) {
+                Ok(decision) => return Ok(decision),
+                Err(no_room) => no_room,
+            };
+            if let Some(error) = no_room.error() {
+                return Err(error);
+            }
+            drop(page);
+            yield_now();
+            page = self.lock_page(id);
+        }
     }
 
     pub(super) fn lock_page(&self, id: KeyId) -> Locked<'_> {
@@ -35,15 +59,14 @@ impl Table {
         self.pages[number].lock(number)
     }
 
-    /// The same in a page whose lock is held.
     #[inline(never)]
-    pub(super) fn execute_in(
+    fn execute_in(
         &self,
         page: &mut Locked<'_>,
         policy: &Policy,
         id: KeyId,
         action: Action,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Decision, NoRoom> {
         let decided = match self.slots.find(id) {
             Some(slot) if action.verb() == Verb::Reset => {
                 self.remove(slot, page);
@@ -70,7 +93,7 @@ impl Table {
         slot: Slot<'_>,
         page: &mut Locked<'_>,
         action: Action,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Decision, NoRoom> {
         loop {
             let word = slot.load();
             if word.layout() == RECORD {
@@ -86,6 +109,7 @@ impl Table {
             let plan = self.plan(policy, &mut states, slot.number, page, action.now_ms())?;
             if slot.seize(word) {
                 slot.put(self.carry_out(&plan, policy, states, slot, page));
+                self.note_change(slot, page, action.now_ms());
                 return Ok(decision);
             }
         }
@@ -98,7 +122,7 @@ impl Table {
         word: Word,
         page: &mut Locked<'_>,
         action: Action,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Decision, NoRoom> {
         let number = word.record_number();
         if action.verb() == Verb::Check {
             self.let_record_grow(policy, slot, number, page, action)?;
@@ -110,8 +134,11 @@ impl Table {
         };
         let before = record.heap_bytes();
         let was_one = record.only_state().is_some();
-        let (decision, _) = record.decide(policy, action);
+        let (decision, is_changed) = record.decide(policy, action);
         self.count_bytes(before, record.heap_bytes());
+        if is_changed {
+            self.note_change(slot, page, action.now_ms());
+        }
         if !was_one {
             self.return_to_word(policy, slot, word, page, action.now_ms());
         }
@@ -142,13 +169,15 @@ impl Table {
         id: KeyId,
         page: &mut Locked<'_>,
         action: Action,
-    ) -> Result<Decision, StoreError> {
+    ) -> Result<Decision, NoRoom> {
         let (decision, states) = fresh(policy, action);
         // Only what is spent has to be kept: an absent key is one that has spent nothing.
         let Some(mut states) = states else { return Ok(decision) };
         let plan = self.plan(policy, &mut states, usize::MAX, page, action.now_ms())?;
         let slot = self.place(id, page, action.now_ms())?;
         slot.occupy(id.tag, self.carry_out(&plan, policy, states, slot, page));
+        page.inner.keys += 1;
+        self.note_change(slot, page, action.now_ms());
         Ok(decision)
     }
 
@@ -161,7 +190,7 @@ impl Table {
         keep: usize,
         page: &mut Locked<'_>,
         now_ms: u64,
-    ) -> Result<Plan<'_>, StoreError> {
+    ) -> Result<Plan<'_>, NoRoom> {
         if let [state] = states.as_slice()
             && let Some((layout, counts)) = self.layout_for(policy, state, page, now_ms)
         {
@@ -207,7 +236,6 @@ impl Table {
                 let before = page.inner.slab_bytes();
                 self.count_bytes(0, record.heap_bytes());
                 let number = page.inner.records.insert(record);
-                self.records.fetch_add(1, Ordering::Relaxed);
                 self.count_bytes(before, page.inner.slab_bytes());
                 Word::new(RECORD, slot.load().generation(), number as u64)
             }

@@ -1,7 +1,9 @@
 //! The store in this process's memory.
 
 mod atomics;
+mod barren;
 mod bucket;
+mod giving_up;
 mod hash;
 mod layout;
 mod layouts;

@@ -18,8 +18,12 @@ pub(super) struct Inner {
     pub(super) records: Slab<Record>,
     /// Whether a wide counter was ever kept for one of its slots.
     pub(super) has_wide: bool,
+    /// How many of its slots are owned.
+    pub(super) keys: usize,
+    /// Whether it was ever found that nobody of it could go, see [`Barren`](super::barren::Barren).
+    pub(super) is_barren: bool,
     /// The line to look at next for keys that are over.
-    pub(super) hand: usize,
+    pub(super) hand: u8,
 }
 
 /// A page whose lock is held.

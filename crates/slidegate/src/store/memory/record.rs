@@ -143,18 +143,32 @@ pub(super) enum Outlook {
     /// Some count: so many sixty-fourths of the limit, which would be gone by itself at this time. Who has little left is
     /// denied already if it asks for more than that.
     Live { used_64ths: u64, until_ms: u64 },
-    /// A denial, which would be gone by itself at this time.
+    /// A denial of all that costs anything, which ends by itself at this time.
     Denied { until_ms: u64 },
+}
+
+impl Outlook {
+    /// Until when it is worth as much.
+    pub(super) fn until_ms(self) -> u64 {
+        match self {
+            Self::Over => 0,
+            Self::Live { until_ms, .. } | Self::Denied { until_ms } => until_ms,
+        }
+    }
 }
 
 /// The outlook of one counter.
 pub(super) fn outlook<C: Counter>(counter: &C, quota: &Quota, now_ms: u64) -> Outlook {
     let view = counter.view(quota, now_ms);
-    let until_ms = counter.reset_at_ms(&view, quota, 0);
     match C::used(&view) {
         0 => Outlook::Over,
-        used if used >= quota.capacity() => Outlook::Denied { until_ms },
-        // At most 2^48.
-        used => Outlook::Live { used_64ths: used * 64 / quota.capacity(), until_ms },
+        used if used >= quota.capacity() => {
+            Outlook::Denied { until_ms: counter.retry_at_ms(&view, quota, 1) }
+        }
+        used => {
+            // At most 2^48.
+            let used_64ths = used * 64 / quota.capacity();
+            Outlook::Live { used_64ths, until_ms: counter.reset_at_ms(&view, quota, 0) }
+        }
     }
 }

@@ -7,16 +7,16 @@ use super::slots::{SLOT_BYTES, SLOTS_PER_PAGE};
 /// What happens to a new key when there is room for no more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The new key takes the place of another one of its page, of which there is one for 175 keys. Sixteen are looked at,
-    /// the nearest first, and more as long as all are denied: one that counts nothing goes, else, among those not denied,
-    /// the one that has spent the least of its limit, to a sixty-fourth, and of these the one that would count nothing
-    /// soonest. If all keys of the page are denied, one that is not goes from one of four other pages, or of one if nothing
-    /// was found there the last time; and only then a denied one. Where `max_bytes` is reached the same holds among those
-    /// that take bytes beside the table, of which one is looked for everywhere. What it had spent is forgotten. The default.
+    /// The new key takes the place of another one. Of its page, of which there is one for 175 keys, the sixteen nearest are
+    /// looked at, and more as long as all are denied: one that counts nothing goes, else, among those not denied, the one
+    /// that has spent the least of its limit, to a sixty-fourth, and of these the one that would count nothing soonest. If
+    /// all keys of the page are denied, one that is not goes from any other page, and only if all keys of the table are
+    /// denied one of those does, which would be denied the shortest. Where `max_bytes` is reached the same holds among
+    /// those that take bytes beside the table. What it had spent is forgotten. The default.
     #[default]
     Evict,
-    /// The new key is refused with an error ([`StoreError::is_full`](crate::StoreError::is_full)) unless a key of its page,
-    /// or of those others, counts nothing, which goes.
+    /// The new key is refused with an error ([`StoreError::is_full`](crate::StoreError::is_full)) unless a key of its page
+    /// counts nothing, which goes, or one of sixteen other pages, each time others.
     Refuse,
 }
 

@@ -1,13 +1,14 @@
 //! The table: decisions on words, without a lock.
 
 use std::hint::cold_path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use slidegate_core::{
     Action, Algorithm, Check, Decision, Outcome, Policy, Quota, State, Verb, check_within, decide_one,
 };
 
 use super::atomics::{AtomicU64, AtomicUsize};
+use super::barren::Barren;
 use super::hash::{KeyHash, KeyHasher};
 use super::layout::{Counts, Form, Layout};
 use super::layouts::Layouts;
@@ -32,13 +33,11 @@ pub(super) struct Table {
     pub(super) beside_bytes: AtomicUsize,
     /// Of the wide pages alone, which never go.
     pub(super) wide_bytes: AtomicUsize,
-    /// How many records there are.
-    pub(super) records: AtomicUsize,
     pub(super) evicted: AtomicU64,
-    /// Counts the pages that were looked at because nobody of another was to go.
-    pub(super) hand: AtomicUsize,
-    /// Whether any of them had somebody to spare the last time.
-    pub(super) has_found_elsewhere: AtomicBool,
+    /// Where nobody can go.
+    pub(super) barren: Barren,
+    /// Where nobody can go who takes bytes.
+    pub(super) barren_of_records: Barren,
 }
 
 /// What checks under one policy have in common.
@@ -70,10 +69,9 @@ impl Table {
             keys: AtomicUsize::new(0),
             beside_bytes: AtomicUsize::new(0),
             wide_bytes: AtomicUsize::new(0),
-            records: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
-            hand: AtomicUsize::new(0),
-            has_found_elsewhere: AtomicBool::new(true),
+            barren: Barren::new(pages),
+            barren_of_records: Barren::new(pages),
         }
     }
 
@@ -87,7 +85,8 @@ impl Table {
     }
 
     fn table_bytes(&self) -> usize {
-        self.pages.len() * (SLOTS_PER_PAGE * SLOT_BYTES + size_of::<Page>())
+        let beside = size_of::<Page>() + 2 * Barren::BYTES_PER_PAGE;
+        self.pages.len() * (SLOTS_PER_PAGE * SLOT_BYTES + beside)
     }
 
     /// What nobody could give up.
@@ -188,7 +187,8 @@ impl Table {
         }
     }
 
-    /// By far the most: a check of a sliding window that is in its own line, in the same window as before.
+    /// By far the most: a check of a sliding window that is in its own line, in the same window as before, and leaves
+    /// something of the limit.
     #[inline(always)]
     fn check_at_home<'a>(
         &self,
@@ -245,14 +245,22 @@ impl Table {
         now_ms: u64,
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        let (id, action) = (KeyId { tag, home }, Action::new(verb, now_ms, cost));
+        let id = KeyId { tag, home };
+        let decision = self.decide_elsewhere(policy, id, Action::new(verb, now_ms, cost))?;
+        if verb == Verb::Check && cost > 0 && decision.is_allowed() && decision.remaining() == 0 {
+            self.note_denied(id.page(), now_ms);
+        }
+        Ok(decision)
+    }
+
+    fn decide_elsewhere(&self, policy: &Policy, id: KeyId, action: Action) -> Result<Decision, StoreError> {
         if is_bucket(policy) {
             return self.execute_bucket(policy, id, action);
         }
         let Some(slot) = self.slots.find(id) else { return self.execute_locked(policy, id, action) };
         // Most who come here had no room in their own line, or were slower than another thread.
-        if verb == Verb::Check
-            && let Some(decision) = self.check_by_turns(policy, tag, slot, now_ms, cost)
+        if action.verb() == Verb::Check
+            && let Some(decision) = self.check_by_turns(policy, id.tag, slot, action.now_ms(), action.cost())
         {
             return Ok(decision);
         }
@@ -291,7 +299,8 @@ impl Table {
     /// The key is there, it has one quota, and its counter fits into the word: no lock is needed.
     fn execute_on_word(&self, policy: &Policy, tag: u64, slot: Slot<'_>, action: Action) -> Option<Decision> {
         let quotas = policy.shared_quotas();
-        if quotas.len() != 1 || action.verb() == Verb::Reset {
+        // What makes room needs the lock, see `Barren`.
+        if quotas.len() != 1 || matches!(action.verb(), Verb::Refund | Verb::Reset) {
             return None;
         }
         debug_assert!(!is_bucket(policy), "what stands beside its word may change while the word does not");

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 pub(crate) use loom::sync::atomic::fence;
 pub(crate) use loom::sync::{Mutex, MutexGuard};
+pub(crate) use loom::thread::yield_now;
 
 loom::lazy_static! {
     static ref TURN: atomic::AtomicUsize = atomic::AtomicUsize::new(0);
