@@ -147,26 +147,34 @@ fn latencies_at(rig: &Rig, which: &str, per_second: f64, of_p99: Aim) {
     beside.print(&format!("at {which}, {rate}"), "bare `PING` among them", of_p99);
 }
 
-/// Of both questions: the 50th, the 95th and the 99th percentile.
+/// The 50th, the 95th and the 99th percentile.
 #[derive(Default)]
-struct Latencies([[Figures; 2]; 3]);
+struct Latencies([Percentile; 3]);
+
+/// Of both questions, and how many times the second one's the first one's was in each round: they are asked one right after
+/// the other, and a minute later the machine may be another one.
+#[derive(Default)]
+struct Percentile {
+    ours: Figures,
+    theirs: Figures,
+    ratios: Figures,
+}
 
 impl Latencies {
-    fn push(&mut self, of_both: &[Latency; 2]) {
-        for (place, latency) in of_both.iter().enumerate() {
-            for (figures, us) in self.0.iter_mut().zip([latency.p50, latency.p95, latency.p99]) {
-                figures[place].push(us);
-            }
+    fn push(&mut self, [ours, theirs]: &[Latency; 2]) {
+        let of = |latency: &Latency| [latency.p50, latency.p95, latency.p99];
+        for (percentile, (ours, theirs)) in self.0.iter_mut().zip(of(ours).into_iter().zip(of(theirs))) {
+            percentile.ours.push(ours);
+            percentile.theirs.push(theirs);
+            percentile.ratios.push(ours / theirs);
         }
     }
 
     fn print(self, here: &str, beside: &str, of_p99: Aim) {
         let of = [("p50", Aim::Open), ("p95", Aim::Open), ("p99", of_p99)];
-        for ((of, aim), [ours, theirs]) in of.into_iter().zip(self.0) {
-            println!(
-                "{}",
-                Row { what: format!("{here}: {of} µs, {beside}"), here: ours, beside: theirs, aim }
-            );
+        for ((of, aim), Percentile { ours, theirs, ratios }) in of.into_iter().zip(self.0) {
+            let verdict = aim.verdict(ratios.median());
+            println!("| {here}: {of} µs, {beside} | {ours} | {theirs} | {verdict} |");
         }
     }
 }
