@@ -110,7 +110,7 @@ pub fn check_within(counter: &SlidingWindow, quota: &Quota, now_ms: u64, cost: u
     let now_ms = now_ms.min(LATEST_MS);
     let used = SlidingWindow::used(&view);
     if fits(quota, used, cost) {
-        if cost == quota.capacity() - used {
+        if cost == quota.capacity() - used && cost > 0 {
             return None;
         }
         let report = report_spent(counter, &view, quota, now_ms, cost);

@@ -225,7 +225,10 @@ proptest! {
             let before = counter;
             let (decision, _) = decide_one(&mut counter, &quota, Action::new(Verb::Check, now, cost));
             let (outcome, spent) = match check_within(&before, &quota, now, cost) {
-                Some(Outcome::Allowed(outcome)) => (outcome, cost),
+                Some(Outcome::Allowed(outcome)) => {
+                    prop_assert!(cost == 0 || outcome.remaining() > 0, "of the last, somebody takes note");
+                    (outcome, cost)
+                }
                 Some(Outcome::Denied(outcome)) => (outcome, 0),
                 None => {
                     let is_within = before.start_ms <= now && now < before.start_ms + before.window_ms;

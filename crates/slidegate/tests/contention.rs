@@ -124,6 +124,61 @@ fn take_turns(max_keys: usize, quotas: &[&[&str]]) {
     assert!(limiter.store().evicted() > 0, "the test is about evictions");
 }
 
+/// Nearly all of a table is denied, and threads fight for the few places that are left.
+#[test]
+fn whoever_is_denied_stays_so_however_many_come() {
+    let (max_keys, places) = (4 * 175, 40);
+    let limiter = limiter(max_keys, ManualClock::at(NOW));
+    let policies = ["2/1h", "2/1h token-bucket", "2/1h sliding-log", "2000000000/1h"]
+        .map(|quota| Policy::parse(quota, [quota]).unwrap());
+    let of = |number: usize| {
+        let policy = &policies[number % policies.len()];
+        (policy, policy.quotas()[0].capacity())
+    };
+    let denied: Vec<String> = (0..max_keys - places).map(|number| format!("denied {number}")).collect();
+    for (number, key) in denied.iter().enumerate() {
+        let (policy, limit) = of(number);
+        assert!(limiter.check_now(policy.key(key).cost(limit)).unwrap().is_allowed());
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (limiter, of) = (&limiter, &of);
+            scope.spawn(move || {
+                for step in 0..5000 {
+                    let (policy, limit) = of(step);
+                    let key = format!("{thread} {step}");
+                    assert!(limiter.check_now(policy.key(&key).cost(limit / 2)).unwrap().is_allowed());
+                }
+            });
+        }
+    });
+    for (number, key) in denied.iter().enumerate() {
+        assert!(!limiter.check_now(of(number).0.key(key)).unwrap().is_allowed(), "{key}");
+    }
+    assert_eq!(limiter.store().len(), max_keys);
+}
+
+/// All records are denied, and there are fewer than pages.
+#[test]
+fn bytes_are_taken_from_others_by_all_threads_at_once() {
+    let (pages, table_bytes) = (60, 60 * 4400);
+    let builder = MemoryStore::builder().max_keys(pages * 175).max_bytes(table_bytes + (8 << 10));
+    let limiter = Limiter::new(builder.clock(ManualClock::at(NOW)).build().unwrap());
+    let policy = Policy::parse("login", ["1/1h", "2/1d"]).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (limiter, policy) = (&limiter, &policy);
+            scope.spawn(move || {
+                for step in 0..2000 {
+                    let answer = limiter.check_now(policy.key(&format!("{thread} {step}")));
+                    assert!(answer.is_ok(), "{answer:?}");
+                }
+            });
+        }
+    });
+    assert!(limiter.store().len() < pages, "{} records", limiter.store().len());
+}
+
 /// Policies of one name, with limits whose counters look different in memory, take turns on one key.
 #[test]
 fn a_limit_that_changes_under_fire_loses_no_count() {

@@ -11,8 +11,10 @@ use super::slots::Slot;
 use super::table::Table;
 use super::word::{RECORD, Word};
 
-/// Of so many that can go, the one with the least to lose does.
+/// Of so many that can go, the one with the least to lose does; of more, as long as that one has little left of its limit, in
+/// sixty-fourths: who asks for more than is left is denied already.
 const ENOUGH: usize = 16;
+const MUCH_64THS: u64 = 48;
 /// How many pages a table that refuses looks at for a key that is over, beside the new one's own.
 const MOST_LOOKS: usize = 16;
 /// By so many keys another page has to have more before it loses one that is denied in place of the new one's own. Without
@@ -62,7 +64,15 @@ impl Candidate {
         }
     }
 
-    /// Whether it may soon come to it that somebody has to go. From here on as many new keys come to each page as it has
+    /// How many of them there are.
+    fn total(self, table: &Table) -> usize {
+        match self {
+            Self::AnyKey => table.keys(),
+            Self::Record => table.records.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Whether it may soon come to it that somebody has to go. From here on about as many new keys come to a page as it has
     /// already, before it does.
     fn is_near(self, table: &Table) -> bool {
         match self {
@@ -78,11 +88,14 @@ pub(super) enum Gone<'a> {
     Elsewhere,
 }
 
-/// What a look at some keys has shown.
+/// What a look at keys of a page has shown.
 struct Look<'a> {
+    /// The one with the least to lose.
     least: Option<(Outlook, Slot<'a>)>,
-    /// Until when none of them can go, if none can and all were looked at.
+    /// Until when all of them are worth as much, and until when the others are.
     until_ms: u64,
+    others_until_ms: u64,
+    seen: usize,
 }
 
 impl Table {
@@ -96,11 +109,14 @@ impl Table {
         page: &mut Locked<'_>,
         now_ms: u64,
     ) -> Result<Gone<'a>, NoRoom> {
+        candidate.barren(self).begin_anew_if_back(now_ms);
         loop {
-            if !candidate.barren(self).has(page.number, now_ms)
-                && let Some(slot) = self.give_up_one_of(&own, page, now_ms).0
-            {
-                return Ok(Gone::Here(slot));
+            let mut vain = None;
+            if !candidate.barren(self).has(page.number, now_ms) {
+                match self.give_up_one_of(candidate, &own, page, now_ms) {
+                    Ok(slot) => return Ok(Gone::Here(slot)),
+                    Err(look) => vain = Some(look),
+                }
             }
             if is_elsewhere_enough && self.give_up_elsewhere(candidate, page, now_ms)? {
                 return Ok(Gone::Elsewhere);
@@ -108,37 +124,42 @@ impl Table {
             if self.settings.when_full == WhenFull::Refuse {
                 return Err(candidate.no_room());
             }
-            let least = self.look(own(), usize::MAX, page, now_ms).least;
-            if is_elsewhere_enough {
-                let more_than = least.map_or(0, |_| candidate.count(page) + MORE_THAN_OWN);
-                if self.give_up_denied(candidate, more_than, page, now_ms)? {
-                    return Ok(Gone::Elsewhere);
-                }
+            let look = vain.unwrap_or_else(|| self.look(own(), |_, _| false, page, now_ms));
+            if is_elsewhere_enough && self.give_up_denied(candidate, &look, page, now_ms)? {
+                return Ok(Gone::Elsewhere);
             }
-            let (judged, slot) = least.ok_or_else(|| candidate.no_room())?;
-            if self.clear_as_judged(judged, slot, page, now_ms) {
+            let (judged, slot) = look.least.ok_or_else(|| candidate.no_room())?;
+            if self.clear_denied(candidate, (judged, slot), &look, page, now_ms) {
                 return Ok(Gone::Here(slot));
             }
         }
     }
 
-    /// Removes the one of `candidates`, all of them in this page, with the least to lose, if any can go; else says until
-    /// when none can.
+    /// Removes the one of `candidates`, all of them in this page, with the least to lose, if any can go; else says what was
+    /// seen.
     fn give_up_one_of<'a, I: Iterator<Item = Slot<'a>>>(
         &self,
+        candidate: Candidate,
         candidates: impl Fn() -> I,
         page: &mut Locked<'_>,
         now_ms: u64,
-    ) -> (Option<Slot<'a>>, u64) {
+    ) -> Result<Slot<'a>, Look<'a>> {
+        let is_enough = |seen, least| {
+            let has_little_left = matches!(least, Outlook::Live { used_64ths: MUCH_64THS.., .. });
+            seen >= ENOUGH && self.can_go(least) && !has_little_left
+        };
         loop {
-            let Look { least, until_ms } = self.look(candidates(), ENOUGH, page, now_ms);
-            match least {
+            let look = self.look(candidates(), is_enough, page, now_ms);
+            match look.least {
                 Some((judged, slot)) if self.can_go(judged) => {
                     if self.clear_as_judged(judged, slot, page, now_ms) {
-                        return (Some(slot), 0);
+                        return Ok(slot);
                     }
                 }
-                _ => return (None, until_ms),
+                _ => {
+                    self.set_barren(candidate, &look, look.until_ms, page);
+                    return Err(look);
+                }
             }
         }
     }
@@ -153,57 +174,80 @@ impl Table {
         let most = if self.settings.when_full == WhenFull::Refuse { MOST_LOOKS } else { usize::MAX };
         let barren = candidate.barren(self);
         let others = barren.others(now_ms).filter(|number| *number != page.number);
-        let mut is_somebody_busy = false;
+        let mut busy = None;
         for number in others.take(most) {
             // To wait for a lock while another is held would be to wait for ever, if the other does the same.
             let Some(mut other) = self.pages[number].try_lock(number) else {
-                is_somebody_busy = true;
+                busy = Some(number);
                 continue;
             };
             barren.begin_at(number);
-            let candidates = || self.slots.whole_page(number).filter(|slot| candidate.is_in(slot));
-            match self.give_up_one_of(candidates, &mut other, now_ms) {
-                (Some(_), _) => return Ok(true),
-                (None, until_ms) => self.set_barren(candidate, &mut other, until_ms),
+            // Not slot by slot where there is none.
+            let is_any = candidate.count(&other) > 0;
+            let slots = || is_any.then(|| self.slots.whole_page(number)).into_iter().flatten();
+            let candidates = || slots().filter(|slot| candidate.is_in(slot));
+            if self.give_up_one_of(candidate, candidates, &mut other, now_ms).is_ok() {
+                return Ok(true);
             }
         }
-        if is_somebody_busy && self.settings.when_full == WhenFull::Evict {
-            return Err(NoRoom::Yet);
+        match busy {
+            Some(number) if self.settings.when_full == WhenFull::Evict => Err(NoRoom::Yet(number)),
+            _ => Ok(false),
         }
-        Ok(false)
     }
 
-    /// Removes one although it is denied, as all are: from the next page, if it has more than so many; from any, if that is
-    /// none.
+    /// Removes one of another page although it is denied, as all are: of any if nobody was seen in its own, else of the next
+    /// if that has many more.
     fn give_up_denied(
         &self,
         candidate: Candidate,
-        more_than: usize,
+        own: &Look<'_>,
         page: &Locked<'_>,
         now_ms: u64,
     ) -> Result<bool, NoRoom> {
-        let must_be_found = more_than == 0;
-        let mut is_somebody_busy = false;
-        for _ in 0..if must_be_found { self.pages.len() } else { 1 } {
-            let number = candidate.barren(self).any();
+        let must_be_found = own.least.is_none();
+        let (most, more_than) =
+            if must_be_found { (self.pages.len(), 0) } else { (1, candidate.count(page) + MORE_THAN_OWN) };
+        let first = candidate.barren(self).any();
+        for number in (first..self.pages.len()).chain(0..first).take(most) {
             if number == page.number {
                 continue;
             }
-            let Some(mut other) = self.pages[number].try_lock(number) else {
-                is_somebody_busy = true;
-                continue;
-            };
+            let Some(mut other) = self.pages[number].try_lock(number) else { continue };
             if candidate.count(&other) <= more_than {
                 continue;
             }
             let candidates = self.slots.whole_page(number).filter(|slot| candidate.is_in(slot));
-            if let Some((judged, slot)) = self.look(candidates, usize::MAX, &other, now_ms).least
-                && self.clear_as_judged(judged, slot, &mut other, now_ms)
+            let look = self.look(candidates, |_, _| false, &other, now_ms);
+            if let Some(least) = look.least
+                && self.clear_denied(candidate, least, &look, &mut other, now_ms)
             {
                 return Ok(true);
             }
         }
-        if must_be_found && is_somebody_busy { Err(NoRoom::Yet) } else { Ok(false) }
+        // Others may come and go where it has just been looked, or be at work.
+        if must_be_found && candidate.total(self) > candidate.count(page) {
+            return Err(NoRoom::Yet(first));
+        }
+        Ok(false)
+    }
+
+    /// Removes the one with the least to lose although it is denied, and takes note of how long the others are.
+    fn clear_denied(
+        &self,
+        candidate: Candidate,
+        (judged, slot): (Outlook, Slot<'_>),
+        look: &Look<'_>,
+        page: &mut Locked<'_>,
+        now_ms: u64,
+    ) -> bool {
+        // Before it is gone, or it would not be all that were seen.
+        self.set_barren(candidate, look, look.others_until_ms, page);
+        let is_gone = self.clear_as_judged(judged, slot, page, now_ms);
+        if !is_gone {
+            candidate.barren(self).no_longer_than(page.number, judged.until_ms());
+        }
+        is_gone
     }
 
     /// Takes note that a key of this page has spent the last of its limit: it may have been the only one that could go.
@@ -219,23 +263,29 @@ impl Table {
                 continue;
             }
             let mut page = self.pages[page].lock(page);
+            if candidate.count(&page) == 0 {
+                continue;
+            }
             let candidates = self.slots.whole_page(page.number).filter(|slot| candidate.is_in(slot));
-            let look = self.look(candidates, 1, &page, now_ms);
+            let look = self.look(candidates, |_, least| self.can_go(least), &page, now_ms);
             if !look.least.is_some_and(|(judged, _)| self.can_go(judged)) {
-                self.set_barren(candidate, &mut page, look.until_ms);
+                self.set_barren(candidate, &look, look.until_ms, &mut page);
             }
         }
     }
 
-    fn set_barren(&self, candidate: Candidate, page: &mut Locked<'_>, until_ms: u64) {
-        page.inner.is_barren = true;
-        candidate.barren(self).set(page.number, until_ms);
+    /// Takes note that nobody of a page can go until then, if all were seen.
+    fn set_barren(&self, candidate: Candidate, look: &Look<'_>, until_ms: u64, page: &mut Locked<'_>) {
+        if look.seen == candidate.count(page) {
+            page.inner.was_barren = true;
+            candidate.barren(self).set(page.number, until_ms);
+        }
     }
 
     /// Takes note that something else is counted in this slot than before.
     #[inline(always)]
     pub(super) fn note_change(&self, slot: Slot<'_>, page: &mut Locked<'_>, now_ms: u64) {
-        if page.inner.is_barren {
+        if page.inner.was_barren {
             self.note_change_in_barren(slot, page, now_ms);
         }
     }
@@ -251,25 +301,29 @@ impl Table {
         }
     }
 
-    /// Looks for the key with the least to lose, until there were so many, and one of them that can go. One that is over is
-    /// taken as soon as it is met, and looked for among all if no other can go.
+    /// Looks for the key with the least to lose, until that `is_enough` after so many. One that is over is taken as soon as it
+    /// is met.
     fn look<'a>(
         &self,
         candidates: impl Iterator<Item = Slot<'a>>,
-        enough: usize,
+        is_enough: impl Fn(usize, Outlook) -> bool,
         page: &Locked<'_>,
         now_ms: u64,
     ) -> Look<'a> {
-        let mut look = Look { least: None, until_ms: u64::MAX };
-        for (seen, slot) in (1..).zip(candidates) {
+        let mut look = Look { least: None, until_ms: u64::MAX, others_until_ms: u64::MAX, seen: 0 };
+        for slot in candidates {
             let judged = self.outlook(slot, slot.load(), page, now_ms);
+            look.seen += 1;
             look.until_ms = look.until_ms.min(judged.until_ms());
             let (least, _) = *look.least.get_or_insert((judged, slot));
             if judged < least {
                 look.least = Some((judged, slot));
             }
+            if look.seen > 1 {
+                look.others_until_ms = look.others_until_ms.min(judged.max(least).until_ms());
+            }
             let least = judged.min(least);
-            if least == Outlook::Over || (seen >= enough && self.can_go(least)) {
+            if least == Outlook::Over || is_enough(look.seen, least) {
                 break;
             }
         }
@@ -317,3 +371,6 @@ impl Table {
 pub(super) fn has_record(slot: &Slot<'_>) -> bool {
     slot.is_owned() && slot.load().layout() == RECORD
 }
+
+#[cfg(all(test, not(slidegate_loom)))]
+mod tests;

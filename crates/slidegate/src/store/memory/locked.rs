@@ -45,10 +45,9 @@ impl Table {
                 Ok(decision) => return Ok(decision),
                 Err(no_room) => no_room,
             };
-            if let Some(error) = no_room.error() {
-                return Err(error);
-            }
+            let busy = no_room.error()?;
             drop(page);
+            drop(self.pages[busy].lock(busy));
             yield_now();
             page = self.lock_page(id);
         }
@@ -236,6 +235,7 @@ impl Table {
                 let before = page.inner.slab_bytes();
                 self.count_bytes(0, record.heap_bytes());
                 let number = page.inner.records.insert(record);
+                self.records.fetch_add(1, Ordering::Relaxed);
                 self.count_bytes(before, page.inner.slab_bytes());
                 Word::new(RECORD, slot.load().generation(), number as u64)
             }

@@ -21,7 +21,7 @@ pub(super) struct Inner {
     /// How many of its slots are owned.
     pub(super) keys: usize,
     /// Whether it was ever found that nobody of it could go, see [`Barren`](super::barren::Barren).
-    pub(super) is_barren: bool,
+    pub(super) was_barren: bool,
     /// The line to look at next for keys that are over.
     pub(super) hand: u8,
 }

@@ -20,18 +20,18 @@ const MOST_GONE: usize = 1000;
 pub(super) enum NoRoom {
     ForKeys,
     ForBytes,
-    /// Another thread is at work where there may be some: to be asked again without the lock of a page, for which that one
-    /// may be waiting in turn.
-    Yet,
+    /// Another thread is at work where there may be some, in this page or where it was just looked: to be asked again without
+    /// the lock of a page, for which that one may be waiting in turn.
+    Yet(usize),
 }
 
 impl NoRoom {
-    /// What is used up; `None` if that is not known yet.
-    pub(super) fn error(self) -> Option<StoreError> {
+    /// What is used up, or for which page to wait before that is known.
+    pub(super) fn error(self) -> Result<usize, StoreError> {
         match self {
-            Self::ForKeys => Some(StoreError::full("the memory store is full: max_keys is reached")),
-            Self::ForBytes => Some(StoreError::full("the memory store is full: max_bytes is reached")),
-            Self::Yet => None,
+            Self::ForKeys => Err(StoreError::full("the memory store is full: max_keys is reached")),
+            Self::ForBytes => Err(StoreError::full("the memory store is full: max_bytes is reached")),
+            Self::Yet(page) => Ok(page),
         }
     }
 }
@@ -76,6 +76,7 @@ impl Table {
     /// Frees the record that a word has stood for.
     pub(super) fn free_record(&self, word: Word, page: &mut Locked<'_>) {
         if let Some(record) = page.inner.records.try_remove(word.record_number()) {
+            self.records.fetch_sub(1, Ordering::Relaxed);
             let before = page.inner.slab_bytes();
             if page.inner.records.is_empty() {
                 page.inner.records.shrink_to_fit();

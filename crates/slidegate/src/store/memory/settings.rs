@@ -8,11 +8,13 @@ use super::slots::{SLOT_BYTES, SLOTS_PER_PAGE};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// The new key takes the place of another one. Of its page, of which there is one for 175 keys, the sixteen nearest are
-    /// looked at, and more as long as all are denied: one that counts nothing goes, else, among those not denied, the one
-    /// that has spent the least of its limit, to a sixty-fourth, and of these the one that would count nothing soonest. If
-    /// all keys of the page are denied, one that is not goes from any other page, and only if all keys of the table are
-    /// denied one of those does, which would be denied the shortest. Where `max_bytes` is reached the same holds among
-    /// those that take bytes beside the table. What it had spent is forgotten. The default.
+    /// looked at, and more as long as they have spent three quarters of their limits or more: one that counts nothing goes,
+    /// else, among those not denied, the one that has spent the least of its limit, to a sixty-fourth, and of these the one
+    /// that would count nothing soonest. If all keys of the page are denied, which is to say that nothing is left to them, one
+    /// that is not goes from any other page; and only if all keys of the table are denied one of those does, of its page or
+    /// another the one that would be denied the shortest. (One page in a hundred million has no slot left when the table is
+    /// full, and gives up one of its own.) Where `max_bytes` is reached the same holds among those that take bytes beside the
+    /// table. What it had spent is forgotten. The default.
     #[default]
     Evict,
     /// The new key is refused with an error ([`StoreError::is_full`](crate::StoreError::is_full)) unless a key of its page

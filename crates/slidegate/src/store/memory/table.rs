@@ -34,6 +34,8 @@ pub(super) struct Table {
     /// Of the wide pages alone, which never go.
     pub(super) wide_bytes: AtomicUsize,
     pub(super) evicted: AtomicU64,
+    /// How many records there are.
+    pub(super) records: AtomicUsize,
     /// Where nobody can go.
     pub(super) barren: Barren,
     /// Where nobody can go who takes bytes.
@@ -70,6 +72,7 @@ impl Table {
             beside_bytes: AtomicUsize::new(0),
             wide_bytes: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
+            records: AtomicUsize::new(0),
             barren: Barren::new(pages),
             barren_of_records: Barren::new(pages),
         }
@@ -246,9 +249,10 @@ impl Table {
         cost: u64,
     ) -> Result<Decision, StoreError> {
         let id = KeyId { tag, home };
-        let decision = self.decide_elsewhere(policy, id, Action::new(verb, now_ms, cost))?;
+        let action = Action::new(verb, now_ms, cost);
+        let decision = self.decide_elsewhere(policy, id, action)?;
         if verb == Verb::Check && cost > 0 && decision.is_allowed() && decision.remaining() == 0 {
-            self.note_denied(id.page(), now_ms);
+            self.note_denied(id.page(), action.now_ms());
         }
         Ok(decision)
     }
@@ -313,6 +317,10 @@ impl Table {
             }
             let before = layout.read(word, || self.wide.load(slot))?;
             let (decision, after) = decide_on(before, layout.quota(), action);
+            // The clock has stepped back far: it may be over sooner than it was.
+            if after.is_some_and(|after| after.start_ms < before.start_ms) {
+                return None;
+            }
             match after {
                 None if slot.is_still(word) => return Some(decision),
                 Some(after) if slot.replace(word, layout.next(word, before, after)?) => {
