@@ -1,5 +1,7 @@
 //! Primaries that are none any more.
 
+use std::sync::{Arc, Mutex};
+
 use slidegate_testkit::{FaultProxy, Flavour, Replica, Sentinels, Server};
 
 use crate::{eventually, frozen, policy};
@@ -68,4 +70,68 @@ async fn a_primary_that_has_lost_its_replicas_is_not_the_one_to_ask() {
     former.command(&["CONFIG", "SET", "min-replicas-to-write", "1"]).ok();
     assert!(eventually(&limiter, policy.key("a")).await.is_allowed());
     assert_eq!(newer.command(&["DBSIZE"]).int(), 1);
+}
+
+/// What the store has logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn times(&self, words: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|line| line.contains(words)).count()
+    }
+}
+
+impl tracing::field::Visit for Log {
+    fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            self.0.lock().unwrap().push(format!("{value:?}"));
+        }
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Once wrong: a replica answers whoever is denied, which was taken for a server that is back, again and again.
+#[tokio::test]
+async fn a_server_that_only_denies_is_not_back() {
+    let log = Log::default();
+    let _logging = tracing::subscriber::set_default(log.clone());
+    let (server, other) = (Server::start(Flavour::Redis), Server::start(Flavour::Redis));
+    let limiter = frozen(&server.url()).await;
+    let policy = policy("1/1h");
+    assert!(limiter.check(policy.key("denied")).await.unwrap().is_allowed());
+    // As one who hears from nobody, it keeps what it has.
+    other.kill();
+    server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]).ok();
+    for _ in 0..5 {
+        assert!(!eventually(&limiter, policy.key("denied")).await.is_allowed());
+        assert!(limiter.check(policy.key("new")).await.unwrap_err().is_transient());
+    }
+    assert_eq!((log.times("redis is away"), log.times("redis is back")), (1, 0));
+    server.command(&["REPLICAOF", "NO", "ONE"]).ok();
+    assert!(eventually(&limiter, policy.key("new")).await.is_allowed());
+    // The answer is handed out before it is said.
+    assert!(!eventually(&limiter, policy.key("new")).await.is_allowed());
+    assert_eq!((log.times("redis is away"), log.times("redis is back")), (1, 1));
 }

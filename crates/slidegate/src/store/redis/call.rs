@@ -38,6 +38,8 @@ pub(crate) struct Request {
     pub(super) reply: Reply<Answer>,
     /// How much of the server's time it may take, in that of an ordinary one.
     pub(super) weight: usize,
+    /// Whether it writes something if it is allowed.
+    pub(super) is_spending: bool,
     /// How often a server has sent it elsewhere.
     pub(super) hops: u8,
     /// Whether the slot is on its way to the server that is asked.
@@ -124,31 +126,45 @@ impl Call {
         }
     }
 
-    /// Hands out the script's answer. Returns the server's time, and what it refused to some of the keys, if it did.
-    pub(super) fn settle(self, values: Vec<Value>) -> (Option<u64>, Option<ServerError>) {
+    /// Hands out the script's answer.
+    pub(super) fn settle(self, values: Vec<Value>) -> Told {
         let Ok([Value::Int(now_ms), Value::BulkString(denied), known]) = <[Value; 3]>::try_from(values)
         else {
             self.fail(&StoreError::lost(UNKNOWN_SHAPE));
-            return (None, None);
+            return Told::default();
         };
         let now_ms = now_ms.cast_unsigned();
         let mut known = Known::new(known, self.requests.len());
         let mut denied = denied.into_iter().map(usize::from).peekable();
-        let mut refused = None;
+        let mut told = Told { now_ms: Some(now_ms), ..Told::default() };
         for (place, request) in (1..).zip(self.requests) {
             let is_allowed = denied.next_if_eq(&place).is_none();
+            let is_spent = is_allowed && request.is_spending;
             request.answer(match known.next() {
-                Some(Ok(before)) => Ok(Answer { now_ms, is_allowed, before }),
+                Some(Ok(before)) => {
+                    told.has_written |= is_spent;
+                    Ok(Answer { now_ms, is_allowed, before })
+                }
                 Some(Err(error)) => {
                     let answer = Err(server_error(&error));
-                    refused = Some(error);
+                    told.refused = Some(error);
                     answer
                 }
                 None => Err(StoreError::lost(UNKNOWN_SHAPE)),
             });
         }
-        (Some(now_ms), refused)
+        told
     }
+}
+
+/// What an answer says of the server.
+#[derive(Default)]
+pub(super) struct Told {
+    /// Its time.
+    pub(super) now_ms: Option<u64>,
+    /// What it refused to some of the keys.
+    pub(super) refused: Option<ServerError>,
+    pub(super) has_written: bool,
 }
 
 /// What the script says was known of the keys, one after the other.

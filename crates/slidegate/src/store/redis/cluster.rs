@@ -15,6 +15,7 @@ use super::url::{Address, parse_address};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
+use crate::store::remote::Waiting;
 use crate::store::supervise::supervise;
 
 const SLOTS: usize = 16384;
@@ -226,19 +227,22 @@ impl Cluster {
     }
 }
 
-/// Sends the requests of a call to those who have their slots now.
-fn pass_on(call: Call, node: impl Fn(&Request) -> Result<NodeHandle, StoreError>) {
+/// Sends the requests of a call, which are of one slot, to whoever has it now; together, as they may be of one key.
+fn pass_on(call: Call, node: impl FnOnce(&Request) -> Result<NodeHandle, StoreError>) {
+    let mut going = Vec::with_capacity(call.requests.len());
     for mut request in call.requests {
         request.hops += 1;
         if request.hops > MAX_HOPS {
             let error = format!("redis: slot {} was moved {MAX_HOPS} times in a row", request.slot);
             request.answer(Err(StoreError::transient(error)));
-            continue;
+        } else {
+            going.push(request);
         }
-        match node(&request) {
-            Ok(node) => node.queue.send_now(request),
-            Err(error) => request.answer(Err(error)),
-        }
+    }
+    let Some(first) = going.first() else { return };
+    match node(first) {
+        Ok(node) => node.queue.send_together_now(going),
+        Err(error) => Waiting::Many(going).refuse(&error),
     }
 }
 

@@ -48,7 +48,8 @@ impl Origin {
 
 /// What calls say about the server.
 pub(super) enum Outcome {
-    Fine,
+    /// It answers. One that may not write does so too, as long as it is asked by those who are denied.
+    Fine { has_written: bool },
     /// The connection is lost.
     Broken(StoreError),
     /// It answers, but it is not the one to ask any more.
@@ -120,7 +121,9 @@ impl Exchange {
                 Sent::Asking => unasked = Some(value).filter(is_refused),
                 Sent::Call(index) => {
                     let unloaded = unloaded.clone().filter(|_| is_unknown_script(&value));
-                    self.calls[index].1 = Some(unasked.take().or(unloaded).unwrap_or(value));
+                    // Unless it was executed all the same.
+                    let unasked = unasked.take().filter(|_| is_refused(&value));
+                    self.calls[index].1 = Some(unasked.or(unloaded).unwrap_or(value));
                 }
             }
         }
@@ -135,13 +138,14 @@ impl Exchange {
     /// Hands out the replies.
     pub(super) fn settle(self, shared: &Shared, from: &Origin) -> Outcome {
         let mut wrong = None;
-        let mut server_ms = None;
+        let (mut server_ms, mut has_written) = (None, false);
         for (call, reply) in self.calls {
             match reply {
                 Some(Value::Array(values)) => {
-                    let (now_ms, refused) = call.settle(values);
-                    server_ms = now_ms.or(server_ms);
-                    wrong = refused.filter(|error| from.is_wrong(error)).or(wrong);
+                    let told = call.settle(values);
+                    server_ms = told.now_ms.or(server_ms);
+                    has_written |= told.has_written;
+                    wrong = told.refused.filter(|error| from.is_wrong(error)).or(wrong);
                 }
                 Some(Value::ServerError(error)) => {
                     refuse(call, &error, from);
@@ -163,7 +167,7 @@ impl Exchange {
                 // Whoever asks next has not been sent, so nothing of it can have been counted.
                 Outcome::Broken(StoreError::transient(broken.to_string()))
             }
-            (None, None) => Outcome::Fine,
+            (None, None) => Outcome::Fine { has_written },
         }
     }
 }

@@ -18,7 +18,7 @@ mod skew;
 mod staggered;
 mod url;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -204,6 +204,7 @@ impl Remote for RedisStore {
             description: Description::new(operation, self.slack_ms, matches!(self.road, Road::One(_))),
             reply,
             weight: description::weight(operation.check.policy.quotas()),
+            is_spending: operation.verb == Verb::Check && operation.check.cost > 0,
             hops: 0,
             is_asking: false,
             is_alone: false,
@@ -240,12 +241,24 @@ impl Remote for RedisStore {
 
     async fn send_together(&self, requests: Vec<Request>) {
         let mut by_node: Vec<(NodeHandle, Vec<Request>)> = Vec::new();
+        // Once for each slot: who has it may change meanwhile, and what is asked of one key stays together.
+        let mut places: HashMap<u16, usize> = HashMap::new();
         for request in requests {
-            match self.node(request.slot).await {
-                Ok(node) => match by_node.iter_mut().find(|(other, _)| other.queue.is_same(&node.queue)) {
-                    Some((_, theirs)) => theirs.push(request),
-                    None => by_node.push((node, vec![request])),
-                },
+            if let Some(place) = places.get(&request.slot) {
+                by_node[*place].1.push(request);
+                continue;
+            }
+            let slot = request.slot;
+            match self.node(slot).await {
+                Ok(node) => {
+                    let known = by_node.iter().position(|(other, _)| other.queue.is_same(&node.queue));
+                    let place = known.unwrap_or_else(|| {
+                        by_node.push((node, Vec::new()));
+                        by_node.len() - 1
+                    });
+                    by_node[place].1.push(request);
+                    places.insert(slot, place);
+                }
                 Err(error) => request.answer(Err(error)),
             }
         }

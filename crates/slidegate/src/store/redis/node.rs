@@ -34,10 +34,10 @@ const MAX_SINGLE: usize = 8;
 
 /// So many ordinary keys keep the server busy for some 0.3 ms; larger calls would save little more and delay others.
 pub(super) const MAX_WEIGHT: usize = 64;
-/// Among so many of a batch keys may come again, and are then in one call.
-pub(super) const MOST_REPEATED: usize = 2 * MAX_WEIGHT;
 /// A call takes no more than this even of one key: the script names places in it by a byte.
-const MOST_OF_A_CALL: usize = MAX_WEIGHT + MOST_REPEATED;
+const MOST_OF_A_CALL: usize = 255;
+/// Among so many of a batch keys may come again, and are then in one call.
+pub(super) const MOST_REPEATED: usize = MOST_OF_A_CALL - MAX_WEIGHT;
 
 /// Whoever hangs up on an idle connection sooner than this hangs up at once. No server can be told to close idle ones sooner.
 const LONG_ENOUGH_MS: u64 = 900;
@@ -135,9 +135,11 @@ impl Traffic {
 
     fn learn(&mut self, outcome: Outcome, backoff: &mut Backoff) {
         match outcome {
-            Outcome::Fine => {
+            Outcome::Fine { has_written } => {
                 self.was_useful = true;
-                *backoff = Backoff::default();
+                if has_written {
+                    *backoff = Backoff::default();
+                }
             }
             // One that has worked is worth another attempt at once.
             Outcome::Broken(_) if self.was_useful => self.end = self.end.take().or(Some(End::HungUp)),
@@ -289,8 +291,8 @@ impl Node {
             self.set_out(traffic, link, calls).await;
         }
         let outcome = exchange.settle(&self.shared, &self.origin);
-        // Not as soon as it lets us in: one that was demoted does, again and again.
-        if self.is_away && matches!(outcome, Outcome::Fine) {
+        // Not as soon as it lets us in, or denies somebody: one that was demoted does, again and again.
+        if self.is_away && matches!(outcome, Outcome::Fine { has_written: true }) {
             self.is_away = false;
             tracing::info!(server = link.place, "redis is back");
         }
@@ -400,5 +402,35 @@ mod tests {
         assert!(!last.has_left.load(Relaxed));
         (&mut pending[0].answer).await.unwrap().unwrap();
         assert!(last.has_left.load(Relaxed), "the third call waits for the first to be told");
+    }
+
+    /// Those of one key that were sent here from elsewhere stay in one call, whatever else is gathered: a second one could be
+    /// executed before the first, if that is refused as a whole.
+    #[tokio::test]
+    async fn what_is_asked_of_one_key_stays_in_one_call_on_its_way_elsewhere() {
+        let store = RedisStore::builder("redis://127.0.0.1:1").unwrap().connect_lazily();
+        let policy = Policy::parse("order", ["1000/1m"]).unwrap();
+        let (mut batches, mut pending) = (Batches::default(), Vec::new());
+        let mut add = |key: &str, hops| {
+            let operation = Operation { verb: Verb::Check, check: policy.key(key) };
+            let (mut request, theirs) = store.request(&operation);
+            request.hops = hops;
+            pending.push(theirs);
+            batches.add(request, hops > 0);
+        };
+        (0..MAX_WEIGHT).for_each(|number| add(&number.to_string(), 0));
+        for number in 0..MOST_REPEATED {
+            add("hot", 1);
+            add(&format!("cold {number}"), 0);
+        }
+        let name = store.names.name(&policy, b"hot");
+        let all: Vec<Gathered> = batches.full.into_iter().chain(Some(batches.last)).collect();
+        let hot = |gathered: &Gathered| {
+            let requests = gathered.calls.iter().flat_map(|call| &call.requests);
+            requests.filter(|request| request.name == name).count()
+        };
+        let counts: Vec<usize> = all.iter().map(hot).filter(|count| *count > 0).collect();
+        assert_eq!(counts, [MOST_REPEATED]);
+        assert!(all.iter().all(|gathered| gathered.requests <= MOST_OF_A_CALL));
     }
 }

@@ -92,6 +92,7 @@ impl Url {
                     return Err(wrong("several hosts need redis+cluster:// or redis+sentinel://"));
                 }
             }
+            "unix" if is_tls => return Err(wrong("nothing is encrypted on a socket; write redis+unix://")),
             "unix" if hosts.is_empty() && !path.is_empty() => {
                 url.topology = Topology::Unix(PathBuf::from(format!("/{}", decode(path)?)));
             }
@@ -262,6 +263,7 @@ mod tests {
         assert!(refusal("redis+sentinel://a").starts_with("store: the name of the primary is missing"));
         assert!(refusal("redis+cluster://a/1").starts_with("store: a cluster has only database 0"));
         assert!(refusal("redis+unix://x").starts_with("store: a socket's path begins with three slashes"));
+        assert!(refusal("rediss+unix:///x").starts_with("store: nothing is encrypted on a socket"));
         assert!(refusal("redis://a%ff").starts_with("store: what it escapes is not UTF-8"));
         assert!(refusal("redis://hush@cache").starts_with("store: there is a user but no password"));
         assert!(refusal("redis://me:12?hush@cache").starts_with("store: a password's ? is written %3F"));

@@ -78,28 +78,46 @@ impl<R: Refuse> Queue<R> {
 
     /// Puts a request into the queue, or refuses it if that is full.
     pub(crate) fn send_now(&self, request: R) {
-        match self.sender.try_send(Waiting::One(request)) {
-            Ok(()) => {}
-            Err(TrySendError::Full(waiting)) => {
+        if let Err(refused) = self.sender.try_send(Waiting::One(request)) {
+            self.refuse(refused);
+        }
+    }
+
+    /// Puts requests into the queue, so that they leave together, or refuses them if there is no room for all of them.
+    pub(crate) fn send_together_now(&self, requests: Vec<R>) {
+        let waiting = Waiting::Many(requests);
+        let Ok(room) = self.company.try_acquire_many(company_of(&waiting)) else {
+            return self.refuse(TrySendError::Full(waiting));
+        };
+        match self.sender.try_send(waiting) {
+            // Whoever takes them gives it back.
+            Ok(()) => room.forget(),
+            Err(refused) => self.refuse(refused),
+        }
+    }
+
+    fn refuse(&self, refused: TrySendError<Waiting<R>>) {
+        match refused {
+            TrySendError::Full(waiting) => {
                 let (name, most) = (self.name, self.max_waiting());
                 waiting.refuse(&StoreError::transient(format!("{name}: {most} calls wait already")));
             }
-            Err(TrySendError::Closed(waiting)) => waiting.refuse(&gone(self.name)),
+            TrySendError::Closed(waiting) => waiting.refuse(&gone(self.name)),
         }
     }
 
     /// Puts requests into the queue as soon as there is room for all of them, so that they leave together. There are not
     /// more than may wait.
     pub(crate) async fn send_together(&self, requests: Vec<R>) {
-        let company = u32::try_from(requests.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        let (room, place) = (self.company.acquire_many(company).await, self.sender.reserve().await);
-        match (room, place) {
+        let waiting = Waiting::Many(requests);
+        let company = self.company.acquire_many(company_of(&waiting)).await;
+        match (company, self.sender.reserve().await) {
             (Ok(room), Ok(place)) => {
-                place.send(Waiting::Many(requests));
+                place.send(waiting);
                 // Whoever takes them gives it back.
                 room.forget();
             }
-            _ => Waiting::Many(requests).refuse(&gone(self.name)),
+            _ => waiting.refuse(&gone(self.name)),
         }
     }
 
@@ -132,6 +150,11 @@ impl<R> Line<R> {
             self.company.add_permits(requests.len().saturating_sub(1));
         }
     }
+}
+
+/// How many came in the company of the first.
+fn company_of<R>(waiting: &Waiting<R>) -> u32 {
+    u32::try_from(waiting.count().saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
 /// Why nobody will ever take a request.
