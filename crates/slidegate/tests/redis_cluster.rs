@@ -14,7 +14,7 @@ use slidegate::{
     Check, Clock, Decision, KeyStyle, Limiter, ManualClock, Policy, RedisStore, RedisStoreBuilder,
     SystemClock,
 };
-use slidegate_testkit::{Cluster, Flavour};
+use slidegate_testkit::{Cluster, FaultProxy, Flavour, until};
 
 /// A cluster that does not take a busy machine for a failure of its servers.
 fn steady(flavour: Flavour) -> Cluster {
@@ -241,6 +241,34 @@ async fn a_primary_that_dies_is_replaced_by_its_replica() {
             );
         }
     }
+}
+
+/// What has been answered is answered, whatever becomes of the rest: each slot has a call of its own, and an answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_is_cut_off_keeps_the_answers_that_came() {
+    // The shorter, the sooner all hear of it.
+    let cluster = Cluster::start_with(Flavour::Redis, &["--cluster-node-timeout", "3000"]);
+    let proxy = FaultProxy::start(cluster.node(0).address());
+    let port = proxy.address().port().to_string();
+    cluster.node(0).command(&["CONFIG", "SET", "cluster-announce-port", &port]).ok();
+    until("all know where it is to be asked", || {
+        let is_told =
+            |node: usize| format!("{:?}", cluster.node(node).command(&["CLUSTER", "SLOTS"])).contains(&port);
+        (0..6).all(is_told).then_some(()).ok_or("not yet".to_owned())
+    });
+    let limiter = frozen(builder(&cluster)).await;
+    let policy = Policy::parse("api", ["1000000/1h"]).unwrap();
+    let keys: Vec<String> = (0..300).map(|number| number.to_string()).collect();
+    let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+    assert_eq!(limiter.check_many(&checks).await.into_iter().flatten().count(), 300);
+    // Of a hundred of its keys, or so, some ten; at the second attempt if it is a look at the slots that is cut off.
+    let mut lost = Vec::new();
+    while lost.is_empty() {
+        proxy.end_reply_after(600);
+        lost = limiter.check_many(&checks).await.into_iter().filter_map(Result::err).collect();
+    }
+    assert!((20..95).contains(&lost.len()), "{} lost", lost.len());
+    assert!(lost.iter().all(|error| error.is_transient() && error.may_have_counted()), "{lost:?}");
 }
 
 /// Two more permissions than elsewhere, one of them only while a slot moves.

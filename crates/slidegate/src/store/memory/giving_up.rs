@@ -372,5 +372,5 @@ pub(super) fn has_record(slot: &Slot<'_>) -> bool {
     slot.is_owned() && slot.load().layout() == RECORD
 }
 
-#[cfg(all(test, not(slidegate_loom)))]
+#[cfg(test)]
 mod tests;

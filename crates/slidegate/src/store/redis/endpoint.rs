@@ -132,6 +132,8 @@ impl Access {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
+            // As many calls as there may be in one go on a cluster.
+            .set_pipeline_buffer_size(256)
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
                     over.send_replace(true);

@@ -1,8 +1,12 @@
 //! Gathered go out, replies come in: once, and never again for what may have been executed.
 
+use std::future::{poll_fn, ready};
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
 
@@ -84,50 +88,66 @@ pub(super) async fn exchange(
 
 impl Exchange {
     /// Sends what has no reply yet, or only that the script is unknown. Returns whether there was anything to send.
+    ///
+    /// Each call is a message of its own, with an answer of its own, and the connection writes them together: what comes too
+    /// late, or not at all, spoils nothing else.
     async fn send_round(
         &mut self,
         connection: &mut MultiplexedConnection,
         given_ms: Option<u64>,
         is_reload: bool,
     ) -> Result<bool, RedisError> {
-        let mut pipeline = Pipeline::new();
-        let mut open = Vec::new();
-        for (index, (call, reply)) in self.calls.iter_mut().enumerate() {
-            if reply.as_ref().is_some_and(|reply| !is_unknown_script(reply)) {
-                continue;
-            }
-            if open.is_empty() && is_reload {
-                // By itself, since a call that brings it along may be sent elsewhere before it is read.
-                pipeline.cmd("SCRIPT").arg("LOAD").arg(script::TEXT);
-                open.push(Sent::Script);
-            }
-            if call.is_asking() {
-                pipeline.cmd("ASKING");
-                open.push(Sent::Asking);
-            }
-            pipeline.add_command(call.command(given_ms));
-            open.push(Sent::Call(index));
-            *reply = None;
-        }
+        let is_open = |reply: &Option<Value>| reply.as_ref().is_none_or(is_unknown_script);
+        let open: Vec<usize> = (0..self.calls.len()).filter(|index| is_open(&self.calls[*index].1)).collect();
         if open.is_empty() {
             return Ok(false);
         }
-        let values = connection.send_packed_commands(&pipeline, 0, open.len()).await?;
+        let loading = is_reload.then(|| {
+            // By itself, since a call that brings it along may be sent elsewhere before it is read.
+            let mut load = Pipeline::new();
+            load.cmd("SCRIPT").arg("LOAD").arg(script::TEXT);
+            message(connection, load, None)
+        });
+        let sending = open.into_iter().map(|index| {
+            let (call, reply) = &mut self.calls[index];
+            *reply = None;
+            let mut pipeline = Pipeline::new();
+            if call.is_asking() {
+                pipeline.cmd("ASKING");
+            }
+            pipeline.add_command(call.command(given_ms));
+            message(connection, pipeline, Some(index))
+        });
+        let mut messages: Vec<Message> = loading.into_iter().chain(sending).collect();
         // If a script must not be loaded or a slot not asked for, that is what the caller has to hear.
-        let (mut unloaded, mut unasked) = (None, None);
-        for (sent, value) in open.into_iter().zip(values) {
-            match sent {
-                Sent::Script => unloaded = Some(value).filter(is_refused),
-                Sent::Asking => unasked = Some(value).filter(is_refused),
-                Sent::Call(index) => {
-                    let unloaded = unloaded.clone().filter(|_| is_unknown_script(&value));
-                    // Unless it was executed all the same.
-                    let unasked = unasked.take().filter(|_| is_refused(&value));
-                    self.calls[index].1 = Some(unasked.or(unloaded).unwrap_or(value));
+        let (mut unloaded, mut broken) = (None, None);
+        let mut take = |(index, replied): Replied| match (index, replied) {
+            (_, Err(error)) => broken = Some(error),
+            (None, Ok(values)) => unloaded = values.into_iter().find(is_refused),
+            (Some(index), Ok(mut values)) => {
+                let reply = values.pop();
+                // Unless it was executed all the same.
+                let is_executed = !reply.as_ref().is_some_and(is_refused);
+                let unasked = values.pop().filter(|asked| is_refused(asked) && !is_executed);
+                self.calls[index].1 = unasked.or(reply);
+            }
+        };
+        match messages.pop() {
+            // As it is everywhere but on a cluster.
+            Some(only) if messages.is_empty() => take(only.await),
+            last => {
+                messages.extend(last);
+                let mut under_way = in_order(messages).await;
+                while let Some(replied) = under_way.next().await {
+                    take(replied);
                 }
             }
         }
-        Ok(true)
+        if let Some(unloaded) = unloaded {
+            let replies = self.calls.iter_mut().filter_map(|(_, reply)| reply.as_mut());
+            replies.filter(|reply| is_unknown_script(reply)).for_each(|reply| *reply = unloaded.clone());
+        }
+        broken.map_or(Ok(true), Err)
     }
 
     /// Whether the server refused nothing of it, so that more may be sent there before it is settled.
@@ -172,11 +192,30 @@ impl Exchange {
     }
 }
 
-/// One command of a pipeline.
-enum Sent {
-    Script,
-    Asking,
-    Call(usize),
+/// What became of a message: for which call it was, none for a script, and the replies to its commands.
+type Replied = (Option<usize>, Result<Vec<Value>, RedisError>);
+
+type Message = Pin<Box<dyn Future<Output = Replied> + Send>>;
+
+fn message(connection: &MultiplexedConnection, pipeline: Pipeline, call: Option<usize>) -> Message {
+    let mut connection = connection.clone();
+    Box::pin(async move {
+        let count = pipeline.len();
+        (call, connection.send_packed_commands(&pipeline, 0, count).await)
+    })
+}
+
+/// Hands messages to the connection one after the other; they are answered as they come.
+async fn in_order(messages: Vec<Message>) -> FuturesUnordered<Message> {
+    let under_way = FuturesUnordered::new();
+    for mut message in messages {
+        let polled = poll_fn(|context| Poll::Ready(message.as_mut().poll(context))).await;
+        under_way.push(match polled {
+            Poll::Ready(replied) => Box::pin(ready(replied)),
+            Poll::Pending => message,
+        });
+    }
+    under_way
 }
 
 fn is_refused(reply: &Value) -> bool {
