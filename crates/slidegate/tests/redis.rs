@@ -5,12 +5,14 @@
 
 mod conformance;
 
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use conformance::{Random, START, Subject, operation};
-use slidegate::{Clock, KeyStyle, ManualClock, Operation, Policy, RedisStore, Store, SystemClock, Verb};
+use slidegate::{
+    Clock, KeyStyle, Limiter, ManualClock, Operation, Policy, RedisStore, Store, SystemClock, Verb,
+};
 use slidegate_testkit::{Flavour, Server};
 
 /// A store with keys of its own on a server that all tests of this file share.
@@ -67,8 +69,10 @@ fn long_policies() -> Vec<Policy> {
 /// A record is there for as long as anything counts, whatever was done to it. Those of a store whose time is given live for
 /// an hour longer.
 #[tokio::test]
-async fn no_record_ends_before_all_is_whole_again() {
+async fn no_record_ends_before_all_is_whole_again_nor_much_later() {
     const SLACK_MS: u64 = 3_600_000;
+    // Two windows of four hours, or a bucket of twice its limit.
+    const LONGEST_MS: u64 = 8 * 3_600_000;
     let server = Server::start(Flavour::Redis);
     let (clock, real) = (ManualClock::at(START), SystemClock::default());
     let begun_ms = real.now_ms();
@@ -96,6 +100,27 @@ async fn no_record_ends_before_all_is_whole_again() {
             life_ms + passed_ms >= reset_ms + SLACK_MS,
             "step {step}: {operation:?}: {life_ms} of {reset_ms}, after {passed_ms}"
         );
+        assert!(life_ms <= LONGEST_MS + SLACK_MS, "step {step}: {operation:?}: {life_ms}");
     }
     assert!(counting > 2000, "{counting}");
+}
+
+/// Whoever asks while others do goes with them: nobody waits for a timer, and the server runs few calls.
+#[tokio::test]
+async fn checks_of_many_callers_are_gathered() {
+    let server = Server::start(Flavour::Redis);
+    let builder = RedisStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20));
+    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let policy = Arc::new(Policy::parse("api", ["10/1h"]).unwrap());
+    let ask = |number: usize| {
+        let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
+        tokio::spawn(async move { limiter.check(policy.key(&number.to_string())).await })
+    };
+    let before = server.calls_of("evalsha");
+    let callers: Vec<_> = (0..100).map(ask).collect();
+    for caller in callers {
+        assert!(caller.await.unwrap().unwrap().is_allowed());
+    }
+    let calls = server.calls_of("evalsha") - before;
+    assert!((2..=20).contains(&calls), "{calls} calls for a hundred");
 }

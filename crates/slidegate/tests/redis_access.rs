@@ -3,6 +3,7 @@
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use slidegate::{KeyStyle, Limiter, ManualClock, Note, Notes, Policy, RedisStore};
@@ -10,6 +11,26 @@ use slidegate_testkit::{Cluster, Flavour, Replica, Sentinels, Server};
 
 /// The smallest list of permissions that works, as the documentation gives it.
 const ACL: &str = "user slidegate on >hush resetchannels &sg:news -@all ~sg:* +evalsha +script|load +time +get +mget +set +incrby +del +publish";
+
+/// The documentation's two lists are those that are tested, here and on a cluster; with what a service listens by.
+#[test]
+fn the_documentation_names_the_same_permissions() {
+    let page = include_str!("../../../docs/redis.md");
+    let documented = |line: &str| {
+        let words = line.split(' ').map(|word| word.trim_matches('\'').to_owned());
+        words.filter(|word| word.starts_with(['+', '-', '~', '&'])).collect::<BTreeSet<_>>()
+    };
+    let lists: Vec<_> =
+        page.lines().filter(|line| line.contains("ACL SETUSER slidegate")).map(documented).collect();
+    let [single, cluster] = &lists[..] else { panic!("two lists: {lists:?}") };
+    let mut tested = documented(ACL);
+    tested.insert("+subscribe".to_owned());
+    assert_eq!(*single, tested);
+    let mut on_a_cluster = documented(ACL);
+    on_a_cluster.retain(|word| !["&sg:news", "+publish"].contains(&word.as_str()));
+    on_a_cluster.extend(["+cluster|slots", "+asking"].map(String::from));
+    assert_eq!(*cluster, on_a_cluster);
+}
 
 /// A policy of each kind that the script treats differently.
 fn policies() -> Vec<Policy> {
