@@ -181,7 +181,7 @@ async fn silence_is_not_taken_for_peace<S: Store>(here: S, elsewhere: S, proxy: 
 }
 
 async fn redis(address: SocketAddr) -> RedisStore {
-    RedisStore::connect(&format!("redis://{address}")).await.unwrap()
+    RedisStore::connect(&format!("redis://{address}?budget_ms=5000")).await.unwrap()
 }
 
 async fn postgres(address: SocketAddr) -> PostgresStore {

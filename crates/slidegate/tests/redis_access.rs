@@ -6,11 +6,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use slidegate::{KeyStyle, Limiter, ManualClock, Note, Notes, Policy, RedisStore};
+use slidegate::{KeyStyle, Limiter, ManualClock, Note, Notes, Policy, RedisStore, StoreError};
 use slidegate_testkit::{Cluster, Flavour, Replica, Sentinels, Server};
 
 /// The smallest list of permissions that works, as the documentation gives it.
 const ACL: &str = "user slidegate on >hush resetchannels &sg:news -@all ~sg:* +evalsha +script|load +time +get +mget +set +incrby +del +publish";
+
+/// Connects, with the patience that a busy machine asks for.
+async fn connect(url: &str) -> Result<RedisStore, StoreError> {
+    let joint = if url.contains('?') { '&' } else { '?' };
+    RedisStore::connect(&format!("{url}{joint}budget_ms=5000")).await
+}
 
 /// The documentation's two lists are those that are tested, here and on a cluster; with what a service listens by.
 #[test]
@@ -75,13 +81,13 @@ async fn the_smallest_acl_is_enough_and_no_part_of_it_can_go() {
         };
         let url = server.url().replace("redis://", "redis://slidegate:hush@");
         set(&words);
-        exercise(RedisStore::connect(&url).await.unwrap()).await;
+        exercise(connect(&url).await.unwrap()).await;
 
         for permission in words.iter().filter(|word| word.starts_with(['+', '&'])) {
             let fewer: Vec<&str> = words.iter().copied().filter(|word| word != permission).collect();
             set(&fewer);
             // Not as late as with the first request.
-            let failure = RedisStore::connect(&url).await.expect_err(permission);
+            let failure = connect(&url).await.expect_err(permission);
             assert!(!failure.is_transient(), "without {permission}: {failure}");
             let says_so =
                 ["noperm", "no permissions", "can't run this command", "can't publish", "acl failure"];
@@ -95,14 +101,14 @@ async fn the_smallest_acl_is_enough_and_no_part_of_it_can_go() {
 async fn a_replica_or_a_full_server_is_known_when_connecting() {
     let server = Server::start(Flavour::Redis);
     let replica = Replica::of(&server);
-    let error = RedisStore::connect(&replica.url()).await.unwrap_err();
+    let error = connect(&replica.url()).await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("READONLY"), "{error}");
     // One without memory still denies, and says what is wrong to everybody else.
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.unwrap());
+    let limiter = Limiter::new(connect(&server.url()).await.unwrap());
     assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed());
     server.command(&["CONFIG", "SET", "maxmemory", "1"]).ok();
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.unwrap());
+    let limiter = Limiter::new(connect(&server.url()).await.unwrap());
     assert!(!limiter.check(policy.key("k")).await.unwrap().is_allowed());
     assert!(limiter.check(policy.key("other")).await.unwrap_err().is_full());
 }
@@ -115,13 +121,13 @@ async fn a_primary_behind_sentinels_needs_one_more_permission() {
     for is_enough in [false, true] {
         let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
         server.command(&[&words[..], if is_enough { &["+role"] } else { &[] }].concat()).ok();
-        let connected = RedisStore::connect(&format!("redis+sentinel://slidegate:hush@{hosts}/main")).await;
+        let connected = connect(&format!("redis+sentinel://slidegate:hush@{hosts}/main")).await;
         assert_eq!(connected.is_ok(), is_enough, "{connected:?}");
         if let Ok(store) = connected {
             exercise(store).await;
         }
     }
-    let error = RedisStore::connect(&format!("redis+sentinel://{hosts}/other")).await.unwrap_err();
+    let error = connect(&format!("redis+sentinel://{hosts}/other")).await.unwrap_err();
     assert!(error.to_string().contains("knows no primary called \"other\""), "{error}");
 }
 
@@ -134,13 +140,12 @@ async fn sentinels_have_a_user_of_their_own() {
     sentinel.command(&["ACL", "SETUSER", "watcher", "reset", "on", ">their&s", least]).ok();
     sentinel.command(&["ACL", "SETUSER", "default", "resetpass"]).ok();
     let url = format!("redis+sentinel://{}/main", sentinel.address());
-    let error = RedisStore::connect(&url).await.unwrap_err();
+    let error = connect(&url).await.unwrap_err();
     assert!(!error.is_transient() && error.to_string().contains("NOAUTH"), "{error}");
-    let error =
-        RedisStore::connect(&format!("{url}?sentinel_user=watcher&sentinel_password=x")).await.unwrap_err();
+    let error = connect(&format!("{url}?sentinel_user=watcher&sentinel_password=x")).await.unwrap_err();
     assert!(!error.is_transient() && error.to_string().contains("WRONGPASS"), "{error}");
     let url = format!("{url}?sentinel_user=watcher&sentinel_password=their%26s");
-    exercise(RedisStore::connect(&url).await.unwrap()).await;
+    exercise(connect(&url).await.unwrap()).await;
 }
 
 /// As after a failover of which it has not heard.
@@ -149,9 +154,7 @@ async fn a_replica_that_a_sentinel_takes_for_the_primary_is_not_asked() {
     let server = Server::start(Flavour::Redis);
     let replica = Replica::of(&server);
     let sentinels = Sentinels::start_many(1, &replica, "main");
-    let error = RedisStore::connect(&format!("redis+sentinel://{}/main", sentinels.addresses()[0]))
-        .await
-        .unwrap_err();
+    let error = connect(&format!("redis+sentinel://{}/main", sentinels.addresses()[0])).await.unwrap_err();
     let expected = format!("redis at {}: the sentinel says primary, it says otherwise", replica.address());
     assert_eq!((error.is_transient(), error.to_string()), (true, expected));
 }
@@ -162,15 +165,15 @@ async fn sentinels_and_clusters_are_asked_by_tls() {
     let ca = server.tls().ca_path().display().to_string();
     let sentinels = Sentinels::start_tls(&server, "main");
     let url = format!("rediss+sentinel://127.0.0.1:{}/main", sentinels.sentinels()[0].tls().port());
-    exercise(RedisStore::connect(&format!("{url}?ca={ca}")).await.unwrap()).await;
-    let error = RedisStore::connect(&url).await.unwrap_err();
+    exercise(connect(&format!("{url}?ca={ca}")).await.unwrap()).await;
+    let error = connect(&url).await.unwrap_err();
     assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
 
     let cluster = Cluster::start_tls(Flavour::Redis);
     let url = format!("rediss+cluster://{}", cluster.addresses()[0]);
-    let store = RedisStore::connect(&format!("{url}?ca={}", cluster.ca_path().display())).await.unwrap();
+    let store = connect(&format!("{url}?ca={}", cluster.ca_path().display())).await.unwrap();
     exercise(store).await;
-    let error = RedisStore::connect(&url).await.unwrap_err();
+    let error = connect(&url).await.unwrap_err();
     assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
 }
 
@@ -179,20 +182,20 @@ async fn sentinels_and_clusters_are_asked_by_tls() {
 async fn a_server_that_knows_its_clients_by_certificates_is_shown_one() {
     let server = Server::builder(Flavour::Redis).tls().args(["--tls-auth-clients", "yes"]).start();
     let url = format!("{}?ca={}", server.tls().url(), server.tls().ca_path().display());
-    let error = RedisStore::connect(&url).await.unwrap_err();
+    let error = connect(&url).await.unwrap_err();
     assert!(!error.is_transient() && error.to_string().contains("write ?cert=FILE&key=FILE"), "{error}");
     let [cert, key] = server.tls().signed_paths().map(|path| path.display().to_string());
-    exercise(RedisStore::connect(&format!("{url}&cert={cert}&key={key}")).await.unwrap()).await;
-    let error = RedisStore::connect(&format!("{url}&cert={cert}")).await.unwrap_err();
+    exercise(connect(&format!("{url}&cert={cert}&key={key}")).await.unwrap()).await;
+    let error = connect(&format!("{url}&cert={cert}")).await.unwrap_err();
     assert_eq!(error.to_string(), "store: key: it is missing; it goes with cert");
     // Files that are none of what they should be will be none the next time.
     let ca = server.tls().ca_path().display().to_string();
     for wrong in [format!("ca={ca}&cert={key}&key={cert}"), format!("ca={key}")] {
-        let error = RedisStore::connect(&format!("{}?{wrong}", server.tls().url())).await.unwrap_err();
+        let error = connect(&format!("{}?{wrong}", server.tls().url())).await.unwrap_err();
         assert!(!error.is_transient(), "{wrong}: {error}");
     }
     // Whatever a place is called says nothing about certificates.
-    let error = RedisStore::connect("redis+unix:///nowhere/certificate.sock").await.unwrap_err();
+    let error = connect("redis+unix:///nowhere/certificate.sock").await.unwrap_err();
     assert!(error.is_transient(), "{error}");
 }
 
@@ -204,34 +207,32 @@ async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
 
     let ca = server.tls().ca_path().display().to_string();
     let tls = with_password(&server.tls().url());
-    exercise(RedisStore::connect(&format!("{tls}?ca={ca}&prefix=tls")).await.unwrap()).await;
-    let error = RedisStore::connect(&tls).await.unwrap_err();
+    exercise(connect(&format!("{tls}?ca={ca}&prefix=tls")).await.unwrap()).await;
+    let error = connect(&tls).await.unwrap_err();
     assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
     assert!(!error.is_transient(), "{error}");
 
     let plain = with_password(&server.url()).replace("redis:", "rediss:");
-    let error = RedisStore::connect(&plain).await.unwrap_err();
+    let error = connect(&plain).await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("does it speak TLS at this port"), "{error}");
 
     let socket = format!("redis+unix://{}?prefix=socket", server.socket_path().display());
-    exercise(RedisStore::connect(&with_password(&socket)).await.unwrap()).await;
+    exercise(connect(&with_password(&socket)).await.unwrap()).await;
     // By the same name elsewhere, so that it is another's count unless it is another database.
-    exercise(RedisStore::connect(&with_password(&format!("{socket}&database=2"))).await.unwrap()).await;
+    exercise(connect(&with_password(&format!("{socket}&database=2"))).await.unwrap()).await;
 
     let url = format!("{}/3?prefix=third", with_password(&server.url()));
-    exercise(RedisStore::connect(&url).await.unwrap()).await;
-    let error = RedisStore::connect(&format!("{}/99", with_password(&server.url()))).await.unwrap_err();
+    exercise(connect(&url).await.unwrap()).await;
+    let error = connect(&format!("{}/99", with_password(&server.url()))).await.unwrap_err();
     assert!(!error.is_transient(), "no such database: {error}");
-    let error = RedisStore::connect(&with_password(&server.url()).replace("redis:", "redis+cluster:"))
-        .await
-        .unwrap_err();
+    let error = connect(&with_password(&server.url()).replace("redis:", "redis+cluster:")).await.unwrap_err();
     assert!(!error.is_transient(), "not a cluster: {error}");
 
     for (url, hint) in [
         (server.url(), "it wants a password: write redis://:PASSWORD@HOST"),
         (server.url().replace("://", "://:wrong@"), "look at the user and the password in the URL"),
     ] {
-        let error = RedisStore::connect(&url).await.unwrap_err();
+        let error = connect(&url).await.unwrap_err();
         assert!(!error.is_transient() && error.to_string().contains(hint), "{error}");
         assert!(!error.to_string().contains("wrong@"), "{error}");
     }
@@ -244,11 +245,11 @@ async fn another_database_has_other_counts_and_needs_one_more_permission() {
         let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
         server.command(&[&words[..], if is_enough { &["+select"] } else { &[] }].concat()).ok();
         let url = server.url().replace("redis://", "redis://slidegate:hush@") + "/5";
-        assert_eq!(RedisStore::connect(&url).await.is_ok(), is_enough);
+        assert_eq!(connect(&url).await.is_ok(), is_enough);
     }
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
     for database in ["", "/0", "/1"] {
-        let store = RedisStore::connect(&format!("{}{database}", server.url())).await.unwrap();
+        let store = connect(&format!("{}{database}", server.url())).await.unwrap();
         let is_allowed = Limiter::new(store).check(policy.key("k")).await.unwrap().is_allowed();
         assert_eq!(is_allowed, database != "/0", "{database:?}");
     }
@@ -258,7 +259,7 @@ async fn another_database_has_other_counts_and_needs_one_more_permission() {
 #[tokio::test]
 async fn records_live_as_long_as_they_matter() {
     let server = Server::start(Flavour::Redis);
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.unwrap());
+    let limiter = Limiter::new(connect(&server.url()).await.unwrap());
     for (quotas, cost, longest_ms, shortest_ms) in [
         (&["100/1h"][..], 1, 7_200_000, 7_190_000),
         (&["100000/1h"], 1, 7_200_000, 3_600_000),
@@ -293,7 +294,7 @@ async fn records_live_as_long_as_they_matter() {
 #[tokio::test]
 async fn a_change_of_quota_prolongs_the_record() {
     let server = Server::start(Flavour::Redis);
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.unwrap());
+    let limiter = Limiter::new(connect(&server.url()).await.unwrap());
     for (before, after) in [
         ("3/10s", "3/1h"),
         ("3/10s strict-window", "3/1h strict-window"),
@@ -380,7 +381,7 @@ async fn names_tell_nothing_unless_asked_to() {
 #[tokio::test]
 async fn the_skew_between_the_clocks_is_known() {
     let server = Server::builder(Flavour::Redis).faketime("+1h").start();
-    let store = RedisStore::connect(&server.url()).await.unwrap();
+    let store = connect(&server.url()).await.unwrap();
     let ahead_ms = store.server_ahead_ms().unwrap();
     assert!((3_590_000..3_610_000).contains(&ahead_ms), "{ahead_ms}");
     let limiter = Limiter::new(store);
@@ -394,7 +395,7 @@ async fn the_skew_between_the_clocks_is_known() {
 #[tokio::test]
 async fn waits_by_the_servers_time() {
     let server = Server::start(Flavour::Redis);
-    let limiter = Limiter::new(RedisStore::connect(&server.url()).await.unwrap());
+    let limiter = Limiter::new(connect(&server.url()).await.unwrap());
     let policy = Policy::parse("api", ["1/50ms fixed-window anchor=first-request"]).unwrap();
     for _ in 0..4 {
         assert!(limiter.wait(policy.key("k"), Duration::from_secs(20)).await.unwrap().is_allowed());
