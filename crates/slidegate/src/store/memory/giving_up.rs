@@ -241,8 +241,11 @@ impl Table {
         page: &mut Locked<'_>,
         now_ms: u64,
     ) -> bool {
-        // Before it is gone, or it would not be all that were seen.
-        self.set_barren(candidate, look, look.others_until_ms, page);
+        // Unless somebody has come meanwhile who can go, and perhaps not alone. Before it is gone, or it would not be all that
+        // were seen.
+        if !self.can_go(judged) {
+            self.set_barren(candidate, look, look.others_until_ms, page);
+        }
         let is_gone = self.clear_as_judged(judged, slot, page, now_ms);
         if !is_gone {
             candidate.barren(self).no_longer_than(page.number, judged.until_ms());

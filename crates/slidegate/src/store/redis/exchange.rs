@@ -62,7 +62,7 @@ pub(super) enum Outcome {
 
 /// Sends the calls in one go and collects the replies.
 pub(super) async fn exchange(
-    mut connection: MultiplexedConnection,
+    connection: MultiplexedConnection,
     calls: Gathered,
     given_ms: Option<u64>,
     budget: Duration,
@@ -72,7 +72,7 @@ pub(super) async fn exchange(
     let mut exchange = Exchange { calls, requests, sent_ms: wall_ms(), broken: None };
     let rounds = async {
         for round in 0..=MAX_RELOADS {
-            if !exchange.send_round(&mut connection, given_ms, round > 0).await? {
+            if !exchange.send_round(&connection, given_ms, round > 0).await? {
                 break;
             }
         }
@@ -93,7 +93,7 @@ impl Exchange {
     /// late, or not at all, spoils nothing else.
     async fn send_round(
         &mut self,
-        connection: &mut MultiplexedConnection,
+        connection: &MultiplexedConnection,
         given_ms: Option<u64>,
         is_reload: bool,
     ) -> Result<bool, RedisError> {

@@ -70,6 +70,22 @@ fn it_is_known_for_as_long_as_those_who_are_left_are_denied() {
     assert_eq!(unknown(&table, NOW + 2 * MINUTE), 0);
 }
 
+/// As if they had come after it was found that all are denied: one goes, and it stays known that the other can.
+#[test]
+fn who_came_meanwhile_is_not_taken_for_denied() {
+    let mut settings = Settings::default();
+    settings.max_keys = 175;
+    let (table, policy) = (Table::new(settings), Policy::parse("api", ["5/1h"]).unwrap());
+    for key in ["one", "another"] {
+        spend(&table, &policy, key, NOW, 1);
+    }
+    let mut page = table.pages[0].lock(0);
+    let candidates = table.slots.whole_page(0).filter(Slot::is_owned);
+    let look = table.look(candidates, |_, _| false, &page, NOW);
+    assert!(table.clear_denied(Candidate::AnyKey, look.least.unwrap(), &look, &mut page, NOW));
+    assert!(!table.barren.has(0, NOW));
+}
+
 #[test]
 fn a_clock_that_steps_back_is_believed() {
     let (table, policy) = (table(), Policy::parse("api", ["1/1m"]).unwrap());
