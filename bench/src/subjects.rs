@@ -49,7 +49,7 @@ impl Subject for Slidegate {
         Self(Arc::new(Limiter::new(store)).bind(Policy::parse("api", [quota]).expect("a valid quota")))
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(&self, key: &String) -> bool {
         self.0.check_now(key).is_ok_and(|decision| decision.is_allowed())
     }
@@ -78,7 +78,7 @@ impl Subject for Governor {
         Self(RateLimiter::keyed(quota))
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(&self, key: &String) -> bool {
         self.0.check_key(key).is_ok()
     }
@@ -104,7 +104,7 @@ impl Subject for Throttlecrab {
         Self { limiter, burst, count, period_s }
     }
 
-    #[inline]
+    #[inline(always)]
     #[expect(clippy::disallowed_methods, reason = "its users pass the time in")]
     fn check(&self, key: &String) -> bool {
         let mut limiter = self.limiter.lock().expect("not poisoned");
@@ -127,7 +127,7 @@ impl Subject for Bare {
         Self { slots: (0..slots).map(|_| Default::default()).collect(), hasher: RandomState::default() }
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(&self, key: &String) -> bool {
         let hash = self.hasher.hash_one(key) | 1;
         let mask = self.slots.len() - 1;

@@ -1,10 +1,9 @@
 //! The one decision procedure: several quotas together, or one without an allocation.
 
-use crate::counter::{Counter, fits, more_after, report_denied, report_spent, with_more_after};
+use crate::counter::{Counter, fits, report_denied, report_spent, with_more_after};
 use crate::decision::Decision;
 use crate::policy::Policy;
 use crate::quota::Quota;
-use crate::sliding_window::SlidingWindow;
 use crate::state::State;
 
 /// The latest moment that is told apart, some 36 million years on: no sum of times overflows.
@@ -89,39 +88,6 @@ pub fn decide_one<C: Counter>(counter: &mut C, quota: &Quota, action: Action) ->
             (Decision::one(true, with_more_after(report, counter, quota, now_ms)), true)
         }
     }
-}
-
-/// What [`check_within`] comes to.
-#[derive(Clone, Debug)]
-pub enum Outcome {
-    /// The cost is to be added to the current count.
-    Allowed(Decision),
-    /// Nothing changes.
-    Denied(Decision),
-}
-
-/// What [`decide_one`] says to a check of a sliding window that is in the same window as before, which is by far the
-/// most common case: nothing rolls, so that only one number changes. `None` in all other cases, and if the last of the limit
-/// is spent, which a store may have to take note of. The latest moment is held back only where sums are made of it, which
-/// is after the decision.
-#[inline(always)]
-pub fn check_within(counter: &SlidingWindow, quota: &Quota, now_ms: u64, cost: u64) -> Option<Outcome> {
-    let view = counter.view_within(quota, now_ms)?.no_later_than(LATEST_MS);
-    let now_ms = now_ms.min(LATEST_MS);
-    let used = SlidingWindow::used(&view);
-    if fits(quota, used, cost) {
-        if cost == quota.capacity() - used && cost > 0 {
-            return None;
-        }
-        let report = report_spent(counter, &view, quota, now_ms, cost);
-        let after = view.plus(cost);
-        return Some(Outcome::Allowed(Decision::one(
-            true,
-            more_after(report, counter, &after, quota, now_ms),
-        )));
-    }
-    let report = report_denied(counter, &view, quota, now_ms, cost);
-    Some(Outcome::Denied(Decision::one(false, more_after(report, counter, &view, quota, now_ms))))
 }
 
 /// Of states that are nobody's now, so many are kept: those of another version of a policy, which has at most as many

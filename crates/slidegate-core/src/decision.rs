@@ -1,9 +1,11 @@
 //! What a decision says.
 
-use core::slice;
+use core::fmt;
 
 use crate::policy::Policy;
 use crate::quota::Quota;
+use crate::reports::QuotaReports;
+use crate::within::Within;
 
 /// Who made the decision, so that a degraded one is never mistaken for a sure one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,12 +107,41 @@ pub struct Decision {
 }
 
 /// One quota is by far the most common case and is decided without an allocation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 enum Reports {
+    /// Worked out when somebody asks: most want to know no more than whether it is allowed.
+    Within(Within),
     One(QuotaReport),
     /// Those of a shadow stand behind the others. Anything that is more to drop would have every decision put into
     /// memory, only to see whether there is something.
     Many(Box<[QuotaReport]>),
+}
+
+impl Reports {
+    /// Those of a shadow as well.
+    #[inline(always)]
+    fn all(&self) -> QuotaReports<'_> {
+        match self {
+            Self::Within(within) => QuotaReports::worked(within.report()),
+            Self::One(report) => QuotaReports::worked(*report),
+            Self::Many(all) => QuotaReports::kept(all),
+        }
+    }
+}
+
+/// What they say counts, not whether that was worked out yet.
+impl PartialEq for Reports {
+    fn eq(&self, other: &Self) -> bool {
+        self.all() == other.all()
+    }
+}
+
+impl Eq for Reports {}
+
+impl fmt::Debug for Reports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.all().fmt(f)
+    }
 }
 
 /// A decision that is not enforced.
@@ -164,6 +195,11 @@ impl Decision {
         Self { allowed, source: Source::Store, reports: Reports::One(report), shadow: None }
     }
 
+    #[inline(always)]
+    pub(crate) fn within(allowed: bool, within: Within) -> Self {
+        Self { allowed, source: Source::Store, reports: Reports::Within(within), shadow: None }
+    }
+
     pub(crate) fn many(allowed: bool, reports: Vec<QuotaReport>) -> Self {
         Self::new(allowed, Source::Store, reports)
     }
@@ -198,8 +234,10 @@ impl Decision {
     }
 
     fn with_shadow(mut self, shadow: &Self, is_own: bool) -> Self {
-        let after = self.quotas().len() as u8;
-        self.reports = Reports::Many([self.quotas(), shadow.quotas()].concat().into());
+        let own = self.quotas();
+        let after = own.len() as u8;
+        let all = [&*own, &*shadow.quotas()].concat();
+        self.reports = Reports::Many(all.into());
         self.shadow = Some(Shadow { allowed: shadow.allowed, source: shadow.source, after, is_own });
         self
     }
@@ -237,6 +275,7 @@ impl Decision {
 
     fn map_reports(mut self, change: impl Fn(QuotaReport) -> QuotaReport) -> Self {
         match &mut self.reports {
+            Reports::Within(within) => self.reports = Reports::One(change(within.report())),
             Reports::One(report) => *report = change(*report),
             Reports::Many(reports) => reports.iter_mut().for_each(|report| *report = change(*report)),
         }
@@ -245,24 +284,21 @@ impl Decision {
 
     /// Every quota's numbers, in the order of the policy.
     #[inline(always)]
-    pub fn quotas(&self) -> &[QuotaReport] {
-        match &self.reports {
-            Reports::One(report) => slice::from_ref(report),
-            Reports::Many(all) => match self.shadow {
-                Some(shadow) => &all[..usize::from(shadow.after)],
-                None => all,
-            },
+    pub fn quotas(&self) -> QuotaReports<'_> {
+        match (&self.reports, self.shadow) {
+            (Reports::Many(all), Some(shadow)) => QuotaReports::kept(&all[..usize::from(shadow.after)]),
+            (reports, _) => reports.all(),
         }
     }
 
     /// The quota with the least left: the one that a caller meets first.
-    pub fn tightest(&self) -> &QuotaReport {
+    pub fn tightest(&self) -> QuotaReport {
         let key = |report: &&QuotaReport| {
             (report.remaining, core::cmp::Reverse(report.retry), core::cmp::Reverse(report.reset_after_ms))
         };
-        match self.quotas() {
-            [only] => only,
-            reports => reports.iter().min_by_key(key).unwrap_or(&reports[0]),
+        match &*self.quotas() {
+            [only] => *only,
+            reports => *reports.iter().min_by_key(key).unwrap_or(&reports[0]),
         }
     }
 
@@ -285,6 +321,9 @@ impl Decision {
     /// When to come back; `None` if allowed. The longest of all violated quotas.
     #[inline(always)]
     pub fn retry(&self) -> Option<Retry> {
+        if self.allowed {
+            return None;
+        }
         self.quotas().iter().filter_map(|report| report.retry).max()
     }
 
@@ -304,12 +343,8 @@ impl Decision {
 
     /// The positions of the quotas that denied the request; none if that was a rule.
     pub fn violated(&self) -> impl Iterator<Item = usize> + '_ {
-        let is_violated = |report: &QuotaReport| report.retry.is_some() && self.source != Source::Rule;
-        self.quotas()
-            .iter()
-            .enumerate()
-            .filter(move |(_, report)| is_violated(report))
-            .map(|(index, _)| index)
+        let (reports, is_rule) = (self.quotas(), self.source == Source::Rule);
+        (0..reports.len()).filter(move |&index| reports[index].retry.is_some() && !is_rule)
     }
 
     /// Whether the policy has denied it and only looks on: it is allowed, and nothing was spent.
@@ -363,6 +398,19 @@ mod tests {
         assert_eq!((later.retry_after_ms(), later.reset_after_ms()), (Some(50), 650));
         assert_eq!(later.quotas()[1].more_after_ms, 0);
         assert_eq!(denial().told_later(u64::MAX).retry_after_ms(), Some(0));
+    }
+
+    #[test]
+    fn reports_are_the_same_in_every_way_that_they_are_read() {
+        let one = Decision::new(true, Source::Store, vec![denial().quotas()[1]]);
+        for decision in [one, denial(), denial().in_shadow()] {
+            let reports = decision.quotas();
+            assert_eq!(reports.into_iter().collect::<Vec<_>>(), reports.to_vec());
+            assert_eq!((&reports).into_iter().copied().collect::<Vec<_>>(), reports.to_vec());
+            assert_eq!((reports, format!("{reports:?}")), (reports, format!("{:?}", reports.to_vec())));
+        }
+        assert_eq!(denial().quotas().len(), 2);
+        assert_ne!(denial().quotas(), [denial().quotas()[0]]);
     }
 
     #[test]

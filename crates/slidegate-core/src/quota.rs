@@ -128,14 +128,19 @@ impl Quota {
                 format!("{window:?} is not a whole number of milliseconds between 1 ms and 366 days");
             return Err(QuotaError::new("window", message));
         }
-        Ok(Self {
+        Ok(Self::sliding_window(limit, window_ms))
+    }
+
+    /// Of numbers that are valid.
+    pub(crate) const fn sliding_window(limit: u64, window_ms: u64) -> Self {
+        Self {
             limit,
             window_ms,
             burst: limit,
             algorithm: Algorithm::SlidingWindow,
             anchor: Anchor::Epoch,
             slots: DEFAULT_SLOTS,
-        })
+        }
     }
 
     /// The same quota counted by `algorithm`, whose options are at their defaults.

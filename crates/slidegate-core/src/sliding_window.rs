@@ -80,42 +80,32 @@ impl SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// [`view`](Counter::view), if it was counted under this quota's window, that window is not over, something is
-    /// counted in it, and all numbers are of usual size.
+    /// What is counted, if that was under this quota's window, that window is not over, something is counted in it, and all
+    /// numbers are of usual size.
     #[inline(always)]
-    pub(crate) fn view_within(&self, quota: &Quota, now_ms: u64) -> Option<SlidingWindowView> {
+    pub(crate) fn used_within(&self, quota: &Quota, now_ms: u64) -> Option<u64> {
         let window_ms = self.window_ms;
-        // If the clock stepped back, this is more than the window; if the window is over, it is nothing, or wraps around
-        // to more than any window.
-        let left_ms = self.start_ms.wrapping_add(window_ms).wrapping_sub(now_ms);
-        if left_ms.wrapping_sub(1) >= window_ms || self.cur == 0 || window_ms != quota.window_ms() {
+        // If the clock stepped back, this wraps around to more than any window.
+        let age_ms = now_ms.wrapping_sub(self.start_ms);
+        if age_ms >= window_ms || self.cur == 0 || window_ms != quota.window_ms() {
             return None;
         }
-        let (start_ms, prev, cur) = (self.start_ms, self.prev, self.cur);
-        let mut used = cur;
-        if prev > 0 {
-            used += prev.checked_mul(left_ms)?.div_ceil(window_ms);
+        let mut used = self.cur;
+        if self.prev > 0 {
+            used += self
+                .prev
+                .checked_mul(self.start_ms.wrapping_add(window_ms).wrapping_sub(now_ms))?
+                .div_ceil(window_ms);
         }
-        Some(SlidingWindowView { start_ms, window_ms, prev, cur, used, now_ms, is_mended: false })
+        Some(used)
     }
 }
 
 impl SlidingWindowView {
-    #[inline(always)]
-    pub(crate) fn no_later_than(self, latest_ms: u64) -> Self {
-        Self { start_ms: self.start_ms.min(latest_ms), ..self }
-    }
-
     /// Whether the quota has another window than it is rolled by, a longer one.
     #[inline(always)]
     fn is_carried_over(&self, quota: &Quota) -> bool {
         self.window_ms != quota.window_ms()
-    }
-
-    /// With `spent` more in the current window.
-    #[inline(always)]
-    pub(crate) fn plus(self, spent: u64) -> Self {
-        Self { cur: self.cur + spent, used: self.used + spent, ..self }
     }
 }
 

@@ -83,7 +83,7 @@ impl Violations {
         };
         let Some(left_out) = admitted else { return };
         let (policy, place) = (check.policy, decision.violated().next());
-        let report = place.map_or_else(|| decision.tightest(), |place| &decision.quotas()[place]);
+        let report = place.map_or_else(|| decision.tightest(), |place| decision.quotas()[place]);
         info!(
             target: "slidegate::violation",
             policy = if policy.is_anonymous() { "(in request)" } else { policy.name() },

@@ -106,7 +106,28 @@ fn precise_ms() -> u64 {
 #[cfg(target_os = "linux")]
 #[inline(always)]
 fn kernel_ms(clock: rustix::time::ClockId) -> u64 {
-    let now = rustix::time::clock_gettime(clock);
+    // The one that may fail, for where that would panic something is written to memory each time, and that is what a
+    // locked instruction has to wait for.
+    match rustix::time::clock_gettime_dynamic(rustix::time::DynamicClockId::Known(clock)) {
+        Ok(now) => ms_of(now),
+        Err(_) => {
+            std::hint::cold_path();
+            without_coarse_ms()
+        }
+    }
+}
+
+/// On a kernel without a coarse clock.
+#[cfg(target_os = "linux")]
+#[cold]
+#[inline(never)]
+fn without_coarse_ms() -> u64 {
+    ms_of(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+}
+
+#[cfg(target_os = "linux")]
+#[inline(always)]
+fn ms_of(now: rustix::time::Timespec) -> u64 {
     #[expect(clippy::cast_sign_loss, reason = "the kernel's monotonic clock starts at zero")]
     // Fewer than 2^32 nanoseconds are a whole second, and narrow numbers are divided faster.
     let (seconds, nanoseconds) = (now.tv_sec as u64, now.tv_nsec as u32);

@@ -191,7 +191,7 @@ async fn give_back(
 
 /// What is counted, by the quotas' names.
 fn used(decided: &Decided) -> Value {
-    let quotas = decided.decision.quotas().iter().enumerate();
+    let quotas = decided.decision.quotas().into_iter().enumerate();
     let used =
         quotas.map(|(place, quota)| (decided.policy().quota_name(place).to_owned(), json!(quota.used)));
     json!({ "used": Value::Object(used.collect()) })

@@ -15,7 +15,7 @@ pub(super) enum Shape {
 
 #[inline]
 pub(super) fn write(out: &mut Vec<u8>, shape: Shape, decision: &Decision) {
-    let QuotaReport { limit, remaining, reset_after_ms, .. } = *decision.tightest();
+    let QuotaReport { limit, remaining, reset_after_ms, .. } = decision.tightest();
     let (is_one, unit_ms) = match shape {
         Shape::Throttle => (!decision.is_allowed(), 1000),
         Shape::Check => (decision.is_allowed(), 1),

@@ -48,7 +48,7 @@ impl HeaderStyle {
                 if theirs.is_none_or(|theirs| tightest.remaining < theirs) {
                     headers.insert(LEGACY_LIMIT, tightest.limit.into());
                     headers.insert(LEGACY_REMAINING, tightest.remaining.into());
-                    headers.insert(LEGACY_RESET, self.reset(tightest, now_ms).into());
+                    headers.insert(LEGACY_RESET, self.reset(&tightest, now_ms).into());
                 }
             }
         }
@@ -57,7 +57,7 @@ impl HeaderStyle {
             Some(ms) => Some(whole_seconds(ms).max(theirs().unwrap_or(0))),
             // Somebody further in names a time to come back: not before there is something left here.
             None if tightest.remaining == 0 => {
-                let empty = decision.quotas().iter().filter(|report| report.remaining == 0);
+                let empty = decision.quotas().into_iter().filter(|report| report.remaining == 0);
                 let ours = whole_seconds(empty.map(|report| report.more_after_ms).max().unwrap_or(0));
                 theirs().filter(|theirs| *theirs < ours).map(|_| ours)
             }
@@ -88,7 +88,7 @@ impl HeaderStyle {
                 let tightest = decision.tightest();
                 number_line(head, &LEGACY_LIMIT, tightest.limit);
                 number_line(head, &LEGACY_REMAINING, tightest.remaining);
-                number_line(head, &LEGACY_RESET, self.reset(tightest, now_ms));
+                number_line(head, &LEGACY_RESET, self.reset(&tightest, now_ms));
             }
         }
         if let Some(ms) = decision.retry_after_ms() {

@@ -67,8 +67,8 @@ impl Tier {
 
     /// What is said of each quota: the beginning, what is left and how many seconds to wait.
     fn limits(&self, decision: &Decision) -> impl Iterator<Item = (&String, (u64, u64))> {
-        let numbers = |report: &QuotaReport| (report.remaining, whole_seconds(report.more_after_ms));
-        self.0.limits.iter().zip(decision.quotas().iter().map(numbers))
+        let numbers = |report: QuotaReport| (report.remaining, whole_seconds(report.more_after_ms));
+        self.0.limits.iter().zip(decision.quotas().into_iter().map(numbers))
     }
 }
 

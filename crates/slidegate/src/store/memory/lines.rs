@@ -34,14 +34,13 @@ impl Lines {
 
     #[inline(always)]
     pub(super) fn get(&self, line: u32) -> Option<&[AtomicU64; WORDS_PER_LINE]> {
-        let first = self.first_word(line);
-        self.words.get(first..first + WORDS_PER_LINE)?.first_chunk()
+        self.words.get(..self.first_word(line) + WORDS_PER_LINE)?.last_chunk()
     }
 
     /// Two words from a number on.
     #[inline(always)]
     pub(super) fn pair(&self, number: usize) -> Option<&[AtomicU64; 2]> {
-        self.words.get(number..number + 2)?.first_chunk()
+        self.words.get(..number + 2)?.last_chunk()
     }
 }
 

@@ -147,7 +147,7 @@ impl Table {
             // Piece by piece, so that nothing has to be put together unless it comes to this.
             None => {
                 cold_path();
-                self.execute_elsewhere(policy, id.tag, id.home, verb, now_ms, cost)
+                self.execute_elsewhere(policy, id.tag, id.home, verb, now_ms, cost).0
             }
         }
     }
@@ -185,7 +185,7 @@ impl Table {
             Some(decision) => Ok(decision),
             None => {
                 cold_path();
-                self.execute_elsewhere(policy, id.tag, id.home, Verb::Check, now_ms, cost)
+                self.execute_elsewhere(policy, id.tag, id.home, Verb::Check, now_ms, cost).0
             }
         }
     }
@@ -247,35 +247,43 @@ impl Table {
         verb: Verb,
         now_ms: u64,
         cost: u64,
-    ) -> Result<Decision, StoreError> {
+    ) -> Elsewhere {
         let id = KeyId { tag, home };
         let action = Action::new(verb, now_ms, cost);
-        let decision = self.decide_elsewhere(policy, id, action)?;
-        if verb == Verb::Check && cost > 0 && decision.is_allowed() && decision.remaining() == 0 {
-            self.note_denied(id.page(), action.now_ms());
-        }
-        Ok(decision)
-    }
-
-    fn decide_elsewhere(&self, policy: &Policy, id: KeyId, action: Action) -> Result<Decision, StoreError> {
         if is_bucket(policy) {
-            return self.execute_bucket(policy, id, action);
+            return self.noted(id, action, self.execute_bucket(policy, id, action));
         }
-        let Some(slot) = self.slots.find(id) else { return self.execute_locked(policy, id, action) };
+        let slot = self.slots.find(id);
         // Most who come here had no room in their own line, or were slower than another thread.
-        if action.verb() == Verb::Check
-            && let Some(decision) = self.check_by_turns(policy, id.tag, slot, action.now_ms(), action.cost())
+        if verb == Verb::Check
+            && let Some(slot) = slot
+            && let Some(decision) = self.check_by_turns(policy, tag, slot, now_ms, cost)
         {
-            return Ok(decision);
+            return Elsewhere(Ok(decision));
         }
-        match self.execute_on_word(policy, id.tag, slot, action) {
+        let decided = match slot.and_then(|slot| self.execute_on_word(policy, tag, slot, action)) {
             Some(decision) => Ok(decision),
             None => self.execute_locked(policy, id, action),
-        }
+        };
+        self.noted(id, action, decided)
     }
 
-    /// A check of a sliding window that is `slot`'s, as often as somebody else is faster; `None` if another window has begun or
-    /// it is none of that.
+    /// What was decided, after a note is taken if that was the last of a limit.
+    #[inline(always)]
+    fn noted(&self, id: KeyId, action: Action, decided: Result<Decision, StoreError>) -> Elsewhere {
+        if action.verb() == Verb::Check
+            && action.cost() > 0
+            && let Ok(decision) = &decided
+            && decision.is_allowed()
+            && decision.remaining() == 0
+        {
+            self.note_denied(id.page(), action.now_ms());
+        }
+        Elsewhere(decided)
+    }
+
+    /// A check of a sliding window that is `slot`'s, as often as somebody else is faster; `None` if another window has begun,
+    /// if it spends the last of the limit, or if it is none of that.
     fn check_by_turns(
         &self,
         policy: &Policy,
@@ -337,6 +345,10 @@ impl Table {
         Some((layout.state(layout.read(word, || self.wide.load(slot))?), layout.quota()))
     }
 }
+
+/// What was decided off the shortest way. A type of its own, so that the two are put together from their parts: if it were
+/// returned as it is, whoever comes by the shortest way would have to write all of a decision to where this one is.
+struct Elsewhere(Result<Decision, StoreError>);
 
 /// Whether all that it counts is one sliding or fixed window, for which most checks need no lock.
 #[inline(always)]
