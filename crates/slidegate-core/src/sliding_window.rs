@@ -92,10 +92,9 @@ impl SlidingWindow {
         }
         let mut used = self.cur;
         if self.prev > 0 {
-            used += self
-                .prev
-                .checked_mul(self.start_ms.wrapping_add(window_ms).wrapping_sub(now_ms))?
-                .div_ceil(window_ms);
+            // The same as the window without the age, which most do not need and would have to keep.
+            let left_ms = self.start_ms.wrapping_add(window_ms).wrapping_sub(now_ms);
+            used += self.prev.checked_mul(left_ms)?.div_ceil(window_ms);
         }
         Some(used)
     }

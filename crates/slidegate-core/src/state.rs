@@ -79,18 +79,28 @@ impl State {
         }
     }
 
+    /// The latest moment that it knows of: that of the last request, or the beginning of its window. A clock that shows an
+    /// earlier one after this was read has stepped back.
+    pub fn latest_ms(&self) -> u64 {
+        self.latest_and_until_ms().0
+    }
+
     /// The moment from which it counts nothing, under the quota that it was counted for; `None` if that is over. One that was
     /// counted more than a window ahead, before the clock stepped back, is taken for over: else it would be kept until that time comes.
     pub fn left_until_ms(&self, now_ms: u64) -> Option<u64> {
-        let (counted_ms, until_ms) = match self {
+        let (latest_ms, until_ms) = self.latest_and_until_ms();
+        let is_far_ahead = latest_ms.saturating_sub(now_ms) > self.window_ms();
+        (until_ms > now_ms && !is_far_ahead).then_some(until_ms)
+    }
+
+    fn latest_and_until_ms(&self) -> (u64, u64) {
+        match self {
             Self::SlidingWindow(counter) => (counter.start_ms, counter.counts_until_ms()),
             Self::StrictWindow(counter) => counter.newest_and_until_ms(),
             Self::SlidingLog(counter) => counter.newest_and_until_ms(),
             Self::FixedWindow(counter) => (counter.start_ms, counter.counts_until_ms()),
             Self::TokenBucket(counter) => (counter.at_ms, counter.counts_until_ms()),
-        };
-        let is_far_ahead = counted_ms.saturating_sub(now_ms) > self.window_ms();
-        (until_ms > now_ms && !is_far_ahead).then_some(until_ms)
+        }
     }
 
     /// The memory that it holds besides itself, in as many allocations.

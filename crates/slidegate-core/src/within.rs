@@ -24,13 +24,11 @@ pub fn check_within(counter: &SlidingWindow, quota: &Quota, now_ms: u64, cost: u
         let within = Within { counter: *counter, limit: quota.limit(), now_ms, cost };
         Decision::within(is_allowed, within)
     };
-    // One comparison for nearly all of them.
-    let left = quota.limit().cast_signed().wrapping_sub(used.cast_signed());
-    if left > i64::try_from(cost).unwrap_or(i64::MAX) {
-        return Some(Outcome::Allowed(decision(true)));
+    match quota.limit().checked_sub(used) {
+        Some(left) if left > cost => Some(Outcome::Allowed(decision(true))),
+        Some(left) if left == cost => None,
+        _ => Some(Outcome::Denied(decision(false))),
     }
-    let is_last = used <= quota.limit() && cost <= quota.limit() - used;
-    if is_last { None } else { Some(Outcome::Denied(decision(false))) }
 }
 
 /// All that the numbers of such a decision follow from.

@@ -1,7 +1,8 @@
 //! Token buckets. All that one counts stands beside its slot, and changes only under the lock of its page.
 
-use slidegate_core::{Action, Decision, NarrowBucket, Policy, Verb, decide_one};
+use slidegate_core::{Decision, NarrowBucket, Policy, Verb, decide_one};
 
+use super::asked::Asked;
 use super::locked::counts_something;
 use super::page::Locked;
 use super::slots::{KeyId, Slot};
@@ -23,17 +24,17 @@ impl Table {
         &self,
         policy: &Policy,
         id: KeyId,
-        action: Action,
+        asked: Asked<'_>,
     ) -> Result<Decision, StoreError> {
         // All at once: the lock would wait for the slot, and what stands beside the slot for the lock.
         self.touch_bucket(id);
         let mut page = self.lock_page(id);
-        let is_short = action.verb() != Verb::Reset;
+        let is_short = asked.verb() != Verb::Reset;
         let slot = is_short.then(|| self.slots.find_likely_at_home(id)).flatten();
-        let decided = slot.and_then(|slot| self.execute_on_bucket(policy, slot, &mut page, action));
-        let Some(decision) = decided else { return self.execute_from(page, policy, id, action) };
+        let decided = slot.and_then(|slot| self.execute_on_bucket(policy, slot, &mut page, asked));
+        let Some(decision) = decided else { return self.execute_from(page, policy, id, asked) };
         if !counts_something(&decision) {
-            self.sweep(&mut page, action.now_ms());
+            self.sweep(&mut page, asked.now_ms());
         }
         Ok(decision)
     }
@@ -49,7 +50,7 @@ impl Table {
         policy: &Policy,
         slot: Slot<'_>,
         page: &mut Locked<'_>,
-        action: Action,
+        asked: Asked<'_>,
     ) -> Option<Decision> {
         let layout = self.layouts.get(slot.load().layout())?;
         if !layout.is_bucket_for(policy.shared_quotas()) {
@@ -57,6 +58,7 @@ impl Table {
         }
         let Wide { start_ms, prev } = self.wide.load(slot)?;
         let mut bucket = NarrowBucket { debt: prev, at_ms: start_ms };
+        let action = asked.after(start_ms);
         let (decision, is_changed) = decide_one(&mut bucket, layout.quota(), action);
         if is_changed {
             let NarrowBucket { debt, at_ms } = bucket;
@@ -72,7 +74,8 @@ mod tests {
     use super::super::settings::Settings;
     use super::super::word::RECORD;
     use super::*;
-    use slidegate_core::{State, decide};
+    use crate::clock::ManualClock;
+    use slidegate_core::{Action, State, decide};
 
     const NOW: u64 = 1_800_000_000_000;
 
@@ -100,7 +103,8 @@ mod tests {
         /// Decides twice, which comes to the same.
         fn take(&mut self, policy: &Policy, verb: Verb, now_ms: u64, cost: u64) -> Decision {
             let expected = decide(&mut self.states, policy, Action::new(verb, now_ms, cost)).0;
-            let decision = self.table.execute(policy, self.id(policy), verb, now_ms, cost).unwrap();
+            let clock = ManualClock::at(now_ms);
+            let decision = self.table.execute(policy, self.id(policy), verb, now_ms, cost, &clock).unwrap();
             assert_eq!(decision, expected, "{verb:?} {cost} of {:?} at {now_ms}", policy.quotas());
             decision
         }

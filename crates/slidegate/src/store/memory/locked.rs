@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use slidegate_core::{Action, Decision, Policy, State, Verb, decide};
 
+use super::asked::Asked;
 use super::atomics::yield_now;
 use super::layout::{Counts, Form, Layout, counts_of};
 use super::page::Locked;
@@ -27,9 +28,9 @@ impl Table {
         &self,
         policy: &Policy,
         id: KeyId,
-        action: Action,
+        asked: Asked<'_>,
     ) -> Result<Decision, StoreError> {
-        self.execute_from(self.lock_page(id), policy, id, action)
+        self.execute_from(self.lock_page(id), policy, id, asked)
     }
 
     /// The same in a page whose lock is held.
@@ -38,10 +39,10 @@ impl Table {
         mut page: Locked<'a>,
         policy: &Policy,
         id: KeyId,
-        action: Action,
+        asked: Asked<'_>,
     ) -> Result<Decision, StoreError> {
         loop {
-            let no_room = match self.execute_in(&mut page, policy, id, action) {
+            let no_room = match self.execute_in(&mut page, policy, id, asked) {
                 Ok(decision) => return Ok(decision),
                 Err(no_room) => no_room,
             };
@@ -64,15 +65,15 @@ impl Table {
         page: &mut Locked<'_>,
         policy: &Policy,
         id: KeyId,
-        action: Action,
+        asked: Asked<'_>,
     ) -> Result<Decision, NoRoom> {
         let decided = match self.slots.find(id) {
-            Some(slot) if action.verb() == Verb::Reset => {
+            Some(slot) if asked.verb() == Verb::Reset => {
                 self.remove(slot, page);
-                Ok(fresh(policy, action).0)
+                Ok(fresh(policy, *asked).0)
             }
             Some(slot) => {
-                let decided = self.execute_found(policy, slot, page, action);
+                let decided = self.execute_found(policy, slot, page, asked);
                 // Only new keys leave old ones behind. Whoever finds its own counter alive need not look at those of
                 // others, which are elsewhere in memory.
                 if decided.as_ref().is_ok_and(counts_something) {
@@ -80,9 +81,9 @@ impl Table {
                 }
                 decided
             }
-            None => self.execute_absent(policy, id, page, action),
+            None => self.execute_absent(policy, id, page, *asked),
         };
-        self.sweep(page, action.now_ms());
+        self.sweep(page, asked.now_ms());
         decided
     }
 
@@ -91,14 +92,15 @@ impl Table {
         policy: &Policy,
         slot: Slot<'_>,
         page: &mut Locked<'_>,
-        action: Action,
+        asked: Asked<'_>,
     ) -> Result<Decision, NoRoom> {
         loop {
             let word = slot.load();
             if word.layout() == RECORD {
-                return self.execute_on_record(policy, slot, word, page, action);
+                return self.execute_on_record(policy, slot, word, page, asked);
             }
             let before = self.counted(slot, word).map(|(state, _)| state);
+            let action = asked.after(before.as_ref().map_or(0, State::latest_ms));
             let mut states: Vec<State> = before.into_iter().collect();
             let (decision, is_changed) = decide(&mut states, policy, action);
             if !is_changed {
@@ -120,9 +122,10 @@ impl Table {
         slot: Slot<'_>,
         word: Word,
         page: &mut Locked<'_>,
-        action: Action,
+        asked: Asked<'_>,
     ) -> Result<Decision, NoRoom> {
         let number = word.record_number();
+        let action = asked.after(page.inner.records.get(number).map_or(0, Record::latest_ms));
         if action.verb() == Verb::Check {
             self.let_record_grow(policy, slot, number, page, action)?;
         }

@@ -1,5 +1,6 @@
 //! The store in this process's memory.
 
+mod asked;
 mod atomics;
 mod barren;
 mod bucket;
@@ -96,7 +97,7 @@ impl<C: Clock> MemoryStore<C> {
         // The least to keep while the clock is asked is a hash.
         let hash = self.table.hash(&check);
         let now_ms = self.clock.now_ms();
-        self.table.execute(check.policy, self.table.id(hash), verb, now_ms, check.cost)
+        self.table.execute(check.policy, self.table.id(hash), verb, now_ms, check.cost, &self.clock)
     }
 
     pub(crate) fn bind(&self, policy: &Policy) -> Binding {
@@ -115,7 +116,7 @@ impl<C: Clock> MemoryStore<C> {
         let hash = binding.hash(key);
         // The least to keep while the clock is asked is a hash.
         let now_ms = self.clock.now_ms();
-        self.table.check_bound(policy, binding, self.table.id(hash), now_ms, cost)
+        self.table.check_bound(policy, binding, self.table.id(hash), now_ms, cost, &self.clock)
     }
 
     /// Checks `keys` under the policy that was bound, and shows `each` what came of it.
@@ -136,7 +137,7 @@ impl<C: Clock> MemoryStore<C> {
             }
             let now_ms = self.clock.now_ms();
             for (id, key) in ids.iter().zip(group) {
-                each(key, self.table.check_bound(policy, binding, *id, now_ms, cost));
+                each(key, self.table.check_bound(policy, binding, *id, now_ms, cost, &self.clock));
             }
         }
     }
@@ -153,7 +154,7 @@ impl<C: Clock> MemoryStore<C> {
             let now_ms = self.clock.now_ms();
             let decide = |(id, operation): (&KeyId, &Operation<'_>)| {
                 let Operation { verb, check } = *operation;
-                self.table.execute(check.policy, *id, verb, now_ms, check.cost)
+                self.table.execute(check.policy, *id, verb, now_ms, check.cost, &self.clock)
             };
             answers.extend(ids.iter().zip(group).map(decide));
         }

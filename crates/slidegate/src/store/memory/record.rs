@@ -34,6 +34,11 @@ impl Record {
         if let States::One(state) = &self.states { Some(state) } else { None }
     }
 
+    /// The latest moment that it knows of.
+    pub(super) fn latest_ms(&self) -> u64 {
+        self.states().iter().map(State::latest_ms).max().unwrap_or(0)
+    }
+
     /// Decides; `true` says that something has changed.
     pub(super) fn decide(&mut self, policy: &Policy, action: Action) -> (Decision, bool) {
         if let (States::One(state), [quota]) = (&mut self.states, policy.quotas())

@@ -7,6 +7,7 @@ use slidegate_core::{
     Action, Algorithm, Check, Decision, Outcome, Policy, Quota, State, Verb, check_within, decide_one,
 };
 
+use super::asked::Asked;
 use super::atomics::{AtomicU64, AtomicUsize};
 use super::barren::Barren;
 use super::hash::{KeyHash, KeyHasher};
@@ -18,6 +19,7 @@ use super::slots::{KeyId, SLOT_BYTES, SLOTS_PER_PAGE, Slot, Slots};
 use super::turns::Turns;
 use super::wide::WideCounters;
 use super::word::Word;
+use crate::clock::Clock;
 use crate::error::StoreError;
 
 pub(super) struct Table {
@@ -131,6 +133,7 @@ impl Table {
         verb: Verb,
         now_ms: u64,
         cost: u64,
+        clock: &dyn Clock,
     ) -> Result<Decision, StoreError> {
         let at_home = match verb {
             Verb::Check => self.check_at_home(
@@ -147,7 +150,7 @@ impl Table {
             // Piece by piece, so that nothing has to be put together unless it comes to this.
             None => {
                 cold_path();
-                self.execute_elsewhere(policy, id.tag, id.home, verb, now_ms, cost).0
+                self.execute_elsewhere(policy, id, verb, now_ms, cost, clock).0
             }
         }
     }
@@ -172,6 +175,7 @@ impl Table {
         id: KeyId,
         now_ms: u64,
         cost: u64,
+        clock: &dyn Clock,
     ) -> Result<Decision, StoreError> {
         let layout = &binding.layout;
         let at_home = self.check_at_home(
@@ -185,7 +189,7 @@ impl Table {
             Some(decision) => Ok(decision),
             None => {
                 cold_path();
-                self.execute_elsewhere(policy, id.tag, id.home, Verb::Check, now_ms, cost).0
+                self.execute_elsewhere(policy, id, Verb::Check, now_ms, cost, clock).0
             }
         }
     }
@@ -242,35 +246,34 @@ impl Table {
     fn execute_elsewhere(
         &self,
         policy: &Policy,
-        tag: u64,
-        home: u32,
+        id: KeyId,
         verb: Verb,
         now_ms: u64,
         cost: u64,
+        clock: &dyn Clock,
     ) -> Elsewhere {
-        let id = KeyId { tag, home };
-        let action = Action::new(verb, now_ms, cost);
+        let asked = Asked::new(Action::new(verb, now_ms, cost), clock);
         if is_bucket(policy) {
-            return self.noted(id, action, self.execute_bucket(policy, id, action));
+            return self.noted(id, &asked, self.execute_bucket(policy, id, asked));
         }
         let slot = self.slots.find(id);
         // Most who come here had no room in their own line, or were slower than another thread.
         if verb == Verb::Check
             && let Some(slot) = slot
-            && let Some(decision) = self.check_by_turns(policy, tag, slot, now_ms, cost)
+            && let Some(decision) = self.check_by_turns(policy, id.tag, slot, now_ms, cost)
         {
             return Elsewhere(Ok(decision));
         }
-        let decided = match slot.and_then(|slot| self.execute_on_word(policy, tag, slot, action)) {
+        let decided = match slot.and_then(|slot| self.execute_on_word(policy, id.tag, slot, *asked)) {
             Some(decision) => Ok(decision),
-            None => self.execute_locked(policy, id, action),
+            None => self.execute_locked(policy, id, asked),
         };
-        self.noted(id, action, decided)
+        self.noted(id, &asked, decided)
     }
 
     /// What was decided, after a note is taken if that was the last of a limit.
     #[inline(always)]
-    fn noted(&self, id: KeyId, action: Action, decided: Result<Decision, StoreError>) -> Elsewhere {
+    fn noted(&self, id: KeyId, action: &Action, decided: Result<Decision, StoreError>) -> Elsewhere {
         if action.verb() == Verb::Check
             && action.cost() > 0
             && let Ok(decision) = &decided
@@ -325,7 +328,7 @@ impl Table {
             }
             let before = layout.read(word, || self.wide.load(slot))?;
             let (decision, after) = decide_on(before, layout.quota(), action);
-            // The clock has stepped back far: it may be over sooner than it was.
+            // The clock has stepped back far, or this was asked long ago.
             if after.is_some_and(|after| after.start_ms < before.start_ms) {
                 return None;
             }
@@ -412,6 +415,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
+    use crate::clock::ManualClock;
 
     const NOW: u64 = 1_800_000_000_000;
 
@@ -446,7 +450,9 @@ mod tests {
                         for step in 0..100_000 {
                             let which = (thread + step / 3) % 4;
                             let id = table.id(table.hash(&policy.key(&rivals[which])));
-                            let decision = table.execute(policy, id, Verb::Check, NOW, costs[which]).unwrap();
+                            let decision = table
+                                .execute(policy, id, Verb::Check, NOW, costs[which], &ManualClock::at(NOW))
+                                .unwrap();
                             let used = decision.quotas()[0].used;
                             assert_eq!(used % costs[which], 0, "{quota}: {used} of {}", costs[which]);
                         }

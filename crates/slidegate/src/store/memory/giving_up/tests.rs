@@ -1,9 +1,11 @@
 //! What is known of pages without a look at them.
 
-use slidegate_core::{Policy, Verb};
+use slidegate_core::{Decision, Policy, Verb};
 
 use super::super::settings::Settings;
+use super::super::slots::KeyId;
 use super::*;
+use crate::clock::ManualClock;
 
 const PAGES: usize = 60;
 const KEYS: usize = PAGES * 175;
@@ -17,9 +19,13 @@ fn table() -> Table {
     Table::new(settings)
 }
 
+fn execute(table: &Table, policy: &Policy, id: KeyId, (verb, now_ms, cost): (Verb, u64, u64)) -> Decision {
+    table.execute(policy, id, verb, now_ms, cost, &ManualClock::at(now_ms)).unwrap()
+}
+
 fn spend(table: &Table, policy: &Policy, key: &str, now_ms: u64, cost: u64) {
     let id = table.id(table.hash(&policy.key(key)));
-    assert!(table.execute(policy, id, Verb::Check, now_ms, cost).unwrap().is_allowed(), "{key}");
+    assert!(execute(table, policy, id, (Verb::Check, now_ms, cost)).is_allowed(), "{key}");
 }
 
 /// How many pages a new key would have to look at.
@@ -56,7 +62,7 @@ fn it_is_known_for_as_long_as_those_who_are_left_are_denied() {
     }
     let is_gone = |key: &String| {
         let id = table.id(table.hash(&policy.key(key)));
-        table.execute(&policy, id, Verb::Peek, NOW + MINUTE, 1).unwrap().is_allowed()
+        execute(&table, &policy, id, (Verb::Peek, NOW + MINUTE, 1)).is_allowed()
     };
     // Until the very last of them has gone.
     for number in 0.. {
@@ -99,7 +105,7 @@ fn a_clock_that_steps_back_is_believed() {
     let later = earlier + 3 * MINUTE;
     let evicted = table.evicted();
     let id = table.id(table.hash(&policy.key("earlier")));
-    assert!(table.execute(&policy, id, Verb::Peek, later, 1).unwrap().is_allowed());
+    assert!(execute(&table, &policy, id, (Verb::Peek, later, 1)).is_allowed());
     spend(&table, &policy, "later", later, 1);
     assert_eq!(table.evicted(), evicted, "one that counts nothing has gone");
 }

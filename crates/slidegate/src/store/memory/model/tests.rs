@@ -13,6 +13,7 @@ use slidegate_core::{Decision, Policy, Verb};
 use super::super::settings::Settings;
 use super::super::slots::KeyId;
 use super::super::table::Table;
+use crate::clock::ManualClock;
 
 const MINUTE: u64 = 60_000;
 /// The beginning of a window.
@@ -106,7 +107,8 @@ impl Subject {
     fn take(&self, step: &Step) -> Decision {
         let id = KeyId { tag: 2 + step.key, home: (step.key / 10) as u32 };
         let policy = &self.policies[usize::from(step.is_changed)];
-        self.table.execute(policy, id, step.verb, step.now_ms, step.units * self.unit).unwrap()
+        let clock = ManualClock::at(step.now_ms);
+        self.table.execute(policy, id, step.verb, step.now_ms, step.units * self.unit, &clock).unwrap()
     }
 
     fn take_all(&self, steps: &[Step]) -> Vec<Decision> {
