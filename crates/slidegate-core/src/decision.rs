@@ -1,6 +1,6 @@
 //! What a decision says.
 
-use core::fmt;
+use core::{fmt, slice};
 
 use crate::policy::Policy;
 use crate::quota::Quota;
@@ -123,7 +123,7 @@ impl Reports {
     fn all(&self) -> QuotaReports<'_> {
         match self {
             Self::Within(within) => QuotaReports::worked(within.report()),
-            Self::One(report) => QuotaReports::worked(*report),
+            Self::One(report) => QuotaReports::kept(slice::from_ref(report)),
             Self::Many(all) => QuotaReports::kept(all),
         }
     }
@@ -202,6 +202,15 @@ impl Decision {
 
     pub(crate) fn many(allowed: bool, reports: Vec<QuotaReport>) -> Self {
         Self::new(allowed, Source::Store, reports)
+    }
+
+    /// The same decision with its numbers worked out, for whoever is going to ask for them more than once.
+    #[inline(always)]
+    pub fn worked_out(mut self) -> Self {
+        if let Reports::Within(within) = &self.reports {
+            self.reports = Reports::One(within.report());
+        }
+        self
     }
 
     /// Whether the request may proceed.
@@ -292,14 +301,21 @@ impl Decision {
     }
 
     /// The quota with the least left: the one that a caller meets first.
+    #[inline]
     pub fn tightest(&self) -> QuotaReport {
-        let key = |report: &&QuotaReport| {
+        match &self.reports {
+            Reports::Within(within) => within.report(),
+            Reports::One(report) => *report,
+            Reports::Many(_) => self.tightest_of_many(),
+        }
+    }
+
+    fn tightest_of_many(&self) -> QuotaReport {
+        let key = |report: &QuotaReport| {
             (report.remaining, core::cmp::Reverse(report.retry), core::cmp::Reverse(report.reset_after_ms))
         };
-        match &*self.quotas() {
-            [only] => *only,
-            reports => *reports.iter().min_by_key(key).unwrap_or(&reports[0]),
-        }
+        let reports = self.quotas();
+        reports.into_iter().min_by_key(key).unwrap_or(reports[0])
     }
 
     /// The limit of the tightest quota.

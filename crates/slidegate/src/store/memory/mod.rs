@@ -193,17 +193,19 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
+/// Whoever has any store is about to tell somebody the numbers, and more than once: they are worked out.
 impl<C: Clock> Store for MemoryStore<C> {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        self.execute_now(operation)
+        self.execute_now(operation).map(Decision::worked_out)
     }
 
     fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
-        Some(self.execute_now(operation))
+        Some(self.execute_now(operation).map(Decision::worked_out))
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        self.execute_many_now(operations)
+        let answers = self.execute_many_now(operations);
+        answers.into_iter().map(|answer| answer.map(Decision::worked_out)).collect()
     }
 
     #[inline]
