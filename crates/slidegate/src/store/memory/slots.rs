@@ -172,6 +172,11 @@ impl Slots {
         Some(Slot::at(words, self.lines.first_word(id.home), likely))
     }
 
+    /// Whether it is in the key's own line.
+    pub(super) fn is_at_home(&self, slot: Slot<'_>, id: KeyId) -> bool {
+        slot.number.wrapping_sub(self.lines.first_word(id.home)) < WORDS_PER_LINE
+    }
+
     /// The same as [`find`](Self::find), with a look at the key's own line before. Under the page's lock.
     #[inline(always)]
     pub(super) fn find_likely_at_home(&self, id: KeyId) -> Option<Slot<'_>> {

@@ -260,7 +260,7 @@ impl Table {
         // Most who come here had no room in their own line, or were slower than another thread.
         if verb == Verb::Check
             && let Some(slot) = slot
-            && let Some(decision) = self.check_by_turns(policy, id.tag, slot, now_ms, cost)
+            && let Some(decision) = self.check_by_turns(policy, id, slot, now_ms, cost)
         {
             return Elsewhere(Ok(decision));
         }
@@ -290,19 +290,25 @@ impl Table {
     fn check_by_turns(
         &self,
         policy: &Policy,
-        tag: u64,
+        id: KeyId,
         slot: Slot<'_>,
         now_ms: u64,
         cost: u64,
     ) -> Option<Decision> {
         let mut turns = Turns::new();
+        // In its own line it has been tried before, and what could be allowed was not because somebody else was faster.
+        let mut was_tried = self.slots.is_at_home(slot, id);
         loop {
             let word = slot.load();
             let layout = self.sliding_layout(word, policy)?;
-            if !slot.is_owned_by(tag) {
+            if !slot.is_owned_by(id.tag) {
                 return None;
             }
             let before = layout.read(word, || self.wide.load(slot))?;
+            if std::mem::take(&mut was_tried) && could_be_allowed(before, layout.quota(), now_ms, cost) {
+                turns.wait();
+                continue;
+            }
             match check_on(before, slot, word, layout.quota(), now_ms, cost) {
                 Checked::Decided(decision) => return Some(decision),
                 Checked::Elsewhere => return None,
@@ -394,6 +400,12 @@ fn check_on(before: Counts, slot: Slot<'_>, word: Word, quota: &Quota, now_ms: u
         Some(Outcome::Denied(decision)) if slot.is_still(word) => Checked::Decided(decision),
         Some(_) => Checked::TooLate,
     }
+}
+
+/// Whether [`check_on`] would allow it.
+fn could_be_allowed(before: Counts, quota: &Quota, now_ms: u64, cost: u64) -> bool {
+    let counter = before.sliding(quota.window_ms());
+    matches!(check_within(&counter, quota, now_ms, cost), Some(Outcome::Allowed(_)))
 }
 
 /// Decides for a counter that is a word's; the new counts if they have changed.

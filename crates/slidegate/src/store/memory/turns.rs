@@ -3,7 +3,7 @@
 use std::hint::spin_loop;
 
 /// How many moments to wait at first, each some ten nanoseconds, and at the most.
-const FIRST: u32 = 8;
+const FIRST: u32 = 16;
 const MOST: u32 = 64;
 
 /// Waits for a moment each time that another thread was faster, for twice as long each time. Whoever asks again at once takes
