@@ -101,7 +101,8 @@ fn longest(mut times: Vec<u32>) -> String {
 pub(crate) fn work<S: Subject>(limit: Limit, checks: usize) {
     let subject = S::new(limit, 1000);
     let hot = key(7);
-    let allowed = (0..checks).filter(|_| subject.check(&hot)).count();
+    // Of a key that is always the same, all that follows from it would be worked out once.
+    let allowed = (0..checks).filter(|_| subject.check(std::hint::black_box(&hot))).count();
     std::hint::black_box(allowed);
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use foldhash::quality::RandomState;
 use governor::{DefaultKeyedRateLimiter, Quota as GovernorQuota, RateLimiter};
-use slidegate::{Bound, Limiter, MemoryStore, Policy};
+use slidegate::{Bound, Clock, Limiter, MemoryStore, Policy, SystemClock};
 use std::hash::BuildHasher;
 use throttlecrab::{PeriodicStore, RateLimiter as Crab};
 
@@ -60,6 +60,24 @@ impl Subject for Slidegate {
             allowed += usize::from(decision.is_ok_and(|decision| decision.is_allowed()));
         });
         allowed
+    }
+}
+
+/// The same for whoever tells its caller all the numbers.
+pub(crate) struct Told(Slidegate);
+
+impl Subject for Told {
+    const NAME: &'static str = "slidegate, with all numbers";
+
+    fn new(limit: Limit, keys: usize) -> Self {
+        Self(Slidegate::new(limit, keys))
+    }
+
+    #[inline(always)]
+    fn check(&self, key: &String) -> bool {
+        let Ok(decision) = self.0.0.check_now(key) else { return false };
+        std::hint::black_box(decision.tightest());
+        decision.is_allowed()
     }
 }
 
@@ -146,5 +164,22 @@ impl Subject for Bare {
             }
             at = (at + 1) & mask;
         }
+    }
+}
+
+/// The lower bound for whoever looks at the clock as well, the coarse one: what is left is the decision, and room for keys
+/// that come and go.
+pub(crate) struct Clocked(Bare, SystemClock);
+
+impl Subject for Clocked {
+    const NAME: &'static str = "bare with a clock";
+
+    fn new(limit: Limit, keys: usize) -> Self {
+        Self(Bare::new(limit, keys), SystemClock::default())
+    }
+
+    #[inline(always)]
+    fn check(&self, key: &String) -> bool {
+        self.1.now_ms() > 0 && self.0.check(key)
     }
 }

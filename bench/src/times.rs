@@ -2,7 +2,7 @@
 
 use crate::figures::{Aim, Figures};
 use crate::measure::{time_round, time_round_of_16};
-use crate::subjects::{Bare, Governor, Limit, Slidegate, Subject, Throttlecrab};
+use crate::subjects::{Bare, Clocked, Governor, Limit, Slidegate, Subject, Throttlecrab, Told};
 use crate::traffic::{key, uniform, zipf};
 
 struct Scenario {
@@ -75,8 +75,10 @@ const SCENARIOS: [Scenario; 5] = [
 pub(crate) fn times(part: &str) {
     println!("nanoseconds per check, median of all rounds (least to most)");
     println!("×: times governor's of the same round, median of all rounds\n");
-    println!("| | threads | slidegate | governor | throttlecrab | bare | × | aim | 16 at a time |");
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!(
+        "| | threads | slidegate | governor | throttlecrab | bare | bare, clock | × | aim | 16 at a time |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|---|");
     for scenario in SCENARIOS.iter().filter(|scenario| scenario.name.contains(part)) {
         for threads in [1, 2] {
             times_of(scenario, threads);
@@ -92,25 +94,29 @@ fn times_of(scenario: &Scenario, threads: usize) {
         |seed| (scenario.draws)(scenario.keys, count, seed).into_iter().map(|n| key(n as usize));
     let requests: Vec<Vec<String>> = (1..=threads).map(|seed| requests_of(seed as u64).collect()).collect();
     let table = scenario.keys.max(1000);
-    // Two, for neither is to find its own table in the cache because the other has just been there.
+    // Of their own, for none is to find its table in the cache because another has just been there.
     let [slidegate, sixteen] = [(); 2].map(|()| Slidegate::new(scenario.limit, table));
+    let told = Told::new(scenario.limit, table);
     let governor = Governor::new(scenario.limit, table);
     let throttlecrab = Throttlecrab::new(scenario.limit, table);
     let bare = Bare::new(scenario.limit, table);
+    let clocked = Clocked::new(scenario.limit, table);
     for key in (0..scenario.keys).map(key) {
         slidegate.check(&key);
         sixteen.check(&key);
+        told.check(&key);
         governor.check(&key);
         throttlecrab.check(&key);
         bare.check(&key);
+        clocked.check(&key);
     }
     // By sixteens only one thread asks.
-    let turns = if threads == 1 { 5 } else { 4 };
-    let mut figures: [Figures; 5] = Default::default();
+    let turns = if threads == 1 { 7 } else { 6 };
+    let mut figures: [Figures; 7] = Default::default();
     let mut ratios = Figures::default();
     for round in 0..rounds {
         eprint!("\r{}, {threads} thread(s), round {} of {rounds} …", scenario.name, round + 1);
-        let mut times = [0.0; 5];
+        let mut times = [0.0; 7];
         for turn in 0..turns {
             let place = (round + turn) % turns;
             times[place] = match place {
@@ -118,6 +124,8 @@ fn times_of(scenario: &Scenario, threads: usize) {
                 1 => time_round(&governor, &requests),
                 2 => time_round(&throttlecrab, &requests),
                 3 => time_round(&bare, &requests),
+                4 => time_round(&clocked, &requests),
+                5 => time_round(&told, &requests),
                 _ => time_round_of_16(&sixteen, &requests[0]),
             };
             figures[place].push(times[place]);
@@ -126,11 +134,11 @@ fn times_of(scenario: &Scenario, threads: usize) {
         ratios.push(times[0] / times[1]);
     }
     eprintln!();
-    let [ours, governors, crabs, bares, sixteens] = figures;
+    let [ours, governors, crabs, bares, clocked, told, sixteens] = figures;
     let sixteens = if threads == 1 { sixteens.to_string() } else { "–".to_owned() };
     let verdict = scenario.aims[threads - 1].verdict(ratios.median());
     println!(
-        "| {} | {threads} | {ours} | {governors} | {crabs} | {bares} | {verdict} | {sixteens} |",
+        "| {} | {threads} | {ours} | {governors} | {crabs} | {bares} | {clocked} | {verdict} | {told} | {sixteens} |",
         scenario.name
     );
 }

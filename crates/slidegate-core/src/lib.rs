@@ -51,7 +51,7 @@ pub use fixed_window::{FixedWindow, FixedWindowView};
 pub use narrow_bucket::{NarrowBucket, NarrowBucketView};
 pub use policy::{MAX_NAME_BYTES, MAX_QUOTAS, Policy};
 pub use quota::{Algorithm, Anchor, DEFAULT_SLOTS, MAX_LIMIT, MAX_WINDOW_MS, Quota, QuotaError, SLOTS_RANGE};
-pub use reports::QuotaReports;
+pub use reports::{QuotaReports, QuotaReportsIter};
 pub use sliding_log::{SlidingLog, SlidingLogView};
 pub use sliding_window::{SlidingWindow, SlidingWindowView};
 pub use state::{State, StateView};

@@ -1,11 +1,11 @@
 //! The numbers of a decision, whether it keeps them or works them out.
 
-use core::ops::Deref;
-use core::{fmt, iter, option, slice};
+use core::ops::{Deref, Range};
+use core::{fmt, slice};
 
 use crate::decision::QuotaReport;
 
-/// The numbers of every quota, in the order of the policy: a slice of them.
+/// The numbers of every quota, in the order of the policy: a slice of them, or the only one, worked out just now.
 #[derive(Clone, Copy)]
 pub struct QuotaReports<'a>(Numbers<'a>);
 
@@ -43,16 +43,33 @@ impl Deref for QuotaReports<'_> {
 
 impl<'a> IntoIterator for QuotaReports<'a> {
     type Item = QuotaReport;
-    type IntoIter = iter::Chain<option::IntoIter<QuotaReport>, iter::Copied<slice::Iter<'a, QuotaReport>>>;
+    type IntoIter = QuotaReportsIter<'a>;
 
     fn into_iter(self) -> Self::IntoIter {
-        let (one, all) = match self.0 {
-            Numbers::Worked([one]) => (Some(one), [].as_slice()),
-            Numbers::Kept(all) => (None, all),
-        };
-        one.into_iter().chain(all.iter().copied())
+        QuotaReportsIter { places: 0..self.len(), reports: self }
     }
 }
+
+/// Goes through the numbers of every quota.
+#[derive(Clone, Debug)]
+pub struct QuotaReportsIter<'a> {
+    reports: QuotaReports<'a>,
+    places: Range<usize>,
+}
+
+impl Iterator for QuotaReportsIter<'_> {
+    type Item = QuotaReport;
+
+    fn next(&mut self) -> Option<QuotaReport> {
+        self.places.next().map(|place| self.reports[place])
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.places.size_hint()
+    }
+}
+
+impl ExactSizeIterator for QuotaReportsIter<'_> {}
 
 impl<'a> IntoIterator for &'a QuotaReports<'_> {
     type Item = &'a QuotaReport;
@@ -69,14 +86,22 @@ impl fmt::Debug for QuotaReports<'_> {
     }
 }
 
-impl<Other: AsRef<[QuotaReport]>> PartialEq<Other> for QuotaReports<'_> {
-    fn eq(&self, other: &Other) -> bool {
-        **self == *other.as_ref()
+impl PartialEq for QuotaReports<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
     }
 }
 
-impl AsRef<[QuotaReport]> for QuotaReports<'_> {
-    fn as_ref(&self) -> &[QuotaReport] {
-        self
+impl Eq for QuotaReports<'_> {}
+
+impl PartialEq<[QuotaReport]> for QuotaReports<'_> {
+    fn eq(&self, other: &[QuotaReport]) -> bool {
+        **self == *other
+    }
+}
+
+impl<const N: usize> PartialEq<[QuotaReport; N]> for QuotaReports<'_> {
+    fn eq(&self, other: &[QuotaReport; N]) -> bool {
+        **self == *other
     }
 }

@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// A sleep that has begun.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// What time it is, for stores that do not have a clock of their own, and how to wait.
+/// What time it is, for stores that do not have a clock of their own, and how to wait. All threads see the same time: what one
+/// has been told, no other is told later that it is earlier, unless the clock was set back.
 pub trait Clock: Send + Sync + 'static {
     /// Milliseconds since the Unix epoch.
     fn now_ms(&self) -> u64;
@@ -110,18 +111,15 @@ fn kernel_ms(clock: rustix::time::ClockId) -> u64 {
     // locked instruction has to wait for.
     match rustix::time::clock_gettime_dynamic(rustix::time::DynamicClockId::Known(clock)) {
         Ok(now) => ms_of(now),
-        Err(_) => {
-            std::hint::cold_path();
-            without_coarse_ms()
-        }
+        Err(_) => without_that_clock_ms(),
     }
 }
 
-/// On a kernel without a coarse clock.
+/// On a kernel that has no coarse clock.
 #[cfg(target_os = "linux")]
 #[cold]
 #[inline(never)]
-fn without_coarse_ms() -> u64 {
+fn without_that_clock_ms() -> u64 {
     ms_of(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
 }
 

@@ -33,7 +33,7 @@ pub use headers::rate_limit_headers;
 pub use limiter::Limiter;
 pub use slidegate_core::{
     Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_NAME_BYTES, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota,
-    QuotaError, QuotaReport, QuotaReports, Reason, Retry, Source, Verb, parse_window,
+    QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Reason, Retry, Source, Verb, parse_window,
 };
 pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
 pub use store::news::{Mark, News};

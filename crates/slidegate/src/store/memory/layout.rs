@@ -50,6 +50,8 @@ pub(super) struct Layout {
     /// the same quotas.
     sliding_quotas: Arc<[Quota]>,
     packing: Option<Packing>,
+    /// Whether counters of this quota are kept in another form only if they do not fit this one.
+    pub(super) is_first_choice: bool,
     /// The largest current count that fits.
     max_count: u64,
 }
@@ -171,6 +173,7 @@ impl Layout {
     /// For policies of the first of these quotas, which is their only one; `None` if it does not fit the form.
     pub(super) fn new(quotas: &Arc<[Quota]>, form: Form, now_ms: u64) -> Option<Self> {
         let quota = *quotas.first()?;
+        let is_first_choice = form == Form::Packed || Packing::new(&quota, now_ms).is_none();
         let packing = match (quota.algorithm(), form) {
             (Algorithm::SlidingWindow | Algorithm::FixedWindow, Form::Packed) => {
                 Some(Packing::new(&quota, now_ms)?)
@@ -182,7 +185,7 @@ impl Layout {
         let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| packing.cur_mask);
         let is_sliding = quota.algorithm() == Algorithm::SlidingWindow && quota.limit() <= max_count;
         let sliding_quotas = if is_sliding { quotas.clone() } else { Arc::new([]) };
-        Some(Self { number: VACANT, quota, sliding_quotas, packing, max_count })
+        Some(Self { number: VACANT, quota, sliding_quotas, packing, is_first_choice, max_count })
     }
 
     pub(super) fn numbered(self, number: u16) -> Self {
@@ -192,7 +195,14 @@ impl Layout {
     /// One in which no word is written.
     pub(super) fn of_no_word(quota: Quota) -> Self {
         let number = RECORD + 1;
-        Self { number, quota, sliding_quotas: Arc::new([]), packing: None, max_count: 0 }
+        Self {
+            number,
+            quota,
+            sliding_quotas: Arc::new([]),
+            packing: None,
+            is_first_choice: false,
+            max_count: 0,
+        }
     }
 
     #[inline(always)]

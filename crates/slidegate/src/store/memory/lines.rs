@@ -34,6 +34,7 @@ impl Lines {
 
     #[inline(always)]
     pub(super) fn get(&self, line: u32) -> Option<&[AtomicU64; WORDS_PER_LINE]> {
+        // By its end: that is what has to be compared, and then the beginning need not be kept beside it.
         self.words.get(..self.first_word(line) + WORDS_PER_LINE)?.last_chunk()
     }
 

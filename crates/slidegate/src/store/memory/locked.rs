@@ -70,7 +70,7 @@ impl Table {
         let decided = match self.slots.find(id) {
             Some(slot) if asked.verb() == Verb::Reset => {
                 self.remove(slot, page);
-                Ok(fresh(policy, *asked).0)
+                Ok(fresh(policy, asked.as_asked()).0)
             }
             Some(slot) => {
                 let decided = self.execute_found(policy, slot, page, asked);
@@ -81,7 +81,7 @@ impl Table {
                 }
                 decided
             }
-            None => self.execute_absent(policy, id, page, *asked),
+            None => self.execute_absent(policy, id, page, asked),
         };
         self.sweep(page, asked.now_ms());
         decided
@@ -107,7 +107,7 @@ impl Table {
                 return Ok(decision);
             }
             // What would not fit is not begun, and the key is as it was before.
-            let plan = self.plan(policy, &mut states, slot.number, page, action.now_ms())?;
+            let plan = self.plan(policy, &mut states, slot.number, page, asked)?;
             if slot.seize(word) {
                 slot.put(self.carry_out(&plan, policy, states, slot, page));
                 self.note_change(slot, page, action.now_ms());
@@ -127,7 +127,7 @@ impl Table {
         let number = word.record_number();
         let action = asked.after(page.inner.records.get(number).map_or(0, Record::latest_ms));
         if action.verb() == Verb::Check {
-            self.let_record_grow(policy, slot, number, page, action)?;
+            self.let_record_grow(policy, slot, page, action, asked)?;
         }
         let Some(record) = page.inner.records.get_mut(number) else {
             debug_assert!(false, "a word of a record that is gone");
@@ -170,12 +170,13 @@ impl Table {
         policy: &Policy,
         id: KeyId,
         page: &mut Locked<'_>,
-        action: Action,
+        asked: Asked<'_>,
     ) -> Result<Decision, NoRoom> {
+        let action = asked.now();
         let (decision, states) = fresh(policy, action);
         // Only what is spent has to be kept: an absent key is one that has spent nothing.
         let Some(mut states) = states else { return Ok(decision) };
-        let plan = self.plan(policy, &mut states, usize::MAX, page, action.now_ms())?;
+        let plan = self.plan(policy, &mut states, usize::MAX, page, asked)?;
         let slot = self.place(id, page, action.now_ms())?;
         slot.occupy(id.tag, self.carry_out(&plan, policy, states, slot, page));
         page.inner.keys += 1;
@@ -191,16 +192,16 @@ impl Table {
         states: &mut Vec<State>,
         keep: usize,
         page: &mut Locked<'_>,
-        now_ms: u64,
+        asked: Asked<'_>,
     ) -> Result<Plan<'_>, NoRoom> {
         if let [state] = states.as_slice()
-            && let Some((layout, counts)) = self.layout_for(policy, state, page, now_ms)
+            && let Some((layout, counts)) = self.layout_for(policy, state, page, asked.as_asked().now_ms())
         {
             return Ok(Plan::Word(layout, counts));
         }
         states.shrink_to_fit();
         let heap = Record::heap_bytes_of(policy, states);
-        self.make_bytes(|page| heap + page.inner.growth_for_one_more(), (keep, 0), page, now_ms)?;
+        self.make_bytes(|page| heap + page.inner.growth_for_one_more(), (keep, 0), page, asked)?;
         Ok(Plan::Record)
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use slidegate_core::{Action, Policy, Verb};
 
+use super::asked::Asked;
 use super::giving_up::{Candidate, Gone, has_record};
 use super::page::Locked;
 use super::record::Outlook;
@@ -106,10 +107,11 @@ impl Table {
         &self,
         policy: &Policy,
         slot: Slot<'_>,
-        number: usize,
         page: &mut Locked<'_>,
         action: Action,
+        asked: Asked<'_>,
     ) -> Result<(), NoRoom> {
+        let number = slot.load().record_number();
         let Some(record) = page.inner.records.get_mut(number) else { return Ok(()) };
         let most = record.growth_bytes(policy);
         if most == 0 || self.has_bytes(most) {
@@ -120,7 +122,7 @@ impl Table {
         if !record.decide(policy, peek).0.is_allowed() {
             return Ok(());
         }
-        self.make_bytes(|_| most, (slot.number, own_bytes), page, action.now_ms())
+        self.make_bytes(|_| most, (slot.number, own_bytes), page, asked)
     }
 
     /// Makes room for as many bytes as `more` says, by giving up records, other than that of the slot `keep`, which takes so
@@ -130,7 +132,7 @@ impl Table {
         more: impl Fn(&Locked<'_>) -> usize,
         (keep, own_bytes): (usize, usize),
         page: &mut Locked<'_>,
-        now_ms: u64,
+        asked: Asked<'_>,
     ) -> Result<(), NoRoom> {
         if self.has_bytes(more(page)) {
             return Ok(());
@@ -138,7 +140,7 @@ impl Table {
         if self.lasting_bytes() + own_bytes + more(page) > self.max_bytes {
             return Err(NoRoom::ForBytes);
         }
-        let number = page.number;
+        let (number, now_ms) = (page.number, asked.now_ms());
         for _ in 0..MOST_GONE {
             let own = || self.slots.whole_page(number).filter(|slot| has_record(slot) && slot.number != keep);
             self.give_up(Candidate::Record, own, true, page, now_ms)?;

@@ -254,26 +254,27 @@ impl Table {
     ) -> Elsewhere {
         let asked = Asked::new(Action::new(verb, now_ms, cost), clock);
         if is_bucket(policy) {
-            return self.noted(id, &asked, self.execute_bucket(policy, id, asked));
+            return self.noted(id, asked, self.execute_bucket(policy, id, asked));
         }
         let slot = self.slots.find(id);
-        // Most who come here had no room in their own line, or were slower than another thread.
+        // Most who come here had no room in their own line, or have been slower than another thread.
         if verb == Verb::Check
             && let Some(slot) = slot
             && let Some(decision) = self.check_by_turns(policy, id, slot, now_ms, cost)
         {
             return Elsewhere(Ok(decision));
         }
-        let decided = match slot.and_then(|slot| self.execute_on_word(policy, id.tag, slot, *asked)) {
+        let decided = match slot.and_then(|slot| self.execute_on_word(policy, id.tag, slot, asked)) {
             Some(decision) => Ok(decision),
             None => self.execute_locked(policy, id, asked),
         };
-        self.noted(id, &asked, decided)
+        self.noted(id, asked, decided)
     }
 
     /// What was decided, after a note is taken if that was the last of a limit.
     #[inline(always)]
-    fn noted(&self, id: KeyId, action: &Action, decided: Result<Decision, StoreError>) -> Elsewhere {
+    fn noted(&self, id: KeyId, asked: Asked<'_>, decided: Result<Decision, StoreError>) -> Elsewhere {
+        let action = asked.as_asked();
         if action.verb() == Verb::Check
             && action.cost() > 0
             && let Ok(decision) = &decided
@@ -296,8 +297,8 @@ impl Table {
         cost: u64,
     ) -> Option<Decision> {
         let mut turns = Turns::new();
-        // In its own line it has been tried before, and what could be allowed was not because somebody else was faster.
-        let mut was_tried = self.slots.is_at_home(slot, id);
+        // In its own line it has been tried already, and if it could be allowed, somebody else was faster.
+        let mut may_have_lost = self.slots.is_at_home(slot, id);
         loop {
             let word = slot.load();
             let layout = self.sliding_layout(word, policy)?;
@@ -305,23 +306,33 @@ impl Table {
                 return None;
             }
             let before = layout.read(word, || self.wide.load(slot))?;
-            if std::mem::take(&mut was_tried) && could_be_allowed(before, layout.quota(), now_ms, cost) {
+            // Whoever is bound to a policy tries none but the first choice.
+            if std::mem::take(&mut may_have_lost)
+                && layout.is_first_choice
+                && could_be_allowed(before, layout.quota(), now_ms, cost)
+            {
                 turns.wait();
                 continue;
             }
             match check_on(before, slot, word, layout.quota(), now_ms, cost) {
                 Checked::Decided(decision) => return Some(decision),
-                Checked::Elsewhere => return None,
+                Checked::NotHere => return None,
                 Checked::TooLate => turns.wait(),
             }
         }
     }
 
     /// The key is there, it has one quota, and its counter fits into the word: no lock is needed.
-    fn execute_on_word(&self, policy: &Policy, tag: u64, slot: Slot<'_>, action: Action) -> Option<Decision> {
+    fn execute_on_word(
+        &self,
+        policy: &Policy,
+        tag: u64,
+        slot: Slot<'_>,
+        asked: Asked<'_>,
+    ) -> Option<Decision> {
         let quotas = policy.shared_quotas();
         // What makes room needs the lock, see `Barren`.
-        if quotas.len() != 1 || matches!(action.verb(), Verb::Refund | Verb::Reset) {
+        if quotas.len() != 1 || matches!(asked.verb(), Verb::Refund | Verb::Reset) {
             return None;
         }
         debug_assert!(!is_bucket(policy), "what stands beside its word may change while the word does not");
@@ -333,8 +344,8 @@ impl Table {
                 return None;
             }
             let before = layout.read(word, || self.wide.load(slot))?;
-            let (decision, after) = decide_on(before, layout.quota(), action);
-            // The clock has stepped back far, or this was asked long ago.
+            let (decision, after) = decide_on(before, layout.quota(), asked.after(before.start_ms));
+            // The clock has stepped back far: it may be over sooner than it was, which needs the lock too.
             if after.is_some_and(|after| after.start_ms < before.start_ms) {
                 return None;
             }
@@ -376,8 +387,8 @@ fn is_bucket(policy: &Policy) -> bool {
 /// What came of a check.
 enum Checked {
     Decided(Decision),
-    /// Another window has begun.
-    Elsewhere,
+    /// Nothing: it is not a sliding window of this slot, another window has begun, or it spends the last of the limit.
+    NotHere,
     /// Somebody else was faster.
     TooLate,
 }
@@ -395,7 +406,7 @@ impl Checked {
 fn check_on(before: Counts, slot: Slot<'_>, word: Word, quota: &Quota, now_ms: u64, cost: u64) -> Checked {
     let counter = before.sliding(quota.window_ms());
     match check_within(&counter, quota, now_ms, cost) {
-        None => Checked::Elsewhere,
+        None => Checked::NotHere,
         Some(Outcome::Allowed(decision)) if slot.replace(word, word.plus(cost)) => Checked::Decided(decision),
         Some(Outcome::Denied(decision)) if slot.is_still(word) => Checked::Decided(decision),
         Some(_) => Checked::TooLate,

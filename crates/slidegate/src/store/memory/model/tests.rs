@@ -92,6 +92,8 @@ struct Subject {
     table: Table,
     policies: [Policy; 2],
     unit: u64,
+    /// Whoever asks at an earlier moment is late.
+    clock: ManualClock,
 }
 
 impl Subject {
@@ -99,7 +101,9 @@ impl Subject {
         let mut settings = Settings::default();
         settings.max_keys = scenario.max_keys;
         let policies = [form.quota, form.changed].map(|quota| Policy::parse("api", [quota]).unwrap());
-        let subject = Self { table: Table::new(settings), policies, unit: form.unit };
+        let steps = scenario.before.iter().chain(scenario.threads.iter().flatten());
+        let clock = ManualClock::at(steps.map(|step| step.now_ms).max().unwrap_or(NOW));
+        let subject = Self { table: Table::new(settings), policies, unit: form.unit, clock };
         subject.take_all(&scenario.before);
         subject
     }
@@ -107,8 +111,7 @@ impl Subject {
     fn take(&self, step: &Step) -> Decision {
         let id = KeyId { tag: 2 + step.key, home: (step.key / 10) as u32 };
         let policy = &self.policies[usize::from(step.is_changed)];
-        let clock = ManualClock::at(step.now_ms);
-        self.table.execute(policy, id, step.verb, step.now_ms, step.units * self.unit, &clock).unwrap()
+        self.table.execute(policy, id, step.verb, step.now_ms, step.units * self.unit, &self.clock).unwrap()
     }
 
     fn take_all(&self, steps: &[Step]) -> Vec<Decision> {
