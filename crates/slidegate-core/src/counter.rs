@@ -92,9 +92,21 @@ pub(crate) fn with_more_after<C: Counter>(
     quota: &Quota,
     now_ms: u64,
 ) -> QuotaReport {
+    more_after(report, counter, &counter.view(quota, now_ms), quota, now_ms)
+}
+
+/// The same, by the view after the decision.
+#[inline(always)]
+pub(crate) fn more_after<C: Counter>(
+    report: QuotaReport,
+    counter: &C,
+    after: &C::View,
+    quota: &Quota,
+    now_ms: u64,
+) -> QuotaReport {
     if report.used == 0 {
         return report;
     }
-    let more_at_ms = counter.retry_at_ms(&counter.view(quota, now_ms), quota, report.remaining + 1);
+    let more_at_ms = counter.retry_at_ms(after, quota, report.remaining + 1);
     QuotaReport { more_after_ms: more_at_ms.saturating_sub(now_ms), ..report }
 }

@@ -38,11 +38,6 @@ impl Action {
         Self { verb, now_ms: now_ms.min(LATEST_MS), cost }
     }
 
-    /// A check at a moment that is known to be within a window that began no later than the latest.
-    pub(crate) fn check_within(now_ms: u64, cost: u64) -> Self {
-        Self { verb: Verb::Check, now_ms, cost }
-    }
-
     /// What to do.
     #[inline(always)]
     pub fn verb(&self) -> Verb {

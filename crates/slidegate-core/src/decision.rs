@@ -113,8 +113,8 @@ pub struct Decision {
 /// One quota is by far the most common case and is decided without an allocation.
 #[derive(Clone)]
 enum Reports {
-    /// Worked out when somebody asks: most want to know no more than whether it is allowed.
-    Within(Within),
+    /// Worked out when somebody asks, from this and whether it is allowed; most want to know no more than that.
+    Within(Within, bool),
     One(QuotaReport),
     /// Those of a shadow stand behind the others. Anything that is more to drop would have every decision put into
     /// memory, only to see whether there is something.
@@ -126,7 +126,7 @@ impl Reports {
     #[inline(always)]
     fn all(&self) -> QuotaReports<'_> {
         match self {
-            Self::Within(within) => QuotaReports::worked(within.report()),
+            Self::Within(within, is_allowed) => QuotaReports::worked(within.report(*is_allowed)),
             Self::One(report) => QuotaReports::kept(slice::from_ref(report)),
             Self::Many(all) => QuotaReports::kept(all),
         }
@@ -201,7 +201,7 @@ impl Decision {
 
     #[inline(always)]
     pub(crate) fn within(allowed: bool, within: Within) -> Self {
-        Self { allowed, source: Source::Store, reports: Reports::Within(within), shadow: None }
+        Self { allowed, source: Source::Store, reports: Reports::Within(within, allowed), shadow: None }
     }
 
     pub(crate) fn many(allowed: bool, reports: Vec<QuotaReport>) -> Self {
@@ -211,8 +211,8 @@ impl Decision {
     /// The same decision with its numbers worked out, for whoever is going to ask for them more than once.
     #[inline(always)]
     pub fn worked_out(mut self) -> Self {
-        if let Reports::Within(within) = &self.reports {
-            self.reports = Reports::One(within.report());
+        if let Reports::Within(within, is_allowed) = &self.reports {
+            self.reports = Reports::One(within.report(*is_allowed));
         }
         self
     }
@@ -288,7 +288,9 @@ impl Decision {
 
     fn map_reports(mut self, change: impl Fn(QuotaReport) -> QuotaReport) -> Self {
         match &mut self.reports {
-            Reports::Within(within) => self.reports = Reports::One(change(within.report())),
+            Reports::Within(within, is_allowed) => {
+                self.reports = Reports::One(change(within.report(*is_allowed)));
+            }
             Reports::One(report) => *report = change(*report),
             Reports::Many(reports) => reports.iter_mut().for_each(|report| *report = change(*report)),
         }
@@ -308,7 +310,7 @@ impl Decision {
     #[inline]
     pub fn tightest(&self) -> QuotaReport {
         match &self.reports {
-            Reports::Within(within) => within.report(),
+            Reports::Within(within, is_allowed) => within.report(*is_allowed),
             Reports::One(report) => *report,
             Reports::Many(_) => self.tightest_of_many(),
         }

@@ -98,6 +98,13 @@ impl SlidingWindow {
         }
         Some(used)
     }
+
+    /// [`view`](Counter::view) at a moment within the window, when so much is [`used_within`](Self::used_within) it.
+    #[inline(always)]
+    pub(crate) fn view_within(&self, used: u64, now_ms: u64) -> SlidingWindowView {
+        let Self { start_ms, window_ms, prev, cur } = *self;
+        SlidingWindowView { start_ms, window_ms, prev, cur, used, now_ms, is_mended: false }
+    }
 }
 
 impl SlidingWindowView {
@@ -105,6 +112,12 @@ impl SlidingWindowView {
     #[inline(always)]
     fn is_carried_over(&self, quota: &Quota) -> bool {
         self.window_ms != quota.window_ms()
+    }
+
+    /// With `spent` more in the current window.
+    #[inline(always)]
+    pub(crate) fn plus(self, spent: u64) -> Self {
+        Self { cur: self.cur + spent, used: self.used + spent, ..self }
     }
 }
 

@@ -1,6 +1,6 @@
 //! By far the most common case: a check of a sliding window that is in the same window as before.
 
-use crate::decide::{Action, decide_one};
+use crate::counter::{more_after, report_denied, report_spent};
 use crate::decision::{Decision, QuotaReport};
 use crate::quota::Quota;
 use crate::sliding_window::SlidingWindow;
@@ -14,14 +14,14 @@ pub enum Outcome {
     Denied(Decision),
 }
 
-/// What [`decide_one`] says to a check of a sliding window that is in the same window as before: nothing rolls, so that only
+/// What [`decide_one`](crate::decide_one) says to a check of a sliding window that is in the same window as before: nothing rolls, so that only
 /// one number changes. `None` in all other cases, and if nothing of the limit is left afterwards, which a store may have to
 /// take note of.
 #[inline(always)]
 pub fn check_within(counter: &SlidingWindow, quota: &Quota, now_ms: u64, cost: u64) -> Option<Outcome> {
     let used = counter.used_within(quota, now_ms)?;
     let decision = |is_allowed| {
-        let within = Within { counter: *counter, limit: quota.limit(), now_ms, cost };
+        let within = Within { counter: *counter, used, limit: quota.limit(), now_ms, cost };
         Decision::within(is_allowed, within)
     };
     match quota.limit().checked_sub(used) {
@@ -36,19 +36,25 @@ pub fn check_within(counter: &SlidingWindow, quota: &Quota, now_ms: u64, cost: u
 pub(crate) struct Within {
     /// As it was before.
     counter: SlidingWindow,
+    used: u64,
     limit: u64,
     now_ms: u64,
     cost: u64,
 }
 
 impl Within {
-    /// Decides once more, in full. Apart, so that whoever asks for nothing but whether it is allowed need not be prepared
-    /// for it.
-    #[inline(never)]
-    pub(crate) fn report(&self) -> QuotaReport {
-        let quota = Quota::sliding_window(self.limit, self.counter.window_ms);
-        let mut counter = self.counter;
-        decide_one(&mut counter, &quota, Action::check_within(self.now_ms, self.cost)).0.tightest()
+    /// What the quota says.
+    #[inline]
+    pub(crate) fn report(&self, is_allowed: bool) -> QuotaReport {
+        let Self { counter, used, limit, now_ms, cost } = *self;
+        let quota = Quota::sliding_window(limit, counter.window_ms);
+        let view = counter.view_within(used, now_ms);
+        let (report, after) = if is_allowed {
+            (report_spent(&counter, &view, &quota, now_ms, cost), view.plus(cost))
+        } else {
+            (report_denied(&counter, &view, &quota, now_ms, cost), view)
+        };
+        more_after(report, &counter, &after, &quota, now_ms)
     }
 }
 
