@@ -98,9 +98,9 @@ pub struct QuotaReport {
 
 /// Allowed or denied, with the numbers of every quota.
 ///
-/// Most ask for no more than whether it is allowed. So the numbers of a check in memory are worked out only when asked for,
-/// and each time anew; whoever needs several of them asks for [`tightest`](Self::tightest) once, or has them
-/// [`worked_out`](Self::worked_out).
+/// Most ask for no more than whether it is allowed. So the numbers of a single sliding window that was checked by `check_now`
+/// and the like are, mostly, worked out when asked for, and each time anew; whoever needs several of them asks for
+/// [`tightest`](Self::tightest) once, or has them [`worked_out`](Self::worked_out). All others have theirs at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "a denial must be acted upon"]
 pub struct Decision {
@@ -208,7 +208,7 @@ impl Decision {
         Self::new(allowed, Source::Store, reports)
     }
 
-    /// The same decision with its numbers worked out, for whoever is going to ask for them more than once.
+    /// The same decision with its numbers worked out, for whoever is going to ask for them more than once. As it is if they are.
     #[inline(always)]
     pub fn worked_out(mut self) -> Self {
         if let Reports::Within(within, is_allowed) = &self.reports {
@@ -297,7 +297,7 @@ impl Decision {
         self
     }
 
-    /// Every quota's numbers, in the order of the policy.
+    /// Every quota's numbers, in the order of the policy, which has their [names](Policy::quota_name).
     #[inline(always)]
     pub fn quotas(&self) -> QuotaReports<'_> {
         match (&self.reports, self.shadow) {
@@ -306,7 +306,8 @@ impl Decision {
         }
     }
 
-    /// The quota with the least left: the one that a caller meets first.
+    /// The quota with the least left: the one that a caller meets first. Of several, the one with the longest wait, and then the one
+    /// that counts longest.
     #[inline]
     pub fn tightest(&self) -> QuotaReport {
         match &self.reports {
@@ -334,7 +335,8 @@ impl Decision {
         self.tightest().reset_after_ms
     }
 
-    /// What can be spent now: no more than the tightest quota has left.
+    /// What can be spent now: no more than the tightest quota has left. That is something even if it was denied, where more
+    /// was asked for.
     #[inline(always)]
     pub fn remaining(&self) -> u64 {
         self.tightest().remaining
@@ -349,7 +351,7 @@ impl Decision {
         self.quotas().iter().filter_map(|report| report.retry).max()
     }
 
-    /// The wait before this cost can be allowed; `None` if allowed, or if it never can.
+    /// The wait before this cost can be allowed; `None` if allowed, or if it [never](Self::is_never) can.
     #[inline(always)]
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self.retry() {

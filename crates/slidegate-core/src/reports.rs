@@ -5,7 +5,19 @@ use core::{fmt, slice};
 
 use crate::decision::QuotaReport;
 
-/// The numbers of every quota, in the order of the policy: a slice of them, or the only one, worked out just now.
+/// The numbers of every quota, in the order of the policy: a slice of them, or the only one, worked out just now, so that it may
+/// have to be kept while its parts are in use.
+///
+/// ```
+/// use slidegate_core::{Decision, Policy, Source};
+///
+/// let decision = Decision::unspent(&Policy::parse("api", ["5/1s", "9/1m"])?, Source::Rule);
+/// let reports = decision.quotas();
+/// assert_eq!((reports.len(), reports[1].limit), (2, 9));
+/// assert_eq!(reports.iter().rev().map(|report| report.limit).collect::<Vec<_>>(), [9, 5]);
+/// assert_eq!(decision.quotas().into_iter().map(|report| report.remaining).sum::<u64>(), 14);
+/// # Ok::<(), slidegate_core::QuotaError>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct QuotaReports<'a>(Numbers<'a>);
 

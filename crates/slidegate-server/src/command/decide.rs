@@ -43,7 +43,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FILE", requires = "policy", conflicts_with_all = ["server", "quotas"])]
     config: Option<PathBuf>,
 
-    /// How much it costs; 0 spends nothing and always fits (`peek` says whether one more would)
+    /// How much it costs; 0 spends nothing, and fits unless more is counted than the limit is now (`peek` says whether one more would)
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_cost, allow_negative_numbers = true)]
     cost: u64,
 

@@ -54,8 +54,8 @@ fn counted_ms(policy: &Policy, decision: &Decision) -> u64 {
 }
 
 impl Payment {
-    /// What is decided before the request is served. One that costs nothing beforehand always fits, so what is paid for
-    /// afterwards has to find room for one at least.
+    /// What is decided before the request is served. One that costs nothing beforehand would fit even if nothing is left, so
+    /// what is paid for afterwards has to find room for one at least.
     pub(super) async fn before<S: Store>(
         &self,
         limiter: &Limiter<S>,

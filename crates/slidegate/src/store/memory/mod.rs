@@ -42,7 +42,7 @@ const FETCHED_TOGETHER: usize = 16;
 /// Counts in memory: fast, bounded, and gone with the process.
 ///
 /// **Bounded.** It holds at most `max_keys` keys (one million unless told otherwise) in a table of 24 bytes for each of
-/// them, and `max_bytes` in all (256 bytes for each key more than the table, unless told otherwise). The operating system
+/// them, and `max_bytes` in all (256 bytes for each key, and at least 64 MiB, more than the table, unless told otherwise). The operating system
 /// provides it as it is touched. As much address space again is reserved for counters that do not fit into the table, and
 /// touched by these alone; where memory has to be promised in advance, that counts too. Nothing grows, moves or is rehashed,
 /// so there is no pause. A new key in a full table takes another one's place as [`WhenFull`] says; keys that count nothing
@@ -52,7 +52,7 @@ const FETCHED_TOGETHER: usize = 16;
 /// bits of hash besides the place, so a new one meets another's counter with a probability of at most 2^-55. The keys themselves
 /// are not kept, and a long one takes no more room than a short one.
 ///
-/// **Atomic.** A single sliding or fixed window of usual size lives in one word and is decided by
+/// **Atomic.** What changes with a request of a single sliding or fixed window is in one word and is decided by
 /// compare-and-swap, without a lock and, if denied, without a write. Everything else is decided under the lock
 /// of one of many pages.
 ///

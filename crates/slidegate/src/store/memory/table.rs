@@ -194,8 +194,8 @@ impl Table {
         }
     }
 
-    /// By far the most: a check of a sliding window that is in its own line, in the same window as before, and leaves
-    /// something of the limit.
+    /// By far the most: a check of a sliding window that is in its own line, in the same window as before, and is
+    /// denied or leaves something of the limit.
     #[inline(always)]
     fn check_at_home<'a>(
         &self,
