@@ -167,8 +167,8 @@ impl Subject for Bare {
     }
 }
 
-/// The lower bound for whoever looks at the clock as well, the coarse one: what is left is the decision, and room for keys
-/// that come and go.
+/// The same for whoever looks at the clock as well, the coarse one: what is left is the decision, and room for keys that
+/// come and go.
 pub(crate) struct Clocked(Bare, SystemClock);
 
 impl Subject for Clocked {
