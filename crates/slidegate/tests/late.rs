@@ -111,3 +111,22 @@ fn who_is_late_finds_room_where_others_are_over() {
     clock.be_late_by(2 * MINUTE);
     assert!(limiter.check_now(policy.key("other")).unwrap().is_allowed());
 }
+
+/// A clock may say anything. Sums are made of the time by which others are judged, too.
+#[test]
+fn at_the_end_of_time_there_is_room_as_ever() {
+    let clock = LateClock::at(u64::MAX);
+    // Of keys, and of bytes.
+    for (max_keys, quotas) in [(1, &["5/1m"][..]), (1, &["5/1m", "9/1h"]), (1000, &["5/1m", "9/1h"])] {
+        let builder = || MemoryStore::builder().max_keys(max_keys).clock(clock.clone());
+        let least =
+            (1..1000).map(|pages| pages * 4096).find(|bytes| builder().max_bytes(*bytes).validate().is_ok());
+        let limiter = Limiter::new(builder().max_bytes(least.unwrap() + 16_384).build().unwrap());
+        let policy = Policy::parse("api", quotas.iter().copied()).unwrap();
+        for number in 0..1000 {
+            let key = format!("key {number}");
+            assert!(limiter.check_now(policy.key(&key)).unwrap().is_allowed(), "{quotas:?}, {key}");
+        }
+        assert!(limiter.store().evicted() > 100, "{max_keys}, {quotas:?}");
+    }
+}

@@ -45,11 +45,11 @@ impl<'a> Asked<'a> {
     /// The action at the time that it is, for whatever concerns other keys too.
     #[cold]
     pub(super) fn now(&self) -> Action {
-        Action::new(self.action.verb(), self.now_ms(), self.action.cost())
+        Action::new(self.action.verb(), self.clock.now_ms(), self.action.cost())
     }
 
-    /// What time it is.
+    /// What time it is; never so late that a sum of times would overflow.
     pub(super) fn now_ms(&self) -> u64 {
-        self.clock.now_ms()
+        self.now().now_ms()
     }
 }
