@@ -1,7 +1,11 @@
 //! The shape that all five algorithms share, and the one place that turns it into a report.
 
 use crate::decision::{QuotaReport, Retry};
+use crate::moment::Moment;
 use crate::quota::Quota;
+
+/// No more is ever counted at one time: charges beyond the limit add up to this, and every store computes exactly below it.
+pub const MAX_COUNT: u64 = 1 << 49;
 
 /// The state of one quota for one key.
 ///
@@ -14,11 +18,14 @@ pub trait Counter {
     /// A counter that has counted nothing.
     fn empty(quota: &Quota) -> Self;
 
-    /// Rolls to `now_ms` without changing anything.
-    fn view(&self, quota: &Quota, now_ms: u64) -> Self::View;
+    /// Rolls to `now` without changing anything.
+    fn view(&self, quota: &Quota, now: Moment) -> Self::View;
 
     /// What is counted.
     fn used(view: &Self::View) -> u64;
+
+    /// What it is made of.
+    fn parts(view: &Self::View) -> Parts;
 
     /// Whether the view mended the state (a clock that stepped far back, a shorter window, a lower rate), so that a check must
     /// keep it even if it is denied: otherwise it would be mended anew each time and never age, or a store that
@@ -36,6 +43,17 @@ pub trait Counter {
 
     /// Keeps the view, with up to `amount` given back.
     fn refund(&mut self, view: &Self::View, quota: &Quota, amount: u64);
+}
+
+/// What a count is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Counted in the previous window, in full; 0 but for a sliding window.
+    pub previous: u64,
+    /// Counted in the current window, or all of it.
+    pub current: u64,
+    /// When the oldest entry of a log was counted.
+    pub oldest_ms: Option<u64>,
 }
 
 /// Whether `cost` fits on top of `used`.
@@ -62,7 +80,16 @@ pub(crate) fn report_spent<C: Counter>(
         more_after_ms: 0,
         reset_after_ms: counter.reset_at_ms(view, quota, spent).saturating_sub(now_ms),
         retry: None,
+        previous: 0,
+        current: 0,
+        oldest_age_ms: None,
     }
+}
+
+/// How much of a charge is counted: all of it, up to the most that is ever counted.
+#[inline]
+pub(crate) fn chargeable(used: u64, cost: u64) -> u64 {
+    cost.min(MAX_COUNT.saturating_sub(used))
 }
 
 /// What the quota says about a request of `cost` that is denied, be it by this quota or by another.
@@ -90,9 +117,9 @@ pub(crate) fn with_more_after<C: Counter>(
     report: QuotaReport,
     counter: &C,
     quota: &Quota,
-    now_ms: u64,
+    now: Moment,
 ) -> QuotaReport {
-    more_after(report, counter, &counter.view(quota, now_ms), quota, now_ms)
+    more_after(report, counter, &counter.view(quota, now), quota, now.now_ms())
 }
 
 /// The same, by the view after the decision.
@@ -107,6 +134,18 @@ pub(crate) fn more_after<C: Counter>(
     if report.used == 0 {
         return report;
     }
-    let more_at_ms = counter.retry_at_ms(after, quota, report.remaining + 1);
-    QuotaReport { more_after_ms: more_at_ms.saturating_sub(now_ms), ..report }
+    let Parts { previous, current, oldest_ms } = C::parts(after);
+    let more_at_ms = match quota.capacity() {
+        // No wait makes more of nothing.
+        0 => 0,
+        // Beyond the limit, more is left when less than the limit is counted.
+        _ => counter.retry_at_ms(after, quota, report.remaining + 1),
+    };
+    QuotaReport {
+        more_after_ms: more_at_ms.saturating_sub(now_ms),
+        previous,
+        current,
+        oldest_age_ms: oldest_ms.map(|oldest_ms| now_ms.saturating_sub(oldest_ms)),
+        ..report
+    }
 }

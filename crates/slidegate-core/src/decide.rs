@@ -1,67 +1,19 @@
 //! The one decision procedure: several quotas together, or one without an allocation.
 
-use crate::counter::{Counter, fits, report_denied, report_spent, with_more_after};
+use crate::action::{Action, Verb};
+use crate::carry_over::{Adopted, adopt, blocked_until_ms, is_counted_for, keep_left};
+use crate::counter::{Counter, chargeable, fits, report_denied, report_spent, with_more_after};
 use crate::decision::Decision;
 use crate::policy::Policy;
 use crate::quota::Quota;
 use crate::state::State;
 
-/// The latest moment that is told apart, some 36 million years on: no sum of times overflows.
-const LATEST_MS: u64 = 1 << 60;
-
-/// What to do with a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verb {
-    /// Spend the cost if every quota allows it.
-    Check,
-    /// Say what a check would say, and spend nothing.
-    Peek,
-    /// Give back up to the cost.
-    Refund,
-    /// Forget the key.
-    Reset,
-}
-
-/// A verb, the moment it happens and what it costs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Action {
-    verb: Verb,
-    now_ms: u64,
-    cost: u64,
-}
-
-impl Action {
-    /// What to do, when (in milliseconds since the Unix epoch, by the store's clock), and how much to spend or to
-    /// give back.
-    #[inline(always)]
-    pub fn new(verb: Verb, now_ms: u64, cost: u64) -> Self {
-        Self { verb, now_ms: now_ms.min(LATEST_MS), cost }
-    }
-
-    /// What to do.
-    #[inline(always)]
-    pub fn verb(&self) -> Verb {
-        self.verb
-    }
-
-    /// The moment; never so late that a sum of times would overflow.
-    #[inline(always)]
-    pub fn now_ms(&self) -> u64 {
-        self.now_ms
-    }
-
-    /// How much to spend or to give back.
-    #[inline(always)]
-    pub fn cost(&self) -> u64 {
-        self.cost
-    }
-}
-
 /// Decides for one quota. `true` in the second place says that the counter has changed and must be kept.
 #[inline(always)]
 pub fn decide_one<C: Counter>(counter: &mut C, quota: &Quota, action: Action) -> (Decision, bool) {
-    let Action { verb, now_ms, cost } = action;
-    let view = counter.view(quota, now_ms);
+    let (verb, now, cost) = (action.verb(), action.moment(), action.cost());
+    let now_ms = now.now_ms();
+    let view = counter.view(quota, now);
     match verb {
         Verb::Check | Verb::Peek => {
             let is_allowed = fits(quota, C::used(&view), cost);
@@ -75,74 +27,109 @@ pub fn decide_one<C: Counter>(counter: &mut C, quota: &Quota, action: Action) ->
             if must_keep {
                 counter.commit(&view, quota, spent);
             }
-            (Decision::one(is_allowed, with_more_after(report, counter, quota, now_ms)), must_keep)
+            (Decision::one(is_allowed, with_more_after(report, counter, quota, now)), must_keep)
         }
-        Verb::Refund | Verb::Reset => {
-            if verb == Verb::Refund {
-                counter.refund(&view, quota, cost);
-            } else {
-                *counter = C::empty(quota);
-            }
-            let view = counter.view(quota, now_ms);
-            let report = report_spent(counter, &view, quota, now_ms, 0);
-            (Decision::one(true, with_more_after(report, counter, quota, now_ms)), true)
+        Verb::Charge | Verb::Refund | Verb::Reset | Verb::Block => {
+            let must_keep = apply(counter, &view, quota, action);
+            let after = counter.view(quota, now);
+            let report = report_denied(counter, &after, quota, now_ms, 0);
+            let is_allowed = verb != Verb::Charge || report.retry.is_none();
+            let report = if verb == Verb::Charge { report } else { report.without_retry() };
+            (Decision::one(is_allowed, with_more_after(report, counter, quota, now)), must_keep)
         }
     }
 }
 
-/// Of states that are nobody's now, so many are kept: those of another version of a policy, which has at most as many
-/// quotas.
-const MOST_LEFT: usize = 16;
+/// Counts, gives back or forgets without a condition. Whether the counter must be kept.
+#[inline]
+fn apply<C: Counter>(counter: &mut C, view: &C::View, quota: &Quota, action: Action) -> bool {
+    match action.verb() {
+        Verb::Check | Verb::Peek => return false,
+        Verb::Charge => {
+            let spent = chargeable(C::used(view), action.cost());
+            if spent == 0 && !C::is_mended(view) {
+                return false;
+            }
+            counter.commit(view, quota, spent);
+        }
+        Verb::Refund => counter.refund(view, quota, action.cost()),
+        Verb::Reset => *counter = C::empty(quota),
+        // The block is kept beside the counters, which are rolled to now.
+        Verb::Block => counter.refund(view, quota, 0),
+    }
+    true
+}
 
 /// Decides for a whole policy, all or nothing. `true` in the second place says that the states have changed and
 /// must be kept; otherwise they are as they were.
 ///
 /// `states` may come from the policy as it was before a change, or be empty: they are first matched to its
-/// quotas. The same window counted by the same algorithm is the same quota, of buckets first that of the same rate; else
-/// what stands at the same place with the same algorithm is carried over; another algorithm starts afresh. What is left is kept behind the others for as
-/// long as it counts something: while a policy is in use in two versions, by tiers or on two servers, each finds again what
-/// only it counts.
+/// quotas, as [`State`] says.
 pub fn decide(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Decision, bool) {
-    if is_counted_for(states, policy.quotas()) {
-        return decide_with_left(states, policy, action);
+    let (quotas, now_ms) = (policy.quotas(), action.now_ms());
+    if action.verb() == Verb::Reset {
+        let is_found = states.iter().any(|state| state.left_until_ms(now_ms).is_some());
+        *states = quotas.iter().map(State::empty).collect();
+        let (decision, _) = decide_matched(states, policy, action, 0);
+        return (decision.found(is_found), true);
     }
-    let mut adopted = adopt(states, policy.quotas());
-    let (decision, must_keep) = decide_with_left(&mut adopted, policy, action);
-    if must_keep {
+    let blocked_until_ms = blocked_until_ms(states, now_ms);
+    if is_counted_for(states, quotas) {
+        let answer = decide_matched(&mut states[..quotas.len()], policy, action, blocked_until_ms);
+        if answer.1 && (states.len() > quotas.len() || action.verb() == Verb::Block) {
+            keep_left(states, &[], policy, action);
+        }
+        return answer;
+    }
+    let Adopted { states: mut adopted, copied_from } = adopt(states, quotas, now_ms);
+    let answer = decide_matched(&mut adopted[..quotas.len()], policy, action, blocked_until_ms);
+    if answer.1 {
+        keep_left(&mut adopted, &copied_from, policy, action);
         *states = adopted;
-    }
-    (decision, must_keep)
-}
-
-/// The same for states of which the first stand at the places of their quotas.
-fn decide_with_left(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Decision, bool) {
-    let own = policy.quotas().len();
-    let answer = decide_matched(&mut states[..own], policy, action);
-    if answer.1 && states.len() > own {
-        let is_forgotten = action.verb() == Verb::Reset;
-        let mut left = states.split_off(own);
-        left.retain(|state| !is_forgotten && state.left_until_ms(action.now_ms()).is_some());
-        left.truncate(MOST_LEFT);
-        states.append(&mut left);
     }
     answer
 }
 
 /// [`decide`] for states that were matched to the policy's quotas elsewhere: each stands at the place of its quota and is
-/// of its algorithm.
-pub fn decide_matched(states: &mut [State], policy: &Policy, action: Action) -> (Decision, bool) {
+/// of its algorithm. The key is blocked until the moment named, 0 if it is not.
+pub fn decide_matched(
+    states: &mut [State],
+    policy: &Policy,
+    action: Action,
+    blocked_until_ms: u64,
+) -> (Decision, bool) {
+    let blocked_ms = blocked_until_ms.saturating_sub(action.now_ms());
+    match action.verb() {
+        Verb::Check | Verb::Peek if blocked_ms > 0 => {
+            let (decision, _) = decide_counted(states, policy, action.with_verb(Verb::Peek));
+            (decision.blocked(blocked_ms, true), false)
+        }
+        Verb::Check | Verb::Peek | Verb::Reset => decide_counted(states, policy, action),
+        Verb::Charge | Verb::Refund => {
+            let (decision, must_keep) = decide_counted(states, policy, action);
+            (decision.blocked(blocked_ms, action.verb() == Verb::Charge), must_keep)
+        }
+        Verb::Block => {
+            let (decision, must_keep) = decide_counted(states, policy, action);
+            (decision.blocked(action.block_ms(), false), must_keep)
+        }
+    }
+}
+
+/// What the counters alone say.
+fn decide_counted(states: &mut [State], policy: &Policy, action: Action) -> (Decision, bool) {
     if let ([state], [quota]) = (&mut *states, policy.quotas()) {
         return decide_one(state, quota, action);
     }
-    let Action { verb, now_ms, cost } = action;
-    let quotas = policy.quotas();
-    let views: Vec<_> = states.iter().zip(quotas).map(|(state, quota)| state.view(quota, now_ms)).collect();
+    let (verb, now, cost) = (action.verb(), action.moment(), action.cost());
+    let (quotas, now_ms) = (policy.quotas(), now.now_ms());
+    let views: Vec<_> = states.iter().zip(quotas).map(|(state, quota)| state.view(quota, now)).collect();
+    let mut reports = Vec::with_capacity(quotas.len());
     match verb {
         Verb::Check | Verb::Peek => {
             let is_allowed =
                 views.iter().zip(quotas).all(|(view, quota)| fits(quota, State::used(view), cost));
             let spent = if is_allowed && verb == Verb::Check { cost } else { 0 };
-            let mut reports = Vec::with_capacity(quotas.len());
             let mut must_keep = spent > 0;
             for ((state, view), quota) in states.iter_mut().zip(&views).zip(quotas) {
                 let report = if is_allowed {
@@ -154,57 +141,24 @@ pub fn decide_matched(states: &mut [State], policy: &Policy, action: Action) -> 
                     must_keep = true;
                     state.commit(view, quota, spent);
                 }
-                reports.push(with_more_after(report, state, quota, now_ms));
+                reports.push(with_more_after(report, state, quota, now));
             }
             (Decision::many(is_allowed, reports), must_keep)
         }
-        Verb::Refund | Verb::Reset => {
-            let mut reports = Vec::with_capacity(quotas.len());
+        Verb::Charge | Verb::Refund | Verb::Reset | Verb::Block => {
+            let (mut must_keep, mut is_allowed) = (false, true);
             for ((state, view), quota) in states.iter_mut().zip(&views).zip(quotas) {
-                if verb == Verb::Refund {
-                    state.refund(view, quota, cost);
+                must_keep |= apply(state, view, quota, action);
+                let after = state.view(quota, now);
+                let mut report = report_denied(state, &after, quota, now_ms, 0);
+                if verb == Verb::Charge {
+                    is_allowed &= report.retry.is_none();
                 } else {
-                    *state = State::empty(quota);
+                    report = report.without_retry();
                 }
-                let view = state.view(quota, now_ms);
-                let report = report_spent(state, &view, quota, now_ms, 0);
-                reports.push(with_more_after(report, state, quota, now_ms));
+                reports.push(with_more_after(report, state, quota, now));
             }
-            (Decision::many(true, reports), true)
+            (Decision::many(is_allowed, reports), must_keep)
         }
     }
-}
-
-/// Whether for each quota the state at its place counts it.
-fn is_counted_for(states: &[State], quotas: &[Quota]) -> bool {
-    states.len() >= quotas.len() && states.iter().zip(quotas).all(|(state, quota)| counts(state, quota))
-}
-
-/// Whether it is this quota's own. A debt is paid off at its own rate, so that of another bucket will not do.
-fn counts(state: &State, quota: &Quota) -> bool {
-    counts_window(state, quota) && state.rate().is_none_or(|limit| limit == quota.limit())
-}
-
-fn counts_window(state: &State, quota: &Quota) -> bool {
-    state.algorithm() == quota.algorithm() && state.window_ms() == quota.window_ms()
-}
-
-/// The states for `quotas`, as far as there are any among `states`, and then those that are left.
-fn adopt(states: &[State], quotas: &[Quota]) -> Vec<State> {
-    let mut left: Vec<Option<&State>> = states.iter().map(Some).collect();
-    let mut matched: Vec<Option<&State>> = vec![None; quotas.len()];
-    for is_own in [counts, counts_window] {
-        for (found, quota) in matched.iter_mut().zip(quotas).filter(|(found, _)| found.is_none()) {
-            let own = left.iter_mut().find(|state| state.is_some_and(|state| is_own(state, quota)));
-            *found = own.and_then(Option::take);
-        }
-    }
-    for ((found, quota), at_its_place) in matched.iter_mut().zip(quotas).zip(&mut left) {
-        if found.is_none() && at_its_place.is_some_and(|state| state.algorithm() == quota.algorithm()) {
-            *found = at_its_place.take();
-        }
-    }
-    let adopted = matched.into_iter().zip(quotas);
-    let adopted = adopted.map(|(found, quota)| found.cloned().unwrap_or_else(|| State::empty(quota)));
-    adopted.chain(left.into_iter().flatten().cloned()).collect()
 }

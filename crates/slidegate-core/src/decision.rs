@@ -84,7 +84,7 @@ pub enum Retry {
 pub struct QuotaReport {
     /// The most that can be spent: the limit, or the burst of a token bucket.
     pub limit: u64,
-    /// What is counted now. May exceed `limit` after the limit was lowered.
+    /// What is counted now. May exceed `limit` after a charge, or after the limit was lowered.
     pub used: u64,
     /// What can be spent now.
     pub remaining: u64,
@@ -94,6 +94,19 @@ pub struct QuotaReport {
     pub reset_after_ms: u64,
     /// When to come back, if this quota denied the request.
     pub retry: Option<Retry>,
+    /// Counted in the previous window, in full, of which `used` has the part that still overlaps; 0 but for a sliding window.
+    pub previous: u64,
+    /// Counted in the current window; all that is counted where there is but one.
+    pub current: u64,
+    /// The age of the oldest entry of a log that is counted; of a strict window, of its oldest pair.
+    pub oldest_age_ms: Option<u64>,
+}
+
+impl QuotaReport {
+    /// The same of a request that is not denied.
+    pub(crate) fn without_retry(self) -> Self {
+        Self { retry: None, ..self }
+    }
 }
 
 /// Allowed or denied, with the numbers of every quota.
@@ -108,6 +121,8 @@ pub struct Decision {
     source: Source,
     reports: Reports,
     shadow: Option<Shadow>,
+    /// Whether a reset has found something to forget.
+    is_found: bool,
 }
 
 /// One quota is by far the most common case and is decided without an allocation.
@@ -171,7 +186,7 @@ impl Decision {
             [only] => Reports::One(only),
             _ => Reports::Many(reports.into()),
         };
-        Self { allowed: is_allowed, source, reports, shadow: None }
+        Self { allowed: is_allowed, source, reports, shadow: None, is_found: false }
     }
 
     /// Allowed by `source`, which has counted nothing.
@@ -189,19 +204,31 @@ impl Decision {
         let report = |quota: &Quota| {
             let limit = quota.capacity();
             let remaining = if is_allowed { limit } else { 0 };
-            QuotaReport { limit, used: 0, remaining, more_after_ms: 0, reset_after_ms: 0, retry }
+            QuotaReport {
+                limit,
+                used: 0,
+                remaining,
+                more_after_ms: 0,
+                reset_after_ms: 0,
+                retry,
+                previous: 0,
+                current: 0,
+                oldest_age_ms: None,
+            }
         };
         Self::new(is_allowed, source, policy.quotas().iter().map(report).collect())
     }
 
     #[inline(always)]
     pub(crate) fn one(allowed: bool, report: QuotaReport) -> Self {
-        Self { allowed, source: Source::Store, reports: Reports::One(report), shadow: None }
+        let reports = Reports::One(report);
+        Self { allowed, source: Source::Store, reports, shadow: None, is_found: false }
     }
 
     #[inline(always)]
     pub(crate) fn within(allowed: bool, within: Within) -> Self {
-        Self { allowed, source: Source::Store, reports: Reports::Within(within, allowed), shadow: None }
+        let reports = Reports::Within(within, allowed);
+        Self { allowed, source: Source::Store, reports, shadow: None, is_found: false }
     }
 
     pub(crate) fn many(allowed: bool, reports: Vec<QuotaReport>) -> Self {
@@ -221,6 +248,33 @@ impl Decision {
     #[inline(always)]
     pub fn is_allowed(&self) -> bool {
         self.allowed
+    }
+
+    /// Whether a reset has found something to forget: a count, or a block. False of all other verbs.
+    pub fn is_found(&self) -> bool {
+        self.is_found
+    }
+
+    /// The same decision of a reset that has found something, or has not.
+    pub fn found(self, is_found: bool) -> Self {
+        Self { is_found, ..self }
+    }
+
+    /// The numbers of a key that is blocked for `blocked_ms` more: nothing is left until then. With `is_denied`, the request
+    /// is denied for as long.
+    pub(crate) fn blocked(self, blocked_ms: u64, is_denied: bool) -> Self {
+        if blocked_ms == 0 {
+            return self;
+        }
+        let retry = |retry: Option<Retry>| is_denied.then_some(Retry::AfterMs(blocked_ms)).max(retry);
+        let blocked = self.map_reports(|report| QuotaReport {
+            remaining: 0,
+            more_after_ms: report.more_after_ms.max(blocked_ms),
+            reset_after_ms: report.reset_after_ms.max(blocked_ms),
+            retry: retry(report.retry),
+            ..report
+        });
+        Self { allowed: blocked.allowed && !is_denied, ..blocked }
     }
 
     /// Who made the decision.
@@ -400,6 +454,9 @@ mod tests {
             more_after_ms: 100,
             reset_after_ms: 900,
             retry: Some(Retry::AfterMs(300)),
+            previous: 0,
+            current: 10,
+            oldest_age_ms: None,
         };
         Decision::new(false, Source::Store, vec![report, QuotaReport { retry: None, ..report }])
     }

@@ -1,6 +1,7 @@
 //! `fixed-window`: one counter per window, kept for those who rely on its boundaries.
 
-use crate::counter::Counter;
+use crate::counter::{Counter, Parts};
+use crate::moment::Moment;
 use crate::quota::Quota;
 
 /// The current window and what was counted in it.
@@ -40,7 +41,8 @@ impl Counter for FixedWindow {
     }
 
     #[inline(always)]
-    fn view(&self, quota: &Quota, now_ms: u64) -> FixedWindowView {
+    fn view(&self, quota: &Quota, now: Moment) -> FixedWindowView {
+        let now_ms = now.now_ms();
         let view = |start_ms, cur, is_mended| {
             let window_ms = self.window_ms;
             FixedWindowView { start_ms, window_ms, cur, now_ms, is_mended }
@@ -66,6 +68,11 @@ impl Counter for FixedWindow {
     #[inline(always)]
     fn used(view: &FixedWindowView) -> u64 {
         view.cur
+    }
+
+    #[inline(always)]
+    fn parts(view: &FixedWindowView) -> Parts {
+        Parts { current: view.cur, ..Parts::default() }
     }
 
     #[inline(always)]

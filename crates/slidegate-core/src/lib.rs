@@ -25,12 +25,15 @@
 //! Stores that compute elsewhere (in Lua, in SQL) give the same integers; this crate is what they are
 //! compared with.
 
+mod action;
+mod carry_over;
 mod check;
 mod counter;
 mod decide;
 mod decision;
 mod exact;
 mod fixed_window;
+mod moment;
 mod narrow_bucket;
 mod policy;
 mod quota;
@@ -43,11 +46,13 @@ mod text;
 mod token_bucket;
 mod within;
 
+pub use action::{Action, Verb};
 pub use check::Check;
-pub use counter::Counter;
-pub use decide::{Action, Verb, decide, decide_matched, decide_one};
+pub use counter::{Counter, MAX_COUNT, Parts};
+pub use decide::{decide, decide_matched, decide_one};
 pub use decision::{Decision, QuotaReport, Reason, Retry, Source};
 pub use fixed_window::{FixedWindow, FixedWindowView};
+pub use moment::Moment;
 pub use narrow_bucket::{NarrowBucket, NarrowBucketView};
 pub use policy::{MAX_NAME_BYTES, MAX_QUOTAS, Policy};
 pub use quota::{Algorithm, Anchor, DEFAULT_SLOTS, MAX_LIMIT, MAX_WINDOW_MS, Quota, QuotaError, SLOTS_RANGE};

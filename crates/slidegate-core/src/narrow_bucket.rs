@@ -1,6 +1,7 @@
 //! A token bucket in numbers of 64 bits: the same answers sooner, for a store that keeps no larger ones.
 
-use crate::counter::Counter;
+use crate::counter::{Counter, Parts};
+use crate::moment::Moment;
 use crate::quota::Quota;
 
 /// A [`TokenBucket`](crate::TokenBucket) of a quota that [`fits`](Self::fits), and which is the one under which it was
@@ -23,9 +24,9 @@ pub struct NarrowBucketView {
 }
 
 impl NarrowBucket {
-    /// Whether all that may be owed under `quota` has room.
+    /// Whether all that checks may owe under `quota` has room. A charge may owe more, and is not decided here.
     pub fn fits(quota: &Quota) -> bool {
-        quota.capacity().checked_mul(quota.window_ms()).is_some()
+        quota.limit() > 0 && quota.capacity().checked_mul(quota.window_ms()).is_some()
     }
 }
 
@@ -51,7 +52,8 @@ impl Counter for NarrowBucket {
     }
 
     #[inline(always)]
-    fn view(&self, quota: &Quota, now_ms: u64) -> NarrowBucketView {
+    fn view(&self, quota: &Quota, now: Moment) -> NarrowBucketView {
+        let now_ms = now.now_ms();
         let Self { debt, at_ms } = *self;
         if debt == 0 {
             return NarrowBucketView { debt, at_ms: now_ms, used: 0, is_mended: false };
@@ -71,6 +73,11 @@ impl Counter for NarrowBucket {
     #[inline(always)]
     fn used(view: &NarrowBucketView) -> u64 {
         view.used
+    }
+
+    #[inline(always)]
+    fn parts(view: &NarrowBucketView) -> Parts {
+        Parts { current: view.used, ..Parts::default() }
     }
 
     #[inline(always)]

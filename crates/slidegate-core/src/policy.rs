@@ -125,7 +125,7 @@ impl Policy {
     }
 
     /// The part of each quota that one of `nodes` may give away by itself, so that together they give about as much as the
-    /// policy does: the limit divided by their number, at least 1.
+    /// policy does: the limit divided by their number, at least 1 unless it is 0.
     pub fn share(&self, nodes: NonZeroU32) -> Self {
         let quotas = self.quotas.iter().map(|quota| quota.share(nodes)).collect();
         Self { quotas, ..self.clone() }

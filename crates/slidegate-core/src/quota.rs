@@ -117,10 +117,10 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// `limit` per `window`, counted by the default algorithm.
+    /// `limit` per `window`, counted by the default algorithm. A limit of 0 denies every cost above 0 for good.
     pub fn new(limit: u64, window: Duration) -> Result<Self, QuotaError> {
-        if !(1..=MAX_LIMIT).contains(&limit) {
-            return Err(QuotaError::new("limit", format!("{limit} is not between 1 and 2^48 ({MAX_LIMIT})")));
+        if limit > MAX_LIMIT {
+            return Err(QuotaError::new("limit", format!("{limit} is not between 0 and 2^48 ({MAX_LIMIT})")));
         }
         let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
         if !(1..=MAX_WINDOW_MS).contains(&window_ms) || !window.subsec_nanos().is_multiple_of(1_000_000) {
@@ -156,6 +156,9 @@ impl Quota {
     /// A token bucket of this capacity.
     pub fn with_burst(mut self, burst: u64) -> Result<Self, QuotaError> {
         self.require("burst", &[Algorithm::TokenBucket])?;
+        if self.limit == 0 {
+            return Err(QuotaError::new("burst", "goes with a limit of at least 1, which refills it"));
+        }
         if !(1..=MAX_LIMIT).contains(&burst) {
             return Err(QuotaError::new("burst", format!("{burst} is not between 1 and 2^48 ({MAX_LIMIT})")));
         }
@@ -189,8 +192,8 @@ impl Quota {
     /// What one of `nodes` may give away of it.
     pub(crate) fn share(mut self, nodes: NonZeroU32) -> Self {
         let nodes = u64::from(nodes.get());
-        self.limit = (self.limit / nodes).max(1);
-        self.burst = (self.burst / nodes).max(1);
+        let of = |limit: u64| (limit / nodes).max(limit.min(1));
+        (self.limit, self.burst) = (of(self.limit), of(self.burst));
         self
     }
 

@@ -4,7 +4,8 @@
 //! before, shifted left by one, with the lowest bit saying that a count follows (it is 1 otherwise), both as
 //! LEB128. Two units in the same millisecond share an entry.
 
-use crate::counter::Counter;
+use crate::counter::{Counter, Parts};
+use crate::moment::{Moment, Passed};
 use crate::quota::Quota;
 use crate::strict_window::Pair;
 
@@ -38,12 +39,14 @@ pub struct SlidingLog {
 /// A sliding log rolled to a moment.
 #[derive(Clone, Copy, Debug)]
 pub struct SlidingLogView {
-    /// Not before the newest entry.
-    now_ms: u64,
+    /// The stamp of an admission, not before the newest entry.
+    stamp_ms: u64,
     /// How many of the oldest units are over.
     expired: u64,
     used: u64,
     newest_ms: u64,
+    /// The time of the oldest entry that is live.
+    oldest_ms: Option<u64>,
     /// Everything counts as admitted now, for the clock stepped far back.
     is_rebased: bool,
     /// Something is counted, and under another window than before.
@@ -116,6 +119,18 @@ impl SlidingLog {
                     self.push(before);
                 }
             }
+        }
+    }
+
+    /// Adds `count` units beyond the limit to the newest entry, which they make newer: a log has as many entries as its limit
+    /// at most, however much is charged.
+    fn append_beyond(&mut self, now_ms: u64, count: u64) {
+        match &mut self.newest {
+            Some(newest) if count > 0 => {
+                self.total += count;
+                *newest = Entry { at_ms: now_ms, count: newest.count + count };
+            }
+            _ => self.append(now_ms, count),
         }
     }
 
@@ -192,33 +207,44 @@ impl Counter for SlidingLog {
         Self { window_ms: quota.window_ms(), ..Self::default() }
     }
 
-    fn view(&self, quota: &Quota, now_ms: u64) -> SlidingLogView {
+    fn view(&self, quota: &Quota, now: Moment) -> SlidingLogView {
         let newest_ms = self.newest.map_or(0, |entry| entry.at_ms);
-        if newest_ms.saturating_sub(now_ms) > quota.window_ms() {
+        let Some(Passed { now_ms, stamp_ms }) = now.after(newest_ms, quota.window_ms()) else {
             // The clock stepped far back: everything counts as admitted now.
+            let newest_ms = now.latest_ms();
             return SlidingLogView {
-                now_ms,
+                stamp_ms: newest_ms,
                 expired: 0,
                 used: self.total,
-                newest_ms: now_ms,
+                newest_ms,
+                oldest_ms: Some(newest_ms),
                 is_rebased: true,
                 is_changed: false,
             };
-        }
-        let now_ms = now_ms.max(newest_ms);
-        let is_over = |at_ms: u64| at_ms + quota.window_ms() <= now_ms;
-        let expired = if is_over(newest_ms) {
-            self.total
-        } else {
-            self.entries().take_while(|entry| is_over(entry.at_ms)).map(|entry| entry.count).sum()
         };
+        let is_over = |at_ms: u64| at_ms + quota.window_ms() <= now_ms;
+        let (mut expired, mut oldest_ms) = (self.total, None);
+        if !is_over(newest_ms) {
+            expired = 0;
+            for entry in self.entries() {
+                if !is_over(entry.at_ms) {
+                    oldest_ms = Some(entry.at_ms);
+                    break;
+                }
+                expired += entry.count;
+            }
+        }
         let used = self.total - expired;
         let is_changed = used > 0 && self.window_ms != quota.window_ms();
-        SlidingLogView { now_ms, expired, used, newest_ms, is_rebased: false, is_changed }
+        SlidingLogView { stamp_ms, expired, used, newest_ms, oldest_ms, is_rebased: false, is_changed }
     }
 
     fn used(view: &SlidingLogView) -> u64 {
         view.used
+    }
+
+    fn parts(view: &SlidingLogView) -> Parts {
+        Parts { previous: 0, current: view.used, oldest_ms: view.oldest_ms }
     }
 
     fn is_mended(view: &SlidingLogView) -> bool {
@@ -244,7 +270,7 @@ impl Counter for SlidingLog {
         match (view.used, spent) {
             (0, 0) => 0,
             (_, 0) => view.newest_ms + quota.window_ms(),
-            _ => view.now_ms + quota.window_ms(),
+            _ => view.stamp_ms + quota.window_ms(),
         }
     }
 
@@ -252,11 +278,15 @@ impl Counter for SlidingLog {
         self.window_ms = quota.window_ms();
         if view.is_rebased || view.used == 0 {
             self.clear();
-            self.append(view.now_ms, view.used);
+            self.append(view.stamp_ms, view.used);
         } else {
             self.drop_oldest(view.expired);
         }
-        self.append(view.now_ms, spent);
+        if view.used + spent > quota.limit() {
+            self.append_beyond(view.stamp_ms, spent);
+        } else {
+            self.append(view.stamp_ms, spent);
+        }
     }
 
     /// The oldest first, for the same reason as in a strict window.

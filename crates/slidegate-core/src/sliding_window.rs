@@ -1,7 +1,8 @@
 //! `sliding-window`: two counters, the previous one weighted by how much of it still overlaps.
 
-use crate::counter::Counter;
+use crate::counter::{Counter, Parts};
 use crate::exact::{mul_div_ceil, mul_div_floor};
+use crate::moment::Moment;
 use crate::quota::Quota;
 
 /// The current window, what was counted in it and in the one before.
@@ -129,7 +130,8 @@ impl Counter for SlidingWindow {
     }
 
     #[inline(always)]
-    fn view(&self, quota: &Quota, now_ms: u64) -> SlidingWindowView {
+    fn view(&self, quota: &Quota, now: Moment) -> SlidingWindowView {
+        let now_ms = now.now_ms();
         let rolled = self.roll(quota, now_ms);
         // Another window than it was counted with: all that is in use counts as spent when the window changes, so that a
         // reload neither forgets it (a second burst) nor keeps it longer than two new windows (a lock-out). With a longer
@@ -151,6 +153,11 @@ impl Counter for SlidingWindow {
     #[inline(always)]
     fn used(view: &SlidingWindowView) -> u64 {
         view.used
+    }
+
+    #[inline(always)]
+    fn parts(view: &SlidingWindowView) -> Parts {
+        Parts { previous: view.prev, current: view.cur, oldest_ms: None }
     }
 
     #[inline(always)]

@@ -1,14 +1,21 @@
 //! Any counter: what a store keeps for one quota of one key.
 
-use crate::counter::Counter;
+use crate::counter::{Counter, Parts};
 use crate::fixed_window::{FixedWindow, FixedWindowView};
-use crate::quota::{Algorithm, Quota};
+use crate::moment::Moment;
+use crate::quota::{Algorithm, MAX_WINDOW_MS, Quota};
 use crate::sliding_log::{SlidingLog, SlidingLogView};
 use crate::sliding_window::{SlidingWindow, SlidingWindowView};
 use crate::strict_window::{StrictWindow, StrictWindowView};
 use crate::token_bucket::{TokenBucket, TokenBucketView};
 
-/// The counter of any algorithm.
+/// The counter of any algorithm, or a block, which a store keeps in the same place.
+///
+/// States belong to quotas by what they count: algorithm and window, and of a token bucket rate and capacity too. Where they
+/// stand does not matter. A quota of a changed policy that has no state of its own begins with a copy of the nearest one of
+/// its algorithm; another algorithm starts afresh. The states of other versions of the policy are kept behind its own for as
+/// long as they count something, so that versions in use at the same time (by tiers, or on two servers) each find their own
+/// counts again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is named after its counter")]
 pub enum State {
@@ -17,6 +24,8 @@ pub enum State {
     SlidingLog(Box<SlidingLog>),
     FixedWindow(FixedWindow),
     TokenBucket(TokenBucket),
+    /// The key is denied until then.
+    Block { until_ms: u64 },
 }
 
 /// The view of any counter.
@@ -49,18 +58,54 @@ macro_rules! each {
 }
 
 impl State {
-    /// The algorithm that counts here.
-    pub fn algorithm(&self) -> Algorithm {
+    /// The algorithm that counts here; none in a block.
+    pub fn algorithm(&self) -> Option<Algorithm> {
         match self {
-            Self::SlidingWindow(_) => Algorithm::SlidingWindow,
-            Self::StrictWindow(_) => Algorithm::StrictWindow,
-            Self::SlidingLog(_) => Algorithm::SlidingLog,
-            Self::FixedWindow(_) => Algorithm::FixedWindow,
-            Self::TokenBucket(_) => Algorithm::TokenBucket,
+            Self::SlidingWindow(_) => Some(Algorithm::SlidingWindow),
+            Self::StrictWindow(_) => Some(Algorithm::StrictWindow),
+            Self::SlidingLog(_) => Some(Algorithm::SlidingLog),
+            Self::FixedWindow(_) => Some(Algorithm::FixedWindow),
+            Self::TokenBucket(_) => Some(Algorithm::TokenBucket),
+            Self::Block { .. } => None,
         }
     }
 
-    /// The window under which it was counted.
+    /// Whether it was counted for this quota, whose limit may have changed unless it is a token bucket's.
+    pub fn is_of(&self, quota: &Quota) -> bool {
+        match self {
+            Self::TokenBucket(counter) => {
+                quota.algorithm() == Algorithm::TokenBucket && counter.is_of(quota)
+            }
+            _ => self.algorithm() == Some(quota.algorithm()) && self.window_ms() == quota.window_ms(),
+        }
+    }
+
+    /// Whether the two are counted for the same quota.
+    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+        let bucket = |state: &Self| match state {
+            Self::TokenBucket(counter) => Some((counter.limit, counter.capacity)),
+            _ => None,
+        };
+        self.algorithm() == other.algorithm()
+            && self.window_ms() == other.window_ms()
+            && bucket(self) == bucket(other)
+    }
+
+    /// Whether it counts something that a changed quota could begin with.
+    pub(crate) fn could_count(&self, quota: &Quota, now_ms: u64) -> bool {
+        self.algorithm() == Some(quota.algorithm()) && self.latest_and_until_ms().1 > now_ms
+    }
+
+    /// Whether it is kept beside the states of another version of its policy. A block is kept apart.
+    pub(crate) fn is_kept_until(&self, now_ms: u64, longest_ms: u64) -> bool {
+        let (latest_ms, until_ms) = self.latest_and_until_ms();
+        let is_far_ahead = latest_ms.saturating_sub(now_ms) > self.window_ms();
+        self.algorithm().is_some()
+            && !is_far_ahead
+            && until_ms.max(latest_ms.saturating_add(2 * longest_ms)) > now_ms
+    }
+
+    /// The window under which it was counted; 0 of a block.
     pub fn window_ms(&self) -> u64 {
         match self {
             Self::SlidingWindow(counter) => counter.window_ms,
@@ -68,14 +113,7 @@ impl State {
             Self::SlidingLog(counter) => counter.window_ms(),
             Self::FixedWindow(counter) => counter.window_ms,
             Self::TokenBucket(counter) => counter.window_ms,
-        }
-    }
-
-    /// The limit by which it is paid off, if it is a debt.
-    pub(crate) fn rate(&self) -> Option<u64> {
-        match self {
-            Self::TokenBucket(counter) => Some(counter.limit),
-            _ => None,
+            Self::Block { .. } => 0,
         }
     }
 
@@ -89,7 +127,8 @@ impl State {
     /// counted more than a window ahead, before the clock stepped back, is taken for over: else it would be kept until that time comes.
     pub fn left_until_ms(&self, now_ms: u64) -> Option<u64> {
         let (latest_ms, until_ms) = self.latest_and_until_ms();
-        let is_far_ahead = latest_ms.saturating_sub(now_ms) > self.window_ms();
+        let most_ahead_ms = if self.algorithm().is_some() { self.window_ms() } else { MAX_WINDOW_MS };
+        let is_far_ahead = latest_ms.saturating_sub(now_ms) > most_ahead_ms;
         (until_ms > now_ms && !is_far_ahead).then_some(until_ms)
     }
 
@@ -100,6 +139,7 @@ impl State {
             Self::SlidingLog(counter) => counter.newest_and_until_ms(),
             Self::FixedWindow(counter) => (counter.start_ms, counter.counts_until_ms()),
             Self::TokenBucket(counter) => (counter.at_ms, counter.counts_until_ms()),
+            Self::Block { until_ms } => (0, *until_ms),
         }
     }
 
@@ -108,7 +148,7 @@ impl State {
         match self {
             Self::StrictWindow(counter) => [counter.heap_bytes(), 0],
             Self::SlidingLog(counter) => [size_of::<SlidingLog>(), counter.heap_bytes()],
-            Self::SlidingWindow(_) | Self::FixedWindow(_) | Self::TokenBucket(_) => [0, 0],
+            Self::SlidingWindow(_) | Self::FixedWindow(_) | Self::TokenBucket(_) | Self::Block { .. } => [0, 0],
         }
     }
 
@@ -117,7 +157,7 @@ impl State {
         match self {
             Self::StrictWindow(counter) => counter.growth_bytes(),
             Self::SlidingLog(counter) => counter.growth_bytes(),
-            Self::SlidingWindow(_) | Self::FixedWindow(_) | Self::TokenBucket(_) => 0,
+            Self::SlidingWindow(_) | Self::FixedWindow(_) | Self::TokenBucket(_) | Self::Block { .. } => 0,
         }
     }
 }
@@ -135,13 +175,17 @@ impl Counter for State {
         }
     }
 
-    fn view(&self, quota: &Quota, now_ms: u64) -> StateView {
+    fn view(&self, quota: &Quota, now: Moment) -> StateView {
         match self {
-            Self::SlidingWindow(counter) => StateView::SlidingWindow(counter.view(quota, now_ms)),
-            Self::StrictWindow(counter) => StateView::StrictWindow(counter.view(quota, now_ms)),
-            Self::SlidingLog(counter) => StateView::SlidingLog(counter.view(quota, now_ms)),
-            Self::FixedWindow(counter) => StateView::FixedWindow(counter.view(quota, now_ms)),
-            Self::TokenBucket(counter) => StateView::TokenBucket(counter.view(quota, now_ms)),
+            Self::SlidingWindow(counter) => StateView::SlidingWindow(counter.view(quota, now)),
+            Self::StrictWindow(counter) => StateView::StrictWindow(counter.view(quota, now)),
+            Self::SlidingLog(counter) => StateView::SlidingLog(counter.view(quota, now)),
+            Self::FixedWindow(counter) => StateView::FixedWindow(counter.view(quota, now)),
+            Self::TokenBucket(counter) => StateView::TokenBucket(counter.view(quota, now)),
+            Self::Block { .. } => {
+                debug_assert!(false, "a block stands at no quota's place");
+                StateView::FixedWindow(FixedWindow::empty(quota).view(quota, now))
+            }
         }
     }
 
@@ -152,6 +196,16 @@ impl Counter for State {
             StateView::SlidingLog(view) => SlidingLog::used(view),
             StateView::FixedWindow(view) => FixedWindow::used(view),
             StateView::TokenBucket(view) => TokenBucket::used(view),
+        }
+    }
+
+    fn parts(view: &StateView) -> Parts {
+        match view {
+            StateView::SlidingWindow(view) => SlidingWindow::parts(view),
+            StateView::StrictWindow(view) => StrictWindow::parts(view),
+            StateView::SlidingLog(view) => SlidingLog::parts(view),
+            StateView::FixedWindow(view) => FixedWindow::parts(view),
+            StateView::TokenBucket(view) => TokenBucket::parts(view),
         }
     }
 

@@ -89,7 +89,9 @@ impl FromStr for Quota {
 fn parse_number(field: &'static str, text: &str) -> Result<u64, QuotaError> {
     let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = if is_plain { text.parse().ok() } else { None };
-    number.ok_or_else(|| QuotaError::new(field, format!("{text:?} is not a whole number between 1 and 2^48")))
+    let least = u8::from(field != "limit");
+    let message = || format!("{text:?} is not a whole number between {least} and 2^48");
+    number.ok_or_else(|| QuotaError::new(field, message()))
 }
 
 fn parse_slots(text: &str) -> Result<u64, QuotaError> {
@@ -177,12 +179,12 @@ mod tests {
         let table = [
             ("", "quota: \"\" is not a quota: write LIMIT/WINDOW, such as 100/1m, 10/s or 5/15m"),
             ("100", "quota: \"100\" is not a quota: write LIMIT/WINDOW, such as 100/1m, 10/s or 5/15m"),
-            ("0/1m", "limit: 0 is not between 1 and 2^48 (281474976710656)"),
-            ("281474976710657/1m", "limit: 281474976710657 is not between 1 and 2^48 (281474976710656)"),
-            ("+5/1m", "limit: \"+5\" is not a whole number between 1 and 2^48"),
+            ("0/1m token-bucket burst=5", "burst: goes with a limit of at least 1, which refills it"),
+            ("281474976710657/1m", "limit: 281474976710657 is not between 0 and 2^48 (281474976710656)"),
+            ("+5/1m", "limit: \"+5\" is not a whole number between 0 and 2^48"),
             (
                 "99999999999999999999/1m",
-                "limit: \"99999999999999999999\" is not a whole number between 1 and 2^48",
+                "limit: \"99999999999999999999\" is not a whole number between 0 and 2^48",
             ),
             ("1/1m burst=2", "burst: goes with token-bucket, not with sliding-window"),
             ("1/1m token-bucket burst=0", "burst: 0 is not between 1 and 2^48 (281474976710656)"),

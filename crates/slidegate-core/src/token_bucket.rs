@@ -1,10 +1,11 @@
 //! `token-bucket`: a debt that each request adds to and time pays off. GCRA is the same thing.
 
-use crate::counter::Counter;
+use crate::counter::{Counter, Parts};
 use crate::exact::{div_ceil, wide};
+use crate::moment::Moment;
 use crate::quota::Quota;
 
-/// What is owed, and when that was written down.
+/// What is owed, when that was written down, and under which quota.
 ///
 /// One token is `window_ms` of debt and each millisecond pays off `limit`, so that no rate is ever rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,8 +16,10 @@ pub struct TokenBucket {
     pub at_ms: u64,
     /// The window that scales `debt`.
     pub window_ms: u64,
-    /// What each millisecond pays off, to notice that the quota has changed.
+    /// What each millisecond pays off.
     pub limit: u64,
+    /// The most that a check could owe, to notice that the quota has changed.
+    pub capacity: u64,
 }
 
 /// A token bucket rolled to a moment.
@@ -28,17 +31,27 @@ pub struct TokenBucketView {
     is_mended: bool,
 }
 
+/// What each millisecond pays off. Under a limit of 0 only charges are owed, and they are paid off as under a limit of 1.
+fn rate(limit: u64) -> u64 {
+    limit.max(1)
+}
+
 impl TokenBucketView {
     /// When `debt` of what is owed will have been paid off.
     fn paid_at_ms(&self, debt: u128, quota: &Quota) -> u64 {
-        self.at_ms.saturating_add(div_ceil(debt, quota.limit()))
+        self.at_ms.saturating_add(div_ceil(debt, rate(quota.limit())))
     }
 }
 
 impl TokenBucket {
     /// The moment from which it counts nothing, under the quota that it was counted for.
     pub(crate) fn counts_until_ms(&self) -> u64 {
-        if self.debt == 0 { 0 } else { self.at_ms.saturating_add(div_ceil(self.debt, self.limit)) }
+        if self.debt == 0 { 0 } else { self.at_ms.saturating_add(div_ceil(self.debt, rate(self.limit))) }
+    }
+
+    /// Whether it was written under this quota.
+    pub(crate) fn is_of(&self, quota: &Quota) -> bool {
+        (self.window_ms, self.limit, self.capacity) == (quota.window_ms(), quota.limit(), quota.capacity())
     }
 }
 
@@ -46,41 +59,45 @@ impl Counter for TokenBucket {
     type View = TokenBucketView;
 
     fn empty(quota: &Quota) -> Self {
-        Self { debt: 0, at_ms: 0, window_ms: quota.window_ms(), limit: quota.limit() }
+        let (window_ms, limit, capacity) = (quota.window_ms(), quota.limit(), quota.capacity());
+        Self { debt: 0, at_ms: 0, window_ms, limit, capacity }
     }
 
+    /// A debt is paid off at the rate of the quota that it was written under, up to now. If that is not this quota, what is
+    /// left of the debt is then at most the new capacity, so that no client waits longer than the new bucket takes to
+    /// fill. Such a debt is mended: kept even by a denial, or it would go on at the former rate.
     #[inline]
-    fn view(&self, quota: &Quota, now_ms: u64) -> TokenBucketView {
-        let window_ms = quota.window_ms();
-        let debt = if self.window_ms == window_ms {
-            self.debt
+    fn view(&self, quota: &Quota, now: Moment) -> TokenBucketView {
+        let (now_ms, window_ms) = (now.now_ms(), quota.window_ms());
+        let ahead_ms = self.at_ms.saturating_sub(now_ms);
+        let (at_ms, mut debt, is_rebased) = if ahead_ms > window_ms {
+            // The clock stepped far back: go on paying from now.
+            (now_ms, self.debt, true)
+        } else if ahead_ms > 0 {
+            (self.at_ms, self.debt, false)
         } else {
-            // The same number of tokens in the new unit, rounded against the caller.
-            (self.debt * u128::from(window_ms)).div_ceil(u128::from(self.window_ms))
+            (now_ms, self.debt.saturating_sub(wide(rate(self.limit), now_ms - self.at_ms)), false)
         };
         if debt == 0 {
             return TokenBucketView { debt, at_ms: now_ms, used: 0, is_mended: false };
         }
-        let ahead_ms = self.at_ms.saturating_sub(now_ms);
-        let (at_ms, debt, is_mended) = if ahead_ms > window_ms {
-            // The clock stepped far back: go on paying from now.
-            (now_ms, debt, true)
-        } else if ahead_ms > 0 {
-            (self.at_ms, debt, false)
-        } else {
-            (now_ms, debt.saturating_sub(wide(quota.limit(), now_ms - self.at_ms)), false)
-        };
-        // At a lower rate it is owed for longer than was known when it was written. At a higher one nothing has to be written,
-        // and must not: a fraction of a token is lost each time, and whoever is asked for at two rates all the time would
-        // never pay off the last one.
-        let is_slower = wide(quota.limit(), self.window_ms) < wide(self.limit, window_ms);
-        let is_mended = is_mended || (debt > 0 && is_slower);
-        TokenBucketView { debt, at_ms, used: div_ceil(debt, window_ms), is_mended }
+        let is_changed = !self.is_of(quota);
+        if is_changed {
+            // The same number of tokens in the new unit, rounded against the caller.
+            debt = (debt * u128::from(window_ms)).div_ceil(u128::from(self.window_ms));
+            debt = debt.min(wide(quota.capacity(), window_ms));
+        }
+        let used = div_ceil(debt, window_ms);
+        TokenBucketView { debt, at_ms, used, is_mended: is_rebased || is_changed }
     }
 
     #[inline]
     fn used(view: &TokenBucketView) -> u64 {
         view.used
+    }
+
+    fn parts(view: &TokenBucketView) -> Parts {
+        Parts { current: view.used, ..Parts::default() }
     }
 
     #[inline]
@@ -105,11 +122,11 @@ impl Counter for TokenBucket {
     #[inline]
     fn commit(&mut self, view: &TokenBucketView, quota: &Quota, spent: u64) {
         let debt = view.debt + wide(spent, quota.window_ms());
-        *self = Self { debt, at_ms: view.at_ms, window_ms: quota.window_ms(), limit: quota.limit() };
+        *self = Self { debt, at_ms: view.at_ms, ..Self::empty(quota) };
     }
 
     fn refund(&mut self, view: &TokenBucketView, quota: &Quota, amount: u64) {
         let debt = view.debt.saturating_sub(wide(amount, quota.window_ms()));
-        *self = Self { debt, at_ms: view.at_ms, window_ms: quota.window_ms(), limit: quota.limit() };
+        *self = Self { debt, at_ms: view.at_ms, ..Self::empty(quota) };
     }
 }

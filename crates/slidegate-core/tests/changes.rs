@@ -22,12 +22,14 @@ fn a_lowered_limit_saturates_and_a_raised_one_gives_more() {
         change(&mut key, &[&format!("5/1m {algorithm}")]);
         let denied = key.check(START, 1);
         assert!(!denied.is_allowed(), "{algorithm}");
-        assert_eq!((denied.remaining(), denied.quotas()[0].used), (0, 8), "{algorithm}");
+        // A bucket's debt is capped, so that no client waits longer than the new bucket takes to fill.
+        let used = if algorithm == Algorithm::TokenBucket { 5 } else { 8 };
+        assert_eq!((denied.remaining(), denied.quotas()[0].used), (0, used), "{algorithm}");
         let wait = denied.retry_after_ms().unwrap();
         assert!(!key.clone().check(START + wait - 1, 1).is_allowed(), "{algorithm}");
         assert!(key.clone().check(START + wait, 1).is_allowed(), "{algorithm}");
         change(&mut key, &[&format!("20/1m {algorithm}")]);
-        assert_eq!(key.check(START, 1).remaining(), 11, "{algorithm}");
+        assert_eq!(key.check(START, 1).remaining(), 20 - used - 1, "{algorithm}");
     }
 }
 
@@ -82,7 +84,8 @@ fn two_versions_in_turn_are_each_held_to_their_own_limit() {
         (&["5/1h fixed-window"], &["6/1h"], [5, 6]),
         // The hour is the same for both, the minute is only the first one's.
         (&["5/1m", "20/1h"], &["6/1h"], [5, 3]),
-        (&["5/1m", "20/1h token-bucket"], &["9/1m strict-window", "6/1h token-bucket"], [5, 3]),
+        // Buckets of two rates begin with the same debt, and go on apart.
+        (&["5/1m", "20/1h token-bucket"], &["9/1m strict-window", "6/1h token-bucket"], [5, 5]),
     ];
     for (one, other, expected) in versions {
         let mut key = Key::parse(one);
@@ -127,15 +130,15 @@ fn two_windows_in_turn_lock_nobody_out() {
 #[test]
 fn two_rates_in_turn_are_paid_off() {
     let mut key = Key::parse(&["1/1h token-bucket"]);
-    let mut admitted = 0;
+    let mut admitted = [0, 0];
     // Two hours, twenty times a second, in the order in which what was paid off was lost.
     for step in 0..144_000 {
-        for quota in ["1/1h token-bucket", "1/1m token-bucket"] {
+        for (tier, quota) in ["1/1h token-bucket", "1/1m token-bucket"].iter().enumerate() {
             change(&mut key, &[quota]);
-            admitted += u32::from(key.check(START + step * 50, 1).is_allowed());
+            admitted[tier] += u32::from(key.check(START + step * 50, 1).is_allowed());
         }
     }
-    assert_eq!(admitted, 120, "one a minute");
+    assert_eq!(admitted, [2, 119], "one an hour, and one a minute after the first, whose debt is copied");
 }
 
 /// Whoever makes up new limits all the time does not make a record grow all the time.
@@ -160,6 +163,77 @@ fn what_is_left_from_the_future_is_forgotten() {
         assert!(key.check(START, 1).is_allowed());
         assert_eq!(key.states.len(), 1, "{algorithm}");
     }
+}
+
+#[test]
+fn a_lowered_bucket_is_full_after_the_time_that_it_takes_to_fill() {
+    for lowered in ["10/1m token-bucket", "1000/1s token-bucket burst=10", "1/1m token-bucket burst=10"] {
+        let fill_ms = Key::parse(&[lowered]).check(START, 10).quotas()[0].reset_after_ms;
+        let mut key = Key::parse(&["1000/1s token-bucket"]);
+        assert!(key.check(START, 1000).is_allowed());
+        change(&mut key, &[lowered]);
+        let denied = key.check(START, 10);
+        assert_eq!(denied.retry_after_ms(), Some(fill_ms), "{lowered}");
+        assert!(!key.check(START + fill_ms - 1, 10).is_allowed(), "{lowered}");
+        assert!(key.check(START + fill_ms, 10).is_allowed(), "{lowered}");
+        // What was paid off at the former rate before the change is paid off.
+        let mut key = Key::parse(&["1000/1s token-bucket"]);
+        assert!(key.check(START, 1000).is_allowed());
+        change(&mut key, &[lowered]);
+        assert!(key.check(START + 3000, 10).is_allowed(), "{lowered}: idle, so that the bucket was full");
+    }
+}
+
+/// Capping the other version's debt would give that one a burst with each request of this one.
+#[test]
+fn buckets_of_two_capacities_in_turn_do_not_forgive_each_other() {
+    let mut key = Key::parse(&["20/1h token-bucket"]);
+    let mut admitted = [0, 0];
+    for step in 0..1000 {
+        let quota = ["20/1h token-bucket", "10/1h token-bucket"][step % 2];
+        change(&mut key, &[quota]);
+        admitted[step % 2] += u64::from(key.check(START, 1).is_allowed());
+    }
+    assert_eq!(admitted, [20, 9]);
+}
+
+#[test]
+fn a_count_survives_being_away_in_another_tier() {
+    for algorithm in [Algorithm::SlidingWindow, Algorithm::StrictWindow, Algorithm::FixedWindow] {
+        let of = |quota: &str| format!("{quota} {algorithm}");
+        for others in [&[][..], &["10/1m token-bucket"], &["10/1m token-bucket", "10/1m sliding-log"]] {
+            let mut key = Key::parse(&[&of("10/1h")]);
+            assert!(key.check(START, 10).is_allowed());
+            for other in others {
+                change(&mut key, &[other]);
+                assert!(key.check(START, 1).is_allowed());
+            }
+            change(&mut key, &[&of("10/1m")]);
+            assert!(!key.check(START, 1).is_allowed(), "{algorithm} {others:?}: carried over");
+            // The minute's count is over, and the hour's is not begun with again.
+            assert!(key.check(START + 3 * MINUTE, 10).is_allowed(), "{algorithm} {others:?}");
+            change(&mut key, &[&of("10/1h")]);
+            assert!(!key.check(START + 3 * MINUTE, 1).is_allowed(), "{algorithm} {others:?}: still counted");
+            change(&mut key, &[&of("10/1m")]);
+            assert!(!key.check(START + 3 * MINUTE, 1).is_allowed(), "{algorithm} {others:?}");
+            assert!(key.check(START + 6 * MINUTE, 10).is_allowed(), "{algorithm} {others:?}");
+        }
+    }
+}
+
+#[test]
+fn the_nearest_window_is_carried_over_wherever_it_stands() {
+    let mut key = Key::parse(&["10/1s", "1000/1h"]);
+    assert!(key.check(START, 10).is_allowed());
+    assert!(key.check(START + 5000, 10).is_allowed());
+    change(&mut key, &["2000/2h", "20/2s"]);
+    let used = |decision: slidegate_core::Decision| {
+        decision.quotas().iter().map(|report| report.used).collect::<Vec<_>>()
+    };
+    assert_eq!(used(key.peek(START + 5000, 0)), [20, 10]);
+    // One source serves one quota: a further quota starts afresh.
+    change(&mut key, &["2000/2h", "20/2s", "30/3s"]);
+    assert_eq!(used(key.peek(START + 5000, 0)), [20, 10, 0]);
 }
 
 #[test]

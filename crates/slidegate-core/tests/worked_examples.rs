@@ -6,7 +6,7 @@ mod oracle;
 
 use oracle::Key;
 use slidegate_core::{
-    Algorithm, Counter, FixedWindow, QuotaReport, Retry, SlidingWindow, State, TokenBucket, Verb,
+    Algorithm, Counter, FixedWindow, Moment, QuotaReport, Retry, SlidingWindow, State, TokenBucket, Verb,
 };
 
 const MINUTE: u64 = 60_000;
@@ -122,7 +122,9 @@ fn fixed_window_allows_twice_the_limit_across_a_boundary() {
     assert_eq!(denied.quotas()[0].reset_after_ms, 1);
     assert!(key.check(START + MINUTE, 10).is_allowed());
     assert_eq!(
-        FixedWindow::used(&FixedWindow::empty(&key.policy.quotas()[0]).view(&key.policy.quotas()[0], 5)),
+        FixedWindow::used(
+            &FixedWindow::empty(&key.policy.quotas()[0]).view(&key.policy.quotas()[0], Moment::exact(5))
+        ),
         0
     );
 }
@@ -138,6 +140,9 @@ fn token_bucket_formulas() {
         more_after_ms,
         reset_after_ms,
         retry,
+        previous: 0,
+        current: used,
+        oldest_age_ms: None,
     };
     assert_eq!(key.check(START, 3).quotas(), [report(3, 0, 6000, 18_000, None)]);
     assert_eq!(key.check(START, 1).quotas(), [report(3, 0, 6000, 18_000, Some(Retry::AfterMs(6000)))]);
@@ -151,6 +156,7 @@ fn token_bucket_formulas() {
             at_ms: START + 6000,
             window_ms: MINUTE,
             limit: 10,
+            capacity: 3,
         })]
     );
     assert_eq!(key.peek(START + 24_000, 0).quotas(), [report(0, 3, 0, 0, None)]);

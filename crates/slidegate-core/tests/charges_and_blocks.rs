@@ -1,0 +1,187 @@
+//! Charges, which count beyond the limit, blocks, limits of 0, and what a report says of a count.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod oracle;
+
+use oracle::Key;
+use slidegate_core::{Action, Algorithm, MAX_COUNT, MAX_WINDOW_MS, Policy, Retry, Verb, decide};
+
+const MINUTE: u64 = 60_000;
+const START: u64 = 1_000_000 * MINUTE;
+
+fn key(limit: u64, algorithm: Algorithm) -> Key {
+    Key::parse(&[&format!("{limit}/1m {algorithm}")])
+}
+
+#[test]
+fn a_charge_counts_in_full_and_a_look_is_allowed_within_the_limit() {
+    // Limit, cost of each charge, and how many looks are allowed before the first denial.
+    for (limit, cost, looks) in [(1000, 300, 4), (1000, 2500, 1), (10_000, 7, 1429), (2, 1, 3), (1000, 1000, 2)] {
+        for algorithm in Algorithm::ALL {
+            let mut key = key(limit, algorithm);
+            let mut allowed = 0;
+            while key.peek(START, 0).is_allowed() {
+                allowed += 1;
+                let charged = key.act(Verb::Charge, START, cost);
+                assert_eq!(charged.quotas()[0].used, allowed * cost, "{algorithm}");
+                assert_eq!(charged.is_allowed(), allowed * cost <= limit, "{algorithm}");
+            }
+            assert_eq!(allowed, looks, "{algorithm} {limit} {cost}");
+            let denied = key.peek(START, 0);
+            let wait_ms = denied.retry_after_ms().unwrap();
+            assert_eq!(denied.remaining(), 0, "{algorithm}");
+            assert!(!key.peek(START + wait_ms - 1, 0).is_allowed(), "{algorithm} {limit} {cost}");
+            assert!(key.peek(START + wait_ms, 0).is_allowed(), "{algorithm} {limit} {cost}");
+            assert!(!key.check(START, 1).is_allowed(), "{algorithm}: a check spends no more than is left");
+        }
+    }
+}
+
+#[test]
+fn charges_stay_exact_and_bounded_however_large_they_are() {
+    for algorithm in Algorithm::ALL {
+        let mut key = key(1 << 48, algorithm);
+        for step in 0..2000 {
+            let charged = key.act(Verb::Charge, START + step, u64::MAX);
+            let used = charged.quotas()[0].used;
+            assert!((MAX_COUNT - (1 << 49) / MINUTE * 2 * step..=MAX_COUNT).contains(&used), "{algorithm} {used}");
+        }
+        let bytes: usize = key.states.iter().flat_map(slidegate_core::State::heap_bytes).sum();
+        assert!(bytes < 1024, "{algorithm}: {bytes} bytes");
+    }
+}
+
+#[test]
+fn a_log_of_charges_has_no_more_entries_than_its_limit() {
+    let mut key = Key::parse(&["5/1m sliding-log"]);
+    for step in 0..1000 {
+        let _ = key.act(Verb::Charge, START + step, 1);
+    }
+    // The oldest four expire one by one, and the others with the newest.
+    let used = |key: &mut Key, after: u64| key.peek(START + after + MINUTE, 0).quotas()[0].used;
+    assert_eq!([0, 1, 3, 4, 998, 999].map(|after| used(&mut key, after)), [999, 998, 996, 996, 996, 0]);
+}
+
+#[test]
+fn a_charge_spends_from_every_quota() {
+    let mut key = Key::parse(&["2/1s", "10/1h"]);
+    assert!(!key.act(Verb::Charge, START, 3).is_allowed());
+    let denied = key.peek(START, 0);
+    assert_eq!(denied.violated().collect::<Vec<_>>(), [0]);
+    assert_eq!(denied.quotas().iter().map(|report| report.used).collect::<Vec<_>>(), [3, 3]);
+}
+
+#[test]
+fn a_limit_of_zero_denies_every_cost_for_good() {
+    for algorithm in Algorithm::ALL {
+        let mut key = key(0, algorithm);
+        assert!(key.check(START, 0).is_allowed(), "{algorithm}");
+        let denied = key.check(START, 1);
+        assert!(denied.is_never() && denied.remaining() == 0 && denied.limit() == 0, "{algorithm}");
+        assert!(key.act(Verb::Refund, START, 5).quotas()[0].used == 0, "{algorithm}");
+        // A charge is counted, and ages.
+        assert!(!key.act(Verb::Charge, START, 2).is_allowed(), "{algorithm}");
+        let wait_ms = key.peek(START, 0).retry_after_ms().unwrap();
+        assert!(wait_ms <= 2 * MINUTE, "{algorithm} {wait_ms}");
+        assert!(key.peek(START + wait_ms, 0).is_allowed(), "{algorithm}");
+        // Raised, it counts like any other.
+        key.policy = Policy::parse("test", [&*format!("5/1m {algorithm}")]).unwrap();
+        assert!(key.check(START + 2 * MINUTE, 5).is_allowed(), "{algorithm}");
+    }
+}
+
+#[test]
+fn a_blocked_key_is_denied_until_the_block_ends() {
+    for quotas in [&["5/1m"][..], &["5/1m token-bucket"], &["5/1s", "9/1h strict-window"]] {
+        let mut key = Key::parse(quotas);
+        assert!(key.check(START, 2).is_allowed());
+        let blocked = key.act(Verb::Block, START, 10 * MINUTE);
+        assert_eq!((blocked.is_allowed(), blocked.remaining()), (true, 0));
+        for (now, cost) in [(START, 1), (START + 5 * MINUTE, 0), (START + 10 * MINUTE - 1, 1)] {
+            let denied = key.check(now, cost);
+            assert_eq!(denied.retry_after_ms(), Some(START + 10 * MINUTE - now), "{quotas:?}");
+            assert!(!key.peek(now, cost).is_allowed());
+            assert!(denied.reset_after_ms() >= START + 10 * MINUTE - now);
+        }
+        assert!(!key.act(Verb::Charge, START + MINUTE, 1).is_allowed(), "{quotas:?}");
+        assert_eq!(key.act(Verb::Refund, START + MINUTE, 1).remaining(), 0);
+        assert!(key.clone().check(START, 6).is_never() || quotas.len() == 2);
+        // Counts go on beside it.
+        assert!(key.clone().check(START + 10 * MINUTE, 2).is_allowed(), "{quotas:?}");
+        assert!(key.clone().act(Verb::Block, START + 1, 0).remaining() > 0, "{quotas:?}: ended");
+        assert!(key.act(Verb::Reset, START + 1, 0).is_found());
+        assert!(key.check(START + 1, 5).is_allowed(), "{quotas:?}");
+    }
+}
+
+#[test]
+fn a_block_ends_after_a_year_at_the_latest_and_survives_other_versions_of_the_policy() {
+    let mut key = key(5, Algorithm::SlidingWindow);
+    assert_eq!(key.act(Verb::Block, START, u64::MAX).reset_after_ms(), MAX_WINDOW_MS);
+    for quotas in [["9/1h"], ["9/1h token-bucket"], ["5/1m"]] {
+        key.policy = Policy::parse("test", quotas).unwrap();
+        assert!(!key.check(START + 1, 1).is_allowed());
+        assert!(!key.act(Verb::Charge, START + 1, 1).is_allowed());
+    }
+    assert!(key.check(START + MAX_WINDOW_MS, 1).is_allowed());
+    assert_eq!(key.states.len(), 1, "a block that is over is dropped");
+    // A clock that has stepped back by more does not lock the key out.
+    assert!(key.act(Verb::Block, START + 2 * MAX_WINDOW_MS, 1).remaining() == 0);
+    assert!(key.check(START, 1).is_allowed());
+}
+
+#[test]
+fn a_reset_says_whether_it_found_something() {
+    for algorithm in Algorithm::ALL {
+        let mut key = key(5, algorithm);
+        assert!(!key.act(Verb::Reset, START, 0).is_found(), "{algorithm}");
+        assert!(key.check(START, 1).is_allowed());
+        assert!(!key.check(START, 0).is_found(), "{algorithm}: no reset");
+        assert!(key.clone().act(Verb::Reset, START + 1, 0).is_found(), "{algorithm}");
+        assert!(!key.act(Verb::Reset, START + 2 * MINUTE, 0).is_found(), "{algorithm}: over");
+    }
+    let mut blocked = key(5, Algorithm::default());
+    let _ = blocked.act(Verb::Block, START, MINUTE);
+    assert!(blocked.clone().act(Verb::Reset, START, 0).is_found());
+    assert!(!blocked.act(Verb::Reset, START + MINUTE, 0).is_found());
+}
+
+#[test]
+fn a_report_says_what_a_count_is_made_of() {
+    let report = |quota: &str| {
+        let mut key = Key::parse(&[quota]);
+        assert!(key.check(START, 4).is_allowed());
+        assert!(key.check(START + MINUTE / 2, 2).is_allowed());
+        assert!(key.check(START + MINUTE + MINUTE / 4, 3).is_allowed());
+        let report = key.peek(START + MINUTE + MINUTE / 2, 0).tightest();
+        (report.used, report.previous, report.current, report.oldest_age_ms)
+    };
+    assert_eq!(report("20/1m"), (6, 6, 3, None));
+    assert_eq!(report("20/1m fixed-window"), (3, 0, 3, None));
+    assert_eq!(report("20/1m token-bucket"), (0, 0, 0, None));
+    assert_eq!(report("20/2m sliding-log"), (9, 0, 9, Some(MINUTE + MINUTE / 2)));
+    assert_eq!(report("20/2m strict-window"), (9, 0, 9, Some(MINUTE + MINUTE / 2)));
+    assert_eq!(report("20/1m sliding-log"), (3, 0, 3, Some(MINUTE / 4)));
+}
+
+/// By a clock that shows whole grains, an admission at the end of one and another at the start of the one a window later are
+/// nearly a grain less than a window apart.
+#[test]
+fn the_exact_algorithms_stamp_late_and_check_early() {
+    for (algorithm, is_exact) in [("strict-window", true), ("sliding-log", true), ("sliding-window", false)] {
+        let policy = Policy::parse("test", [&*format!("1/100ms {algorithm}")]).unwrap();
+        let mut states = Vec::new();
+        let mut check = |now_ms| {
+            decide(&mut states, &policy, Action::new(Verb::Check, now_ms, 1).with_grain_ms(4)).0
+        };
+        let first = check(START);
+        assert!(first.is_allowed());
+        let reset_ms = first.reset_after_ms();
+        assert_eq!(reset_ms, if is_exact { 104 } else { 200 }, "{algorithm}");
+        if is_exact {
+            assert_eq!(check(START + 100).retry(), Some(Retry::AfterMs(4)), "{algorithm}");
+            assert!(check(START + 104).is_allowed(), "{algorithm}");
+        }
+    }
+}
