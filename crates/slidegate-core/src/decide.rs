@@ -73,15 +73,18 @@ pub fn decide(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Deci
         let (decision, _) = decide_matched(states, policy, action, 0);
         return (decision.found(is_found), true);
     }
+    // States that count nothing are as good as none: a store may have dropped them.
+    let is_known = states.iter().any(|state| state.is_counting(now_ms));
     let blocked_until_ms = blocked_until_ms(states, now_ms);
-    if is_counted_for(states, quotas) {
+    if is_known && is_counted_for(states, quotas) {
         let answer = decide_matched(&mut states[..quotas.len()], policy, action, blocked_until_ms);
         if answer.1 && (states.len() > quotas.len() || action.verb() == Verb::Block) {
             keep_left(states, &[], policy, action);
         }
         return answer;
     }
-    let Adopted { states: mut adopted, copied_from } = adopt(states, quotas, now_ms);
+    let known = if is_known { &**states } else { &[] };
+    let Adopted { states: mut adopted, copied_from } = adopt(known, quotas, now_ms);
     let answer = decide_matched(&mut adopted[..quotas.len()], policy, action, blocked_until_ms);
     if answer.1 {
         keep_left(&mut adopted, &copied_from, policy, action);

@@ -91,9 +91,14 @@ impl State {
             && bucket(self) == bucket(other)
     }
 
+    /// Whether it counts something, however far ahead.
+    pub(crate) fn is_counting(&self, now_ms: u64) -> bool {
+        self.latest_and_until_ms().1 > now_ms
+    }
+
     /// Whether it counts something that a changed quota could begin with.
     pub(crate) fn could_count(&self, quota: &Quota, now_ms: u64) -> bool {
-        self.algorithm() == Some(quota.algorithm()) && self.latest_and_until_ms().1 > now_ms
+        self.algorithm() == Some(quota.algorithm()) && self.is_counting(now_ms)
     }
 
     /// Whether it is kept beside the states of another version of its policy. A block is kept apart.

@@ -8,14 +8,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use slidegate_core::Moment;
+
 /// A sleep that has begun.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// What time it is, for stores that do not have a clock of their own, and how to wait. All threads see the same time: what one
 /// has been told, no other is told later that it is earlier, unless the clock was set back.
 pub trait Clock: Send + Sync + 'static {
-    /// Milliseconds since the Unix epoch.
+    /// Milliseconds since the Unix epoch. The moment is not before this, and at most [`grain_ms`](Self::grain_ms) later.
     fn now_ms(&self) -> u64;
+
+    /// How far [`now_ms`](Self::now_ms) may be behind: 1 for a running clock that is rounded down to milliseconds. It never
+    /// changes.
+    fn grain_ms(&self) -> u64 {
+        1
+    }
+
+    /// The present moment, as narrow as this clock can read it. The exact algorithms decide by this.
+    fn moment(&self) -> Moment {
+        Moment::within(self.now_ms(), self.grain_ms())
+    }
 
     /// Waits until [`now_ms`](Self::now_ms) is at least `ms` later than now.
     fn sleep(&self, ms: u64) -> Sleep<'_>;
@@ -25,12 +38,14 @@ pub trait Clock: Send + Sync + 'static {
 /// sets the clock moves the limits.
 ///
 /// It reads the kernel's coarse clock, which costs some 3 ns where a precise one costs some 25, and
-/// lags behind by up to one tick (1 to 4 ms, as the kernel is configured). A decision is exact in this time; to
-/// somebody with a better watch a wait may seem up to a tick too long. If that matters, take a [`PreciseClock`].
+/// lags behind by up to one tick (1 to 10 ms, as the kernel is configured): that is its grain. The exact algorithms,
+/// `strict-window` and `sliding-log`, read the precise clock all the same. For the others a decision is exact in coarse time, and a
+/// client with a better clock may see a wait that is up to a tick too long. If that matters, take a [`PreciseClock`].
 /// Where there is no coarse clock (other than on Linux) it is precise.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     wall_minus_monotonic_ms: u64,
+    grain_ms: u64,
 }
 
 /// Like [`SystemClock`], but true to the millisecond, at some 25 ns a reading.
@@ -41,7 +56,7 @@ pub struct PreciseClock {
 
 impl Default for SystemClock {
     fn default() -> Self {
-        Self { wall_minus_monotonic_ms: wall_ms().saturating_sub(coarse_ms()) }
+        Self { wall_minus_monotonic_ms: wall_ms().saturating_sub(coarse_ms()), grain_ms: coarse_grain_ms() }
     }
 }
 
@@ -55,6 +70,14 @@ impl Clock for SystemClock {
     #[inline(always)]
     fn now_ms(&self) -> u64 {
         coarse_ms() + self.wall_minus_monotonic_ms
+    }
+
+    fn grain_ms(&self) -> u64 {
+        self.grain_ms
+    }
+
+    fn moment(&self) -> Moment {
+        Moment::within(precise_ms() + self.wall_minus_monotonic_ms, PRECISE_GRAIN_MS)
     }
 
     fn sleep(&self, ms: u64) -> Sleep<'_> {
@@ -91,6 +114,21 @@ pub(crate) fn wall_ms() -> u64 {
 
 fn whole_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A precise reading is rounded down to a millisecond.
+const PRECISE_GRAIN_MS: u64 = 1;
+
+/// A tick of the coarse clock, and a millisecond for rounding down.
+#[cfg(target_os = "linux")]
+fn coarse_grain_ms() -> u64 {
+    let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
+    ms_of(tick) + u64::from(tick.tv_nsec % 1_000_000 > 0) + PRECISE_GRAIN_MS
+}
+
+#[cfg(not(target_os = "linux"))]
+fn coarse_grain_ms() -> u64 {
+    PRECISE_GRAIN_MS
 }
 
 #[cfg(target_os = "linux")]
@@ -195,6 +233,11 @@ impl ManualClock {
 impl Clock for ManualClock {
     fn now_ms(&self) -> u64 {
         self.shared.now_ms.load(Ordering::SeqCst)
+    }
+
+    /// It stands exactly where it was set.
+    fn grain_ms(&self) -> u64 {
+        0
     }
 
     fn sleep(&self, ms: u64) -> Sleep<'_> {

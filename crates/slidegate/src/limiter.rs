@@ -47,13 +47,26 @@ impl<S: Store> Limiter<S> {
         self.store.execute(Operation { verb: Verb::Peek, check }).await
     }
 
+    /// Counts the cost in full, beyond the limit too, because it has happened: tokens of an answer, bytes of an upload. The
+    /// decision is allowed if no limit is exceeded afterwards. What exceeds a limit ages like anything else that is counted.
+    pub async fn charge(&self, check: Check<'_>) -> Result<Decision, StoreError> {
+        self.store.execute(Operation { verb: Verb::Charge, check }).await
+    }
+
+    /// Denies the key under the policy for `span`, at most 366 days, whatever it has spent. Another call takes the
+    /// place of this one, a span of zero ends the block, and so does a reset.
+    pub async fn block(&self, check: Check<'_>, span: Duration) -> Result<Decision, StoreError> {
+        self.store.execute(Operation { verb: Verb::Block, check: blocking(check, span) }).await
+    }
+
     /// Gives back up to the cost: never more than is counted. For what was spent within the current window; a store
     /// cannot know whether older units are still among those it counts.
     pub async fn refund(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute(Operation { verb: Verb::Refund, check }).await
     }
 
-    /// Forgets what the key has spent under the policy.
+    /// Forgets what the key has spent under the policy, and whether it is blocked.
+    /// [`Decision::is_found`] says whether there was something to forget.
     pub async fn reset(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute(Operation { verb: Verb::Reset, check }).await
     }
@@ -103,6 +116,16 @@ impl<C: Clock> Limiter<MemoryStore<C>> {
         self.store.execute_now(Operation { verb: Verb::Peek, check })
     }
 
+    /// [`charge`](Self::charge), at once.
+    pub fn charge_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
+        self.store.execute_now(Operation { verb: Verb::Charge, check })
+    }
+
+    /// [`block`](Self::block), at once.
+    pub fn block_now(&self, check: Check<'_>, span: Duration) -> Result<Decision, StoreError> {
+        self.store.execute_now(Operation { verb: Verb::Block, check: blocking(check, span) })
+    }
+
     /// [`refund`](Self::refund), at once.
     pub fn refund_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute_now(Operation { verb: Verb::Refund, check })
@@ -112,4 +135,10 @@ impl<C: Clock> Limiter<MemoryStore<C>> {
     pub fn reset_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute_now(Operation { verb: Verb::Reset, check })
     }
+}
+
+/// A block, whose cost is its length in whole milliseconds. The shortest that is not zero is one.
+fn blocking(check: Check<'_>, span: Duration) -> Check<'_> {
+    let ms = span.as_nanos().div_ceil(1_000_000);
+    check.cost(u64::try_from(ms).unwrap_or(u64::MAX))
 }

@@ -82,7 +82,11 @@ async fn no_record_ends_before_all_is_whole_again_nor_much_later() {
     let (mut random, mut counting) = (Random(0x2545_F491_4F6C_DD1D), 0);
     for step in 0..4000 {
         clock.advance(*random.pick(&[0, 0, 0, 1, 10_000, 500_000, 3_600_000]));
-        let operation = operation(&mut random, &policies, &keys);
+        let mut operation = operation(&mut random, &policies, &keys);
+        if operation.verb == Verb::Charge {
+            // A debt without bound would be paid off after the end of the calendar.
+            operation.check.cost = operation.check.cost.min(7);
+        }
         let policy = operation.check.policy;
         let _ = store.execute(operation).await.unwrap();
         let left = store.execute(Operation { verb: Verb::Peek, check: policy.key("k") }).await.unwrap();

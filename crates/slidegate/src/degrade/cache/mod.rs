@@ -9,7 +9,7 @@ mod undoing;
 use std::collections::HashSet;
 use std::fmt;
 
-use slidegate_core::{Check, Decision, Verb};
+use slidegate_core::{Decision, Verb};
 
 pub use settings::{CacheSettingsError, DeniedCacheBuilder};
 
@@ -127,7 +127,10 @@ enum Step {
 
 impl<S: Store, C: Clock> DeniedCache<S, C> {
     /// Who answers an operation. The store, whatever is known, if it `must_ask`.
-    fn step(&self, check: &Check<'_>, identity: Identity, must_ask: bool) -> Step {
+    fn step(&self, operation: &Operation<'_>, identity: Identity, must_ask: bool) -> Step {
+        let check = &operation.check;
+        // A charge is counted even if it is denied.
+        let must_ask = must_ask || operation.verb == Verb::Charge;
         let sent_ms = self.clock.now_ms();
         let Found { denied, epoch } = self.table.find(identity, check, sent_ms);
         match denied {
@@ -161,7 +164,8 @@ impl<S: Store, C: Clock> DeniedCache<S, C> {
                 return;
             }
         }
-        let has_spent = is_check && decision.is_allowed() && check.cost > 0;
+        let is_counted = operation.verb == Verb::Charge || (is_check && decision.is_allowed());
+        let has_spent = is_counted && check.cost > 0;
         self.table.drop_for(asked.identity, |denial| {
             if denial.is_under(check.policy) { has_spent.then_some(Why::Spent) } else { Some(Why::Limits) }
         });
@@ -175,7 +179,7 @@ impl<S: Store, C: Clock> Store for DeniedCache<S, C> {
             let _undoing = Undoing::begin(&self.table, identity, why);
             return self.store.execute(operation).await;
         }
-        match self.step(&operation.check, identity, false) {
+        match self.step(&operation, identity, false) {
             Step::Known(decision) => Ok(decision),
             Step::Ask(asked) => {
                 let answer = self.store.execute(operation).await;
@@ -197,7 +201,7 @@ impl<S: Store, C: Clock> Store for DeniedCache<S, C> {
         let mut rest = Vec::with_capacity(operations.len());
         let mut steps = Vec::with_capacity(operations.len());
         for (operation, identity) in operations.iter().zip(identities) {
-            let step = self.step(&operation.check, identity, asked.contains(&identity));
+            let step = self.step(operation, identity, asked.contains(&identity));
             if matches!(step, Step::Ask(_)) {
                 asked.insert(identity);
                 rest.push(*operation);

@@ -8,9 +8,10 @@ use super::table::{Identity, Table};
 /// Whether a verb may end a denial.
 pub(super) fn undone_by(verb: Verb) -> Option<Why> {
     match verb {
-        Verb::Check | Verb::Peek => None,
+        Verb::Check | Verb::Peek | Verb::Charge => None,
         Verb::Refund => Some(Why::Refund),
-        Verb::Reset => Some(Why::Reset),
+        // A block takes the place of another, which may end later.
+        Verb::Reset | Verb::Block => Some(Why::Reset),
     }
 }
 

@@ -97,8 +97,9 @@ impl<S, C: Clock> Fallback<S, C> {
     fn keep_up(&self, operation: &Operation<'_>, decision: &Decision) {
         let has_changed = match operation.verb {
             Verb::Check => decision.is_allowed() && operation.check.cost > 0,
+            Verb::Charge => operation.check.cost > 0,
             Verb::Peek => false,
-            Verb::Refund | Verb::Reset => true,
+            Verb::Refund | Verb::Reset | Verb::Block => true,
         };
         if !has_changed {
             return;
@@ -132,7 +133,7 @@ impl<S, C: Clock> Fallback<S, C> {
         reason: Reason,
         error: impl FnOnce() -> StoreError,
     ) -> Result<Decision, StoreError> {
-        if let Verb::Refund | Verb::Reset = operation.verb {
+        if let Verb::Refund | Verb::Reset | Verb::Block = operation.verb {
             return Err(error());
         }
         let policy = operation.check.policy;

@@ -1,6 +1,6 @@
 //! What somebody asks for, at a moment that may be long past.
 
-use slidegate_core::{Action, Verb};
+use slidegate_core::{Action, Algorithm, Moment, Policy, Quota, Verb};
 
 use crate::clock::Clock;
 
@@ -17,11 +17,18 @@ use crate::clock::Clock;
 pub(super) struct Asked<'a> {
     action: Action,
     clock: &'a dyn Clock,
+    /// Whether the policy has an exact algorithm, which decides by the narrowest reading of the clock.
+    is_exact: bool,
 }
 
 impl<'a> Asked<'a> {
-    pub(super) fn new(action: Action, clock: &'a dyn Clock) -> Self {
-        Self { action, clock }
+    /// An action under `policy`, at `now_ms` unless that is not precise enough.
+    pub(super) fn new(policy: &Policy, verb: Verb, now_ms: u64, cost: u64, clock: &'a dyn Clock) -> Self {
+        let is_exact_one =
+            |quota: &Quota| matches!(quota.algorithm(), Algorithm::StrictWindow | Algorithm::SlidingLog);
+        let is_exact = policy.quotas().iter().any(is_exact_one);
+        let moment = if is_exact { clock.moment() } else { Moment::exact(now_ms) };
+        Self { action: Action::at(verb, moment, cost), clock, is_exact }
     }
 
     #[inline(always)]
@@ -39,13 +46,14 @@ impl<'a> Asked<'a> {
     /// earlier, now.
     #[inline(always)]
     pub(super) fn after(&self, latest_ms: u64) -> Action {
-        if latest_ms <= self.action.now_ms() { self.action } else { self.now() }
+        if latest_ms <= self.action.moment().latest_ms() { self.action } else { self.now() }
     }
 
     /// The action at the time that it is, for whatever concerns other keys too.
     #[cold]
     pub(super) fn now(&self) -> Action {
-        Action::new(self.action.verb(), self.clock.now_ms(), self.action.cost())
+        let moment = if self.is_exact { self.clock.moment() } else { Moment::exact(self.clock.now_ms()) };
+        Action::at(self.action.verb(), moment, self.action.cost())
     }
 
     /// What time it is; never so late that a sum of times would overflow.

@@ -29,7 +29,8 @@ impl Table {
         // All at once: the lock would wait for the slot, and what stands beside the slot for the lock.
         self.touch_bucket(id);
         let mut page = self.lock_page(id);
-        let is_short = asked.verb() != Verb::Reset;
+        // A charge may owe more than fits, and a block needs a record.
+        let is_short = matches!(asked.verb(), Verb::Check | Verb::Peek | Verb::Refund);
         let slot = is_short.then(|| self.slots.find_likely_at_home(id)).flatten();
         let decided = slot.and_then(|slot| self.execute_on_bucket(policy, slot, &mut page, asked));
         let Some(decision) = decided else { return self.execute_from(page, policy, id, asked) };

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use slidegate_core::{
-    Algorithm, Anchor, FixedWindow, NarrowBucket, Quota, SlidingWindow, State, TokenBucket,
+    Algorithm, Anchor, Counter, FixedWindow, NarrowBucket, Quota, SlidingWindow, State, TokenBucket,
 };
 
 use super::wide::Wide;
@@ -148,8 +148,7 @@ impl Counts {
     /// Written under `quota`.
     #[inline(always)]
     pub(super) fn bucket(self, quota: &Quota) -> TokenBucket {
-        let (window_ms, limit) = (quota.window_ms(), quota.limit());
-        TokenBucket { debt: u128::from(self.prev), at_ms: self.start_ms, window_ms, limit }
+        TokenBucket { debt: u128::from(self.prev), at_ms: self.start_ms, ..TokenBucket::empty(quota) }
     }
 
     #[inline(always)]
@@ -296,10 +295,10 @@ pub(super) fn counts_of(state: &State, quota: &Quota) -> Option<Counts> {
     let counts = match state {
         State::SlidingWindow(counter) => Counts::of_sliding(counter),
         State::FixedWindow(counter) => Counts::of_fixed(counter),
-        State::TokenBucket(counter) if counter.limit == quota.limit() => Counts::of_bucket(counter)?,
-        State::StrictWindow(_) | State::SlidingLog(_) | State::TokenBucket(_) => return None,
+        State::TokenBucket(counter) => Counts::of_bucket(counter)?,
+        State::StrictWindow(_) | State::SlidingLog(_) | State::Block { .. } => return None,
     };
-    (state.algorithm() == quota.algorithm() && state.window_ms() == quota.window_ms()).then_some(counts)
+    state.is_of(quota).then_some(counts)
 }
 
 #[cfg(test)]

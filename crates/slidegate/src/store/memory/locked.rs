@@ -54,6 +54,15 @@ impl Table {
         }
     }
 
+    fn counts_something(&self, slot: Slot<'_>, page: &Locked<'_>, now_ms: u64) -> bool {
+        let word = slot.load();
+        if word.layout() == RECORD {
+            let record = page.inner.records.get(word.record_number());
+            return record.is_some_and(|record| record.counts_something(now_ms));
+        }
+        self.counted(slot, word).is_some_and(|(state, _)| state.left_until_ms(now_ms).is_some())
+    }
+
     pub(super) fn lock_page(&self, id: KeyId) -> Locked<'_> {
         let number = id.page();
         self.pages[number].lock(number)
@@ -69,8 +78,10 @@ impl Table {
     ) -> Result<Decision, NoRoom> {
         let decided = match self.slots.find(id) {
             Some(slot) if asked.verb() == Verb::Reset => {
+                let action = asked.now();
+                let is_found = self.counts_something(slot, page, action.now_ms());
                 self.remove(slot, page);
-                Ok(fresh(policy, asked.as_asked()).0)
+                Ok(fresh(policy, action).0.found(is_found))
             }
             Some(slot) => {
                 let decided = self.execute_found(policy, slot, page, asked);
@@ -126,7 +137,7 @@ impl Table {
     ) -> Result<Decision, NoRoom> {
         let number = word.record_number();
         let action = asked.after(page.inner.records.get(number).map_or(0, Record::latest_ms));
-        if action.verb() == Verb::Check {
+        if matches!(action.verb(), Verb::Check | Verb::Charge | Verb::Block) {
             self.let_record_grow(policy, slot, page, action, asked)?;
         }
         let Some(record) = page.inner.records.get_mut(number) else {
@@ -269,6 +280,6 @@ pub(super) fn counts_something(decision: &Decision) -> bool {
 fn fresh(policy: &Policy, action: Action) -> (Decision, Option<Vec<State>>) {
     let mut states = Vec::new();
     let (decision, is_changed) = decide(&mut states, policy, action);
-    let is_kept = is_changed && action.verb() == Verb::Check;
+    let is_kept = is_changed && matches!(action.verb(), Verb::Check | Verb::Charge | Verb::Block);
     (decision, is_kept.then_some(states))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slidegate_core::{Action, Counter, Decision, Policy, Quota, State, decide, decide_one};
+use slidegate_core::{Action, Counter, Decision, Moment, Policy, Quota, State, Verb, decide, decide_one};
 
 /// What is kept beside the table for one key.
 #[derive(Debug)]
@@ -42,7 +42,8 @@ impl Record {
     /// Decides; `true` says that something has changed.
     pub(super) fn decide(&mut self, policy: &Policy, action: Action) -> (Decision, bool) {
         if let (States::One(state), [quota]) = (&mut self.states, policy.quotas())
-            && state.algorithm() == quota.algorithm()
+            && action.verb() != Verb::Block
+            && state.is_of(quota)
         {
             let answer = decide_one(state, quota, action);
             if answer.1 {
@@ -67,11 +68,18 @@ impl Record {
     pub(super) fn outlook(&self, now_ms: u64) -> Outlook {
         let states = self.states();
         let each = states.iter().zip(self.quotas.iter()).map(|(state, quota)| outlook(state, quota, now_ms));
-        // What is counted for another version of the policy.
-        let left = states.iter().skip(self.quotas.len()).filter_map(|state| state.left_until_ms(now_ms));
-        // Its limit is not known here: it may be denied.
-        let left = left.map(|until_ms| Outlook::Live { used_64ths: 63, until_ms });
+        // A block, or what is counted for another version of the policy, whose limit is not known here: it may be denied.
+        let left = states.iter().skip(self.quotas.len()).filter_map(|state| {
+            let until_ms = state.left_until_ms(now_ms)?;
+            let is_block = matches!(state, State::Block { .. });
+            Some(if is_block { Outlook::Denied { until_ms } } else { Outlook::Live { used_64ths: 63, until_ms } })
+        });
         each.chain(left).max().unwrap_or(Outlook::Over)
+    }
+
+    /// Whether a reset has something to forget.
+    pub(super) fn counts_something(&self, now_ms: u64) -> bool {
+        self.states().iter().any(|state| state.left_until_ms(now_ms).is_some())
     }
 
     /// By how much it may grow with the next check under `policy`.
@@ -164,14 +172,15 @@ impl Outlook {
 
 /// The outlook of one counter.
 pub(super) fn outlook<C: Counter>(counter: &C, quota: &Quota, now_ms: u64) -> Outlook {
-    let view = counter.view(quota, now_ms);
+    let view = counter.view(quota, Moment::exact(now_ms));
     match C::used(&view) {
         0 => Outlook::Over,
         used if used >= quota.capacity() => {
-            Outlook::Denied { until_ms: counter.retry_at_ms(&view, quota, 1) }
+            let least = quota.capacity().min(1);
+            Outlook::Denied { until_ms: counter.retry_at_ms(&view, quota, least) }
         }
         used => {
-            // At most 2^48.
+            // At most 2^48, and less than the capacity.
             let used_64ths = used * 64 / quota.capacity();
             Outlook::Live { used_64ths, until_ms: counter.reset_at_ms(&view, quota, 0) }
         }

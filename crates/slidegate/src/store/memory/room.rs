@@ -118,7 +118,7 @@ impl Table {
             return Ok(());
         }
         let own_bytes = record.heap_bytes();
-        let peek = Action::new(Verb::Peek, action.now_ms(), action.cost());
+        let peek = Action::at(Verb::Peek, action.moment(), action.cost());
         if !record.decide(policy, peek).0.is_allowed() {
             return Ok(());
         }

@@ -143,7 +143,7 @@ impl Table {
                 #[inline(always)]
                 |word| self.sliding_layout(word, policy),
             ),
-            Verb::Peek | Verb::Refund | Verb::Reset => None,
+            Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset | Verb::Block => None,
         };
         match at_home {
             Some(decision) => Ok(decision),
@@ -252,7 +252,7 @@ impl Table {
         cost: u64,
         clock: &dyn Clock,
     ) -> Elsewhere {
-        let asked = Asked::new(Action::new(verb, now_ms, cost), clock);
+        let asked = Asked::new(policy, verb, now_ms, cost, clock);
         if is_bucket(policy) {
             return self.noted(id, asked, self.execute_bucket(policy, id, asked));
         }
@@ -275,10 +275,10 @@ impl Table {
     #[inline(always)]
     fn noted(&self, id: KeyId, asked: Asked<'_>, decided: Result<Decision, StoreError>) -> Elsewhere {
         let action = asked.as_asked();
-        if action.verb() == Verb::Check
+        if matches!(action.verb(), Verb::Check | Verb::Charge | Verb::Block)
             && action.cost() > 0
             && let Ok(decision) = &decided
-            && decision.is_allowed()
+            && (decision.is_allowed() || action.verb() == Verb::Charge)
             && decision.remaining() == 0
         {
             self.note_denied(id.page(), action.now_ms());
@@ -332,7 +332,7 @@ impl Table {
     ) -> Option<Decision> {
         let quotas = policy.shared_quotas();
         // What makes room needs the lock, see `Barren`.
-        if quotas.len() != 1 || matches!(asked.verb(), Verb::Refund | Verb::Reset) {
+        if quotas.len() != 1 || matches!(asked.verb(), Verb::Refund | Verb::Reset | Verb::Block) {
             return None;
         }
         debug_assert!(!is_bucket(policy), "what stands beside its word may change while the word does not");

@@ -66,6 +66,8 @@ pub(super) fn describe(operation: &Operation<'_>) -> Vec<i64> {
         Verb::Peek => 2,
         Verb::Refund => 3,
         Verb::Reset => 4,
+        Verb::Charge => 5,
+        Verb::Block => 6,
     };
     let cost = operation.check.cost.min(MOST_COST);
     let mut numbers = vec![verb, cost.cast_signed(), i64::from(place(quotas.len())) - 1];

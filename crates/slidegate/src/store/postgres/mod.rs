@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate_core::{Check, Decision, Policy};
+use slidegate_core::{Check, Decision, Moment, Policy, Verb};
 
 pub use self::settings::{PostgresSettingsError, PostgresStoreBuilder, Synchronous};
 
@@ -28,7 +28,7 @@ use self::batch::{Answer, Name, Request};
 use self::pool::Shared;
 use super::identity::Identities;
 use super::news::Mark;
-use super::remote::{self, Pending, Queue, Remote};
+use super::remote::{self, Known, Pending, Queue, Remote};
 use super::supervise::supervise;
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
@@ -54,6 +54,8 @@ pub struct PostgresStore {
     shared: Arc<Shared>,
     is_durable: bool,
     durability: HashMap<String, bool>,
+    /// Of the time that decides.
+    grain_ms: u64,
     clock: Arc<dyn Clock>,
 }
 
@@ -119,6 +121,7 @@ impl PostgresStore {
             shared,
             is_durable: builder.is_durable,
             durability: builder.durability,
+            grain_ms: u64::from(builder.given_time.is_none()),
             clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
         }
     }
@@ -159,9 +162,15 @@ impl Remote for PostgresStore {
         self.queue.send_together(requests).await;
     }
 
-    fn read(operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
-        let states = record::read(&answer.before, operation.check.policy.quotas()).ok();
-        remote::work_out::<Self>(operation, answer.now_ms, answer.is_allowed, states)
+    fn read(&self, operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
+        let policy = operation.check.policy;
+        let known = match operation.verb {
+            // It says no more than whether there was something to forget.
+            Verb::Reset => Some(Known { is_found: !answer.before.is_empty(), ..Known::empty(policy) }),
+            _ => record::read(&answer.before, policy).ok(),
+        };
+        let now = Moment::within(answer.now_ms, self.grain_ms);
+        remote::work_out::<Self>(operation, now, answer.is_allowed, known)
     }
 }
 

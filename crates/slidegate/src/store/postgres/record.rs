@@ -1,19 +1,26 @@
 //! What the functions keep of a key, read as states. They write it; `sql/step.sql` says what each part consists of.
 
 use slidegate_core::{
-    Counter, FixedWindow, Pair, Quota, SlidingLog, SlidingWindow, State, StrictWindow, TokenBucket,
+    Counter, FixedWindow, Pair, Policy, Quota, SlidingLog, SlidingWindow, State, StrictWindow, TokenBucket,
 };
 
 use super::statement::Unreadable;
+use crate::store::remote::Known;
 
-/// The states that a decision under `quotas` was made from.
-pub(super) fn read(record: &[i64], quotas: &[Quota]) -> Result<Vec<State>, Unreadable> {
+/// What a decision under `policy` was made from.
+pub(super) fn read(record: &[i64], policy: &Policy) -> Result<Known, Unreadable> {
     if record.is_empty() {
-        return Ok(quotas.iter().map(State::empty).collect());
+        return Ok(Known::empty(policy));
     }
     let mut rest = record;
-    let states = quotas.iter().map(|quota| read_state(&mut rest, quota)).collect::<Result<Vec<_>, _>>()?;
-    if rest.is_empty() { Ok(states) } else { Err(Unreadable) }
+    let states = policy.quotas().iter().map(|quota| read_state(&mut rest, quota)).collect::<Result<_, _>>()?;
+    let known = Known::of(states);
+    match rest {
+        [] => Ok(known),
+        // A block.
+        [6, 0, 1, until] => Ok(Known { blocked_until_ms: whole(*until)?, ..known }),
+        _ => Err(Unreadable),
+    }
 }
 
 fn read_state(rest: &mut &[i64], quota: &Quota) -> Result<State, Unreadable> {
@@ -39,15 +46,16 @@ fn read_state(rest: &mut &[i64], quota: &Quota) -> Result<State, Unreadable> {
         (4, [start, cur]) => {
             State::FixedWindow(FixedWindow { start_ms: whole(*start)?, window_ms, cur: whole(*cur)? })
         }
-        (5, [at, tokens, left, limit]) => State::TokenBucket(TokenBucket {
+        (5, [at, tokens, left, limit, capacity]) => State::TokenBucket(TokenBucket {
             debt: u128::from(whole(*tokens)?) * u128::from(window_ms) + u128::from(whole(*left)?),
             at_ms: whole(*at)?,
             window_ms,
             limit: whole(*limit)?,
+            capacity: whole(*capacity)?,
         }),
         _ => return Err(Unreadable),
     };
-    if state.algorithm() == quota.algorithm() { Ok(state) } else { Err(Unreadable) }
+    if state.algorithm() == Some(quota.algorithm()) { Ok(state) } else { Err(Unreadable) }
 }
 
 fn read_pairs(numbers: &[i64]) -> Result<Vec<Pair>, Unreadable> {

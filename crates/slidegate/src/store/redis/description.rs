@@ -85,6 +85,10 @@ fn verb_code(verb: Verb, is_told: bool) -> u8 {
         (Verb::Reset, true) => 4,
         (Verb::Refund, false) => 5,
         (Verb::Reset, false) => 6,
+        (Verb::Charge, true) => 8,
+        (Verb::Charge, false) => 9,
+        (Verb::Block, true) => 10,
+        (Verb::Block, false) => 11,
     }
 }
 

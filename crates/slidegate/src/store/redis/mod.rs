@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use slidegate_core::{Check, Counter, Decision, Policy, State, Verb};
+use slidegate_core::{Check, Decision, Moment, Policy, Verb};
 
 pub use self::key::KeyStyle;
 pub use self::settings::RedisStoreBuilder;
@@ -39,7 +39,7 @@ use self::node::{MAX_WEIGHT, MOST_REPEATED, NodeHandle, Shared};
 use self::notes::Notebook;
 use self::url::Topology;
 use super::news::Mark;
-use super::remote::{self, Pending, Remote};
+use super::remote::{self, Known, Pending, Remote};
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
@@ -72,6 +72,8 @@ pub struct RedisStore {
     target: Target,
     notebook: Notebook,
     shared: Arc<Shared>,
+    /// Of the time that decides.
+    grain_ms: u64,
     slack_ms: u64,
     clock: Arc<dyn Clock>,
 }
@@ -132,6 +134,7 @@ impl RedisStore {
             road,
             target,
             notebook: builder.notebook(),
+            grain_ms: u64::from(builder.given_time.is_none()),
             slack_ms: if builder.given_time.is_some() { GIVEN_TIME_SLACK_MS } else { 0 },
             clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
             shared,
@@ -204,7 +207,7 @@ impl Remote for RedisStore {
             description: Description::new(operation, self.slack_ms, matches!(self.road, Road::One(_))),
             reply,
             weight: description::weight(operation.check.policy.quotas()),
-            is_spending: operation.verb == Verb::Check && operation.check.cost > 0,
+            is_spending: matches!(operation.verb, Verb::Check | Verb::Charge) && operation.check.cost > 0,
             hops: 0,
             is_asking: false,
             is_alone: false,
@@ -269,14 +272,17 @@ impl Remote for RedisStore {
         join_all(sending).await;
     }
 
-    fn read(operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
-        let quotas = operation.check.policy.quotas();
-        let states = match &answer.before {
-            Before::Nothing => Some(quotas.iter().map(State::empty).collect()),
-            Before::Number(number) => record::read_number(*number, quotas).ok(),
-            Before::Record(record) => record::read(record, quotas).ok(),
+    fn read(&self, operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
+        let policy = operation.check.policy;
+        let known = match &answer.before {
+            Before::Nothing => Some(Known::empty(policy)),
+            // It says no more than that there was something to forget.
+            _ if operation.verb == Verb::Reset => Some(Known { is_found: true, ..Known::empty(policy) }),
+            Before::Number(number) => record::read_number(*number, policy.quotas()).ok(),
+            Before::Record(record) => record::read(record, policy.quotas()).ok(),
         };
-        remote::work_out::<Self>(operation, answer.now_ms.min(LATEST_MS), answer.is_allowed, states)
+        let now = Moment::within(answer.now_ms.min(LATEST_MS), self.grain_ms);
+        remote::work_out::<Self>(operation, now, answer.is_allowed, known)
     }
 }
 

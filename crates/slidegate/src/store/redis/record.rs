@@ -6,6 +6,7 @@ use slidegate_core::{
 };
 
 use super::description::USUAL_WINDOWS;
+use crate::store::remote::Known;
 
 /// From when on windows are numbered in decimal records.
 const Y2020_MS: u64 = 1_577_836_800_000;
@@ -14,15 +15,23 @@ const Y2020_MS: u64 = 1_577_836_800_000;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable;
 
-/// The states that a decision under `quotas` was made from.
-pub(super) fn read(record: &[u8], quotas: &[Quota]) -> Result<Vec<State>, Unreadable> {
+/// Before a block.
+const BLOCK_TAG: u8 = 8;
+
+/// What a decision under `quotas` was made from.
+pub(super) fn read(record: &[u8], quotas: &[Quota]) -> Result<Known, Unreadable> {
     let mut reader = Reader { rest: record };
     let states = quotas.iter().map(|quota| reader.state(quota)).collect::<Result<Vec<_>, _>>()?;
-    if reader.rest.is_empty() { Ok(states) } else { Err(Unreadable) }
+    let mut known = Known::of(states);
+    if let Some((&BLOCK_TAG, block)) = reader.rest.split_first() {
+        reader.rest = block;
+        known.blocked_until_ms = reader.number(6)?;
+    }
+    if reader.rest.is_empty() { Ok(known) } else { Err(Unreadable) }
 }
 
 /// A sliding window, alone in its policy, that is written as one decimal number.
-pub(super) fn read_number(digits: u64, quotas: &[Quota]) -> Result<Vec<State>, Unreadable> {
+pub(super) fn read_number(digits: u64, quotas: &[Quota]) -> Result<Known, Unreadable> {
     let [quota] = quotas else { return Err(Unreadable) };
     let (number, usual) = (digits / 10_000_000_000, digits / 100_000_000 % 100);
     let (prev, cur) = (digits / 10_000 % 10_000, digits % 10_000);
@@ -30,7 +39,7 @@ pub(super) fn read_number(digits: u64, quotas: &[Quota]) -> Result<Vec<State>, U
     let window_ms = USUAL_WINDOWS.get(place).ok_or(Unreadable)? * 1000;
     let start_ms = (number + Y2020_MS / window_ms) * window_ms;
     let state = State::SlidingWindow(SlidingWindow { start_ms, window_ms, prev, cur });
-    if state.algorithm() == quota.algorithm() { Ok(vec![state]) } else { Err(Unreadable) }
+    if state.algorithm() == Some(quota.algorithm()) { Ok(Known::of(vec![state])) } else { Err(Unreadable) }
 }
 
 struct Reader<'a> {
@@ -56,7 +65,7 @@ impl Reader<'_> {
             7 => State::SlidingLog(Box::new(self.log()?)),
             _ => return Err(Unreadable),
         };
-        if state.algorithm() == quota.algorithm() { Ok(state) } else { Err(Unreadable) }
+        if state.algorithm() == Some(quota.algorithm()) { Ok(state) } else { Err(Unreadable) }
     }
 
     fn window(&mut self, widths: &Widths) -> Result<SlidingWindow, Unreadable> {
@@ -70,9 +79,10 @@ impl Reader<'_> {
 
     fn bucket(&mut self) -> Result<TokenBucket, Unreadable> {
         let (at_ms, window_ms, limit) = (self.number(6)?, self.number(5)?, self.number(7)?);
+        let capacity = self.number(7)?;
         let (tokens, rest) = (self.number(7)?, self.number(5)?);
         let debt = u128::from(tokens) * u128::from(window_ms) + u128::from(rest);
-        Ok(TokenBucket { debt, at_ms, window_ms, limit })
+        Ok(TokenBucket { debt, at_ms, window_ms, limit, capacity })
     }
 
     fn pairs(&mut self, age_width: usize, count_width: usize) -> Result<StrictWindow, Unreadable> {

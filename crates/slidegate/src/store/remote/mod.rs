@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, fence};
 use std::time::Duration;
 
-use slidegate_core::{Action, Decision, State, decide_matched};
+use slidegate_core::{Action, Counter, Decision, Moment, Policy, State, decide_matched};
 use tokio::sync::oneshot;
 
 pub(crate) use self::queue::{Line, Queue, Refuse, Waiting, gone, queue};
@@ -84,7 +84,30 @@ pub(crate) trait Remote: Sync {
     /// than may wait.
     fn send_together(&self, requests: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
 
-    fn read(operation: &Operation<'_>, answer: Self::Answer) -> Result<Decision, StoreError>;
+    fn read(&self, operation: &Operation<'_>, answer: Self::Answer) -> Result<Decision, StoreError>;
+}
+
+/// What a server decided from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    /// A state for each quota.
+    pub(crate) states: Vec<State>,
+    /// Until when the key is blocked; 0 if it is not.
+    pub(crate) blocked_until_ms: u64,
+    /// Whether a reset has found something.
+    pub(crate) is_found: bool,
+}
+
+impl Known {
+    /// Nothing.
+    pub(crate) fn empty(policy: &Policy) -> Self {
+        Self::of(policy.quotas().iter().map(State::empty).collect())
+    }
+
+    /// These states.
+    pub(crate) fn of(states: Vec<State>) -> Self {
+        Self { states, blocked_until_ms: 0, is_found: false }
+    }
 }
 
 pub(crate) async fn execute<R: Remote>(
@@ -100,7 +123,7 @@ pub(crate) async fn execute<R: Remote>(
         Ok(answer) => answer,
         Err(_) => give_up(remote, &mut pending),
     };
-    R::read(operation, answer?)
+    remote.read(operation, answer?)
 }
 
 pub(crate) async fn execute_many<R: Remote>(
@@ -134,7 +157,7 @@ pub(crate) async fn execute_many<R: Remote>(
         let unsent = format!("{}: not sent within {:?}", R::NAME, remote.budget());
         answers.resize_with(operations.len(), || Err(StoreError::transient(unsent.clone()).too_late()));
     }
-    operations.iter().zip(answers).map(|(operation, answer)| R::read(operation, answer?)).collect()
+    operations.iter().zip(answers).map(|(operation, answer)| remote.read(operation, answer?)).collect()
 }
 
 async fn wait<R: Remote>(pending: &mut Pending<R::Answer>) -> Result<R::Answer, StoreError> {
@@ -158,20 +181,21 @@ fn give_up<R: Remote>(remote: &R, pending: &mut Pending<R::Answer>) -> Result<R:
 /// numbers.
 pub(crate) fn work_out<R: Remote>(
     operation: &Operation<'_>,
-    now_ms: u64,
+    now: Moment,
     is_allowed: bool,
-    states: Option<Vec<State>>,
+    known: Option<Known>,
 ) -> Result<Decision, StoreError> {
     // Whatever comes of its answer here, the server has decided.
     let odd = |what| {
         let message = format!("{}: {what}; is another version at work?", R::NAME);
         StoreError::permanent(message).perhaps_counted()
     };
-    let mut states = states.ok_or_else(|| odd("the record makes no sense"))?;
-    let action = Action::new(operation.verb, now_ms, operation.check.cost);
-    let (decision, _) = decide_matched(&mut states, operation.check.policy, action);
+    let mut known = known.ok_or_else(|| odd("the record makes no sense"))?;
+    let action = Action::at(operation.verb, now, operation.check.cost);
+    let (policy, blocked_until_ms) = (operation.check.policy, known.blocked_until_ms);
+    let (decision, _) = decide_matched(&mut known.states, policy, action, blocked_until_ms);
     if decision.is_allowed() == is_allowed {
-        Ok(decision)
+        Ok(decision.found(known.is_found))
     } else {
         Err(odd("the server and the library disagree"))
     }

@@ -1,8 +1,11 @@
 -- Exact arithmetic on doubles. Every number that is kept is a whole number below 2^53; only products are larger.
 
 local floor, byte, char, sub = math.floor, string.byte, string.char, string.sub
-local pack, unpack = struct.pack, struct.unpack
+local pack, unpack, spread = struct.pack, struct.unpack, unpack
 local EXACT = 2 ^ 53
+-- As in the core: no more is ever counted at one time.
+local MAX_COUNT = 2 ^ 49
+local CHECK, PEEK, REFUND, RESET, CHARGE, BLOCK = 1, 2, 3, 4, 5, 6
 
 -- floor(a·b / c) and the remainder, for b ≤ c < 2^35 and a < 2^50.
 local function mul_div(a, b, c)
@@ -54,6 +57,11 @@ local function is_product_less(a, b, c, d)
   return low_1 < low_2
 end
 
+-- How much of a charge is counted.
+local function chargeable(used, cost)
+  return math.min(cost, math.max(MAX_COUNT - used, 0))
+end
+
 -- The start of the window in which a key with no history is.
 local function window_start(quota, window, now)
   if quota.option == 1 then
@@ -67,6 +75,16 @@ local function at_least(a, b)
     return b
   end
   return a
+end
+
+-- The time by which entries expire, and the stamp of an admission, given the newest stamp: time does not run backwards.
+-- And whether the newest stamp is more than a window ahead, so that the clock stepped far back.
+local function passed(now, grain, newest, window)
+  local known = newest - grain
+  if known - now > window then
+    return now, now + grain, true
+  end
+  return at_least(now, known), at_least(now + grain, newest), false
 end
 
 local function at_most(a, b)

@@ -48,10 +48,7 @@ local fixed_window = {
     return view.start + (view.shorter or quota.window) - now
   end,
 
-  left = function(state, now)
-    if state.cur == 0 or state.start - now > state.window then
-      return 0
-    end
-    return state.start + state.window - now
+  span = function(state)
+    return state.start, state.cur > 0 and state.start + state.window or 0
   end,
 }

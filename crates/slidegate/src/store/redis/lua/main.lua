@@ -7,7 +7,8 @@
 local invoke, byte, char, sub, format = redis.pcall, string.byte, string.char, string.sub, string.format
 local pack, unpack, spread, ceil = struct.pack, struct.unpack, unpack, math.ceil
 
-local now, places, written = nil, '', nil
+-- Given time is exact; the server's is rounded down to a millisecond, and the moment is up to one later.
+local now, grain, places, written = nil, 0, '', nil
 if ARGV[1] ~= '' then
   local options, time, at = unpack('>BI7', ARGV[1])
   places = sub(ARGV[1], at)
@@ -16,7 +17,7 @@ if ARGV[1] ~= '' then
 end
 if not now then
   local time = redis.call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
+  now, grain = time[1] * 1000 + math.floor(time[2] / 1000), 1
 end
 
 -- Reading all keys at once costs the server far less than one after the other. What is not among them, or has been written
@@ -149,7 +150,7 @@ for i = 1, #KEYS do
       slack = slack - 2 * window
     end
     -- A record that makes no sense must not take the other keys of the call with it.
-    local is_sound, allowed, before = pcall(execute, key, raw, ops[place], now, slack)
+    local is_sound, allowed, before = pcall(execute, key, raw, ops[place], now, grain, slack)
     if not is_sound then
       failed = 'SLIDEGATECORRUPT ' .. tostring(allowed)
     elseif not allowed then

@@ -3,20 +3,28 @@
 local ALGORITHMS = { sliding_window, strict_window, sliding_log, fixed_window, token_bucket }
 -- Which algorithm wrote a part, by its tag.
 local BY_TAG = { 1, 1, 4, 5, 2, 2, 3 }
+-- A block, last of a record: the moment until which the key is denied.
+local BLOCK_TAG, BLOCK_FORMAT = 8, '>BI6'
 -- Of a kind that no algorithm wrote: what stands at this place is new.
 local NOTHING = char(0)
-local CHECK, PEEK, REFUND, RESET = 1, 2, 3, 4
--- So many parts that are nobody's now are kept, as in the core.
-local MOST_LEFT = 16
+-- A reset has found something.
+local FOUND = char(1)
+-- As in the core: so many parts that are no quota's now are kept, and no block lasts longer than a year.
+local MOST_LEFT, LONGEST_BLOCK = 16, 31622400000
+
+-- What a verb's code stands for, and whether others hear of it.
+local VERBS = {
+  { CHECK, true }, { PEEK, true }, { REFUND, true }, { RESET, true }, { REFUND }, { RESET }, { CHECK }, { CHARGE, true },
+  { CHARGE }, { BLOCK, true }, { BLOCK },
+}
 
 local function read_op(bytes)
-  local _, code, verb, cost, _, at = unpack('>BBBI7I6', bytes)
-  -- The same to which nobody can listen.
-  local is_told = verb < 5
-  if not is_told then
-    verb = ({ [5] = REFUND, [6] = RESET, [7] = CHECK })[verb]
-  end
+  local _, code, verb_code, cost, _, at = unpack('>BBBI7I6', bytes)
+  local verb, is_told = spread(VERBS[verb_code])
   local op = { verb = verb, cost = cost, quotas = {}, code = code, is_told = is_told }
+  if verb == BLOCK then
+    op.cost, op.block = 0, cost
+  end
   while at <= #bytes do
     local quota = {}
     quota.algorithm, quota.limit, quota.window, quota.capacity, quota.option, at = unpack('>BI7I5I7B', bytes, at)
@@ -26,93 +34,161 @@ local function read_op(bytes)
   return op
 end
 
+-- The parts of a record, and until when the key is blocked.
 local function read_record(record)
-  local parts, at = {}, 1
-  if byte(record) >= 48 then
+  local parts, at, blocked = {}, 1, 0
+  if (byte(record) or 0) >= 48 then
     -- A digit. As a part of others it would be wide.
     local state = read_decimal(record)
     local bytes = pack('>BI6I5I7I7', 2, state.start, state.window, state.prev, state.cur)
-    return { { algorithm = 1, state = state, bytes = bytes } }
+    return { { algorithm = 1, state = state, bytes = bytes } }, 0
   end
   while at <= #record do
-    local tag = byte(record, at)
+    local tag, _ = byte(record, at)
     local algorithm = BY_TAG[tag]
-    if not algorithm then
+    if tag == BLOCK_TAG then
+      _, blocked, at = unpack(BLOCK_FORMAT, record, at)
+    elseif algorithm then
+      local state, after = ALGORITHMS[algorithm].read(record, at, tag)
+      parts[#parts + 1] = { algorithm = algorithm, state = state, bytes = sub(record, at, after - 1) }
+      at = after
+    else
       error('unknown tag ' .. tag)
     end
-    local state, after = ALGORITHMS[algorithm].read(record, at, tag)
-    parts[#parts + 1] = { algorithm = algorithm, state = state, bytes = sub(record, at, after - 1) }
-    at = after
   end
-  return parts
+  return parts, blocked
 end
 
-local function counts_window(part, quota)
-  return part.algorithm == quota.algorithm and part.state.window == quota.window
+-- When the key is free again, 0 if it is not blocked now.
+local function block_in_force(blocked, now)
+  return blocked > now and blocked - now <= LONGEST_BLOCK and blocked or 0
 end
 
--- Only buckets know a limit: a debt is paid off at its own rate.
-local function counts(part, quota)
-  return counts_window(part, quota) and (part.state.limit or quota.limit) == quota.limit
+local function span(part, now)
+  return ALGORITHMS[part.algorithm].span(part.state, now)
 end
 
--- The parts for the quotas, as far as there are any: the same window counted by the same algorithm wherever it
--- stands, of buckets first those of the same rate, else the same algorithm at the same place. Those that are left. And
--- whether another part stands at some place than the one that was there, or it is counted by another window or paid off
--- at another rate.
-local function adopt(parts, quotas)
-  local taken, adopted, left, is_changed = {}, {}, {}, false
-  for _, is_own in ipairs({ counts, counts_window }) do
-    for place, quota in ipairs(quotas) do
-      for i, part in ipairs(parts) do
-        if not adopted[place] and not taken[i] and is_own(part, quota) then
-          adopted[place], taken[i] = part, true
-          is_changed = is_changed or i ~= place or not counts(part, quota)
+-- Whether something is counted, unless that is far ahead.
+local function is_live(part, now)
+  local latest, ends = span(part, now)
+  return ends > now and latest - now <= part.state.window
+end
+
+-- Whether the part was counted for this quota. Only buckets know a limit and a capacity.
+local function is_of(part, quota)
+  local state = part.state
+  return part.algorithm == quota.algorithm and state.window == quota.window
+    and (not state.limit or (state.limit == quota.limit and state.capacity == quota.capacity))
+end
+
+-- The place of the part from which a quota without a part of its own begins: of its algorithm, counting something, and of the
+-- nearest window.
+local function find_source(parts, is_used, quota, is_same_window, now)
+  local best, nearest
+  for i, part in ipairs(parts) do
+    if not is_used[i] and part.algorithm == quota.algorithm then
+      local distance = math.abs(part.state.window - quota.window)
+      local is_nearer = (distance == 0 or not is_same_window) and (not nearest or distance < nearest)
+      if is_nearer then
+        local _, ends = span(part, now)
+        if ends > now then
+          best, nearest = i, distance
         end
       end
     end
   end
+  return best
+end
+
+-- The parts for the quotas: each quota's own wherever it stands, else a copy of the nearest one, else an empty one. The
+-- remaining ones, sources of copies included. And whether something else stands at some place than before.
+local function adopt(parts, quotas, now)
+  local is_taken, is_used, adopted, left, is_changed = {}, {}, {}, {}, false
   for place, quota in ipairs(quotas) do
-    local part = parts[place]
-    if not adopted[place] then
-      is_changed = is_changed or part
-      if part and not taken[place] and part.algorithm == quota.algorithm then
-        adopted[place], taken[place] = part, true
-      else
-        adopted[place] = { algorithm = quota.algorithm, state = ALGORITHMS[quota.algorithm].empty(quota) }
+    for i, part in ipairs(parts) do
+      if not adopted[place] and not is_taken[i] and is_of(part, quota) then
+        adopted[place], is_taken[i], is_used[i] = part, true, true
+        is_changed = is_changed or i ~= place
       end
     end
   end
+  for _, is_same_window in ipairs({ true, false }) do
+    for place, quota in ipairs(quotas) do
+      local source = not adopted[place] and find_source(parts, is_used, quota, is_same_window, now)
+      if source then
+        local part = parts[source]
+        adopted[place] = { algorithm = part.algorithm, state = part.state, bytes = part.bytes, source = part }
+        is_used[source], is_changed = true, true
+      end
+    end
+  end
+  for place, quota in ipairs(quotas) do
+    if not adopted[place] then
+      adopted[place] = { algorithm = quota.algorithm, state = ALGORITHMS[quota.algorithm].empty(quota) }
+      is_changed = is_changed or parts[place]
+    end
+  end
   for i, part in ipairs(parts) do
-    if not taken[i] then
+    if not is_taken[i] then
       left[#left + 1] = part
     end
   end
   return adopted, left, is_changed
 end
 
--- Of those that are left, what counts something still: it is kept behind the others, as it is. And for how long, and
--- whether there was no room for some of it.
-local function keep_left(left, op, now)
-  local bytes, life, is_cut = {}, 1, false
-  for _, part in ipairs(left) do
-    local more = ALGORITHMS[part.algorithm].left(part.state, now)
-    if more > 0 and #bytes == MOST_LEFT then
-      is_cut = true
-    elseif more > 0 then
-      bytes[#bytes + 1] = part.bytes
-      life = at_least(life, more)
+-- A copy that is still counted by its source's window is the source itself: one that is left as it is, or goes on under a shorter
+-- window.
+local function moved_sources(parts, op, spent)
+  local moved = {}
+  for i, part in ipairs(parts) do
+    local is_left = (op.verb == CHECK or op.verb == CHARGE) and not part.view.is_mended
+    if part.source and spent[i] == 0 and (part.view.shorter or is_left) then
+      moved[part.source] = true
     end
   end
-  -- Nothing stands behind a number.
-  for _, quota in ipairs(op.quotas) do
-    quota.code = #bytes == 0 and op.code or 0
+  return moved
+end
+
+-- Of the remaining parts, those to keep behind the others: as long as they count something, and for two of the longest window
+-- after they were written. And for how long something of it counts, and whether there was no room for some of that.
+local function keep_left(parts, left, op, spent, now)
+  local bytes, life, is_cut, longest, moved = {}, 1, false, 0, moved_sources(parts, op, spent)
+  for _, part in ipairs(left) do
+    longest = at_least(longest, part.state.window)
+  end
+  for i, quota in ipairs(op.quotas) do
+    longest = at_least(longest, at_least(quota.window, parts[i].state.window))
+  end
+  for _, part in ipairs(left) do
+    local latest, ends = span(part, now)
+    if not moved[part] and latest - now <= part.state.window and at_least(ends, latest + 2 * longest) > now then
+      if #bytes == MOST_LEFT then
+        is_cut = is_cut or ends > now
+      else
+        bytes[#bytes + 1] = part.bytes
+        life = at_least(life, ends - now)
+      end
+    end
   end
   return table.concat(bytes), life, is_cut
 end
 
+-- The same, with a block behind it.
+local function behind(parts, left, op, spent, now, blocked)
+  local bytes, life, is_cut = keep_left(parts, left, op, spent, now)
+  if blocked > now then
+    bytes = bytes .. pack(BLOCK_FORMAT, BLOCK_TAG, blocked)
+    life = at_least(life, blocked - now)
+  end
+  -- Nothing stands behind a number.
+  for _, quota in ipairs(op.quotas) do
+    quota.code = bytes == '' and op.code or 0
+  end
+  return bytes, life, is_cut
+end
+
 -- What the decision was made from, for the caller to work out its numbers.
-local function describe(parts, op, is_allowed)
+local function describe(parts, op, is_allowed, blocked)
   local bytes = {}
   for i, part in ipairs(parts) do
     local excerpt = ALGORITHMS[part.algorithm].excerpt
@@ -124,31 +200,38 @@ local function describe(parts, op, is_allowed)
       bytes[i] = part.bytes
     end
   end
+  if blocked > 0 then
+    bytes[#bytes + 1] = pack(BLOCK_FORMAT, BLOCK_TAG, blocked)
+  end
   return table.concat(bytes)
 end
 
 -- What is to be kept, for how long, and whether something is not that still counts; nil if it would be too large.
-local function commit(parts, left, op, spent, now)
-  local behind, life, is_cut = keep_left(left, op, now)
+local function commit(parts, left, op, spent, now, blocked)
+  local after, life, is_cut = behind(parts, left, op, spent, now, blocked)
   local bytes = {}
   for i, part in ipairs(parts) do
     local algorithm, quota = ALGORITHMS[part.algorithm], op.quotas[i]
     local part_bytes = part.bytes
-    if spent > 0 or part.view.is_mended or not part_bytes then
-      part_bytes = algorithm.commit(part.state, part.view, quota, spent)
+    if spent[i] > 0 or part.view.is_mended or not part_bytes then
+      part_bytes = algorithm.commit(part.state, part.view, quota, spent[i])
     end
     if not part_bytes then
       return nil
     end
     bytes[i] = part_bytes
-    life = at_least(life, algorithm.life(part.view, quota, now, spent))
+    life = at_least(life, algorithm.life(part.view, quota, now, spent[i]))
   end
-  return table.concat(bytes) .. behind, life, is_cut
+  return table.concat(bytes) .. after, life, is_cut
 end
 
-local function refund(parts, left, op, now)
-  local behind, life, is_cut = keep_left(left, op, now)
-  local bytes, total = {}, #behind
+local function refund(parts, left, op, now, blocked)
+  local spent = {}
+  for i = 1, #parts do
+    spent[i] = 0
+  end
+  local after, life, is_cut = behind(parts, left, op, spent, now, blocked)
+  local bytes, total = {}, #after
   for i, part in ipairs(parts) do
     local algorithm, quota = ALGORITHMS[part.algorithm], op.quotas[i]
     local counted
@@ -156,7 +239,7 @@ local function refund(parts, left, op, now)
     total = total + counted
     life = at_least(life, algorithm.life(part.view, quota, now, 0))
   end
-  return table.concat(bytes) .. behind, life, total, is_cut
+  return table.concat(bytes) .. after, life, total, is_cut
 end
 
 local function set(key, record, life, slack)
@@ -174,58 +257,94 @@ local function tell(key, op)
   return type(told) == 'table' and told.err
 end
 
--- Decides one operation. Returns whether it is allowed and what that was decided from, or nil and an error.
-local function execute(key, raw, op, now, slack)
-  if op.verb == RESET then
-    local failed = tell(key, op)
-    if failed then
-      return nil, failed
-    end
-    if raw then
-      local gone = invoke('DEL', key)
-      if type(gone) == 'table' then
-        return nil, gone.err
-      end
-    end
-    return '1', false
-  end
-  local parts, left, is_changed = adopt(raw and read_record(raw) or {}, op.quotas)
-  local is_allowed, is_mended = true, false
-  for i, part in ipairs(parts) do
-    local quota = op.quotas[i]
-    part.view = ALGORITHMS[part.algorithm].view(part.state, quota, now)
-    is_allowed = is_allowed and part.view.used + op.cost <= quota.capacity
-    is_mended = is_mended or part.view.is_mended
-  end
-  local before = describe(parts, op, is_allowed)
-  local failed
-  if op.verb == REFUND then
-    if not raw then
-      return '1', false
-    end
-    local record, life, total, is_cut = refund(parts, left, op, now)
-    failed = (op.cost > 0 or is_changed or is_cut) and tell(key, op)
-    if failed then
-      return nil, failed
-    elseif total > 0 then
-      failed = set(key, record, life, slack)
-    else
-      local gone = invoke('DEL', key)
-      failed = type(gone) == 'table' and gone.err
-    end
-    is_allowed = true
-  elseif op.verb == CHECK and (is_mended or (is_allowed and op.cost > 0)) then
-    local record, life, is_cut = commit(parts, left, op, is_allowed and op.cost or 0, now)
-    if not record then
-      return nil, 'SLIDEGATEFULL a sliding log holds no more than 128 KiB'
-    end
-    -- By another limit than the one before, others may wait for less time than they were told.
-    failed = (is_mended or is_changed or is_cut) and tell(key, op) or set(key, record, life, slack)
-  end
+local function remove(key)
+  local gone = invoke('DEL', key)
+  return type(gone) == 'table' and gone.err
+end
+
+local function reset(key, raw, op, now)
+  local failed = tell(key, op) or raw and remove(key)
   if failed then
     return nil, failed
   end
-  return is_allowed and '1' or '0', before
+  local is_sound, parts, blocked = pcall(read_record, raw or '')
+  local is_found = raw and (not is_sound or block_in_force(blocked, now) > 0)
+  for _, part in ipairs(is_sound and parts or {}) do
+    is_found = is_found or is_live(part, now)
+  end
+  return '1', is_found and FOUND
+end
+
+-- Gives back, or blocks, which gives back nothing.
+local function give_back(key, parts, left, is_changed, op, now, slack, blocked)
+  local record, life, total, is_cut = refund(parts, left, op, now, blocked)
+  local failed = (op.cost > 0 or op.block or is_changed or is_cut) and tell(key, op)
+  if failed then
+    return failed
+  elseif total > 0 then
+    return set(key, record, life, slack)
+  end
+  return remove(key)
+end
+
+-- How much of the cost each quota counts.
+local function spending(parts, op, is_allowed)
+  local spent, is_any = {}, false
+  for i, part in ipairs(parts) do
+    spent[i] = op.verb == CHARGE and chargeable(part.view.used, op.cost) or op.verb == CHECK and is_allowed and op.cost or 0
+    is_any = is_any or spent[i] > 0
+  end
+  return spent, is_any
+end
+
+-- Decides one operation. Returns whether it is allowed and what that was decided from, or nil and an error.
+local function execute(key, raw, op, now, grain, slack)
+  if op.verb == RESET then
+    return reset(key, raw, op, now)
+  end
+  local known, blocked = read_record(raw or '')
+  local is_known = blocked > now
+  for _, part in ipairs(known) do
+    is_known = is_known or select(2, span(part, now)) > now
+  end
+  -- What counts nothing is as good as nothing: it may have expired.
+  known, blocked = is_known and known or {}, block_in_force(blocked, now)
+  local parts, left, is_changed = adopt(known, op.quotas, now)
+  local is_allowed, is_mended = true, false
+  for i, part in ipairs(parts) do
+    local quota = op.quotas[i]
+    part.view = ALGORITHMS[part.algorithm].view(part.state, quota, now, grain)
+    is_allowed = is_allowed and part.view.used + op.cost <= quota.capacity
+    is_mended = is_mended or part.view.is_mended
+  end
+  local before = describe(parts, op, is_allowed, blocked)
+  if op.verb == REFUND or op.verb == BLOCK then
+    if not raw and op.verb == REFUND then
+      return '1', false
+    elseif op.block then
+      blocked = op.block > 0 and now + at_most(op.block, LONGEST_BLOCK) or 0
+    end
+    local failed = give_back(key, parts, left, is_changed, op, now, slack, blocked)
+    if failed then
+      return nil, failed
+    end
+    return '1', before
+  end
+  local spent, is_any = spending(parts, op, is_allowed)
+  if is_any or (is_mended and op.verb ~= PEEK) then
+    if blocked == 0 or op.verb == CHARGE then
+      local record, life, is_cut = commit(parts, left, op, spent, now, blocked)
+      if not record then
+        return nil, 'SLIDEGATEFULL a sliding log holds no more than 128 KiB'
+      end
+      -- By another limit than the one before, others may wait for less time than they were told.
+      local failed = (is_mended or is_changed or is_cut) and tell(key, op) or set(key, record, life, slack)
+      if failed then
+        return nil, failed
+      end
+    end
+  end
+  return is_allowed and blocked == 0 and '1' or '0', before
 end
 
 return read_op, execute

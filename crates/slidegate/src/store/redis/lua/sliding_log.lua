@@ -71,11 +71,19 @@ local function append_log(log, now, count)
   log.newest, log.count = now, count
 end
 
+-- Units beyond the limit make the newest entry newer, so that a log has no more entries than its limit.
+local function append_beyond(log, now, count)
+  if log.count == 0 then
+    return append_log(log, now, count)
+  end
+  log.total, log.newest, log.count = log.total + count, now, log.count + count
+end
+
 -- The log as a view leaves it.
 local function roll_log(state, view, quota)
   local log = clear_log(quota.window)
   if view.is_rebased or view.used == 0 then
-    append_log(log, view.now, view.used)
+    append_log(log, view.stamp, view.used)
     return log
   end
   log.total, log.newest, log.count, log.tail = view.used, state.newest, state.count, state.tail
@@ -113,13 +121,14 @@ local sliding_log = {
     return clear_log(quota.window)
   end,
 
-  view = function(state, quota, now)
-    if state.newest - now > quota.window then
-      return { now = now, used = state.total, is_rebased = true, is_mended = true, first = 1, base = state.base }
+  view = function(state, quota, now, grain)
+    local stamp, is_rebased
+    now, stamp, is_rebased = passed(now, grain, state.newest, quota.window)
+    if is_rebased then
+      return { stamp = stamp, used = state.total, is_rebased = true, is_mended = true, first = 1, base = state.base }
     end
-    now = at_least(now, state.newest)
     if state.count == 0 or state.newest + quota.window <= now then
-      return { now = now, used = 0, first = 1, base = state.base }
+      return { stamp = stamp, used = 0, first = 1, base = state.base }
     end
     local at, time, used = 1, state.base, state.total
     while at <= #state.older do
@@ -129,12 +138,16 @@ local sliding_log = {
       end
       at, time, used = after, entry_time, used - count
     end
-    return { now = now, used = used, first = at, base = time, is_mended = state.window ~= quota.window }
+    return { stamp = stamp, used = used, first = at, base = time, is_mended = state.window ~= quota.window }
   end,
 
   commit = function(state, view, quota, spent)
     local log = roll_log(state, view, quota)
-    append_log(log, view.now, spent)
+    if spent > 0 and view.used + spent > quota.limit then
+      append_beyond(log, view.stamp, spent)
+    else
+      append_log(log, view.stamp, spent)
+    end
     if #log.older > MOST_LOG_BYTES then
       return nil
     end
@@ -163,30 +176,30 @@ local sliding_log = {
   end,
 
   life = function(view, quota, now)
-    return view.now + quota.window - now
+    return view.stamp + quota.window - now
   end,
 
-  left = function(state, now)
-    if state.count == 0 or state.newest - now > state.window then
-      return 0
-    end
-    return state.newest + state.window - now
+  span = function(state)
+    return state.newest, state.count > 0 and state.newest + state.window or 0
   end,
 
-  -- A log may be long, and of all its entries an answer needs those at which enough units are over. So what is sent
-  -- is a log of two or three entries that gives the same answer.
+  -- A log may be long, and of all its entries a response needs the oldest and those at which enough units are over. So
+  -- a log of three or four entries is sent that gives the same numbers.
   excerpt = function(state, view, quota, op, is_allowed)
     if view.is_rebased or view.used == 0 then
       local log = clear_log(state.window)
       append_log(log, state.newest, view.used)
       return write_log(log)
     end
-    local wanted = { at_least(1, view.used - quota.limit + 1) }
-    if op.verb == 3 then
+    local wanted = { 1, at_least(1, view.used - quota.limit + 1) }
+    if op.verb == REFUND then
       local left = at_least(view.used - op.cost, 0)
-      wanted = { op.cost + at_least(1, left - quota.limit + 1) }
+      wanted = { op.cost + 1, op.cost + at_least(1, left - quota.limit + 1) }
+    elseif op.verb == CHARGE then
+      local used = view.used + chargeable(view.used, op.cost)
+      wanted = { 1, at_least(1, used - quota.limit), at_least(1, used - quota.limit + 1) }
     elseif not is_allowed and op.cost <= quota.limit then
-      wanted[2] = at_least(1, view.used + op.cost - quota.limit)
+      wanted[3] = at_least(1, view.used + op.cost - quota.limit)
       table.sort(wanted)
     end
     local log, next_wanted, kept = clear_log(state.window), 1, 0

@@ -101,12 +101,9 @@ local sliding_window = {
     return view.start + 2 * quota.window - now
   end,
 
-  -- The same for one that was not asked for; nothing if it is far ahead.
-  left = function(state, now)
+  -- The latest moment that it knows of, and the one from which it counts nothing.
+  span = function(state)
     local windows = state.cur > 0 and 2 or state.prev > 0 and 1
-    if not windows or state.start - now > state.window then
-      return 0
-    end
-    return state.start + windows * state.window - now
+    return state.start, windows and state.start + windows * state.window or 0
   end,
 }

@@ -18,13 +18,14 @@ local function write_pairs(window, times, counts)
   return table.concat(parts)
 end
 
--- The left one of the two neighbours to merge. The core proves that there always is one.
-local function cheapest_merge(quota, times, counts)
-  local most_count = math.ceil(quota.limit * 4 / quota.option)
+-- The left one of the two neighbours to merge. The core proves that there always is one. `total` is the limit, or what is
+-- counted if that is more, and `window` includes the clock's grain.
+local function cheapest_merge(quota, window, total, times, counts)
+  local most_count = math.ceil(total * 4 / quota.option)
   local best
   for left = 2, #times - 1 do
     local span = times[left + 1] - times[left - 1]
-    if span * quota.option <= 4 * quota.window and counts[left] + counts[left + 1] <= most_count then
+    if span * quota.option <= 4 * window and counts[left] + counts[left + 1] <= most_count then
       local delay = times[left + 1] - times[left]
       if not best or is_product_less(counts[left], delay, counts[best], times[best + 1] - times[best]) then
         best = left
@@ -37,7 +38,7 @@ end
 local function live_pairs(state, view)
   local times, counts = {}, {}
   if view.is_rebased then
-    return { view.now }, { view.used }
+    return { view.stamp }, { view.used }
   end
   for i = view.expired + 1, #state.times do
     times[#times + 1], counts[#counts + 1] = state.times[i], state.counts[i]
@@ -64,13 +65,10 @@ local strict_window = {
     return { window = quota.window, times = {}, counts = {} }
   end,
 
-  view = function(state, quota, now)
+  view = function(state, quota, now, grain)
     local n, used, expired = #state.times, 0, 0
-    local newest = state.times[n] or 0
-    local is_rebased = newest - now > quota.window
-    if not is_rebased then
-      now = at_least(now, newest)
-    end
+    local stamp, is_rebased
+    now, stamp, is_rebased = passed(now, grain, state.times[n] or 0, quota.window)
     for i = 1, n do
       if not is_rebased and state.times[i] + quota.window <= now then
         expired = i
@@ -79,19 +77,22 @@ local strict_window = {
       end
     end
     local is_mended = is_rebased or (used > 0 and state.window ~= quota.window)
-    return { now = now, expired = expired, used = used, is_rebased = is_rebased, is_mended = is_mended }
+    return {
+      stamp = stamp, grain = grain, expired = expired, used = used, is_rebased = is_rebased, is_mended = is_mended,
+    }
   end,
 
   commit = function(state, view, quota, spent)
     local times, counts = live_pairs(state, view)
     local n = #times
-    if spent > 0 and times[n] == view.now then
+    if spent > 0 and times[n] == view.stamp then
       counts[n] = counts[n] + spent
     elseif spent > 0 then
-      times[n + 1], counts[n + 1] = view.now, spent
+      times[n + 1], counts[n + 1] = view.stamp, spent
     end
+    local total = at_least(view.used + spent, quota.limit)
     while #times > quota.option do
-      local left = cheapest_merge(quota, times, counts)
+      local left = cheapest_merge(quota, quota.window + view.grain, total, times, counts)
       counts[left + 1] = counts[left] + counts[left + 1]
       table.remove(times, left)
       table.remove(counts, left)
@@ -112,14 +113,11 @@ local strict_window = {
   end,
 
   life = function(view, quota, now)
-    return view.now + quota.window - now
+    return view.stamp + quota.window - now
   end,
 
-  left = function(state, now)
+  span = function(state)
     local newest = state.times[#state.times]
-    if not newest or newest - now > state.window then
-      return 0
-    end
-    return newest + state.window - now
+    return newest or 0, newest and newest + state.window or 0
   end,
 }
