@@ -87,6 +87,8 @@ pub(super) async fn decide(
         Verb::Peek => "/v1/peek",
         Verb::Refund => "/v1/refund",
         Verb::Reset => "/v1/reset",
+        Verb::Charge => "/v1/charge",
+        Verb::Block => "/v1/block",
     };
     ask(server, Method::POST, path, request.to_string()).await
 }

@@ -149,7 +149,8 @@ fn sentence(verb: Verb, answer: &Answer<'_>) -> String {
     match verb {
         Verb::Refund => return format!("given back: {remaining} of {limit} left"),
         Verb::Reset => return format!("forgotten: {remaining} of {limit} left"),
-        Verb::Check | Verb::Peek => {}
+        Verb::Block => return format!("blocked: {remaining} of {limit} left"),
+        Verb::Check | Verb::Peek | Verb::Charge => {}
     }
     if let Some(shadow) = answer.shadow.as_ref().filter(|shadow| answer.allowed && !shadow.allowed) {
         return format!(

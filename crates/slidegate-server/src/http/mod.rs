@@ -194,6 +194,8 @@ fn name(verb: Verb) -> &'static str {
         Verb::Peek => "POST /v1/peek",
         Verb::Refund => "POST /v1/refund",
         Verb::Reset => "POST /v1/reset",
+        Verb::Charge => "POST /v1/charge",
+        Verb::Block => "POST /v1/block",
     }
 }
 

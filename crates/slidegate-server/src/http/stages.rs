@@ -28,9 +28,15 @@ const NAME: &str = "slidegate_request_seconds";
 const HELP: &str = "How long requests took: to read them, to decide them, and altogether";
 
 /// Of all requests of this process.
-static OF_VERBS: [Stages; 4] = [const { Stages::new() }; 4];
-const VERBS: [(Verb, &str); 4] =
-    [(Verb::Check, "check"), (Verb::Peek, "peek"), (Verb::Refund, "refund"), (Verb::Reset, "reset")];
+static OF_VERBS: [Stages; 6] = [const { Stages::new() }; 6];
+const VERBS: [(Verb, &str); 6] = [
+    (Verb::Check, "check"),
+    (Verb::Peek, "peek"),
+    (Verb::Charge, "charge"),
+    (Verb::Refund, "refund"),
+    (Verb::Reset, "reset"),
+    (Verb::Block, "block"),
+];
 
 /// What takes its time beside these, as a whole.
 #[derive(Clone, Copy, Debug)]
