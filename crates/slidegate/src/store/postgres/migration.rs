@@ -6,7 +6,7 @@ use super::failure::statement_error;
 use crate::error::StoreError;
 
 /// Grows whenever the tables or functions change.
-pub(super) const VERSION: i32 = 5;
+pub(super) const VERSION: i32 = 6;
 /// What does not survive a crash, and what does.
 pub(super) const TABLE_NAMES: [&str; 2] = ["ephemeral", "durable"];
 /// Those who migrate at the same time wait for each other by this.

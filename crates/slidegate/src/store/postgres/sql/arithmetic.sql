@@ -14,3 +14,9 @@ CREATE OR REPLACE FUNCTION @schema@.window_start(anchor bigint, win bigint, now_
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE WHEN anchor = 1 THEN now_ms ELSE now_ms - now_ms % win END
 $$;
+
+-- How much of a charge is counted: no more is ever counted at one time than in the core.
+CREATE OR REPLACE FUNCTION @schema@.chargeable(used bigint, cost bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT least(cost, greatest(562949953421312 - used, 0))
+$$;

@@ -107,6 +107,8 @@ BEGIN
   RETURN ARRAY[cur, 4, win, 2, v[3], cur];
 END $$;
 
+-- A debt is paid off at the rate of the quota that it was written under, up to now, and is then at most the capacity of
+-- another quota. Under a limit of 0 only charges are owed, and they are paid off as under a limit of 1.
 CREATE OR REPLACE FUNCTION @schema@.view_token_bucket(rec bigint[], pos int, op bigint[], q int, now_ms bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
@@ -116,35 +118,37 @@ DECLARE
   written bigint := now_ms;
   is_mended bigint := 0;
   ahead bigint;
-  left_over numeric;
+  owed numeric;
 BEGIN
   IF pos > 0 THEN
     tokens := rec[pos + 4];
     rest := rec[pos + 5];
-    IF rec[pos + 1] <> win THEN
-      -- The same number of tokens in the new unit, rounded against the caller.
-      rest := @schema@.mul_div_ceil(rest, win, rec[pos + 1]);
-      IF rest = win THEN
-        tokens := tokens + 1;
-        rest := 0;
-      END IF;
-    END IF;
-    IF tokens > 0 OR rest > 0 THEN
-      ahead := rec[pos + 3] - now_ms;
-      IF ahead > win THEN
-        is_mended := 1;
-      ELSIF ahead > 0 THEN
-        written := rec[pos + 3];
-      ELSE
-        left_over := greatest(tokens::numeric * win + rest + op[q + 1]::numeric * ahead, 0);
-        tokens := div(left_over, win);
-        rest := mod(left_over, win);
-      END IF;
+    ahead := rec[pos + 3] - now_ms;
+    IF ahead > win THEN
+      is_mended := 1;
+    ELSIF ahead > 0 THEN
+      written := rec[pos + 3];
+    ELSE
+      owed := greatest(tokens::numeric * rec[pos + 1] + rest + greatest(rec[pos + 6], 1)::numeric * ahead, 0);
+      tokens := div(owed, rec[pos + 1]);
+      rest := mod(owed, rec[pos + 1]);
     END IF;
   END IF;
-  -- At a lower rate it is owed for longer than the row was kept for.
-  IF (tokens > 0 OR rest > 0) AND op[q + 1]::numeric * rec[pos + 1] < rec[pos + 6]::numeric * win THEN
+  IF tokens = 0 AND rest = 0 THEN
+    RETURN ARRAY[0, 0, now_ms, 0, 0];
+  END IF;
+  IF rec[pos + 1] <> win OR rec[pos + 6] <> op[q + 1] OR rec[pos + 7] <> op[q + 3] THEN
     is_mended := 1;
+    -- The same number of tokens in the new unit, rounded against the caller.
+    rest := @schema@.mul_div_ceil(rest, win, rec[pos + 1]);
+    IF rest = win THEN
+      tokens := tokens + 1;
+      rest := 0;
+    END IF;
+    IF tokens >= op[q + 3] THEN
+      tokens := op[q + 3];
+      rest := 0;
+    END IF;
   END IF;
   RETURN ARRAY[tokens + CASE WHEN rest > 0 THEN 1 ELSE 0 END, is_mended, written, tokens, rest];
 END $$;
@@ -163,28 +167,43 @@ BEGIN
       rest := 0;
     END IF;
   END IF;
-  RETURN ARRAY[tokens + rest, 5, win, 4, v[3], tokens, rest, op[q + 1]];
+  RETURN ARRAY[tokens + rest, 5, win, 5, v[3], tokens, rest, op[q + 1], op[q + 3]];
 END $$;
 
--- Until when the part at `pos` counts under the quota that it was counted for; 0 if it is far ahead.
-CREATE OR REPLACE FUNCTION @schema@.left_until(rec bigint[], pos int, now_ms bigint)
+-- The latest moment that the part at `pos` knows of.
+CREATE OR REPLACE FUNCTION @schema@.latest(rec bigint[], pos int)
+RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  RETURN CASE WHEN rec[pos] IN (1, 4, 5) THEN rec[pos + 3]
+    WHEN rec[pos + 2] = 0 THEN 0 ELSE rec[pos + 1 + rec[pos + 2]::int] END;
+END $$;
+
+-- Until when the part at `pos` counts something under the quota that it was counted for; 0 if it does not.
+CREATE OR REPLACE FUNCTION @schema@.ends(rec bigint[], pos int)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   win CONSTANT bigint := rec[pos + 1];
-  counted_ms CONSTANT bigint := CASE WHEN rec[pos] IN (1, 4, 5) THEN rec[pos + 3]
-    WHEN rec[pos + 2] = 0 THEN 0 ELSE rec[pos + 1 + rec[pos + 2]::int] END;
 BEGIN
   RETURN CASE
-    WHEN counted_ms - now_ms > win THEN 0
     WHEN rec[pos] = 1 THEN
-      CASE WHEN rec[pos + 5] > 0 THEN counted_ms + 2 * win WHEN rec[pos + 4] > 0 THEN counted_ms + win ELSE 0 END
-    WHEN rec[pos] = 4 THEN CASE WHEN rec[pos + 4] > 0 THEN counted_ms + win ELSE 0 END
+      CASE WHEN rec[pos + 5] > 0 THEN rec[pos + 3] + 2 * win WHEN rec[pos + 4] > 0 THEN rec[pos + 3] + win ELSE 0 END
+    WHEN rec[pos] = 4 THEN CASE WHEN rec[pos + 4] > 0 THEN rec[pos + 3] + win ELSE 0 END
     WHEN rec[pos] = 5 THEN
-      CASE WHEN rec[pos + 4] > 0 OR rec[pos + 5] > 0 THEN least(9007199254740992, counted_ms
-        + div(rec[pos + 4]::numeric * win + rec[pos + 5] + rec[pos + 6] - 1, rec[pos + 6])) ELSE 0 END
+      CASE WHEN rec[pos + 4] > 0 OR rec[pos + 5] > 0 THEN least(9007199254740992, rec[pos + 3]
+        + div(rec[pos + 4]::numeric * win + rec[pos + 5] + greatest(rec[pos + 6], 1) - 1, greatest(rec[pos + 6], 1)))
+        ELSE 0 END
     WHEN rec[pos + 2] = 0 THEN 0
-    ELSE counted_ms + win
+    -- The newest entry goes last.
+    ELSE rec[pos + 1 + rec[pos + 2]::int] + win
   END;
+END $$;
+
+-- Whether the part at `pos` was counted for the quota at `q`. Only buckets know a limit and a capacity.
+CREATE OR REPLACE FUNCTION @schema@.is_of(rec bigint[], pos int, op bigint[], q int)
+RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  RETURN rec[pos] = op[q] AND rec[pos + 1] = op[q + 2]
+    AND (op[q] <> 5 OR (rec[pos + 6] = op[q + 1] AND rec[pos + 7] = op[q + 3]));
 END $$;
 
 -- Until when the part at `pos` counts under a quota of its algorithm.
@@ -201,7 +220,7 @@ BEGIN
   ELSIF rec[pos] = 5 THEN
     -- A rest of another window is at most a token. No bucket outlives the calendar.
     RETURN least(9007199254740992, rec[pos + 3] + 1 + div(
-      rec[pos + 4]::numeric * win + CASE WHEN rec[pos + 1] = win THEN rec[pos + 5] ELSE win END, op[q + 1]));
+      rec[pos + 4]::numeric * win + CASE WHEN rec[pos + 1] = win THEN rec[pos + 5] ELSE win END, greatest(op[q + 1], 1)));
   END IF;
   -- The newest entry goes last.
   RETURN rec[pos + 1 + rec[pos + 2]::int] + win;

@@ -17,6 +17,8 @@ CREATE OR REPLACE FUNCTION @schema@.decide_@table@(keys uuid[], from_op int[], w
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
+  -- Given time is exact; the server's is rounded down to a millisecond.
+  grain CONSTANT bigint := CASE WHEN given_ms IS NULL THEN 1 ELSE 0 END;
   held @schema@.@table@[];
   places tid[];
   held_keys int[] := '{}';
@@ -43,7 +45,7 @@ BEGIN
       held_keys := held_keys || k;
       CONTINUE;
     END IF;
-    done := @schema@.run(NULL, which[from_op[k] : from_op[k + 1] - 1], ops, op_at, now_ms);
+    done := @schema@.run(NULL, which[from_op[k] : from_op[k + 1] - 1], ops, op_at, now_ms, grain);
     visited := visited || k;
     allowed := allowed || done.allowed;
     before := before || done.before;
@@ -64,7 +66,7 @@ BEGIN
   visited := visited || held_keys;
   FOR i IN 1 .. h LOOP
     done := @schema@.run((held[i]).state, which[from_op[held_keys[i]] : from_op[held_keys[i] + 1] - 1], ops,
-      op_at, now_ms);
+      op_at, now_ms, grain);
     allowed := allowed || done.allowed;
     before := before || done.before;
     sizes := sizes || done.sizes;
@@ -93,6 +95,7 @@ CREATE OR REPLACE FUNCTION @schema@.peek_@table@(keys uuid[], from_op int[], whi
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
+  grain CONSTANT bigint := CASE WHEN given_ms IS NULL THEN 1 ELSE 0 END;
   held record;
   done record;
 BEGIN
@@ -105,7 +108,7 @@ BEGIN
     SELECT a.k::int AS k, t.state FROM unnest(keys) WITH ORDINALITY a (name, k)
       LEFT JOIN @schema@.@table@ t ON t.name = a.name
   LOOP
-    done := @schema@.run(held.state, which[from_op[held.k] : from_op[held.k + 1] - 1], ops, op_at, now_ms);
+    done := @schema@.run(held.state, which[from_op[held.k] : from_op[held.k + 1] - 1], ops, op_at, now_ms, grain);
     visited := visited || held.k;
     allowed := allowed || done.allowed;
     before := before || done.before;

@@ -1,7 +1,8 @@
--- strict-window and sliding-log: entries of a time and a count. The view's own numbers are the moment (not before the
--- newest entry), how many of the oldest entries are over, and the newest time.
+-- strict-window and sliding-log: entries of a time and a count. The view's own numbers are the stamp of an admission (not
+-- before the newest entry), how many of the oldest entries are over, and the newest time. The moment is between `now_ms` and
+-- `grain` later: entries expire by the first, and an admission is stamped with the last.
 
-CREATE OR REPLACE FUNCTION @schema@.view_entries(rec bigint[], pos int, op bigint[], q int, now_ms bigint)
+CREATE OR REPLACE FUNCTION @schema@.view_entries(rec bigint[], pos int, op bigint[], q int, now_ms bigint, grain bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   win CONSTANT bigint := op[q + 2];
@@ -12,18 +13,18 @@ DECLARE
   expired int := 0;
 BEGIN
   IF pos = 0 OR rec[pos + 2] = 0 THEN
-    RETURN ARRAY[0, 0, now_ms, 0, 0];
+    RETURN ARRAY[0, 0, now_ms + grain, 0, 0];
   END IF;
   last := pos + 2 + rec[pos + 2]::int;
   newest := rec[last - 1];
-  IF newest - now_ms > win THEN
+  IF newest - grain - now_ms > win THEN
     -- The clock stepped far back: everything counts as admitted now.
     FOR i IN pos + 4 .. last BY 2 LOOP
       used := used + rec[i];
     END LOOP;
-    RETURN ARRAY[used, 1, now_ms, 0, now_ms];
+    RETURN ARRAY[used, 1, now_ms + grain, 0, now_ms + grain];
   END IF;
-  moment := greatest(now_ms, newest);
+  moment := greatest(now_ms, newest - grain);
   FOR i IN pos + 3 .. last BY 2 LOOP
     IF rec[i] + win <= moment THEN
       expired := expired + 1;
@@ -32,15 +33,17 @@ BEGIN
     END IF;
   END LOOP;
   -- 2: counted, and under another window than before.
-  RETURN ARRAY[used, CASE WHEN used > 0 AND rec[pos + 1] <> win THEN 2 ELSE 0 END, moment, expired, newest];
+  RETURN ARRAY[used, CASE WHEN used > 0 AND rec[pos + 1] <> win THEN 2 ELSE 0 END, greatest(now_ms + grain, newest),
+    expired, newest];
 END $$;
 
 -- Null for a log of more than 32,768 entries, half a megabyte: each decision would read and write all of it.
 CREATE OR REPLACE FUNCTION @schema@.keep_entries(rec bigint[], pos int, v bigint[], op bigint[], q int, verb bigint,
-  spent bigint)
+  spent bigint, grain bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   win CONSTANT bigint := op[q + 2];
+  total CONSTANT bigint := greatest(v[1] + spent, op[q + 1]);
   moment CONSTANT bigint := v[3];
   entries bigint[] := '{}';
   n int;
@@ -66,7 +69,11 @@ BEGIN
       entries[2] := entries[2] - give;
     END IF;
   ELSIF spent > 0 THEN
-    IF n > 0 AND entries[n - 1] = moment THEN
+    IF n > 0 AND op[q] = 3 AND v[1] + spent > op[q + 1] THEN
+      -- Units beyond the limit make the newest entry newer, so that a log has no more entries than its limit.
+      entries[n - 1] := moment;
+      entries[n] := entries[n] + spent;
+    ELSIF n > 0 AND entries[n - 1] = moment THEN
       entries[n] := entries[n] + spent;
     ELSE
       entries := entries || ARRAY[moment, spent];
@@ -77,8 +84,8 @@ BEGIN
   WHILE op[q] = 2 AND n > 2 * op[q + 4] LOOP
     best := NULL;
     FOR i IN 3 .. n - 3 BY 2 LOOP
-      CONTINUE WHEN (entries[i + 2] - entries[i - 2]) * op[q + 4] > 4 * win
-        OR entries[i + 1] + entries[i + 3] > (4 * op[q + 1] + op[q + 4] - 1) / op[q + 4];
+      CONTINUE WHEN (entries[i + 2] - entries[i - 2]) * op[q + 4] > 4 * (win + grain)
+        OR entries[i + 1] + entries[i + 3] > (4 * total + op[q + 4] - 1) / op[q + 4];
       IF best IS NULL OR entries[i + 1]::numeric * (entries[i + 2] - entries[i]) < best_delay THEN
         best := i;
         best_delay := entries[i + 1]::numeric * (entries[i + 2] - entries[i]);
@@ -95,15 +102,16 @@ BEGIN
   RETURN ARRAY[n, op[q], win, n] || entries;
 END $$;
 
--- Of all entries of a log, an answer needs those at which enough units are over: a log of two or three entries that
--- gives the same answer.
+-- Of all entries of a log, a response needs the oldest and those at which enough units are over: a log of three or four
+-- entries that gives the same numbers.
 CREATE OR REPLACE FUNCTION @schema@.excerpt(rec bigint[], pos int, op bigint[], q int, v bigint[], is_allowed boolean)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   cap CONSTANT bigint := op[q + 1];
   used CONSTANT bigint := v[1];
   last CONSTANT int := pos + 2 + rec[pos + 2]::int;
-  wanted bigint[] := ARRAY[greatest(1, used - cap + 1)];
+  charged bigint;
+  wanted bigint[] := ARRAY[1, greatest(1, used - cap + 1)];
   entries bigint[] := '{}';
   next_wanted int := 1;
   kept bigint := 0;
@@ -115,9 +123,12 @@ BEGIN
     RETURN ARRAY[3, rec[pos + 1], 2, rec[last - 1], used];
   END IF;
   IF op[1] = 3 THEN
-    wanted := ARRAY[op[2] + greatest(1, greatest(used - op[2], 0) - cap + 1)];
-  ELSIF NOT is_allowed AND op[2] <= cap THEN
-    wanted := ARRAY[least(wanted[1], greatest(1, used + op[2] - cap)), greatest(wanted[1], used + op[2] - cap)];
+    wanted := ARRAY[op[2] + 1, op[2] + greatest(1, greatest(used - op[2], 0) - cap + 1)];
+  ELSIF op[1] = 5 THEN
+    charged := used + @schema@.chargeable(used, op[2]) - cap;
+    wanted := ARRAY[1, greatest(1, charged), greatest(1, charged + 1)];
+  ELSIF op[1] <> 6 AND NOT is_allowed AND op[2] <= cap THEN
+    wanted := ARRAY[1, least(wanted[2], greatest(1, used + op[2] - cap)), greatest(wanted[2], used + op[2] - cap)];
   END IF;
   FOR i IN pos + 3 + 2 * v[4]::int .. last BY 2 LOOP
     running := running + rec[i + 1];

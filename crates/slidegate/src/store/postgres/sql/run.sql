@@ -1,6 +1,6 @@
 -- All operations on one key, in order, each with its own answer. `which` names the operations, which lie in `ops` from
 -- `op_at` on. `is_news` if any of them is.
-CREATE OR REPLACE FUNCTION @schema@.run(rec bigint[], which int[], ops bigint[], op_at int[], now_ms bigint,
+CREATE OR REPLACE FUNCTION @schema@.run(rec bigint[], which int[], ops bigint[], op_at int[], now_ms bigint, grain bigint,
   OUT allowed boolean[], OUT before bigint[], OUT sizes int[], OUT after bigint[], OUT expires_ms bigint,
   OUT is_news boolean)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
@@ -76,7 +76,7 @@ BEGIN
         allowed := allowed || false;
       END IF;
     ELSE
-      one := @schema@.step(rec, ops[pos : pos + 2 + 5 * quotas::int], now_ms);
+      one := @schema@.step(rec, ops[pos : pos + 2 + 5 * quotas::int], now_ms, grain);
       allowed := allowed || one.is_allowed;
       before := before || one.before;
       sizes := sizes || coalesce(cardinality(one.before), 0);
