@@ -75,8 +75,9 @@ pub(crate) fn adopt(states: &[State], quotas: &[Quota], now_ms: u64) -> Adopted 
 
 /// Drops what need not be kept behind the policy's own states, and puts a block last.
 ///
-/// A state stays while it counts something. After that it stays until two of the longest window have passed since it was
-/// last written: a version of the policy that has copied a count and used it up does not copy it again.
+/// A state stays while it counts something. Beside other states of its algorithm it then stays until two of their longest
+/// window have passed since it was last written: a version of the policy that has copied a count and used it up does not copy
+/// it again.
 pub(crate) fn keep_left(
     states: &mut Vec<State>,
     copied_from: &[(usize, usize)],
@@ -89,14 +90,21 @@ pub(crate) fn keep_left(
         Verb::Block => now_ms + action.block_ms(),
         _ => blocked_until_ms(states, now_ms),
     };
-    let windows = states.iter().map(State::window_ms).chain(policy.quotas().iter().map(Quota::window_ms));
-    let longest_ms = windows.max().unwrap_or(0);
     // A copy that is still counted by the source's window is the source itself.
     let is_moved = |at: usize| {
         copied_from.iter().any(|(copy, source)| *source == at && states[*copy].is_alike(&states[at]))
     };
     let own = policy.quotas().len();
-    let is_kept = |at: &usize| states[*at].is_kept_until(now_ms, longest_ms) && !is_moved(*at);
+    let keep_dead_ms = |at: usize| {
+        let algorithm = states[at].algorithm();
+        let of_quotas = policy.quotas().iter().filter(|quota| Some(quota.algorithm()) == algorithm);
+        let is_other = |(other, state): &(usize, &State)| *other != at && state.algorithm() == algorithm;
+        let of_states = states.iter().enumerate().filter(is_other).map(|(_, state)| state.window_ms());
+        let longest_ms = of_quotas.map(Quota::window_ms).chain(of_states).max()?;
+        Some(2 * longest_ms.max(states[at].window_ms()))
+    };
+    let is_kept =
+        |at: &usize| states[*at].is_kept(now_ms, || keep_dead_ms(*at).unwrap_or(0)) && !is_moved(*at);
     let kept: Vec<usize> = (own..states.len()).filter(is_kept).take(MOST_LEFT).collect();
     let mut at = 0;
     states.retain(|_| {

@@ -25,7 +25,9 @@ pub enum State {
     FixedWindow(FixedWindow),
     TokenBucket(TokenBucket),
     /// The key is denied until then.
-    Block { until_ms: u64 },
+    Block {
+        until_ms: u64,
+    },
 }
 
 /// The view of any counter.
@@ -73,9 +75,7 @@ impl State {
     /// Whether it was counted for this quota, whose limit may have changed unless it is a token bucket's.
     pub fn is_of(&self, quota: &Quota) -> bool {
         match self {
-            Self::TokenBucket(counter) => {
-                quota.algorithm() == Algorithm::TokenBucket && counter.is_of(quota)
-            }
+            Self::TokenBucket(counter) => quota.algorithm() == Algorithm::TokenBucket && counter.is_of(quota),
             _ => self.algorithm() == Some(quota.algorithm()) && self.window_ms() == quota.window_ms(),
         }
     }
@@ -101,13 +101,14 @@ impl State {
         self.algorithm() == Some(quota.algorithm()) && self.is_counting(now_ms)
     }
 
-    /// Whether it is kept beside the states of another version of its policy. A block is kept apart.
-    pub(crate) fn is_kept_until(&self, now_ms: u64, longest_ms: u64) -> bool {
+    /// Whether it is kept beside the states of another version of its policy: while it counts something, and for a while
+    /// after it was written. A block is kept apart.
+    pub(crate) fn is_kept(&self, now_ms: u64, while_ms: impl FnOnce() -> u64) -> bool {
         let (latest_ms, until_ms) = self.latest_and_until_ms();
         let is_far_ahead = latest_ms.saturating_sub(now_ms) > self.window_ms();
         self.algorithm().is_some()
             && !is_far_ahead
-            && until_ms.max(latest_ms.saturating_add(2 * longest_ms)) > now_ms
+            && (until_ms > now_ms || latest_ms.saturating_add(while_ms()) > now_ms)
     }
 
     /// The window under which it was counted; 0 of a block.
@@ -153,7 +154,9 @@ impl State {
         match self {
             Self::StrictWindow(counter) => [counter.heap_bytes(), 0],
             Self::SlidingLog(counter) => [size_of::<SlidingLog>(), counter.heap_bytes()],
-            Self::SlidingWindow(_) | Self::FixedWindow(_) | Self::TokenBucket(_) | Self::Block { .. } => [0, 0],
+            Self::SlidingWindow(_) | Self::FixedWindow(_) | Self::TokenBucket(_) | Self::Block { .. } => {
+                [0, 0]
+            }
         }
     }
 

@@ -17,7 +17,9 @@ fn key(limit: u64, algorithm: Algorithm) -> Key {
 #[test]
 fn a_charge_counts_in_full_and_a_look_is_allowed_within_the_limit() {
     // Limit, cost of each charge, and how many looks are allowed before the first denial.
-    for (limit, cost, looks) in [(1000, 300, 4), (1000, 2500, 1), (10_000, 7, 1429), (2, 1, 3), (1000, 1000, 2)] {
+    for (limit, cost, looks) in
+        [(1000, 300, 4), (1000, 2500, 1), (10_000, 7, 1429), (2, 1, 3), (1000, 1000, 2)]
+    {
         for algorithm in Algorithm::ALL {
             let mut key = key(limit, algorithm);
             let mut allowed = 0;
@@ -45,7 +47,10 @@ fn charges_stay_exact_and_bounded_however_large_they_are() {
         for step in 0..2000 {
             let charged = key.act(Verb::Charge, START + step, u64::MAX);
             let used = charged.quotas()[0].used;
-            assert!((MAX_COUNT - (1 << 49) / MINUTE * 2 * step..=MAX_COUNT).contains(&used), "{algorithm} {used}");
+            assert!(
+                (MAX_COUNT - (1 << 49) / MINUTE * 2 * step..=MAX_COUNT).contains(&used),
+                "{algorithm} {used}"
+            );
         }
         let bytes: usize = key.states.iter().flat_map(slidegate_core::State::heap_bytes).sum();
         assert!(bytes < 1024, "{algorithm}: {bytes} bytes");
@@ -172,9 +177,8 @@ fn the_exact_algorithms_stamp_late_and_check_early() {
     for (algorithm, is_exact) in [("strict-window", true), ("sliding-log", true), ("sliding-window", false)] {
         let policy = Policy::parse("test", [&*format!("1/100ms {algorithm}")]).unwrap();
         let mut states = Vec::new();
-        let mut check = |now_ms| {
-            decide(&mut states, &policy, Action::new(Verb::Check, now_ms, 1).with_grain_ms(4)).0
-        };
+        let mut check =
+            |now_ms| decide(&mut states, &policy, Action::new(Verb::Check, now_ms, 1).with_grain_ms(4)).0;
         let first = check(START);
         assert!(first.is_allowed());
         let reset_ms = first.reset_after_ms();

@@ -133,7 +133,7 @@ async fn whoever_starts_at_the_same_time_finds_one_schema() {
         admitted += u64::from(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     }
     assert_eq!(admitted, 5);
-    assert_eq!(version(&server), "5");
+    assert_eq!(version(&server), "6");
 }
 
 #[tokio::test]
@@ -146,7 +146,7 @@ async fn the_migration_may_be_run_again_and_forgets_nothing() {
     PostgresStore::builder(&server.url()).unwrap().migrate().await.unwrap();
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     assert!(!limiter.check(policy.key("a")).await.unwrap().is_allowed());
-    assert_eq!(version(&server), "5");
+    assert_eq!(version(&server), "6");
 }
 
 #[tokio::test]
@@ -160,7 +160,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
         PostgresStore::builder(&server.url()).unwrap().migrate().await.unwrap_err(),
     ] {
         assert!(!error.is_transient(), "{error}");
-        let said = "postgres: schema slidegate is of version 1000, and this is made for 5";
+        let said = "postgres: schema slidegate is of version 1000, and this is made for 6";
         assert!(error.to_string().starts_with(said), "{error}");
     }
     assert!(server.try_sql(&script()).unwrap_err().contains("is of version 1000"));

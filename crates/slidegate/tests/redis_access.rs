@@ -263,13 +263,14 @@ async fn records_live_as_long_as_they_matter() {
     for (quotas, cost, longest_ms, shortest_ms) in [
         (&["100/1h"][..], 1, 7_200_000, 7_190_000),
         (&["100000/1h"], 1, 7_200_000, 3_600_000),
-        (&["100/1h strict-window"], 1, 3_600_000, 3_590_000),
-        (&["100/1h sliding-log"], 1, 3_600_000, 3_590_000),
+        // Stamped with the end of the millisecond.
+        (&["100/1h strict-window"], 1, 3_600_001, 3_590_000),
+        (&["100/1h sliding-log"], 1, 3_600_001, 3_590_000),
         (&["100/1h fixed-window anchor=first-request"], 1, 3_600_000, 3_590_000),
         // A hundredth of the bucket is full again after a hundredth of the time.
         (&["100/1h token-bucket"], 1, 36_001, 30_000),
         (&["100/1h token-bucket"], 99, 3_564_001, 3_560_000),
-        (&["100/1h sliding-log", "5/1s"], 1, 3_600_000, 3_590_000),
+        (&["100/1h sliding-log", "5/1s"], 1, 3_600_001, 3_590_000),
     ] {
         let policy = Policy::parse("life", quotas.iter().copied()).unwrap();
         let decision = limiter.check(policy.key("k").cost(cost)).await.unwrap();

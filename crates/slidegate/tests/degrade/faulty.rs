@@ -22,6 +22,10 @@ impl Clock for VirtualClock {
         1_800_000_000_000 + self.0.elapsed().as_millis() as u64
     }
 
+    fn grain_ms(&self) -> u64 {
+        0
+    }
+
     fn sleep(&self, ms: u64) -> Sleep<'_> {
         Box::pin(sleep(ms))
     }

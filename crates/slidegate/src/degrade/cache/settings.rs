@@ -60,7 +60,7 @@ impl<S, C> DeniedCacheBuilder<S, C> {
     }
 
     /// How many denials are remembered at the most: 1 to 2^24, 65,536 unless told otherwise. Each takes 24 bytes from
-    /// the start and up to 160 more while it is there; if its policy has as many quotas as there may be, 1.5 KB more.
+    /// the start and up to 192 more while it is there; if its policy has as many quotas as there may be, 1.5 KB more.
     pub fn capacity(mut self, capacity: usize) -> Self {
         self.capacity = capacity;
         self

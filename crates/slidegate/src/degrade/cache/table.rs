@@ -174,6 +174,6 @@ mod tests {
     #[test]
     fn denials_are_as_small_as_promised() {
         assert_eq!(size_of::<Option<Occupant>>(), 24);
-        assert!(size_of::<Denial>() <= 160, "{}", size_of::<Denial>());
+        assert!(size_of::<Denial>() <= 192, "{}", size_of::<Denial>());
     }
 }

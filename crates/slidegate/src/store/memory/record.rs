@@ -72,7 +72,11 @@ impl Record {
         let left = states.iter().skip(self.quotas.len()).filter_map(|state| {
             let until_ms = state.left_until_ms(now_ms)?;
             let is_block = matches!(state, State::Block { .. });
-            Some(if is_block { Outlook::Denied { until_ms } } else { Outlook::Live { used_64ths: 63, until_ms } })
+            Some(if is_block {
+                Outlook::Denied { until_ms }
+            } else {
+                Outlook::Live { used_64ths: 63, until_ms }
+            })
         });
         each.chain(left).max().unwrap_or(Outlook::Over)
     }

@@ -13,7 +13,8 @@ pub(super) fn read(record: &[i64], policy: &Policy) -> Result<Known, Unreadable>
         return Ok(Known::empty(policy));
     }
     let mut rest = record;
-    let states = policy.quotas().iter().map(|quota| read_state(&mut rest, quota)).collect::<Result<_, _>>()?;
+    let states =
+        policy.quotas().iter().map(|quota| read_state(&mut rest, quota)).collect::<Result<_, _>>()?;
     let known = Known::of(states);
     match rest {
         [] => Ok(known),

@@ -33,7 +33,7 @@ DECLARE
   moved int[] := '{}';
   blocked bigint := 0;
   behind bigint[] := '{}';
-  longest bigint := 0;
+  longest bigint;
   nearest bigint;
   distance bigint;
   best int;
@@ -67,7 +67,7 @@ BEGIN
     END IF;
     pos := pos + 3 + size;
   END LOOP;
-  is_sound := is_sound AND coalesce(array_position(rec, NULL), 0) = 0;
+  is_sound := is_sound AND (rec IS NULL OR coalesce(NOT (0 > ANY (rec)), false));
   IF blocked <= now_ms OR blocked - now_ms > longest_block THEN
     blocked := 0;
   END IF;
@@ -190,7 +190,6 @@ BEGIN
     q := 5 * i - 1;
     pos := places[i];
     v := views[q - 3 : q + 1];
-    longest := greatest(longest, op[q + 2]);
     IF verb IN (1, 5) AND spent[i] = 0 AND v[2] = 0 AND pos > 0 THEN
       -- Another quota was mended; this one stays as it is.
       part := v[1] || rec[pos : pos + 2 + rec[pos + 2]::int];
@@ -220,16 +219,21 @@ BEGIN
     END IF;
   END LOOP;
 
-  -- The remaining parts are kept behind the others while they count something, and for two of the longest window after they
-  -- were written; as many of them as in the core.
-  FOR j IN 1 .. cardinality(parts) LOOP
-    longest := greatest(longest, rec[parts[j] + 1]);
-  END LOOP;
+  -- The remaining parts are kept behind the others while they count something, and for two of the longest window among the
+  -- others of their algorithm after they were written; as many of them as in the core.
   FOR j IN 1 .. cardinality(parts) LOOP
     pos := left_parts[j];
     CONTINUE WHEN pos = 0 OR pos = ANY (moved) OR @schema@.latest(rec, pos) - now_ms > rec[pos + 1];
     until_ms := @schema@.ends(rec, pos);
-    CONTINUE WHEN greatest(until_ms, @schema@.latest(rec, pos) + 2 * longest) <= now_ms;
+    IF until_ms <= now_ms THEN
+      longest := greatest(
+        (SELECT max(greatest(op[5 * i.n - 1 + 2], CASE WHEN places[i.n] > 0 THEN rec[places[i.n] + 1] ELSE 0 END))
+          FROM generate_series(1, quotas) i (n) WHERE op[5 * i.n - 1] = rec[pos]),
+        (SELECT max(rec[l.at + 1]) FROM unnest(left_parts) l (at)
+          WHERE l.at > 0 AND l.at <> pos AND rec[l.at] = rec[pos]));
+      CONTINUE WHEN coalesce(@schema@.latest(rec, pos) + 2 * greatest(longest, rec[pos + 1]) <= now_ms, true)
+        OR longest IS NULL;
+    END IF;
     IF kept = 16 THEN
       is_news := is_news OR until_ms > now_ms;
     ELSE

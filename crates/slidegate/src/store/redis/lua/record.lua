@@ -149,19 +149,30 @@ local function moved_sources(parts, op, spent)
   return moved
 end
 
--- Of the remaining parts, those to keep behind the others: as long as they count something, and for two of the longest window
--- after they were written. And for how long something of it counts, and whether there was no room for some of that.
-local function keep_left(parts, left, op, spent, now)
-  local bytes, life, is_cut, longest, moved = {}, 1, false, 0, moved_sources(parts, op, spent)
-  for _, part in ipairs(left) do
-    longest = at_least(longest, part.state.window)
-  end
+-- For how long a part that counts nothing is kept after it was written: for two of the longest window among the others of its
+-- algorithm.
+local function dead_life(parts, left, op, dead)
+  local longest
   for i, quota in ipairs(op.quotas) do
-    longest = at_least(longest, at_least(quota.window, parts[i].state.window))
+    if quota.algorithm == dead.algorithm then
+      longest = at_least(longest or dead.state.window, at_least(quota.window, parts[i].state.window))
+    end
   end
+  for _, part in ipairs(left) do
+    if part ~= dead and part.algorithm == dead.algorithm then
+      longest = at_least(longest or dead.state.window, part.state.window)
+    end
+  end
+  return longest and 2 * longest or 0
+end
+
+-- Of the remaining parts, those to keep behind the others: while they count something, and for a while after. And for how long something of it counts, and whether there was no room for some of that.
+local function keep_left(parts, left, op, spent, now)
+  local bytes, life, is_cut, moved = {}, 1, false, moved_sources(parts, op, spent)
   for _, part in ipairs(left) do
     local latest, ends = span(part, now)
-    if not moved[part] and latest - now <= part.state.window and at_least(ends, latest + 2 * longest) > now then
+    local is_far_ahead = latest - now > part.state.window
+    if not moved[part] and not is_far_ahead and (ends > now or latest + dead_life(parts, left, op, part) > now) then
       if #bytes == MOST_LEFT then
         is_cut = is_cut or ends > now
       else
