@@ -22,6 +22,12 @@ const OVERRIDE: &str = "(override)";
 /// What quotas are counted as that are not those of the file.
 const CHANGED: &str = "(changed)";
 
+/// Places in a tally.
+const BY_RULE: usize = 3;
+const ALLOWED: usize = 0;
+const DENIED: usize = 1;
+const SHADOW: usize = 2;
+
 /// Less than a tenth left is near the limit.
 const NEAR: u64 = 10;
 
@@ -57,6 +63,11 @@ impl Signals {
         Self::new(policy.name(), tier, &quotas)
     }
 
+    /// Those of a rule that needs no store, whose only limit is called `quota`.
+    pub(crate) fn of_rule(name: &str, quota: &str, before: usize) -> Self {
+        if before >= MOST_APART { Self::new(OTHERS, "", &[]) } else { Self::new(name, "", &[quota]) }
+    }
+
     /// Those of all keys with quotas of their own under the policy `name`.
     pub(crate) fn of_overrides(name: &str, before: usize) -> Self {
         if before >= MOST_APART {
@@ -89,28 +100,41 @@ impl Signals {
         Some(Self { tally, violations: Box::new([counter!("slidegate_violations_total", &labels)]) })
     }
 
+    /// Counts a decision that was made by a rule alone.
+    pub(crate) fn count_by_rule(&self, is_denied: bool, is_shadow: bool) {
+        let outcome = match (is_denied, is_shadow) {
+            (false, _) => ALLOWED,
+            (true, false) => DENIED,
+            (true, true) => SHADOW,
+        };
+        self.tally.decisions[BY_RULE][outcome].fetch_add(1, Relaxed);
+        if let Some(violations) = self.violations.first().filter(|_| outcome == DENIED) {
+            violations.increment(1);
+        }
+    }
+
     /// Counts a decision.
     pub(crate) fn count(&self, decision: &Decision) {
         let source = match decision.source() {
             Source::Cache => 1,
             Source::Fallback(_) => 2,
-            Source::Rule => 3,
+            Source::Rule => BY_RULE,
             _ => 0,
         };
         let outcome = if !decision.is_allowed() {
-            1
+            DENIED
         } else if decision.shadow().is_some_and(|shadow| !shadow.is_allowed()) {
-            2
+            SHADOW
         } else {
-            0
+            ALLOWED
         };
         self.tally.decisions[source][outcome].fetch_add(1, Relaxed);
-        if outcome == 0 {
+        if outcome == ALLOWED {
             let tightest = decision.tightest();
             if tightest.remaining.saturating_mul(NEAR) < tightest.limit {
                 self.tally.near.fetch_add(1, Relaxed);
             }
-        } else if outcome == 1 {
+        } else if outcome == DENIED {
             for place in decision.violated() {
                 if let Some(violations) = self.violations.get(place) {
                     violations.increment(1);
@@ -125,13 +149,13 @@ impl Signals {
 pub(crate) struct SignalsByValue(Mutex<HashMap<String, Arc<Signals>>>);
 
 impl SignalsByValue {
-    /// Those of what is called `name` under `policy`; `None` if it is counted with the others.
-    pub(crate) fn find(&self, name: String, policy: &Policy) -> Option<Arc<Signals>> {
+    /// Those of what is called `name` under the policy `limit`; `None` if it is counted with the others.
+    pub(crate) fn find(&self, name: String, limit: &str) -> Option<Arc<Signals>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(signals) = known.get(&name) {
             return Some(Arc::clone(signals));
         }
-        let signals = Arc::new(Signals::of_value(&name, policy.name())?);
+        let signals = Arc::new(Signals::of_value(&name, limit)?);
         known.insert(name, Arc::clone(&signals));
         Some(signals)
     }

@@ -11,7 +11,7 @@ use tracing::info;
 use super::Failure;
 use crate::app::App;
 use crate::config::EnvoyConfig;
-use crate::envoy::{Domains, FolderLooks, Reload, Settings, Tell};
+use crate::envoy::{Body, Domains, FolderLooks, Reload, Settings, Tell};
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_field_names, reason = "they are called like the flags")]
@@ -29,9 +29,9 @@ pub(super) struct EnvoyArguments {
     #[arg(long, value_name = "WHICH", env = "SLIDEGATE_ENVOY_HEADERS")]
     envoy_headers: Option<Tell>,
 
-    /// Whether Envoy denies with a problem document as the body [default: true]
-    #[arg(long, value_name = "BOOL", env = "SLIDEGATE_ENVOY_BODY")]
-    envoy_body: Option<bool>,
+    /// The body of a denial [default: text]
+    #[arg(long, value_name = "FORM", env = "SLIDEGATE_ENVOY_BODY")]
+    envoy_body: Option<Body>,
 }
 
 /// A folder that was read.
@@ -57,7 +57,7 @@ impl EnvoyArguments {
         let settings = Settings {
             algorithm: self.envoy_algorithm.unwrap_or(usual.algorithm),
             headers: self.envoy_headers.unwrap_or(usual.headers),
-            has_body: self.envoy_body.unwrap_or(usual.has_body),
+            body: self.envoy_body.unwrap_or(usual.body),
         };
         // Before they are read, lest a change in between be missed.
         let looks = FolderLooks::of(&path);

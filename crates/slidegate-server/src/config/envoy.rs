@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Value as Json, json};
 use slidegate::Algorithm;
 
 use super::containers::Mapping;
-use super::field::{Field, Fields};
-use super::kinds::{Flag, OneOf, PathTo, Word};
+use super::field::{Field, Fields, Kind};
+use super::kinds::{OneOf, PathTo, Word};
 use super::review::Review;
-use crate::envoy::{Settings, Tell};
+use super::tree::{Node, Value};
+use crate::envoy::{Body, Settings, Tell};
 
 const CONFIG: Field<PathTo> = Field::new(
     "config",
@@ -24,8 +26,12 @@ const ALGORITHM: Field<OneOf<Algorithm>> = Field::new(
 .usual("fixed-window");
 const HEADERS: Field<OneOf<Tell>> =
     Field::new("headers", OneOf::ANY, "Which responses of Envoy get rate-limit headers.").usual("denied");
-const BODY: Field<Flag> =
-    Field::new("body", Flag, "Whether Envoy denies with a problem document as the body.").usual("true");
+const BODY: Field<BodyForm> = Field::new(
+    "body",
+    BodyForm,
+    "The body of a denial: a sentence, which clients of gRPC get as the message, a problem document, or none.",
+)
+.usual("text");
 
 pub(super) const ENVOY: Mapping<EnvoyConfig> =
     Mapping { fields: &[&CONFIG, &ALGORITHM, &HEADERS, &BODY], one_of: &[], read: envoy };
@@ -42,7 +48,7 @@ fn envoy(fields: &Fields<'_>, review: &mut Review) -> Option<EnvoyConfig> {
     let settings = Settings {
         algorithm: fields.get(&ALGORITHM, review).unwrap_or(usual.algorithm),
         headers: fields.get(&HEADERS, review).unwrap_or(usual.headers),
-        has_body: fields.get(&BODY, review).unwrap_or(usual.has_body),
+        body: fields.get(&BODY, review).unwrap_or(usual.body),
     };
     let folder: PathBuf = fields.get(&CONFIG, review)?;
     if review.looks_around
@@ -57,4 +63,33 @@ fn envoy(fields: &Fields<'_>, review: &mut Review) -> Option<EnvoyConfig> {
 impl Word for Tell {
     const ALL: &'static [(&'static str, Self)] =
         &[("off", Self::Off), ("denied", Self::Denied), ("always", Self::Always)];
+}
+
+impl Word for Body {
+    const ALL: &'static [(&'static str, Self)] =
+        &[("text", Self::Text), ("problem", Self::Problem), ("off", Self::Off)];
+}
+
+/// The form of a body. `true` is a problem document and `false` none, as before there was a choice.
+#[derive(Clone, Copy)]
+struct BodyForm;
+
+impl Kind for BodyForm {
+    type Value = Body;
+
+    fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<Body> {
+        match &node.value {
+            Value::Scalar { text, is_plain: true } if text == "true" => Some(Body::Problem),
+            Value::Scalar { text, is_plain: true } if text == "false" => Some(Body::Off),
+            _ => OneOf::ANY.read(node, path, review),
+        }
+    }
+
+    fn schema(&self) -> Json {
+        json!({"enum": ["text", "problem", "off", true, false]})
+    }
+
+    fn allowed(&self) -> String {
+        OneOf::<Body>::ANY.allowed()
+    }
 }

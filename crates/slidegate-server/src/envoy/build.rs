@@ -53,6 +53,15 @@ impl Build<'_> {
                 continue;
             };
             let value = fields.value.as_ref().map_or("", |value| value.value.as_str());
+            let literal = if value.is_empty() { key.value.trim_end_matches('*') } else { &key.value };
+            if literal.contains('*') {
+                let message = format!(
+                    "{:?} has a * in it; a wildcard stands in the value, or ends a key without a value",
+                    key.value
+                );
+                self.refuse(line(key), format!("{field}.key"), message);
+                continue;
+            }
             let composite =
                 if value.is_empty() { key.value.clone() } else { format!("{}_{value}", key.value) };
             let name = format!("{}.{composite}", place.name);
@@ -64,7 +73,7 @@ impl Build<'_> {
                 continue;
             }
             let node = self.node(&place, &key.value, &composite, fields);
-            if composite.ends_with('*') {
+            if composite.contains('*') {
                 parent.wildcards.push(composite.clone());
             }
             parent.below.insert(composite, node);
@@ -78,11 +87,11 @@ impl Build<'_> {
             ..Node::default()
         };
         if let Some(shares) = fields.share_threshold.as_ref().filter(|shares| shares.value) {
-            if composite.ends_with('*') {
+            if composite.contains('*') {
                 let value = composite.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
                 node.shared_value = Some(value.unwrap_or(composite).to_owned());
             } else {
-                let message = format!("goes with a value that ends in *, and not with {composite:?}");
+                let message = format!("goes with a value that has a * in it, and not with {composite:?}");
                 self.refuse(line(shares), format!("{}.share_threshold", place.field), message);
             }
         }
@@ -109,6 +118,11 @@ impl Build<'_> {
         let policy = self.policy_name(place);
         let shown = if name.is_empty() { policy.clone() } else { name.clone() };
         let amount = self.amount(&field, spanned, [&policy, &shown])?;
+        let signals = Arc::new(match &amount {
+            Amount::Limited(limited) => Signals::of(&limited.policy, "", *self.limits, None),
+            Amount::Unlimited | Amount::Nothing(_) => Signals::of_rule(&policy, &shown, *self.limits),
+        });
+        *self.limits += 1;
         Some(Rule {
             amount,
             name,
@@ -122,6 +136,9 @@ impl Build<'_> {
                 (_, true) => Apart::Some,
                 (_, false) => Apart::None,
             },
+            policy_name: policy,
+            signals,
+            by_value: SignalsByValue::default(),
         })
     }
 
@@ -198,12 +215,7 @@ impl Build<'_> {
         let made = quota(requests, unit, self.settings.algorithm)
             .and_then(|quota| Policy::with_names(name, [(shown, quota)]));
         match made {
-            Ok(policy) => {
-                let signals = Arc::new(Signals::of(&policy, "", *self.limits, None));
-                *self.limits += 1;
-                let by_value = SignalsByValue::default();
-                Some(Limited { requests_per_unit: requests, unit, policy, signals, by_value })
-            }
+            Ok(policy) => Some(Limited { requests_per_unit: requests, unit, policy }),
             Err(error) => {
                 self.refuse(0, field, error.to_string());
                 None

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::Settings;
 use super::key::CounterKey;
 use super::rule::{Apart, Rule, policy_name};
+use super::wildcard;
 
 /// All domains of a configuration.
 #[derive(Debug, Default)]
@@ -19,7 +20,7 @@ pub(crate) struct Domains {
 pub(super) struct Node {
     /// By key and value, put together as that project does: `key_value`, or `key` if it is for any value.
     pub(super) below: HashMap<String, Node>,
-    /// Those of them that end in `*`, in the order of the file.
+    /// Those with a wildcard, in the order of the file.
     pub(super) wildcards: Vec<String>,
     pub(super) rule: Option<Arc<Rule>>,
     /// What all values that meet it are counted as, if they are counted together.
@@ -97,11 +98,12 @@ impl Domains {
         let (mut path, mut has_value) = (domain.into_owned(), false);
         for (key, value) in entries {
             let [key, value] = [key, value].map(String::from_utf8_lossy);
-            let own = format!("{key}_{value}");
-            let (name, next) = node.next(&own, &key)?;
+            let composite = format!("{key}_{value}");
+            let (name, next) = node.next(&composite, &key)?;
+            let own = if value.is_empty() { &*key } else { &composite };
             let is_told = (are_all_told || next.tells_value) && next.shared_value.is_none();
             has_value |= is_told && own != name;
-            path.extend([".", if is_told { &own } else { name }]);
+            path.extend([".", if is_told { own } else { name }]);
             node = next;
         }
         has_value.then(|| policy_name(&path))
@@ -124,9 +126,7 @@ impl Node {
     /// What is met below, and what it is called there.
     fn next(&self, composite: &str, key: &str) -> Option<(&str, &Self)> {
         let by_wildcard = || {
-            let is_met = |wildcard: &&String| {
-                wildcard.strip_suffix('*').is_some_and(|prefix| composite.starts_with(prefix))
-            };
+            let is_met = |wildcard: &&String| wildcard::matches(wildcard, composite);
             self.wildcards.iter().find(is_met).and_then(|wildcard| self.below.get_key_value(wildcard))
         };
         let met = self.below.get_key_value(composite).or_else(by_wildcard);

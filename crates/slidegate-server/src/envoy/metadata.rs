@@ -1,11 +1,24 @@
-//! What a proxy is told in a form of its own.
+//! Metadata of rules, for Envoy's other filters.
 
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 
-/// The same in the form of the wire.
+/// Converts metadata of the file into the form of the wire.
 pub(super) fn of(fields: &serde_json::Map<String, serde_json::Value>) -> Struct {
     Struct { fields: fields.iter().map(|(name, value)| (name.clone(), value_of(value))).collect() }
+}
+
+/// Adds the fields of `from` to `into`. A field that is there already stays; structs are merged.
+pub(crate) fn merge(into: &mut Struct, from: &Struct) {
+    for (name, value) in &from.fields {
+        match (into.fields.get_mut(name).map(|known| &mut known.kind), &value.kind) {
+            (None, _) => {
+                into.fields.insert(name.clone(), value.clone());
+            }
+            (Some(Some(Kind::StructValue(known))), Some(Kind::StructValue(more))) => merge(known, more),
+            (Some(_), _) => {}
+        }
+    }
 }
 
 fn value_of(value: &serde_json::Value) -> Value {

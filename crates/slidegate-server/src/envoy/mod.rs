@@ -9,6 +9,7 @@ mod reload;
 mod rule;
 mod tree;
 mod unit;
+mod wildcard;
 mod yaml;
 
 use std::collections::{HashMap, HashSet};
@@ -22,6 +23,7 @@ use self::build::Build;
 pub(crate) use self::domains::Domains;
 use self::file::File;
 pub(crate) use self::key::CounterKey;
+pub(crate) use self::metadata::merge;
 pub(crate) use self::reload::{FolderLooks, Reload};
 pub(crate) use self::rule::{Amount, Limited, Rule, quota};
 pub(crate) use self::tree::Tree;
@@ -36,14 +38,14 @@ pub(crate) struct Settings {
     pub(crate) algorithm: Algorithm,
     /// When clients are told the numbers in headers.
     pub(crate) headers: Tell,
-    /// Whether a denial comes with a body.
-    pub(crate) has_body: bool,
+    /// What the body of a denial is.
+    pub(crate) body: Body,
 }
 
 impl Default for Settings {
     /// As it was before anybody moved here.
     fn default() -> Self {
-        Self { algorithm: Algorithm::FixedWindow, headers: Tell::Denied, has_body: true }
+        Self { algorithm: Algorithm::FixedWindow, headers: Tell::Denied, body: Body::Text }
     }
 }
 
@@ -56,6 +58,19 @@ pub(crate) enum Tell {
     Denied,
     /// All.
     Always,
+}
+
+/// Form of the body of a denial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Body {
+    /// A sentence, which is the `grpc-message` for clients of gRPC.
+    Text,
+    /// A problem document.
+    #[value(alias = "true")]
+    Problem,
+    /// None.
+    #[value(alias = "false")]
+    Off,
 }
 
 impl Domains {

@@ -25,6 +25,11 @@ pub(crate) struct Rule {
     pub(crate) metadata: Option<prost_types::Struct>,
     /// Which values are counted apart.
     pub(crate) apart: Apart,
+    /// Name of the policy, which its decisions are counted under.
+    pub(crate) policy_name: String,
+    pub(crate) signals: Arc<Signals>,
+    /// For values that are counted apart.
+    pub(crate) by_value: SignalsByValue,
 }
 
 /// Which values of a request its decisions are counted by, apart from those with other values.
@@ -54,9 +59,6 @@ pub(crate) struct Limited {
     pub(crate) requests_per_unit: u32,
     pub(crate) unit: Unit,
     pub(crate) policy: Policy,
-    pub(crate) signals: Arc<Signals>,
-    /// For values that are counted apart.
-    pub(crate) by_value: SignalsByValue,
 }
 
 /// A quota as envoyproxy/ratelimit understands it: windows are multiples of the unit since 1970.

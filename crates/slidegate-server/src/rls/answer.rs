@@ -8,7 +8,7 @@ use super::proto::rate_limit_response::rate_limit::Unit as WireUnit;
 use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::proto::{RateLimitRequest, RateLimitResponse};
 use super::told;
-use crate::envoy::{Amount, Rule, Settings, Unit};
+use crate::envoy::{Amount, Body, Rule, Settings, Unit};
 
 /// A limit that was counted, and what was decided.
 pub(super) struct Outcome<'a> {
@@ -46,7 +46,7 @@ pub(super) fn answer(
     for item in &asked.0 {
         statuses.push(match item {
             Item::Nothing => DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() },
-            Item::Ruled(rule) => ruled(rule),
+            Item::Ruled(met) => ruled(met.rule),
             Item::Refused(unit) => nothing(*unit, String::new(), Code::OverLimit),
             Item::Counted(counted) => match decisions.next().flatten() {
                 Some(decision) => {
@@ -60,12 +60,12 @@ pub(super) fn answer(
     }
     let verdict = verdict(asked, &statuses);
     let code = if verdict.is_over { Code::OverLimit } else { Code::Ok };
-    let has_body = verdict.is_over && settings.has_body;
+    let body = if verdict.is_over { settings.body } else { Body::Off };
     RateLimitResponse {
         overall_code: code.into(),
         response_headers_to_add: told::headers(settings, verdict, &outcomes),
         request_headers_to_add: Vec::new(),
-        raw_body: if has_body { told::body(verdict, asked, &statuses) } else { Vec::new() },
+        raw_body: told::body(body, verdict, asked, &statuses, &outcomes),
         dynamic_metadata: told::metadata(request, asked, &statuses),
         statuses,
     }

@@ -24,11 +24,18 @@ pub(super) enum Item<'a> {
     /// No limit, or one that another replaces.
     Nothing,
     /// A rule that needs no store.
-    Ruled(&'a Rule),
+    Ruled(Ruled<'a>),
     /// A limit of nothing that came with the descriptor.
     Refused(Unit),
     /// A limit that is counted.
     Counted(Counted<'a>),
+}
+
+pub(super) struct Ruled<'a> {
+    pub(super) rule: &'a Rule,
+    /// What its decisions are counted by, if not by the rule.
+    apart: Option<Arc<Signals>>,
+    verb: Verb,
 }
 
 pub(super) struct Counted<'a> {
@@ -75,10 +82,10 @@ impl Counted<'_> {
     }
 
     fn signals(&self) -> &Signals {
-        match (&self.apart, &self.limit) {
+        match (&self.apart, self.rule) {
             (Some(apart), _) => apart,
-            (None, CountedLimit::Configured(limited)) => &limited.signals,
-            (None, CountedLimit::FromRequest { .. }) => &OF_REQUESTS,
+            (None, Some(rule)) => &rule.signals,
+            (None, None) => &OF_REQUESTS,
         }
     }
 }
@@ -87,7 +94,7 @@ impl Item<'_> {
     pub(super) fn rule(&self) -> Option<&Rule> {
         match self {
             Self::Nothing | Self::Refused(_) => None,
-            Self::Ruled(rule) => Some(rule),
+            Self::Ruled(ruled) => Some(ruled.rule),
             Self::Counted(counted) => counted.rule,
         }
     }
@@ -116,6 +123,16 @@ impl<'a> Asked<'a> {
         }
         replace(&mut items);
         Ok(Self(items))
+    }
+
+    /// Counts what rules alone decide. Looks and refunds are not counted.
+    pub(super) fn count_by_rule(&self) {
+        for item in &self.0 {
+            if let Item::Ruled(Ruled { rule, apart, verb: Verb::Check }) = item {
+                let is_denied = matches!(rule.amount, Amount::Nothing(_));
+                apart.as_ref().unwrap_or(&rule.signals).count_by_rule(is_denied, rule.is_shadow);
+            }
+        }
     }
 
     /// What is to be decided, in order.
@@ -181,12 +198,13 @@ fn item<'a>(
     }
     let entries = descriptor.entries.iter().map(|entry| (entry.key.as_slice(), entry.value.as_slice()));
     let Some(met) = domains.find(&request.domain, entries) else { return Ok(Item::Nothing) };
+    let apart = met.told_as.and_then(|name| met.rule.by_value.find(name, &met.rule.policy_name));
     Ok(match &met.rule.amount {
-        Amount::Unlimited | Amount::Nothing(_) => Item::Ruled(met.rule),
+        Amount::Unlimited | Amount::Nothing(_) => Item::Ruled(Ruled { rule: met.rule, apart, verb }),
         Amount::Limited(limited) => Item::Counted(Counted {
             rule: Some(met.rule),
             limit: CountedLimit::Configured(limited),
-            apart: met.told_as.and_then(|name| limited.by_value.find(name, &limited.policy)),
+            apart,
             key: met.key.into_bytes(),
             verb,
             cost,

@@ -16,6 +16,9 @@ use super::proto::rate_limit_service_server::RateLimitServiceServer;
 use super::service::Rls;
 use crate::app::App;
 
+/// The name that envoyproxy/ratelimit reports its health under, and that its probes ask for.
+const PEER_NAME: &str = "ratelimit";
+
 /// Says how `app` is doing.
 pub(super) struct AppHealth<S>(pub(super) Arc<App<S>>);
 
@@ -26,7 +29,7 @@ impl<S: Store + 'static> AppHealth<S> {
     }
 
     fn find(service: &str) -> Result<(), Status> {
-        let known = ["", RateLimitServiceServer::<Rls<S>>::NAME];
+        let known = ["", RateLimitServiceServer::<Rls<S>>::NAME, PEER_NAME];
         if known.contains(&service) { Ok(()) } else { Err(Status::not_found("there is no such service")) }
     }
 }

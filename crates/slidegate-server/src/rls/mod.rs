@@ -28,6 +28,7 @@ pub(crate) async fn decide<S: Store>(
 ) -> Result<RateLimitResponse, Refusal> {
     let domains = app.envoy();
     let asked = Asked::new(&domains, request)?;
+    asked.count_by_rule();
     let prepared = asked.prepared();
     let decisions = app.decide_prepared(&prepared).await;
     let mut known = Vec::with_capacity(decisions.len());

@@ -9,8 +9,8 @@ use slidegate::rate_limit_headers;
 use super::answer::{Outcome, Verdict, is_status_over};
 use super::ask::{Asked, Item};
 use super::proto::rate_limit_response::DescriptorStatus;
-use super::proto::{HeaderValue, RateLimitRequest};
-use crate::envoy::{Settings, Tell};
+use super::proto::{HeaderValue, RateLimitDescriptor, RateLimitRequest, rate_limit_descriptor};
+use crate::envoy::{Body, Settings, Tell, merge};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
@@ -36,9 +36,12 @@ pub(super) fn headers(settings: Settings, verdict: Verdict, outcomes: &[Outcome<
     }
     if is_over {
         headers.extend(longest_wait_s.map(|seconds| header("retry-after", seconds.to_string())));
-        if settings.has_body {
-            headers.push(header("content-type", "application/problem+json".to_owned()));
-        }
+        let content_type = match settings.body {
+            Body::Text => Some("text/plain; charset=utf-8"),
+            Body::Problem => Some("application/problem+json"),
+            Body::Off => None,
+        };
+        headers.extend(content_type.map(|content_type| header("content-type", content_type.to_owned())));
     }
     headers
 }
@@ -64,30 +67,62 @@ fn header(key: &str, value: String) -> HeaderValue {
     HeaderValue { key: key.to_owned(), value }
 }
 
-/// A problem that names the limits that deny the request, each once.
-pub(super) fn body(verdict: Verdict, asked: &Asked<'_>, statuses: &[DescriptorStatus]) -> Vec<u8> {
+/// The body of a denial, which names the limits that deny the request. Envoy makes the `grpc-message` of it for clients of
+/// gRPC, which is why it is a sentence unless a problem document is asked for.
+pub(super) fn body(
+    form: Body,
+    verdict: Verdict,
+    asked: &Asked<'_>,
+    statuses: &[DescriptorStatus],
+    outcomes: &[Outcome<'_>],
+) -> Vec<u8> {
+    let violated = violated(verdict, asked, statuses);
+    match form {
+        Body::Off => Vec::new(),
+        Body::Text => sentence(&violated, longest_wait_s(verdict, outcomes)).into_bytes(),
+        Body::Problem => serde_json::json!({
+            "type": QUOTA_EXCEEDED,
+            "title": "Too Many Requests",
+            "status": 429,
+            "violated-policies": violated,
+        })
+        .to_string()
+        .into_bytes(),
+    }
+}
+
+fn sentence(violated: &[&str], wait_s: Option<u64>) -> String {
+    let names = violated.join(", ");
+    match wait_s {
+        None => format!("rate limit exceeded: {names}"),
+        Some(1) => format!("rate limit exceeded: {names}; retry in 1 second"),
+        Some(seconds) => format!("rate limit exceeded: {names}; retry in {seconds} seconds"),
+    }
+}
+
+fn longest_wait_s(verdict: Verdict, outcomes: &[Outcome<'_>]) -> Option<u64> {
+    let heeded = outcomes.iter().filter(|outcome| verdict.heeds(outcome.counted.rule));
+    heeded.filter_map(|outcome| outcome.decision.retry_after_ms()).max().map(|ms| ms.div_ceil(1000))
+}
+
+/// The names of the limits that deny the request, each once.
+fn violated<'a>(verdict: Verdict, asked: &'a Asked<'_>, statuses: &[DescriptorStatus]) -> Vec<&'a str> {
     let mut violated: Vec<&str> = Vec::new();
     for (item, status) in asked.0.iter().zip(statuses) {
         let name = match item {
             Item::Counted(counted) => counted.shown(),
-            Item::Ruled(rule) => &rule.shown,
+            Item::Ruled(met) => &met.rule.shown,
             Item::Refused(_) | Item::Nothing => continue,
         };
         if is_status_over(status) && verdict.heeds(item.rule()) && !violated.contains(&name) {
             violated.push(name);
         }
     }
-    let problem = serde_json::json!({
-        "type": QUOTA_EXCEEDED,
-        "title": "Too Many Requests",
-        "status": 429,
-        "violated-policies": violated,
-    });
-    problem.to_string().into_bytes()
+    violated
 }
 
-/// What envoyproxy/ratelimit says to other filters about limits in quota mode, and what the configuration adds to limits
-/// that are not reached. Nothing if there is neither.
+/// Metadata for Envoy's other filters, in the form of envoyproxy/ratelimit: the request, and under `metadata` what the rules
+/// of limits that are not reached say. `None` if no rule that was met has metadata or is in quota mode.
 pub(super) fn metadata(
     request: &RateLimitRequest,
     asked: &Asked<'_>,
@@ -98,39 +133,35 @@ pub(super) fn metadata(
         return None;
     }
     let mut fields = Struct::default().fields;
-    let mut violations = Vec::new();
-    let mut has_quota = false;
-    for (index, (item, status)) in asked.0.iter().zip(statuses).enumerate() {
-        let Some(rule) = item.rule() else { continue };
-        has_quota |= rule.is_quota;
-        if !is_status_over(status) {
-            fields.extend(rule.metadata.iter().flat_map(|metadata| metadata.fields.clone()));
-        } else if rule.is_quota {
-            violations.push(number(index as u32));
+    let mut say = |name: &str, value| fields.insert(name.to_owned(), value);
+    say("domain", text(String::from_utf8_lossy(&request.domain).into_owned()));
+    say("descriptors", list(request.descriptors.iter().map(described).collect()));
+    if request.hits_addend > 0 {
+        say("hitsAddend", number(request.hits_addend.into()));
+    }
+    let mut merged = Struct::default();
+    for (item, status) in asked.0.iter().zip(statuses) {
+        if let Some(metadata) = item.rule().and_then(|rule| rule.metadata.as_ref())
+            && !is_status_over(status)
+        {
+            merge(&mut merged, metadata);
         }
     }
-    if has_quota {
-        let entries = |descriptor: &super::proto::RateLimitDescriptor| {
-            let pair = |entry: &super::proto::rate_limit_descriptor::Entry| {
-                let (key, value) =
-                    (String::from_utf8_lossy(&entry.key), String::from_utf8_lossy(&entry.value));
-                text(if value.is_empty() { key.into_owned() } else { format!("{key}={value}") })
-            };
-            let entries = list(descriptor.entries.iter().map(pair).collect());
-            of(Kind::StructValue(Struct { fields: [("entries".to_owned(), entries)].into() }))
-        };
-        let mut say = |name: &str, value| fields.insert(name.to_owned(), value);
-        say("domain", text(String::from_utf8_lossy(&request.domain).into_owned()));
-        say("descriptors", list(request.descriptors.iter().map(entries).collect()));
-        if request.hits_addend > 0 {
-            say("hitsAddend", number(request.hits_addend));
-        }
-        say("quotaModeEnabled", of(Kind::BoolValue(true)));
-        if !violations.is_empty() {
-            say("quotaModeViolations", list(violations));
-        }
+    if !merged.fields.is_empty() {
+        say("metadata", of(Kind::StructValue(merged)));
     }
     Some(Struct { fields })
+}
+
+fn described(descriptor: &RateLimitDescriptor) -> Value {
+    let pair = |entry: &rate_limit_descriptor::Entry| {
+        let [key, value] = [&entry.key, &entry.value].map(|bytes| String::from_utf8_lossy(bytes));
+        text(format!("{key}={value}"))
+    };
+    let entries = list(descriptor.entries.iter().map(pair).collect());
+    let hits = descriptor.hits_addend.map(|hits| ("hitsAddend".to_owned(), number(hits)));
+    let fields = [("entries".to_owned(), entries)].into_iter().chain(hits).collect();
+    of(Kind::StructValue(Struct { fields }))
 }
 
 fn of(kind: Kind) -> Value {
@@ -141,8 +172,9 @@ fn text(text: String) -> Value {
     of(Kind::StringValue(text))
 }
 
-fn number(number: u32) -> Value {
-    of(Kind::NumberValue(number.into()))
+#[expect(clippy::cast_precision_loss, reason = "numbers of this form are floats")]
+fn number(number: u64) -> Value {
+    of(Kind::NumberValue(number as f64))
 }
 
 fn list(values: Vec<Value>) -> Value {

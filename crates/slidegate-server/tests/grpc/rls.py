@@ -97,8 +97,8 @@ def wire(channel):
     assert denied.overall_code == OVER_LIMIT and denied.statuses[0].code == OVER_LIMIT, denied
     headers = {header.key: header.value for header in denied.response_headers_to_add}
     assert headers["ratelimit-policy"] == '"per-user";q=2;w=31536000', headers
-    assert int(headers["retry-after"]) > 0 and headers["content-type"] == "application/problem+json"
-    assert b'"violated-policies":["per-user"]' in denied.raw_body, denied
+    assert int(headers["retry-after"]) > 0 and headers["content-type"] == "text/plain; charset=utf-8"
+    assert denied.raw_body.startswith(b"rate limit exceeded: per-user; retry in "), denied
 
     one = request(pb, [[("user", "a")]])
     one.descriptors[0].hits_addend.value = 0
@@ -145,7 +145,8 @@ def health(channel):
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     stub = health_pb2_grpc.HealthStub(channel)
-    for service in ["", SERVICE]:
+    # `ratelimit` is what clients of envoyproxy/ratelimit ask for.
+    for service in ["", SERVICE, "ratelimit"]:
         answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT_S)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     other = health_pb2.HealthCheckRequest(service="other")

@@ -1,5 +1,7 @@
 //! Real Envoy with the configuration that is shipped, in front of an upstream of ours.
 
+mod quotas;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,19 +29,25 @@ fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/envoy")
 }
 
-/// Says `up` to everybody, for as long as the test runs.
-fn upstream() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let mut head = [0; 4096];
-            let _ = stream.read(&mut head);
-            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nup");
-        }
-    });
-    address
+/// Answers every request with one word, for as long as the test runs.
+struct Upstream;
+
+impl Upstream {
+    fn start(word: &'static str) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let length = word.len();
+        let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{word}");
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let mut head = [0; 4096];
+                let _ = stream.read(&mut head);
+                let _ = stream.write_all(reply.as_bytes());
+            }
+        });
+        address
+    }
 }
 
 struct Envoy {
@@ -56,7 +64,7 @@ impl Envoy {
         let limiter: SocketAddr = limiter.parse().unwrap();
         let port = |port: u16| format!("port_value: {port}}}");
         let mut config = fs::read_to_string(deploy().join("envoy.yaml")).unwrap();
-        let ports = [(9901, 0), (10000, 0), (8081, limiter.port()), (9000, upstream().port())];
+        let ports = [(9901, 0), (10000, 0), (8081, limiter.port()), (9000, Upstream::start("up").port())];
         let ports = ports.map(|(shipped, here)| (port(shipped), port(here)));
         let ports = ports.iter().map(|(shipped, here)| (shipped.as_str(), here.as_str()));
         for (shipped, here) in ports.chain(changes.iter().copied()) {
@@ -104,10 +112,14 @@ fn try_get(address: SocketAddr, path: &str, headers: &[u8]) -> Option<Reply> {
 }
 
 fn limiter() -> (Serving, TempDir) {
+    limiter_with(&[])
+}
+
+fn limiter_with(options: &[&str]) -> (Serving, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("edge.yaml"), LIMITS).unwrap();
     let mut command = slidegate();
-    command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path());
+    command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path()).args(options);
     (Serving::start(&mut command), folder)
 }
 
@@ -132,9 +144,25 @@ fn clients_are_let_through_denied_and_told() {
     assert_eq!(denied.header("x-ratelimit-remaining"), Some("0"));
     assert!(denied.header("retry-after").unwrap().parse::<u64>().unwrap() > 0);
     assert!(denied.header("ratelimit").unwrap().contains(r#""per-user";r=0;t="#), "{denied:?}");
+    assert_eq!(denied.header("content-type"), Some("text/plain; charset=utf-8"));
+    assert!(denied.body.starts_with("rate limit exceeded: per-user; retry in "), "{denied:?}");
+    assert_eq!(envoy.get("b").status, 200);
+    // Envoy makes the message for clients of gRPC from the body.
+    let denied = try_get(envoy.ingress, "/", b"x-user: a\r\ncontent-type: application/grpc\r\n").unwrap();
+    assert_eq!((denied.status, denied.header("grpc-status")), (200, Some("14")), "{denied:?}");
+    assert_eq!(denied.header("content-type"), Some("application/grpc"));
+    let message = denied.header("grpc-message").unwrap();
+    assert!(message.starts_with("rate limit exceeded: per-user; retry in "), "{message}");
+}
+
+#[test]
+fn a_denial_is_a_problem_document_where_that_is_asked_for() {
+    let (limiter, _folder) = limiter_with(&["--envoy-body", "problem"]);
+    let envoy = Envoy::start(limiter.grpc(), &[PATIENT]);
+    let denied = [(); 3].map(|()| envoy.get("a")).into_iter().next_back().unwrap();
+    assert_eq!(denied.status, 429, "{denied:?}");
     assert_eq!(denied.header("content-type"), Some("application/problem+json"));
     assert_eq!(denied.json()["violated-policies"], serde_json::json!(["per-user"]));
-    assert_eq!(envoy.get("b").status, 200);
 }
 
 /// Envoy would go on without an answer, and so past the limit.

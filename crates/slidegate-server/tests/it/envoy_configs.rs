@@ -103,6 +103,19 @@ fn an_import_writes_one_policy_for_each_limit() {
 }
 
 #[test]
+fn a_comment_of_an_import_stands_above_the_policy_that_it_is_about() {
+    let everything = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envoy/good/everything.yaml");
+    let (_, file, _) = outcome(slidegate().args(["import", "envoy"]).arg(everything));
+    let mut lines = file.lines();
+    let mut below = |comment: &str| {
+        assert!(lines.any(|line| line.starts_with(comment)), "{comment} is not in {file}");
+        lines.next().unwrap().to_owned()
+    };
+    assert_eq!(below("  # it was in quota mode"), "  \"everything.quota\":");
+    assert_eq!(below("  # it replaces [\"per-week\", \"other\"]"), "  \"everything.remote_address.path\":");
+}
+
+#[test]
 fn limits_of_limitador_are_carried_over_if_they_can_be() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("limits.yaml");

@@ -1,6 +1,7 @@
 //! Envoy's rate limit service, asked as JSON: which limit a descriptor meets, and what is said of it.
 
 mod shared;
+mod wildcards;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -48,8 +49,12 @@ struct Shop {
 
 impl Shop {
     fn open(options: &[&str]) -> Self {
+        Self::with_limits(LIMITS, options)
+    }
+
+    fn with_limits(limits: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("shop.yaml"), LIMITS).unwrap();
+        fs::write(folder.path().join("shop.yaml"), limits).unwrap();
         let mut command = slidegate();
         command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path()).args(options);
         Self { server: Serving::start(&mut command), folder }
@@ -279,6 +284,9 @@ fn values_are_counted_apart_where_the_file_says_so() {
         &[("doc", "d1")],
         &[("img", "i1")],
         &[("img", "i2")],
+        &[("tenant", ""), ("route", "/z")],
+        &[("user", "vip")],
+        &[("user", "banned")],
     ] {
         shop.one(entries);
     }
@@ -294,7 +302,16 @@ fn values_are_counted_apart_where_the_file_says_so() {
     };
     assert_eq!(decisions("shop.tenant_a.route"), [2, 1], "{metrics}");
     assert_eq!(decisions("shop.tenant_b.route"), [1, 0]);
-    assert_eq!(decisions("shop.tenant.route"), [0, 0], "none beside them");
+    assert_eq!(decisions("shop.tenant.route"), [1, 0], "an empty value is called by its key");
+    assert_eq!(decisions("shop.tenant_.route"), [0; 0]);
+    let by_rule = |policy: &str, outcome: &str| {
+        let line = format!(
+            "slidegate_decisions_total{{policy=\"{policy}\",tier=\"\",source=\"rule\",outcome=\"{outcome}\"}} 1"
+        );
+        assert!(metrics.lines().any(|found| found == line), "{line} is not in {metrics}");
+    };
+    by_rule("shop.user_vip", "allowed");
+    by_rule("shop.user_banned", "denied");
     assert_eq!(decisions("shop.host_h1"), [1, 0]);
     assert_eq!(decisions("shop.doc_d1"), [1, 0]);
     assert_eq!(decisions("shop.img_i*"), [2, 0], "those that are counted together are told together");
@@ -310,17 +327,44 @@ fn quota_mode_denies_when_all_of_its_kind_are_over() {
     let shop = Shop::open(&[]);
     let asked = json!([descriptor(&[("q1", "")]), descriptor(&[("q2", "x")])]);
     let first = shop.ask(&asked);
-    assert_eq!((&first["overallCode"], &first["dynamicMetadata"]["backend"]), (&json!("OK"), &json!("one")));
+    let about = |more: Value| {
+        let mut about =
+            json!({"domain": "shop", "descriptors": [{"entries": ["q1="]}, {"entries": ["q2=x"]}]});
+        about.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        about
+    };
+    assert_eq!(first["overallCode"], "OK");
+    assert_eq!(first["dynamicMetadata"], about(json!({"metadata": {"backend": "one"}})));
     let second = shop.ask(&asked);
     assert_eq!(second["overallCode"], "OK");
-    assert_eq!(
-        second["dynamicMetadata"],
-        json!({
-            "domain": "shop", "descriptors": [{"entries": ["q1"]}, {"entries": ["q2=x"]}],
-            "quotaModeEnabled": true, "quotaModeViolations": [0],
-        })
-    );
+    assert_eq!(second["dynamicMetadata"], about(json!({})));
     assert_eq!(shop.ask(&asked)["overallCode"], "OVER_LIMIT");
+}
+
+/// Other filters route by it: what the first limit with something left says stands.
+#[test]
+fn metadata_of_limits_that_are_not_reached_is_merged_and_the_first_wins() {
+    let limit = "rate_limit: {unit: year, requests_per_unit: 1}";
+    let shop = Shop::with_limits(
+        &format!(
+            "domain: shop\ndescriptors:\n  \
+             - {{key: a, metadata: {{name: a, list: [1], of: {{x: 1, z: {{p: 1}}}}}}, {limit}}}\n  \
+             - {{key: b, metadata: {{name: b, list: [2], of: {{x: 2, y: 2, z: {{q: 2}}}}, other: true}}, {limit}}}\n  \
+             - {{key: c, metadata: {{of: 3}}, {limit}}}\n  - {{key: plain, {limit}}}\n"
+        ),
+        &[],
+    );
+    let mut looks = descriptor(&[("a", "")]);
+    looks["hitsAddend"] = 0.into();
+    let asked = json!([looks, descriptor(&[("b", "1")]), descriptor(&[("c", "")])]);
+    let first = shop.ask(&asked)["dynamicMetadata"].clone();
+    let of = json!({"x": 1, "y": 2, "z": {"p": 1, "q": 2}});
+    let merged = json!({"name": "a", "list": [1], "of": of, "other": true});
+    let entries = json!([{"entries": ["a="], "hitsAddend": 0}, {"entries": ["b=1"]}, {"entries": ["c="]}]);
+    assert_eq!(first, json!({"domain": "shop", "descriptors": entries, "metadata": merged}));
+    let second = shop.ask(&json!([descriptor(&[("b", "1")]), descriptor(&[("a", "")])]));
+    assert_eq!(second["dynamicMetadata"]["metadata"]["name"], "a", "what is reached says nothing");
+    assert_eq!(shop.ask(&json!([descriptor(&[("plain", "")])]))["dynamicMetadata"], Value::Null);
 }
 
 #[test]
@@ -336,7 +380,23 @@ fn a_denial_says_why_and_for_how_long_unless_told_not_to() {
     assert_eq!(header("ratelimit-policy"), policy);
     assert!(header("ratelimit").starts_with(r#""everybody";r=0;t="#), "{}", header("ratelimit"));
     assert!(header("retry-after").parse::<u64>().unwrap() > 0);
-    assert_eq!(header("content-type"), "application/problem+json");
+    assert_eq!(header("content-type"), "text/plain; charset=utf-8");
+    let body = |denied: &Value| {
+        String::from_utf8(BASE64_STANDARD.decode(denied["rawBody"].as_str().unwrap()).unwrap()).unwrap()
+    };
+    let sentence = body(&denied);
+    assert!(sentence.starts_with("rate limit exceeded: everybody; retry in "), "{sentence}");
+    assert!(sentence.ends_with(" seconds"), "{sentence}");
+    let problem = Shop::open(&["--envoy-body", "problem"]);
+    problem.ask(&asked);
+    let denied = problem.ask(&asked);
+    let document: Value = serde_json::from_str(&body(&denied)).unwrap();
+    assert_eq!(document["violated-policies"], json!(["everybody"]));
+    let headers = denied["responseHeadersToAdd"].as_array().unwrap();
+    assert!(
+        headers.contains(&json!({"key": "content-type", "value": "application/problem+json"})),
+        "{denied}"
+    );
 
     let always = Shop::open(&["--envoy-headers", "always", "--envoy-algorithm", "sliding-window"]);
     let allowed = always.ask(&asked);
@@ -361,7 +421,7 @@ fn told(denied: &Value) -> (String, Value) {
 
 #[test]
 fn only_limits_that_have_a_say_are_told_and_each_once() {
-    let shop = Shop::open(&[]);
+    let shop = Shop::open(&["--envoy-body", "problem"]);
     let everybody = r#""everybody";q=1;w=31536000"#;
     let asked = ["q1", "q2", "soft", "all"].map(|key| descriptor(&[(key, "")]));
     assert_eq!(shop.ask(&json!(asked))["overallCode"], "OK");

@@ -22,12 +22,7 @@ pub(super) fn import(path: &Path, algorithm: Algorithm) -> Result<Imported, Fail
     for rule in domains.rules() {
         let note = |what: &str| format!("{:?} is left out: {what}", rule.shown);
         match &rule.amount {
-            Amount::Limited(limited) => {
-                is_empty = false;
-                let policy = &limited.policy;
-                let quota = (policy.quota_name(0), policy.quotas()[0]);
-                writer.policy(policy.name(), &[quota], rule.is_shadow);
-            }
+            Amount::Limited(_) => {}
             Amount::Unlimited => writer.comment(&note("it is unlimited, which needs no policy")),
             Amount::Nothing(_) => {
                 writer.comment(&note("it allows nothing; list such keys under deny: of a policy"));
@@ -41,6 +36,13 @@ pub(super) fn import(path: &Path, algorithm: Algorithm) -> Result<Imported, Fail
         }
         if rule.is_quota {
             writer.comment("it was in quota mode, which policies do not have: mode: shadow comes near");
+        }
+        // Behind its comments: these stand above what they are about.
+        if let Amount::Limited(limited) = &rule.amount {
+            is_empty = false;
+            let policy = &limited.policy;
+            let quota = (policy.quota_name(0), policy.quotas()[0]);
+            writer.policy(policy.name(), &[quota], rule.is_shadow);
         }
     }
     Ok(Imported { told: Tree(&domains).to_string(), file: writer.finish(is_empty) })

@@ -1,0 +1,78 @@
+//! Values with `*` in them, wherever it stands.
+
+use serde_json::json;
+
+use super::{Shop, descriptor, name};
+
+const LIMITS: &str = "
+domain: shop
+descriptors:
+  - {key: path, value: /api/*/action, rate_limit: {unit: year, requests_per_unit: 1, name: action}}
+  - {key: path, value: /api/*, rate_limit: {unit: year, requests_per_unit: 1, name: api}}
+  - {key: path, value: /api/v1/*, rate_limit: {unit: year, requests_per_unit: 1, name: never}}
+  - {key: path, value: /api/7/action, rate_limit: {unit: year, requests_per_unit: 1, name: exact}}
+  - {key: path, value: '*.pdf', rate_limit: {unit: year, requests_per_unit: 1, name: pdf}}
+  - {key: path, rate_limit: {unit: year, requests_per_unit: 1, name: bare}}
+  - {key: shared, value: /api*v1, share_threshold: true, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: several, value: svc*ep*rpc, share_threshold: true, value_to_metric: true, rate_limit: {unit: year, requests_per_unit: 2}}
+  - key: tenant
+    value: t*prod
+    share_threshold: true
+    descriptors:
+      - {key: resource, value: res*v2, share_threshold: true, rate_limit: {unit: year, requests_per_unit: 2}}
+  - {key: twice, value: a**b, rate_limit: {unit: year, requests_per_unit: 1, name: twice}}
+";
+
+#[test]
+fn a_wildcard_inside_a_value_matches_in_file_order_between_exact_and_bare() {
+    let shop = Shop::with_limits(LIMITS, &[]);
+    for (value, expected) in [
+        ("/api/7/action", "exact"),
+        ("/api/8/action", "action"),
+        ("/api//action", "action"),
+        ("/api/8/9/action", "action"),
+        ("/api/action", "api"),
+        ("/api/v1/x", "api"),
+        ("/api/8/action/x", "api"),
+        ("/x/y.pdf", "pdf"),
+        (".pdf", "pdf"),
+        ("/x/y.pdf?", "bare"),
+        ("", "bare"),
+    ] {
+        assert_eq!(name(&shop.one(&[("path", value)])), expected, "{value}");
+    }
+    assert_eq!(name(&shop.one(&[("twice", "ab")])), "twice");
+    assert_eq!(shop.one(&[("twice", "a")]), json!({"code": "OK"}));
+}
+
+#[test]
+fn values_are_counted_apart_unless_the_threshold_is_shared() {
+    let shop = Shop::with_limits(LIMITS, &[]);
+    let code = |entries: &[(&str, &str)]| shop.one(entries)["code"].as_str().unwrap().to_owned();
+    assert_eq!(["/api/1/action", "/api/2/action"].map(|value| code(&[("path", value)])), ["OK", "OK"]);
+    assert_eq!(code(&[("path", "/api/1/action")]), "OVER_LIMIT");
+    let shared = ["/api/1/v1", "/api/2/v1", "/api/3/v1"].map(|value| code(&[("shared", value)]));
+    assert_eq!(shared, ["OK", "OK", "OVER_LIMIT"]);
+    let several = ["svc1ep1rpc", "svc2ep2rpc", "svc3eprpc"].map(|value| code(&[("several", value)]));
+    assert_eq!(several, ["OK", "OK", "OVER_LIMIT"]);
+    let nested = [("t1prod", "res1v2"), ("t2prod", "res2v2"), ("t3prod", "res3v2")]
+        .map(|(tenant, resource)| code(&[("tenant", tenant), ("resource", resource)]));
+    assert_eq!(nested, ["OK", "OK", "OVER_LIMIT"]);
+    let metrics = shop.server.get("/metrics").body;
+    let line = "slidegate_decisions_total{policy=\"shop.several_svc*ep*rpc\",tier=\"\",source=\"store\",outcome=\"allowed\"} 2";
+    assert!(metrics.lines().any(|found| found == line), "{metrics}");
+}
+
+/// A value of half a megabyte against a wildcard with many parts: linear, or the test does not end.
+#[test]
+fn a_hostile_value_costs_no_more_than_its_length() {
+    let pattern = "a*".repeat(200);
+    let limits = format!(
+        "domain: shop\ndescriptors:\n  - {{key: k, value: '{pattern}b', rate_limit: {{unit: year, requests_per_unit: 1}}}}\n"
+    );
+    let shop = Shop::with_limits(&limits, &[]);
+    let value = "a".repeat(50_000);
+    assert_eq!(shop.one(&[("k", &value)]), json!({"code": "OK"}));
+    let asked = json!([descriptor(&[("k", &format!("{value}b"))])]);
+    assert_eq!(shop.ask(&asked)["statuses"][0]["currentLimit"]["unit"], "YEAR");
+}
