@@ -25,6 +25,11 @@ impl Unit {
         Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
     }
 
+    /// The unit that is as long.
+    pub(crate) fn of_seconds(seconds: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|unit| unit.window() == Duration::from_secs(seconds))
+    }
+
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Second => "second",

@@ -1,5 +1,7 @@
 //! Files of envoyproxy/ratelimit, in `tests/envoy`: the first lines, as comments, say what is understood, or what is wrong.
 
+mod limitador;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -113,48 +115,6 @@ fn a_comment_of_an_import_stands_above_the_policy_that_it_is_about() {
     };
     assert_eq!(below("  # it was in quota mode"), "  \"everything.quota\":");
     assert_eq!(below("  # it replaces [\"per-week\", \"other\"]"), "  \"everything.remote_address.path\":");
-}
-
-#[test]
-fn limits_of_limitador_are_carried_over_if_they_can_be() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("limits.yaml");
-    fs::write(
-        &path,
-        "- namespace: shop\n  max_value: 10\n  seconds: 60\n  conditions: [\"descriptors[0]['req.method'] == 'POST'\"]\n  \
-         variables: [\"descriptors[0]['user_id']\"]\n\
-         - {namespace: shop, max_value: 5, seconds: 1, name: burst, conditions: ['path == \"/a\"'], variables: []}\n",
-    )
-    .unwrap();
-    let written = folder.path().join("slidegate.yaml");
-    let mut import = slidegate();
-    import.args(["import", "limitador"]).arg(&path).arg("--output").arg(&written);
-    let (code, _, told) = outcome(&mut import);
-    let expected = "shop.req.method_POST.user_id.10/1m: 10/1m fixed-window\n  \
-                    for requests whose req.method is \"POST\"\n  the key is made of user_id\n\
-                    shop.path_/a.5/1s: 5/1s fixed-window\n  for requests whose path is \"/a\"\n  \
-                    the key is one for all, such as \"all\"\n";
-    assert_eq!((code, told), (0, format!("{expected}written: {}\n", written.display())));
-    assert_eq!(outcome(slidegate().arg("validate").arg(&written)).0, 0);
-
-    fs::write(
-        &path,
-        "- {namespace: shop, max_value: 0, seconds: 60, conditions: ['a > \"b\"'], variables: []}\n\
-         - {namespace: shop, max_value: 1, seconds: 60, conditions: ['size(a) == \"b\"'], variables: []}\n\
-         - namespace: shop\n  max_value: 1\n  seconds: 60\n  variables: [user, size(a)]\n",
-    )
-    .unwrap();
-    let (code, _, told) =
-        outcome(slidegate().args(["import", "limitador", "limits.yaml"]).current_dir(folder.path()));
-    assert_eq!(code, 2);
-    assert_eq!(
-        told,
-        "limits.yaml:1: [0].max_value: 0 is not a whole number between 1 and 281474976710656\n\
-         limits.yaml:1: [0].conditions[0]: \"a > \\\"b\\\"\" cannot be carried over; only descriptor == \"value\" can\n\
-         limits.yaml:2: [1].conditions[0]: \"size(a) == \\\"b\\\"\" cannot be carried over; only descriptor == \
-         \"value\" can\n\
-         limits.yaml:6: [2].variables[1]: \"size(a)\" cannot be carried over; only the name of a descriptor can\n"
-    );
 }
 
 #[test]

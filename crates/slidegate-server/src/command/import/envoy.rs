@@ -14,7 +14,8 @@ const BEGINNING: [&str; 3] = [
     "Envoy itself is served from the files as they are: slidegate serve --envoy-config DIR",
 ];
 
-pub(super) fn import(path: &Path, algorithm: Algorithm) -> Result<Imported, Failure> {
+pub(super) fn import(path: &Path, algorithm: Option<Algorithm>) -> Result<Imported, Failure> {
+    let algorithm = algorithm.unwrap_or(Algorithm::FixedWindow);
     let settings = Settings { algorithm, ..Settings::default() };
     let domains = Domains::load(path, settings).map_err(Failure::Files)?;
     let mut writer = Writer::new(&BEGINNING);
@@ -45,5 +46,5 @@ pub(super) fn import(path: &Path, algorithm: Algorithm) -> Result<Imported, Fail
             writer.policy(policy.name(), &[quota], rule.is_shadow);
         }
     }
-    Ok(Imported { told: Tree(&domains).to_string(), file: writer.finish(is_empty) })
+    Ok(Imported::one(Tree(&domains).to_string(), writer.finish(is_empty)))
 }

@@ -4,10 +4,24 @@ use std::fmt::Write;
 
 use slidegate::Quota;
 
-/// What was understood, and the file that says the same.
+/// What was understood, and the files that say the same.
 pub(super) struct Imported {
     pub(super) told: String,
-    pub(super) file: String,
+    pub(super) files: Vec<Written>,
+}
+
+/// A file that was made.
+pub(super) struct Written {
+    /// Its name in the folder, if there can be several.
+    pub(super) name: Option<String>,
+    pub(super) text: String,
+}
+
+impl Imported {
+    /// One file in our own format.
+    pub(super) fn one(told: String, text: String) -> Self {
+        Self { told, files: vec![Written { name: None, text }] }
+    }
 }
 
 /// A file that is being written.

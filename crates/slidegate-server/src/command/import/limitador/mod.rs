@@ -1,25 +1,35 @@
-//! Limits of Limitador as policies: those that a policy can express.
+//! Limits of Limitador, as policies or as files of envoyproxy/ratelimit: those that these can express.
 
-use std::collections::HashSet;
+mod envoy;
+mod policies;
+
 use std::fmt::Write;
 use std::path::Path;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde_saphyr::Spanned;
-use slidegate::{Algorithm, MAX_LIMIT, Policy, Quota, QuotaError};
+use slidegate::{Algorithm, MAX_LIMIT};
 
-use super::write::{Imported, Writer};
+use super::write::Imported;
 use crate::command::Failure;
 use crate::config::{Problem, Problems};
 use crate::envoy::parse_yaml;
 use crate::whole::Whole;
 
+/// The format to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum To {
+    /// A configuration file, with one policy for each limit
+    Policies,
+    /// Files of envoyproxy/ratelimit, one for each namespace: a proxy that asks Limitador keeps its configuration
+    Envoy,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LimitFields {
     namespace: Spanned<String>,
-    max_value: Spanned<Whole<1, MAX_LIMIT>>,
+    max_value: Spanned<Whole<0, MAX_LIMIT>>,
     seconds: Spanned<Whole<1, { 366 * 24 * 60 * 60 }>>,
     conditions: Option<Vec<Spanned<String>>>,
     variables: Option<Vec<Spanned<String>>>,
@@ -29,45 +39,70 @@ struct LimitFields {
     policy: Option<String>,
 }
 
-const BEGINNING: [&str; 2] = [
-    "Made by `slidegate import limitador`: one policy for each limit, to be asked for by name.",
-    "A comment says which requests it is for and of what its key is made: that is for the caller to do.",
-];
+/// A limit that was understood.
+struct Limit {
+    /// Place in the file, from 0.
+    index: usize,
+    line: u64,
+    namespace: String,
+    max_value: u64,
+    seconds: u64,
+    /// Descriptors and their values.
+    conditions: Vec<(String, String)>,
+    /// Descriptors whose values are counted apart.
+    variables: Vec<String>,
+    name: Option<String>,
+}
 
-pub(super) fn import(path: &Path, algorithm: Algorithm) -> Result<Imported, Failure> {
+impl Limit {
+    fn problem(&self, field: &str, message: impl Into<String>) -> Problem {
+        Problem::at(self.line, format!("[{}]{field}", self.index), message)
+    }
+}
+
+/// What the other format takes of the file, and what is left out.
+struct Carried {
+    imported: Imported,
+    left_out: Vec<Problem>,
+}
+
+pub(super) fn import(path: &Path, to: To, algorithm: Option<Algorithm>) -> Result<Imported, Failure> {
+    if to == To::Envoy && algorithm.is_some() {
+        return Err(Failure::new(
+            "--algorithm goes with --to policies; files of envoyproxy/ratelimit name none: \
+             choose it with `slidegate serve --envoy-algorithm`"
+                .to_owned(),
+        ));
+    }
     let file = path.display().to_string();
     let refuse = |problems| Failure::Files(vec![Problems::new(&file, problems)]);
     let text = std::fs::read_to_string(path)
         .map_err(|error| refuse(vec![Problem::without_line("file", format!("cannot be read: {error}"))]))?;
-    let limits: Vec<LimitFields> = parse_yaml(&text).map_err(|problem| refuse(vec![problem]))?;
-    let mut writer = Writer::new(&BEGINNING);
-    let (mut told, mut problems, mut names) = (String::new(), Vec::new(), HashSet::new());
-    for (index, limit) in limits.iter().enumerate() {
-        match policy(index, limit, algorithm, &mut names) {
-            Ok((policy, notes)) => {
-                let _ = writeln!(told, "{}: {}", policy.name(), policy.quotas()[0]);
-                for note in &notes {
-                    let _ = writeln!(told, "  {note}");
-                    writer.comment(note);
-                }
-                writer.policy(policy.name(), &[(policy.quota_name(0), policy.quotas()[0])], false);
-            }
-            Err(found) => problems.extend(found),
+    let fields: Vec<LimitFields> = parse_yaml(&text).map_err(|problem| refuse(vec![problem]))?;
+    let (mut limits, mut not_understood) = (Vec::new(), Vec::new());
+    for (index, limit) in fields.iter().enumerate() {
+        match read(index, limit) {
+            Ok(limit) => limits.push(limit),
+            Err(problems) => not_understood.extend(problems),
         }
     }
-    if !problems.is_empty() {
-        return Err(refuse(problems));
+    let carry_over = |left_out: Vec<Problem>| match to {
+        To::Policies => policies::write(&limits, algorithm.unwrap_or(Algorithm::FixedWindow), left_out),
+        To::Envoy => envoy::write(&limits, left_out),
+    };
+    let Carried { mut imported, left_out } = carry_over(not_understood);
+    if left_out.is_empty() {
+        return Ok(imported);
     }
-    Ok(Imported { told, file: writer.finish(limits.is_empty()) })
+    if imported.told.is_empty() {
+        return Err(refuse(left_out));
+    }
+    let _ = writeln!(imported.told, "left out:\n{}", Problems::new(&file, left_out));
+    Ok(imported)
 }
 
-/// The policy, and what the caller has to know of it; or what cannot be carried over.
-fn policy(
-    index: usize,
-    limit: &LimitFields,
-    algorithm: Algorithm,
-    names: &mut HashSet<String>,
-) -> Result<(Policy, Vec<String>), Vec<Problem>> {
+/// The limit, or what cannot be understood of it.
+fn read(index: usize, limit: &LimitFields) -> Result<Limit, Vec<Problem>> {
     let line = limit.namespace.defined.line();
     let mut problems = Vec::new();
     let mut refuse = |field: &str, line, message: String| {
@@ -84,14 +119,10 @@ fn policy(
     if let Some(policy) = &limit.policy {
         refuse("policy", line, format!("{policy:?} cannot be carried over; choose one with --algorithm"));
     }
-    let mut notes = Vec::new();
-    let mut name = limit.namespace.value.clone();
+    let mut conditions: Vec<(String, String)> = Vec::new();
     for (place, condition) in limit.conditions.iter().flatten().enumerate() {
         match equals(&condition.value) {
-            Some((descriptor, value)) => {
-                let _ = write!(name, ".{descriptor}_{value}");
-                notes.push(format!("for requests whose {descriptor} is {value:?}"));
-            }
+            Some((descriptor, value)) => conditions.push((descriptor.to_owned(), value.to_owned())),
             None => refuse(
                 &format!("conditions[{place}]"),
                 condition.defined.line(),
@@ -103,45 +134,26 @@ fn policy(
     for (place, variable) in limit.variables.iter().flatten().enumerate() {
         let descriptor = descriptor_of(&variable.value);
         if is_plain(descriptor) {
-            let _ = write!(name, ".{descriptor}");
-            variables.push(descriptor);
+            variables.push(descriptor.to_owned());
         } else {
             let message =
                 format!("{:?} cannot be carried over; only the name of a descriptor can", variable.value);
             refuse(&format!("variables[{place}]"), variable.defined.line(), message);
         }
     }
-    match variables.as_slice() {
-        [] => notes.push("the key is one for all, such as \"all\"".to_owned()),
-        variables => notes.push(format!("the key is made of {}", variables.join(" and "))),
-    }
     if !problems.is_empty() {
         return Err(problems);
     }
-    let refused =
-        |error: QuotaError| vec![Problem::at(line, format!("[{index}].{}", error.field()), error.message())];
-    build(&name, index, limit, algorithm, names).map(|policy| (policy, notes)).map_err(refused)
-}
-
-fn build(
-    name: &str,
-    index: usize,
-    limit: &LimitFields,
-    algorithm: Algorithm,
-    names: &mut HashSet<String>,
-) -> Result<Policy, QuotaError> {
-    let window = Duration::from_secs(limit.seconds.value.0);
-    let quota = Quota::new(limit.max_value.value.0, window)?.with_algorithm(algorithm);
-    let shown = limit.name.clone().or_else(|| limit.id.clone()).unwrap_or_else(|| quota.label());
-    // Limits that differ in numbers alone are several in one namespace, hence these in the name; if they do not even
-    // differ in these, what they are called, or else their place.
-    let of_numbers = format!("{name}.{}", quota.label());
-    let called = limit.name.as_ref().or(limit.id.as_ref()).map(|called| format!("{of_numbers}.{called}"));
-    let candidates = [Some(of_numbers.clone()), called].into_iter().flatten();
-    let unused = candidates.into_iter().find(|name| !names.contains(name));
-    let name = unused.unwrap_or_else(|| format!("{of_numbers}#{index}"));
-    names.insert(name.clone());
-    Policy::with_names(&name, [(shown, quota)])
+    Ok(Limit {
+        index,
+        line,
+        namespace: limit.namespace.value.clone(),
+        max_value: limit.max_value.value.0,
+        seconds: limit.seconds.value.0,
+        conditions,
+        variables,
+        name: limit.name.clone().or_else(|| limit.id.clone()),
+    })
 }
 
 /// `descriptor == "value"`, in any of the ways in which versions of Limitador write a descriptor.

@@ -1,0 +1,157 @@
+//! Limits of Limitador, as policies and as files of envoyproxy/ratelimit.
+
+use std::fs;
+
+use serde_json::json;
+
+use crate::process::{Serving, outcome, slidegate};
+
+#[test]
+fn limits_of_limitador_are_carried_over_if_they_can_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("limits.yaml");
+    fs::write(
+        &path,
+        "- namespace: shop\n  max_value: 10\n  seconds: 60\n  conditions: [\"descriptors[0]['req.method'] == 'POST'\"]\n  \
+         variables: [\"descriptors[0]['user_id']\"]\n\
+         - {namespace: shop, max_value: 5, seconds: 1, name: burst, conditions: ['path == \"/a\"'], variables: []}\n",
+    )
+    .unwrap();
+    let written = folder.path().join("slidegate.yaml");
+    let mut import = slidegate();
+    import.args(["import", "limitador"]).arg(&path).arg("--output").arg(&written);
+    let (code, _, told) = outcome(&mut import);
+    let expected = "shop.req.method_POST.user_id.10/1m: 10/1m fixed-window\n  \
+                    for requests whose req.method is \"POST\"\n  the key is made of user_id\n\
+                    shop.path_/a.5/1s: 5/1s fixed-window\n  for requests whose path is \"/a\"\n  \
+                    the key is one for all, such as \"all\"\n";
+    assert_eq!((code, told), (0, format!("{expected}written: {}\n", written.display())));
+    assert_eq!(outcome(slidegate().arg("validate").arg(&written)).0, 0);
+
+    fs::write(
+        &path,
+        "- {namespace: shop, max_value: 281474976710657, seconds: 60, conditions: ['a > \"b\"'], variables: []}\n\
+         - {namespace: shop, max_value: 1, seconds: 60, conditions: ['size(a) == \"b\"'], variables: []}\n\
+         - namespace: shop\n  max_value: 1\n  seconds: 60\n  variables: [user, size(a)]\n",
+    )
+    .unwrap();
+    let (code, _, told) =
+        outcome(slidegate().args(["import", "limitador", "limits.yaml"]).current_dir(folder.path()));
+    assert_eq!(code, 2);
+    assert_eq!(
+        told,
+        "limits.yaml:1: [0].max_value: 281474976710657 is not a whole number between 0 and 281474976710656\n\
+         limits.yaml:1: [0].conditions[0]: \"a > \\\"b\\\"\" cannot be carried over; only descriptor == \"value\" can\n\
+         limits.yaml:2: [1].conditions[0]: \"size(a) == \\\"b\\\"\" cannot be carried over; only descriptor == \
+         \"value\" can\n\
+         limits.yaml:6: [2].variables[1]: \"size(a)\" cannot be carried over; only the name of a descriptor can\n"
+    );
+}
+
+const MIXED: &str = r#"
+- namespace: toystore
+  max_value: 2
+  seconds: 31536000
+  name: per-user
+  conditions: ["descriptors[0]['limit.toystore__abc'] == '1'"]
+  variables: ["descriptors[0]['auth.identity.userid']"]
+- {namespace: toystore, max_value: 1, seconds: 31536000, conditions: ['descriptors[0].path == "/a"'], variables: []}
+- {namespace: toystore, max_value: 0, seconds: 1, conditions: ['ip == "6.6.6.6"'], variables: [ip]}
+- {namespace: toystore, max_value: 9, seconds: 90, conditions: ['path == "/b"'], variables: []}
+- {namespace: toystore, max_value: 9, seconds: 60, conditions: ['path == "/a"'], variables: []}
+- {namespace: toystore, max_value: 9, seconds: 60, conditions: ['path != "/a"'], variables: []}
+- {namespace: toystore, max_value: 9, seconds: 60, conditions: , variables: }
+- {namespace: toystore, max_value: 9, seconds: 60, conditions: ['path == "/*"'], variables: []}
+"#;
+
+const LEFT_OUT: &str = "left out:
+limits.yaml:9: [3].seconds: 90 s cannot be carried over; the format counts by second, minute, hour, day, week, month, year
+limits.yaml:10: [4]: another limit is for the same descriptor; the format has one for each
+limits.yaml:11: [5].conditions[0]: \"path != \\\"/a\\\"\" cannot be carried over; only descriptor == \"value\" can
+limits.yaml:12: [6]: it is for every request of its namespace; the format needs a condition or a variable
+limits.yaml:13: [7].conditions[0]: \"/*\" cannot be carried over; in the format it stands for any value
+";
+
+#[test]
+fn files_for_envoy_count_what_the_same_proxy_asks_for() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("limits.yaml"), &MIXED[1..]).unwrap();
+    let mut import = slidegate();
+    import.args(["import", "limitador", "limits.yaml", "--to", "envoy", "--output", "made"]);
+    let (code, out, told) = outcome(import.current_dir(folder.path()));
+    let carried = "\
+toystore: descriptor [limit.toystore__abc=1, auth.identity.userid]: {unit: year, requests_per_unit: 2, name: \"per-user\"}
+toystore: descriptor [path=/a]: {unit: year, requests_per_unit: 1}
+toystore: descriptor [ip=6.6.6.6]: {unit: second, requests_per_unit: 0}
+";
+    let written = "written: made/toystore.yaml\n";
+    assert_eq!((code, out.as_str(), told), (0, "", format!("{carried}{LEFT_OUT}{written}")));
+    let made = folder.path().join("made");
+    assert_eq!(outcome(slidegate().arg("validate").arg(&made)).0, 0);
+    let text = fs::read_to_string(made.join("toystore.yaml")).unwrap();
+    assert!(text.contains("# left out: [5].conditions[0]: "), "{text}");
+
+    let mut serve = slidegate();
+    serve.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(&made);
+    let server = Serving::start(&mut serve);
+    let codes = |entries: &[(&str, &str)]| {
+        let entries: Vec<_> =
+            entries.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
+        let asked = json!({"domain": "toystore", "descriptors": [{"entries": entries}]});
+        [(); 3].map(|()| server.post("/json", &asked).status)
+    };
+    let user = |user| codes(&[("limit.toystore__abc", "1"), ("auth.identity.userid", user)]);
+    assert_eq!([user("ann"), user("ben")], [[200, 200, 429]; 2]);
+    assert_eq!(codes(&[("path", "/a")]), [200, 429, 429]);
+    assert_eq!(codes(&[("ip", "6.6.6.6")]), [429; 3]);
+}
+
+#[test]
+fn policies_are_written_of_what_can_be_carried_over() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("limits.yaml"), &MIXED[1..]).unwrap();
+    let mut import = slidegate();
+    import.args(["import", "limitador", "limits.yaml", "--output", "made.yaml"]);
+    let (code, _, told) = outcome(import.current_dir(folder.path()));
+    assert_eq!(code, 0, "{told}");
+    let left_out = "\nlimits.yaml:11: [5].conditions[0]: \"path != \\\"/a\\\"\" cannot be carried over; only \
+                    descriptor == \"value\" can\nwritten: made.yaml\n";
+    assert!(told.ends_with(left_out), "{told}");
+    assert!(told.contains("toystore.path_/b.9/90s: 9/90s fixed-window\n"), "{told}");
+    assert_eq!(outcome(slidegate().args(["validate", "made.yaml"]).current_dir(folder.path())).0, 0);
+}
+
+#[test]
+fn several_namespaces_need_a_folder_and_an_algorithm_no_files_for_envoy() {
+    let folder = tempfile::tempdir().unwrap();
+    let limit = |namespace: &str| {
+        format!("- {{namespace: {namespace}, max_value: 1, seconds: 60, conditions: [], variables: [u]}}\n")
+    };
+    let import = |more: &[&str]| {
+        let mut import = slidegate();
+        import.args(["import", "limitador", "limits.yaml", "--to", "envoy"]).args(more);
+        outcome(import.current_dir(folder.path()))
+    };
+    fs::write(folder.path().join("limits.yaml"), limit("a/b")).unwrap();
+    let (code, out, _) = import(&[]);
+    assert_eq!(code, 0);
+    assert!(
+        out.contains("domain: \"a/b\"\ndescriptors:\n  - key: \"u\"\n    rate_limit: {unit: minute,"),
+        "{out}"
+    );
+    let (code, _, told) = import(&["--algorithm", "sliding-window"]);
+    assert!(code == 2 && told.contains("--envoy-algorithm"), "{told}");
+
+    fs::write(folder.path().join("limits.yaml"), limit("a/b") + &limit("a-b")).unwrap();
+    let (code, out, told) = import(&[]);
+    assert_eq!((code, out.as_str()), (2, ""));
+    assert!(
+        told.contains("2 files are to be written, one for each namespace; name a folder with --output"),
+        "{told}"
+    );
+    assert_eq!(import(&["--output", "made"]).0, 0);
+    let validated = outcome(slidegate().args(["validate", "made"]).current_dir(folder.path()));
+    assert_eq!(validated.1, "made: valid; domains: a-b, a/b\n");
+    let (code, _, told) = import(&["--output", "made"]);
+    assert!(code == 2 && told.contains("cannot be written: File exists"), "{told}");
+}
