@@ -334,7 +334,8 @@ impl<S: Store> App<S> {
         decided
     }
 
-    /// Decides what was prepared in one call of the store, each for itself.
+    /// Decides what was prepared in one call of the store, each for itself. A look decides a request whose cost is charged
+    /// later, so it is counted as a check is.
     pub(crate) async fn decide_prepared(
         &self,
         prepared: &[Prepared<'_>],
@@ -354,7 +355,7 @@ impl<S: Store> App<S> {
             let decision = decision?;
             let Prepared { operation, signals, is_shadow } = prepared;
             let decision = if *is_shadow { decision.in_shadow() } else { decision };
-            if operation.verb == Verb::Check {
+            if matches!(operation.verb, Verb::Check | Verb::Peek) {
                 self.note(signals, &operation.check, &decision, None);
             }
             Ok(decision)

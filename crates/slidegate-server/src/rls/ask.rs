@@ -125,10 +125,10 @@ impl<'a> Asked<'a> {
         Ok(Self(items))
     }
 
-    /// Counts what rules alone decide. Looks and refunds are not counted.
+    /// Counts what rules alone decide. Reports and refunds decide nothing.
     pub(super) fn count_by_rule(&self) {
         for item in &self.0 {
-            if let Item::Ruled(Ruled { rule, apart, verb: Verb::Check }) = item {
+            if let Item::Ruled(Ruled { rule, apart, verb: Verb::Check | Verb::Peek }) = item {
                 let is_denied = matches!(rule.amount, Amount::Nothing(_));
                 apart.as_ref().unwrap_or(&rule.signals).count_by_rule(is_denied, rule.is_shadow);
             }
@@ -212,17 +212,19 @@ fn item<'a>(
     })
 }
 
-/// What is done, and how much of it. A descriptor that asks for nothing wants to know whether one more would do.
+/// The verb and its cost. Hits of the descriptor itself have happened, such as those that Envoy reports when a response has
+/// ended: they count in full, and 0 of them is a look. Hits of the request are asked for.
 fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Result<(Verb, u64), Refusal> {
     match descriptor.hits_addend {
-        Some(0) => Ok((Verb::Peek, 1)),
+        Some(0) => Ok((Verb::Peek, 0)),
         Some(hits) if hits > MAX_LIMIT => {
             let detail = format!("{hits} is not between 0 and {MAX_LIMIT}");
             Err(Refusal::out_of_range("hits_addend", detail))
         }
-        hits => {
-            let hits = hits.unwrap_or_else(|| request.hits_addend.max(1).into());
-            Ok((if descriptor.is_negative_hits { Verb::Refund } else { Verb::Check }, hits))
+        Some(hits) => Ok((if descriptor.is_negative_hits { Verb::Refund } else { Verb::Charge }, hits)),
+        None => {
+            let verb = if descriptor.is_negative_hits { Verb::Refund } else { Verb::Check };
+            Ok((verb, request.hits_addend.max(1).into()))
         }
     }
 }

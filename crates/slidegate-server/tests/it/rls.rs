@@ -1,5 +1,6 @@
 //! Envoy's rate limit service, asked as JSON: which limit a descriptor meets, and what is said of it.
 
+mod charging;
 mod shared;
 mod wildcards;
 
@@ -195,8 +196,15 @@ fn hits_are_counted_looked_at_and_given_back() {
     };
     assert_eq!(with(json!({"hitsAddend": 0}))["limitRemaining"], 2, "it only looks");
     assert_eq!(with(json!({"hits_addend": "2"}))["code"], "OK");
-    assert_eq!(with(json!({"hitsAddend": 0}))["code"], "OVER_LIMIT");
-    assert_eq!(with(json!({"hitsAddend": 1, "isNegativeHits": true}))["limitRemaining"], 1);
+    assert_eq!(with(json!({"hitsAddend": 0}))["code"], "OK", "the limit is reached, and not exceeded");
+    assert_eq!(with(json!({}))["code"], "OVER_LIMIT", "nothing is left for a request that asks");
+    assert_eq!(with(json!({"hitsAddend": 3}))["code"], "OVER_LIMIT");
+    assert_eq!(
+        with(json!({"hitsAddend": 0}))["code"],
+        "OVER_LIMIT",
+        "what has happened counts beyond the limit"
+    );
+    assert_eq!(with(json!({"hitsAddend": 4, "isNegativeHits": true}))["limitRemaining"], 1);
     let asked = json!({"domain": "shop", "hitsAddend": 2, "descriptors": [descriptor(&[("user", "h")])]});
     assert_eq!(shop.reply(&asked).status, 429, "two are more than the one that is left");
     assert_eq!(with(json!({}))["code"], "OK", "and a denial costs nothing");

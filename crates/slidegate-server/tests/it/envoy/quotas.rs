@@ -47,10 +47,10 @@ const BY_METADATA: &str = r#"                  - name: envoy.filters.http.lua
                   - name: envoy.filters.http.router
 "#;
 const ROUTES: &str = "                      routes:\n";
-const SECOND: &str = r#"                      routes:
+const SECOND: &str = r"                      routes:
                         - match: {prefix: /, headers: [{name: x-service, string_match: {exact: service_2}}]}
                           route: {cluster: second}
-"#;
+";
 const CLUSTERS: &str = "  clusters:\n";
 
 fn limiter(limits: &str, options: &[&str]) -> (Serving, TempDir) {
