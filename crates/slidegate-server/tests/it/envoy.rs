@@ -156,7 +156,7 @@ fn clients_are_let_through_denied_and_told() {
 }
 
 #[test]
-fn a_denial_is_a_problem_document_where_that_is_asked_for() {
+fn a_denial_is_a_problem_document_on_request() {
     let (limiter, _folder) = limiter_with(&["--envoy-body", "problem"]);
     let envoy = Envoy::start(limiter.grpc(), &[PATIENT]);
     let denied = [(); 3].map(|()| envoy.get("a")).into_iter().next_back().unwrap();

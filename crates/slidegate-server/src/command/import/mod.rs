@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let output = arguments.output.as_deref();
     match imported.files.as_slice() {
         [Written { name: None, text }] => {
-            // What others allow and we do not is found here rather than when the file is served.
+            // A limit that others allow and this service refuses is found here rather than when the file is served.
             Config::parse(text).map_err(|problems| {
                 let name = format!("what is made of {}", arguments.path.display());
                 Failure::Files(vec![Problems::new(&name, problems)])

@@ -70,8 +70,8 @@ fn calls(limiter: &Serving) -> u64 {
     count.and_then(|line| line.rsplit_once(' ')).map_or(0, |(_, count)| count.parse().unwrap())
 }
 
-/// Sends the request, and waits until what it costs was reported, which Envoy does not wait for. A request that is denied
-/// and names its cost itself is reported as well.
+/// Sends the request and waits for the report of its cost, which Envoy does not wait for. A denied request that names its
+/// cost itself is reported as well.
 fn get(envoy: &Envoy, limiter: &Serving, headers: &str) -> (u16, String) {
     let before = calls(limiter);
     let reply = try_get(envoy.ingress, "/", headers.as_bytes()).unwrap();
@@ -85,7 +85,7 @@ fn get(envoy: &Envoy, limiter: &Serving, headers: &str) -> (u16, String) {
 }
 
 #[test]
-fn what_is_reported_counts_in_full_and_denies_what_comes_after() {
+fn a_reported_cost_counts_in_full_and_denies_later_requests() {
     let cases = [("a", 1000, 300, 4), ("b", 1000, 2500, 1), ("c", 2, 1, 3), ("d", 1000, 1000, 2)];
     let limit = |(user, limit, ..): &(&str, u32, u32, usize)| {
         format!(

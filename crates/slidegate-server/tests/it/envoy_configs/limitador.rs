@@ -73,7 +73,7 @@ limits.yaml:13: [7].conditions[0]: \"/*\" cannot be carried over; in the format 
 ";
 
 #[test]
-fn files_for_envoy_count_what_the_same_proxy_asks_for() {
+fn files_for_envoy_count_requests_of_the_same_proxy() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("limits.yaml"), &MIXED[1..]).unwrap();
     let mut import = slidegate();
@@ -107,7 +107,7 @@ toystore: descriptor [ip=6.6.6.6]: {unit: second, requests_per_unit: 0}
 }
 
 #[test]
-fn policies_are_written_of_what_can_be_carried_over() {
+fn limits_that_policies_can_express_are_carried_over() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("limits.yaml"), &MIXED[1..]).unwrap();
     let mut import = slidegate();

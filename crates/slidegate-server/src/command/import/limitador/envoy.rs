@@ -86,7 +86,7 @@ pub(super) fn write(limits: &[Limit], mut left_out: Vec<Problem>) -> Carried {
     Carried { imported: Imported { told, files }, left_out }
 }
 
-/// Adds the limit below its domain, and says in words what was added.
+/// Adds the limit below its domain, and returns a summary of it.
 fn add(root: &mut Node, limit: &Limit) -> Result<String, Problem> {
     let path = path(limit)?;
     let rate_limit = rate_limit(limit)?;

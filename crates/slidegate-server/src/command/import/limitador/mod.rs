@@ -60,7 +60,7 @@ impl Limit {
     }
 }
 
-/// What the other format takes of the file, and what is left out.
+/// The limits in the other format, and the problems of those that are left out.
 struct Carried {
     imported: Imported,
     left_out: Vec<Problem>,
@@ -101,7 +101,7 @@ pub(super) fn import(path: &Path, to: To, algorithm: Option<Algorithm>) -> Resul
     Ok(imported)
 }
 
-/// The limit, or what cannot be understood of it.
+/// Reads a limit, or lists the parts that cannot be understood.
 fn read(index: usize, limit: &LimitFields) -> Result<Limit, Vec<Problem>> {
     let line = limit.namespace.defined.line();
     let mut problems = Vec::new();

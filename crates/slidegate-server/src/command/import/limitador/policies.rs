@@ -45,7 +45,7 @@ pub(super) fn write(limits: &[Limit], algorithm: Algorithm, mut left_out: Vec<Pr
     Carried { imported: Imported::one(told, writer.finish(names.is_empty())), left_out }
 }
 
-/// What the caller has to know of it.
+/// Comments for the caller: the requests that the limit is for, and the parts of its key.
 fn notes(limit: &Limit) -> Vec<String> {
     let condition =
         |(descriptor, value): &(String, String)| format!("for requests whose {descriptor} is {value:?}");
