@@ -6,7 +6,7 @@ use axum::response::{IntoResponse, Json, Response};
 
 use super::auth::Who;
 use super::body::ChangeFields;
-use crate::changes::{Action, AuditEntry, Change, Desk, DeskError, Moment, Subject, What};
+use crate::changes::{Action, AuditEntry, Change, Desk, DeskError, Moment, Stamp, Subject, What};
 use crate::request::Refusal;
 
 /// Puts a change in force.
@@ -20,7 +20,7 @@ pub(super) async fn put(
     let now_ms = desk.app().clock().now_ms();
     let change = || -> Result<Change, DeskError> {
         let (until, note) = (fields.end(now_ms)?, fields.note()?);
-        Ok(Change { subject, what, until, by: who.0, at: Moment(now_ms), note })
+        Ok(Change { id: Stamp::default(), subject, what, until, by: who.0, at: Moment(now_ms), note })
     };
     let change = match change() {
         Ok(change) => change,
@@ -30,8 +30,9 @@ pub(super) async fn put(
         base.admits(&change)?;
         let before =
             book.find(&change.subject, now_ms).map_or_else(|| base.told(&change.subject), Change::told);
-        book.put(change.clone(), now_ms).map_err(|why| Refusal::out_of_range("changes", why))?;
+        let put = book.put(change.clone(), now_ms);
         let entry = AuditEntry {
+            id: put.map_err(|why| Refusal::out_of_range("changes", why))?,
             at: change.at,
             by: change.by.clone(),
             action: Action::Set,
@@ -51,10 +52,11 @@ pub(super) async fn remove(desk: &Desk, who: Who, subject: Subject) -> Response 
     let now_ms = desk.app().clock().now_ms();
     let edited = desk.change(|book, base| {
         let before = book.find(&subject, now_ms).map(Change::told);
-        let (true, Some(before)) = (book.remove(&subject, now_ms), before) else {
+        let (Some(id), Some(before)) = (book.remove(&subject, now_ms), before) else {
             return Err(DeskError::Absent("nothing is changed there; it is as the file has it".to_owned()));
         };
         let entry = AuditEntry {
+            id,
             at: Moment(now_ms),
             by: who.0.clone(),
             action: Action::Remove,

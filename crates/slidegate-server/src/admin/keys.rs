@@ -18,7 +18,7 @@ use super::parts::{InBody, InPath, InQuery};
 use super::policies::only;
 use crate::answer::Answer;
 use crate::app::{Decided, MAX_KEY_BYTES};
-use crate::changes::{Action, AuditEntry, Change, Desk, DeskError, Moment, Part, Subject, What};
+use crate::changes::{Action, AuditEntry, Change, Desk, DeskError, Moment, Part, Stamp, Subject, What};
 use crate::http::Problem;
 use crate::request::{Refusal, Request};
 
@@ -170,8 +170,10 @@ async fn give_back(
     let before = app.decide(Verb::Peek, &request).await?;
     request.cost = fields.cost;
     let after = app.decide(verb, &request).await?;
+    let now_ms = app.clock().now_ms();
     let entry = AuditEntry {
-        at: Moment(app.clock().now_ms()),
+        id: Stamp::new(now_ms),
+        at: Moment(now_ms),
         by: who.0,
         action,
         subject: Subject { policy, part: Part::Key(key) },

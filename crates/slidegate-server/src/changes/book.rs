@@ -6,15 +6,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
+use super::merge::Removal;
 use super::moment::Moment;
+use super::stamp::Stamp;
 
 /// The most changes at a time. What is in force is worked out anew with each, and every node reads all of it.
 pub(crate) const MOST_CHANGES: usize = 5000;
-/// How many entries of the audit log are kept with the changes. All of them are in the log of the process.
-const MOST_AUDITED: usize = 500;
 
 /// What a change is about. Whatever is changed about the same subject takes its place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Subject {
     pub(crate) policy: String,
     #[serde(flatten)]
@@ -22,7 +22,7 @@ pub(crate) struct Subject {
 }
 
 /// A part of a policy.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "of", content = "name", rename_all = "lowercase")]
 pub(crate) enum Part {
     /// Whether it is enforced.
@@ -50,6 +50,10 @@ impl Part {
 /// A change that is in force, or was until lately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Change {
+    /// Its identity; given when it is put into the book.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub(crate) id: Stamp,
     #[serde(flatten)]
     pub(crate) subject: Subject,
     #[serde(flatten)]
@@ -100,6 +104,10 @@ impl Change {
 /// What somebody did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct AuditEntry {
+    /// Its identity: that of the change, if it is about one.
+    #[serde(default)]
+    #[schema(value_type = String)]
+    pub(crate) id: Stamp,
     pub(crate) at: Moment,
     pub(crate) by: String,
     pub(crate) action: Action,
@@ -125,16 +133,18 @@ pub(crate) enum Action {
     Expire,
 }
 
-/// All changes, and who made them.
+/// All changes, and the log of who made them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Book {
-    /// Grows with each edition. A store that comes back with an older one, from a backup or a replica that lagged, is told
-    /// the newer one again.
+    /// Grows with each edition. Builds that cannot merge adopt the document with the larger one; nothing else reads it.
     #[serde(default)]
-    pub(crate) generation: u64,
+    pub(super) generation: u64,
     /// Of several about one subject, the last that is not over is in force.
     #[serde(default)]
     pub(crate) changes: Vec<Change>,
+    /// Keep changes that were removed or have ended from coming back.
+    #[serde(default)]
+    pub(super) removals: Vec<Removal>,
     /// The latest first.
     #[serde(default)]
     pub(crate) audit: VecDeque<AuditEntry>,
@@ -148,35 +158,31 @@ impl Book {
     }
 
     /// Puts a change in the place of what is about the same subject, except for what lasts longer: that is in force again
-    /// when this one ends. An error if there are too many.
-    pub(crate) fn put(&mut self, change: Change, now_ms: u64) -> Result<(), String> {
-        let outlasts = |other: &Change| match (other.until, change.until) {
-            (_, None) => false,
-            (None, Some(_)) => true,
-            (Some(other), Some(end)) => other > end,
-        };
-        self.changes
-            .retain(|other| !other.is_over(now_ms) && (other.subject != change.subject || outlasts(other)));
-        if self.changes.len() >= MOST_CHANGES {
+    /// when this one ends. Returns the identity of the change, or an error if there are too many.
+    pub(crate) fn put(&mut self, change: Change, now_ms: u64) -> Result<Stamp, String> {
+        let id = self.next_stamp(now_ms);
+        self.changes.push(Change { id, ..change });
+        self.settle();
+        if self.changes.len() > MOST_CHANGES {
             return Err(format!(
                 "there are {MOST_CHANGES} changes already, and no more are kept: remove some"
             ));
         }
-        self.changes.push(change);
-        Ok(())
+        Ok(id)
     }
 
-    /// Removes all that is about a subject, and what is over. Whether anything was in force.
-    pub(crate) fn remove(&mut self, subject: &Subject, now_ms: u64) -> bool {
-        self.changes.retain(|change| !change.is_over(now_ms));
-        let before = self.changes.len();
-        self.changes.retain(|change| change.subject != *subject);
-        self.changes.len() < before
+    /// Removes all changes about a subject. Returns the identity of the removal, unless nothing was in force.
+    pub(crate) fn remove(&mut self, subject: &Subject, now_ms: u64) -> Option<Stamp> {
+        self.find(subject, now_ms)?;
+        let id = self.next_stamp(now_ms);
+        self.removals.push(Removal { id, subject: subject.clone(), until: None, made_ms: id.ms });
+        self.settle();
+        Some(id)
     }
 
     pub(crate) fn write_down(&mut self, entry: AuditEntry) {
         self.audit.push_front(entry);
-        self.audit.truncate(MOST_AUDITED);
+        self.settle();
     }
 
     /// The next moment at which a change ends.

@@ -178,6 +178,7 @@ fn policy(name: &str, quotas: &[Value]) -> Result<Policy, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::super::moment::Moment;
+    use super::super::stamp::Stamp;
     use super::*;
 
     fn base() -> Base {
@@ -192,7 +193,15 @@ mod tests {
 
     fn change(part: Part, what: What, until_ms: Option<u64>) -> Change {
         let subject = Subject { policy: "api".to_owned(), part };
-        Change { subject, what, until: until_ms.map(Moment), by: "ops".to_owned(), at: Moment(0), note: None }
+        Change {
+            id: Stamp::default(),
+            subject,
+            what,
+            until: until_ms.map(Moment),
+            by: "ops".to_owned(),
+            at: Moment(0),
+            note: None,
+        }
     }
 
     fn limit(policies: &Policies, tier: Option<&str>, key: &str) -> u64 {

@@ -16,8 +16,6 @@ use crate::tally::History;
 
 /// How often the book is looked at, where others may change it.
 const LOOK_MS: u64 = 500;
-/// For how long a store has to have no book until nobody is thought to know any: whoever does has looked by then.
-const SURELY_EMPTY_MS: u64 = 3 * LOOK_MS;
 /// How long a change is over before a node writes so down by itself. That ends it for all, and clocks may differ: by more
 /// than this, the log warns.
 const SURELY_OVER_MS: u64 = 1000;
@@ -42,10 +40,10 @@ struct State {
     base: Base,
     book: Arc<Book>,
     version: u64,
+    /// Whether the document of that version lacks something that the book has.
+    is_store_behind: bool,
     /// When a change ends next.
     next_end_ms: Option<u64>,
-    /// Since when the store is known to have no book.
-    empty_since_ms: Option<u64>,
     /// Changes that are not in force, and why.
     idle: Vec<(Change, String)>,
 }
@@ -73,8 +71,8 @@ impl Desk {
             base,
             book: Arc::default(),
             version: 0,
+            is_store_behind: false,
             next_end_ms: None,
-            empty_since_ms: None,
             idle: Vec::new(),
         };
         Self {
@@ -188,7 +186,6 @@ impl Desk {
         if ended.is_empty() {
             return Ok(());
         }
-        book.generation += 1;
         if self.keep(known, book).await? {
             self.log_all(&ended);
         }
@@ -234,11 +231,9 @@ impl Desk {
         let _turn = self.changing.lock().await;
         for attempt in 0..MOST_ATTEMPTS {
             self.look().await.map_err(DeskError::NotKept)?;
-            self.until_surely_empty().await.map_err(DeskError::NotKept)?;
             let (mut book, base, known) = self.edition();
             let ended = book.close_ended(&base, self.app.clock().now_ms());
             let outcome = edit(&mut book, &base)?;
-            book.generation += 1;
             if self.keep(known, book).await.map_err(DeskError::NotKept)? {
                 self.log_all(&ended);
                 return Ok(outcome);
@@ -250,96 +245,67 @@ impl Desk {
         Err(DeskError::NotKept(StoreError::transient(message)))
     }
 
-    /// A store without a book may have lost it, and be told again by those who know it: a node that has never seen any
-    /// gives them the time.
-    async fn until_surely_empty(&self) -> Result<(), StoreError> {
-        if !self.keeper.is_shared() {
-            return Ok(());
-        }
-        let wait_ms = {
-            let mut state = self.lock();
-            if state.version != 0 {
-                return Ok(());
-            }
-            let now_ms = self.app.clock().now_ms();
-            let since_ms = *state.empty_since_ms.get_or_insert(now_ms);
-            (since_ms + SURELY_EMPTY_MS).saturating_sub(now_ms)
-        };
-        if wait_ms == 0 {
-            return Ok(());
-        }
-        self.app.clock().sleep(wait_ms).await;
-        self.look().await
-    }
-
-    /// Whether it was kept; not if it is another book by now.
-    async fn keep(&self, known: u64, book: Book) -> Result<bool, StoreError> {
+    /// Writes the book in the place of the document of version `known`. Returns `false` if there is another one by now that
+    /// does not include the book.
+    async fn keep(&self, known: u64, mut book: Book) -> Result<bool, StoreError> {
+        book.generation += 1;
         let text = serde_json::to_string(&book).map_err(|error| StoreError::permanent(error.to_string()))?;
         let note = Note::new(text);
         let is_kept = match self.keeper.write_note(known, &note).await {
-            // Nobody knows, but who looks can tell by the version.
-            Err(error) if error.may_have_counted() => {
-                let found = self.keeper.read_note(known).await.map_err(|_| error)?;
-                found.is_some_and(|found| found.version == note.version)
-            }
+            // The outcome is unknown. Another node may have added something to the document since.
+            Err(error) if error.may_have_counted() => match self.keeper.read_note(known).await {
+                Ok(Some(found)) if found.version == note.version => true,
+                Ok(Some(found)) => Book::read(&found.text).is_ok_and(|found| found.includes(&book)),
+                Ok(None) => false,
+                Err(_) => return Err(error),
+            },
             other => other?,
         };
         if is_kept {
-            self.adopt(&mut self.lock(), note.version, book);
+            self.adopt(&mut self.lock(), note.version, &book);
         }
         Ok(is_kept)
     }
 
+    /// Merges what the store has, and writes back what it lacks.
     async fn look(&self) -> Result<(), StoreError> {
         let known = self.lock().version;
-        let Some(note) = self.keeper.read_note(known).await? else {
+        if let Some(note) = self.keeper.read_note(known).await? {
+            let found = self.read(&note)?;
             let mut state = self.lock();
-            if state.version == 0 && state.empty_since_ms.is_none() {
-                state.empty_since_ms = Some(self.app.clock().now_ms());
+            // Unless it is old news: this process has changed something in the meantime.
+            if state.version == known {
+                self.adopt(&mut state, note.version, &found);
+                info!(changes = state.book.changes.len(), "changes were read from the store");
             }
-            return Ok(());
-        };
-        if note.version == 0 {
-            return self.remind(known, 0).await;
         }
-        match serde_json::from_str::<Book>(&note.text) {
-            Ok(book) if book.generation < self.lock().book.generation => {
-                error!("the store has come back with changes that are out of date");
-                self.remind(known, note.version).await
-            }
-            Ok(book) => {
-                info!(changes = book.changes.len(), "what was changed is in force");
-                // Unless it is old news: this process has changed something in the meantime.
-                let mut state = self.lock();
-                if state.version == known {
-                    self.adopt(&mut state, note.version, book);
-                }
-                Ok(())
-            }
-            Err(error) => Err(StoreError::permanent(format!(
-                "the book of changes in {} cannot be read: {error}",
-                self.keeper.place()
-            ))),
-        }
-    }
-
-    /// A store that has forgotten the book, or has an older one, is told again: counts may go with it, but what somebody
-    /// decided does not.
-    async fn remind(&self, known: u64, found: u64) -> Result<(), StoreError> {
-        let book = {
+        let (version, behind) = {
             let state = self.lock();
-            if state.version != known {
-                return Ok(());
-            }
-            Book::clone(&state.book)
+            (state.version, state.is_store_behind.then(|| Book::clone(&state.book)))
         };
-        warn!("the store has forgotten what was changed, and is told again");
-        self.keep(found, book).await.map(drop)
+        if let Some(book) = behind {
+            warn!("the store lacks changes that this node knows, and they are written back");
+            self.keep(version, book).await?;
+        }
+        Ok(())
     }
 
-    fn adopt(&self, state: &mut State, version: u64, book: Book) {
+    fn read(&self, note: &Note) -> Result<Book, StoreError> {
+        if note.version == 0 {
+            return Ok(Book::default());
+        }
+        Book::read(&note.text).map_err(|error| {
+            let place = self.keeper.place();
+            StoreError::permanent(format!("the document of changes in {place} cannot be read: {error}"))
+        })
+    }
+
+    /// Takes over the document of a version, which may be older than what is known.
+    fn adopt(&self, state: &mut State, version: u64, found: &Book) {
+        let merged = state.book.merged(found);
+        state.is_store_behind = !found.includes(&merged);
         state.version = version;
-        state.book = Arc::new(book);
+        state.book = Arc::new(merged);
         self.enforce(state);
     }
 

@@ -2,7 +2,9 @@
 
 use super::book::{Action, AuditEntry, Book, Change};
 use super::combine::Base;
+use super::merge::Removal;
 use super::moment::Moment;
+use super::stamp::Stamp;
 
 /// Who it was, when it was nobody.
 const NOBODY: &str = "expiry";
@@ -13,14 +15,17 @@ impl Book {
         self.changes.iter().any(|change| change.is_over(now_ms))
     }
 
-    /// Takes out what is over and writes it down. Both are in the same edition of the book or neither is, so that whoever
-    /// comes later, on whichever node, finds nothing to write down again.
+    /// Takes out what is over and writes it down. Both are in the same edition of the book or neither is, so that no other
+    /// node finds anything to write down again. The removals keep other documents from bringing the changes back.
     pub(super) fn close_ended(&mut self, base: &Base, now_ms: u64) -> Vec<AuditEntry> {
         let end = |change: &Change| change.until.filter(|until| until.0 <= now_ms);
         let mut ended: Vec<(Moment, Change)> =
             self.changes.iter().filter_map(|change| Some((end(change)?, change.clone()))).collect();
         ended.sort_by_key(|(end, _)| *end);
+        let made_ms = self.next_stamp(now_ms).ms;
         let entry = |(end, change): (Moment, Change)| AuditEntry {
+            // The same on all nodes, should several write it down.
+            id: Stamp { ms: end.0, ..change.id },
             // When it ended, which may be long before somebody noticed.
             at: end,
             by: NOBODY.to_owned(),
@@ -31,10 +36,15 @@ impl Book {
             note: change.note,
         };
         let entries: Vec<_> = ended.into_iter().map(entry).collect();
-        self.changes.retain(|change| !change.is_over(now_ms));
-        for entry in &entries {
-            self.write_down(entry.clone());
-        }
+        let ended = self.changes.iter().filter(|change| change.is_over(now_ms));
+        self.removals.extend(ended.map(|change| Removal {
+            id: change.id,
+            subject: change.subject.clone(),
+            until: change.until,
+            made_ms,
+        }));
+        self.audit.extend(entries.iter().cloned());
+        self.settle();
         entries
     }
 }
@@ -50,6 +60,7 @@ mod tests {
 
     fn change(part: Part, quota: &str, until_ms: Option<u64>) -> Change {
         Change {
+            id: Stamp::default(),
             subject: Subject { policy: "api".to_owned(), part },
             what: What::Quotas(vec![json!(quota)]),
             until: until_ms.map(Moment),
@@ -65,13 +76,15 @@ mod tests {
         policies.insert(Policy::parse("api", ["10/1m"]).unwrap());
         let base = Base { policies, switches: Vec::new() };
         let key = || Part::Key("k".to_owned());
-        let changes = vec![
-            change(key(), "4/1m", Some(4000)),
-            change(key(), "3/1m", Some(3000)),
-            change(key(), "2/1m", Some(2000)),
-            change(Part::Quotas, "1/1m", Some(1000)),
-        ];
-        let mut book = Book { changes, ..Book::default() };
+        let mut book = Book::default();
+        for (part, quota, until_ms) in [
+            (key(), "4/1m", 4000),
+            (key(), "3/1m", 3000),
+            (key(), "2/1m", 2000),
+            (Part::Quotas, "1/1m", 1000),
+        ] {
+            book.put(change(part, quota, Some(until_ms)), 0).unwrap();
+        }
         assert!(!book.has_ended(999) && book.close_ended(&base, 999).is_empty());
         assert!(book.has_ended(3000));
         let entries = book.close_ended(&base, 3000);

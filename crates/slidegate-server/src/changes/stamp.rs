@@ -1,0 +1,64 @@
+//! Identity and order of what operators do.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Identity of a change, a removal or an entry of the audit log, written as `MS-RANDOM` in hexadecimal.
+///
+/// Its time is that of a hybrid logical clock: the wall clock of the node, but later than everything that the node knew. So an
+/// operation comes after each one that its node had seen, and after all others as far as the nodes' clocks agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Stamp {
+    pub(super) ms: u64,
+    pub(super) random: u64,
+}
+
+impl Stamp {
+    pub(crate) fn new(ms: u64) -> Self {
+        Self { ms, random: fastrand::u64(..) }
+    }
+
+    /// The same for all nodes that read a document of an older build, which has no identities.
+    pub(super) fn of_content(ms: u64, content: &impl Serialize) -> Self {
+        let content = serde_json::to_vec(content).unwrap_or_default();
+        let digest = blake3::hash(&content);
+        let random = digest.as_bytes().iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        Self { ms, random }
+    }
+
+    /// Whether it comes from a document of an older build.
+    pub(super) fn is_missing(self) -> bool {
+        self == Self::default()
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:011x}-{:016x}", self.ms, self.random)
+    }
+}
+
+impl FromStr for Stamp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |digits| u64::from_str_radix(digits, 16).ok();
+        text.split_once('-')
+            .and_then(|(ms, random)| Some(Self { ms: number(ms)?, random: number(random)? }))
+            .ok_or_else(|| format!("{text:?} is not an identity: expected MS-RANDOM in hexadecimal"))
+    }
+}
+
+impl Serialize for Stamp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Stamp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
