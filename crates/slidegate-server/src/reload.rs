@@ -19,6 +19,8 @@ use crate::tokens::Admission;
 /// How often the file is looked at. Looking costs a few microseconds, and works where nobody tells of changes: over a
 /// network, or where a link is changed to another folder, as Kubernetes does.
 const LOOK_MS: u64 = 500;
+/// For how long a file that changes at every look is not read.
+const MOST_WAIT_MS: u64 = 2000;
 /// How often in a row a file may be missing before that is no longer somebody who is just putting another in its place.
 const LOOKS_WITHOUT: u32 = 4;
 
@@ -73,27 +75,34 @@ fn numbers(_: &fs::Metadata) -> [i64; 3] {
 pub(crate) enum Reason {
     /// It has changed, or somebody has asked for it.
     News,
+    /// It has changed, and changed again at every look since.
+    Restless,
     /// It could not be used before.
     Retry,
 }
 
 /// Looks again and again at what may change.
-pub(crate) struct Watch<L> {
+pub(crate) struct Watch<L, C = SystemClock> {
+    /// For the log.
+    name: &'static str,
+    clock: C,
     read: L,
     seen: L,
-    is_asked: bool,
+    /// Since when it has looked otherwise than what was read.
+    differs_since_ms: Option<u64>,
     /// How often in a row it was not whole.
     without: u32,
 }
 
-impl<L: Clone + PartialEq + Send + 'static> Watch<L> {
+impl<L: Clone + PartialEq + Send + 'static, C: Clock> Watch<L, C> {
     /// From how it looked before it was read.
-    pub(crate) fn new(looks: L) -> Self {
-        Self { read: looks.clone(), seen: looks, is_asked: false, without: 0 }
+    pub(crate) fn new(name: &'static str, clock: C, looks: L) -> Self {
+        Self { name, clock, read: looks.clone(), seen: looks, differs_since_ms: None, without: 0 }
     }
 
-    /// Returns when it is to be read again: somebody has asked for it, or it looks otherwise and `is_whole`, or has not been
-    /// whole for a while. Who `retries` is not told to wait for that, and that there is no such reason.
+    /// Returns when it is to be read again: at once if `asked`, else when it looks otherwise and `is_whole`, or has not been
+    /// whole for a while. A file that is being written is left alone until it rests, but not for longer than
+    /// [`MOST_WAIT_MS`]. With `retries` it is read again whenever it rests.
     pub(crate) async fn changed(
         &mut self,
         asked: &Notify,
@@ -101,27 +110,45 @@ impl<L: Clone + PartialEq + Send + 'static> Watch<L> {
         is_whole: impl Fn(&L) -> bool,
         retries: bool,
     ) -> Reason {
-        let clock = SystemClock::default();
+        let mut is_asked = false;
         loop {
             tokio::select! {
-                () = asked.notified() => self.is_asked = true,
-                () = clock.sleep(LOOK_MS) => {}
+                () = asked.notified() => is_asked = true,
+                () = self.clock.sleep(LOOK_MS) => {}
             }
             // A file system that hangs must hold up nobody but this.
             let Some(looks) = off_thread(look.clone()).await else { continue };
-            // Seen twice alike: whoever writes it is done.
-            let is_settled = looks == self.seen;
-            self.seen.clone_from(&looks);
-            self.without = if is_whole(&looks) { 0 } else { self.without.saturating_add(1) };
-            let is_due = self.without == 0 || self.without >= LOOKS_WITHOUT;
-            if is_settled && (self.is_asked || (is_due && looks != self.read)) {
-                (self.read, self.is_asked) = (looks, false);
-                return Reason::News;
+            let is_whole = is_whole(&looks);
+            let reason = self.judge(looks, is_whole, is_asked, retries);
+            if reason == Some(Reason::Restless) {
+                warn!("{} is read although it keeps changing", self.name);
             }
-            if retries && is_settled {
-                return Reason::Retry;
+            if let Some(reason) = reason {
+                return reason;
             }
         }
+    }
+
+    /// Whether to read it now that it `looks` so.
+    fn judge(&mut self, looks: L, is_whole: bool, is_asked: bool, retries: bool) -> Option<Reason> {
+        let now_ms = self.clock.now_ms();
+        // Seen twice alike: whoever writes it is done.
+        let is_settled = looks == self.seen;
+        self.seen.clone_from(&looks);
+        self.without = if is_whole { 0 } else { self.without.saturating_add(1) };
+        let differs = looks != self.read;
+        let since_ms = if differs { *self.differs_since_ms.get_or_insert(now_ms) } else { now_ms };
+        let is_late = now_ms.saturating_sub(since_ms) >= MOST_WAIT_MS;
+        let is_due =
+            differs && (self.without == 0 || self.without >= LOOKS_WITHOUT) && (is_settled || is_late);
+        if is_due || is_asked {
+            (self.read, self.differs_since_ms) = (looks, None);
+            return Some(if is_settled { Reason::News } else { Reason::Restless });
+        }
+        if !differs {
+            self.differs_since_ms = None;
+        }
+        (retries && is_settled).then_some(Reason::Retry)
     }
 }
 
@@ -129,7 +156,7 @@ impl Reload {
     /// Looks, for as long as it is polled.
     pub(crate) async fn run(self) {
         gauge!("slidegate_config_is_current").set(1.0);
-        let mut watch = Watch::new(self.looks.clone());
+        let mut watch = Watch::new("the configuration", SystemClock::default(), self.looks.clone());
         let mut paths = self.paths(&self.first);
         // The file itself and the certificates. Whoever takes a token back may remove its file as well.
         let lasting = paths.len() - self.first.token_files.len();
@@ -228,6 +255,68 @@ pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Sen
         Err(error) => {
             error!(%error, "the configuration could not be read");
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use slidegate::ManualClock;
+
+    use super::*;
+
+    /// What is decided when it looks like each of `looks`, half a second apart; 0 is a file that is missing.
+    fn judged(looks: &[u64]) -> Vec<Option<Reason>> {
+        let clock = ManualClock::at(0);
+        let mut watch = Watch::new("it", clock.clone(), 1);
+        let judge = |look: &u64| {
+            clock.advance(LOOK_MS);
+            watch.judge(*look, *look != 0, false, false)
+        };
+        looks.iter().map(judge).collect()
+    }
+
+    #[test]
+    fn a_change_is_read_when_it_rests_or_after_two_seconds() {
+        const NEWS: Option<Reason> = Some(Reason::News);
+        const RESTLESS: Option<Reason> = Some(Reason::Restless);
+        for (looks, expected) in [
+            (&[1, 1, 1][..], &[None, None, None][..]),
+            (&[2, 2, 2], &[None, NEWS, None]),
+            (&[2, 3, 3, 3], &[None, None, NEWS, None]),
+            (&[2, 1, 1], &[None, None, None]),
+            // Whoever puts another in its place may take it away first.
+            (&[0, 2, 2], &[None, None, NEWS]),
+            (&[0, 0, 0, 0, 0], &[None, None, None, NEWS, None]),
+            // The fifth look is two seconds after the first that saw a change.
+            (&[2, 3, 4, 5, 6, 7], &[None, None, None, None, RESTLESS, None]),
+            (&[2, 3, 4, 5, 6, 6], &[None, None, None, None, RESTLESS, None]),
+            (&[2, 0, 3, 0, 4, 5], &[None, None, None, None, RESTLESS, None]),
+            (&[2, 0, 3, 0, 0, 5], &[None, None, None, None, None, RESTLESS]),
+            // And then it counts anew.
+            (
+                &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
+                &[None, None, None, None, RESTLESS, None, None, None, None, RESTLESS],
+            ),
+            (&[2, 3, 4, 1, 5, 6, 7, 8, 9], &[None, None, None, None, None, None, None, None, RESTLESS]),
+        ] {
+            assert_eq!(judged(looks), expected, "{looks:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_for_is_read_at_once() {
+        let clock = ManualClock::at(0);
+        let (asked, count) = (Notify::new(), Arc::new(AtomicU64::new(0)));
+        // Changes at every look.
+        let look = move || count.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut watch = Watch::new("it", clock.clone(), 0);
+        for _ in 0..3 {
+            asked.notify_one();
+            let reason = watch.changed(&asked, look.clone(), |_| true, false).await;
+            assert_eq!((reason, clock.now_ms()), (Reason::Restless, 0));
         }
     }
 }

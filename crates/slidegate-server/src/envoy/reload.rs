@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metrics::{counter, gauge};
-use slidegate::Store;
+use slidegate::{Store, SystemClock};
 use tokio::sync::Notify;
 use tracing::{error, info};
 
 use super::{Domains, Settings, files};
 use crate::app::App;
 use crate::config::Problems;
-use crate::reload::{Looks, Watch, off_thread};
+use crate::reload::{Looks, Reason, Watch, off_thread};
 
 /// Reads the folder again when a file in it has changed, or when asked to. Files with a mistake change nothing.
 pub(crate) struct Reload<S> {
@@ -39,30 +39,38 @@ impl<S: Store> Reload<S> {
     /// Looks, for as long as it is polled.
     pub(crate) async fn run(self) {
         gauge!("slidegate_envoy_config_is_current").set(1.0);
-        let mut watch = Watch::new(self.looks.clone());
+        let name = "the folder with limits for Envoy";
+        let mut watch = Watch::new(name, SystemClock::default(), self.looks.clone());
         let path = self.path.clone();
         let look = move || FolderLooks::of(&path);
+        let mut mistakes = None;
         loop {
-            watch.changed(&self.asked, look.clone(), |_| true, false).await;
-            self.reload().await;
+            let reason = watch.changed(&self.asked, look.clone(), |_| true, mistakes.is_some()).await;
+            mistakes = self.reload(reason, mistakes).await;
         }
     }
 
-    async fn reload(&self) {
+    /// Returns what is wrong with the files, after `mistakes` of the last time.
+    async fn reload(&self, reason: Reason, mistakes: Option<String>) -> Option<String> {
         let (path, settings) = (self.path.clone(), self.settings);
-        let Some(loaded) = off_thread(move || Domains::load(&path, settings)).await else { return };
+        let Some(loaded) = off_thread(move || Domains::load(&path, settings)).await else { return mistakes };
         match loaded {
             Ok(domains) => {
                 self.app.set_envoy(domains);
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_envoy_config_is_current").set(1.0);
                 info!(folder = %self.path.display(), "the limits for Envoy were read again");
+                None
             }
             Err(refused) => {
-                counter!("slidegate_reloads_total", "result" => "refused").increment(1);
-                gauge!("slidegate_envoy_config_is_current").set(0.0);
                 let problems = refused.iter().map(Problems::to_string).collect::<Vec<_>>().join("\n");
-                error!("the limits for Envoy are left as they were, because of mistakes:\n{problems}");
+                // To say so once is enough.
+                if reason != Reason::Retry || mistakes.as_ref() != Some(&problems) {
+                    counter!("slidegate_reloads_total", "result" => "refused").increment(1);
+                    gauge!("slidegate_envoy_config_is_current").set(0.0);
+                    error!("the limits for Envoy are left as they were, because of mistakes:\n{problems}");
+                }
+                Some(problems)
             }
         }
     }

@@ -187,3 +187,25 @@ fn policies_that_are_renamed_make_no_series_without_end() {
     // As many as are counted apart, and all others together.
     assert_eq!((names.len(), names.contains("(others)")), (501, true));
 }
+
+/// Replaces the file without a pause until the answer is as wanted.
+fn keep_replacing(server: &Serving, path: &str, wanted: u64) {
+    slidegate_testkit::until("the file is read", || {
+        for _ in 0..100 {
+            replace(path, &file(&format!("{wanted}/1h"), ""));
+        }
+        let limit = check(server, "a")["limit"].clone();
+        if limit == wanted { Ok(()) } else { Err(limit.to_string()) }
+    });
+}
+
+#[test]
+fn a_file_that_never_rests_is_read_and_the_log_says_so() {
+    let config = TempFile::new("restless", &file("1/1h", ""));
+    let log = TempFile::new("restless-log", "");
+    let server =
+        Serving::start_with_log(&mut serve(config.path()), Stdio::from(File::create(log.path()).unwrap()));
+    keep_replacing(&server, config.path(), 5);
+    let logged = fs::read_to_string(log.path()).unwrap();
+    assert!(logged.contains("read although it keeps changing"), "{logged}");
+}

@@ -482,6 +482,30 @@ fn what_cannot_be_understood_is_refused() {
 }
 
 #[test]
+fn a_folder_that_never_rests_is_read_and_the_log_says_so() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let write = |requests: u32| {
+        let rate = format!("{{unit: year, requests_per_unit: {requests}}}");
+        let next = folder.path().join("next");
+        fs::write(&next, format!("domain: a\ndescriptors: [{{key: k, rate_limit: {rate}}}]\n")).unwrap();
+        fs::rename(next, folder.path().join("a.yaml")).unwrap();
+    };
+    write(1);
+    let mut command = slidegate();
+    command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path());
+    let server = Serving::start_with_log(&mut command, Stdio::from(log.reopen().unwrap()));
+    let asked = json!({"domain": "a", "descriptors": [descriptor(&[("k", "v")])]});
+    slidegate_testkit::until("the folder is read", || {
+        (0..100).for_each(|_| write(3));
+        let status = server.post("/json", &asked).json()["statuses"][0].clone();
+        if status["currentLimit"]["requestsPerUnit"] == 3 { Ok(()) } else { Err(status.to_string()) }
+    });
+    let logged = fs::read_to_string(log.path()).unwrap();
+    assert!(logged.contains("read although it keeps changing"), "{logged}");
+}
+
+#[test]
 fn files_that_change_are_read_again_and_mistakes_change_nothing() {
     let log = tempfile::NamedTempFile::new().unwrap();
     let folder = tempfile::tempdir().unwrap();
