@@ -27,6 +27,7 @@ use crate::http::Task;
 use crate::policies::Policies;
 use crate::request::{Refusal, RefusalKind};
 use crate::serve::Limits;
+use crate::serve::linger::Linger;
 use crate::serve::stop::Stop;
 use crate::serve::wire::{Event, Room, Wire};
 use crate::stopwatch::Stopwatch;
@@ -123,9 +124,8 @@ impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
             .await?;
             match event {
                 Event::Progress => {}
-                Event::End | Event::Stopped => {
-                    return poll_fn(|context| self.wire.poll_finish(false, context)).await.map(drop);
-                }
+                Event::End => return self.finish(false).await,
+                Event::Stopped => return self.finish(true).await,
                 Event::TooSlow => {
                     let awaited = if is_stranger { "a password" } else { "the rest of a command" };
                     refused(RefusalKind::TooSlow, &format!("{awaited} did not come in time"));
@@ -145,11 +145,17 @@ impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
             if answered.commands >= TURN {
                 tokio::task::yield_now().await;
             }
-            if answered.next != Next::GoOn {
-                let lingers = answered.next == Next::Break;
-                return poll_fn(|context| self.wire.poll_finish(lingers, context)).await.map(drop);
+            // This protocol has no words for it: the end of the connection comes with the last answer.
+            let is_last = stop.has_come() && answered.taken > 0 && !has_more && self.wire.is_read_up();
+            if answered.next != Next::GoOn || is_last {
+                return self.finish(is_last || answered.next == Next::Break).await;
             }
         }
+    }
+
+    async fn finish(mut self, lingers: bool) -> io::Result<()> {
+        let mut linger = lingers.then(Linger::new);
+        poll_fn(|context| self.wire.poll_finish(linger.as_mut(), context)).await.map(drop)
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::patience::PREFACE;
 use super::pulse::Pulse;
-use super::stop::Stop;
+use super::stop::{Phase, Stop};
 use super::streams::Waiting;
 use super::wire::{Event, Room, Wire};
 use crate::http::{self, Finder, Found, PlainReply, Routes};
@@ -79,7 +79,10 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
             match poll_fn(|context| wire.poll_exchange(has_more, stop, context)).await? {
                 Event::Progress => {}
                 Event::End if self.wire.is_read_up() => return self.close().await,
-                Event::Stopped => return self.close().await,
+                Event::Stopped => {
+                    self.pulse.linger();
+                    return self.close().await;
+                }
                 Event::End | Event::TooSlow => return self.leave().await,
             }
             if self.large.is_some() && self.wire.has_little_to_write() {
@@ -111,8 +114,12 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
                 Found::Plain(plain, length) => {
                     self.routes.decide_plain(&mut self.reply, &plain).await;
                     (taken, answered) = (taken + length, answered + 1);
-                    // Whoever was told so is not answered again.
-                    let is_last = self.stop.has_come();
+                    // After this response no request is answered, so all that came before it is.
+                    let is_last = match self.stop.phase() {
+                        Phase::Open => false,
+                        Phase::Draining => taken == bytes.len(),
+                        Phase::Closing => true,
+                    };
                     self.reply.write(output, self.date.line(), is_last);
                     let room = self.reply.take_room();
                     if output.len() >= ROOM.output {
@@ -120,6 +127,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
                         self.large = Some(Large { _waiting: waiting, _room: room });
                     }
                     if is_last {
+                        self.pulse.linger();
                         break Next::Close;
                     }
                 }

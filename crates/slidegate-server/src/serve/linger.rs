@@ -15,18 +15,19 @@ const MOST_TIME: Duration = Duration::from_secs(1);
 /// What is still said after the last answer, and thrown away.
 ///
 /// A connection that is closed with something unread is reset, and a proxy that is reset has no answer to hand on.
-pub(super) struct Linger {
-    end: Pin<Box<Sleep>>,
+pub(crate) struct Linger {
+    /// Set when it begins.
+    end: Option<Pin<Box<Sleep>>>,
     left: usize,
 }
 
 impl Linger {
-    pub(super) fn new() -> Self {
-        Self { end: timer(MOST_TIME), left: MOST_BYTES }
+    pub(crate) fn new() -> Self {
+        Self { end: None, left: MOST_BYTES }
     }
 
     /// Until nobody talks, or for long enough.
-    pub(super) fn poll(
+    pub(crate) fn poll(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
         context: &mut Context<'_>,
@@ -39,7 +40,10 @@ impl Linger {
                     self.left = self.left.saturating_sub(buffer.filled().len());
                 }
                 Poll::Ready(_) => break,
-                Poll::Pending => return self.end.as_mut().poll(context),
+                Poll::Pending => {
+                    let end = self.end.get_or_insert_with(|| timer(MOST_TIME));
+                    return end.as_mut().poll(context);
+                }
             }
         }
         Poll::Ready(())

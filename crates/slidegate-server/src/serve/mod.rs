@@ -1,8 +1,9 @@
 //! Serving until told to stop.
 
+mod http;
 mod lane;
 mod limits;
-mod linger;
+pub(crate) mod linger;
 mod paced;
 mod patience;
 mod pulse;
@@ -12,20 +13,15 @@ mod streams;
 mod tls;
 pub(crate) mod wire;
 
-use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::body::Bytes;
-use axum::http::{Request, Response, Version};
 use futures_util::future::join_all;
-use hyper::body::{Body, Incoming};
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use slidegate::Store;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -37,12 +33,12 @@ pub use self::limits::Limits;
 pub(crate) use self::tls::{FileProblem, certificates, private_key, unmatched};
 pub use self::tls::{Tls, TlsFiles};
 
+use self::http::{Talk, converse};
 use self::lane::{Lane, Left};
-use self::paced::Paced;
 use self::patience::Patience;
 use self::pulse::Pulse;
 use self::rewound::Rewound;
-use self::stop::Stop;
+use self::stop::{Phase, Stop};
 use crate::app::App;
 use crate::http::Routes;
 use crate::metrics::Metrics;
@@ -53,6 +49,8 @@ use crate::traces;
 
 /// How long requests that have begun may take after a stop was asked for.
 const DRAIN_MS: u64 = 10_000;
+/// How long of that an idle connection is kept, so that its next response can announce its end.
+const GRACE_MS: u64 = 1000;
 /// How long to wait when no connection can be accepted, most likely because too many files are open.
 const BREATH_MS: u64 = 50;
 
@@ -113,74 +111,128 @@ impl<S: Store + Reporting + 'static> Entrance<S> {
 
 /// Serves at all `entrances` until `shutdown` is done and the requests that have begun are answered, or have had
 /// ten seconds to be.
+///
+/// A request may be on its way on any connection, so none is closed at once: its next response announces the end. Where no
+/// request comes within [`GRACE_MS`], it is closed without one.
 pub async fn run<S: Store + Reporting + 'static>(
     entrances: Vec<Entrance<S>>,
     app: Arc<App<S>>,
     door: Door,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    let open = GracefulShutdown::new();
-    let (stop, stopped) = watch::channel(());
-    let house = House { app: &app, door: &door, open: &open, stop: &stopped };
-    let accepting = entrances.iter().map(|entrance| accept(entrance, &house));
+    let (stop, stopped) = watch::channel(Phase::Open);
+    let gates: Vec<_> =
+        entrances.into_iter().map(|entrance| Gate::new(entrance, &app, &door, &stopped)).collect();
+    drop(stopped);
     tokio::select! {
-        _ = join_all(accepting) => {}
+        _ = join_all(gates.iter().map(Gate::accept)) => {}
         () = shutdown => info!(
             "told to stop: nobody new is let in, and requests that have begun may take {} s",
             DRAIN_MS / 1000
         ),
     }
     app.stop();
-    drop(stop);
+    stop.send_replace(Phase::Draining);
     // Nobody new is let in.
-    drop(entrances);
+    gates.into_iter().for_each(Gate::close);
+    let clock = app.clock();
+    let close_idle = async {
+        clock.sleep(GRACE_MS).await;
+        stop.send_replace(Phase::Closing);
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
-        () = open.shutdown() => {}
-        () = app.clock().sleep(DRAIN_MS) => {
+        () = stop.closed() => {}
+        () = close_idle => {}
+        () = clock.sleep(DRAIN_MS) => {
             warn!("some requests were not over after {DRAIN_MS} ms and are dropped");
         }
     }
 }
 
-/// What all entrances lead to.
-struct House<'a, S> {
-    app: &'a Arc<App<S>>,
-    door: &'a Door,
-    open: &'a GracefulShutdown,
-    stop: &'a watch::Receiver<()>,
+/// An entrance that is open.
+struct Gate<S> {
+    listener: TcpListener,
+    hall: Hall<S>,
 }
 
-/// Each entrance has room of its own, so that one is not closed by a crowd at another.
-async fn accept<S: Store + Reporting + 'static>(entrance: &Entrance<S>, house: &House<'_, S>) {
-    let limits = &house.door.limits;
-    let room = Arc::new(Semaphore::new(limits.connections));
-    let mut is_full = false;
-    loop {
-        let (stream, peer) = match entrance.listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                debug!(%error, "cannot accept a connection");
-                house.app.clock().sleep(BREATH_MS).await;
-                continue;
-            }
+/// What an entrance leads to. Each has room of its own, so that one is not closed by a crowd at another.
+struct Hall<S> {
+    protocol: Protocol<S>,
+    app: Arc<App<S>>,
+    door: Door,
+    stop: watch::Receiver<Phase>,
+    room: Arc<Semaphore>,
+    is_full: AtomicBool,
+}
+
+impl<S: Store + Reporting + 'static> Gate<S> {
+    fn new(
+        Entrance { listener, protocol }: Entrance<S>,
+        app: &Arc<App<S>>,
+        door: &Door,
+        stop: &watch::Receiver<Phase>,
+    ) -> Self {
+        let hall = Hall {
+            protocol,
+            app: Arc::clone(app),
+            door: door.clone(),
+            stop: stop.clone(),
+            room: Arc::new(Semaphore::new(door.limits.connections)),
+            is_full: AtomicBool::new(false),
         };
+        Self { listener, hall }
+    }
+
+    /// Lets connections in, for as long as it is polled.
+    async fn accept(&self) {
+        loop {
+            match self.listener.accept().await {
+                Ok((stream, peer)) => self.hall.let_in(stream, peer),
+                Err(error) => {
+                    debug!(%error, "cannot accept a connection");
+                    self.hall.app.clock().sleep(BREATH_MS).await;
+                }
+            }
+        }
+    }
+
+    /// Lets those in that the kernel has accepted already, with requests that may be there: the end of the listener resets
+    /// them.
+    fn close(self) {
+        let accepted = || -> io::Result<_> {
+            let listener = self.listener.into_std()?;
+            Ok(std::iter::from_fn(move || listener.accept().ok()))
+        };
+        let streams = accepted().inspect_err(|error| debug!(%error, "cannot accept what waits"));
+        for (stream, peer) in streams.into_iter().flatten() {
+            match stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
+                Ok(stream) => self.hall.let_in(stream, peer),
+                Err(error) => debug!(%error, "cannot accept a connection"),
+            }
+        }
+    }
+}
+
+impl<S: Store + Reporting + 'static> Hall<S> {
+    fn let_in(&self, stream: TcpStream, peer: SocketAddr) {
+        let limits = self.door.limits;
         // Closed at once: whoever is turned away can go elsewhere, and whoever waits cannot.
-        let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
-            if !std::mem::replace(&mut is_full, true) {
+        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
+            if !self.is_full.swap(true, Ordering::Relaxed) {
                 warn!(connections = limits.connections, "no more connections are let in");
             }
-            continue;
+            return;
         };
-        is_full = false;
+        self.is_full.store(false, Ordering::Relaxed);
         let guest = Guest {
             peer,
-            protocol: entrance.protocol.clone(),
-            app: Arc::clone(house.app),
-            limits: *limits,
-            watcher: house.open.watcher(),
-            stop: house.stop.clone(),
+            protocol: self.protocol.clone(),
+            app: Arc::clone(&self.app),
+            limits,
+            stop: self.stop.clone(),
         };
-        let tls = house.door.tls.clone();
+        let tls = self.door.tls.clone();
         tokio::spawn(async move {
             guest.serve(stream, tls).await;
             drop(place);
@@ -194,8 +246,7 @@ struct Guest<S> {
     protocol: Protocol<S>,
     app: Arc<App<S>>,
     limits: Limits,
-    watcher: Watcher,
-    stop: watch::Receiver<()>,
+    stop: watch::Receiver<Phase>,
 }
 
 impl<S: Store + Reporting + 'static> Guest<S> {
@@ -239,9 +290,14 @@ impl<S: Store + Reporting + 'static> Guest<S> {
                     let routes = Arc::clone(&routes);
                     async move { routes.answer(request, self.peer).await }
                 };
-                let is_last = !matches!(self.stop.has_changed(), Ok(false));
-                let talk = Talk { limits: &self.limits, pulse, may_be_http2, is_last };
-                converse(Rewound::new(stream, before), talk, self.watcher, answer).await
+                let talk = Talk {
+                    limits: &self.limits,
+                    pulse,
+                    may_be_http2,
+                    has_begun: !before.is_empty(),
+                    stop: Stop::new(self.stop),
+                };
+                converse(Rewound::new(stream, before), talk, answer).await
             }
             Protocol::Routed(router) => {
                 let answer = move |request| {
@@ -252,81 +308,13 @@ impl<S: Store + Reporting + 'static> Guest<S> {
                     }
                 };
                 let stream = Patience::new(stream, self.limits.head_timeout, Arc::clone(&pulse));
-                let talk = Talk { limits: &self.limits, pulse, may_be_http2: true, is_last: false };
-                converse(stream, talk, self.watcher, answer).await
+                let stop = Stop::new(self.stop);
+                let talk = Talk { limits: &self.limits, pulse, may_be_http2: true, has_begun: false, stop };
+                converse(stream, talk, answer).await
             }
             Protocol::Resp(shared) => {
-                let ended =
-                    resp::converse(stream, &self.app, &shared, &self.limits, Stop::new(self.stop)).await;
-                // Until then a stop waits for it.
-                drop(self.watcher);
-                ended
+                resp::converse(stream, &self.app, &shared, &self.limits, Stop::new(self.stop)).await
             }
         }
     }
-}
-
-/// How a connection is talked on.
-struct Talk<'a> {
-    limits: &'a Limits,
-    pulse: Arc<Pulse>,
-    may_be_http2: bool,
-    /// Whether a request has begun when there was a stop, and no other is to follow. hyper, told of a stop before it has
-    /// read anything, would close.
-    is_last: bool,
-}
-
-/// Requests and answers on one connection, HTTP/1.1 or 2 as it begins.
-async fn converse<I, A, F, B>(
-    stream: I,
-    Talk { limits, pulse, may_be_http2, is_last }: Talk<'_>,
-    watcher: Watcher,
-    answer: A,
-) -> Result<(), String>
-where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    A: Fn(Request<Incoming>) -> F + Send + 'static,
-    F: Future<Output = Response<B>> + Send + 'static,
-    B: Body<Data = Bytes> + Send + Unpin + 'static,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    // `Patience` looks after the time for the head: hyper would set a timer for each.
-    builder.http1().header_read_timeout(None).max_buf_size(limits::HEAD_BYTES);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(limits.head_timeout))
-        .keep_alive_timeout(limits.head_timeout)
-        .max_header_list_size(limits::HEAD_BYTES as u32)
-        .max_send_buf_size(limits::PIECE_BYTES)
-        .max_concurrent_streams(limits::STREAMS);
-    builder.http1().keep_alive(!is_last);
-    if !may_be_http2 {
-        builder = builder.http1_only();
-    }
-    let service = service_fn(move |request: Request<Incoming>| {
-        let is_one_of_many = request.version() == Version::HTTP_2;
-        let (answered, pulse) = (answer(request), Arc::clone(&pulse));
-        async move {
-            let work = if is_one_of_many { Some(pulse.streams().begin().await) } else { None };
-            pulse.begin();
-            let response = answered.await;
-            pulse.end();
-            Ok::<_, Infallible>(response.map(|body| match work {
-                None => Paced::whole(body, &pulse),
-                Some(work) => Paced::in_pieces(body, work.streams()),
-            }))
-        }
-    });
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    let ended = if is_last {
-        let ended = connection.await;
-        // Until then a stop waits for it.
-        drop(watcher);
-        ended
-    } else {
-        watcher.watch(connection).await
-    };
-    ended.map_err(|error| error.to_string())
 }

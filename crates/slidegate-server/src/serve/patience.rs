@@ -59,7 +59,7 @@ impl<I> Patience<I> {
         let length = said.len().min(rest.len());
         self.preface = (said[..length] == rest[..length]).then_some(before + length);
         if self.preface == Some(PREFACE.len()) {
-            (self.preface, self.streams) = (None, Some(Arc::clone(self.pulse.streams())));
+            (self.preface, self.streams) = (None, Some(Arc::clone(self.pulse.begin_http2())));
         }
     }
 
@@ -138,7 +138,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patience<I> {
         if self.linger.is_none() {
             let shut = Pin::new(&mut self.stream).poll_shutdown(context);
             let shut = ready!(self.or_stuck(context, shut));
-            if shut.is_err() || !self.has_refused {
+            if shut.is_err() || !(self.has_refused || self.pulse.lingers()) {
                 return Poll::Ready(shut);
             }
         }

@@ -1,6 +1,6 @@
 //! What a connection waits for, as those who answer on it tell those who read from it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -21,6 +21,8 @@ pub(super) struct Pulse {
     waits_since_ms: AtomicU64,
     /// Instead of that, with HTTP/2; and for large answers.
     streams: OnceLock<Arc<Streams>>,
+    is_http2: AtomicBool,
+    lingers: AtomicBool,
 }
 
 impl Pulse {
@@ -28,12 +30,37 @@ impl Pulse {
     pub(super) fn new() -> Self {
         let clock = SystemClock::default();
         let waits_since_ms = AtomicU64::new(clock.now_ms());
-        Self { clock, waits_since_ms, streams: OnceLock::new() }
+        Self {
+            clock,
+            waits_since_ms,
+            streams: OnceLock::new(),
+            is_http2: AtomicBool::new(false),
+            lingers: AtomicBool::new(false),
+        }
     }
 
     /// What is under way on a connection with HTTP/2, and the large answers on any.
     pub(super) fn streams(&self) -> &Arc<Streams> {
         self.streams.get_or_init(|| Arc::new(Streams::new()))
+    }
+
+    /// The connection has begun with HTTP/2.
+    pub(super) fn begin_http2(&self) -> &Arc<Streams> {
+        self.is_http2.store(true, Ordering::Relaxed);
+        self.streams()
+    }
+
+    pub(super) fn is_http2(&self) -> bool {
+        self.is_http2.load(Ordering::Relaxed)
+    }
+
+    /// Has what the client may still send be read when the connection ends.
+    pub(super) fn linger(&self) {
+        self.lingers.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn lingers(&self) -> bool {
+        self.lingers.load(Ordering::Relaxed)
     }
 
     /// The head of a request is there.

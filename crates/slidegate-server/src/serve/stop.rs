@@ -1,4 +1,4 @@
-//! Whether it is time to stop, for those who ask all the time.
+//! The phases of a stop, as each connection sees them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -6,38 +6,80 @@ use std::task::{Context, Poll, Waker};
 use tokio::sync::watch;
 use tokio::task::unconstrained;
 
-/// A stop that may come.
+/// How far a stop is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// There is none.
+    Open,
+    /// Nobody new is let in. A connection ends with its next response, which announces that.
+    Draining,
+    /// A connection on which nothing has begun ends now.
+    Closing,
+}
+
+type Change = Pin<Box<dyn Future<Output = watch::Receiver<Phase>> + Send>>;
+
+/// A stop that may come. The service waits for a connection for as long as there is one of these.
 pub(crate) struct Stop {
-    told: watch::Receiver<()>,
-    comes: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Who is told. To say so takes a lock that all connections share, so it is said once.
-    waker: Option<Waker>,
+    told: watch::Receiver<Phase>,
+    change: Change,
+    /// The task that the next change wakes, and the phase in which it was registered. To register takes a lock that all
+    /// connections share, so it is done once.
+    registered: Option<(Phase, Waker)>,
+}
+
+/// Done when there is a phase that `told` has not seen, or will never be one.
+fn change(mut told: watch::Receiver<Phase>) -> Change {
+    Box::pin(async move {
+        // A task that has done much in one turn is put off before it is registered, and that is done only once.
+        let _ = unconstrained(told.changed()).await;
+        told
+    })
 }
 
 impl Stop {
-    pub(crate) fn new(told: watch::Receiver<()>) -> Self {
-        let mut other = told.clone();
-        let comes = Box::pin(async move {
-            // If nobody is left who could tell, that is one. Whoever has done much in one turn is told to wait before it has
-            // said whom to wake, and it is said only once.
-            let _ = unconstrained(other.changed()).await;
-        });
-        Self { told, comes, waker: None }
+    pub(crate) fn new(told: watch::Receiver<Phase>) -> Self {
+        let change = change(told.clone());
+        Self { told, change, registered: None }
+    }
+
+    /// What it looks at.
+    pub(crate) fn told(&self) -> watch::Receiver<Phase> {
+        self.told.clone()
     }
 
     pub(crate) fn has_come(&self) -> bool {
         !matches!(self.told.has_changed(), Ok(false))
     }
 
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.has_come() {
-            return Poll::Ready(());
+    pub(crate) fn phase(&self) -> Phase {
+        match self.told.has_changed() {
+            Ok(false) => Phase::Open,
+            Ok(true) => *self.told.borrow(),
+            Err(_) => Phase::Closing,
         }
-        if self.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
-            return Poll::Pending;
+    }
+
+    /// Waits until it is as far as `wanted`.
+    pub(crate) fn poll(&mut self, wanted: Phase, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            let phase = self.phase();
+            if phase >= wanted {
+                return Poll::Ready(());
+            }
+            let is_registered =
+                |(at, waker): &(Phase, Waker)| *at == phase && waker.will_wake(context.waker());
+            if self.registered.as_ref().is_some_and(is_registered) {
+                return Poll::Pending;
+            }
+            match self.change.as_mut().poll(context) {
+                Poll::Ready(told) => self.change = change(told),
+                Poll::Pending => {
+                    self.registered = Some((phase, context.waker().clone()));
+                    return Poll::Pending;
+                }
+            }
         }
-        self.waker = Some(context.waker().clone());
-        self.comes.as_mut().poll(context)
     }
 }
 
@@ -62,32 +104,49 @@ mod tests {
     /// Once wrong: a connection that was busy up to its first pause was never told.
     #[tokio::test]
     async fn whoever_was_busy_before_is_told_too() {
-        let (sender, told) = watch::channel(());
+        let (sender, told) = watch::channel(Phase::Open);
         let mut stop = Stop::new(told);
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
         while tokio::task::coop::has_budget_remaining() {
             tokio::task::coop::consume_budget().await;
         }
-        assert_eq!(stop.poll(&mut Context::from_waker(&waker)), Poll::Pending);
+        assert_eq!(stop.poll(Phase::Draining, &mut Context::from_waker(&waker)), Poll::Pending);
         drop(sender);
         assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test]
     async fn whoever_asked_last_is_told_of_it() {
-        let (sender, told) = watch::channel(());
+        let (sender, told) = watch::channel(Phase::Open);
         let mut stop = Stop::new(told);
         let wakers: [Arc<Woken>; 2] = Default::default();
         for asked in [0, 0, 1, 1] {
             let waker = Waker::from(Arc::clone(&wakers[asked]));
-            assert_eq!(stop.poll(&mut Context::from_waker(&waker)), Poll::Pending);
+            assert_eq!(stop.poll(Phase::Draining, &mut Context::from_waker(&waker)), Poll::Pending);
         }
         assert!(!stop.has_come());
         drop(sender);
         assert_eq!(wakers.map(|woken| woken.0.load(Ordering::Relaxed)), [0, 1]);
         assert!(stop.has_come());
-        poll_fn(|context| stop.poll(context)).await;
-        poll_fn(|context| stop.poll(context)).await;
+        poll_fn(|context| stop.poll(Phase::Closing, context)).await;
+        poll_fn(|context| stop.poll(Phase::Closing, context)).await;
+    }
+
+    #[tokio::test]
+    async fn one_task_hears_of_every_phase() {
+        let (sender, told) = watch::channel(Phase::Open);
+        let mut stop = Stop::new(told);
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut poll = |wanted| stop.poll(wanted, &mut Context::from_waker(&waker));
+        assert_eq!(poll(Phase::Closing), Poll::Pending);
+        sender.send_replace(Phase::Draining);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+        assert_eq!(poll(Phase::Draining), Poll::Ready(()));
+        assert_eq!((poll(Phase::Closing), poll(Phase::Closing)), (Poll::Pending, Poll::Pending));
+        sender.send_replace(Phase::Closing);
+        assert_eq!(woken.0.load(Ordering::Relaxed), 2);
+        assert_eq!(poll(Phase::Closing), Poll::Ready(()));
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::stop::Stop;
+use super::linger::Linger;
+use super::stop::{Phase, Stop};
 use crate::timer::timer;
 
 /// Enough for whoever waits for each answer.
@@ -158,33 +159,25 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Wire<I> {
         }
         if !self.has_output() && self.unread.is_empty() {
             self.forget_what_is_large();
-            return stop.poll(context).map(|()| Ok(Event::Stopped));
+            return stop.poll(Phase::Closing, context).map(|()| Ok(Event::Stopped));
         }
         self.poll_end(context).map(|()| Ok(Event::TooSlow))
     }
 
-    /// Writes what there is and says that it is all. Who `lingers` reads what may still come, for a while: a connection that is
-    /// closed over something unread takes the answer back.
+    /// Writes what there is and says that it is all. With `linger`, reads what may still come, for a while: a connection that
+    /// is closed over something unread takes the answer back.
     pub(crate) fn poll_finish(
         &mut self,
-        lingers: bool,
+        linger: Option<&mut Linger>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Event>> {
         if self.poll_write(context)?.is_ready()
             && Pin::new(&mut self.stream).poll_shutdown(context)?.is_ready()
-            && (!lingers || self.poll_drain(context)?.is_ready())
+            && linger.is_none_or(|linger| linger.poll(&mut self.stream, context).is_ready())
         {
             return Poll::Ready(Ok(Event::End));
         }
         self.poll_end(context).map(|()| Ok(Event::TooSlow))
-    }
-
-    fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while !self.is_at_end {
-            self.unread = 0..0;
-            ready!(self.poll_read(context))?;
-        }
-        Poll::Ready(Ok(()))
     }
 
     /// Writes what there is, however long that takes.
@@ -276,7 +269,7 @@ mod tests {
 
     fn poll(wire: &mut Wire<Slow>) -> Option<Event> {
         let mut context = Context::from_waker(Waker::noop());
-        let (_never, told) = watch::channel(());
+        let (_never, told) = watch::channel(Phase::Open);
         match wire.poll_exchange(false, &mut Stop::new(told), &mut context) {
             Poll::Ready(event) => Some(event.unwrap()),
             Poll::Pending => None,

@@ -9,6 +9,7 @@ mod configs;
 mod contract;
 mod deploying;
 mod doors;
+mod draining;
 mod envoy;
 mod envoy_configs;
 mod explaining;

@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
+use slidegate::ManualClock;
+
 use crate::rig::{Server, reply};
 
 const BODY: &str = r#"{"policy": "api", "key": "a"}"#;
@@ -21,9 +23,14 @@ pub(crate) fn begin(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Spins until the server waits for its requests to end; no time passes.
+/// Spins until the server waits for its requests to end, and for idle connections; no time passes.
 pub(crate) fn until_draining(server: &Server) {
-    while server.clock.sleepers() == 0 {
+    until_waiting(&server.clock);
+}
+
+/// The same for any server that has this clock to itself.
+pub(crate) fn until_waiting(clock: &ManualClock) {
+    while clock.sleepers() < 2 {
         std::thread::yield_now();
     }
 }
@@ -57,9 +64,11 @@ fn a_request_that_does_not_end_is_waited_for_ten_seconds() {
 }
 
 #[test]
-fn a_connection_that_is_idle_does_not_hold_it_up() {
+fn a_connection_that_is_idle_holds_it_up_for_the_grace_period_alone() {
     let mut server = Server::start();
     let _idle = TcpStream::connect(server.address).unwrap();
     server.ask_to_stop();
+    until_draining(&server);
+    server.clock.advance(1000);
     server.join();
 }

@@ -29,8 +29,8 @@ fn lane<'r>(
     routes: &'r Routes<MemoryStore>,
     pulse: &'r Pulse,
     between: usize,
-) -> (impl Future<Output = io::Result<Left<DuplexStream>>> + use<'r>, DuplexStream, watch::Sender<()>) {
-    let (stop, stopped) = watch::channel(());
+) -> (impl Future<Output = io::Result<Left<DuplexStream>>> + use<'r>, DuplexStream, watch::Sender<Phase>) {
+    let (stop, stopped) = watch::channel(Phase::Open);
     let (client, server) = duplex(between);
     (Lane::new(server, routes, pulse, Stop::new(stopped)).run(), client, stop)
 }
@@ -128,6 +128,8 @@ async fn a_connection_on_which_nothing_has_begun_may_wait() {
     assert!(poll_once(run.as_mut()).is_pending());
     tokio::time::advance(100 * PATIENCE).await;
     assert!(poll_once(run.as_mut()).is_pending());
-    stop.send_replace(());
+    stop.send_replace(Phase::Draining);
+    assert!(poll_once(run.as_mut()).is_pending());
+    stop.send_replace(Phase::Closing);
     assert!(matches!(poll_once(run.as_mut()), Poll::Ready(Ok(Left::Ended))));
 }

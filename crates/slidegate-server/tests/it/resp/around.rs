@@ -7,6 +7,7 @@ use std::time::Duration;
 use slidegate_server::Limits;
 
 use super::{PASSWORD, Resp, command};
+use crate::stopping::until_waiting;
 
 /// So short that a test need not wait, and so long that a busy machine makes it.
 const SOON: Duration = Duration::from_millis(200);
@@ -135,13 +136,23 @@ fn what_is_no_command_ends_the_connection_with_a_reason() {
 #[test]
 fn a_stop_ends_idle_connections_and_answers_what_has_begun() {
     let mut server = Resp::start();
-    let (mut idle, mut begun) = (server.stream(), server.stream());
+    let [mut idle, mut late, mut begun] = [(); 3].map(|()| server.stream());
     ping(&mut idle);
+    ping(&mut late);
     begun.write_all(b"PING\r\n*1\r\n$4\r\nPI").unwrap();
     let mut first = [0; 7];
     begun.read_exact(&mut first).unwrap();
     server.ask_to_stop();
+    until_waiting(&server.clock);
+    // A command that crosses the stop is answered, and the connection ends with that.
+    server.clock.advance(999);
+    late.write_all(b"PING\r\nPING\r\n").unwrap();
+    let mut answers = Vec::new();
+    late.read_to_end(&mut answers).unwrap();
+    assert_eq!(answers, b"+PONG\r\n+PONG\r\n");
+    server.clock.advance(1);
     assert!(is_over(&mut idle));
+    drop((idle, late));
     begun.write_all(b"NG\r\n").unwrap();
     let mut rest = Vec::new();
     begun.read_to_end(&mut rest).unwrap();

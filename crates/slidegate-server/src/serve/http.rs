@@ -1,0 +1,125 @@
+//! HTTP by hyper, and how its connections end when the service stops.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::body::Bytes;
+use axum::http::header::{CONNECTION, HeaderValue};
+use axum::http::{Request, Response, Version};
+use hyper::body::{Body, Incoming};
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+
+use super::limits::{self, Limits};
+use super::paced::Paced;
+use super::pulse::Pulse;
+use super::stop::{Phase, Stop};
+
+/// How a connection is talked on.
+pub(super) struct Talk<'a> {
+    pub(super) limits: &'a Limits,
+    pub(super) pulse: Arc<Pulse>,
+    pub(super) may_be_http2: bool,
+    /// Whether a part of a request is there already. hyper, told to shut down before it has read anything, would close.
+    pub(super) has_begun: bool,
+    pub(super) stop: Stop,
+}
+
+/// Requests and answers on one connection, HTTP/1.1 or 2 as it begins.
+pub(super) async fn converse<I, A, F, B>(
+    stream: I,
+    Talk { limits, pulse, may_be_http2, has_begun, mut stop }: Talk<'_>,
+    answer: A,
+) -> Result<(), String>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    A: Fn(Request<Incoming>) -> F + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let ending = Arc::new(Ending { has_begun: AtomicBool::new(has_begun), stop: stop.told() });
+    let service = service(answer, Arc::clone(&pulse), Arc::clone(&ending));
+    let connection =
+        builder(limits, may_be_http2).serve_connection(TokioIo::new(stream), service).into_owned();
+    let mut connection = pin!(connection);
+    for phase in [Phase::Draining, Phase::Closing] {
+        tokio::select! {
+            biased;
+            ended = connection.as_mut() => return ended.map_err(|error| error.to_string()),
+            () = poll_fn(|context| stop.poll(phase, context)) => {}
+        }
+        // HTTP/2 announces the end at any time, and hyper does so twice: GOAWAY for all streams that there can be, and once
+        // the client has answered a PING, for those that there are. HTTP/1 can announce it by a response alone, so hyper,
+        // which would close an idle connection, is not told before the grace period is over.
+        let is_idle = phase == Phase::Closing && !ending.has_begun.load(Ordering::Relaxed);
+        if pulse.is_http2() || is_idle {
+            pulse.linger();
+            connection.as_mut().graceful_shutdown();
+        }
+    }
+    connection.await.map_err(|error| error.to_string())
+}
+
+fn builder(limits: &Limits, may_be_http2: bool) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    // `Patience` looks after the time for the head: hyper would set a timer for each.
+    builder.http1().header_read_timeout(None).max_buf_size(limits::HEAD_BYTES);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(limits.head_timeout))
+        .keep_alive_timeout(limits.head_timeout)
+        .max_header_list_size(limits::HEAD_BYTES as u32)
+        .max_send_buf_size(limits::PIECE_BYTES)
+        .max_concurrent_streams(limits::STREAMS);
+    if may_be_http2 { builder } else { builder.http1_only() }
+}
+
+/// What decides whether a response is the last one on its connection, and whether the connection may end without one.
+struct Ending {
+    /// Whether a request has begun that hyper has not read yet.
+    has_begun: AtomicBool,
+    stop: watch::Receiver<Phase>,
+}
+
+/// Answers the requests of one connection. During a stop, a response over HTTP/1 announces the end of the connection.
+fn service<A, F, B>(
+    answer: A,
+    pulse: Arc<Pulse>,
+    ending: Arc<Ending>,
+) -> impl Service<Request<Incoming>, Response = Response<Paced<B>>, Error = Infallible, Future: Send + 'static>
++ Send
++ 'static
+where
+    A: Fn(Request<Incoming>) -> F + Send + 'static,
+    F: Future<Output = Response<B>> + Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    service_fn(move |request: Request<Incoming>| {
+        let is_one_of_many = request.version() == Version::HTTP_2;
+        let (answered, pulse, ending) = (answer(request), Arc::clone(&pulse), Arc::clone(&ending));
+        async move {
+            let work = if is_one_of_many { Some(pulse.streams().begin().await) } else { None };
+            pulse.begin();
+            let mut response = answered.await;
+            pulse.end();
+            if !is_one_of_many && !matches!(ending.stop.has_changed(), Ok(false)) {
+                pulse.linger();
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            ending.has_begun.store(false, Ordering::Relaxed);
+            Ok::<_, Infallible>(response.map(|body| match work {
+                None => Paced::whole(body, &pulse),
+                Some(work) => Paced::in_pieces(body, work.streams()),
+            }))
+        }
+    })
+}
