@@ -226,10 +226,10 @@ fn removals_and_the_audit_log_are_bounded() {
 
 #[test]
 fn there_are_no_more_changes_than_may_be() {
-    let mut book = Book::default();
-    book.changes = (0..MOST_CHANGES as u64)
+    let changes = (0..MOST_CHANGES as u64)
         .map(|number| Change { id: Stamp::new(START_MS), ..change(key(number), 1, None) })
         .collect();
+    let mut book = Book { changes, ..Book::default() };
     let refused = book.clone().put(change(key(MOST_CHANGES as u64), 1, None), START_MS);
     assert!(refused.unwrap_err().contains("5000 changes already"));
     book.put(change(key(0), 2, None), START_MS).unwrap();

@@ -27,6 +27,7 @@ use crate::http::Task;
 use crate::policies::Policies;
 use crate::request::{Refusal, RefusalKind};
 use crate::serve::Limits;
+use crate::serve::cork::Cork;
 use crate::serve::linger::Linger;
 use crate::serve::stop::Stop;
 use crate::serve::wire::{Event, Room, Wire};
@@ -100,7 +101,7 @@ struct Answered {
     has_more: bool,
 }
 
-impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
+impl<'s, I: AsyncRead + AsyncWrite + Cork + Unpin, S: Store> Connection<'s, I, S> {
     pub(super) fn new(stream: I, app: &'s App<S>, shared: &'s Shared, number: u64, limits: &Limits) -> Self {
         let session = Session::new(number, shared.passwords.as_deref());
         let talk = Talk { app, shared, session, recent: Recent::default() };
@@ -145,8 +146,10 @@ impl<'s, I: AsyncRead + AsyncWrite + Unpin, S: Store> Connection<'s, I, S> {
             if answered.commands >= TURN {
                 tokio::task::yield_now().await;
             }
-            // This protocol has no words for it: the end of the connection comes with the last answer.
             let is_last = stop.has_come() && answered.taken > 0 && !has_more && self.wire.is_read_up();
+            if is_last {
+                self.wire.stream().cork();
+            }
             if answered.next != Next::GoOn || is_last {
                 return self.finish(is_last || answered.next == Next::Break).await;
             }

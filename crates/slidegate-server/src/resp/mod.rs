@@ -23,6 +23,7 @@ use self::connection::Connection;
 use self::throttle::Throttles;
 use crate::app::App;
 use crate::serve::Limits;
+use crate::serve::cork::Cork;
 use crate::serve::stop::Stop;
 use crate::tokens::Admission;
 
@@ -50,7 +51,7 @@ pub(crate) async fn converse<I, S>(
     stop: Stop,
 ) -> Result<(), String>
 where
-    I: AsyncRead + AsyncWrite + Unpin,
+    I: AsyncRead + AsyncWrite + Cork + Unpin,
     S: Store,
 {
     let number = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;

@@ -1,5 +1,6 @@
 //! Serving until told to stop.
 
+pub(crate) mod cork;
 mod http;
 mod lane;
 mod limits;
@@ -33,6 +34,7 @@ pub use self::limits::Limits;
 pub(crate) use self::tls::{FileProblem, certificates, private_key, unmatched};
 pub use self::tls::{Tls, TlsFiles};
 
+use self::cork::Cork;
 use self::http::{Talk, converse};
 use self::lane::{Lane, Left};
 use self::patience::Patience;
@@ -267,7 +269,7 @@ impl<S: Store + Reporting + 'static> Guest<S> {
         }
     }
 
-    async fn converse<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    async fn converse<I: AsyncRead + AsyncWrite + Cork + Unpin + Send + 'static>(
         self,
         stream: I,
     ) -> Result<(), String> {

@@ -72,6 +72,10 @@ impl<I> Wire<I> {
         }
     }
 
+    pub(crate) fn stream(&self) -> &I {
+        &self.stream
+    }
+
     /// What was read and not yet taken, and where to put answers.
     pub(crate) fn sides(&mut self) -> (&[u8], &mut Vec<u8>) {
         self.output.drain(..self.written);

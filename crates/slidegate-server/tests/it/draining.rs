@@ -60,14 +60,14 @@ fn are_all_answered(stream: &mut (impl Read + Write), request: &str, answered: &
 }
 
 /// How many requests get no answer while `stop` is called in their midst, `requests` being sent by turns.
-fn lost<S: Read + Write>(connect: impl Fn() -> S + Sync, requests: &[String], stop: impl FnOnce()) -> usize {
+fn lost<S: Read + Write + Send>(connect: impl Fn() -> S, requests: &[String], stop: impl FnOnce()) -> usize {
     let answered = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CONNECTIONS)
             .map(|number| {
-                let (connect, answered) = (&connect, &answered);
+                let (mut stream, answered) = (connect(), &answered);
                 let request = &requests[number % requests.len()];
-                scope.spawn(move || are_all_answered(&mut connect(), request, answered))
+                scope.spawn(move || are_all_answered(&mut stream, request, answered))
             })
             .collect();
         until("all are in use", || match answered.load(Ordering::Relaxed) {
@@ -200,7 +200,9 @@ fn connections_that_wait_to_be_accepted_are_answered() {
     for _ in 0..20 {
         let mut server = Server::start();
         let mut streams: Vec<_> = (0..20).map(|_| connect(server.address)).collect();
-        streams.iter_mut().for_each(|stream| stream.write_all(post("").as_bytes()).unwrap());
+        for stream in &mut streams {
+            stream.write_all(post("").as_bytes()).unwrap();
+        }
         server.ask_to_stop();
         assert!(streams.iter_mut().all(|stream| announces_close(stream).is_some()));
         drop(streams);

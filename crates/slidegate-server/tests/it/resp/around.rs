@@ -2,9 +2,11 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use slidegate_server::Limits;
+use slidegate_testkit::until;
 
 use super::{PASSWORD, Resp, command};
 use crate::stopping::until_waiting;
@@ -167,4 +169,47 @@ fn one_connection_too_many_is_closed() {
     ping(&mut inside);
     assert!(is_over(&mut server.stream()));
     ping(&mut inside);
+}
+
+/// Sends one command after the other until the connection ends. Whether each was answered that was sent before the end was
+/// there to be read.
+fn are_all_answered(mut stream: TcpStream, answered: &AtomicUsize) -> bool {
+    stream.set_nodelay(true).unwrap();
+    loop {
+        stream.set_nonblocking(true).unwrap();
+        let is_over = matches!(stream.peek(&mut [0]), Ok(0));
+        stream.set_nonblocking(false).unwrap();
+        if is_over {
+            return true;
+        }
+        let mut pong = [0; 7];
+        if stream.write_all(b"PING\r\n").and_then(|()| stream.read_exact(&mut pong)).is_err() {
+            return false;
+        }
+        answered.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_stop_loses_no_command_on_kept_connections() {
+    for round in 0..3 {
+        let mut server = Resp::start();
+        let answered = AtomicUsize::new(0);
+        let lost: usize = std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..48)
+                .map(|_| {
+                    let (stream, answered) = (server.stream(), &answered);
+                    scope.spawn(move || usize::from(!are_all_answered(stream, answered)))
+                })
+                .collect();
+            until("all are in use", || match answered.load(Ordering::Relaxed) {
+                count if count >= 2000 => Ok(()),
+                count => Err(count.to_string()),
+            });
+            server.ask_to_stop();
+            clients.into_iter().map(|client| client.join().unwrap()).sum()
+        });
+        assert_eq!(lost, 0, "round {round}");
+        server.join();
+    }
 }
