@@ -12,6 +12,7 @@ use axum::http::HeaderMap;
 use slidegate::tower::{HeaderStyle, Tier};
 use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError, Verb};
 use tokio::sync::watch;
+use tracing::info;
 
 use crate::envoy::Domains;
 use crate::hitters::{Hit, Hitters};
@@ -287,6 +288,15 @@ impl<S: Store> App<S> {
             self.note(chosen.signals(), &check, &decision, request.path.as_deref());
         }
         Ok(Decided { chosen, decision })
+    }
+
+    /// Forgets what all keys have spent under the policy called `name`. Returns how many keys that were, where the store counts
+    /// them.
+    pub async fn forget(&self, name: &str) -> Result<Option<u64>, Refusal> {
+        let policy = self.policies.load().source(name)?.policy.clone();
+        let keys = traces::within(traces::of_store(), self.store.forget(&policy)).await?;
+        info!(policy = name, keys, "all keys of a policy were forgotten");
+        Ok(keys)
     }
 
     /// What each of a batch is to be decided by.

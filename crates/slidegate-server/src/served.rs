@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use slidegate::degrade::{DeniedCache, Fallback, Jitter, Switch};
-use slidegate::{Check, Clock, Decision, Operation, Store, StoreError};
+use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError};
 
 use crate::config::{DegradeConfig, MemoryConfig, PolicyRule, StoreUrl};
 use crate::metrics;
@@ -125,6 +125,14 @@ impl Store for Served {
             }
             Self::Elsewhere(store) => store.execute_many(operations).await,
             Self::Cached(store) => store.execute_many(operations).await,
+        }
+    }
+
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        match self {
+            Self::Here(store) => store.forget(policy).await,
+            Self::Elsewhere(store) => store.forget(policy).await,
+            Self::Cached(store) => store.forget(policy).await,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use slidegate::{
-    Check, Clock, Decision, Mark, MemoryStore, Operation, PostgresStore, RedisStore, Store, StoreError,
+    Check, Clock, Decision, Mark, MemoryStore, Operation, Policy, PostgresStore, RedisStore, Store, StoreError,
 };
 
 use crate::config::{MemoryConfig, StoreUrl};
@@ -102,6 +102,14 @@ impl Store for AnyStore {
             Self::Memory(store) => store.execute_many_now(operations),
             Self::Redis(store) => store.execute_many(operations).await,
             Self::Postgres(store) => store.execute_many(operations).await,
+        }
+    }
+
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        match self {
+            Self::Memory(store) => store.forget(policy).await,
+            Self::Redis(store) => store.forget(policy).await,
+            Self::Postgres(store) => store.forget(policy).await,
         }
     }
 

@@ -71,6 +71,12 @@ impl<S: Store> Limiter<S> {
         self.store.execute(Operation { verb: Verb::Reset, check }).await
     }
 
+    /// Forgets what all keys have spent under the policy's name, for all who share the store. Returns how many keys that were,
+    /// where the store counts them; see [`Store::forget`].
+    pub async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        self.store.forget(policy).await
+    }
+
     /// Waits until the check is allowed, but no longer than `patience`.
     ///
     /// Returns the denial at once, without waiting in vain, if the wait that it names is longer than what is left
@@ -129,6 +135,11 @@ impl<C: Clock> Limiter<MemoryStore<C>> {
     /// [`refund`](Self::refund), at once.
     pub fn refund_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute_now(Operation { verb: Verb::Refund, check })
+    }
+
+    /// [`forget`](Self::forget), at once. [`Bound`]s from before are only as fast as other checks from then on; bind them again.
+    pub fn forget_now(&self, policy: &Policy) -> Result<(), StoreError> {
+        self.store.forget_now(policy)
     }
 
     /// [`reset`](Self::reset), at once.

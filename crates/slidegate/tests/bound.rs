@@ -67,3 +67,33 @@ fn many_keys_at_once_count_as_one_by_one() {
         together.check_each_now(&[""; 0], |key, _| panic!("nobody asked for {key:?}"));
     }
 }
+
+/// What is worked out when a limiter is bound depends on what was forgotten before.
+#[test]
+fn a_bound_limiter_notices_that_its_policy_was_forgotten() {
+    for quota in ["3/1m", "1000000000/1h", "3/1m fixed-window", "3/1m token-bucket", "3/1m strict-window"] {
+        let store = MemoryStore::builder().max_keys(1000).clock(ManualClock::at(1_800_000_000_123));
+        let limiter = Arc::new(Limiter::new(store.build().unwrap()));
+        let [policy, other] = ["api", "other"].map(|name| Policy::parse(name, [quota]).unwrap());
+        let (bound, bound_other) = (limiter.bind(policy.clone()), limiter.bind(other.clone()));
+        let used = |policy: &Policy, key: &str| limiter.peek_now(policy.key(key)).unwrap().quotas()[0].used;
+        for round in 1..=3 {
+            for key in ["a", "a key of more than sixteen bytes"] {
+                assert!(bound.check_cost_now(key, 2).unwrap().is_allowed(), "{quota}, round {round}");
+                assert!(bound_other.check_cost_now(key, u64::from(round == 1)).unwrap().is_allowed());
+                assert_eq!([used(&policy, key), used(&other, key)], [2, 1], "{quota}, round {round}");
+            }
+            limiter.forget_now(&policy).unwrap();
+            // Bound again it counts for the same keys.
+            let again = limiter.bind(policy.clone());
+            assert!(again.check_now("b").unwrap().is_allowed() && bound.check_now("b").unwrap().is_allowed());
+            assert_eq!(used(&policy, "b"), 2);
+            assert_eq!([used(&policy, "a"), used(&other, "a")], [0, 1], "{quota}, round {round}");
+            bound.check_each_now(&["c"; 3], |_, decision| assert!(decision.unwrap().is_allowed()));
+            again.check_each_now(&["c"; 1], |_, decision| {
+                assert_eq!(decision.unwrap().is_allowed(), quota.starts_with("1000"));
+            });
+            limiter.forget_now(&policy).unwrap();
+        }
+    }
+}

@@ -93,6 +93,10 @@ async fn giving_back_counts_everywhere<S: Store>(here: S, elsewhere: S) {
         here.hears(check).await;
         let _ = elsewhere.reset(check).await.unwrap();
         here.is_told(check).await;
+
+        here.hears(check).await;
+        let _ = elsewhere.forget(&policy).await.unwrap();
+        here.is_told(check).await;
         let _ = elsewhere.reset(check).await.unwrap();
     }
 }

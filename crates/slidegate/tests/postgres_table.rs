@@ -68,6 +68,9 @@ async fn calls_that_overlap_at_random_never_lock_each_other_out() {
                 for answer in store.execute_many(&operations).await {
                     assert!(answer.unwrap().is_allowed());
                 }
+                if below(10) == 0 {
+                    assert!(store.forget(&policy).await.is_ok());
+                }
             }
         });
     }
@@ -305,4 +308,32 @@ async fn a_record_that_makes_no_sense_fails_alone_among_many() {
         assert_eq!(limiter.peek(policy.key("0")).await.unwrap().quotas()[0].used, 3, "{quota}");
         let _ = server.sql("TRUNCATE slidegate.ephemeral");
     }
+}
+
+/// Which table a policy counts in may have changed, and neither is to be found again; other schemas are not touched.
+#[tokio::test]
+async fn a_policy_is_forgotten_in_both_tables_of_its_schema() {
+    let server = Postgres::start();
+    let clock = ManualClock::at(NOW_MS);
+    let policy = Policy::parse("api", ["1/1h"]).unwrap();
+    let stores = [
+        connect(&server, &clock).await,
+        builder(&server, &clock).durable(true).connect().await.unwrap(),
+        builder(&server, &clock).schema("elsewhere").unwrap().connect().await.unwrap(),
+    ]
+    .map(Limiter::new);
+    for limiter in &stores {
+        for key in 0..5_u8 {
+            assert!(limiter.check(policy.key(&[key])).await.unwrap().is_allowed());
+        }
+    }
+    assert_eq!(stores[0].forget(&policy).await.unwrap(), Some(10));
+    for (place, limiter) in stores.iter().enumerate() {
+        for key in 0..5_u8 {
+            assert_eq!(limiter.peek(policy.key(&[key])).await.unwrap().is_allowed(), place < 2);
+        }
+    }
+    // Keys of one policy are told apart all the same by those who hear what is given back.
+    let parts = number(&server, "SELECT count(*) FROM slidegate.news_ephemeral WHERE part >= 0");
+    assert!(parts >= 4, "{parts}");
 }

@@ -98,6 +98,51 @@ async fn the_smallest_acl_is_enough_and_no_part_of_it_can_go() {
 }
 
 #[tokio::test]
+async fn to_forget_a_policy_takes_one_more_permission() {
+    for flavour in Flavour::ALL {
+        let server = Server::start(flavour);
+        let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
+        server.command(&words).ok();
+        let url = server.url().replace("redis://", "redis://slidegate:hush@");
+        let limiter = Limiter::new(connect(&url).await.unwrap());
+        let policy = Policy::parse("api", ["1/1h"]).unwrap();
+        assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed());
+        let refused = limiter.forget(&policy).await.unwrap_err();
+        assert!(!refused.is_transient() && refused.to_string().contains("docs/redis.md"), "{refused}");
+        server.command(&["ACL", "SETUSER", "slidegate", "+scan"]).ok();
+        assert_eq!(limiter.forget(&policy).await.unwrap(), Some(1));
+        assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed());
+    }
+}
+
+/// Whatever a prefix looks like as a pattern, and however keys are written.
+#[tokio::test]
+async fn a_policy_is_forgotten_under_its_own_prefix_alone() {
+    let server = Server::start(Flavour::Redis);
+    let policy = Policy::parse("api", ["1/1h"]).unwrap();
+    let mut limiters = Vec::new();
+    for prefix in ["a*", "ab", "a?", "[ab]", "a-b", "a^", "sg"] {
+        let builder = RedisStore::builder(&server.url()).unwrap().prefix(prefix).unwrap();
+        let styled = if limiters.len() % 2 == 0 { builder.key_style(KeyStyle::Plain) } else { builder };
+        let limiter = Limiter::new(styled.connect().await.unwrap());
+        for key in ["x", "}{*?[", "\n"] {
+            assert!(limiter.check(policy.key(key)).await.unwrap().is_allowed());
+        }
+        limiters.push(limiter);
+    }
+    server.command(&["SET", "sg:note", "1 {}"]).ok();
+    server.command(&["SET", "sg:{mine}", "1"]).ok();
+    for place in 0..limiters.len() {
+        assert_eq!(limiters[place].forget(&policy).await.unwrap(), Some(3), "{place}");
+        for (other, limiter) in limiters.iter().enumerate() {
+            let is_empty = limiter.peek(policy.key("}{*?[")).await.unwrap().is_allowed();
+            assert_eq!(is_empty, other <= place, "{place} and {other}");
+        }
+    }
+    assert_eq!(server.command(&["DBSIZE"]).int(), 2);
+}
+
+#[tokio::test]
 async fn a_replica_or_a_full_server_is_known_when_connecting() {
     let server = Server::start(Flavour::Redis);
     let replica = Replica::of(&server);

@@ -180,6 +180,20 @@ async fn a_batch_on_both_sides_of_a_slots_way_is_decided_in_order() {
     }
 }
 
+/// A key may be at the server that its slot moves to, which does not have the slot yet.
+#[tokio::test]
+async fn a_policy_is_forgotten_on_both_sides_of_a_slots_way() {
+    let cluster = steady(Flavour::Redis);
+    let limiter = frozen(builder(&cluster).key_style(KeyStyle::Plain)).await;
+    let policy = Policy::parse("api", ["1/1h"]).unwrap();
+    let (one, other) = two_keys_of_one_slot(&cluster, &limiter, &policy).await;
+    move_on(&cluster, &one);
+    assert!(limiter.forget(&policy).await.unwrap().unwrap() >= 2);
+    for key in [&one, &other, &"k0".to_owned()] {
+        assert!(limiter.check(policy.key(key)).await.unwrap().is_allowed(), "{key}");
+    }
+}
+
 /// Has the slot of a key begin to move, and the key go first. Returns where the others still are.
 fn move_on(cluster: &Cluster, key: &str) -> usize {
     let slot = slot_of(cluster, key);

@@ -47,6 +47,13 @@ pub(super) struct RefundFields {
     pub(super) note: Option<String>,
 }
 
+/// A reason, and nothing else.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoteFields {
+    pub(super) note: Option<String>,
+}
+
 /// The body, or what is wrong with it. One that is empty says nothing.
 pub(super) fn read<T: for<'a> Deserialize<'a> + Default>(body: &Bytes) -> Result<T, Refusal> {
     if body.trim_ascii().is_empty() {

@@ -6,6 +6,7 @@
 //! | `PUT`, `DELETE /v1/policies/{policy}/mode` | enforce, shadow or off |
 //! | `PUT`, `DELETE /v1/policies/{policy}/quotas`, `…/tiers/{tier}` | other limits |
 //! | `GET`, `PUT`, `DELETE /v1/policies/{policy}/keys/{key}` | a key's counts; limits of its own |
+//! | `POST /v1/policies/{policy}/reset` | forgets all keys |
 //! | `POST /v1/policies/{policy}/keys/{key}/reset`, `…/refund` | gives back |
 //! | `GET /v1/changes`, `/v1/audit` | what is changed; who changed what |
 //! | `GET /v1/live` | decisions and the keys that stand out |
@@ -14,6 +15,7 @@
 mod auth;
 mod body;
 mod changing;
+mod forgetting;
 mod keys;
 mod live;
 mod openapi;
@@ -32,6 +34,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use self::auth::Guard;
+pub(crate) use self::forgetting::Forgotten;
 pub(crate) use self::live::{LiveAnswer, PolicyLive};
 use crate::changes::{AuditEntry, Change, Desk, DeskError};
 use crate::http::Problem;
@@ -46,6 +49,7 @@ pub(crate) fn router(desk: Arc<Desk>, admission: Arc<Admission>) -> Router {
     Router::new()
         .route("/v1/policies", get(policies::list))
         .route("/v1/policies/{policy}", get(policies::one))
+        .route("/v1/policies/{policy}/reset", post(forgetting::reset))
         .route("/v1/policies/{policy}/mode", put(policies::put_mode).delete(policies::remove_mode))
         .route("/v1/policies/{policy}/quotas", put(policies::put_quotas).delete(policies::remove_quotas))
         .route("/v1/policies/{policy}/tiers/{tier}", put(policies::put_tier).delete(policies::remove_tier))

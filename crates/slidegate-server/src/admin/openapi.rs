@@ -6,7 +6,8 @@ use axum::response::Response;
 use utoipa::openapi::OpenApi as Described;
 use utoipa::{Modify, OpenApi};
 
-use super::body::{ChangeFields, RefundFields};
+use super::body::{ChangeFields, NoteFields, RefundFields};
+use super::forgetting::Forgotten;
 use super::keys::{GivenBack, KeyAnswer};
 use super::live::LiveAnswer;
 use super::policies::PolicyAnswer;
@@ -93,6 +94,10 @@ changeable!(put_key, remove_key, "/v1/policies/{policy}/keys/{key}", "Limits for
 about!(key, get, "/v1/policies/{policy}/keys/{key}", "What a key has spent, and what holds for it alone", [KeyAnswer<'static>], {
     params(("policy" = String, Path, example = "api"), ("key" = String, Path, example = "customer:42"), ("tier" = Option<String>, Query)),
 });
+about!(reset_policy, post, "/v1/policies/{policy}/reset", "Forget what all keys have spent; 202 if that goes on", [Forgotten], {
+    params(("policy" = String, Path, example = "api")),
+    request_body(content = Option<NoteFields>, example = json!({"note": "ticket 42"})),
+});
 about!(reset, post, "/v1/policies/{policy}/keys/{key}/reset", "Forget what a key has spent", [GivenBack<'static>], {
     params(("policy" = String, Path, example = "api"), ("key" = String, Path, example = "customer:42"), ("tier" = Option<String>, Query)),
     request_body(content = Option<RefundFields>, example = json!({"note": "ticket 42"})),
@@ -122,6 +127,7 @@ about!(refund, post, "/v1/policies/{policy}/keys/{key}/refund", "Give back, and 
         key,
         put_key,
         remove_key,
+        reset_policy,
         reset,
         refund,
         changes,

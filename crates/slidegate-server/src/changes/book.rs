@@ -33,6 +33,8 @@ pub(crate) enum Part {
     Tier(String),
     /// What holds for one key.
     Key(String),
+    /// What all keys have spent.
+    Keys,
 }
 
 impl Part {
@@ -43,6 +45,7 @@ impl Part {
             Self::Quotas => ("quotas", None),
             Self::Tier(tier) => ("tier", Some(tier.clone())),
             Self::Key(key) => ("key", Some(hide(key))),
+            Self::Keys => ("keys", None),
         }
     }
 }

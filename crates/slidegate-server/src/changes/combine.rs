@@ -69,6 +69,7 @@ impl Base {
                 Some((_, Override::Tier(tier))) => json!({ "tier": tier }),
                 None => Value::Null,
             },
+            Part::Keys => Value::Null,
         }
     }
 

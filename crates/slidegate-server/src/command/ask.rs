@@ -90,22 +90,38 @@ pub(super) async fn decide(
         Verb::Charge => "/v1/charge",
         Verb::Block => "/v1/block",
     };
-    ask(server, Method::POST, path, request.to_string()).await
+    ask(server, Api::Decisions, Method::POST, path, request.to_string()).await
 }
 
 /// What the admin API has at `path`.
 pub(super) async fn get<T: DeserializeOwned>(server: Server<'_>, path: &str) -> Result<T, Failure> {
-    ask(server, Method::GET, path, String::new()).await
+    ask(server, Api::Admin, Method::GET, path, String::new()).await
+}
+
+/// What the admin API answers to `body` at `path`.
+pub(super) async fn post<T: DeserializeOwned>(
+    server: Server<'_>,
+    path: &str,
+    body: &Value,
+) -> Result<T, Failure> {
+    ask(server, Api::Admin, Method::POST, path, body.to_string()).await
+}
+
+/// Which of a server's listeners is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Api {
+    Decisions,
+    Admin,
 }
 
 async fn ask<T: DeserializeOwned>(
     Server { url: server, certificate }: Server<'_>,
+    api: Api,
     method: Method,
     path: &str,
     body: String,
 ) -> Result<T, Failure> {
     let clock = SystemClock::default();
-    let is_of_admin = method == Method::GET;
     let tls = match (server.is_tls, certificate.is_given()) {
         (true, _) => Some(connector(certificate).map_err(Failure::new)?),
         (false, false) => None,
@@ -122,7 +138,7 @@ async fn ask<T: DeserializeOwned>(
             return Err(Failure::new(format!("{server} did not answer in {} s", PATIENCE_MS / 1000)));
         }
     };
-    if status == StatusCode::OK
+    if status.is_success()
         && let Ok(answer) = serde_json::from_slice(&body)
     {
         return Ok(answer);
@@ -131,7 +147,8 @@ async fn ask<T: DeserializeOwned>(
         StatusCode::UNAUTHORIZED if token().is_none() => "; here: set SLIDEGATE_TOKEN",
         StatusCode::UNAUTHORIZED => "; here: set SLIDEGATE_TOKEN to another",
         StatusCode::NOT_FOUND if !server.path.is_empty() => "; is there a path too many in its address?",
-        StatusCode::NOT_FOUND if is_of_admin => "; is this the address of its admin API?",
+        StatusCode::NOT_FOUND if detail(&body).starts_with("there is no policy") => "",
+        StatusCode::NOT_FOUND | StatusCode::OK if api == Api::Admin => "; is this the address of its admin API?",
         StatusCode::OK => "; is this the address where it decides over HTTP?",
         _ => "",
     };

@@ -24,8 +24,8 @@ use crate::store::AnyStore;
 #[command(group(clap::ArgGroup::new("limits").args(["quotas", "policy"]).required(true)))]
 pub(super) struct Arguments {
     /// Who asks
-    #[arg(value_parser = OsStringValueParser::new().try_map(utf8_key))]
-    key: String,
+    #[arg(value_parser = OsStringValueParser::new().try_map(utf8_key), required = true)]
+    key: Option<String>,
 
     /// What is allowed, such as 100/1m; may be repeated, and all must allow it
     #[arg(long = "quota", value_name = "QUOTA")]
@@ -33,7 +33,7 @@ pub(super) struct Arguments {
 
     /// A policy of the server or of the file, instead of quotas
     #[arg(long, value_name = "NAME")]
-    policy: Option<String>,
+    pub(super) policy: Option<String>,
 
     /// A tier of the policy
     #[arg(long, value_name = "NAME", requires = "policy", conflicts_with = "quotas")]
@@ -41,7 +41,7 @@ pub(super) struct Arguments {
 
     /// The configuration file that has the policy
     #[arg(long, value_name = "FILE", requires = "policy", conflicts_with_all = ["server", "quotas"])]
-    config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
 
     /// How much it costs; 0 spends nothing, and fits unless more is counted than the limit is now (`peek` says whether one more would)
     #[arg(long, value_name = "N", default_value = "1", value_parser = parse_cost, allow_negative_numbers = true)]
@@ -50,18 +50,18 @@ pub(super) struct Arguments {
     /// Where to keep counts, such as `redis://127.0.0.1:6379`, else what `SLIDEGATE_STORE` says; a memory store starts
     /// empty with each call
     #[arg(long, value_name = "URL", conflicts_with = "server")]
-    store: Option<String>,
+    pub(super) store: Option<String>,
 
     /// Ask a running server, such as `http://127.0.0.1:8080`, with the token in `SLIDEGATE_TOKEN` if there is one
     #[arg(long, value_name = "URL")]
     server: Option<ask::ServerUrl>,
 
     #[command(flatten)]
-    certificate: ClientCertificate,
+    pub(super) certificate: ClientCertificate,
 
     /// Print the whole answer as JSON
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 fn parse_cost(text: &str) -> Result<u64, String> {

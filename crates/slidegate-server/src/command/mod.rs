@@ -11,6 +11,7 @@ mod listeners;
 mod listening;
 mod man;
 mod migrate;
+mod reset;
 mod schema;
 mod serve;
 mod top;
@@ -48,9 +49,7 @@ enum Verb {
     /// Give back what was spent, and never more than is counted
     #[command(mut_arg("cost", |cost| cost.help("How much to give back")))]
     Refund(decide::Arguments),
-    /// Forget what a key has spent
-    #[command(mut_arg("cost", |cost| cost.hide(true)))]
-    Reset(decide::Arguments),
+    Reset(reset::Arguments),
     Validate(validate::Arguments),
     Schema(schema::Arguments),
     Top(top::Arguments),
@@ -112,7 +111,7 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Verb::Check(arguments) => decide::run(slidegate::Verb::Check, &arguments),
         Verb::Peek(arguments) => decide::run(slidegate::Verb::Peek, &arguments),
         Verb::Refund(arguments) => decide::run(slidegate::Verb::Refund, &arguments),
-        Verb::Reset(arguments) => decide::run(slidegate::Verb::Reset, &arguments),
+        Verb::Reset(arguments) => reset::run(&arguments),
         Verb::Validate(arguments) => validate::run(&arguments),
         Verb::Schema(arguments) => schema::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),

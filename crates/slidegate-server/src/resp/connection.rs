@@ -17,6 +17,7 @@ use tracing::debug;
 use super::Shared;
 use super::command::{Name, Under, Wanted, Wrong, wanted};
 use super::decided::{self, Shape};
+use super::forget;
 use super::frame::{Arguments, Frame, MOST_BYTES, Words};
 use super::reply;
 use super::session::{Next, Session, arity};
@@ -182,6 +183,10 @@ impl<S: Store> Talk<'_, S> {
                     answered.taken += length;
                     match self.understand(&name, words, &policies) {
                         Ok(asked) => run.push(asked),
+                        Err(Other::Talk) if self.may_forget(&name) => {
+                            self.settle(&mut run, out).await;
+                            forget::answer(self.app, words, out).await;
+                        }
                         Err(other) => {
                             self.settle(&mut run, out).await;
                             answered.next = self.tell(&name, words, &other, out);
@@ -224,8 +229,17 @@ impl<S: Store> Talk<'_, S> {
                 self.settle(&mut smallvec![asked], out).await;
                 Next::GoOn
             }
+            Err(Other::Talk) if self.may_forget(&name) => {
+                forget::answer(self.app, words, out).await;
+                Next::GoOn
+            }
             Err(other) => self.tell(&name, words, &other, out),
         }
+    }
+
+    /// Whether it is the command that forgets a policy, by a client that is let in.
+    fn may_forget(&self, name: &Name) -> bool {
+        forget::is_forget(name) && !self.session.is_stranger()
     }
 
     /// What a command asks of the store, if it does.

@@ -7,6 +7,7 @@
 mod command;
 mod connection;
 mod decided;
+mod forget;
 mod frame;
 mod inline;
 mod reply;

@@ -1,5 +1,6 @@
 //! The admin API: what it changes, where that is kept, and who may.
 
+mod forgetting;
 mod nodes;
 
 use std::net::SocketAddr;

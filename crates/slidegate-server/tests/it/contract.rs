@@ -94,6 +94,7 @@ fn the_admin_api_is_described_to_those_who_may_look() {
             "/v1/policies/{policy}/keys/{key}/reset",
             "/v1/policies/{policy}/mode",
             "/v1/policies/{policy}/quotas",
+            "/v1/policies/{policy}/reset",
             "/v1/policies/{policy}/tiers/{tier}"
         ]
     );
@@ -129,5 +130,5 @@ fn it_does_what_the_description_says() {
 fn the_admin_api_does_what_its_description_says() {
     let config = admin_config("admin-fuzzed", "write");
     let server = start(&config);
-    is_true(admin_url(&server), 16, &["-H", &format!("Authorization: Bearer {TOKEN}")]);
+    is_true(admin_url(&server), 17, &["-H", &format!("Authorization: Bearer {TOKEN}")]);
 }

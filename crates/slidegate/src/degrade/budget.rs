@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use slidegate_core::{Check, Decision};
+use slidegate_core::{Check, Decision, Policy};
 
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -50,6 +50,11 @@ impl<S: Store> Store for Budget<S> {
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         let answers = within(self.budget, self.store.execute_many(operations)).await;
         answers.unwrap_or_else(|| vec![Err(too_late(self.budget)); operations.len()])
+    }
+
+    /// Without a limit of time, for it takes longer than a decision.
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        self.store.forget(policy).await
     }
 
     fn clock(&self) -> &dyn Clock {

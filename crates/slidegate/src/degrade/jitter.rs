@@ -102,6 +102,10 @@ impl<S: Store> Store for Jitter<S> {
         operations.iter().zip(answers).map(spread).collect()
     }
 
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        self.store.forget(policy).await
+    }
+
     #[inline]
     fn announce(&self, check: &Check<'_>) {
         self.store.announce(check);

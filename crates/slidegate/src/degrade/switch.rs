@@ -268,6 +268,14 @@ impl<S: Store> Store for Switch<S> {
         plans.iter().map(settle).collect()
     }
 
+    /// The keys of the candidate are forgotten as well. Returns how many there were of the policy.
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        if let Some(candidate) = candidate(self.switch_of(policy).as_ref()) {
+            self.store.forget(candidate).await?;
+        }
+        self.store.forget(policy).await
+    }
+
     #[inline]
     fn announce(&self, check: &Check<'_>) {
         self.store.announce(check);

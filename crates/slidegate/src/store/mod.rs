@@ -20,7 +20,7 @@ mod supervise;
 use std::future::Future;
 use std::sync::Arc;
 
-use slidegate_core::{Check, Decision, Verb};
+use slidegate_core::{Check, Decision, Policy, Verb};
 
 use self::news::Mark;
 use crate::clock::Clock;
@@ -56,6 +56,18 @@ pub trait Store: Send + Sync {
         operations: &[Operation<'_>],
     ) -> impl Future<Output = Vec<Result<Decision, StoreError>>> + Send;
 
+    /// Forgets what all keys have spent under the policy's name, and blocks of them. Returns how many keys that were, where the
+    /// store counts them.
+    ///
+    /// Whatever was counted when the call began is forgotten when it returns, for all who share the store. What is counted
+    /// meanwhile may be forgotten or not. After an error some keys may have been forgotten; the call may be repeated. It is
+    /// for operators: it may take a time in proportion to what the store holds, in steps that are small and leave the
+    /// store free for decisions in between.
+    fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {
+        let _ = policy;
+        async { Err(StoreError::permanent("this store cannot forget the keys of a policy")) }
+    }
+
     /// Says that this check will be executed soon, for stores that can fetch what they need for it meanwhile. It changes
     /// nothing.
     #[inline]
@@ -88,6 +100,10 @@ impl<S: Store> Store for Arc<S> {
         operations: &[Operation<'_>],
     ) -> impl Future<Output = Vec<Result<Decision, StoreError>>> + Send {
         S::execute_many(self, operations)
+    }
+
+    fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {
+        S::forget(self, policy)
     }
 
     fn announce(&self, check: &Check<'_>) {

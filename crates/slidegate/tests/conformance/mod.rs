@@ -434,6 +434,89 @@ pub(crate) async fn admits_exactly_the_limit_under_contention<S: Store + 'static
     }
 }
 
+/// All keys of one policy are empty, whatever it counts by, and no other count is touched.
+pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) {
+    // More than a remote store forgets in one step, and fewer than a small one in memory holds.
+    let count = if subject.effort < 100 { 2500 } else { 100 };
+    let limiter = Limiter::new(subject.store);
+    let keys: Vec<String> = (0..count).map(|number| format!("user:{number}")).collect();
+    let quotas: [&[&str]; 4] =
+        [&["5/1h"], &["5/1h token-bucket"], &["5/1h strict-window"], &["5/1h sliding-log", "9/1d fixed-window"]];
+    for (round, quotas) in quotas.into_iter().enumerate() {
+        // A store may keep the place of a forgotten key until its count is over.
+        (subject.set_now)(START + round as u64 * 10 * 86_400_000);
+        let name = format!("forgotten {}", round % 2);
+        let quotas: Vec<Quota> = quotas.iter().map(|quota| quota.parse().unwrap()).collect();
+        let policy = Policy::new(&name, quotas.clone()).unwrap();
+        // Counted apart, although two of them have the same name or the same text.
+        let others = [
+            Policy::new("other", quotas.clone()).unwrap(),
+            Policy::anonymous(quotas.clone()).unwrap(),
+            Policy::candidate_for(&name, quotas.clone()).unwrap(),
+        ];
+        for other in &others {
+            assert!(limiter.check(other.key("user:0").cost(2)).await.unwrap().is_allowed());
+        }
+        let checks: Vec<Check<'_>> = keys.iter().map(|key| policy.key(key).cost(5)).collect();
+        for part in checks.chunks(250) {
+            assert!(limiter.check_many(part).await.into_iter().all(|decision| decision.unwrap().is_allowed()));
+        }
+        assert!(!limiter.check(policy.key("user:0")).await.unwrap().is_allowed());
+
+        let forgotten = limiter.forget(&policy).await.unwrap();
+        assert!(forgotten.is_none_or(|keys| keys == count), "{forgotten:?}");
+        let peeks: Vec<_> =
+            checks.iter().map(|check| Operation { verb: Verb::Peek, check: *check }).collect();
+        for part in peeks.chunks(250) {
+            for decision in limiter.store().execute_many(part).await {
+                let decision = decision.unwrap();
+                assert!(decision.is_allowed() && decision.quotas().iter().all(|quota| quota.used == 0));
+            }
+        }
+        for other in &others {
+            let decision = limiter.peek(other.key("user:0")).await.unwrap();
+            assert!(decision.quotas().iter().all(|quota| quota.used == 2), "{}", other.name());
+            let _ = limiter.reset(other.key("user:0")).await.unwrap();
+        }
+        // It counts again from there, and can be forgotten again.
+        assert_eq!(limiter.check(policy.key("user:1").cost(3)).await.unwrap().remaining(), 2);
+        assert!(limiter.forget(&policy).await.unwrap().is_none_or(|keys| keys == 1));
+        assert_eq!(limiter.peek(policy.key("user:1")).await.unwrap().remaining(), 5);
+        assert!(limiter.forget(&policy).await.unwrap().is_none_or(|keys| keys == 0));
+    }
+}
+
+/// Decisions about keys that are being forgotten are neither lost nor late, whatever locks they take.
+pub(crate) async fn forgetting_disturbs_no_decision<S: Store + 'static>(subject: Subject<S>) {
+    (subject.set_now)(START);
+    let limiter = std::sync::Arc::new(Limiter::new(subject.store));
+    let policy = Policy::parse("busy", ["1000000/1h"]).unwrap();
+    let buckets = Policy::parse("busy", ["1000000/1h token-bucket", "1000000/1d"]).unwrap();
+    let tasks: Vec<_> = (0..4_usize)
+        .map(|number| {
+            let (limiter, policy, buckets) = (limiter.clone(), policy.clone(), buckets.clone());
+            tokio::spawn(async move {
+                for round in 0..25 {
+                    let policy = if (number + round) % 5 == 0 { &buckets } else { &policy };
+                    // In an order of their own for each.
+                    let keys: Vec<String> = (0..40).map(|key| (key * (2 * number + 1) % 41).to_string()).collect();
+                    let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
+                    for decision in limiter.check_many(&checks).await {
+                        assert!(decision.unwrap().is_allowed());
+                    }
+                }
+            })
+        })
+        .collect();
+    while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
+        limiter.forget(&policy).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
 /// Makes a test of each part of the suite.
 macro_rules! suite {
     ($constructor:expr) => {
@@ -448,7 +531,9 @@ macro_rules! suite {
             versions_in_turn_keep_to_their_limits,
             buckets_of_one_window_keep_their_own_rates,
             as_many_versions_are_remembered_as_in_the_core,
-            admits_exactly_the_limit_under_contention
+            admits_exactly_the_limit_under_contention,
+            forgets_all_keys_of_a_policy,
+            forgetting_disturbs_no_decision
         );
     };
     ($constructor:expr, $($name:ident),+) => {

@@ -343,7 +343,31 @@ async fn a_candidate_is_decided_beside_the_policy_and_does_not_touch_it() {
     assert_eq!(seen, expected);
     let _ = limiter.reset(api.key("k")).await.unwrap();
     assert!(limiter.check(api.key("k")).await.unwrap().shadow().unwrap().is_allowed(), "reset along");
+    assert!(!limiter.check(api.key("k").cost(2)).await.unwrap().shadow().unwrap().is_allowed());
+    assert!(limiter.forget(&api).await.is_ok());
+    let both = limiter.peek(api.key("k")).await.unwrap();
+    assert!(both.is_allowed() && both.shadow().unwrap().is_allowed(), "the candidate's counts are forgotten too");
     limiter.store().update("api", PolicySwitch::clear_candidate);
     assert!(limiter.check(api.key("k")).await.unwrap().shadow().is_none());
     assert_eq!(limiter.store().store().clock().now_ms(), clock.now_ms());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_policy_is_forgotten_in_the_share_once_the_store_has_forgotten() {
+    let clock = VirtualClock::new();
+    let (store, fault) = store(clock);
+    let store = Fallback::builder(store).clock(clock).nodes(1).build().unwrap();
+    let limiter = Limiter::new(store);
+    let policy = policy("api");
+    let set = |to: Fault| *fault.lock().unwrap() = to;
+    assert!(limiter.check(policy.key("k").cost(4)).await.unwrap().is_allowed());
+    set(Fault::Down);
+    assert!(limiter.forget(&policy).await.is_err());
+    assert!(!limiter.check(policy.key("k")).await.unwrap().is_allowed(), "nothing was forgotten");
+    // It takes longer than a decision may.
+    set(Fault::Slow(1000));
+    limiter.forget(&policy).await.unwrap();
+    set(Fault::Down);
+    let decision = limiter.check(policy.key("k").cost(4)).await.unwrap();
+    assert!(decision.is_allowed() && decision.source().reason().is_some());
 }

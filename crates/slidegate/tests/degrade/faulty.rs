@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use slidegate::{Clock, Decision, MemoryStore, Operation, Sleep, Store, StoreError};
+use slidegate::{Clock, Decision, MemoryStore, Operation, Policy, Sleep, Store, StoreError};
 use tokio::time::Instant;
 
 /// The runtime's time, which stands still while anybody has something to do.
@@ -112,6 +112,15 @@ impl Store for FaultyStore {
             answers.push(self.execute(*operation).await);
         }
         answers
+    }
+
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        match (self.fault)() {
+            Fault::Slow(ms) => sleep(ms).await,
+            Fault::None => {}
+            _ => return Err(StoreError::transient("down")),
+        }
+        self.inner().forget_now(policy).map(|()| None)
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -283,6 +283,41 @@ fn a_denial_that_overtakes_a_refund_is_forgotten_with_it() {
 }
 
 #[test]
+fn a_forgotten_policy_ends_its_denials_and_no_others() {
+    let clock = ManualClock::at(START);
+    let cache = cache(memory(&clock), &clock, 10_000);
+    let [policy, other] = ["api", "other"].map(|name| Policy::parse(name, ["1/1h"]).unwrap());
+    let keys: Vec<String> = (0..100).map(|number| number.to_string()).collect();
+    let all_from = |policy: &Policy, source: Source| {
+        keys.iter().all(|key| check(&cache, policy.key(key)).source() == source)
+    };
+    for policy in [&policy, &other] {
+        assert!(all_from(policy, Source::Store) && all_from(policy, Source::Store));
+        assert!(all_from(policy, Source::Cache));
+    }
+    at_once(cache.forget(&policy)).unwrap();
+    assert!(keys.iter().all(|key| check(&cache, policy.key(key)).is_allowed()));
+    assert!(all_from(&other, Source::Cache));
+}
+
+/// A denial that was decided before the policy was forgotten and arrives after it.
+#[test]
+fn a_denial_that_a_forget_overtakes_is_not_remembered() {
+    let clock = ManualClock::at(START);
+    let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
+    assert!(check(&cache.store().0, policy.key("a").cost(5)).is_allowed());
+    let mut denied = pin!(cache.execute(Operation { verb: Verb::Check, check: policy.key("a") }));
+    assert!(poll(denied.as_mut()).is_pending() && poll(denied.as_mut()).is_pending(), "sent and decided");
+    let mut forget = Box::pin(cache.forget(&policy));
+    assert!(poll(forget.as_mut()).is_pending() && poll(forget.as_mut()).is_pending());
+    assert!(poll(forget.as_mut()).is_ready());
+    drop(forget);
+    let Poll::Ready(Ok(denied)) = poll(denied) else { panic!("it has arrived") };
+    assert!(!denied.is_allowed() && cache.is_empty());
+    assert!(check(&cache.store().0, policy.key("a")).is_allowed());
+}
+
+#[test]
 fn a_denial_is_not_told_any_more_while_a_refund_is_on_its_way() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
@@ -443,16 +478,20 @@ fn a_cache_counts_what_it_does() {
         deny();
         deny();
         let _ = ask(&cache, Verb::Reset, policy.key("a"));
+        assert!(check(&cache, policy.key("a").cost(2)).is_allowed());
+        deny();
+        at_once(cache.forget(&policy)).unwrap();
     });
     let mut counts: Vec<_> = counts.0.lock().unwrap().clone().into_iter().collect();
     counts.sort();
     let expected = [
+        ("dropped_total reason=forget", 1),
         ("dropped_total reason=limits", 1),
         ("dropped_total reason=refund", 1),
         ("dropped_total reason=reset", 1),
         ("dropped_total reason=spent", 1),
         ("hits_total", 2),
-        ("stored_total", 4),
+        ("stored_total", 5),
     ];
     assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)));
 }

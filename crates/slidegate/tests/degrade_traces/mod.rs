@@ -202,6 +202,13 @@ impl Store for Distant {
         answers
     }
 
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        travel().await;
+        let answer = self.0.forget_now(policy);
+        travel().await;
+        answer.map(|()| None)
+    }
+
     fn clock(&self) -> &dyn Clock {
         self.0.clock()
     }

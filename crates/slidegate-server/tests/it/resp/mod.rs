@@ -5,6 +5,7 @@ mod around;
 mod clients;
 mod commands;
 mod corpus;
+mod forget;
 mod introductions;
 mod shared;
 mod throttle;

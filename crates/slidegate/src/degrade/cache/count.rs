@@ -5,6 +5,8 @@
 pub(super) enum Why {
     Refund,
     Reset,
+    /// All keys of the policy were forgotten.
+    Forget,
     /// The policy has other quotas now.
     Limits,
     /// The key has spent something that was small enough, so that the numbers are not true any more.
@@ -16,6 +18,7 @@ impl Why {
         match self {
             Self::Refund => "refund",
             Self::Reset => "reset",
+            Self::Forget => "forget",
             Self::Limits => "limits",
             Self::Spent => "spent",
         }

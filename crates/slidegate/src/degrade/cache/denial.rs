@@ -31,6 +31,8 @@ pub(super) struct Trip {
 pub(super) struct Denial {
     decision: Decision,
     cost: u64,
+    /// Half of the digest of the policy, for those who forget all of its denials: to drop another one does no harm.
+    policy: u64,
     /// The quotas as they were: a policy with others is another limit.
     quotas: Arc<[Quota]>,
     received_ms: u64,
@@ -73,6 +75,7 @@ impl Denial {
         let denial = Self {
             decision: decision.clone(),
             cost: check.cost,
+            policy: check.policy.digest()[0],
             quotas: Arc::clone(check.policy.shared_quotas()),
             received_ms: trip.received_ms,
             blind_end_ms,
@@ -92,6 +95,11 @@ impl Denial {
     /// Whether it is a denial by this very limit.
     pub(super) fn is_under(&self, policy: &Policy) -> bool {
         Arc::ptr_eq(&self.quotas, policy.shared_quotas()) || *self.quotas == *policy.quotas()
+    }
+
+    /// Whether it is one of the policy.
+    pub(super) fn is_of(&self, policy: &Policy) -> bool {
+        self.policy == policy.digest()[0]
     }
 
     /// Whether it denies `cost` as well.

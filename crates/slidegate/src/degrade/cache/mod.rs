@@ -9,7 +9,7 @@ mod undoing;
 use std::collections::HashSet;
 use std::fmt;
 
-use slidegate_core::{Decision, Verb};
+use slidegate_core::{Decision, Policy, Verb};
 
 pub use settings::{CacheSettingsError, DeniedCacheBuilder};
 
@@ -17,7 +17,7 @@ use self::count::Why;
 use self::denial::{Ages, Denial, Trip};
 use self::settings::Remembered;
 use self::table::{Epoch, Found, Identity, Table};
-use self::undoing::{Undoing, undone_by};
+use self::undoing::{Forgetting, Undoing, undone_by};
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
 use crate::store::news::Mark;
@@ -31,7 +31,7 @@ use crate::store::{Operation, Store};
 /// [`Source::Cache`](crate::Source::Cache); what it says is counted and left is as of the denial, and its waits go on.
 /// A request that costs more than the one that was denied is told the same wait, which may be too short for it.
 ///
-/// **Never old.** A refund or a reset by way of this cache counts at once, other quotas of the policy as well. What other
+/// **Never old.** A refund, a reset or a forget by way of this cache counts at once, other quotas of the policy as well. What other
 /// nodes give back counts within a second: Redis tells it to all who listen, and PostgreSQL is asked for it five times a
 /// second. Over such a store a denial is remembered for up to ten seconds; over others, on a Redis cluster, and whenever
 /// nothing was heard for a while, no longer than `max_age`.
@@ -40,8 +40,8 @@ use crate::store::{Operation, Store};
 /// **Bounded.** It remembers at most `capacity` denials, and neither keys nor their length.
 ///
 /// Counters of the `metrics` facade: `slidegate_denied_cache_hits_total`, `slidegate_denied_cache_stored_total` and
-/// `slidegate_denied_cache_dropped_total`, with the `reason` (`refund`, `reset`, `limits`, or `spent`: something smaller was
-/// allowed).
+/// `slidegate_denied_cache_dropped_total`, with the `reason` (`refund`, `reset`, `forget`, `limits`, or `spent`: something
+/// smaller was allowed).
 ///
 /// ```
 /// use std::time::Duration;
@@ -220,6 +220,11 @@ impl<S: Store, C: Clock> Store for DeniedCache<S, C> {
             }
         };
         steps.into_iter().zip(operations).map(answer).collect()
+    }
+
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        let _forgetting = Forgetting::begin(&self.table, policy);
+        self.store.forget(policy).await
     }
 
     fn clock(&self) -> &dyn Clock {

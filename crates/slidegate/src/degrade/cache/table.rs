@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use slidegate_core::{Check, Decision};
+use slidegate_core::{Check, Decision, Policy};
 
 use super::count::{self, Why};
 use super::denial::Denial;
@@ -96,6 +96,24 @@ impl Table {
         drop(shard);
         if dropped.is_some() {
             count::dropped(why);
+        }
+    }
+
+    /// The same for all keys of a policy. What is on its way for others will not be remembered either, this once.
+    pub(super) fn forget_policy(&self, policy: &Policy) {
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            shard.epoch.0 += 1;
+            let is_of = |place: &Option<Occupant>| {
+                place.as_ref().is_some_and(|occupant| occupant.denial.is_of(policy))
+            };
+            let mut dropped = 0;
+            for place in shard.places.iter_mut().filter(|place| is_of(place)) {
+                *place = None;
+                dropped += 1;
+            }
+            drop(shard);
+            (0..dropped).for_each(|_| count::dropped(Why::Forget));
         }
     }
 

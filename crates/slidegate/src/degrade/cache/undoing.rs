@@ -1,6 +1,6 @@
 //! What ends denials before their time.
 
-use slidegate_core::Verb;
+use slidegate_core::{Policy, Verb};
 
 use super::count::Why;
 use super::table::{Identity, Table};
@@ -40,5 +40,24 @@ impl<'a> Undoing<'a> {
 impl Drop for Undoing<'_> {
     fn drop(&mut self) {
         self.table.forget(self.identity, self.why);
+    }
+}
+
+/// All keys of a policy being forgotten: denials of it end as those of one key do by an [`Undoing`].
+pub(super) struct Forgetting<'a> {
+    table: &'a Table,
+    policy: &'a Policy,
+}
+
+impl<'a> Forgetting<'a> {
+    pub(super) fn begin(table: &'a Table, policy: &'a Policy) -> Self {
+        table.forget_policy(policy);
+        Self { table, policy }
+    }
+}
+
+impl Drop for Forgetting<'_> {
+    fn drop(&mut self) {
+        self.table.forget_policy(self.policy);
     }
 }

@@ -256,6 +256,14 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
         answers
     }
 
+    /// Takes the time that it takes, whatever the budget and the breaker. What this node counts by itself is forgotten once the
+    /// store has forgotten.
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        let forgotten = self.store.forget(policy).await?;
+        self.local.forget_now(policy)?;
+        Ok(forgotten)
+    }
+
     fn clock(&self) -> &dyn Clock {
         self.store.clock()
     }

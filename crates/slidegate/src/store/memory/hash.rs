@@ -50,10 +50,13 @@ struct Seed {
     shared: SharedSeed,
 }
 
+/// The standard library's hasher keys are drawn from the operating system and differ for each state.
+pub(super) fn draw() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 impl Seed {
     fn random() -> Self {
-        // The standard library's hasher keys are drawn from the operating system and differ for each state.
-        let draw = || RandomState::new().build_hasher().finish();
         Self { first: std::array::from_fn(|_| draw()), last: draw(), shared: SharedSeed::from_u64(draw()) }
     }
 

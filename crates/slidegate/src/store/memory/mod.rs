@@ -4,6 +4,7 @@ mod asked;
 mod atomics;
 mod barren;
 mod bucket;
+mod forgotten;
 mod giving_up;
 mod hash;
 mod layout;
@@ -113,7 +114,7 @@ impl<C: Clock> MemoryStore<C> {
         key: &[u8],
         cost: u64,
     ) -> Result<Decision, StoreError> {
-        let hash = binding.hash(key);
+        let hash = self.table.hash_bound(policy, binding, key);
         // The least to keep while the clock is asked is a hash.
         let now_ms = self.clock.now_ms();
         self.table.check_bound(policy, binding, self.table.id(hash), now_ms, cost, &self.clock)
@@ -132,7 +133,7 @@ impl<C: Clock> MemoryStore<C> {
         let mut ids = [KeyId::default(); FETCHED_TOGETHER];
         for group in keys.chunks(FETCHED_TOGETHER) {
             for (id, key) in ids.iter_mut().zip(group) {
-                *id = self.table.id(binding.hash(key.as_ref()));
+                *id = self.table.id(self.table.hash_bound(policy, binding, key.as_ref()));
                 self.table.touch(policy, *id);
             }
             let now_ms = self.clock.now_ms();
@@ -159,6 +160,14 @@ impl<C: Clock> MemoryStore<C> {
             answers.extend(ids.iter().zip(group).map(decide));
         }
         answers
+    }
+
+    /// Forgets what all keys have spent under the policy's name, at once. A check that begins afterwards finds an empty key.
+    ///
+    /// The places of these keys are vacated as soon as they would count nothing any more, or a new key needs one, and are
+    /// counted by [`len`](Self::len) until then. An error if the keys of 4096 other policies were forgotten before.
+    pub fn forget_now(&self, policy: &Policy) -> Result<(), StoreError> {
+        self.table.forget(policy)
     }
 
     /// How many keys it holds, those included that count nothing any more and have not been removed yet.
@@ -206,6 +215,10 @@ impl<C: Clock> Store for MemoryStore<C> {
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         let answers = self.execute_many_now(operations);
         answers.into_iter().map(|answer| answer.map(Decision::worked_out)).collect()
+    }
+
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        self.forget_now(policy).map(|()| None)
     }
 
     #[inline]

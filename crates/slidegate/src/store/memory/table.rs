@@ -10,6 +10,7 @@ use slidegate_core::{
 use super::asked::Asked;
 use super::atomics::{AtomicU64, AtomicUsize};
 use super::barren::Barren;
+use super::forgotten::Forgotten;
 use super::hash::{KeyHash, KeyHasher};
 use super::layout::{Counts, Form, Layout};
 use super::layouts::Layouts;
@@ -29,6 +30,7 @@ pub(super) struct Table {
     pub(super) wide: WideCounters,
     pub(super) pages: Box<[Page]>,
     hasher: KeyHasher,
+    forgotten: Forgotten,
     pub(super) layouts: Layouts,
     pub(super) keys: AtomicUsize,
     /// Of records and wide pages.
@@ -47,15 +49,10 @@ pub(super) struct Table {
 /// What checks under one policy have in common.
 pub(crate) struct Binding {
     hasher: KeyHasher,
+    /// How many times anything was forgotten before the hasher was made.
+    forgotten: u64,
     /// That in which most counters of the policy are written, if it counts in a sliding window.
     layout: Layout,
-}
-
-impl Binding {
-    #[inline(always)]
-    pub(super) fn hash(&self, key: &[u8]) -> KeyHash {
-        self.hasher.hash([0, 0], key)
-    }
 }
 
 impl Table {
@@ -69,6 +66,7 @@ impl Table {
             slots,
             pages: (0..pages).map(|_| Page::default()).collect(),
             hasher: KeyHasher::random(),
+            forgotten: Forgotten::default(),
             layouts: Layouts::new(),
             keys: AtomicUsize::new(0),
             beside_bytes: AtomicUsize::new(0),
@@ -105,7 +103,31 @@ impl Table {
 
     #[inline(always)]
     pub(super) fn hash(&self, check: &Check<'_>) -> KeyHash {
+        if self.forgotten.times() > 0 {
+            return self.hash_salted(check.policy, check.key);
+        }
         self.hasher.hash(check.policy.digest(), check.key)
+    }
+
+    /// The same under the policy that was bound.
+    #[inline(always)]
+    pub(super) fn hash_bound(&self, policy: &Policy, binding: &Binding, key: &[u8]) -> KeyHash {
+        if self.forgotten.times() != binding.forgotten {
+            return self.hash_salted(policy, key);
+        }
+        binding.hasher.hash([0, 0], key)
+    }
+
+    /// The same where keys of some policy were forgotten.
+    #[cold]
+    #[inline(never)]
+    fn hash_salted(&self, policy: &Policy, key: &[u8]) -> KeyHash {
+        self.hasher.hash(self.forgotten.salted(policy.digest()), key)
+    }
+
+    /// Forgets what all keys have spent under the policy's name.
+    pub(super) fn forget(&self, policy: &Policy) -> Result<(), StoreError> {
+        self.forgotten.forget(policy.digest())
     }
 
     #[inline(always)]
@@ -157,11 +179,13 @@ impl Table {
 
     /// What a check under `policy` needs that is the same for each of them.
     pub(super) fn bind(&self, policy: &Policy, now_ms: u64) -> Binding {
+        let forgotten = self.forgotten.times_before_salts();
         let of_form = |form| self.layouts.for_policy(policy, form, now_ms);
         let layout = of_form(Form::Packed).or_else(|| of_form(Form::Wide));
         let layout = layout.filter(|layout| layout.is_sliding()).cloned();
         Binding {
-            hasher: self.hasher.bind(policy.digest()),
+            hasher: self.hasher.bind(self.forgotten.salted(policy.digest())),
+            forgotten,
             layout: layout.unwrap_or_else(|| Layout::of_no_word(policy.quotas()[0])),
         }
     }

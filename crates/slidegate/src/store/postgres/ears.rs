@@ -15,7 +15,7 @@ use crate::error::StoreError;
 use crate::store::news::{MARK_LIFE_MS, Mark, News};
 use crate::store::supervise::supervise;
 
-/// Keys of a table are told apart by their first byte.
+/// Keys of a table are told apart by the last byte of their names; the first ones are those of the policy.
 const PARTS: u16 = 256;
 /// How often it is asked.
 const PAUSE_MS: u64 = 200;
@@ -53,7 +53,7 @@ impl Ears {
             let (ears, shared) = (Arc::clone(self), Arc::downgrade(shared));
             supervise("listening to postgres", move || Arc::clone(&ears).listen(shared.clone()));
         }
-        self.news.mark(u16::from(name.0[0]))
+        self.news.mark(u16::from(name.0[15]))
     }
 
     fn is_wanted(&self) -> bool {

@@ -27,6 +27,7 @@ const NEWS: &str = include_str!("sql/news.sql");
 const DECIDE: &str = include_str!("sql/decide.sql");
 const ALIKE: &str = include_str!("sql/alike.sql");
 const CLEAN: &str = include_str!("sql/clean.sql");
+const FORGET: &str = include_str!("sql/forget.sql");
 const ACCESS: &str = include_str!("sql/access.sql");
 
 /// All that has to be there, as one script that may be run any number of times.
@@ -46,6 +47,7 @@ fn statements(schema: &str) -> String {
         text.push_str(&NEWS.replace("@table@", table));
         text.push_str(&DECIDE.replace("@table@", table));
         text.push_str(&ALIKE.replace("@table@", table));
+        text.push_str(&FORGET.replace("@table@", table));
     }
     text.push_str(ACCESS);
     text.replace("@schema@", schema).replace("@version@", &VERSION.to_string())

@@ -6,6 +6,7 @@ mod call;
 mod clean;
 mod ears;
 mod failure;
+mod forget;
 mod gather;
 mod migration;
 mod notes;
@@ -181,6 +182,10 @@ impl Store for PostgresStore {
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         remote::execute_many(self, operations).await
+    }
+
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        forget::forget(&self.shared, &self.identities.range(policy)).await.map(Some)
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -36,7 +36,7 @@ struct Map {
 }
 
 /// The first and the last slot, and who has them.
-type Range = (u16, u16, Address);
+pub(super) type Range = (u16, u16, Address);
 
 impl Map {
     fn owner(&self, slot: u16) -> Option<&NodeHandle> {
@@ -191,6 +191,12 @@ impl Cluster {
         let questions = places.map(|address| self.ask(address)).collect();
         let ranges = first_of(questions, "redis: no server of the cluster is known").await?;
         Ok(self.adopt(&ranges))
+    }
+
+    /// The ranges as they are now.
+    pub(super) async fn ranges_now(&self) -> Result<Vec<Range>, StoreError> {
+        self.learn().await?;
+        Ok(self.map.load().ranges.clone())
     }
 
     async fn ask(&self, address: &Address) -> Result<Vec<Range>, StoreError> {

@@ -65,7 +65,10 @@ impl Ears {
     /// Takes what a server says without being asked.
     pub(super) fn hear(&self, push: &PushInfo) {
         if let (PushKind::Message, [_, Value::BulkString(name)]) = (&push.kind, push.data.as_slice()) {
-            self.news.tell(key::slot(name));
+            match parts(name) {
+                Some(parts) => parts.for_each(|part| self.news.tell(part)),
+                None => self.news.tell(key::slot(name)),
+            }
         }
     }
 
@@ -111,6 +114,21 @@ impl Ears {
             self.wanted.again.notified().await;
         }
     }
+}
+
+/// What no name begins with.
+const OF_PARTS: u8 = 0;
+
+/// A message about many names at once: the parts that they belong to.
+pub(super) fn message(names: &[Vec<u8>]) -> Vec<u8> {
+    let parts = names.iter().flat_map(|name| key::slot(name).to_be_bytes());
+    std::iter::once(OF_PARTS).chain(parts).collect()
+}
+
+/// The parts that such a message is about.
+fn parts(message: &[u8]) -> Option<impl Iterator<Item = u16>> {
+    let parts = message.strip_prefix(&[OF_PARTS])?;
+    Some(parts.as_chunks::<2>().0.iter().map(|part| u16::from_be_bytes(*part)))
 }
 
 /// Whether a mark that was taken at `last_ms` may be of use to anybody.

@@ -54,6 +54,29 @@ impl Names {
         }
         name
     }
+
+    /// What the names of all keys of a policy begin with, and those of no other policy.
+    pub(super) fn beginning(&self, policy: &Policy) -> Vec<u8> {
+        /// These letters are the bits of the policy.
+        const LETTERS: usize = 7;
+        let any = self.identities.range(policy).start().to_be_bytes();
+        let mut beginning = format!("{}:{{{}", self.prefix, URL_SAFE_NO_PAD.encode(any));
+        beginning.truncate(self.prefix.len() + 2 + LETTERS);
+        beginning.into_bytes()
+    }
+}
+
+/// The pattern that finds the names that begin so. What is special in a pattern may stand in a prefix.
+pub(super) fn pattern(beginning: &[u8]) -> Vec<u8> {
+    let mut pattern = Vec::with_capacity(beginning.len() + 8);
+    for byte in beginning {
+        if b"*?[]^\\-".contains(byte) {
+            pattern.push(b'\\');
+        }
+        pattern.push(*byte);
+    }
+    pattern.push(b'*');
+    pattern
 }
 
 /// The cluster's slot of a name: that of what stands between the first braces.
@@ -93,6 +116,18 @@ mod tests {
         assert_eq!(long.len(), "sg:{}".len() + 22);
         let others = Names::new("sg", Some("hush"), KeyStyle::Hashed);
         assert_ne!(others.name(&policy("a"), b"k"), names.name(&policy("a"), b"k"));
+    }
+
+    #[test]
+    fn names_of_a_policy_begin_alike() {
+        let names = Names::new("a*b", None, KeyStyle::Plain);
+        let [one, other] = ["one", "other"].map(policy);
+        let beginning = names.beginning(&one);
+        for number in 0..100_u8 {
+            assert!(names.name(&one, &[number]).starts_with(&beginning));
+            assert!(!names.name(&other, &[number]).starts_with(&beginning));
+        }
+        assert!(pattern(&beginning).starts_with(b"a\\*b:{") && pattern(&beginning).ends_with(b"*"));
     }
 
     #[test]

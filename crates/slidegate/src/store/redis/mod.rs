@@ -7,6 +7,7 @@ mod ears;
 mod endpoint;
 mod exchange;
 mod failure;
+mod forget;
 mod key;
 mod node;
 mod notes;
@@ -293,6 +294,10 @@ impl Store for RedisStore {
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         remote::execute_many(self, operations).await
+    }
+
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        self.forget_policy(policy).await.map(Some)
     }
 
     fn clock(&self) -> &dyn Clock {

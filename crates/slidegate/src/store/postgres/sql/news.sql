@@ -1,4 +1,5 @@
--- What was given back last in this table, for each of 256 parts of all keys: another number each time. The part -1 is the
+-- What was given back last in this table, for each of 256 parts of all keys, by the last byte of their names (the first
+-- ones are those of the policy): another number each time. The part -1 is the
 -- table itself: when it is another one, or empty after a crash, so are the counts.
 CREATE UNLOGGED TABLE IF NOT EXISTS @schema@.news_@table@ (
   part smallint PRIMARY KEY,
@@ -11,7 +12,7 @@ CREATE OR REPLACE FUNCTION @schema@.tell_@table@(keys uuid[]) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO @schema@.news_@table@ (part, version)
     SELECT p.part, floor(random() * 9007199254740992)::bigint
-      FROM (SELECT DISTINCT get_byte(uuid_send(k.name), 0)::smallint AS part FROM unnest(keys) k (name)) p
+      FROM (SELECT DISTINCT get_byte(uuid_send(k.name), 15)::smallint AS part FROM unnest(keys) k (name)) p
       ORDER BY p.part
     ON CONFLICT (part) DO UPDATE SET version = excluded.version
 $$;

@@ -1,0 +1,31 @@
+//! `SLIDEGATE.FORGET policy`: forgets what all keys of a policy have spent.
+
+use metrics::counter;
+use slidegate::Store;
+use tracing::debug;
+
+use super::command::Name;
+use super::frame::Arguments;
+use super::reply;
+use super::session::arity;
+use crate::app::App;
+
+/// Whether it is this command.
+pub(super) fn is_forget(name: &Name) -> bool {
+    name.as_bytes() == b"SLIDEGATE.FORGET"
+}
+
+/// Executes it. The commands behind it wait until the store has forgotten.
+pub(super) async fn answer<S: Store>(app: &App<S>, words: Arguments<'_, '_>, out: &mut Vec<u8>) {
+    if words.len() != 2 {
+        return arity(out, "slidegate.forget");
+    }
+    match app.forget(&String::from_utf8_lossy(words.word(1))).await {
+        Ok(_) => reply::simple(out, "OK"),
+        Err(refusal) => {
+            debug!(kind = ?refusal.kind, why = refusal.detail, "refused");
+            counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
+            reply::refusal(out, &refusal);
+        }
+    }
+}
