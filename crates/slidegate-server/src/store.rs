@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use slidegate::{
-    Check, Clock, Decision, Mark, MemoryStore, Operation, Policy, PostgresStore, RedisStore, Store, StoreError,
+    Check, Clock, Decision, Mark, MemoryStore, Operation, Policy, PostgresStore, RedisStore, Store,
+    StoreError,
 };
 
 use crate::config::{MemoryConfig, StoreUrl};

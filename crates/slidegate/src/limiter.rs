@@ -71,8 +71,8 @@ impl<S: Store> Limiter<S> {
         self.store.execute(Operation { verb: Verb::Reset, check }).await
     }
 
-    /// Forgets what all keys have spent under the policy's name, for all who share the store. Returns how many keys that were,
-    /// where the store counts them; see [`Store::forget`].
+    /// Forgets what all keys have spent under the policy's name, for all nodes that share the store. Returns the number of
+    /// keys, where the store counts them; see [`Store::forget`].
     pub async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         self.store.forget(policy).await
     }

@@ -68,7 +68,7 @@ fn many_keys_at_once_count_as_one_by_one() {
     }
 }
 
-/// What is worked out when a limiter is bound depends on what was forgotten before.
+/// A binding holds a hasher, which depends on the policy's salt.
 #[test]
 fn a_bound_limiter_notices_that_its_policy_was_forgotten() {
     for quota in ["3/1m", "1000000000/1h", "3/1m fixed-window", "3/1m token-bucket", "3/1m strict-window"] {

@@ -333,7 +333,7 @@ async fn a_policy_is_forgotten_in_both_tables_of_its_schema() {
             assert_eq!(limiter.peek(policy.key(&[key])).await.unwrap().is_allowed(), place < 2);
         }
     }
-    // Keys of one policy are told apart all the same by those who hear what is given back.
+    // The parts of the news still spread the keys of one policy.
     let parts = number(&server, "SELECT count(*) FROM slidegate.news_ephemeral WHERE part >= 0");
     assert!(parts >= 4, "{parts}");
 }

@@ -23,7 +23,7 @@ use crate::request::Refusal;
 /// After this the response says that the work goes on: a large Redis is gone through for longer than a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What was forgotten.
+/// Answer to a reset of a policy.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Forgotten {
     /// Whether all keys are forgotten. If not, it goes on, and the audit has an entry at its end.
@@ -81,7 +81,12 @@ pub(super) async fn reset(
     }
 }
 
-async fn forget(desk: Desked, who: Who, policy: String, note: Option<String>) -> Result<Forgotten, DeskError> {
+async fn forget(
+    desk: Desked,
+    who: Who,
+    policy: String,
+    note: Option<String>,
+) -> Result<Forgotten, DeskError> {
     let app = desk.app();
     let keys = app.forget(&policy).await?;
     let entry = AuditEntry {

@@ -37,11 +37,15 @@ macro_rules! overview {
 /// What is asked about one policy.
 macro_rules! about {
     ($name:ident, $method:ident, $path:literal, $summary:literal, [$($answer:tt)+], {$($more:tt)*}) => {
+        about!($name, $method, $path, $summary, [$($answer)+], {$($more)*}, {});
+    };
+    ($name:ident, $method:ident, $path:literal, $summary:literal, [$($answer:tt)+], {$($more:tt)*}, {$($other:tt)*}) => {
         #[utoipa::path(
             $method, path = $path, operation_id = stringify!($name), summary = $summary, $($more)*
             security((), ("token" = [])),
             responses(
                 (status = 200, description = "As it is now, or what was done", body = $($answer)+),
+                $($other)*
                 (status = 400, description = "It cannot be read", body = Problem, content_type = "application/problem+json"),
                 (status = 401, description = "There are tokens, and none was shown", body = Problem, content_type = "application/problem+json"),
                 (status = 403, description = "The token may only look; or there are none, and a page in a browser asks", body = Problem, content_type = "application/problem+json"),
@@ -94,9 +98,11 @@ changeable!(put_key, remove_key, "/v1/policies/{policy}/keys/{key}", "Limits for
 about!(key, get, "/v1/policies/{policy}/keys/{key}", "What a key has spent, and what holds for it alone", [KeyAnswer<'static>], {
     params(("policy" = String, Path, example = "api"), ("key" = String, Path, example = "customer:42"), ("tier" = Option<String>, Query)),
 });
-about!(reset_policy, post, "/v1/policies/{policy}/reset", "Forget what all keys have spent; 202 if that goes on", [Forgotten], {
+about!(reset_policy, post, "/v1/policies/{policy}/reset", "Forget what all keys have spent", [Forgotten], {
     params(("policy" = String, Path, example = "api")),
     request_body(content = Option<NoteFields>, example = json!({"note": "ticket 42"})),
+}, {
+    (status = 202, description = "It takes long, and goes on; the audit has an entry at its end", body = Forgotten),
 });
 about!(reset, post, "/v1/policies/{policy}/keys/{key}/reset", "Forget what a key has spent", [GivenBack<'static>], {
     params(("policy" = String, Path, example = "api"), ("key" = String, Path, example = "customer:42"), ("tier" = Option<String>, Query)),

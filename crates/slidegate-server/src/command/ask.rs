@@ -148,7 +148,9 @@ async fn ask<T: DeserializeOwned>(
         StatusCode::UNAUTHORIZED => "; here: set SLIDEGATE_TOKEN to another",
         StatusCode::NOT_FOUND if !server.path.is_empty() => "; is there a path too many in its address?",
         StatusCode::NOT_FOUND if detail(&body).starts_with("there is no policy") => "",
-        StatusCode::NOT_FOUND | StatusCode::OK if api == Api::Admin => "; is this the address of its admin API?",
+        StatusCode::NOT_FOUND | StatusCode::OK if api == Api::Admin => {
+            "; is this the address of its admin API?"
+        }
         StatusCode::OK => "; is this the address where it decides over HTTP?",
         _ => "",
     };

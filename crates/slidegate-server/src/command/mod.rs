@@ -49,6 +49,8 @@ enum Verb {
     /// Give back what was spent, and never more than is counted
     #[command(mut_arg("cost", |cost| cost.help("How much to give back")))]
     Refund(decide::Arguments),
+    #[command(mut_arg("cost", |cost| cost.hide(true)))]
+    #[command(mut_arg("key", |key| key.required(false).required_unless_present("all")))]
     Reset(reset::Arguments),
     Validate(validate::Arguments),
     Schema(schema::Arguments),

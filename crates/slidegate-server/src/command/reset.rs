@@ -14,8 +14,7 @@ use crate::store::AnyStore;
 
 /// Forget what a key has spent, or with --all what all keys of a policy have spent
 #[derive(Debug, clap::Args)]
-#[command(mut_arg("key", |key| key.required(false).required_unless_present("all")))]
-#[command(mut_arg("cost", |cost| cost.hide(true)))]
+#[group(id = "reset")]
 pub(super) struct Arguments {
     /// Forget all keys of the policy: in the store, or by the admin API of a running service
     #[arg(long, requires = "policy", conflicts_with_all = ["key", "quotas", "tier", "server"])]
@@ -23,7 +22,7 @@ pub(super) struct Arguments {
 
     /// With --all, the admin API of a running service, such as `http://127.0.0.1:8082`, with an admin token of the scope
     /// `write` in `SLIDEGATE_TOKEN` if it wants one
-    #[arg(long, value_name = "URL", requires = "all", conflicts_with_all = ["store", "config"])]
+    #[arg(long, value_name = "URL", requires = "all", conflicts_with_all = ["key", "store", "config"])]
     admin: Option<ask::ServerUrl>,
 
     #[command(flatten)]
@@ -38,7 +37,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let forgotten = forget(arguments, policy)?;
     let text = match forgotten {
         _ if arguments.one.json => json!({"done": forgotten.done, "keys": forgotten.keys}).to_string(),
-        Forgotten { done: false, .. } => format!("being forgotten: the service goes on with all keys of {policy}"),
+        Forgotten { done: false, .. } => {
+            format!("being forgotten: the service goes on with all keys of {policy}")
+        }
         Forgotten { keys: Some(keys), .. } => format!("forgotten: {keys} keys of {policy}"),
         Forgotten { keys: None, .. } => format!("forgotten: all keys of {policy}"),
     };

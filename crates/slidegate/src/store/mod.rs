@@ -59,8 +59,8 @@ pub trait Store: Send + Sync {
     /// Forgets what all keys have spent under the policy's name, and blocks of them. Returns how many keys that were, where the
     /// store counts them.
     ///
-    /// Whatever was counted when the call began is forgotten when it returns, for all who share the store. What is counted
-    /// meanwhile may be forgotten or not. After an error some keys may have been forgotten; the call may be repeated. It is
+    /// Whatever was counted when the call began is forgotten when it returns, on all nodes that share the store. What is
+    /// counted meanwhile may be forgotten or not. After an error some keys may have been forgotten; the call may be repeated. It is
     /// for operators: it may take a time in proportion to what the store holds, in steps that are small and leave the
     /// store free for decisions in between.
     fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {

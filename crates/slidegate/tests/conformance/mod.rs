@@ -440,8 +440,12 @@ pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) 
     let count = if subject.effort < 100 { 2500 } else { 100 };
     let limiter = Limiter::new(subject.store);
     let keys: Vec<String> = (0..count).map(|number| format!("user:{number}")).collect();
-    let quotas: [&[&str]; 4] =
-        [&["5/1h"], &["5/1h token-bucket"], &["5/1h strict-window"], &["5/1h sliding-log", "9/1d fixed-window"]];
+    let quotas: [&[&str]; 4] = [
+        &["5/1h"],
+        &["5/1h token-bucket"],
+        &["5/1h strict-window"],
+        &["5/1h sliding-log", "9/1d fixed-window"],
+    ];
     for (round, quotas) in quotas.into_iter().enumerate() {
         // A store may keep the place of a forgotten key until its count is over.
         (subject.set_now)(START + round as u64 * 10 * 86_400_000);
@@ -459,7 +463,9 @@ pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) 
         }
         let checks: Vec<Check<'_>> = keys.iter().map(|key| policy.key(key).cost(5)).collect();
         for part in checks.chunks(250) {
-            assert!(limiter.check_many(part).await.into_iter().all(|decision| decision.unwrap().is_allowed()));
+            assert!(
+                limiter.check_many(part).await.into_iter().all(|decision| decision.unwrap().is_allowed())
+            );
         }
         assert!(!limiter.check(policy.key("user:0")).await.unwrap().is_allowed());
 
@@ -499,7 +505,8 @@ pub(crate) async fn forgetting_disturbs_no_decision<S: Store + 'static>(subject:
                 for round in 0..25 {
                     let policy = if (number + round) % 5 == 0 { &buckets } else { &policy };
                     // In an order of their own for each.
-                    let keys: Vec<String> = (0..40).map(|key| (key * (2 * number + 1) % 41).to_string()).collect();
+                    let keys: Vec<String> =
+                        (0..40).map(|key| (key * (2 * number + 1) % 41).to_string()).collect();
                     let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
                     for decision in limiter.check_many(&checks).await {
                         assert!(decision.unwrap().is_allowed());

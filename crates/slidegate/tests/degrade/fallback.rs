@@ -346,7 +346,10 @@ async fn a_candidate_is_decided_beside_the_policy_and_does_not_touch_it() {
     assert!(!limiter.check(api.key("k").cost(2)).await.unwrap().shadow().unwrap().is_allowed());
     assert!(limiter.forget(&api).await.is_ok());
     let both = limiter.peek(api.key("k")).await.unwrap();
-    assert!(both.is_allowed() && both.shadow().unwrap().is_allowed(), "the candidate's counts are forgotten too");
+    assert!(
+        both.is_allowed() && both.shadow().unwrap().is_allowed(),
+        "the candidate's counts are forgotten too"
+    );
     limiter.store().update("api", PolicySwitch::clear_candidate);
     assert!(limiter.check(api.key("k")).await.unwrap().shadow().is_none());
     assert_eq!(limiter.store().store().clock().now_ms(), clock.now_ms());

@@ -95,9 +95,10 @@ fn a_policy_is_forgotten_by_all_nodes_on_one_redis() {
 
 #[test]
 fn a_policy_is_forgotten_by_all_nodes_on_one_postgres() {
-    let postgres = Postgres::start();
-    is_forgotten_by_all(&format!("{}?budget_ms=5000", postgres.url()));
-    is_forgotten_by_all(&format!("{}?budget_ms=5000&durable=true", postgres.url()));
+    for options in ["budget_ms=5000", "budget_ms=5000&durable=true"] {
+        let postgres = Postgres::start();
+        is_forgotten_by_all(&format!("{}?{options}", postgres.url()));
+    }
 }
 
 #[test]
@@ -107,9 +108,8 @@ fn the_shell_forgets_in_a_store_and_by_the_admin_api() {
     let config = TempFile::new("forget-shell", &POLICIES.replace("  api:", "  an/api ä:"));
     let server = serve(&config, &["--store", &url]);
     let admin = format!("http://{}", admin_address(&server));
-    let reset = |more: &[&str]| {
-        outcome(slidegate().args(["reset", "--all", "--policy", "an/api ä"]).args(more))
-    };
+    let reset =
+        |more: &[&str]| outcome(slidegate().args(["reset", "--all", "--policy", "an/api ä"]).args(more));
     let with_config = ["--config", config.path(), "--store", &url];
     for (more, expected) in [
         (&["--admin", &admin][..], "forgotten: 2 keys of an/api ä\n"),
@@ -143,7 +143,8 @@ fn the_shell_says_what_is_missing_to_forget_a_policy() {
         (&["reset", "--all"], "--policy <NAME>"),
         (&["reset", "a", "--all", "--policy", "api"], "cannot be used with"),
         (&["reset", "--all", "--quota", "1/1m"], "cannot be used with"),
-        (&["reset", "a", "--policy", "api", "--admin", &admin], "--all"),
+        (&["reset", "a", "--policy", "api", "--admin", &admin], "cannot be used with"),
+        (&["reset", "--policy", "api", "--admin", &admin], "--all"),
         (&["check", "--policy", "api"], "<KEY>"),
         (&all, "counts in memory belong to the process that has them; name its admin API with --admin URL"),
         (
@@ -151,10 +152,22 @@ fn the_shell_says_what_is_missing_to_forget_a_policy() {
             "there is no policy \"no\"; there is \"api\", \"login\"\n",
         ),
         (
-            &["reset", "--all", "--policy", "no", "--config", config.path(), "--store", "redis://127.0.0.1:1"],
+            &[
+                "reset",
+                "--all",
+                "--policy",
+                "no",
+                "--config",
+                config.path(),
+                "--store",
+                "redis://127.0.0.1:1",
+            ],
             "there is no policy \"no\"; there is \"api\", \"login\"\n",
         ),
-        (&["reset", "--all", "--policy", "api", "--admin", server.url()], "is this the address of its admin API?"),
+        (
+            &["reset", "--all", "--policy", "api", "--admin", server.url()],
+            "is this the address of its admin API?",
+        ),
     ] {
         let (code, out, err) = outcome(slidegate().args(words));
         assert_eq!((code, out.as_str()), (2, ""), "{words:?}: {err}");

@@ -17,14 +17,15 @@ fn a_policy_is_forgotten_in_the_order_of_the_commands() {
     ];
     let said: String = words.into_iter().map(command).collect();
     // The last one as a line.
-    let answer = server.answer(&format!("{said}SLIDEGATE.FORGET api\r\nSLIDEGATE.PEEK api a\r\n"));
-    let five = |numbers: [i64; 5]| format!("*5\r\n{}", numbers.map(|number| format!(":{number}\r\n")).concat());
+    let answer = server.answer(format!("{said}SLIDEGATE.FORGET api\r\nSLIDEGATE.PEEK api a\r\n"));
+    let five =
+        |numbers: [i64; 5]| format!("*5\r\n{}", numbers.map(|number| format!(":{number}\r\n")).concat());
     let expected = [
         five([1, 100, 40, -1, 120_000]),
         "+OK\r\n".to_owned(),
         five([1, 100, 40, -1, 120_000]),
         "-ERR wrong number of arguments for 'slidegate.forget' command\r\n".to_owned(),
-        "-ERR there is no policy \"nobody\"; there is \"api\", \"login\"\r\n".to_owned(),
+        "-ERR policy: there is no policy \"nobody\"; there is \"api\", \"login\"\r\n".to_owned(),
         "+PONG\r\n".to_owned(),
         five([1, 100, 0, -1, 120_000]),
         "+OK\r\n".to_owned(),

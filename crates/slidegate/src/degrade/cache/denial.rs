@@ -31,7 +31,7 @@ pub(super) struct Trip {
 pub(super) struct Denial {
     decision: Decision,
     cost: u64,
-    /// Half of the digest of the policy, for those who forget all of its denials: to drop another one does no harm.
+    /// Half of the policy's digest, by which a forget finds the denials to drop. To drop another one does no harm.
     policy: u64,
     /// The quotas as they were: a policy with others is another limit.
     quotas: Arc<[Quota]>,

@@ -99,7 +99,7 @@ impl Table {
         }
     }
 
-    /// The same for all keys of a policy. What is on its way for others will not be remembered either, this once.
+    /// The same for all keys of a policy. Answers on their way are not remembered, those of other policies neither.
     pub(super) fn forget_policy(&self, policy: &Policy) {
         for shard in &self.shards {
             let mut shard = lock(shard);

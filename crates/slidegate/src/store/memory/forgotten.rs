@@ -68,7 +68,9 @@ impl Forgotten {
             let pair = salts.pair(digest);
             if pair.policy.load(Ordering::Relaxed) == 0 {
                 if *policies >= MOST_POLICIES {
-                    let message = format!("memory: the keys of {MOST_POLICIES} policies were forgotten; no more can be");
+                    let message = format!(
+                        "memory: the keys of {MOST_POLICIES} policies were forgotten; no more can be"
+                    );
                     return Err(StoreError::full(message));
                 }
                 *policies += 1;

@@ -15,7 +15,7 @@ use crate::error::StoreError;
 use crate::store::news::{MARK_LIFE_MS, Mark, News};
 use crate::store::supervise::supervise;
 
-/// Keys of a table are told apart by the last byte of their names; the first ones are those of the policy.
+/// Keys of a table are assigned to parts by the last byte of their names; the first bytes are those of the policy.
 const PARTS: u16 = 256;
 /// How often it is asked.
 const PAUSE_MS: u64 = 200;

@@ -64,7 +64,8 @@ impl RedisStore {
             }
             before = after;
         }
-        let message = format!("redis: slots of the cluster moved during each of {MAX_PASSES} passes; try again");
+        let message =
+            format!("redis: slots of the cluster moved during each of {MAX_PASSES} passes; try again");
         Err(StoreError::transient(message))
     }
 }
@@ -104,7 +105,9 @@ impl Pass {
         if let Some(channel) = &self.channel {
             let Link { place, connection, .. } = &mut self.link;
             let mut call = SCRIPT.prepare_invoke();
-            names.iter().for_each(|name| _ = call.key(&name[..]));
+            for name in names {
+                call.key(&name[..]);
+            }
             call.arg(channel).arg(ears::message(names));
             return in_time(place, call.invoke_async(connection)).await;
         }
@@ -157,6 +160,9 @@ async fn in_time<T: FromRedisValue>(
     match tokio::time::timeout(STEP_BUDGET, step).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(connect_error(place, &error)),
-        Err(_) => Err(StoreError::transient(format!("redis at {place}: no reply within {STEP_BUDGET:?}")).too_late()),
+        Err(_) => {
+            Err(StoreError::transient(format!("redis at {place}: no reply within {STEP_BUDGET:?}"))
+                .too_late())
+        }
     }
 }

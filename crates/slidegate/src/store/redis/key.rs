@@ -66,7 +66,7 @@ impl Names {
     }
 }
 
-/// The pattern that finds the names that begin so. What is special in a pattern may stand in a prefix.
+/// Pattern of the names with this beginning. A prefix may contain characters that are special in patterns.
 pub(super) fn pattern(beginning: &[u8]) -> Vec<u8> {
     let mut pattern = Vec::with_capacity(beginning.len() + 8);
     for byte in beginning {

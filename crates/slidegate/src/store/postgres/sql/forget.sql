@@ -1,5 +1,5 @@
 -- Forgets up to `most` keys whose names are between two, in order; `last_name` is the last of them, null if there were none.
--- Rows are locked in the order in which decisions lock them, and news are told last, so that no two calls wait for each
+-- Rows are locked in the order in which decisions lock them, and news are written last, so that no two calls wait for each
 -- other.
 CREATE OR REPLACE FUNCTION @schema@.forget_@table@(from_name uuid, to_name uuid, most int,
   OUT gone bigint, OUT last_name uuid)
