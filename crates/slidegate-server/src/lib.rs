@@ -47,5 +47,5 @@ pub use request::{Batch, Refusal, RefusalKind, Request};
 pub use serve::{Door, Entrance, Limits, Tls, TlsFiles, run};
 pub use served::{Served, Switched};
 pub use store::AnyStore;
-pub use tokens::{Admission, Scope, Token, Tokens};
+pub use tokens::{Admission, Scope, Token, Tokens, Verbs};
 pub use violations::ViolationLog;

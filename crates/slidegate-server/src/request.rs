@@ -62,6 +62,8 @@ pub enum RefusalKind {
     Busy,
     /// Whoever asks has shown no token, or a wrong one.
     Unauthorized,
+    /// The token is not for this verb.
+    Forbidden,
     /// It names a policy that there is not.
     UnknownPolicy,
     /// A value is missing or out of range.
@@ -84,6 +86,7 @@ impl RefusalKind {
             Self::TooSlow => "too-slow",
             Self::Busy => "busy",
             Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
             Self::UnknownPolicy => "unknown-policy",
             Self::OutOfRange => "out-of-range",
             Self::StoreUnavailable { .. } => "store-unavailable",

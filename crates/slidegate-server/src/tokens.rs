@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue};
+use slidegate::Verb;
 
 use crate::request::{Refusal, RefusalKind};
 
@@ -26,12 +27,56 @@ pub enum Scope {
     Write,
 }
 
+/// Verbs that a token of the data plane may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verbs(u8);
+
+impl Verbs {
+    /// Each verb and its name.
+    pub(crate) const NAMES: &'static [(&'static str, Verb)] =
+        &[("check", Verb::Check), ("peek", Verb::Peek), ("refund", Verb::Refund), ("reset", Verb::Reset)];
+    /// All of them.
+    pub const ALL: Self = Self(u8::MAX);
+
+    /// Whether `verb` is among them.
+    pub fn has(self, verb: Verb) -> bool {
+        self.0 & Self::of(verb).0 != 0
+    }
+
+    fn of(verb: Verb) -> Self {
+        let place = Self::NAMES.iter().position(|(_, other)| *other == verb);
+        Self(place.map_or(0, |place| 1 << place))
+    }
+}
+
+/// What an application needs that asks for decisions: to check and to peek.
+impl Default for Verbs {
+    fn default() -> Self {
+        [Verb::Check, Verb::Peek].into_iter().collect()
+    }
+}
+
+impl FromIterator<Verb> for Verbs {
+    fn from_iter<I: IntoIterator<Item = Verb>>(verbs: I) -> Self {
+        Self(verbs.into_iter().fold(0, |bits, verb| bits | Self::of(verb).0))
+    }
+}
+
+/// `check, peek`.
+impl fmt::Display for Verbs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = Self::NAMES.iter().filter(|(_, verb)| self.has(*verb)).map(|(name, _)| *name);
+        f.write_str(&names.collect::<Vec<_>>().join(", "))
+    }
+}
+
 /// A token's owner. The token itself is known by its hash alone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     name: String,
     hash: blake3::Hash,
     scope: Scope,
+    verbs: Verbs,
 }
 
 impl Token {
@@ -44,7 +89,27 @@ impl Token {
         if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err("only visible ASCII characters are allowed, and no spaces".to_owned());
         }
-        Ok(Self { name: name.into(), hash: blake3::hash(secret.as_bytes()), scope })
+        Ok(Self { name: name.into(), hash: blake3::hash(secret.as_bytes()), scope, verbs: Verbs::ALL })
+    }
+
+    /// The same token for these verbs alone.
+    #[must_use]
+    pub fn for_verbs(self, verbs: Verbs) -> Self {
+        Self { verbs, ..self }
+    }
+
+    /// Refuses a verb that the token is not for.
+    pub(crate) fn admit(&self, verb: Verb) -> Result<(), Refusal> {
+        if self.verbs.has(verb) {
+            return Ok(());
+        }
+        let detail = format!(
+            "the token {:?} is not for {}; its verbs are {}, as the configuration says",
+            self.name,
+            Verbs(Verbs::of(verb).0),
+            self.verbs
+        );
+        Err(Refusal::new(RefusalKind::Forbidden, detail))
     }
 
     /// Who it is, for logs.
@@ -111,11 +176,11 @@ impl Tokens {
     }
 
     /// Lets in whoever has a token, in `Authorization` or, where that is somebody else's, in `X-Slidegate-Token`.
-    fn admit<'a>(&self, shown: impl Into<Shown<'a>>) -> Result<(), Refusal> {
+    fn admit<'a>(&self, shown: impl Into<Shown<'a>>, verb: Verb) -> Result<(), Refusal> {
         let Shown { authorization, token } = shown.into();
         let by_itself = || token.and_then(|secret| self.who_has(secret));
-        if authorization.and_then(|bearer| self.who_bears(bearer)).or_else(by_itself).is_some() {
-            return Ok(());
+        if let Some(token) = authorization.and_then(|bearer| self.who_bears(bearer)).or_else(by_itself) {
+            return token.admit(verb);
         }
         let what = if authorization.is_some() || token.is_some() {
             "what was sent is none"
@@ -196,13 +261,13 @@ impl Admission {
         self.turns.load(Ordering::Acquire)
     }
 
-    /// Lets in whoever has a token.
+    /// Admits a request that shows a token which is for the verb.
     #[inline]
-    pub(crate) fn admit<'a>(&self, shown: impl Into<Shown<'a>>) -> Result<(), Refusal> {
+    pub(crate) fn admit<'a>(&self, shown: impl Into<Shown<'a>>, verb: Verb) -> Result<(), Refusal> {
         if self.is_open {
             return Ok(());
         }
-        self.tokens.load().admit(shown)
+        self.tokens.load().admit(shown, verb)
     }
 }
 
@@ -247,17 +312,21 @@ mod tests {
         let shown = |secret: &'static str| Shown { token: Some(secret.as_bytes()), ..Shown::default() };
         let admission = Admission::new(of("old", SECRET));
         admission.replace(&Tokens::default());
-        assert!(admission.admit(shown(SECRET)).is_ok() && admission.admit(Shown::default()).is_err());
+        assert!(
+            admission.admit(shown(SECRET), Verb::Check).is_ok()
+                && admission.admit(Shown::default(), Verb::Check).is_err()
+        );
         admission.replace(&of("old", SECRET));
         assert_eq!(admission.turns(), 0, "nobody has to be looked at again");
         admission.replace(&of("new", "fedcba9876543210"));
         assert!(
-            admission.admit(shown(SECRET)).is_err() && admission.admit(shown("fedcba9876543210")).is_ok()
+            admission.admit(shown(SECRET), Verb::Check).is_err()
+                && admission.admit(shown("fedcba9876543210"), Verb::Check).is_ok()
         );
         assert_eq!(admission.turns(), 1);
         let open = Admission::new(Tokens::default());
         open.replace(&of("new", SECRET));
-        assert!(open.admit(Shown::default()).is_ok());
+        assert!(open.admit(Shown::default(), Verb::Check).is_ok());
     }
 
     #[test]
@@ -269,5 +338,22 @@ mod tests {
         let shown = format!("{:?}", Token::new("app", SECRET, Scope::Read).unwrap());
         let hash = blake3::hash(SECRET.as_bytes()).to_hex();
         assert!(shown.contains("app") && !shown.contains(SECRET) && !shown.contains(&hash[..8]), "{shown}");
+    }
+
+    #[test]
+    fn a_token_is_for_its_verbs_alone() {
+        let token = Token::new("app", SECRET, Scope::Read).unwrap();
+        for (_, verb) in Verbs::NAMES {
+            assert!(token.admit(*verb).is_ok());
+            let is_usual = matches!(verb, Verb::Check | Verb::Peek);
+            let usual = token.clone().for_verbs(Verbs::default());
+            assert_eq!(usual.admit(*verb).is_ok(), is_usual, "{verb:?}");
+            assert!(token.clone().for_verbs([*verb].into_iter().collect()).admit(*verb).is_ok());
+        }
+        let refused = token.for_verbs(Verbs::default()).admit(Verb::Reset).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the token \"app\" is not for reset; its verbs are check, peek, as the configuration says"
+        );
     }
 }

@@ -5,11 +5,13 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use slidegate::Verb;
+
 use super::containers::{Item, ListOf, Listed, Mapping};
 use super::field::{Field, Fields};
 use super::kinds::{OneOf, PathTo, Text, Word};
 use super::review::Review;
-use crate::tokens::{Scope, TOKEN_BYTES, Token, Tokens};
+use crate::tokens::{Scope, TOKEN_BYTES, Token, Tokens, Verbs};
 
 const NAME: Field<Text> =
     Field::new("name", Text { what: "a text" }, "Whose token it is, for logs and the audit.").required();
@@ -28,11 +30,21 @@ const TOKEN_ENV: Field<Text> = Field::new(
 const SCOPE: Field<OneOf<Scope>> =
     Field::new("scope", OneOf::ANY, "What it allows: to look, or to look and to change.").usual("read");
 
+const VERBS: Field<ListOf<OneOf<Verb>>> = Field::new(
+    "verbs",
+    ListOf { item: OneOf::ANY, what: "verbs", most: Some(Verbs::NAMES.len()) },
+    "What it may be used for. Envoy's rate limit service needs check.",
+)
+.usual(r#"["check", "peek"]"#);
+
 /// More would make every request slow.
 const MOST_TOKENS: usize = 1000;
 const PLACES: &[&str] = &["token", "token_file", "token_env"];
-const TOKEN_KIND: Mapping<Secret> =
-    Mapping { fields: &[&NAME, &TOKEN, &TOKEN_FILE, &TOKEN_ENV], one_of: PLACES, read: secret };
+const TOKEN_KIND: Mapping<Secret> = Mapping {
+    fields: &[&NAME, &TOKEN, &TOKEN_FILE, &TOKEN_ENV, &VERBS],
+    one_of: PLACES,
+    read: secret_for_verbs,
+};
 const ADMIN_TOKEN: Mapping<Secret> = Mapping {
     fields: &[&NAME, &TOKEN, &TOKEN_FILE, &TOKEN_ENV, &SCOPE],
     one_of: PLACES,
@@ -51,6 +63,7 @@ pub(super) struct Secret {
     name: String,
     name_line: u64,
     scope: Scope,
+    verbs: Verbs,
     place: Place,
     place_line: u64,
 }
@@ -91,7 +104,23 @@ fn secret(fields: &Fields<'_>, review: &mut Review) -> Option<Secret> {
     };
     let (name, place) = (name?, place?);
     let (name_line, place_line) = (fields.line_of("name"), fields.line_of(place.field()));
-    Some(Secret { name, name_line, scope: Scope::default(), place, place_line })
+    Some(Secret { name, name_line, scope: Scope::default(), verbs: Verbs::ALL, place, place_line })
+}
+
+fn secret_for_verbs(fields: &Fields<'_>, review: &mut Review) -> Option<Secret> {
+    let verbs = match fields.get(&VERBS, review) {
+        Some(listed) if listed.is_whole && listed.items.is_empty() => {
+            review.refuse(
+                listed.line,
+                fields.path_of("verbs"),
+                "none given; a token is for at least one verb",
+            );
+            Verbs::default()
+        }
+        Some(listed) => listed.into_values().into_iter().collect(),
+        None => Verbs::default(),
+    };
+    secret(fields, review).map(|secret| Secret { verbs, ..secret })
 }
 
 fn secret_with_scope(fields: &Fields<'_>, review: &mut Review) -> Option<Secret> {
@@ -111,7 +140,8 @@ pub(super) fn tokens(secrets: Listed<Secret>, review: &mut Review) -> Tokens {
         );
         return Tokens::default();
     }
-    for Item { path, value: Secret { name, name_line, scope, place, place_line }, .. } in secrets.items {
+    for Item { path, value: Secret { name, name_line, scope, verbs, place, place_line }, .. } in secrets.items
+    {
         let is_new = names.insert(name.clone());
         if !is_new {
             let message = format!("two tokens are called {name:?}: names must differ");
@@ -124,7 +154,8 @@ pub(super) fn tokens(secrets: Listed<Secret>, review: &mut Review) -> Tokens {
         if is_elsewhere && !review.looks_around {
             continue;
         }
-        match place.read().and_then(|secret| Token::new(&name, &secret, scope)) {
+        let made = place.read().and_then(|secret| Token::new(&name, &secret, scope));
+        match made.map(|token| token.for_verbs(verbs)) {
             Err(message) => review.refuse(place_line, format!("{path}.{}", place.field()), message),
             Ok(token) => {
                 if let Some(other) = tokens.iter().find(|other| other.is_same_secret(&token)) {
@@ -137,6 +168,10 @@ pub(super) fn tokens(secrets: Listed<Secret>, review: &mut Review) -> Tokens {
         }
     }
     tokens.into_iter().collect()
+}
+
+impl Word for Verb {
+    const ALL: &'static [(&'static str, Self)] = Verbs::NAMES;
 }
 
 impl Word for Scope {

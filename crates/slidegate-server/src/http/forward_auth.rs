@@ -107,7 +107,7 @@ impl Refused {
 }
 
 async fn answer<S: Store>(app: &App<S>, request: &Parts) -> Result<Response, Refused> {
-    app.tokens().admit(&request.headers)?;
+    app.tokens().admit(&request.headers, Verb::Check)?;
     let Question { policy, deny_status, allow_status, below } = Question::read(request)?;
     let key = key(app, &policy, request, deny_status)?;
     let path = path(request, below);

@@ -106,7 +106,7 @@ impl<S: Store> Routes<S> {
 
     async fn decide_into(&self, reply: &mut Reply<HeaderMap>, verb: Verb, request: Request<Incoming>) {
         let start = Stopwatch::start();
-        let read = match self.app.tokens().admit(request.headers()) {
+        let read = match self.app.tokens().admit(request.headers(), verb) {
             Ok(()) => body::read(request.into_body(), self.limits.body_timeout).await,
             Err(refusal) => Err(refusal),
         };
@@ -117,7 +117,7 @@ impl<S: Store> Routes<S> {
     /// The same for a plain request, which has come without hyper. There are no traces of it.
     pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &Plain<'_>) {
         let start = Stopwatch::start();
-        let admitted = self.app.tokens().admit(plain.shown);
+        let admitted = self.app.tokens().admit(plain.shown, plain.verb);
         let body = admitted.and_then(|()| body::understand(plain.body));
         reply.clear();
         self.settle(reply, plain.verb, start, body).await;

@@ -43,6 +43,7 @@ macro_rules! verb {
                 (status = 200, description = "A decision was made; a denial is one, too", body = Answered),
                 (status = 400, description = "It cannot be read", body = Problem, content_type = "application/problem+json"),
                 (status = 401, description = "The service has tokens, and none was shown", body = Problem, content_type = "application/problem+json"),
+                (status = 403, description = "The token is not for this verb", body = Problem, content_type = "application/problem+json"),
                 (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
                 (status = 408, description = "The body took too long", body = Problem, content_type = "application/problem+json"),
                 (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),
@@ -135,6 +136,7 @@ forward_auth!(
         (status = 200, description = "It may proceed", body = JsonResponse),
         (status = 400, description = "It cannot be read, or is too large", body = Problem, content_type = "application/problem+json"),
         (status = 401, description = "The service has tokens, and none was shown", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "The token is not for checks", body = Problem, content_type = "application/problem+json"),
         (status = 429, description = "It is over a limit", body = JsonResponse),
         (status = 500, description = "The store could not decide, and the limit fails closed", body = Problem, content_type = "application/problem+json"),
     )

@@ -60,6 +60,7 @@ impl From<Refusal> for Problem {
             RefusalKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             RefusalKind::TooSlow => StatusCode::REQUEST_TIMEOUT,
             RefusalKind::Unauthorized => StatusCode::UNAUTHORIZED,
+            RefusalKind::Forbidden => StatusCode::FORBIDDEN,
             RefusalKind::UnknownPolicy => StatusCode::NOT_FOUND,
             RefusalKind::OutOfRange => StatusCode::UNPROCESSABLE_ENTITY,
             RefusalKind::Busy | RefusalKind::StoreUnavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use metrics::counter;
-use slidegate::Store;
+use slidegate::{Store, Verb};
 use tracing::debug;
 
 use super::body;
@@ -31,7 +31,7 @@ pub(super) fn json<S: Store + 'static>(patience: Duration) -> MethodRouter<Arc<A
 }
 
 async fn answer<S: Store>(app: &App<S>, request: Request, patience: Duration) -> Result<Response, Refusal> {
-    app.tokens().admit(request.headers())?;
+    app.tokens().admit(request.headers(), Verb::Check)?;
     let Message(request): Message<JsonRequest> = body::read_single(request.into_body(), patience).await?;
     let request = RateLimitRequest::try_from(request)
         .map_err(|detail| Refusal::new(RefusalKind::OutOfRange, detail))?;
@@ -45,6 +45,7 @@ fn refused(refusal: &Refusal) -> Response {
     let status = match refusal.kind {
         RefusalKind::StoreUnavailable { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         RefusalKind::Unauthorized => StatusCode::UNAUTHORIZED,
+        RefusalKind::Forbidden => StatusCode::FORBIDDEN,
         _ => StatusCode::BAD_REQUEST,
     };
     (status, Problem::new(status, refusal.to_string()).into_response()).into_response()

@@ -185,7 +185,7 @@ impl<S: Store> Talk<'_, S> {
                         Ok(asked) => run.push(asked),
                         Err(Other::Talk) if self.may_forget(&name) => {
                             self.settle(&mut run, out).await;
-                            forget::answer(self.app, words, out).await;
+                            forget::answer(self.app, &self.session, words, out).await;
                         }
                         Err(other) => {
                             self.settle(&mut run, out).await;
@@ -230,7 +230,7 @@ impl<S: Store> Talk<'_, S> {
                 Next::GoOn
             }
             Err(Other::Talk) if self.may_forget(&name) => {
-                forget::answer(self.app, words, out).await;
+                forget::answer(self.app, &self.session, words, out).await;
                 Next::GoOn
             }
             Err(other) => self.tell(&name, words, &other, out),
@@ -253,6 +253,7 @@ impl<S: Store> Talk<'_, S> {
         // Of a stranger nothing is read but who it is.
         let wanted = if self.session.is_stranger() { None } else { wanted(name, words) };
         let Wanted { shape, verb, under, key, cost } = wanted.ok_or(Other::Talk)??;
+        self.session.may(verb).map_err(Wrong::Refused)?;
         let named = match under {
             Under::Rate(rate) => self.recent.find(rate, &self.shared.throttles).map_err(Wrong::Cell)?,
             Under::Name(name) => {

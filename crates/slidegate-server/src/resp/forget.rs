@@ -1,13 +1,13 @@
 //! `SLIDEGATE.FORGET policy`: forgets what all keys of a policy have spent.
 
 use metrics::counter;
-use slidegate::Store;
+use slidegate::{Store, Verb};
 use tracing::debug;
 
 use super::command::Name;
 use super::frame::Arguments;
 use super::reply;
-use super::session::arity;
+use super::session::{Session, arity};
 use crate::app::App;
 
 /// Whether it is this command.
@@ -16,11 +16,20 @@ pub(super) fn is_forget(name: &Name) -> bool {
 }
 
 /// Executes it. The commands behind it wait until the store has forgotten.
-pub(super) async fn answer<S: Store>(app: &App<S>, words: Arguments<'_, '_>, out: &mut Vec<u8>) {
+pub(super) async fn answer<S: Store>(
+    app: &App<S>,
+    session: &Session,
+    words: Arguments<'_, '_>,
+    out: &mut Vec<u8>,
+) {
     if words.len() != 2 {
         return arity(out, "slidegate.forget");
     }
-    match app.forget(&String::from_utf8_lossy(words.word(1))).await {
+    let forgotten = match session.may(Verb::Reset) {
+        Ok(()) => app.forget(&String::from_utf8_lossy(words.word(1))).await,
+        Err(refusal) => Err(refusal),
+    };
+    match forgotten {
         Ok(_) => reply::simple(out, "OK"),
         Err(refusal) => {
             debug!(kind = ?refusal.kind, why = refusal.detail, "refused");

@@ -23,10 +23,12 @@ pub(super) fn error(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Why a command was refused: `UNAVAILABLE` if it is because of the store, and worth another try.
+/// Why a command was refused: `UNAVAILABLE` if it is because of the store, and worth another try, `NOPERM` if the token is not
+/// for it.
 pub(super) fn refusal(out: &mut Vec<u8>, refusal: &Refusal) {
     let code = match refusal.kind {
         RefusalKind::StoreUnavailable { .. } => "UNAVAILABLE",
+        RefusalKind::Forbidden => "NOPERM",
         _ => "ERR",
     };
     error(out, &format!("{code} {refusal}"));

@@ -3,9 +3,12 @@
 
 use std::fmt::Write as _;
 
+use slidegate::Verb;
+
 use super::command::Name;
 use super::frame::Arguments;
 use super::reply::{self, Version};
+use crate::request::Refusal;
 use crate::tokens::{Admission, Token};
 
 /// How much of a command that nobody knows is repeated.
@@ -65,6 +68,12 @@ impl Session {
         }
     }
 
+    /// Refuses a verb that the connection's token is not for.
+    #[inline]
+    pub(super) fn may(&self, verb: Verb) -> Result<(), Refusal> {
+        if let Admitted::By(token, _) = &self.admitted { token.admit(verb) } else { Ok(()) }
+    }
+
     /// Whether it has yet to say a password.
     #[inline]
     pub(super) fn is_stranger(&self) -> bool {
@@ -78,8 +87,9 @@ impl Session {
             && *turns != passwords.turns()
         {
             *turns = passwords.turns();
-            if !passwords.tokens().iter().any(|other| other.is_same_secret(token)) {
-                self.admitted = Admitted::No;
+            match passwords.tokens().iter().find(|other| other.is_same_secret(token)) {
+                Some(other) => *token = other.clone(),
+                None => self.admitted = Admitted::No,
             }
         }
     }

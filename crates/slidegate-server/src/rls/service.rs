@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use metrics::counter;
-use slidegate::Store;
+use slidegate::{Store, Verb};
 use tonic::codegen::async_trait;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -65,7 +65,7 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let whole = Stopwatch::start();
         let headers = request.metadata().as_ref();
-        self.app.tokens().admit(headers).map_err(|refusal| refused(&refusal))?;
+        self.app.tokens().admit(headers, Verb::Check).map_err(|refusal| refused(&refusal))?;
         let span = traces::of_request("ShouldRateLimit", headers);
         let decided = traces::within(span, super::decide(&self.app, request.get_ref())).await;
         Task::ShouldRateLimit.record(whole);
@@ -79,6 +79,7 @@ fn refused(refusal: &Refusal) -> Status {
     counter!("slidegate_refusals_total", "reason" => refusal.kind.name()).increment(1);
     match refusal.kind {
         RefusalKind::Unauthorized => Status::unauthenticated(refusal.to_string()),
+        RefusalKind::Forbidden => Status::permission_denied(refusal.to_string()),
         RefusalKind::Busy | RefusalKind::StoreUnavailable { .. } => Status::unavailable(refusal.to_string()),
         _ => Status::invalid_argument(refusal.to_string()),
     }

@@ -12,7 +12,7 @@ const FOR_HYPER: &str = "te: trailers\r\n";
 const LAST: &str = "GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
 const TOKENS: &str = "
 policies: {api: {quotas: [100/1m]}}
-tokens: [{name: app, token: 0123456789abcdef}]
+tokens: [{name: app, token: 0123456789abcdef, verbs: [check, peek, refund, reset]}]
 ";
 
 fn plain(verb: &str, lines: &str, body: &str) -> String {

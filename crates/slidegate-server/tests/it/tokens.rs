@@ -44,6 +44,30 @@ fn without_a_token_nothing_is_decided() {
     assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
 }
 
+/// A token is for the verbs that its entry lists, and for no others on any way.
+#[test]
+fn a_token_is_for_its_verbs_alone() {
+    const OPS: &str = "hush-0123456789abcdef-ops";
+    let more = format!("token: {TOKEN}}}\n  - {{name: ops, token: {OPS}, verbs: [refund, reset]");
+    let server = Server::of(&file(&more));
+    let lines = |token: &str| format!("authorization: Bearer {token}\r\n");
+    for (verb, is_usual) in [("check", true), ("peek", true), ("refund", false), ("reset", false)] {
+        for (token, is_for_it) in [(TOKEN, is_usual), (OPS, !is_usual)] {
+            let reply = ask(server.address, verb, &lines(token));
+            assert_eq!(reply.status, if is_for_it { 200 } else { 403 }, "{verb}: {reply:?}");
+            if !is_for_it {
+                assert!(
+                    reply.json()["detail"].as_str().unwrap().contains(&format!("is not for {verb};")),
+                    "{reply:?}"
+                );
+            }
+        }
+    }
+    let forward =
+        |token: &str| request_with(server.address, "GET", "/forward-auth/api", &lines(token), b"").status;
+    assert_eq!([forward(TOKEN), forward(OPS)], [204, 403]);
+}
+
 #[test]
 fn no_way_to_a_decision_is_open_without_a_token() {
     let server = Server::of(&file(&format!("token: {TOKEN}")));

@@ -1,7 +1,10 @@
 //! `SLIDEGATE.FORGET`.
 
+use std::sync::Arc;
+
+use slidegate_server::{Admission, Limits, Scope, Token, Verbs};
+
 use super::{PASSWORD, Resp, command};
-use slidegate_server::Limits;
 
 #[test]
 fn a_policy_is_forgotten_in_the_order_of_the_commands() {
@@ -32,6 +35,24 @@ fn a_policy_is_forgotten_in_the_order_of_the_commands() {
         five([1, 100, 100, -1, 0]),
     ];
     assert_eq!(answer, expected.concat());
+}
+
+#[test]
+fn a_token_without_reset_forgets_nothing() {
+    let token = Token::new("app", PASSWORD, Scope::Read).unwrap().for_verbs(Verbs::default());
+    let admission = Arc::new(Admission::new([token].into_iter().collect()));
+    let server = Resp::with(Limits::default(), Some(admission));
+    let mut client = server.connect();
+    client.command(&["AUTH", PASSWORD]).unwrap().ok();
+    for words in [
+        &["SLIDEGATE.FORGET", "api"][..],
+        &["SLIDEGATE.RESET", "api", "a"],
+        &["SLIDEGATE.REFUND", "api", "a"],
+    ] {
+        let refused = format!("{:?}", client.command(words).unwrap());
+        assert!(refused.contains("NOPERM") && refused.contains("its verbs are check, peek"), "{refused}");
+    }
+    assert_eq!(client.command(&["SLIDEGATE.CHECK", "api", "a"]).unwrap().array().len(), 5);
 }
 
 #[test]
