@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
-use slidegate::{Decision, QuotaReport, Retry};
+use serde::{Deserialize, Deserializer, Serialize};
+use slidegate::{Decision, QuotaReport, Retry, Verb};
 use utoipa::ToSchema;
 
 use crate::app::Decided;
@@ -37,6 +37,9 @@ pub struct Answer<'a> {
     /// What was decided beside it and not enforced. Written only if something was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowAnswer<'a>>,
+    /// Whether a reset found anything to forget. Written for resets only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<bool>,
     /// Every quota's numbers.
     pub quotas: Vec<QuotaAnswer<'a>>,
     /// Whether the cost exceeds what some quota can ever hold. Written only if so.
@@ -95,12 +98,27 @@ pub struct QuotaAnswer<'a> {
     pub reset_after_ms: u64,
     /// When to come back, if this quota denied it.
     pub retry_after_ms: Option<u64>,
+    /// Counted in the previous window, in full; 0 but for a sliding window. Written for peeks only, like the next two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<u64>,
+    /// Counted in the current window; everything that is counted where there is but one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<u64>,
+    /// The age of the oldest entry that is counted; null but for a sliding log and a strict window.
+    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub oldest_age_ms: Option<Option<u64>>,
+}
+
+/// A value that is there, be it null.
+fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
 }
 
 impl<'a> From<&'a Decided> for Answer<'a> {
     fn from(decided: &'a Decided) -> Self {
         let (policy, decision) = (decided.policy(), &decided.decision);
-        let tightest = decision.tightest();
+        let (tightest, is_peek) = (decision.tightest(), decided.verb() == Verb::Peek);
         let quota = |(index, report): (usize, &QuotaReport)| QuotaAnswer {
             name: policy.quota_name(index).into(),
             limit: report.limit,
@@ -112,6 +130,9 @@ impl<'a> From<&'a Decided> for Answer<'a> {
                 Some(Retry::AfterMs(ms)) => Some(ms),
                 Some(Retry::Never) | None => None,
             },
+            previous: is_peek.then_some(report.previous),
+            current: is_peek.then_some(report.current),
+            oldest_age_ms: is_peek.then_some(report.oldest_age_ms),
         };
         Self {
             allowed: decision.is_allowed(),
@@ -124,6 +145,7 @@ impl<'a> From<&'a Decided> for Answer<'a> {
             source: decision.source().name().into(),
             reason: decision.source().reason().map(|reason| reason.name().into()),
             shadow: decision.shadow().map(ShadowAnswer::from),
+            found: (decided.verb() == Verb::Reset).then(|| decision.is_found()),
             quotas: decision.quotas().iter().enumerate().map(quota).collect(),
             never: decision.is_never(),
         }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::http::HeaderMap;
 use slidegate::tower::{HeaderStyle, Tier};
-use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError, Verb};
+use slidegate::{Check, Clock, Decision, MAX_WINDOW_MS, Operation, Policy, Store, StoreError, Verb};
 use tokio::sync::watch;
 use tracing::info;
 
@@ -46,6 +46,7 @@ pub struct App<S> {
 #[derive(Debug)]
 pub struct Decided {
     chosen: Chosen,
+    verb: Verb,
     /// The decision.
     pub decision: Decision,
 }
@@ -62,11 +63,15 @@ impl Decided {
     pub(crate) fn configured(policy: Policy, decision: Decision) -> Self {
         let signals = Arc::new(Signals::of(&policy, "", 0, None));
         let named = Named::new(policy, HeaderStyle::default(), signals);
-        Self { chosen: Chosen::Configured(Arc::new(named)), decision }
+        Self { chosen: Chosen::Configured(Arc::new(named)), verb: Verb::Check, decision }
     }
 
     pub(crate) fn from_request(policy: Policy, decision: Decision) -> Self {
-        Self { chosen: Chosen::FromRequest(policy, HeaderStyle::default()), decision }
+        Self { chosen: Chosen::FromRequest(policy, HeaderStyle::default()), verb: Verb::Check, decision }
+    }
+
+    pub(crate) fn by_verb(self, verb: Verb) -> Self {
+        Self { verb, ..self }
     }
 
     pub(crate) fn into_chosen(self) -> Chosen {
@@ -75,6 +80,11 @@ impl Decided {
 }
 
 impl Decided {
+    /// What was done.
+    pub fn verb(&self) -> Verb {
+        self.verb
+    }
+
     /// The policy, whose quotas are those of the decision.
     pub fn policy(&self) -> &Policy {
         self.chosen.policy()
@@ -278,7 +288,7 @@ impl<S: Store> App<S> {
     /// Decides one request.
     pub async fn decide(&self, verb: Verb, request: &Request<'_>) -> Result<Decided, Refusal> {
         let chosen = choose(&self.policies.load(), request)?;
-        let check = check(request, &chosen)?;
+        let check = check(verb, request, &chosen)?;
         let operation = Operation { verb, check };
         let decision = match self.store.execute_at_once(operation) {
             Some(decision) => decision?,
@@ -287,7 +297,7 @@ impl<S: Store> App<S> {
         if verb == Verb::Check {
             self.note(chosen.signals(), &check, &decision, request.path.as_deref());
         }
-        Ok(Decided { chosen, decision })
+        Ok(Decided { chosen, verb, decision })
     }
 
     /// Forgets what all keys have spent under the policy called `name`. Returns how many keys that were, where the store counts
@@ -300,9 +310,9 @@ impl<S: Store> App<S> {
     }
 
     /// What each of a batch is to be decided by.
-    pub(crate) fn choose_many(&self, batch: &Batch<'_>) -> Vec<Result<Chosen, Refusal>> {
+    pub(crate) fn choose_many(&self, verb: Verb, batch: &Batch<'_>) -> Vec<Result<Chosen, Refusal>> {
         let policies = self.policies.load();
-        batch.0.iter().map(|request| choose_for(&policies, request)).collect()
+        batch.0.iter().map(|request| choose_for(&policies, verb, request)).collect()
     }
 
     /// Decides some of a batch by what was chosen for each, in one call of the store and each for itself.
@@ -315,7 +325,7 @@ impl<S: Store> App<S> {
         let mut operations = Vec::with_capacity(chosen.len());
         for (request, chosen) in requests.iter().zip(&chosen) {
             if let (Ok(request), Ok(chosen)) = (request, chosen)
-                && let Ok(check) = check(request, chosen)
+                && let Ok(check) = check(verb, request, chosen)
             {
                 operations.push(Operation { verb, check });
             }
@@ -335,7 +345,7 @@ impl<S: Store> App<S> {
                 Err(refusal) => Err(refusal),
                 Ok(chosen) => match decisions.next() {
                     Some(decision) => {
-                        decision.map(|decision| Decided { chosen, decision }).map_err(Refusal::from)
+                        decision.map(|decision| Decided { chosen, verb, decision }).map_err(Refusal::from)
                     }
                     None => break,
                 },
@@ -385,7 +395,7 @@ pub(crate) struct Preview {
 /// Looks at a request as if to decide it.
 pub(crate) fn preview(policies: &Policies, request: &Request<'_>) -> Result<Preview, Refusal> {
     let chosen = choose(policies, request)?;
-    let cost = check(request, &chosen)?.cost;
+    let cost = check(Verb::Check, request, &chosen)?.cost;
     let headers = match &chosen {
         Chosen::Configured(named) => named.headers,
         Chosen::FromRequest(_, headers) => *headers,
@@ -394,10 +404,14 @@ pub(crate) fn preview(policies: &Policies, request: &Request<'_>) -> Result<Prev
 }
 
 /// What a request of a batch is decided by, if all that it says is valid.
-fn choose_for(policies: &Policies, request: &Result<Request<'_>, Refusal>) -> Result<Chosen, Refusal> {
+fn choose_for(
+    policies: &Policies,
+    verb: Verb,
+    request: &Result<Request<'_>, Refusal>,
+) -> Result<Chosen, Refusal> {
     let request = request.as_ref().map_err(Refusal::clone)?;
     let chosen = choose(policies, request)?;
-    check(request, &chosen)?;
+    check(verb, request, &chosen)?;
     Ok(chosen)
 }
 
@@ -438,16 +452,30 @@ pub(crate) fn quota_refusal(index: usize, problems: &[QuotaProblem]) -> Refusal 
     Refusal::out_of_range(field, problem.message.as_str())
 }
 
-fn check<'a>(request: &'a Request<'_>, chosen: &'a Chosen) -> Result<Check<'a>, Refusal> {
+fn check<'a>(verb: Verb, request: &'a Request<'_>, chosen: &'a Chosen) -> Result<Check<'a>, Refusal> {
     let key = request.key.as_deref().unwrap_or_default();
     if !(1..=MAX_KEY_BYTES).contains(&key.len()) {
         let found = if request.key.is_none() { "missing".to_owned() } else { format!("{} bytes", key.len()) };
         return Err(Refusal::out_of_range("key", format!("{found}; 1 to {MAX_KEY_BYTES} bytes are allowed")));
     }
-    let cost = request
-        .cost
-        .map_or(Ok(1), |cost| cost.checked().map_err(|message| Refusal::out_of_range("cost", message)))?;
-    Ok(chosen.policy().key(key).cost(cost))
+    Ok(chosen.policy().key(key).cost(cost(verb, request)?))
+}
+
+/// How much a request costs; the cost of a block is its length.
+fn cost(verb: Verb, request: &Request<'_>) -> Result<u64, Refusal> {
+    let refused = |field: &'static str| move |message: String| Refusal::out_of_range(field, message);
+    match (verb, request.cost, request.for_ms) {
+        (Verb::Block, Some(_), _) => {
+            Err(refused("cost")("does not go with a block, which takes for_ms".to_owned()))
+        }
+        (Verb::Block, None, None) => Err(refused("for_ms")(format!(
+            "is missing; it takes 1 to {MAX_WINDOW_MS} milliseconds (366 days)"
+        ))),
+        (Verb::Block, None, Some(for_ms)) => for_ms.checked().map_err(refused("for_ms")),
+        (_, _, Some(_)) => Err(refused("for_ms")("goes with a block alone".to_owned())),
+        (_, Some(cost), None) => cost.checked().map_err(refused("cost")),
+        (_, None, None) => Ok(1),
+    }
 }
 
 impl From<StoreError> for Refusal {

@@ -30,7 +30,7 @@ pub(crate) enum QuotaSpec {
 pub(crate) struct QuotaFields {
     /// How much is allowed in a window.
     #[schema(value_type = u64, minimum = 1, maximum = 281_474_976_710_656_u64)]
-    pub(crate) limit: Whole<1, MAX_LIMIT>,
+    pub(crate) limit: Whole<0, MAX_LIMIT>,
     /// Such as `30s`, `15m` or `1d`.
     #[serde(deserialize_with = "time")]
     pub(crate) window: String,

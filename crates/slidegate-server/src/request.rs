@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use slidegate::{MAX_LIMIT, MAX_QUOTAS};
+use slidegate::{MAX_LIMIT, MAX_QUOTAS, MAX_WINDOW_MS};
 use utoipa::ToSchema;
 
 use crate::quota_spec::QuotaSpec;
@@ -17,19 +17,24 @@ use crate::whole::Whole;
 const MAX_BATCH: usize = 50_000;
 
 /// One request, decoded and not yet checked.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Request<'a> {
     pub(crate) policy: Option<Cow<'a, str>>,
     pub(crate) tier: Option<Cow<'a, str>>,
     pub(crate) quotas: Option<Vec<QuotaSpec>>,
     pub(crate) key: Option<Cow<'a, str>>,
     pub(crate) cost: Option<Cost>,
+    /// For how long a key is to be blocked.
+    pub(crate) for_ms: Option<BlockMs>,
     /// What it is asked for, if a proxy has said so; for the log.
     pub(crate) path: Option<Cow<'a, str>>,
 }
 
 /// Any whole number that a store can count.
 pub(crate) type Cost = Whole<0, MAX_LIMIT>;
+
+/// How long a block may last.
+pub(crate) type BlockMs = Whole<1, MAX_WINDOW_MS>;
 
 /// Several requests, each for itself: what is wrong with one refuses that one.
 #[derive(Debug, Default)]
@@ -149,6 +154,9 @@ pub(crate) struct RequestFields<'a> {
     /// How much is asked for; 0 only looks.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 281_474_976_710_656_u64, default = 1)]
     cost: Option<Cost>,
+    /// For how long `/v1/block` blocks the key, up to 366 days; for no other path.
+    #[schema(value_type = Option<u64>, minimum = 1, maximum = 31_622_400_000_u64)]
+    for_ms: Option<BlockMs>,
 }
 
 /// By hand, because a derived struct would also take an array of its fields' values.
@@ -165,9 +173,10 @@ impl<'de> Deserialize<'de> for Request<'de> {
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Request<'de>, A::Error> {
                 let fields = RequestFields::deserialize(MapAccessDeserializer::new(map))?;
-                let RequestFields { policy, tier, quotas, key, cost } = fields;
+                let RequestFields { policy, tier, quotas, key, cost, for_ms } = fields;
                 let [policy, tier, key] = [policy, tier, key].map(|text| text.map(|text| text.0));
-                Ok(Request { policy, tier, quotas: quotas.map(|quotas| quotas.0), key, cost, path: None })
+                let quotas = quotas.map(|quotas| quotas.0);
+                Ok(Request { policy, tier, quotas, key, cost, for_ms, path: None })
             }
         }
 

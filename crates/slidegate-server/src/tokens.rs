@@ -33,8 +33,14 @@ pub struct Verbs(u8);
 
 impl Verbs {
     /// Each verb and its name.
-    pub(crate) const NAMES: &'static [(&'static str, Verb)] =
-        &[("check", Verb::Check), ("peek", Verb::Peek), ("refund", Verb::Refund), ("reset", Verb::Reset)];
+    pub(crate) const NAMES: &'static [(&'static str, Verb)] = &[
+        ("check", Verb::Check),
+        ("peek", Verb::Peek),
+        ("charge", Verb::Charge),
+        ("refund", Verb::Refund),
+        ("reset", Verb::Reset),
+        ("block", Verb::Block),
+    ];
     /// All of them.
     pub const ALL: Self = Self(u8::MAX);
 

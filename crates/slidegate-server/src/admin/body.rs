@@ -11,7 +11,8 @@ use utoipa::ToSchema;
 use crate::changes::Moment;
 use crate::http::decode;
 use crate::quota_spec::QuotaSpec;
-use crate::request::{Cost, Refusal};
+use crate::request::{BlockMs, Cost, Refusal};
+use crate::whole::Whole;
 
 /// A note is for people.
 const MOST_NOTE_BYTES: usize = 500;
@@ -45,6 +46,30 @@ pub(super) struct RefundFields {
     #[schema(value_type = Option<u64>, maximum = 281_474_976_710_656_u64)]
     pub(super) cost: Option<Cost>,
     pub(super) note: Option<String>,
+}
+
+/// For how long a key is blocked.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BlockFields {
+    /// A time from now, 1ms to 366d.
+    #[serde(rename = "for")]
+    #[schema(value_type = String)]
+    span: Option<String>,
+    /// Why.
+    pub(super) note: Option<String>,
+}
+
+impl BlockFields {
+    pub(super) fn for_ms(&self) -> Result<BlockMs, Refusal> {
+        let refused = |why: &str| Refusal::out_of_range("for", why);
+        let span = self
+            .span
+            .as_deref()
+            .ok_or_else(|| refused("is missing; it takes a time such as 10m, up to 366d"))?;
+        let span = parse_window(span).map_err(|error| refused(error.message()))?;
+        Ok(Whole(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+    }
 }
 
 /// A reason, and nothing else.

@@ -12,7 +12,7 @@ use slidegate::Verb;
 use utoipa::ToSchema;
 
 use super::auth::Who;
-use super::body::{self, ChangeFields, RefundFields, checked_note};
+use super::body::{self, BlockFields, ChangeFields, RefundFields, checked_note};
 use super::changing::{self, Desked};
 use super::parts::{InBody, InPath, InQuery};
 use super::policies::only;
@@ -145,7 +145,19 @@ pub(super) async fn refund(
         .unwrap_or_else(IntoResponse::into_response)
 }
 
-/// Gives back, and writes it down: what was counted before, and after.
+pub(super) async fn block(
+    State(desk): State<Desked>,
+    Extension(who): Extension<Who>,
+    InPath((policy, key)): InPath<(String, String)>,
+    InQuery(Tiered { tier }): InQuery<Tiered>,
+    InBody(body): InBody,
+) -> Response {
+    give_back(&desk, who, Action::Block, [policy, key], tier, &body)
+        .await
+        .unwrap_or_else(IntoResponse::into_response)
+}
+
+/// Gives back or blocks, and writes it down: what was counted before, and after.
 async fn give_back(
     desk: &Desk,
     who: Who,
@@ -154,11 +166,21 @@ async fn give_back(
     tier: Option<String>,
     body: &Bytes,
 ) -> Result<Response, DeskError> {
-    let fields: RefundFields = body::read(body)?;
-    let note = checked_note(fields.note)?;
+    let mut request = request(&policy, &key, tier.as_deref());
+    let note = if action == Action::Block {
+        let fields: BlockFields = body::read(body)?;
+        request.for_ms = Some(fields.for_ms()?);
+        fields.note
+    } else {
+        let fields: RefundFields = body::read(body)?;
+        request.cost = fields.cost;
+        fields.note
+    };
+    let note = checked_note(note)?;
     let verb = match action {
         Action::Refund => Verb::Refund,
-        _ if fields.cost.is_some() => {
+        Action::Block => Verb::Block,
+        _ if request.cost.is_some() => {
             return Err(
                 Refusal::out_of_range("cost", "goes with refund; a reset gives back everything").into()
             );
@@ -166,19 +188,22 @@ async fn give_back(
         _ => Verb::Reset,
     };
     let app = desk.app();
-    let mut request = request(&policy, &key, tier.as_deref());
-    let before = app.decide(Verb::Peek, &request).await?;
-    request.cost = fields.cost;
-    let after = app.decide(verb, &request).await?;
-    let now_ms = app.clock().now_ms();
+    let peek = Request { cost: None, for_ms: None, ..request.clone() };
+    let before = app.decide(Verb::Peek, &peek).await?;
+    let done = app.decide(verb, &request).await?;
+    let at = Moment(app.clock().now_ms());
+    let mut after = used(&done);
+    if let Some(for_ms) = request.for_ms {
+        after["blocked_until"] = json!(Moment(at.0.saturating_add(for_ms.0)));
+    }
     let entry = AuditEntry {
-        id: Stamp::new(now_ms),
-        at: Moment(now_ms),
+        id: Stamp::new(at.0),
+        at,
         by: who.0,
         action,
         subject: Subject { policy, part: Part::Key(key) },
         before: used(&before),
-        after: used(&after),
+        after,
         note,
     };
     desk.log(&entry);
@@ -188,7 +213,7 @@ async fn give_back(
         Ok(())
     });
     let kept = written.await.is_ok();
-    Ok(Json(GivenBack { state: Answer::from(&after), audit: entry, kept }).into_response())
+    Ok(Json(GivenBack { state: Answer::from(&done), audit: entry, kept }).into_response())
 }
 
 /// What is counted, by the quotas' names.

@@ -8,6 +8,7 @@
 //! | `GET`, `PUT`, `DELETE /v1/policies/{policy}/keys/{key}` | a key's counts; limits of its own |
 //! | `POST /v1/policies/{policy}/reset` | forgets all keys |
 //! | `POST /v1/policies/{policy}/keys/{key}/reset`, `…/refund` | gives back |
+//! | `POST /v1/policies/{policy}/keys/{key}/block` | denies it for a time |
 //! | `GET /v1/changes`, `/v1/audit` | what is changed; who changed what |
 //! | `GET /v1/live` | decisions and the keys that stand out |
 //! | `GET /openapi.json` | all of this for programs |
@@ -56,6 +57,7 @@ pub(crate) fn router(desk: Arc<Desk>, admission: Arc<Admission>) -> Router {
         .route("/v1/policies/{policy}/keys/{key}", key)
         .route("/v1/policies/{policy}/keys/{key}/reset", post(keys::reset))
         .route("/v1/policies/{policy}/keys/{key}/refund", post(keys::refund))
+        .route("/v1/policies/{policy}/keys/{key}/block", post(keys::block))
         .route("/v1/changes", get(changes))
         .route("/v1/audit", get(audit))
         .route("/v1/live", get(live::live))

@@ -6,7 +6,7 @@ use axum::response::Response;
 use utoipa::openapi::OpenApi as Described;
 use utoipa::{Modify, OpenApi};
 
-use super::body::{ChangeFields, NoteFields, RefundFields};
+use super::body::{BlockFields, ChangeFields, NoteFields, RefundFields};
 use super::forgetting::Forgotten;
 use super::keys::{GivenBack, KeyAnswer};
 use super::live::LiveAnswer;
@@ -113,6 +113,11 @@ about!(refund, post, "/v1/policies/{policy}/keys/{key}/refund", "Give back, and 
     request_body(content = Option<RefundFields>, example = json!({"cost": 5, "note": "ticket 42"})),
 });
 
+about!(block, post, "/v1/policies/{policy}/keys/{key}/block", "Deny a key for a time", [GivenBack<'static>], {
+    params(("policy" = String, Path, example = "api"), ("key" = String, Path, example = "customer:42"), ("tier" = Option<String>, Query)),
+    request_body(content = BlockFields, example = json!({"for": "10m", "note": "ticket 42"})),
+});
+
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -136,6 +141,7 @@ about!(refund, post, "/v1/policies/{policy}/keys/{key}/refund", "Give back, and 
         reset_policy,
         reset,
         refund,
+        block,
         changes,
         audit,
         live

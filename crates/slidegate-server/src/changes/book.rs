@@ -132,6 +132,7 @@ pub(crate) enum Action {
     Remove,
     Refund,
     Reset,
+    Block,
     /// Nobody did anything: its time was over.
     Expire,
 }

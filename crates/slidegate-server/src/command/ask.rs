@@ -85,9 +85,9 @@ pub(super) async fn decide(
     let path = match verb {
         Verb::Check => "/v1/check",
         Verb::Peek => "/v1/peek",
+        Verb::Charge => "/v1/charge",
         Verb::Refund => "/v1/refund",
         Verb::Reset => "/v1/reset",
-        Verb::Charge => "/v1/charge",
         Verb::Block => "/v1/block",
     };
     ask(server, Api::Decisions, Method::POST, path, request.to_string()).await

@@ -1,8 +1,9 @@
-//! `slidegate check`, `peek`, `refund` and `reset`.
+//! `slidegate check`, `peek`, `charge`, `refund`, `reset` and `block`.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde::Deserialize;
@@ -71,7 +72,21 @@ fn parse_cost(text: &str) -> Result<u64, String> {
 
 #[tokio::main(flavor = "current_thread")]
 pub(super) async fn run(verb: Verb, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let request = request(arguments);
+    execute(verb, arguments, None).await
+}
+
+/// Blocks the key.
+#[tokio::main(flavor = "current_thread")]
+pub(super) async fn block(arguments: &Arguments, span: Duration) -> Result<ExitCode, Failure> {
+    execute(Verb::Block, arguments, Some(span)).await
+}
+
+async fn execute(verb: Verb, arguments: &Arguments, span: Option<Duration>) -> Result<ExitCode, Failure> {
+    let mut request = request(arguments);
+    if let (Some(span), Some(fields)) = (span, request.as_object_mut()) {
+        fields.remove("cost");
+        fields.insert("for_ms".to_owned(), json!(span.as_millis() as u64));
+    }
     let decided;
     let answer = match &arguments.server {
         Some(url) => {
@@ -124,8 +139,14 @@ async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Resul
         Some(url) => super::parse_store(&url)?,
         None => config.store.unwrap_or_default(),
     };
-    if matches!((&url, verb), (StoreUrl::Memory, Verb::Refund | Verb::Reset)) {
-        let what = if verb == Verb::Refund { "give back" } else { "reset" };
+    let what = match verb {
+        Verb::Check | Verb::Peek => None,
+        Verb::Charge => Some("charge"),
+        Verb::Refund => Some("give back"),
+        Verb::Reset => Some("reset"),
+        Verb::Block => Some("block"),
+    };
+    if let (StoreUrl::Memory, Some(what)) = (&url, what) {
         return Err(Failure::new(format!(
             "there is nothing to {what}: counts in memory belong to the process that has them; ask a service with \
              --server URL, or name the store that it counts in with --store URL"
@@ -148,9 +169,23 @@ fn sentence(verb: Verb, answer: &Answer<'_>) -> String {
     let Answer { remaining, limit, reset_after_ms, .. } = answer;
     match verb {
         Verb::Refund => return format!("given back: {remaining} of {limit} left"),
+        Verb::Reset if answer.found == Some(false) => {
+            return format!("nothing to forget: {remaining} of {limit} left");
+        }
         Verb::Reset => return format!("forgotten: {remaining} of {limit} left"),
-        Verb::Block => return format!("blocked: {remaining} of {limit} left"),
-        Verb::Check | Verb::Peek | Verb::Charge => {}
+        Verb::Block => {
+            return format!(
+                "blocked: {remaining} of {limit} left, whole again in {}",
+                seconds(*reset_after_ms)
+            );
+        }
+        Verb::Charge if answer.allowed => return format!("charged: {remaining} of {limit} left"),
+        Verb::Charge => {
+            let violated = answer.violated.join(", ");
+            let until = answer.retry_after_ms.map_or("never".to_owned(), |ms| format!("in {}", seconds(ms)));
+            return format!("charged: over {violated}, within it again {until}");
+        }
+        Verb::Check | Verb::Peek => {}
     }
     if let Some(shadow) = answer.shadow.as_ref().filter(|shadow| answer.allowed && !shadow.allowed) {
         return format!(

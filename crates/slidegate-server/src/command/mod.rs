@@ -1,6 +1,7 @@
 //! The commands, one file each.
 
 mod ask;
+mod block;
 mod certificate;
 mod clean;
 mod completions;
@@ -46,12 +47,17 @@ enum Verb {
     /// Say what a check would say, and spend nothing
     #[command(mut_arg("cost", |cost| cost.help("How much it would cost")))]
     Peek(decide::Arguments),
+    /// Count what has happened, beyond the limit too: exit code 0 if no limit is exceeded then, 1 if one is, 2 on errors
+    #[command(mut_arg("cost", |cost| cost.help("How much has been used")))]
+    Charge(decide::Arguments),
     /// Give back what was spent, and never more than is counted
     #[command(mut_arg("cost", |cost| cost.help("How much to give back")))]
     Refund(decide::Arguments),
     #[command(mut_arg("cost", |cost| cost.hide(true)))]
     #[command(mut_arg("key", |key| key.required(false).required_unless_present("all")))]
     Reset(reset::Arguments),
+    #[command(mut_arg("cost", |cost| cost.hide(true)))]
+    Block(block::Arguments),
     Validate(validate::Arguments),
     Schema(schema::Arguments),
     Top(top::Arguments),
@@ -112,8 +118,10 @@ pub fn run(command: Command) -> Result<ExitCode, Failure> {
         Verb::Serve(arguments) => serve::run(arguments),
         Verb::Check(arguments) => decide::run(slidegate::Verb::Check, &arguments),
         Verb::Peek(arguments) => decide::run(slidegate::Verb::Peek, &arguments),
+        Verb::Charge(arguments) => decide::run(slidegate::Verb::Charge, &arguments),
         Verb::Refund(arguments) => decide::run(slidegate::Verb::Refund, &arguments),
         Verb::Reset(arguments) => reset::run(&arguments),
+        Verb::Block(arguments) => block::run(&arguments),
         Verb::Validate(arguments) => validate::run(&arguments),
         Verb::Schema(arguments) => schema::run(&arguments),
         Verb::Top(arguments) => top::run(&arguments),

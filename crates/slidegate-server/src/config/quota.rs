@@ -11,8 +11,12 @@ use super::tree::{Node, Value};
 use crate::quota_spec::{NamedQuota, QuotaFields, QuotaProblem, QuotaSpec};
 use crate::whole;
 
-const LIMIT: Field<Whole> =
-    Field::new("limit", Whole { min: 1, max: MAX_LIMIT }, "How much is allowed in a window.").required();
+const LIMIT: Field<Whole> = Field::new(
+    "limit",
+    Whole { min: 0, max: MAX_LIMIT },
+    "How much is allowed in a window; 0 denies every cost above 0.",
+)
+.required();
 const WINDOW: Field<Text> = Field::new(
     "window",
     Text { what: "a time such as 30s, 15m or 1d" },

@@ -220,7 +220,7 @@ fn decode_each(text: &str) -> Result<Batch<'_>, Refusal> {
 /// What to say of a field that is not there.
 fn missing(name: &str) -> String {
     let takes = match name {
-        "limit" => "; it takes a whole number, at least 1",
+        "limit" => "; it takes a whole number, such as 100",
         "window" => "; it takes a time such as 30s, 15m or 1d",
         _ => "",
     };

@@ -3,7 +3,7 @@
 //! Says what serde makes of an [`Answer`], which is what is described and what clients read. To have serde write it means
 //! to look for what must be escaped in the name of every field, which took longer than to decide.
 
-use slidegate::{QuotaReport, Retry};
+use slidegate::{QuotaReport, Retry, Verb};
 
 use crate::answer::Answer;
 use crate::app::{Chosen, Decided};
@@ -15,7 +15,7 @@ pub(super) const ANSWER_BYTES: usize = 512;
 /// What an answer takes at the most beside names and quotas, or a problem beside what it says.
 const MOST_BYTES: usize = 640;
 /// What a quota takes at the most beside its name.
-const MOST_QUOTA_BYTES: usize = 256;
+const MOST_QUOTA_BYTES: usize = 384;
 /// What a byte of a name may take, which has no control characters, and of any text.
 const NAME_BYTES: usize = 2;
 const TEXT_BYTES: usize = 6;
@@ -66,12 +66,24 @@ pub(super) fn write(json: &mut Vec<u8>, decided: &Decided) -> serde_json::Result
     }
     text(json, r#"],"source":""#);
     text(json, source.name());
-    text(json, r#"","quotas":["#);
+    text(
+        json,
+        match (decided.verb(), decision.is_found()) {
+            (Verb::Reset, true) => r#"","found":true,"quotas":["#,
+            (Verb::Reset, false) => r#"","found":false,"quotas":["#,
+            _ => r#"","quotas":["#,
+        },
+    );
+    let is_peek = decided.verb() == Verb::Peek;
     for (index, (report, spelled)) in decision.quotas().iter().zip(&spelled.quotas).enumerate() {
         if index > 0 {
             json.push(b',');
         }
         numbers(json, report, spelled);
+        if is_peek {
+            parts(json, report);
+        }
+        json.push(b'}');
     }
     text(json, if decision.is_never() { r#"],"never":true}"# } else { "]}" });
     Ok(())
@@ -87,9 +99,18 @@ fn numbers(json: &mut Vec<u8>, report: &QuotaReport, spelled: &SpelledQuota) {
     match report.retry {
         Some(Retry::AfterMs(ms)) => {
             number(json, RETRY_AFTER, ms);
-            json.push(b'}');
         }
-        Some(Retry::Never) | None => text(json, r#","retry_after_ms":null}"#),
+        Some(Retry::Never) | None => text(json, r#","retry_after_ms":null"#),
+    }
+}
+
+/// What a count is made of.
+fn parts(json: &mut Vec<u8>, report: &QuotaReport) {
+    number(json, r#","previous":"#, report.previous);
+    number(json, r#","current":"#, report.current);
+    match report.oldest_age_ms {
+        Some(ms) => number(json, r#","oldest_age_ms":"#, ms),
+        None => text(json, r#","oldest_age_ms":null"#),
     }
 }
 
@@ -113,7 +134,17 @@ mod tests {
 
     fn report(retry: Option<Retry>) -> QuotaReport {
         let (used, remaining) = if retry.is_some() { (10, 0) } else { (u64::MAX, 7) };
-        QuotaReport { limit: 10, used, remaining, more_after_ms: 100, reset_after_ms: 900, retry }
+        QuotaReport {
+            limit: 10,
+            used,
+            remaining,
+            more_after_ms: 100,
+            reset_after_ms: 900,
+            retry,
+            previous: 7,
+            current: u64::MAX,
+            oldest_age_ms: retry.is_some().then_some(12),
+        }
     }
 
     fn decisions() -> Vec<Decision> {
@@ -153,6 +184,9 @@ mod tests {
             more_after_ms: u64::MAX,
             reset_after_ms: u64::MAX,
             retry: Some(Retry::AfterMs(u64::MAX)),
+            previous: u64::MAX,
+            current: u64::MAX,
+            oldest_age_ms: Some(u64::MAX),
         };
         for count in [1, MAX_QUOTAS] {
             let configured = Policy::with_names(name.as_str(), quotas(count)).unwrap();
@@ -164,8 +198,8 @@ mod tests {
             for decision in [denied.clone().beside(&denied), never.clone().beside(&never), denied.in_shadow()]
             {
                 for decided in [
-                    Decided::configured(configured.clone(), decision.clone()),
-                    Decided::from_request(anonymous.clone(), decision.clone()),
+                    Decided::configured(configured.clone(), decision.clone()).by_verb(Verb::Peek),
+                    Decided::from_request(anonymous.clone(), decision.clone()).by_verb(Verb::Peek),
                 ] {
                     let mut json = vec![b','];
                     write(&mut json, &decided).unwrap();
@@ -188,11 +222,13 @@ mod tests {
         let quotas = ["say \"hi\" \\ größe 限", "5/1m"].map(|name| (name, "5/1m".parse().unwrap()));
         let configured = Policy::with_names("a \"policy\"", quotas).unwrap();
         let anonymous = Policy::anonymous_with_names(quotas).unwrap();
-        for decision in decisions() {
+        let with_each_verb = |decision: Decision| Verb::ALL.map(|verb| (decision.clone().found(true), verb));
+        for (decision, verb) in decisions().into_iter().flat_map(with_each_verb) {
             for decided in [
                 Decided::configured(configured.clone(), decision.clone()),
                 Decided::from_request(anonymous.clone(), decision.clone()),
             ] {
+                let decided = decided.by_verb(verb);
                 let mut json = b"before".to_vec();
                 write(&mut json, &decided).unwrap();
                 let expected = serde_json::to_string(&Answer::from(&decided)).unwrap();

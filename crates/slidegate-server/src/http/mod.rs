@@ -1,4 +1,4 @@
-//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/refund`, `/v1/reset`, `ANY /forward-auth/{policy}`, `POST /json`, and
+//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/charge`, `/v1/refund`, `/v1/reset`, `/v1/block`, `ANY /forward-auth/{policy}`, `POST /json`, and
 //! `GET /healthz`, `/healthcheck`, `/readyz`, `/metrics`, `/openapi.json`.
 
 mod body;
@@ -158,7 +158,7 @@ impl<S: Store> Routes<S> {
         verb: Verb,
         batch: &Batch<'_>,
     ) -> Result<(), Refusal> {
-        let chosen = self.app.choose_many(batch);
+        let chosen = self.app.choose_many(verb, batch);
         reply.make_room(&chosen)?;
         let mut chosen = chosen.into_iter();
         for (number, requests) in batch.0.chunks(TOGETHER).enumerate() {
@@ -181,8 +181,10 @@ fn verb_of(path: &str) -> Option<Verb> {
     match path {
         "/v1/check" => Some(Verb::Check),
         "/v1/peek" => Some(Verb::Peek),
+        "/v1/charge" => Some(Verb::Charge),
         "/v1/refund" => Some(Verb::Refund),
         "/v1/reset" => Some(Verb::Reset),
+        "/v1/block" => Some(Verb::Block),
         _ => None,
     }
 }
@@ -192,9 +194,9 @@ fn name(verb: Verb) -> &'static str {
     match verb {
         Verb::Check => "POST /v1/check",
         Verb::Peek => "POST /v1/peek",
+        Verb::Charge => "POST /v1/charge",
         Verb::Refund => "POST /v1/refund",
         Verb::Reset => "POST /v1/reset",
-        Verb::Charge => "POST /v1/charge",
         Verb::Block => "POST /v1/block",
     }
 }
@@ -208,8 +210,10 @@ fn others<S: Store + Reporting + 'static>(
     Router::new()
         .route("/v1/check", any(only_post))
         .route("/v1/peek", any(only_post))
+        .route("/v1/charge", any(only_post))
         .route("/v1/refund", any(only_post))
         .route("/v1/reset", any(only_post))
+        .route("/v1/block", any(only_post))
         .route("/forward-auth/{policy}", forward_auth::decided())
         .route("/forward-auth/{policy}/", forward_auth::decided())
         .route("/forward-auth/{policy}/{*below}", forward_auth::decided())

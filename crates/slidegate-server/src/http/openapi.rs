@@ -58,8 +58,10 @@ macro_rules! verb {
 
 verb!(check, "/v1/check", "Spend, if every quota allows it");
 verb!(peek, "/v1/peek", "Say what a check would say, and spend nothing");
+verb!(charge, "/v1/charge", "Count what has happened, beyond the limit too");
 verb!(refund, "/v1/refund", "Give back, and never more than is counted");
-verb!(reset, "/v1/reset", "Forget what a key has spent");
+verb!(reset, "/v1/reset", "Forget what a key has spent, and whether it is blocked");
+verb!(block, "/v1/block", "Deny a key for a time, in place of an earlier block");
 
 /// A problem, with the quotas that were exceeded if that is the reason.
 #[derive(ToSchema)]
@@ -185,7 +187,7 @@ fn metrics() {}
     modifiers(&Security),
     components(schemas(DenyStatus, AllowStatus)),
     paths(
-        check, peek, refund, reset, healthz, readyz, metrics, json, healthcheck,
+        check, peek, charge, refund, reset, block, healthz, readyz, metrics, json, healthcheck,
         forward_auth_get, forward_auth_put, forward_auth_post, forward_auth_delete,
         forward_auth_options, forward_auth_head, forward_auth_patch, forward_auth_trace
     )
