@@ -157,6 +157,9 @@ mod tests {
             more_after_ms: 1001,
             reset_after_ms: 59_999,
             retry,
+            previous: 0,
+            current: 5 - remaining,
+            oldest_age_ms: None,
         };
         let two = |is_allowed, source, retry| {
             Decision::new(is_allowed, source, vec![report(0, retry), report(5, None)])
