@@ -200,11 +200,40 @@ fn a_key_is_looked_at_given_back_and_written_down() {
 }
 
 #[test]
+fn a_key_is_blocked_and_that_is_audited() {
+    let config = TempFile::new("block", POLICIES);
+    let server = serve(&config, &[]);
+    let path = "/v1/policies/login/keys/a";
+    server.check(&json!({"policy": "login", "key": "a"})).decision();
+    let seen = get(&server, path);
+    let quota = &seen["state"]["quotas"][0];
+    assert_eq!(json!([quota["previous"], quota["current"], quota["oldest_age_ms"]]), json!([0, 1, null]));
+    let said = done(&ask(&server, "POST", &format!("{path}/block"), &json!({"for": "1h", "note": "abuse"})));
+    assert_eq!((&said["state"]["remaining"], &said["kept"]), (&json!(0), &json!(true)));
+    let entry = &audited(&server, "block")[0];
+    assert_eq!(entry, &said["audit"]);
+    assert_eq!((&entry["before"], &entry["note"]), (&json!({"used": {"daily": 1}}), &json!("abuse")));
+    assert_eq!(entry["after"]["used"], json!({"daily": 1}));
+    let [at, until] = [&entry["at"], &entry["after"]["blocked_until"]].map(|at| at.as_str().unwrap().to_owned());
+    assert!(at < until, "{entry}");
+    let denied = server.check(&json!({"policy": "login", "key": "a"})).decision();
+    assert!(denied["retry_after_ms"].as_u64().unwrap() > 3_500_000, "{denied}");
+    assert_eq!(get(&server, path)["state"]["allowed"], false);
+    let reset = done(&ask(&server, "POST", &format!("{path}/reset"), &Value::Null));
+    assert_eq!(reset["state"]["found"], true);
+    assert_eq!(get(&server, path)["state"]["allowed"], true);
+    for body in [json!({}), json!({"for": "soon"}), json!({"for": "0s"}), json!({"for": "367d"}), json!({"for": "1h", "cost": 1})] {
+        let refused = ask(&server, "POST", &format!("{path}/block"), &body);
+        assert_eq!(refused.status, 422, "{body}: {refused:?}");
+    }
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_and_changes_nothing() {
     let config = TempFile::new("nonsense", POLICIES);
     let server = serve(&config, &[]);
     let table = [
-        ("quotas", json!({"quotas": ["0/1h"]}), 422, "quotas[0]"),
+        ("quotas", json!({"quotas": ["5/0h"]}), 422, "quotas[0]"),
         ("quotas", json!({"quotas": []}), 422, "quotas"),
         ("quotas", json!({"mode": "off"}), 422, "mode"),
         ("quotas", json!({}), 422, "quotas"),

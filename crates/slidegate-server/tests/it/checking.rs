@@ -38,7 +38,7 @@ fn errors_are_2() {
         (&["a", "--quota", "1/s", "--config", "slidegate.yaml"], "cannot be used with"),
         (&[], "required"),
         (&["a"], "<--quota <QUOTA>|--policy <NAME>>"),
-        (&["a", "--quota", "0/1m"], "limit: 0 is not between 1 and 2^48"),
+        (&["a", "--quota", "281474976710657/1m"], "limit: 281474976710657 is not between 0 and 2^48"),
         (&["a", "--quota", "1/s", "--quota", "1/1s"], "two quotas are called"),
         (&["a", "--quota", "1/s", "--cost", "-1"], "not a whole number between 0 and 281474976710656"),
         (&["a", "--quota", "1/s", "--cost", "281474976710657"], "between 0 and 281474976710656"),
@@ -105,14 +105,14 @@ fn what_a_server_refuses_is_2_with_its_reason() {
 #[test]
 fn validate_lists_every_problem_of_every_file() {
     let good = TempFile::new("good", "policies:\n  b: {quotas: [1/s]}\n  a: {quotas: [1/s]}\n");
-    let bad = TempFile::new("bad", "http: x\npolicies:\n  a: {quotas: [0/s]}\n");
+    let bad = TempFile::new("bad", "http: x\npolicies:\n  a: {quotas: [281474976710657/s]}\n");
     let (good, bad) = (good.path(), bad.path());
     let validate = |files: &[&str]| outcome(slidegate().arg("validate").args(files));
     assert_eq!(validate(&[good]), (0, format!("{good}: valid; policies: a, b\n"), String::new()));
     let (code, _, stderr) = validate(&[bad, good, "/nonexistent.yaml"]);
     let expected = format!(
         "{bad}:1: http: \"x\" is not an address: write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080\n\
-         {bad}:3: policies.a.quotas[0]: limit: 0 is not between 1 and 2^48 (281474976710656)\n\
+         {bad}:3: policies.a.quotas[0]: limit: 281474976710657 is not between 0 and 2^48 (281474976710656)\n\
          /nonexistent.yaml: file: cannot be read: No such file or directory (os error 2)\n"
     );
     assert_eq!((code, stderr), (2, expected));

@@ -47,7 +47,7 @@ fn no_file_is_read_without_end() {
     };
     assert!(validate("/dev/zero").contains("file: has more than 8388608 bytes"));
     assert!(validate("/nonexistent").contains("file: cannot be read: "));
-    let wrong = TempFile::new("wrong", &"- 0/1s\n".repeat(3000).replace("- ", "    - "));
+    let wrong = TempFile::new("wrong", &"- x/1s\n".repeat(3000).replace("- ", "    - "));
     let text = std::fs::read_to_string(wrong.path()).unwrap();
     std::fs::write(wrong.path(), format!("policies:\n  api:\n    quotas:\n{text}")).unwrap();
     let problems = validate(wrong.path());

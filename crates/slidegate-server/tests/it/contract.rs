@@ -65,6 +65,8 @@ fn every_path_is_described_and_every_reference_leads_somewhere() {
             "/json",
             "/metrics",
             "/readyz",
+            "/v1/block",
+            "/v1/charge",
             "/v1/check",
             "/v1/peek",
             "/v1/refund",
@@ -90,6 +92,7 @@ fn the_admin_api_is_described_to_those_who_may_look() {
             "/v1/policies",
             "/v1/policies/{policy}",
             "/v1/policies/{policy}/keys/{key}",
+            "/v1/policies/{policy}/keys/{key}/block",
             "/v1/policies/{policy}/keys/{key}/refund",
             "/v1/policies/{policy}/keys/{key}/reset",
             "/v1/policies/{policy}/mode",
@@ -123,12 +126,12 @@ fn is_true(url: &str, operations: usize, more: &[&str]) {
 fn it_does_what_the_description_says() {
     let config = config("fuzzed");
     let server = start(&config);
-    is_true(server.url(), 17, &[]);
+    is_true(server.url(), 19, &[]);
 }
 
 #[test]
 fn the_admin_api_does_what_its_description_says() {
     let config = admin_config("admin-fuzzed", "write");
     let server = start(&config);
-    is_true(admin_url(&server), 17, &["-H", &format!("Authorization: Bearer {TOKEN}")]);
+    is_true(admin_url(&server), 18, &["-H", &format!("Authorization: Bearer {TOKEN}")]);
 }

@@ -36,3 +36,4 @@ mod serving;
 mod shared;
 mod stopping;
 mod tokens;
+mod verbs;

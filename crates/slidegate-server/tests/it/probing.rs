@@ -100,7 +100,7 @@ fn a_file_that_is_not_in_force_is_told() {
     let config = TempFile::new("unused", "policies: {api: {quotas: [20/1h]}}\n");
     let server = start(&config, &[]);
     assert_eq!(server.get("/readyz").json(), json!({"ready": true}));
-    fs::write(config.path(), "policies: {api: {quotas: [0/1h]}}\n").unwrap();
+    fs::write(config.path(), "policies: {api: {quotas: [x/1h]}}\n").unwrap();
     server.send_signal("HUP");
     let error = loop {
         let ready = server.get("/readyz");
@@ -109,7 +109,7 @@ fn a_file_that_is_not_in_force_is_told() {
             break error.to_owned();
         }
     };
-    assert!(error.contains("policies.api.quotas[0]: limit: 0 is not between"), "{error}");
+    assert!(error.contains("policies.api.quotas[0]: limit: \"x\" is not a whole number between 0"), "{error}");
     let seen = metrics(&server);
     assert_eq!(seen[r#"slidegate_reloads_total{result="refused"}"#], 1.0);
     assert_eq!(seen["slidegate_config_is_current"], 0.0);

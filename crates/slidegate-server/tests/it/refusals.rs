@@ -60,10 +60,10 @@ const TABLE: [(&str, u16, Option<&str>, &str); 46] = [
     (r#"{"quotas": "1/s", "key": "a"}"#, 422, Some("quotas"), "expected an array of at most 16"),
     (r#"{"quotas": ["1/s", "1/1s"], "key": "a"}"#, 422, Some("quotas"), "two quotas are called"),
     (
-        r#"{"quotas": ["1/s", "0/1m"], "key": "a"}"#,
+        r#"{"quotas": ["1/s", "281474976710657/1m"], "key": "a"}"#,
         422,
         Some("quotas[1]"),
-        "limit: 0 is not between 1 and 2^48",
+        "limit: 281474976710657 is not between 0 and 2^48",
     ),
     (r#"{"quotas": [5], "key": "a"}"#, 422, Some("quotas[0]"), "expected a quota such as"),
     (

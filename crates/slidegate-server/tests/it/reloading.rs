@@ -98,7 +98,7 @@ fn a_file_with_mistakes_changes_nothing_and_is_told() {
     let log = TempFile::new("log", "");
     let server =
         Serving::start_with_log(&mut serve(config.path()), Stdio::from(File::create(log.path()).unwrap()));
-    replace(config.path(), &file("0/1h", "    mode: maybe\n"));
+    replace(config.path(), &file("281474976710657/1h", "    mode: maybe\n"));
     server.send_signal("HUP");
     let said = |text: &str| {
         let lines = BufReader::new(File::open(log.path()).unwrap()).lines();
@@ -107,7 +107,7 @@ fn a_file_with_mistakes_changes_nothing_and_is_told() {
     while !said("policies.api.mode: \"maybe\" is not one of enforce, shadow, off") {
         std::thread::yield_now();
     }
-    assert!(said("policies.api.quotas[0]: limit: 0 is not between") && said("is left as it was"));
+    assert!(said("policies.api.quotas[0]: limit: 281474976710657 is not between") && said("is left as it was"));
     assert_eq!(check(&server, "a")["limit"], 2);
 
     for (text, mistake) in [

@@ -210,11 +210,11 @@ fn what_is_no_store_is_refused_with_what_is() {
 
 #[test]
 fn a_bad_file_is_refused_with_all_its_problems() {
-    let file = TempFile::new("serve-bad", "http: here\npolicies:\n  api:\n    quotas: [0/1s]\n");
+    let file = TempFile::new("serve-bad", "http: here\npolicies:\n  api:\n    quotas: [1/0s]\n");
     let (code, stdout, stderr) = outcome(slidegate().args(["serve", "--config", file.path()]));
     assert_eq!((code, stdout.as_str()), (2, ""));
     assert!(
-        stderr.contains(":1: http: ") && stderr.contains(":4: policies.api.quotas[0]: limit: "),
+        stderr.contains(":1: http: ") && stderr.contains(":4: policies.api.quotas[0]: window: "),
         "{stderr}"
     );
 }

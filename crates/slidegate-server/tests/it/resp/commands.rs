@@ -65,7 +65,7 @@ fn a_throttle_that_makes_no_sense_is_refused_in_the_words_of_redis_cell() {
         ("cl.throttle k 281474976710656 1 1", "max_burst: 281474976710656 is more than 281474976710655"),
         (
             "cl.throttle k 1 281474976710657 1",
-            "count per period: 281474976710657 is not between 1 and 2^48 (281474976710656)",
+            "count per period: 281474976710657 is not between 0 and 2^48 (281474976710656)",
         ),
         ("cl.throttle k 1 1 1 281474976710657", "quantity: 281474976710657 is not between -2^48 and 2^48"),
     ] {
