@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use slidegate::{Decision, QuotaReport, Retry, Verb};
 use utoipa::ToSchema;
 
@@ -98,21 +98,20 @@ pub struct QuotaAnswer<'a> {
     pub reset_after_ms: u64,
     /// When to come back, if this quota denied it.
     pub retry_after_ms: Option<u64>,
-    /// Counted in the previous window, in full; 0 but for a sliding window. Written for peeks only, like the next two.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub previous: Option<u64>,
-    /// Counted in the current window; everything that is counted where there is but one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub current: Option<u64>,
-    /// The age of the oldest entry that is counted; null but for a sliding log and a strict window.
-    #[serde(default, deserialize_with = "some", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<u64>)]
-    pub oldest_age_ms: Option<Option<u64>>,
+    /// What the count is made of. Written for peeks only.
+    #[serde(flatten)]
+    pub parts: Option<PartsAnswer>,
 }
 
-/// A value that is there, be it null.
-fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
+/// What a count is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PartsAnswer {
+    /// Counted in the previous window, in full; 0 but for a sliding window.
+    pub previous: u64,
+    /// Counted in the current window; everything that is counted where there is but one.
+    pub current: u64,
+    /// The age of the oldest entry that is counted; null but for a sliding log and a strict window.
+    pub oldest_age_ms: Option<u64>,
 }
 
 impl<'a> From<&'a Decided> for Answer<'a> {
@@ -130,9 +129,11 @@ impl<'a> From<&'a Decided> for Answer<'a> {
                 Some(Retry::AfterMs(ms)) => Some(ms),
                 Some(Retry::Never) | None => None,
             },
-            previous: is_peek.then_some(report.previous),
-            current: is_peek.then_some(report.current),
-            oldest_age_ms: is_peek.then_some(report.oldest_age_ms),
+            parts: is_peek.then_some(PartsAnswer {
+                previous: report.previous,
+                current: report.current,
+                oldest_age_ms: report.oldest_age_ms,
+            }),
         };
         Self {
             allowed: decision.is_allowed(),

@@ -147,7 +147,7 @@ async fn ask<T: DeserializeOwned>(
         StatusCode::UNAUTHORIZED if token().is_none() => "; here: set SLIDEGATE_TOKEN",
         StatusCode::UNAUTHORIZED => "; here: set SLIDEGATE_TOKEN to another",
         StatusCode::NOT_FOUND if !server.path.is_empty() => "; is there a path too many in its address?",
-        StatusCode::NOT_FOUND if detail(&body).starts_with("there is no policy") => "",
+        StatusCode::NOT_FOUND if detail(&body).contains("there is no policy") => "",
         StatusCode::NOT_FOUND | StatusCode::OK if api == Api::Admin => {
             "; is this the address of its admin API?"
         }

@@ -214,7 +214,8 @@ fn a_key_is_blocked_and_that_is_audited() {
     assert_eq!(entry, &said["audit"]);
     assert_eq!((&entry["before"], &entry["note"]), (&json!({"used": {"daily": 1}}), &json!("abuse")));
     assert_eq!(entry["after"]["used"], json!({"daily": 1}));
-    let [at, until] = [&entry["at"], &entry["after"]["blocked_until"]].map(|at| at.as_str().unwrap().to_owned());
+    let [at, until] =
+        [&entry["at"], &entry["after"]["blocked_until"]].map(|at| at.as_str().unwrap().to_owned());
     assert!(at < until, "{entry}");
     let denied = server.check(&json!({"policy": "login", "key": "a"})).decision();
     assert!(denied["retry_after_ms"].as_u64().unwrap() > 3_500_000, "{denied}");
@@ -222,7 +223,13 @@ fn a_key_is_blocked_and_that_is_audited() {
     let reset = done(&ask(&server, "POST", &format!("{path}/reset"), &Value::Null));
     assert_eq!(reset["state"]["found"], true);
     assert_eq!(get(&server, path)["state"]["allowed"], true);
-    for body in [json!({}), json!({"for": "soon"}), json!({"for": "0s"}), json!({"for": "367d"}), json!({"for": "1h", "cost": 1})] {
+    for body in [
+        json!({}),
+        json!({"for": "soon"}),
+        json!({"for": "0s"}),
+        json!({"for": "367d"}),
+        json!({"for": "1h", "cost": 1}),
+    ] {
         let refused = ask(&server, "POST", &format!("{path}/block"), &body);
         assert_eq!(refused.status, 422, "{body}: {refused:?}");
     }

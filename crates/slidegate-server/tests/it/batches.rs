@@ -53,7 +53,7 @@ fn one_that_is_wrong_is_refused_in_its_place_in_the_same_words_as_by_itself() {
         (json!({"policy": "nope", "key": "a"}), 404, Some("policy")),
         (json!({"policy": "api", "tier": "nope", "key": "a"}), 422, Some("tier")),
         (json!({"quotas": ["1/1s", "x"], "key": "a"}), 422, Some("quotas[1]")),
-        (json!({"quotas": [{"limit": 0, "window": "1s"}], "key": "a"}), 422, Some("quotas[0].limit")),
+        (json!({"quotas": [{"limit": -1, "window": "1s"}], "key": "a"}), 422, Some("quotas[0].limit")),
         (json!({"policy": "api", "quotas": ["1/1s"], "key": "a"}), 422, Some("policy")),
     ];
     let server = Server::start();

@@ -106,7 +106,7 @@ fn what_goes_over_what_is_said() {
         assert!(found.contains(expected), "{request}: {found}");
     }
     let (code, _, err) = explain(r#"{"policy": "api", "ip": "192.0.2.1"}"#);
-    assert!(code == 2 && err.ends_with("`key`, `cost`, `peer`, `headers`\n"), "{err}");
+    assert!(code == 2 && err.ends_with("`key`, `cost`, `for_ms`, `peer`, `headers`\n"), "{err}");
 }
 
 #[test]

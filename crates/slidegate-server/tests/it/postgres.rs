@@ -91,8 +91,8 @@ fn what_cannot_be_used_is_refused_with_the_reason_and_without_secrets() {
     assert!(refusal("clean", &postgres.url(), &[]).contains("has `slidegate migrate` been run?"));
     postgres.sql(&run("migrate", &postgres.url(), &["--print"]).1);
     postgres.sql("UPDATE slidegate.version SET version = 1000");
-    assert!(refusal("check", &postgres.url(), &check).contains("is of version 1000, and this is made for 5"));
-    assert!(refusal("migrate", &postgres.url(), &[]).contains("is of version 1000, and this is made for 5"));
+    assert!(refusal("check", &postgres.url(), &check).contains("is of version 1000, and this is made for 6"));
+    assert!(refusal("migrate", &postgres.url(), &[]).contains("is of version 1000, and this is made for 6"));
     postgres.kill();
     assert!(refusal("check", &postgres.url(), &check).contains("Connection refused"));
 }

@@ -109,7 +109,10 @@ fn a_file_that_is_not_in_force_is_told() {
             break error.to_owned();
         }
     };
-    assert!(error.contains("policies.api.quotas[0]: limit: \"x\" is not a whole number between 0"), "{error}");
+    assert!(
+        error.contains("policies.api.quotas[0]: limit: \"x\" is not a whole number between 0"),
+        "{error}"
+    );
     let seen = metrics(&server);
     assert_eq!(seen[r#"slidegate_reloads_total{result="refused"}"#], 1.0);
     assert_eq!(seen["slidegate_config_is_current"], 0.0);

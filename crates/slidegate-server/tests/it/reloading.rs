@@ -107,7 +107,9 @@ fn a_file_with_mistakes_changes_nothing_and_is_told() {
     while !said("policies.api.mode: \"maybe\" is not one of enforce, shadow, off") {
         std::thread::yield_now();
     }
-    assert!(said("policies.api.quotas[0]: limit: 281474976710657 is not between") && said("is left as it was"));
+    assert!(
+        said("policies.api.quotas[0]: limit: 281474976710657 is not between") && said("is left as it was")
+    );
     assert_eq!(check(&server, "a")["limit"], 2);
 
     for (text, mistake) in [

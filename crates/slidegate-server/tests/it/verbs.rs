@@ -78,8 +78,10 @@ fn what_goes_with_a_block_goes_with_nothing_else() {
     let one = |key: &str, for_ms: u64| json!({"policy": "api", "key": key, "for_ms": for_ms});
     let batch = refused("/v1/block", &json!([one("x", 1000), one("y", 0), one("z", 2000)])).decision();
     assert_eq!((&batch[0]["allowed"], &batch[1]["status"]), (&json!(true), &json!(422)));
-    let seen = refused("/v1/peek", &json!(["x", "y", "z"].map(|key| json!({"policy": "api", "key": key})))).decision();
-    let waits: Vec<&Value> = seen.as_array().unwrap().iter().map(|answer| &answer["retry_after_ms"]).collect();
+    let seen = refused("/v1/peek", &json!(["x", "y", "z"].map(|key| json!({"policy": "api", "key": key}))))
+        .decision();
+    let waits: Vec<&Value> =
+        seen.as_array().unwrap().iter().map(|answer| &answer["retry_after_ms"]).collect();
     assert_eq!(waits, [&json!(1000), &Value::Null, &json!(2000)]);
 }
 
@@ -93,12 +95,17 @@ fn a_peek_says_what_a_count_is_made_of_and_a_check_does_not() {
     };
     let parts = |answer: &Value| -> Vec<Value> {
         let each = answer["quotas"].as_array().unwrap().iter();
-        each.map(|quota| json!([quota["used"], quota["previous"], quota["current"], quota["oldest_age_ms"]])).collect()
+        each.map(|quota| json!([quota["used"], quota["previous"], quota["current"], quota["oldest_age_ms"]]))
+            .collect()
     };
-    assert_eq!(parts(&ask("peek", 0)), [json!([0, 0, 0, null]), json!([0, 0, 0, null]), json!([0, 0, 0, null])]);
+    assert_eq!(
+        parts(&ask("peek", 0)),
+        [json!([0, 0, 0, null]), json!([0, 0, 0, null]), json!([0, 0, 0, null])]
+    );
     let check = ask("check", 4);
     let names: Vec<&String> = check["quotas"][0].as_object().unwrap().keys().collect();
-    let mut expected = ["name", "limit", "window_ms", "used", "remaining", "reset_after_ms", "retry_after_ms"];
+    let mut expected =
+        ["name", "limit", "window_ms", "used", "remaining", "reset_after_ms", "retry_after_ms"];
     expected.sort_unstable();
     assert_eq!(names, expected, "the shape of a check is a contract");
     server.clock.advance(90_000);
@@ -116,9 +123,8 @@ fn a_peek_says_what_a_count_is_made_of_and_a_check_does_not() {
 #[test]
 fn a_reset_says_whether_it_found_the_key() {
     let server = Server::start();
-    let ask = |verb: &str| {
-        server.post(&format!("/v1/{verb}"), r#"{"quotas": ["2/1s"], "key": "a"}"#).decision()
-    };
+    let ask =
+        |verb: &str| server.post(&format!("/v1/{verb}"), r#"{"quotas": ["2/1s"], "key": "a"}"#).decision();
     assert_eq!(ask("reset")["found"], false);
     assert!(ask("check").get("found").is_none() && ask("peek").get("found").is_none());
     assert_eq!(ask("reset")["found"], true);
@@ -158,7 +164,8 @@ fn is_done_in(store: &str) {
     let of_server = ["--server", server.url()];
     let of_store = ["--store", store, "--config", config.path()];
     let run = |words: &[&str], place: &[&str]| {
-        let (code, out, err) = outcome(slidegate().args(words).args(["user:1", "--policy", "api"]).args(place));
+        let (code, out, err) =
+            outcome(slidegate().args(words).args(["user:1", "--policy", "api"]).args(place));
         (code, if out.is_empty() { err } else { out })
     };
     for (words, place, code, begin) in [
@@ -175,7 +182,12 @@ fn is_done_in(store: &str) {
         (&["check"], &of_store, 0, "allowed: 4 of 5 left"),
         (&["block", "--for", "0s"], &of_server, 2, "error: invalid value '0s' for '--for <TIME>'"),
         (&["block", "--for", "367d"], &of_server, 2, "error: invalid value '367d' for '--for <TIME>'"),
-        (&["block"], &of_server, 2, "error: the following required arguments were not provided:\n  --for <TIME>"),
+        (
+            &["block"],
+            &of_server,
+            2,
+            "error: the following required arguments were not provided:\n  --for <TIME>",
+        ),
     ] {
         let (found, said) = run(words, place);
         assert_eq!(found, code, "{words:?}: {said}");
