@@ -65,6 +65,7 @@ fn every_path_is_described_and_every_reference_leads_somewhere() {
             "/json",
             "/metrics",
             "/readyz",
+            "/throttle",
             "/v1/check",
             "/v1/peek",
             "/v1/refund",
@@ -122,7 +123,7 @@ fn is_true(url: &str, operations: usize, more: &[&str]) {
 fn it_does_what_the_description_says() {
     let config = config("fuzzed");
     let server = start(&config);
-    is_true(server.url(), 17, &[]);
+    is_true(server.url(), 18, &[]);
 }
 
 #[test]

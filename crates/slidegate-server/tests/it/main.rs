@@ -34,4 +34,5 @@ mod secrets;
 mod serving;
 mod shared;
 mod stopping;
+mod throttle;
 mod tokens;

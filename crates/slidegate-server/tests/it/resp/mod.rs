@@ -5,9 +5,12 @@ mod around;
 mod clients;
 mod commands;
 mod corpus;
+mod grammar;
 mod introductions;
+mod keys;
 mod shared;
 mod throttle;
+mod throttlecrab;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
