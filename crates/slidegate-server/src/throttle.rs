@@ -54,7 +54,7 @@ impl Rate {
             .and_then(|quota| quota.with_algorithm(Algorithm::TokenBucket).with_burst(burst));
         let named = |error: QuotaError| match error.field() {
             "window" => format!("period: {period_s} is more than 366 days of seconds"),
-            _ => format!("count per period: {}", error.message()),
+            _ => error.to_string(),
         };
         quota
             .and_then(|quota| Policy::with_names(self.dialect.policy_name(), [("rate", quota)]))
@@ -74,7 +74,11 @@ impl Rate {
         if burst > MAX_LIMIT {
             return Err(format!("max_burst: {max_burst} is more than {}", MAX_LIMIT - 1));
         }
-        Ok((burst, positive("count per period", count)?, positive("period", period_s)?))
+        let (count, period_s) = (positive("count per period", count)?, positive("period", period_s)?);
+        if count > MAX_LIMIT {
+            return Err(format!("count per period: {count} is not between 1 and 2^48 ({MAX_LIMIT})"));
+        }
+        Ok((burst, count, period_s))
     }
 
     /// The same where the burst is the capacity.

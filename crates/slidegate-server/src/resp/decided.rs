@@ -18,10 +18,10 @@ pub(super) enum Shape {
     Check,
     /// The time to live in this unit.
     Life { unit_ms: u64 },
-    /// Whether a key was found; its command's number of them behind the last one.
+    /// How many of the command's keys were found, behind the last one.
     Found { is_last: bool },
-    /// The same of a key that is counted already.
-    Done { is_last: bool },
+    /// How many of them were deleted.
+    Deleted { is_last: bool },
 }
 
 /// Writes the reply, if this was the last decision that it takes.
@@ -53,8 +53,8 @@ pub(super) fn write(
             tally.add(decision.and_then(|decision| keys::is_found(&decision)));
             is_last
         }
-        Shape::Done { is_last } => {
-            tally.add(decision.map(|_| false));
+        Shape::Deleted { is_last } => {
+            tally.add(decision.map(|decision| decision.is_found()));
             is_last
         }
     };

@@ -54,10 +54,7 @@ pub(super) fn plan<'a>(
         match command {
             KeyCommand::Ttl { unit_ms } => add(Shape::Life { unit_ms }, Verb::Peek, key),
             KeyCommand::Exists => add(Shape::Found { is_last }, Verb::Peek, key),
-            KeyCommand::Del => {
-                add(Shape::Found { is_last: false }, Verb::Peek, key);
-                add(Shape::Done { is_last }, Verb::Reset, key);
-            }
+            KeyCommand::Del => add(Shape::Deleted { is_last }, Verb::Reset, key),
         }
     }
     Ok(())
@@ -98,7 +95,7 @@ fn life_ms(decision: &Decision) -> Result<u64, Refusal> {
             let kind = RefusalKind::StoreUnavailable { is_transient: true, may_have_counted: false };
             Err(Refusal::new(kind, format!("the store has not answered ({})", reason.name())))
         }
-        _ => Ok(decision.tightest().reset_after_ms),
+        _ => Ok(decision.lasts_ms()),
     }
 }
 

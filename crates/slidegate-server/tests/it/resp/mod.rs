@@ -11,6 +11,7 @@ mod keys;
 mod shared;
 mod throttle;
 mod throttlecrab;
+mod verbs;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
