@@ -12,7 +12,7 @@ use slidegate::MAX_LIMIT;
 
 use super::command::{Under, Wrong};
 use super::frame::Arguments;
-use crate::request::Refusal;
+use crate::request::{Refusal, RefusalKind};
 
 /// The arguments of a command, in either form.
 pub(super) struct CheckArguments<'a> {
@@ -88,13 +88,18 @@ fn of_quotas<'a>(words: Arguments<'a, '_>) -> Result<CheckArguments<'a>, Wrong> 
 
 fn unexpected(word: &[u8], why: &str) -> Wrong {
     let shown = String::from_utf8_lossy(word);
-    Refusal::new(crate::request::RefusalKind::OutOfRange, format!("{shown:?}: {why}")).into()
+    Refusal::new(RefusalKind::OutOfRange, format!("{shown:?}: {why}")).into()
 }
 
 fn cost(word: &[u8]) -> Result<u64, Refusal> {
+    whole("cost", word, MAX_LIMIT)
+}
+
+/// A whole number from 0 to `most`.
+pub(super) fn whole(field: &str, word: &[u8], most: u64) -> Result<u64, Refusal> {
     let number = str::from_utf8(word).ok().and_then(|text| text.parse().ok());
-    number.filter(|cost| *cost <= MAX_LIMIT).ok_or_else(|| {
+    number.filter(|number| *number <= most).ok_or_else(|| {
         let shown = String::from_utf8_lossy(word);
-        Refusal::out_of_range("cost", format!("{shown:?} is not a whole number between 0 and {MAX_LIMIT}"))
+        Refusal::out_of_range(field, format!("{shown:?} is not a whole number between 0 and {most}"))
     })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slidegate::Verb;
+use slidegate::{MAX_WINDOW_MS, Verb};
 
 use super::check;
 use super::decided::Shape;
@@ -89,10 +89,12 @@ impl From<Refusal> for Wrong {
 #[inline]
 pub(super) fn wanted<'a>(name: &Name, words: Arguments<'a, '_>) -> Option<Result<Wanted<'a>, Wrong>> {
     let (verb, name) = match name.as_bytes() {
+        b"SLIDEGATE.BLOCK" => return Some(block(words)),
         b"CL.THROTTLE" => return Some(redis_cell(words)),
         b"THROTTLE" => return Some(of_throttlecrab(words)),
         b"SLIDEGATE.CHECK" => (Verb::Check, "slidegate.check"),
         b"SLIDEGATE.PEEK" => (Verb::Peek, "slidegate.peek"),
+        b"SLIDEGATE.CHARGE" => (Verb::Charge, "slidegate.charge"),
         b"SLIDEGATE.REFUND" => (Verb::Refund, "slidegate.refund"),
         b"SLIDEGATE.RESET" => (Verb::Reset, "slidegate.reset"),
         _ => return None,
@@ -129,7 +131,18 @@ fn of_throttlecrab<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
 #[inline]
 fn check<'a>(verb: Verb, name: &'static str, words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
     let check::CheckArguments { under, key, cost } = check::read(words, name)?;
-    Ok(Wanted { shape: Shape::Check, verb, under, key: asked::key(key)?, cost })
+    let shape = if verb == Verb::Reset { Shape::Reset } else { Shape::Check };
+    Ok(Wanted { shape, verb, under, key: asked::key(key)?, cost })
+}
+
+/// `SLIDEGATE.BLOCK policy key ms`.
+fn block<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
+    if words.len() != 4 {
+        return Err(Wrong::Arity("slidegate.block"));
+    }
+    let ms = check::whole("ms", words.word(3), MAX_WINDOW_MS)?;
+    let under = Under::Name { name: words.word(1), tier: None };
+    Ok(Wanted { shape: Shape::Check, verb: Verb::Block, under, key: asked::key(words.word(2))?, cost: ms })
 }
 
 /// The policy of a command. Where the key is a word of the grammar, the form without a policy may have been meant.

@@ -16,6 +16,8 @@ pub(super) enum Shape {
     Throttlecrab(Throttlecrab),
     /// Allowed, limit, remaining, milliseconds until a retry, milliseconds until it is whole.
     Check,
+    /// Whether the key was found, and the rest as of a check.
+    Reset,
     /// The time to live in this unit.
     Life { unit_ms: u64 },
     /// How many of the command's keys were found, behind the last one.
@@ -38,7 +40,13 @@ pub(super) fn write(
             return Ok(());
         }
         Shape::Check => {
-            milliseconds(out, &decision?);
+            let decision = decision?;
+            milliseconds(out, decision.is_allowed(), &decision);
+            return Ok(());
+        }
+        Shape::Reset => {
+            let decision = decision?;
+            milliseconds(out, decision.is_found(), &decision);
             return Ok(());
         }
         Shape::Throttlecrab(request) => {
@@ -71,8 +79,8 @@ fn seconds(out: &mut Vec<u8>, decision: &Decision) {
 }
 
 #[inline]
-fn milliseconds(out: &mut Vec<u8>, decision: &Decision) {
-    five(out, decision.is_allowed(), decision, 1);
+fn milliseconds(out: &mut Vec<u8>, is_one: bool, decision: &Decision) {
+    five(out, is_one, decision, 1);
 }
 
 #[inline]
