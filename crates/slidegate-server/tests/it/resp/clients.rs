@@ -179,22 +179,24 @@ fn lose_the_server(script: &mut Command, serving: Serving) {
     assert!(script.wait().unwrap().success());
 }
 
-/// Behind the example of the page. No time is measured: what fails at once does so before anything else happens.
+/// Behind the example of the page. No time is measured: what fails at once does so before anything else happens. On a busy
+/// machine the first reply may be later than an application should wait.
 const NODE_WITHOUT_SERVER: &str = r#"
 const assert = require("assert");
-const { once } = require("events");
 const readline = require("readline");
 async function main() {
   const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
   const call = () => limiter.call("CL.THROTTLE", "gone", 15, 30, 60);
-  if (limiter.status !== "ready") await once(limiter, "ready");
-  assert.strictEqual((await call())[0], 0);
+  const next = (event) => new Promise((resolve) => limiter.once(event, resolve));
+  if (limiter.status !== "ready") await next("ready");
+  const decided = () => call().catch((error) => /Command timed out/.test(error) ? decided() : Promise.reject(error));
+  assert.strictEqual((await decided())[0], 0);
   assert.strictEqual(await isAllowed("gone"), true);
   console.log("decided");
   await lines.next();
   await assert.rejects(call(), /Command timed out/);
   assert.strictEqual(await isAllowed("gone"), true);
-  const closed = new Promise((resolve) => limiter.once("close", resolve));
+  const closed = next("close");
   console.log("timed out");
   await lines.next();
   await closed;
@@ -228,7 +230,12 @@ class Counted(redis.Connection):
         connections.append(1)
         super().connect()
 limiter.connection_pool.connection_class = Counted
-assert call()[0] == 0 and is_allowed("gone")
+def decided():
+    try:
+        return call()
+    except redis.TimeoutError:
+        return decided()
+assert decided()[0] == 0 and is_allowed("gone")
 print("decided", flush=True)
 input()
 try:
