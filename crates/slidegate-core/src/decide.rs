@@ -102,12 +102,14 @@ pub fn decide_matched(
     blocked_until_ms: u64,
 ) -> (Decision, bool) {
     let blocked_ms = blocked_until_ms.saturating_sub(action.now_ms());
+    let lasts_ms = if action.verb() == Verb::Peek { lasts_ms(states, policy, action.now_ms()) } else { 0 };
     match action.verb() {
         Verb::Check | Verb::Peek if blocked_ms > 0 => {
             let (decision, _) = decide_counted(states, policy, action.with_verb(Verb::Peek));
-            (decision.blocked(blocked_ms, true), false)
+            (decision.blocked(blocked_ms, true).lasting(lasts_ms.max(blocked_ms)), false)
         }
-        Verb::Check | Verb::Peek | Verb::Reset => decide_counted(states, policy, action),
+        Verb::Peek => (decide_counted(states, policy, action).0.lasting(lasts_ms), false),
+        Verb::Check | Verb::Reset => decide_counted(states, policy, action),
         Verb::Charge | Verb::Refund => {
             let (decision, must_keep) = decide_counted(states, policy, action);
             (decision.blocked(blocked_ms, action.verb() == Verb::Charge), must_keep)
@@ -117,6 +119,13 @@ pub fn decide_matched(
             (decision.blocked(action.block_ms(), false), must_keep)
         }
     }
+}
+
+/// How long states that were counted for other quotas last by themselves; 0 if there are none.
+fn lasts_ms(states: &[State], policy: &Policy, now_ms: u64) -> u64 {
+    let former = states.iter().zip(policy.quotas()).filter(|(state, quota)| !state.is_of(quota));
+    let until_ms = former.filter_map(|(state, _)| state.left_until_ms(now_ms)).max();
+    until_ms.map_or(0, |until_ms| until_ms - now_ms)
 }
 
 /// What the counters alone say.

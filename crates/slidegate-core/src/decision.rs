@@ -123,6 +123,8 @@ pub struct Decision {
     shadow: Option<Shadow>,
     /// Whether a reset has found something to forget.
     is_found: bool,
+    /// Of a peek by quotas that the key was not counted for: how long its counts last under those that it was; 0 of others.
+    lasts_ms: u64,
 }
 
 /// One quota is by far the most common case and is decided without an allocation.
@@ -186,7 +188,7 @@ impl Decision {
             [only] => Reports::One(only),
             _ => Reports::Many(reports.into()),
         };
-        Self { allowed: is_allowed, source, reports, shadow: None, is_found: false }
+        Self { allowed: is_allowed, source, reports, shadow: None, is_found: false, lasts_ms: 0 }
     }
 
     /// Allowed by `source`, which has counted nothing.
@@ -222,13 +224,13 @@ impl Decision {
     #[inline(always)]
     pub(crate) fn one(allowed: bool, report: QuotaReport) -> Self {
         let reports = Reports::One(report);
-        Self { allowed, source: Source::Store, reports, shadow: None, is_found: false }
+        Self { allowed, source: Source::Store, reports, shadow: None, is_found: false, lasts_ms: 0 }
     }
 
     #[inline(always)]
     pub(crate) fn within(allowed: bool, within: Within) -> Self {
         let reports = Reports::Within(within, allowed);
-        Self { allowed, source: Source::Store, reports, shadow: None, is_found: false }
+        Self { allowed, source: Source::Store, reports, shadow: None, is_found: false, lasts_ms: 0 }
     }
 
     pub(crate) fn many(allowed: bool, reports: Vec<QuotaReport>) -> Self {
@@ -258,6 +260,18 @@ impl Decision {
     /// The same decision of a reset that has found something, or has not.
     pub fn found(self, is_found: bool) -> Self {
         Self { is_found, ..self }
+    }
+
+    /// For how long something of the key is counted if nothing else comes. A peek changes nothing, so counts of other quotas than
+    /// those of the peek end as these have it.
+    pub fn lasts_ms(&self) -> u64 {
+        let by_reports = || self.quotas().iter().map(|report| report.reset_after_ms).max();
+        if self.lasts_ms > 0 { self.lasts_ms } else { by_reports().unwrap_or(0) }
+    }
+
+    /// The same decision about counts that last for so long under the quotas that they were counted for.
+    pub(crate) fn lasting(self, lasts_ms: u64) -> Self {
+        Self { lasts_ms, ..self }
     }
 
     /// The numbers of a key that is blocked for `blocked_ms` more: nothing is left until then. With `is_denied`, the request

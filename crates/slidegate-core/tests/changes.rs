@@ -5,7 +5,7 @@
 mod oracle;
 
 use oracle::Key;
-use slidegate_core::{Algorithm, Policy};
+use slidegate_core::{Action, Algorithm, Policy, Verb, decide};
 
 const MINUTE: u64 = 60_000;
 const START: u64 = 1_000_000 * MINUTE;
@@ -344,4 +344,20 @@ fn a_clock_that_is_back_by_just_a_window_stands_still() {
     let mut key = Key::parse(&["4/276ms"]);
     assert!(key.check(828, 1).is_allowed());
     assert_eq!(key.check(551, 4).retry_after_ms(), Some(276 + 1));
+}
+
+/// A peek counts nothing: what other quotas have counted goes on as they have it.
+#[test]
+fn a_peek_says_how_long_counts_of_other_quotas_last() {
+    let bucket = |quota: &str| Policy::parse("p", [quota]).unwrap();
+    let (former, any) = (bucket("10/100s token-bucket"), bucket("1/1s token-bucket burst=1000000"));
+    let mut states = Vec::new();
+    let mut peek =
+        |policy: &Policy, verb, now_ms, cost| decide(&mut states, policy, Action::new(verb, now_ms, cost)).0;
+    assert_eq!(peek(&any, Verb::Peek, 1000, 0).lasts_ms(), 0);
+    assert_eq!(peek(&former, Verb::Check, 1000, 3).lasts_ms(), 30_000);
+    assert_eq!(peek(&any, Verb::Peek, 1001, 0).lasts_ms(), 29_999);
+    assert_eq!(peek(&former, Verb::Peek, 1001, 0).lasts_ms(), 29_999);
+    assert_eq!(peek(&any, Verb::Peek, 30_999, 0).lasts_ms(), 1);
+    assert_eq!(peek(&any, Verb::Peek, 31_000, 0).lasts_ms(), 0);
 }

@@ -17,10 +17,11 @@ use tracing::info;
 use crate::envoy::Domains;
 use crate::hitters::{Hit, Hitters};
 use crate::policies::{Named, Policies};
-use crate::quota_spec::{NamedQuota, QuotaProblem};
+use crate::quota_spec::{NamedQuota, QuotaProblem, QuotaSpec};
 use crate::request::{Batch, Refusal, RefusalKind, Request};
 use crate::signals::{OF_REQUESTS, Signals};
 use crate::spelled::Spelled;
+use crate::throttle::Throttles;
 use crate::tokens::{Admission, Tokens};
 use crate::traces;
 use crate::violations::{ViolationLog, Violations};
@@ -40,6 +41,7 @@ pub struct App<S> {
     hitters: Hitters,
     are_changes_known: AtomicBool,
     tokens: Arc<Admission>,
+    throttles: Throttles,
 }
 
 /// A decision and the policy under which it was made.
@@ -166,6 +168,11 @@ impl<S> App<S> {
         &self.tokens
     }
 
+    /// The policies of rates that come with requests.
+    pub(crate) fn throttles(&self) -> &Throttles {
+        &self.throttles
+    }
+
     /// Who stands out.
     pub(crate) fn hitters(&self) -> &Hitters {
         &self.hitters
@@ -249,6 +256,7 @@ impl<S: Store> App<S> {
             hitters: Hitters::default(),
             are_changes_known: AtomicBool::new(true),
             tokens: Arc::new(Admission::new(Tokens::default())),
+            throttles: Throttles::default(),
         }
     }
 
@@ -425,18 +433,21 @@ fn choose(policies: &Policies, request: &Request<'_>) -> Result<Chosen, Refusal>
             Err(Refusal::out_of_range("tier", "goes with policy, not with quotas"))
         }
         (None, Some(quotas)) => {
-            let mut named = Vec::with_capacity(quotas.len());
-            for (index, quota) in quotas.iter().enumerate() {
-                named.push(quota.build().map_err(|problems| quota_refusal(index, &problems))?);
-            }
-            let named = named.into_iter().map(|NamedQuota { name, quota }| (name, quota));
-            Policy::anonymous_with_names(named)
-                .map(|policy| Chosen::FromRequest(policy, policies.headers()))
-                .map_err(|error| Refusal::out_of_range("quotas", error.message()))
+            policy_of(quotas).map(|policy| Chosen::FromRequest(policy, policies.headers()))
         }
         (Some(_), Some(_)) => Err(one_of_both("both are given")),
         (None, None) => Err(one_of_both("neither is given")),
     }
+}
+
+/// The policy of quotas that come with a request.
+pub(crate) fn policy_of(quotas: &[QuotaSpec]) -> Result<Policy, Refusal> {
+    let mut named = Vec::with_capacity(quotas.len());
+    for (index, quota) in quotas.iter().enumerate() {
+        named.push(quota.build().map_err(|problems| quota_refusal(index, &problems))?);
+    }
+    let named = named.into_iter().map(|NamedQuota { name, quota }| (name, quota));
+    Policy::anonymous_with_names(named).map_err(|error| Refusal::out_of_range("quotas", error.message()))
 }
 
 fn one_of_both(what_is: &str) -> Refusal {

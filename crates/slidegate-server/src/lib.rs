@@ -31,6 +31,7 @@ mod spelled;
 mod stopwatch;
 mod store;
 mod tally;
+mod throttle;
 mod timer;
 mod tokens;
 mod traces;

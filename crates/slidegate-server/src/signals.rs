@@ -10,6 +10,7 @@ use metrics::{Counter, counter};
 use slidegate::{Decision, MAX_QUOTAS, Policy, Source};
 
 use crate::tally::{self, Tally};
+use crate::throttle::Dialect;
 
 /// How many policies and tiers are counted apart. Those beyond are counted together.
 const MOST_APART: usize = 500;
@@ -37,12 +38,14 @@ pub(crate) struct Signals {
     violations: Box<[Counter]>,
 }
 
-/// Whose quotas come with `CL.THROTTLE`.
-pub(crate) static OF_THROTTLE: LazyLock<Arc<Signals>> =
-    LazyLock::new(|| Arc::new(Signals::new("CL.THROTTLE", "", &["rate"])));
+/// Counters of all rates that come with `CL.THROTTLE`.
+static OF_REDIS_CELL: LazyLock<Arc<Signals>> = LazyLock::new(|| Signals::of_dialect(Dialect::RedisCell));
+/// Counters of all rates that come with `THROTTLE` or `POST /throttle`.
+static OF_THROTTLECRAB: LazyLock<Arc<Signals>> = LazyLock::new(|| Signals::of_dialect(Dialect::Throttlecrab));
 
 /// Whose quotas come with the request.
-pub(crate) static OF_REQUESTS: LazyLock<Signals> = LazyLock::new(|| Signals::new(IN_REQUEST, "", &[]));
+pub(crate) static OF_REQUESTS: LazyLock<Arc<Signals>> =
+    LazyLock::new(|| Arc::new(Signals::new(IN_REQUEST, "", &[])));
 
 impl fmt::Debug for Signals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -74,6 +77,18 @@ impl Signals {
             return Self::new(OTHERS, "", &[]);
         }
         Self::new(name, OVERRIDE, &[OVERRIDE; MAX_QUOTAS])
+    }
+
+    /// Those of all rates that come with the commands of this dialect.
+    pub(crate) fn of_throttle(dialect: Dialect) -> Arc<Self> {
+        Arc::clone(match dialect {
+            Dialect::RedisCell => &OF_REDIS_CELL,
+            Dialect::Throttlecrab => &OF_THROTTLECRAB,
+        })
+    }
+
+    fn of_dialect(dialect: Dialect) -> Arc<Self> {
+        Arc::new(Self::new(dialect.policy_name(), "", &["rate"]))
     }
 
     fn new(policy: &str, tier: &str, quotas: &[&str]) -> Self {

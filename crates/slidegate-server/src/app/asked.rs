@@ -7,6 +7,7 @@ use slidegate::{Check, Decision, Operation, Store, Verb};
 use super::{App, MAX_KEY_BYTES};
 use crate::policies::Named;
 use crate::request::Refusal;
+use crate::traces;
 
 /// What to do, under which policy and to whom.
 #[derive(Debug)]
@@ -51,6 +52,17 @@ impl<S: Store> App<S> {
         };
         self.tell(asked, &operation.check, &decision);
         Some(Ok(decision))
+    }
+
+    /// Decides one by itself.
+    pub(crate) async fn decide_asked(&self, asked: &Asked<'_>) -> Result<Decision, Refusal> {
+        if let Some(decision) = self.decide_at_once(asked) {
+            return decision;
+        }
+        let operation = asked.operation();
+        let decision = traces::within(traces::of_store(), self.store.execute(operation)).await?;
+        self.tell(asked, &operation.check, &decision);
+        Ok(decision)
     }
 
     /// Decides all in one call of the store, each for itself, those of one key in their order.

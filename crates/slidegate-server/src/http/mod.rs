@@ -1,5 +1,5 @@
-//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/charge`, `/v1/refund`, `/v1/reset`, `/v1/block`, `ANY /forward-auth/{policy}`, `POST /json`, and
-//! `GET /healthz`, `/healthcheck`, `/readyz`, `/metrics`, `/openapi.json`.
+//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/charge`, `/v1/refund`, `/v1/reset`, `/v1/block`, `ANY /forward-auth/{policy}`,
+//! `POST /json`, `POST /throttle`, and `GET /healthz`, `/healthcheck`, `/readyz`, `/metrics`, `/openapi.json`.
 
 mod body;
 mod encode;
@@ -13,6 +13,7 @@ mod reply;
 mod rls;
 mod room;
 mod stages;
+mod throttle;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -220,6 +221,7 @@ fn others<S: Store + Reporting + 'static>(
         .route("/healthz", get(async || "ok\n"))
         .route("/json", rls::json(limits.body_timeout))
         .route("/healthcheck", rls::healthcheck())
+        .route("/throttle", throttle::decided(limits.body_timeout))
         .route("/openapi.json", get(async || openapi::document()))
         .route("/readyz", get(async |State(app): State<Arc<App<S>>>| probes::ready(&app)))
         .route(

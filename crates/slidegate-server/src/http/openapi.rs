@@ -12,9 +12,11 @@ use utoipa::{Modify, OpenApi, ToSchema};
 use super::probes::Readiness;
 use super::problem::Problem;
 use super::reply::BatchAnswer;
+use super::throttle::{ThrottleError, ThrottleRequest};
 use crate::answer::Answer;
 use crate::request::RequestFields;
 use crate::rls::{JsonRequest, JsonResponse};
+use crate::throttle::ThrottleReply;
 
 /// One request, or several that each stand for themselves.
 #[derive(ToSchema)]
@@ -147,6 +149,29 @@ forward_auth!(
 fn json() {}
 
 #[utoipa::path(
+    post, path = "/throttle", operation_id = "throttle",
+    summary = "Decide by the rate in the request, as throttlecrab's server does",
+    request_body(
+        content = ThrottleRequest,
+        example = json!({"key": "user:1", "max_burst": 10, "count_per_period": 100, "period": 60, "quantity": 1})
+    ),
+    security((), ("token" = [])),
+    responses(
+        (status = 200, description = "A decision was made; a denial is one, too", body = ThrottleReply),
+        (status = 400, description = "It cannot be read", body = ThrottleError),
+        (status = 401, description = "The service has tokens, and none was shown", body = ThrottleError),
+        (status = 408, description = "The body took too long", body = ThrottleError),
+        (status = 413, description = "The body is too large", body = ThrottleError),
+        (status = 415, description = "It is not said to be JSON", body = ThrottleError),
+        (status = 422, description = "A field is missing or of another type, or the key is too long", body = ThrottleError),
+        (status = 500, description = "A number is out of range, which throttlecrab calls an internal error", body = ThrottleError),
+        (status = 503, description = "The store could not decide, and the policy fails closed", body = ThrottleError),
+    )
+)]
+#[expect(dead_code, reason = "it is only described")]
+fn throttle() {}
+
+#[utoipa::path(
     get, path = "/healthcheck",
     responses(
         (status = 200, description = "As envoyproxy/ratelimit says that it runs", body = String, content_type = "text/plain"),
@@ -187,7 +212,7 @@ fn metrics() {}
     modifiers(&Security),
     components(schemas(DenyStatus, AllowStatus)),
     paths(
-        check, peek, charge, refund, reset, block, healthz, readyz, metrics, json, healthcheck,
+        check, peek, charge, refund, reset, block, healthz, readyz, metrics, json, throttle, healthcheck,
         forward_auth_get, forward_auth_put, forward_auth_post, forward_auth_delete,
         forward_auth_options, forward_auth_head, forward_auth_patch, forward_auth_trace
     )

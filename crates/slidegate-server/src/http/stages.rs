@@ -45,10 +45,11 @@ pub(crate) enum Task {
     ShouldRateLimit,
     /// All that was read from a connection and is answered together.
     Resp,
+    Throttle,
 }
 
-static OF_TASKS: [Histogram; 3] = [const { Histogram::new() }; 3];
-const TASKS: [&str; 3] = ["forward-auth", "should-rate-limit", "resp"];
+static OF_TASKS: [Histogram; 4] = [const { Histogram::new() }; 4];
+const TASKS: [&str; 4] = ["forward-auth", "should-rate-limit", "resp", "throttle"];
 
 impl Task {
     /// It is done.

@@ -1,12 +1,17 @@
 //! What a command asks of the store, if anything.
 
-use slidegate::{MAX_LIMIT, Verb};
+use std::sync::Arc;
 
+use slidegate::{MAX_WINDOW_MS, Verb};
+
+use super::check;
 use super::decided::Shape;
 use super::frame::Arguments;
-use super::throttle::{Rate, Throttle};
+use super::throttle::{Throttle, throttlecrab};
 use crate::app::asked;
-use crate::request::Refusal;
+use crate::policies::{Named, Policies};
+use crate::request::{Refusal, RefusalKind};
+use crate::throttle::{Dialect, Rate};
 
 /// No name is longer.
 const MOST_NAME_BYTES: usize = 24;
@@ -48,8 +53,10 @@ pub(super) struct Wanted<'a> {
 pub(super) enum Under<'a> {
     /// One that the command brings along.
     Rate(Rate),
-    /// One of the file.
-    Name(&'a [u8]),
+    /// One of the file, in a tier if one is named.
+    Name { name: &'a [u8], tier: Option<&'a [u8]> },
+    /// That of these quotas.
+    Quotas(Vec<&'a [u8]>),
 }
 
 /// Why a command is not executed.
@@ -62,6 +69,16 @@ pub(super) enum Wrong {
     Refused(Refusal),
 }
 
+impl Wrong {
+    /// A rate that is out of range, in the words of the software that the command is from.
+    pub(super) fn rate(dialect: Dialect, why: String) -> Self {
+        match dialect {
+            Dialect::RedisCell => Self::Cell(why),
+            Dialect::Throttlecrab => Self::Refused(Refusal::new(RefusalKind::OutOfRange, why)),
+        }
+    }
+}
+
 impl From<Refusal> for Wrong {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
@@ -72,9 +89,12 @@ impl From<Refusal> for Wrong {
 #[inline]
 pub(super) fn wanted<'a>(name: &Name, words: Arguments<'a, '_>) -> Option<Result<Wanted<'a>, Wrong>> {
     let (verb, name) = match name.as_bytes() {
-        b"CL.THROTTLE" => return Some(throttle(words)),
+        b"SLIDEGATE.BLOCK" => return Some(block(words)),
+        b"CL.THROTTLE" => return Some(redis_cell(words)),
+        b"THROTTLE" => return Some(of_throttlecrab(words)),
         b"SLIDEGATE.CHECK" => (Verb::Check, "slidegate.check"),
         b"SLIDEGATE.PEEK" => (Verb::Peek, "slidegate.peek"),
+        b"SLIDEGATE.CHARGE" => (Verb::Charge, "slidegate.charge"),
         b"SLIDEGATE.REFUND" => (Verb::Refund, "slidegate.refund"),
         b"SLIDEGATE.RESET" => (Verb::Reset, "slidegate.reset"),
         _ => return None,
@@ -83,10 +103,10 @@ pub(super) fn wanted<'a>(name: &Name, words: Arguments<'a, '_>) -> Option<Result
 }
 
 #[inline]
-fn throttle<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
+fn redis_cell<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
     let throttle = Throttle::read(words).map_err(Wrong::Cell)?;
     Ok(Wanted {
-        shape: Shape::Throttle,
+        shape: Shape::RedisCell,
         verb: throttle.verb(),
         under: Under::Rate(throttle.rate),
         key: asked::key(throttle.key)?,
@@ -94,21 +114,54 @@ fn throttle<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
     })
 }
 
-/// `SLIDEGATE.CHECK policy key [cost]`.
-#[inline]
-fn check<'a>(verb: Verb, name: &'static str, words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
-    if !(3..=4).contains(&words.len()) {
-        return Err(Wrong::Arity(name));
+fn of_throttlecrab<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
+    if !(5..=6).contains(&words.len()) {
+        return Err(Wrong::Arity("throttle"));
     }
-    let cost = if words.len() == 4 { cost(words.word(3))? } else { 1 };
-    let under = Under::Name(words.word(1));
-    Ok(Wanted { shape: Shape::Check, verb, under, key: asked::key(words.word(2))?, cost })
+    let request = throttlecrab(words).map_err(|why| Wrong::rate(Dialect::Throttlecrab, why))?;
+    Ok(Wanted {
+        shape: Shape::Throttlecrab(request),
+        verb: Verb::Check,
+        under: Under::Rate(request.rate),
+        key: asked::key(words.word(1))?,
+        cost: request.cost,
+    })
 }
 
-fn cost(word: &[u8]) -> Result<u64, Refusal> {
-    let number = str::from_utf8(word).ok().and_then(|text| text.parse().ok());
-    number.filter(|cost| *cost <= MAX_LIMIT).ok_or_else(|| {
-        let shown = String::from_utf8_lossy(word);
-        Refusal::out_of_range("cost", format!("{shown:?} is not a whole number between 0 and {MAX_LIMIT}"))
+#[inline]
+fn check<'a>(verb: Verb, name: &'static str, words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
+    let check::CheckArguments { under, key, cost } = check::read(words, name)?;
+    let shape = if verb == Verb::Reset { Shape::Reset } else { Shape::Check };
+    Ok(Wanted { shape, verb, under, key: asked::key(key)?, cost })
+}
+
+/// `SLIDEGATE.BLOCK policy key ms`.
+fn block<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
+    if words.len() != 4 {
+        return Err(Wrong::Arity("slidegate.block"));
+    }
+    let ms = check::whole("ms", words.word(3), MAX_WINDOW_MS)?;
+    let under = Under::Name { name: words.word(1), tier: None };
+    Ok(Wanted { shape: Shape::Check, verb: Verb::Block, under, key: asked::key(words.word(2))?, cost: ms })
+}
+
+/// The policy of a command. Where the key is a word of the grammar, the form without a policy may have been meant.
+pub(super) fn find<'p>(
+    policies: &'p Policies,
+    name: &[u8],
+    tier: Option<&[u8]>,
+    key: &[u8],
+) -> Result<&'p Arc<Named>, Refusal> {
+    let tier = tier.map(String::from_utf8_lossy);
+    let found = policies.find(&String::from_utf8_lossy(name), tier.as_deref(), str::from_utf8(key).ok());
+    found.map_err(|refusal| match refusal.kind {
+        RefusalKind::UnknownPolicy if key.eq_ignore_ascii_case(b"QUOTAS") => {
+            let detail = format!(
+                "{}; quotas of the request follow QUOTAS as LIMIT/WINDOW, such as 100/1m",
+                refusal.detail
+            );
+            Refusal { detail, ..refusal }
+        }
+        _ => refusal,
     })
 }

@@ -9,16 +9,18 @@ use std::time::Duration;
 
 use metrics::counter;
 use slidegate::{Decision, Store};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 use tracing::debug;
 
 use super::Shared;
-use super::command::{Name, Under, Wanted, Wrong, wanted};
+use super::command::{Name, Under, Wanted, Wrong, find, wanted};
 use super::decided::{self, Shape};
 use super::forget;
 use super::frame::{Arguments, Frame, MOST_BYTES, Words};
+use super::keys::{self, ANY_RATE, KeyCommand, Tally};
+use super::quotas::RecentQuotas;
 use super::reply;
 use super::session::{Next, Session, arity};
 use super::throttle::Recent;
@@ -73,6 +75,7 @@ struct Talk<'s, S> {
     shared: &'s Shared,
     session: Session,
     recent: Recent,
+    recent_quotas: RecentQuotas,
 }
 
 /// Those that are to be decided together: one for most, who wait for each answer.
@@ -105,7 +108,8 @@ struct Answered {
 impl<'s, I: AsyncRead + AsyncWrite + Cork + Unpin, S: Store> Connection<'s, I, S> {
     pub(super) fn new(stream: I, app: &'s App<S>, shared: &'s Shared, number: u64, limits: &Limits) -> Self {
         let session = Session::new(number, shared.passwords.as_deref());
-        let talk = Talk { app, shared, session, recent: Recent::default() };
+        let talk =
+            Talk { app, shared, session, recent: Recent::default(), recent_quotas: RecentQuotas::default() };
         let introduction = Introduction { patience: limits.head_timeout, end: None };
         Self {
             wire: Wire::new(stream, ROOM, limits.body_timeout),
@@ -181,8 +185,8 @@ impl<S: Store> Talk<'_, S> {
                     let words = words.within(&rest[..length]);
                     let name = Name::of(words.word(0));
                     answered.taken += length;
-                    match self.understand(&name, words, &policies) {
-                        Ok(asked) => run.push(asked),
+                    match self.understand(&name, words, &policies, &mut run) {
+                        Ok(()) => {}
                         Err(Other::Talk) if self.may_forget(&name) => {
                             self.settle(&mut run, out).await;
                             forget::answer(self.app, &self.session, words, out).await;
@@ -223,10 +227,10 @@ impl<S: Store> Talk<'_, S> {
         policies: &OnceLock<Arc<Policies>>,
         out: &mut Vec<u8>,
     ) -> Next {
-        let name = Name::of(words.word(0));
-        match self.understand(&name, words, policies) {
-            Ok(asked) => {
-                self.settle(&mut smallvec![asked], out).await;
+        let (name, mut run) = (Name::of(words.word(0)), Run::new());
+        match self.understand(&name, words, policies, &mut run) {
+            Ok(()) => {
+                self.settle(&mut run, out).await;
                 Next::GoOn
             }
             Err(Other::Talk) if self.may_forget(&name) => {
@@ -242,28 +246,44 @@ impl<S: Store> Talk<'_, S> {
         forget::is_forget(name) && !self.session.is_stranger()
     }
 
-    /// What a command asks of the store, if it does.
+    /// Adds what a command asks of the store to the run. Of one that is not for the store, or makes no sense, nothing is
+    /// added.
     #[inline]
     fn understand<'a>(
         &mut self,
         name: &Name,
         words: Arguments<'a, '_>,
         policies: &OnceLock<Arc<Policies>>,
-    ) -> Result<(Shape, Asked<'a>), Other> {
+        run: &mut Run<'a>,
+    ) -> Result<(), Other> {
         // Of a stranger nothing is read but who it is.
-        let wanted = if self.session.is_stranger() { None } else { wanted(name, words) };
-        let Wanted { shape, verb, under, key, cost } = wanted.ok_or(Other::Talk)??;
+        if self.session.is_stranger() {
+            return Err(Other::Talk);
+        }
+        let Some(wanted) = wanted(name, words) else {
+            let command = KeyCommand::read(name, words).ok_or(Other::Talk)??;
+            self.session.may(command.verb()).map_err(Wrong::Refused)?;
+            let named = self.app.throttles().find(ANY_RATE).map_err(Wrong::Cell)?;
+            let add = |shape, verb, key| {
+                run.push((shape, Asked { verb, named: Arc::clone(&named), key, cost: 0 }));
+            };
+            return Ok(keys::plan(command, words, add).map_err(Wrong::Refused)?);
+        };
+        let Wanted { shape, verb, under, key, cost } = wanted?;
         self.session.may(verb).map_err(Wrong::Refused)?;
         let named = match under {
-            Under::Rate(rate) => self.recent.find(rate, &self.shared.throttles).map_err(Wrong::Cell)?,
-            Under::Name(name) => {
-                let policies = policies.get_or_init(|| self.app.policies());
-                policies
-                    .find(&String::from_utf8_lossy(name), None, str::from_utf8(key).ok())
-                    .map_err(Wrong::Refused)?
+            Under::Rate(rate) => {
+                let named = self.recent.find(rate, self.app.throttles());
+                Arc::clone(named.map_err(|why| Wrong::rate(rate.dialect, why))?)
             }
+            Under::Name { name, tier } => {
+                let policies = policies.get_or_init(|| self.app.policies());
+                Arc::clone(find(policies, name, tier, key).map_err(Wrong::Refused)?)
+            }
+            Under::Quotas(texts) => self.recent_quotas.find(&texts).map_err(Wrong::Refused)?,
         };
-        Ok((shape, Asked { verb, named: Arc::clone(named), key, cost }))
+        run.push((shape, Asked { verb, named, key, cost }));
+        Ok(())
     }
 
     /// Has those decided that have gathered, and answers them: each at once if the store can, else all together.
@@ -273,16 +293,16 @@ impl<S: Store> Talk<'_, S> {
         for (_, asked) in run.iter() {
             self.app.announce(asked);
         }
-        let mut decided = 0;
+        let (mut decided, mut tally) = (0, Tally::default());
         for (shape, asked) in run.iter() {
             let Some(decision) = self.app.decide_at_once(asked) else { break };
-            write(*shape, &decision, out);
+            write(*shape, decision, &mut tally, out);
             decided += 1;
         }
         if decided < run.len() {
             let (shapes, asked): (Vec<_>, Vec<_>) = run.drain(decided..).unzip();
             for (shape, decision) in shapes.iter().zip(self.app.decide_each(&asked).await) {
-                write(*shape, &decision, out);
+                write(*shape, decision, &mut tally, out);
             }
         }
         run.clear();
@@ -312,13 +332,10 @@ impl<S: Store> Talk<'_, S> {
 }
 
 #[inline]
-fn write(shape: Shape, decision: &Result<Decision, Refusal>, out: &mut Vec<u8>) {
-    match decision {
-        Ok(decision) => decided::write(out, shape, decision),
-        Err(refusal) => {
-            refused(refusal.kind, &refusal.detail);
-            reply::refusal(out, refusal);
-        }
+fn write(shape: Shape, decision: Result<Decision, Refusal>, tally: &mut Tally, out: &mut Vec<u8>) {
+    if let Err(refusal) = decided::write(out, shape, decision, tally) {
+        refused(refusal.kind, &refusal.detail);
+        reply::refusal(out, &refusal);
     }
 }
 

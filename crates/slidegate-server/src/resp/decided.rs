@@ -2,28 +2,98 @@
 
 use slidegate::{Decision, QuotaReport};
 
+use super::keys::{self, Tally};
 use super::reply;
+use crate::request::Refusal;
+use crate::throttle::{ThrottleReply, Throttlecrab};
 
-/// Which of the two commands is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The reply that a decision is for.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
     /// Limited, limit, remaining, seconds until a retry, seconds until it is whole.
-    Throttle,
+    RedisCell,
+    /// Allowed, limit, remaining, seconds until it is whole, seconds until a retry.
+    Throttlecrab(Throttlecrab),
     /// Allowed, limit, remaining, milliseconds until a retry, milliseconds until it is whole.
     Check,
+    /// Whether the key was found, and the rest as of a check.
+    Reset,
+    /// The time to live in this unit.
+    Life { unit_ms: u64 },
+    /// How many of the command's keys were found, behind the last one.
+    Found { is_last: bool },
+    /// How many of them were deleted.
+    Deleted { is_last: bool },
+}
+
+/// Writes the reply, if this was the last decision that it takes.
+#[inline]
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    shape: Shape,
+    decision: Result<Decision, Refusal>,
+    tally: &mut Tally,
+) -> Result<(), Refusal> {
+    let is_last = match shape {
+        Shape::RedisCell => {
+            seconds(out, &decision?);
+            return Ok(());
+        }
+        Shape::Check => {
+            let decision = decision?;
+            milliseconds(out, decision.is_allowed(), &decision);
+            return Ok(());
+        }
+        Shape::Reset => {
+            let decision = decision?;
+            milliseconds(out, decision.is_found(), &decision);
+            return Ok(());
+        }
+        Shape::Throttlecrab(request) => {
+            throttlecrab(out, request.reply(&decision?));
+            return Ok(());
+        }
+        Shape::Life { unit_ms } => {
+            reply::integer(out, keys::time_to_live(&decision?, unit_ms)?);
+            return Ok(());
+        }
+        Shape::Found { is_last } => {
+            tally.add(decision.and_then(|decision| keys::is_found(&decision)));
+            is_last
+        }
+        Shape::Deleted { is_last } => {
+            tally.add(decision.map(|decision| decision.is_found()));
+            is_last
+        }
+    };
+    if is_last {
+        reply::integer(out, tally.take()?);
+    }
+    Ok(())
+}
+
+/// Rounded up: a fraction earlier is too early.
+#[inline]
+fn seconds(out: &mut Vec<u8>, decision: &Decision) {
+    five(out, !decision.is_allowed(), decision, 1000);
 }
 
 #[inline]
-pub(super) fn write(out: &mut Vec<u8>, shape: Shape, decision: &Decision) {
+fn milliseconds(out: &mut Vec<u8>, is_one: bool, decision: &Decision) {
+    five(out, is_one, decision, 1);
+}
+
+#[inline]
+fn five(out: &mut Vec<u8>, is_one: bool, decision: &Decision, unit_ms: u64) {
     let QuotaReport { limit, remaining, reset_after_ms, .. } = decision.tightest();
-    let (is_one, unit_ms) = match shape {
-        Shape::Throttle => (!decision.is_allowed(), 1000),
-        Shape::Check => (decision.is_allowed(), 1),
-    };
-    // Rounded up: a fraction earlier is too early.
     let retry_after = decision.retry_after_ms().map_or(-1, |ms| signed(ms.div_ceil(unit_ms)));
     let reset_after = signed(reset_after_ms.div_ceil(unit_ms));
     reply::five(out, [i64::from(is_one), signed(limit), signed(remaining), retry_after, reset_after]);
+}
+
+fn throttlecrab(out: &mut Vec<u8>, reply: ThrottleReply) {
+    let ThrottleReply { allowed, limit, remaining, reset_after, retry_after } = reply;
+    reply::five(out, [i64::from(allowed), limit, remaining, reset_after, retry_after]);
 }
 
 fn signed(number: u64) -> i64 {

@@ -1,15 +1,18 @@
-//! RESP, the protocol of Redis: `CL.THROTTLE` as the module redis-cell has it, `SLIDEGATE.CHECK` and its relatives, and
-//! what clients say before they get to the point.
+//! RESP, the protocol of Redis: `CL.THROTTLE` as the module redis-cell has it, with `DEL`, `EXISTS` and `TTL` for its keys,
+//! `THROTTLE` as throttlecrab has it, `SLIDEGATE.CHECK` and its relatives, and what clients say before they get to the point.
 //!
 //! [`frame`] finds a command in what was read, [`command`] says what it means, [`session`] answers what needs no store,
 //! [`connection`] puts them together, [`wire`] reads and writes.
 
+mod check;
 mod command;
 mod connection;
 mod decided;
 mod forget;
 mod frame;
 mod inline;
+mod keys;
+mod quotas;
 mod reply;
 mod session;
 mod throttle;
@@ -21,7 +24,6 @@ use slidegate::Store;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::connection::Connection;
-use self::throttle::Throttles;
 use crate::app::App;
 use crate::serve::Limits;
 use crate::serve::cork::Cork;
@@ -33,7 +35,6 @@ use crate::tokens::Admission;
 pub(crate) struct Shared {
     /// Tokens are the passwords where there is no header to put them into.
     passwords: Option<Arc<Admission>>,
-    throttles: Throttles,
     connections: AtomicU64,
 }
 

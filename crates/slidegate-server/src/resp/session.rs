@@ -114,6 +114,8 @@ impl Session {
                 *self = Self { wrong_passwords, ..Self::new(self.number, passwords) };
                 reply::simple(out, "RESET");
             }
+            // A page in a browser can make it send HTTP to any port. The rest of that may be commands.
+            b"POST" | b"HOST:" => return Next::Break,
             _ if self.is_stranger() => reply::error(out, NOAUTH),
             b"PING" => match words.len() {
                 1 => reply::simple(out, "PONG"),

@@ -1,28 +1,13 @@
-//! `CL.THROTTLE key max_burst count period [quantity]`, as the module redis-cell has it.
+//! `CL.THROTTLE key max_burst count period [quantity]`, as the module redis-cell has it, and `THROTTLE key max_burst
+//! count_per_period period [quantity]`, as throttlecrab's server has it.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
-use slidegate::tower::HeaderStyle;
-use slidegate::{Algorithm, MAX_LIMIT, Policy, Quota, QuotaError, Verb};
+use slidegate::{MAX_LIMIT, Verb};
 
 use super::frame::Arguments;
 use crate::policies::Named;
-use crate::signals::OF_THROTTLE;
-
-/// The policy of all keys: what a key has spent stays its own when it comes with other numbers.
-const NAME: &str = "CL.THROTTLE";
-/// How many policies are kept for those who come next.
-const MOST_KEPT: usize = 1024;
-
-/// What is allowed, as the command says it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Rate {
-    max_burst: i64,
-    count: i64,
-    period_s: i64,
-}
+use crate::throttle::{Dialect, Rate, Throttlecrab, Throttles};
 
 /// A command that was understood.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +26,7 @@ impl<'a> Throttle<'a> {
             );
         }
         let rate = Rate {
+            dialect: Dialect::RedisCell,
             max_burst: whole(words.word(2))?,
             count: whole(words.word(3))?,
             period_s: whole(words.word(4))?,
@@ -64,6 +50,15 @@ impl<'a> Throttle<'a> {
     }
 }
 
+/// Reads the numbers of `THROTTLE`, or refuses them as throttlecrab does. There are four or five.
+pub(super) fn throttlecrab(words: Arguments<'_, '_>) -> Result<Throttlecrab, String> {
+    let number = |place: usize, name: &str| whole(words.word(place)).map_err(|_| format!("invalid {name}"));
+    let (max_burst, count) = (number(2, "max_burst")?, number(3, "count_per_period")?);
+    let period_s = number(4, "period")?;
+    let quantity = if words.len() == 6 { number(5, "quantity")? } else { 1 };
+    Throttlecrab::new(max_burst, count, period_s, quantity)
+}
+
 #[inline]
 fn whole(word: &[u8]) -> Result<i64, String> {
     // As almost everybody writes them: no sign, and too few digits to be too many.
@@ -84,53 +79,6 @@ fn whole(word: &[u8]) -> Result<i64, String> {
 fn any_whole(word: &[u8]) -> Result<i64, String> {
     let number = str::from_utf8(word).ok().and_then(|text| text.parse().ok());
     number.ok_or_else(|| format!("Couldn't parse as integer: {}", String::from_utf8_lossy(word)))
-}
-
-impl Rate {
-    /// A bucket of `max_burst + 1` that fills by `count` in a period.
-    fn policy(self) -> Result<Policy, String> {
-        let Self { max_burst, count, period_s } = self;
-        if count == 0 || period_s == 0 {
-            return Err("Zero rates are not supported".to_owned());
-        }
-        let positive = |name: &str, number: i64| {
-            u64::try_from(number).map_err(|_| format!("{name}: {number} is less than 0"))
-        };
-        let burst = positive("max_burst", max_burst)?.saturating_add(1);
-        let (count, period_s) = (positive("count per period", count)?, positive("period", period_s)?);
-        if burst > MAX_LIMIT {
-            return Err(format!("max_burst: {max_burst} is more than {}", MAX_LIMIT - 1));
-        }
-        let quota = Quota::new(count, Duration::from_secs(period_s))
-            .and_then(|quota| quota.with_algorithm(Algorithm::TokenBucket).with_burst(burst));
-        let named = |error: QuotaError| match error.field() {
-            "window" => format!("period: {period_s} is more than 366 days of seconds"),
-            _ => format!("count per period: {}", error.message()),
-        };
-        let policy = quota.and_then(|quota| Policy::with_names(NAME, [("rate", quota)]));
-        policy.map_err(named)
-    }
-}
-
-/// Policies that were built, for all connections: one and the same, so that a key's record is not written anew because the
-/// next one to ask has another copy.
-#[derive(Debug, Default)]
-pub(super) struct Throttles(Mutex<HashMap<Rate, Arc<Named>>>);
-
-impl Throttles {
-    fn find(&self, rate: Rate) -> Result<Arc<Named>, String> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(named) = kept.get(&rate) {
-            return Ok(Arc::clone(named));
-        }
-        let named = Arc::new(Named::new(rate.policy()?, HeaderStyle::None, Arc::clone(&OF_THROTTLE)));
-        // Whoever comes with ever new numbers has them built each time, and takes no memory.
-        if kept.len() >= MOST_KEPT {
-            kept.clear();
-        }
-        kept.insert(rate, Arc::clone(&named));
-        Ok(named)
-    }
 }
 
 /// The policy that a connection asked for last: most ask for no other.

@@ -65,6 +65,7 @@ fn every_path_is_described_and_every_reference_leads_somewhere() {
             "/json",
             "/metrics",
             "/readyz",
+            "/throttle",
             "/v1/block",
             "/v1/charge",
             "/v1/check",
@@ -126,7 +127,7 @@ fn is_true(url: &str, operations: usize, more: &[&str]) {
 fn it_does_what_the_description_says() {
     let config = config("fuzzed");
     let server = start(&config);
-    is_true(server.url(), 19, &[]);
+    is_true(server.url(), 20, &[]);
 }
 
 #[test]

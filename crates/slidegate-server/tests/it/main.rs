@@ -35,5 +35,6 @@ mod secrets;
 mod serving;
 mod shared;
 mod stopping;
+mod throttle;
 mod tokens;
 mod verbs;

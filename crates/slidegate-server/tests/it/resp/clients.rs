@@ -1,8 +1,9 @@
 //! The clients that people have.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 use slidegate_testkit::Authority;
@@ -150,6 +151,119 @@ fn ioredis_asks() {
     let mut node = Command::new("node");
     let (code, out, err) = outcome(node.env("NODE_PATH", library).args(["-e", NODE, &port]));
     assert_eq!((code, out.as_str()), (0, "fine\n"), "{err}");
+}
+
+/// The first code block of the page about this protocol in a language, with the port of a server.
+fn documented(language: &str, port: &str) -> String {
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/resp.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, block) = page.split_once(&format!("```{language}\n")).unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    assert!(block.contains("6380"), "{block}");
+    block.replace("6380", port)
+}
+
+/// Talks with a script by lines, and kills its server in between.
+fn lose_the_server(script: &mut Command, serving: Serving) {
+    let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(script.stdout.take().unwrap()).lines();
+    let mut input = script.stdin.take().unwrap();
+    let mut expect = |line: &str| assert_eq!(lines.next().unwrap().unwrap(), line);
+    expect("decided");
+    serving.stall();
+    writeln!(input, "stalled").unwrap();
+    expect("timed out");
+    drop(serving);
+    writeln!(input, "killed").unwrap();
+    expect("failed at once");
+    assert!(script.wait().unwrap().success());
+}
+
+/// Behind the example of the page. No time is measured: what fails at once does so before anything else happens. On a busy
+/// machine the first reply may be later than an application should wait.
+const NODE_WITHOUT_SERVER: &str = r#"
+const assert = require("assert");
+const readline = require("readline");
+async function main() {
+  const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+  const call = () => limiter.call("CL.THROTTLE", "gone", 15, 30, 60);
+  const next = (event) => new Promise((resolve) => limiter.once(event, resolve));
+  if (limiter.status !== "ready") await next("ready");
+  const decided = () => call().catch((error) => /Command timed out/.test(error) ? decided() : Promise.reject(error));
+  assert.strictEqual((await decided())[0], 0);
+  assert.strictEqual(await isAllowed("gone"), true);
+  console.log("decided");
+  await lines.next();
+  await assert.rejects(call(), /Command timed out/);
+  assert.strictEqual(await isAllowed("gone"), true);
+  const closed = next("close");
+  console.log("timed out");
+  await lines.next();
+  await closed;
+  let failure;
+  call().catch((error) => { failure = error; });
+  await new Promise(setImmediate);
+  assert.match(String(failure), /Stream isn't writeable/);
+  console.log("failed at once");
+  limiter.disconnect();
+  process.stdin.destroy();
+}
+main().catch((error) => { console.error(error); process.exit(1); });
+"#;
+
+#[test]
+fn the_documented_options_of_ioredis_fail_fast_without_the_server() {
+    let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/ioredis/node_modules");
+    let serving = serve();
+    let port = address_of(&serving).port().to_string();
+    let script = documented("js", &port) + NODE_WITHOUT_SERVER;
+    lose_the_server(Command::new("node").env("NODE_PATH", library).args(["-e", &script]), serving);
+}
+
+/// Behind the example of the page.
+const PYTHON_WITHOUT_SERVER: &str = r#"
+def call():
+    return limiter.execute_command("CL.THROTTLE", "gone", 15, 30, 60)
+connections = []
+class Counted(redis.Connection):
+    def connect(self):
+        connections.append(1)
+        super().connect()
+limiter.connection_pool.connection_class = Counted
+def decided():
+    try:
+        return call()
+    except redis.TimeoutError:
+        return decided()
+assert decided()[0] == 0 and is_allowed("gone")
+print("decided", flush=True)
+input()
+try:
+    call()
+    raise AssertionError("it was decided")
+except redis.TimeoutError:
+    pass
+assert is_allowed("gone")
+print("timed out", flush=True)
+input()
+limiter.connection_pool.disconnect()
+connections.clear()
+try:
+    call()
+    raise AssertionError("it was decided")
+except redis.ConnectionError:
+    pass
+assert len(connections) == 1, "it is tried once"
+print("failed at once", flush=True)
+"#;
+
+#[test]
+fn the_documented_options_of_redis_py_fail_fast_without_the_server() {
+    let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/redis-py");
+    let serving = serve();
+    let port = address_of(&serving).port().to_string();
+    let script = documented("python", &port) + PYTHON_WITHOUT_SERVER;
+    lose_the_server(Command::new("python3").env("PYTHONPATH", library).args(["-c", &script]), serving);
 }
 
 #[test]

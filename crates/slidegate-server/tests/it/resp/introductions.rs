@@ -94,3 +94,15 @@ fn without_a_password_nothing_is_decided() {
     let answer = server.answer("*11\r\n");
     assert_eq!(answer, "-ERR Protocol error: unauthenticated multibulk length\r\n");
 }
+
+/// A page in a browser can make it send HTTP to any port.
+#[test]
+fn a_connection_ends_at_a_request_of_http() {
+    let server = Resp::start();
+    for first in ["POST / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n", "host: a\r\n", "post\r\n"] {
+        let answer = server.answer(format!("{first}\r\nCL.THROTTLE http 0 1 60\r\n"));
+        assert!(!answer.contains(":0"), "{first}: {answer}");
+    }
+    let answer = server.answer("CL.THROTTLE http 0 1 60\r\n");
+    assert!(answer.starts_with("*5\r\n:0\r\n"), "none of them was counted: {answer}");
+}

@@ -6,9 +6,13 @@ mod clients;
 mod commands;
 mod corpus;
 mod forget;
+mod grammar;
 mod introductions;
+mod keys;
 mod shared;
 mod throttle;
+mod throttlecrab;
+mod verbs;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};

@@ -1,0 +1,77 @@
+//! `SLIDEGATE.CHARGE`, `SLIDEGATE.BLOCK`, and what `SLIDEGATE.RESET` has found.
+
+use super::{Resp, command, five};
+
+#[test]
+fn a_charge_counts_beyond_the_limit() {
+    let server = Resp::start();
+    let mut client = server.connect();
+    let mut send = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        five(client.command(&words).unwrap())
+    };
+    assert_eq!(send("SLIDEGATE.CHARGE api k"), [1, 100, 99, -1, 120_000]);
+    assert_eq!(send("slidegate.charge api k 99"), [1, 100, 0, -1, 120_000], "up to the limit it is allowed");
+    assert_eq!(send("SLIDEGATE.CHARGE api k 50")[..3], [0, 100, 0]);
+    assert_eq!(send("SLIDEGATE.REFUND api k 60")[2], 10, "150 were counted");
+    assert_eq!(send("SLIDEGATE.CHARGE api k 20 TIER premium")[..3], [1, 1000, 890]);
+    assert_eq!(send("SLIDEGATE.CHARGE k QUOTAS 2/1m COST 3")[..3], [0, 2, 0]);
+    assert_eq!(send("SLIDEGATE.CHECK k QUOTAS 2/1m")[0], 0);
+}
+
+#[test]
+fn a_blocked_key_is_denied_until_the_block_ends() {
+    let server = Resp::start();
+    let mut client = server.connect();
+    let mut send = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        five(client.command(&words).unwrap())
+    };
+    assert_eq!(send("SLIDEGATE.BLOCK api k 300000"), [1, 100, 0, -1, 300_000]);
+    assert_eq!(send("SLIDEGATE.CHECK api k"), [0, 100, 0, 300_000, 300_000]);
+    assert_eq!(send("SLIDEGATE.CHECK api k TIER premium")[..4], [0, 1000, 0, 300_000], "in any tier");
+    assert_eq!(send("SLIDEGATE.CHECK api other")[0], 1);
+    server.clock.advance(299_999);
+    assert_eq!(send("SLIDEGATE.PEEK api k")[..4], [0, 100, 0, 1]);
+    server.clock.advance(1);
+    assert_eq!(send("SLIDEGATE.CHECK api k")[..3], [1, 100, 99]);
+    assert_eq!(send("slidegate.block api k 60000")[..3], [1, 100, 0]);
+    assert_eq!(send("SLIDEGATE.BLOCK api k 0")[..3], [1, 100, 99], "0 ends the block");
+}
+
+#[test]
+fn a_reset_says_whether_it_found_the_key() {
+    let server = Resp::start();
+    let mut client = server.connect();
+    let mut send = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        five(client.command(&words).unwrap())
+    };
+    assert_eq!(send("SLIDEGATE.RESET api k"), [0, 100, 100, -1, 0]);
+    send("SLIDEGATE.CHECK api k");
+    assert_eq!(send("SLIDEGATE.RESET api k"), [1, 100, 100, -1, 0]);
+    send("SLIDEGATE.BLOCK api k 60000");
+    assert_eq!(send("SLIDEGATE.RESET api k"), [1, 100, 100, -1, 0], "a block is something");
+    assert_eq!(send("SLIDEGATE.RESET api k"), [0, 100, 100, -1, 0]);
+    assert_eq!(send("SLIDEGATE.RESET k QUOTAS 2/1m")[0], 0);
+}
+
+#[test]
+fn a_block_that_makes_no_sense_is_refused() {
+    let server = Resp::start();
+    let arity = "wrong number of arguments for 'slidegate.block' command";
+    let range = "is not a whole number between 0 and 31622400000";
+    for (sent, error) in [
+        ("SLIDEGATE.BLOCK api k", arity.to_owned()),
+        ("SLIDEGATE.BLOCK api k 1 1", arity.to_owned()),
+        ("SLIDEGATE.BLOCK api k 1m", format!("ms: \"1m\" {range}")),
+        ("SLIDEGATE.BLOCK api k 31622400001", format!("ms: \"31622400001\" {range}")),
+        (
+            "SLIDEGATE.BLOCK apo k 1",
+            r#"policy: there is no policy "apo"; there is "api", "login""#.to_owned(),
+        ),
+    ] {
+        let words: Vec<&str> = sent.split(' ').collect();
+        assert_eq!(server.answer(command(&words)), format!("-ERR {error}\r\n"), "{sent}");
+    }
+}
