@@ -16,7 +16,7 @@ use super::auth::Who;
 use super::body::{self, NoteFields, checked_note};
 use super::changing::Desked;
 use super::parts::{InBody, InPath};
-use crate::changes::{Action, AuditEntry, DeskError, Moment, Part, Subject};
+use crate::changes::{Action, AuditEntry, DeskError, Moment, Part, Stamp, Subject};
 use crate::http::Problem;
 use crate::request::Refusal;
 
@@ -89,8 +89,10 @@ async fn forget(
 ) -> Result<Forgotten, DeskError> {
     let app = desk.app();
     let keys = app.forget(&policy).await?;
+    let now_ms = app.clock().now_ms();
     let entry = AuditEntry {
-        at: Moment(app.clock().now_ms()),
+        id: Stamp::new(now_ms),
+        at: Moment(now_ms),
         by: who.0,
         action: Action::Reset,
         subject: Subject { policy, part: Part::Keys },

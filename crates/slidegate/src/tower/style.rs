@@ -148,9 +148,6 @@ mod tests {
         let policy = Policy::parse("api", ["5/1m", "7/1h token-bucket"]).unwrap();
         let tier = Tier::new(policy);
         let report = |remaining, retry| QuotaReport {
-            previous: 0,
-            current: 0,
-            oldest_age_ms: None,
             limit: 5,
             used: 5 - remaining,
             remaining,
