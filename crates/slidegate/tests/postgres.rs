@@ -106,6 +106,9 @@ mod durable {
         keeps_its_head_when_the_clock_steps_back,
         batches_are_decided_in_order,
         keys_and_policies_do_not_mix,
+        answers_like_the_oracle,
+        a_lowered_bucket_is_full_again_in_time,
+        a_count_survives_other_tiers,
         admits_exactly_the_limit_under_contention
     );
 }

@@ -25,6 +25,7 @@ mod postgres;
 mod probing;
 mod process;
 mod proxies;
+mod real_time;
 mod refusals;
 mod reloading;
 mod resp;

@@ -6,6 +6,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "../../../slidegate-core/tests/model/mod.rs"]
+mod model;
+mod traces;
+
+pub(crate) use traces::{
+    a_count_survives_other_tiers, a_lowered_bucket_is_full_again_in_time, answers_like_the_oracle,
+};
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -538,6 +546,9 @@ macro_rules! suite {
             versions_in_turn_keep_to_their_limits,
             buckets_of_one_window_keep_their_own_rates,
             as_many_versions_are_remembered_as_in_the_core,
+            answers_like_the_oracle,
+            a_lowered_bucket_is_full_again_in_time,
+            a_count_survives_other_tiers,
             admits_exactly_the_limit_under_contention,
             forgets_all_keys_of_a_policy,
             forgetting_disturbs_no_decision

@@ -1,0 +1,23 @@
+//! The core against an oracle that shares no line with it.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod model;
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use model::{Answer, Step, answer_like_the_oracle};
+use slidegate_core::{Action, Policy, decide};
+
+#[test]
+fn every_answer_is_the_oracles() {
+    let new_key = || {
+        let mut states = Vec::new();
+        async move |policy: &Policy, Step { verb, now_ms, cost, .. }: Step| {
+            Answer::from(&decide(&mut states, policy, Action::new(verb, now_ms, cost)).0)
+        }
+    };
+    let traces = pin!(answer_like_the_oracle(20_000, new_key));
+    assert_eq!(traces.poll(&mut Context::from_waker(Waker::noop())), Poll::Ready(()));
+}

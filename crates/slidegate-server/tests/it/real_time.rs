@@ -1,0 +1,248 @@
+//! The release promise in real time: no window of a client's own monotonic clock admits more than the limit under
+//! `strict-window` and `sliding-log`.
+//!
+//! An admission happens between sending the request and receiving its response, so more than the limit was admitted within a
+//! window for certain if all of these requests were sent, and all their responses received, within less than a window.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use slidegate_testkit::{Flavour, Postgres, Server};
+
+use crate::process::{Serving, TempFile, slidegate};
+
+const ALGORITHMS: [&str; 2] = ["strict-window", "sliding-log"];
+
+/// A limit, its window, and how many keys are attacked, each for a little longer than a window.
+#[derive(Clone, Copy)]
+struct Target {
+    limit: usize,
+    window_ms: u64,
+    keys: u32,
+}
+
+impl Target {
+    fn window(&self) -> Duration {
+        Duration::from_millis(self.window_ms)
+    }
+
+    fn policy(&self, algorithm: &str) -> String {
+        format!("{algorithm}-{}-{}", self.limit, self.window_ms)
+    }
+}
+
+/// A single unit: the time that a response takes to arrive, which hides what was admitted too early, is shortest.
+const SINGLE: Target = Target { limit: 1, window_ms: 20, keys: 40 };
+const SHORT: Target = Target { limit: 20, window_ms: 50, keys: 12 };
+const LARGE: Target = Target { limit: 200, window_ms: 100, keys: 8 };
+const LONG: Target = Target { limit: 20, window_ms: 1000, keys: 2 };
+
+#[expect(clippy::disallowed_methods, reason = "the client's own clock is what the promise is measured by")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Requests that were sent together.
+struct Burst {
+    key: u32,
+    sent: Instant,
+    received: Instant,
+    admitted: usize,
+}
+
+/// Protocol and size of an attack's requests.
+#[derive(Clone, Copy, Debug)]
+enum Attack {
+    /// One request after the other on one connection.
+    Loop,
+    /// Arrays of as many checks as the limit.
+    Batch,
+    /// As many commands as the limit at once.
+    Pipeline,
+}
+
+/// A connection that stays open.
+struct Client {
+    stream: TcpStream,
+    attack: Attack,
+}
+
+impl Client {
+    fn connect(serving: &Serving, attack: Attack) -> Self {
+        let address = match attack {
+            Attack::Pipeline => resp_address(serving),
+            Attack::Loop | Attack::Batch => serving.address(),
+        };
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, attack }
+    }
+
+    fn burst(&mut self, policy: &str, key: u32, limit: usize) -> Burst {
+        let check = json!({"policy": policy, "key": key.to_string()}).to_string();
+        let request = match self.attack {
+            Attack::Loop => http(&check),
+            Attack::Batch => http(&format!("[{}]", vec![check; limit].join(","))),
+            Attack::Pipeline => format!("SLIDEGATE.CHECK {policy} {key}\r\n").repeat(limit),
+        };
+        let sent = now();
+        self.stream.write_all(request.as_bytes()).unwrap();
+        let mut response = Vec::new();
+        let mut is_whole = false;
+        while !is_whole {
+            let mut piece = [0; 65_536];
+            let length = self.stream.read(&mut piece).unwrap();
+            assert!(length > 0, "closed after {:?}", String::from_utf8_lossy(&response));
+            response.extend_from_slice(&piece[..length]);
+            is_whole = match self.attack {
+                Attack::Loop | Attack::Batch => is_whole_http(&response),
+                // Six lines for each array of five.
+                Attack::Pipeline => response.iter().filter(|byte| **byte == b'\n').count() == 6 * limit,
+            };
+        }
+        let received = now();
+        let response = String::from_utf8(response).unwrap();
+        let is_admitted = match self.attack {
+            Attack::Loop | Attack::Batch => r#""allowed":true"#,
+            Attack::Pipeline => "*5\r\n:1\r\n",
+        };
+        Burst { key, sent, received, admitted: response.matches(is_admitted).count() }
+    }
+}
+
+fn http(body: &str) -> String {
+    format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+fn is_whole_http(response: &[u8]) -> bool {
+    let Some(end) = response.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
+    let head = str::from_utf8(&response[..end]).unwrap();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    response.len() == end + 4 + length.parse::<usize>().unwrap()
+}
+
+fn resp_address(serving: &Serving) -> SocketAddr {
+    let line = serving.greeting.iter().find_map(|line| line.strip_prefix("resp: redis://")).unwrap();
+    line.parse().unwrap()
+}
+
+fn serve(store: &str) -> Serving {
+    let quota = |target: Target, algorithm: &str| {
+        let Target { limit, window_ms, .. } = target;
+        (target.policy(algorithm), json!({"quotas": [format!("{limit}/{window_ms}ms {algorithm}")]}))
+    };
+    let policies: serde_json::Map<_, _> = [SINGLE, SHORT, LARGE, LONG]
+        .into_iter()
+        .flat_map(|target| ALGORITHMS.map(|algorithm| quota(target, algorithm)))
+        .collect();
+    // A remembered denial would hide when the store admits again.
+    let config = json!({"policies": policies, "degrade": {"cache_denials": false}});
+    let file = TempFile::new("real-time", &config.to_string());
+    let addresses = ["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
+    Serving::start(slidegate().arg("serve").args(addresses).args(["--store", store, "--config", file.path()]))
+}
+
+/// Sends bursts without a pause from one connection to each node, all for the same key, and for another one each time a window
+/// and a third is over. That is no multiple of any clock's grain: first bursts fall everywhere into it, and those that follow
+/// without a pause meet the first moment at which something is admitted again.
+fn bursts(nodes: &[Serving], attack: Attack, target: Target, policy: &str) -> Vec<Burst> {
+    let time_for_a_key = target.window() * 4 / 3 + Duration::from_micros(790);
+    let mut clients: Vec<_> = nodes.iter().map(|node| Client::connect(node, attack)).collect();
+    let begun = now();
+    let attack_from = |client: &mut Client| {
+        let mut bursts = Vec::new();
+        loop {
+            let key = ((now() - begun).as_nanos() / time_for_a_key.as_nanos()) as u32;
+            if key >= target.keys {
+                return bursts;
+            }
+            bursts.push(client.burst(policy, key, target.limit));
+        }
+    };
+    std::thread::scope(|scope| {
+        let attackers: Vec<_> =
+            clients.iter_mut().map(|client| scope.spawn(|| attack_from(client))).collect();
+        attackers.into_iter().flat_map(|attacker| attacker.join().unwrap()).collect()
+    })
+}
+
+/// The most units of one key that were certainly admitted within less than a window.
+fn busiest(bursts: &[Burst], window: Duration) -> usize {
+    let within = |first: &Burst| {
+        let others = bursts.iter().filter(|other| other.key == first.key && other.sent >= first.sent);
+        let certain = others.filter(|other| other.received - first.sent < window);
+        certain.map(|burst| burst.admitted).sum()
+    };
+    bursts.iter().filter(|burst| burst.admitted > 0).map(within).max().unwrap_or(0)
+}
+
+/// Runs an attack on both exact algorithms.
+fn holds(name: &str, nodes: &[Serving], attack: Attack, target: Target) {
+    let mut broken = Vec::new();
+    for algorithm in ALGORITHMS {
+        let bursts = bursts(nodes, attack, target, &target.policy(algorithm));
+        let most = busiest(&bursts, target.window());
+        let admitted: usize = bursts.iter().map(|burst| burst.admitted).sum();
+        assert!(admitted >= target.limit, "{name}, {attack:?}, {algorithm}: {admitted} in all");
+        if most > target.limit {
+            broken.push(format!("{algorithm}: {most} of {} in {} ms", target.limit, target.window_ms));
+        }
+    }
+    assert!(broken.is_empty(), "{name}, {attack:?}, {} nodes: {}", nodes.len(), broken.join("; "));
+}
+
+mod in_memory {
+    use super::*;
+
+    #[test]
+    fn a_loop_is_never_admitted_more_than_the_limit() {
+        let nodes = [serve("memory:")];
+        holds("memory", &nodes, Attack::Loop, SHORT);
+        holds("memory", &nodes, Attack::Loop, LONG);
+    }
+
+    #[test]
+    fn batches_are_never_admitted_more_than_the_limit() {
+        let nodes = [serve("memory:")];
+        holds("memory", &nodes, Attack::Batch, SHORT);
+        holds("memory", &nodes, Attack::Batch, LARGE);
+    }
+
+    #[test]
+    fn a_pipeline_is_never_admitted_more_than_the_limit() {
+        holds("memory", &[serve("memory:")], Attack::Pipeline, SHORT);
+    }
+}
+
+fn attack_shared(name: &str, store: &str) {
+    let nodes = [serve(store), serve(store)];
+    holds(name, &nodes[..1], Attack::Pipeline, SINGLE);
+    holds(name, &nodes[..1], Attack::Pipeline, SHORT);
+    holds(name, &nodes[..1], Attack::Batch, SHORT);
+    holds(name, &nodes, Attack::Pipeline, SHORT);
+}
+
+#[test]
+fn a_redis_never_admits_more_than_the_limit() {
+    let redis = Server::start(Flavour::Redis);
+    attack_shared("Redis", &(redis.url() + "?budget_ms=20000"));
+}
+
+#[test]
+fn a_valkey_never_admits_more_than_the_limit() {
+    let valkey = Server::start(Flavour::Valkey);
+    attack_shared("Valkey", &(valkey.url() + "?budget_ms=20000"));
+}
+
+#[test]
+fn a_postgres_never_admits_more_than_the_limit() {
+    let postgres = Postgres::start();
+    for table in ["durable=false", "durable=true"] {
+        attack_shared(
+            &format!("PostgreSQL, {table}"),
+            &format!("{}?budget_ms=20000&{table}", postgres.url()),
+        );
+    }
+}

@@ -1,0 +1,77 @@
+//! Limits that change, against an oracle that shares no line with the core, and the cases that once went wrong.
+
+use slidegate::{Algorithm, Operation, Policy, Store, Verb};
+
+use super::model::{Answer, Step, answer_like_the_oracle};
+use super::{START, Subject};
+
+/// Many short traces: each answer is the oracle's, field by field.
+pub(crate) async fn answers_like_the_oracle<S: Store>(subject: Subject<S>) {
+    let mut keys = 0_u64;
+    let Subject { store, set_now, effort } = &subject;
+    let new_key = || {
+        keys += 1;
+        let key = keys.to_string();
+        async move |policy: &Policy, step: Step| {
+            set_now(step.now_ms);
+            let check = policy.key(&key).cost(step.cost);
+            Answer::from(&store.execute(Operation { verb: step.verb, check }).await.unwrap())
+        }
+    };
+    answer_like_the_oracle(12 * effort, new_key).await;
+}
+
+/// A token bucket whose rate falls after all was spent: the wait is at most what the new bucket takes to fill, and a debt that
+/// was paid at the old rate before the change is gone.
+pub(crate) async fn a_lowered_bucket_is_full_again_in_time<S: Store>(subject: Subject<S>) {
+    (subject.set_now)(START);
+    let fast = Policy::parse("lowered", ["1000/1s token-bucket"]).unwrap();
+    let slow = Policy::parse("lowered", ["10/1m token-bucket"]).unwrap();
+    let check = async |policy: &Policy, key: &str, cost: u64| {
+        let operation = Operation { verb: Verb::Check, check: policy.key(key).cost(cost) };
+        subject.store.execute(operation).await.unwrap()
+    };
+    for key in ["at once", "after 3 s", "after 400 ms"] {
+        assert!(check(&fast, key, 1000).await.is_allowed(), "{key}");
+    }
+    let denied = check(&slow, "at once", 1).await;
+    assert_eq!((denied.is_allowed(), denied.quotas()[0].used), (false, 10));
+    assert_eq!((denied.retry_after_ms(), denied.reset_after_ms()), (Some(6000), 60_000));
+    // What was left of the debt, 600 of 1,000, still fills the new bucket.
+    (subject.set_now)(START + 400);
+    let denied = check(&slow, "after 400 ms", 10).await;
+    assert_eq!((denied.is_allowed(), denied.retry_after_ms()), (false, Some(60_000)));
+    (subject.set_now)(START + 3000);
+    let allowed = check(&slow, "after 3 s", 10).await;
+    assert_eq!((allowed.is_allowed(), allowed.quotas()[0].used), (true, 10));
+    // The denial at the time of the change has begun to fill the new bucket.
+    (subject.set_now)(START + 59_999);
+    assert!(!check(&slow, "at once", 10).await.is_allowed());
+    (subject.set_now)(START + 60_000);
+    assert!(check(&slow, "at once", 10).await.is_allowed());
+}
+
+/// A count in another tier's window survives a request in a third tier that counts by another algorithm.
+pub(crate) async fn a_count_survives_other_tiers<S: Store>(subject: Subject<S>) {
+    (subject.set_now)(START);
+    for (number, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+        let name = format!("tiers {number}");
+        let other = Algorithm::ALL[(number + 1) % 5];
+        let tier = |quotas: &[&str]| Policy::parse(&name, quotas.iter().copied()).unwrap();
+        let default = tier(&[&format!("10/1m {algorithm}")]);
+        let longer = tier(&[&format!("10/1h {algorithm}")]);
+        let elsewhere = tier(&[&format!("10/1m {other}")]);
+        let check = async |policy: &Policy, key: &str, cost: u64| {
+            let operation = Operation { verb: Verb::Check, check: policy.key(key).cost(cost) };
+            subject.store.execute(operation).await.unwrap().is_allowed()
+        };
+        assert!(check(&longer, "k", 10).await);
+        assert!(check(&elsewhere, "k", 1).await);
+        assert!(!check(&default, "k", 1).await, "{algorithm}");
+        // In a policy of several quotas, wherever they stand.
+        let both = tier(&[&format!("20/1m {other}"), &format!("20/1h {algorithm}")]);
+        assert!(check(&both, "l", 10).await);
+        assert!(check(&elsewhere, "l", 10).await == false, "{algorithm}: {other} is shared");
+        assert!(!check(&longer, "l", 1).await, "{algorithm}");
+    }
+}
