@@ -23,9 +23,8 @@ type Change = Pin<Box<dyn Future<Output = watch::Receiver<Phase>> + Send>>;
 pub(crate) struct Stop {
     told: watch::Receiver<Phase>,
     change: Change,
-    /// The task that the next change wakes, and the phase in which it was registered. To register takes a lock that all
-    /// connections share, so it is done once.
-    registered: Option<(Phase, Waker)>,
+    /// The task that the first change wakes. To register takes a lock that all connections share, so it is done once.
+    registered: Option<Waker>,
 }
 
 /// Done when there is a phase that `told` has not seen, or will never be one.
@@ -67,15 +66,15 @@ impl Stop {
             if phase >= wanted {
                 return Poll::Ready(());
             }
-            let is_registered =
-                |(at, waker): &(Phase, Waker)| *at == phase && waker.will_wake(context.waker());
-            if self.registered.as_ref().is_some_and(is_registered) {
+            // Once a stop has come, a wake-up may be for a registration that was made since: it is looked at each time.
+            let is_registered = |waker: &Waker| waker.will_wake(context.waker());
+            if phase == Phase::Open && self.registered.as_ref().is_some_and(is_registered) {
                 return Poll::Pending;
             }
             match self.change.as_mut().poll(context) {
                 Poll::Ready(told) => self.change = change(told),
                 Poll::Pending => {
-                    self.registered = Some((phase, context.waker().clone()));
+                    self.registered = Some(context.waker().clone());
                     return Poll::Pending;
                 }
             }
@@ -131,6 +130,37 @@ mod tests {
         assert!(stop.has_come());
         poll_fn(|context| stop.poll(Phase::Closing, context)).await;
         poll_fn(|context| stop.poll(Phase::Closing, context)).await;
+    }
+
+    /// Once wrong: the notification of one phase can wake a task that has registered for the next one meanwhile, and its
+    /// registration is gone then.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn many_tasks_hear_of_every_phase() {
+        for round in 0..200 {
+            let (sender, told) = watch::channel(Phase::Open);
+            let waiting = Arc::new(AtomicUsize::new(0));
+            let wait = |_| {
+                let (mut stop, waiting) = (Stop::new(told.clone()), Arc::clone(&waiting));
+                tokio::spawn(async move {
+                    poll_fn(|context| {
+                        let polled = stop.poll(Phase::Closing, context);
+                        waiting.fetch_add(1, Ordering::Relaxed);
+                        polled
+                    })
+                    .await;
+                })
+            };
+            let tasks: Vec<_> = (0..32).map(wait).collect();
+            for (phase, polls) in [(Phase::Draining, 32), (Phase::Closing, 64)] {
+                while waiting.load(Ordering::Relaxed) < polls {
+                    tokio::task::yield_now().await;
+                }
+                sender.send_replace(phase);
+            }
+            let all = futures_util::future::join_all(tasks);
+            let ended = tokio::time::timeout(std::time::Duration::from_secs(30), all).await;
+            assert!(ended.is_ok(), "round {round}");
+        }
     }
 
     #[tokio::test]
