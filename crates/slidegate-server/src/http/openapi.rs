@@ -160,6 +160,7 @@ fn json() {}
         (status = 200, description = "A decision was made; a denial is one, too", body = ThrottleReply),
         (status = 400, description = "It cannot be read", body = ThrottleError),
         (status = 401, description = "The service has tokens, and none was shown", body = ThrottleError),
+        (status = 403, description = "The token is not for checks", body = ThrottleError),
         (status = 408, description = "The body took too long", body = ThrottleError),
         (status = 413, description = "The body is too large", body = ThrottleError),
         (status = 415, description = "It is not said to be JSON", body = ThrottleError),

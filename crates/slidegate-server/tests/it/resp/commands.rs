@@ -39,7 +39,7 @@ fn a_key_has_one_bucket_whatever_numbers_it_comes_with() {
         five(client.command(&words).unwrap())
     };
     assert_eq!(ask("CL.THROTTLE k 9 10 10 6"), [0, 10, 4, -1, 6]);
-    assert_eq!(ask("CL.THROTTLE k 4 10 10 1"), [1, 5, 0, 1, 5], "no more is owed than the smaller one holds");
+    assert_eq!(ask("CL.THROTTLE k 4 10 10 1"), [1, 5, 0, 1, 5], "the smaller one holds five of the six");
     assert_eq!(ask("CL.THROTTLE k 19 10 10 1"), [0, 20, 14, -1, 6]);
     assert_eq!(ask("CL.THROTTLE k 19 10 10 -3"), [0, 20, 17, -1, 3], "given back");
     assert_eq!(ask("CL.THROTTLE k 19 10 10 -9"), [0, 20, 20, -1, 0], "and never more than was taken");
@@ -65,7 +65,7 @@ fn a_throttle_that_makes_no_sense_is_refused_in_the_words_of_redis_cell() {
         ("cl.throttle k 281474976710656 1 1", "max_burst: 281474976710656 is more than 281474976710655"),
         (
             "cl.throttle k 1 281474976710657 1",
-            "count per period: 281474976710657 is not between 0 and 2^48 (281474976710656)",
+            "count per period: 281474976710657 is not between 1 and 2^48 (281474976710656)",
         ),
         ("cl.throttle k 1 1 1 281474976710657", "quantity: 281474976710657 is not between -2^48 and 2^48"),
     ] {

@@ -109,6 +109,35 @@ fn keys_need_a_password_where_there_is_one() {
 }
 
 #[test]
+fn a_token_deletes_keys_only_if_it_is_for_resets() {
+    let token = |name: &str, verbs: &str| {
+        format!("{{name: {name}, token: 0123456789abcdef-{name}, verbs: [{verbs}]}}")
+    };
+    let tokens = [token("app", "check, peek"), token("ops", "reset")].join(", ");
+    let config = format!("tokens: [{tokens}]\npolicies: {{api: {{quotas: [9/1m]}}}}\n");
+    let file = TempFile::new("resp-key-verbs", &config);
+    let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--config", file.path()];
+    let serving = Serving::start(slidegate().args(arguments));
+    let mut app = Connection::open(address_of(&serving)).unwrap();
+    app.command(&["AUTH", "0123456789abcdef-app"]).unwrap();
+    throttle(&mut app, "CL.THROTTLE k 9 10 3600");
+    throttle(&mut app, "THROTTLE k 9 10 3600");
+    assert_eq!(int(&mut app, "EXISTS k"), 1);
+    let refused = |client: &mut Connection, words: &[&str]| match client.command(words).unwrap() {
+        Reply::Error(error) => assert!(error.starts_with("NOPERM "), "{error}"),
+        other => panic!("{other:?}"),
+    };
+    refused(&mut app, &["DEL", "k"]);
+    refused(&mut app, &["SLIDEGATE.BLOCK", "api", "k", "1"]);
+    refused(&mut app, &["CL.THROTTLE", "k", "9", "10", "3600", "-1"]);
+    let mut ops = Connection::open(address_of(&serving)).unwrap();
+    ops.command(&["AUTH", "0123456789abcdef-ops"]).unwrap();
+    refused(&mut ops, &["TTL", "k"]);
+    refused(&mut ops, &["THROTTLE", "k", "9", "10", "3600"]);
+    assert_eq!(int(&mut ops, "DEL k"), 1);
+}
+
+#[test]
 fn commands_for_keys_are_answered_in_their_order_within_a_pipeline() {
     let server = Resp::start();
     let throttle = command(&["CL.THROTTLE", "k", "1", "1", "60"]);
