@@ -105,7 +105,10 @@ pub(crate) fn keep_left(
     };
     let is_kept =
         |at: &usize| states[*at].is_kept(now_ms, || keep_dead_ms(*at).unwrap_or(0)) && !is_moved(*at);
-    let kept: Vec<usize> = (own..states.len()).filter(is_kept).take(MOST_LEFT).collect();
+    // States that count something go before those that are used up.
+    let (live, dead): (Vec<usize>, Vec<usize>) =
+        (own..states.len()).filter(is_kept).partition(|at| states[*at].is_counting(now_ms));
+    let kept: Vec<usize> = live.into_iter().chain(dead).take(MOST_LEFT).collect();
     let mut at = 0;
     states.retain(|_| {
         at += 1;

@@ -414,6 +414,21 @@ pub(crate) async fn as_many_versions_are_remembered_as_in_the_core<S: Store>(sub
     }
 }
 
+/// A denial that keeps a mended copy for one quota leaves the others as they were: not written, and so not used up either.
+pub(crate) async fn a_denial_uses_up_no_other_quota<S: Store>(subject: Subject<S>) {
+    let mut reference = Reference::default();
+    let [one, two] = [&["2/1m"][..], &["2/10s", "20/10s anchor=first-request"]]
+        .map(|quotas| Policy::parse("denied copy", quotas.iter().copied()).unwrap());
+    let mut now_ms = START;
+    for (after_ms, policy, cost) in [(0, &one, 2), (1, &two, 21), (107_374, &one, 1), (351, &two, 1), (0, &two, 1)] {
+        now_ms += after_ms;
+        (subject.set_now)(now_ms);
+        let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };
+        let expected = reference.execute(&operation, now_ms);
+        assert_eq!(subject.store.execute(operation).await.unwrap(), expected, "{policy:?} at {now_ms}");
+    }
+}
+
 /// Many tasks on a clock that stands still: just the limit is admitted, by every policy.
 pub(crate) async fn admits_exactly_the_limit_under_contention<S: Store + 'static>(subject: Subject<S>) {
     (subject.set_now)(START);
@@ -546,6 +561,7 @@ macro_rules! suite {
             versions_in_turn_keep_to_their_limits,
             buckets_of_one_window_keep_their_own_rates,
             as_many_versions_are_remembered_as_in_the_core,
+            a_denial_uses_up_no_other_quota,
             answers_like_the_oracle,
             a_lowered_bucket_is_full_again_in_time,
             a_count_survives_other_tiers,

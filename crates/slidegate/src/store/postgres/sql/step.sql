@@ -39,6 +39,7 @@ DECLARE
   best int;
   until_ms bigint;
   kept int := 0;
+  kept_parts int[] := '{}';
   views bigint[];
   v bigint[];
   is_sound boolean := true;
@@ -194,6 +195,10 @@ BEGIN
       -- Another quota was mended; this one stays as it is.
       part := v[1] || rec[pos : pos + 2 + rec[pos + 2]::int];
     ELSE
+      IF verb IN (1, 5) AND spent[i] = 0 AND v[2] = 0 THEN
+        -- Nor is this one written.
+        v := ARRAY[0, 0, 0, 0, 0];
+      END IF;
       part := CASE op[q]
         WHEN 1 THEN @schema@.keep_sliding_window(v, op, q, verb, spent[i], rec[pos + 1], now_ms)
         WHEN 4 THEN @schema@.keep_fixed_window(v, op, q, verb, spent[i], rec[pos + 1], now_ms)
@@ -221,25 +226,34 @@ BEGIN
 
   -- The remaining parts are kept behind the others while they count something, and for two of the longest window among the
   -- others of their algorithm after they were written; as many of them as in the core.
-  FOR j IN 1 .. cardinality(parts) LOOP
-    pos := left_parts[j];
-    CONTINUE WHEN pos = 0 OR pos = ANY (moved) OR @schema@.latest(rec, pos) - now_ms > rec[pos + 1];
-    until_ms := @schema@.ends(rec, pos);
-    IF until_ms <= now_ms THEN
-      longest := greatest(
-        (SELECT max(greatest(op[5 * i.n - 1 + 2], CASE WHEN places[i.n] > 0 THEN rec[places[i.n] + 1] ELSE 0 END))
-          FROM generate_series(1, quotas) i (n) WHERE op[5 * i.n - 1] = rec[pos]),
-        (SELECT max(rec[l.at + 1]) FROM unnest(left_parts) l (at)
-          WHERE l.at > 0 AND l.at <> pos AND rec[l.at] = rec[pos]));
-      CONTINUE WHEN coalesce(@schema@.latest(rec, pos) + 2 * greatest(longest, rec[pos + 1]) <= now_ms, true)
-        OR longest IS NULL;
-    END IF;
-    IF kept = 16 THEN
-      is_news := is_news OR until_ms > now_ms;
-    ELSE
-      kept := kept + 1;
+  FOR turn IN 1 .. 2 LOOP
+    -- What counts something goes before what is used up.
+    FOR j IN 1 .. cardinality(parts) LOOP
+      pos := left_parts[j];
+      CONTINUE WHEN pos = 0 OR pos = ANY (moved) OR @schema@.latest(rec, pos) - now_ms > rec[pos + 1];
+      until_ms := @schema@.ends(rec, pos);
+      CONTINUE WHEN (turn = 1) <> (until_ms > now_ms);
+      IF turn = 2 THEN
+        longest := greatest(
+          (SELECT max(greatest(op[5 * i.n - 1 + 2], CASE WHEN places[i.n] > 0 THEN rec[places[i.n] + 1] ELSE 0 END))
+            FROM generate_series(1, quotas) i (n) WHERE op[5 * i.n - 1] = rec[pos]),
+          (SELECT max(rec[l.at + 1]) FROM unnest(left_parts) l (at)
+            WHERE l.at > 0 AND l.at <> pos AND rec[l.at] = rec[pos]));
+        CONTINUE WHEN longest IS NULL
+          OR @schema@.latest(rec, pos) + 2 * greatest(longest, rec[pos + 1]) <= now_ms;
+      END IF;
+      IF kept = 16 THEN
+        is_news := is_news OR turn = 1;
+      ELSE
+        kept := kept + 1;
+        kept_parts := kept_parts || pos;
+        expires_ms := greatest(expires_ms, until_ms);
+      END IF;
+    END LOOP;
+  END LOOP;
+  FOREACH pos IN ARRAY left_parts LOOP
+    IF pos = ANY (kept_parts) THEN
       behind := behind || rec[pos : pos + 2 + rec[pos + 2]::int];
-      expires_ms := greatest(expires_ms, until_ms);
     END IF;
   END LOOP;
   IF blocked > 0 THEN

@@ -168,18 +168,27 @@ end
 
 -- Of the remaining parts, those to keep behind the others: while they count something, and for a while after. And for how long something of it counts, and whether there was no room for some of that.
 local function keep_left(parts, left, op, spent, now)
-  local bytes, life, is_cut, moved = {}, 1, false, moved_sources(parts, op, spent)
-  for _, part in ipairs(left) do
+  local is_kept, live, life, is_cut, moved = {}, 0, 1, false, moved_sources(parts, op, spent)
+  for i, part in ipairs(left) do
     local latest, ends = span(part, now)
-    local is_far_ahead = latest - now > part.state.window
-    if not moved[part] and not is_far_ahead and (ends > now or latest + dead_life(parts, left, op, part) > now) then
-      if #bytes == MOST_LEFT then
-        is_cut = is_cut or ends > now
-      else
-        bytes[#bytes + 1] = part.bytes
-        life = at_least(life, ends - now)
-      end
+    if not moved[part] and latest - now <= part.state.window and ends > now then
+      is_kept[i] = live < MOST_LEFT
+      is_cut = is_cut or not is_kept[i]
+      live = live + 1
+      life = is_kept[i] and at_least(life, ends - now) or life
     end
+  end
+  -- What counts something goes before what is used up.
+  for i, part in ipairs(left) do
+    local latest, ends = span(part, now)
+    local is_dead = not moved[part] and latest <= now + part.state.window and ends <= now
+    if is_dead and live < MOST_LEFT and latest + dead_life(parts, left, op, part) > now then
+      is_kept[i], live = true, live + 1
+    end
+  end
+  local bytes = {}
+  for i, part in ipairs(left) do
+    bytes[#bytes + 1] = is_kept[i] and part.bytes or nil
   end
   return table.concat(bytes), life, is_cut
 end
@@ -217,6 +226,9 @@ local function describe(parts, op, is_allowed, blocked)
   return table.concat(bytes)
 end
 
+-- The view of a part that was never written.
+local NEVER = { start = 0, prev = 0, cur = 0, used = 0, at = 0, tokens = 0, rest = 0 }
+
 -- What is to be kept, for how long, and whether something is not that still counts; nil if it would be too large.
 local function commit(parts, left, op, spent, now, blocked)
   local after, life, is_cut = behind(parts, left, op, spent, now, blocked)
@@ -224,8 +236,12 @@ local function commit(parts, left, op, spent, now, blocked)
   for i, part in ipairs(parts) do
     local algorithm, quota = ALGORITHMS[part.algorithm], op.quotas[i]
     local part_bytes = part.bytes
-    if spent[i] > 0 or part.view.is_mended or not part_bytes then
+    if spent[i] > 0 or part.view.is_mended then
       part_bytes = algorithm.commit(part.state, part.view, quota, spent[i])
+    elseif not part_bytes and (algorithm == strict_window or algorithm == sliding_log) then
+      part_bytes = algorithm.commit(part.state, part.view, quota, 0)
+    elseif not part_bytes then
+      part_bytes = algorithm.commit(part.state, NEVER, quota, 0)
     end
     if not part_bytes then
       return nil
