@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use slidegate::{Decision, QuotaReport, Retry, Verb};
 use utoipa::ToSchema;
 
@@ -98,20 +98,26 @@ pub struct QuotaAnswer<'a> {
     pub reset_after_ms: u64,
     /// When to come back, if this quota denied it.
     pub retry_after_ms: Option<u64>,
-    /// What the count is made of. Written for peeks only.
-    #[serde(flatten)]
-    pub parts: Option<PartsAnswer>,
+    /// Counted in the previous window, in full; 0 but for a sliding window. Written for peeks only, like the next two.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<u64>,
+    /// Counted in the current window; everything that is counted where there is but one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current: Option<u64>,
+    /// The age of the oldest entry that is counted; null but for a sliding log and a strict window.
+    #[serde(default, deserialize_with = "known", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
+    pub oldest_age_ms: Option<Age>,
 }
 
-/// What a count is made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct PartsAnswer {
-    /// Counted in the previous window, in full; 0 but for a sliding window.
-    pub previous: u64,
-    /// Counted in the current window; everything that is counted where there is but one.
-    pub current: u64,
-    /// The age of the oldest entry that is counted; null but for a sliding log and a strict window.
-    pub oldest_age_ms: Option<u64>,
+/// An age, null where there is no entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Age(Option<u64>);
+
+/// A null is an age that is known, and not a field that is missing.
+fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Age>, D::Error> {
+    Age::deserialize(deserializer).map(Some)
 }
 
 impl<'a> From<&'a Decided> for Answer<'a> {
@@ -129,11 +135,9 @@ impl<'a> From<&'a Decided> for Answer<'a> {
                 Some(Retry::AfterMs(ms)) => Some(ms),
                 Some(Retry::Never) | None => None,
             },
-            parts: is_peek.then_some(PartsAnswer {
-                previous: report.previous,
-                current: report.current,
-                oldest_age_ms: report.oldest_age_ms,
-            }),
+            previous: is_peek.then_some(report.previous),
+            current: is_peek.then_some(report.current),
+            oldest_age_ms: is_peek.then_some(Age(report.oldest_age_ms)),
         };
         Self {
             allowed: decision.is_allowed(),
