@@ -4,6 +4,7 @@ use crate::action::{Action, Verb};
 use crate::carry_over::{Adopted, adopt, blocked_until_ms, is_counted_for, keep_left};
 use crate::counter::{Counter, chargeable, fits, report_denied, report_spent, with_more_after};
 use crate::decision::Decision;
+use crate::moment::Moment;
 use crate::policy::Policy;
 use crate::quota::Quota;
 use crate::state::State;
@@ -102,7 +103,7 @@ pub fn decide_matched(
     blocked_until_ms: u64,
 ) -> (Decision, bool) {
     let blocked_ms = blocked_until_ms.saturating_sub(action.now_ms());
-    let lasts_ms = if action.verb() == Verb::Peek { lasts_ms(states, policy, action.now_ms()) } else { 0 };
+    let lasts_ms = if action.verb() == Verb::Peek { lasts_ms(states, policy, action.moment()) } else { 0 };
     match action.verb() {
         Verb::Check | Verb::Peek if blocked_ms > 0 => {
             let (decision, _) = decide_counted(states, policy, action.with_verb(Verb::Peek));
@@ -121,11 +122,13 @@ pub fn decide_matched(
     }
 }
 
-/// How long states that were counted for other quotas last by themselves; 0 if there are none.
-fn lasts_ms(states: &[State], policy: &Policy, now_ms: u64) -> u64 {
-    let former = states.iter().zip(policy.quotas()).filter(|(state, quota)| !state.is_of(quota));
-    let until_ms = former.filter_map(|(state, _)| state.left_until_ms(now_ms)).max();
-    until_ms.map_or(0, |until_ms| until_ms - now_ms)
+/// How long states that were counted for other quotas, and count something for these, last by themselves; 0 if there are none.
+fn lasts_ms(states: &[State], policy: &Policy, now: Moment) -> u64 {
+    let is_former =
+        |(state, quota): &(&State, &Quota)| !state.is_of(quota) && State::used(&state.view(quota, now)) > 0;
+    let former = states.iter().zip(policy.quotas()).filter(is_former);
+    let until_ms = former.filter_map(|(state, _)| state.left_until_ms(now.now_ms())).max();
+    until_ms.map_or(0, |until_ms| until_ms - now.now_ms())
 }
 
 /// What the counters alone say.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -16,8 +17,11 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
+    /// A new identity. Those of one process and one millisecond are in the order in which they were made.
     pub(crate) fn new(ms: u64) -> Self {
-        Self { ms, random: fastrand::u64(..) }
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let sequence = u64::from(MADE.fetch_add(1, Ordering::Relaxed));
+        Self { ms, random: sequence << 32 | u64::from(fastrand::u32(..)) }
     }
 
     /// The same for all nodes that read a document of an older build, which has no identities.

@@ -121,9 +121,9 @@ impl PolicySwitch {
     }
 }
 
-/// Whether the verb asks for leave, as opposed to giving back.
+/// Whether the verb spends or would spend, as opposed to giving back, so that its denial can be waived.
 fn asks(verb: Verb) -> bool {
-    matches!(verb, Verb::Check | Verb::Peek)
+    matches!(verb, Verb::Check | Verb::Peek | Verb::Charge)
 }
 
 /// A store whose policies can be switched while it runs.

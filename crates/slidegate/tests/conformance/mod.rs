@@ -420,7 +420,9 @@ pub(crate) async fn a_denial_uses_up_no_other_quota<S: Store>(subject: Subject<S
     let [one, two] = [&["2/1m"][..], &["2/10s", "20/10s anchor=first-request"]]
         .map(|quotas| Policy::parse("denied copy", quotas.iter().copied()).unwrap());
     let mut now_ms = START;
-    for (after_ms, policy, cost) in [(0, &one, 2), (1, &two, 21), (107_374, &one, 1), (351, &two, 1), (0, &two, 1)] {
+    for (after_ms, policy, cost) in
+        [(0, &one, 2), (1, &two, 21), (107_374, &one, 1), (351, &two, 1), (0, &two, 1)]
+    {
         now_ms += after_ms;
         (subject.set_now)(now_ms);
         let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };
