@@ -73,7 +73,9 @@ pub(crate) fn adopt(states: &[State], quotas: &[Quota], now_ms: u64) -> Adopted 
     Adopted { states: adopted, copied_from }
 }
 
-/// Drops what need not be kept behind the policy's own states, and puts a block last.
+/// Counts what was spent in the states behind the policy's own, drops those that need not be kept, and puts a block last.
+///
+/// Every state of the policy's algorithms counts what is spent, so that another version that comes next knows of it.
 ///
 /// A state stays while it counts something. Beside other states of its algorithm it then stays until two of their longest
 /// window have passed since it was last written: a version of the policy that has copied a count and used it up does not copy
@@ -83,6 +85,7 @@ pub(crate) fn keep_left(
     copied_from: &[(usize, usize)],
     policy: &Policy,
     action: Action,
+    spent: u64,
 ) {
     let now_ms = action.now_ms();
     let blocked_until_ms = match action.verb() {
@@ -114,6 +117,12 @@ pub(crate) fn keep_left(
         at += 1;
         at <= own || kept.contains(&(at - 1))
     });
+    if spent > 0 {
+        let algorithms = policy.quotas().iter().map(Quota::algorithm);
+        let is_counted = |state: &State| algorithms.clone().any(|one| state.algorithm() == Some(one));
+        let left = states.iter_mut().skip(own).filter(|state| is_counted(state));
+        left.for_each(|state| state.spend(action.moment(), spent));
+    }
     if blocked_until_ms > now_ms {
         states.push(State::Block { until_ms: blocked_until_ms });
     }

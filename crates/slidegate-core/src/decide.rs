@@ -80,7 +80,7 @@ pub fn decide(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Deci
     if is_known && is_counted_for(states, quotas) {
         let answer = decide_matched(&mut states[..quotas.len()], policy, action, blocked_until_ms);
         if answer.1 && (states.len() > quotas.len() || action.verb() == Verb::Block) {
-            keep_left(states, &[], policy, action);
+            keep_left(states, &[], policy, action, spent_by(&answer.0, action));
         }
         return answer;
     }
@@ -88,10 +88,19 @@ pub fn decide(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Deci
     let Adopted { states: mut adopted, copied_from } = adopt(known, quotas, now_ms);
     let answer = decide_matched(&mut adopted[..quotas.len()], policy, action, blocked_until_ms);
     if answer.1 {
-        keep_left(&mut adopted, &copied_from, policy, action);
+        keep_left(&mut adopted, &copied_from, policy, action, spent_by(&answer.0, action));
         *states = adopted;
     }
     answer
+}
+
+/// What an action has spent from the policy's own states.
+fn spent_by(decision: &Decision, action: Action) -> u64 {
+    match action.verb() {
+        Verb::Charge => action.cost(),
+        Verb::Check if decision.is_allowed() => action.cost(),
+        _ => 0,
+    }
 }
 
 /// [`decide`] for states that were matched to the policy's quotas elsewhere: each stands at the place of its quota and is

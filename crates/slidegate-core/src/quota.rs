@@ -143,6 +143,11 @@ impl Quota {
         }
     }
 
+    /// The quota of a state whose own is not at hand. The limits, those of a rate and of a capacity, matter to buckets only.
+    pub(crate) const fn of_state(algorithm: Algorithm, window_ms: u64, (limit, burst): (u64, u64)) -> Self {
+        Self { limit, burst, algorithm, ..Self::sliding_window(0, window_ms) }
+    }
+
     /// The same quota counted by `algorithm`, whose options are at their defaults.
     #[must_use]
     pub fn with_algorithm(mut self, algorithm: Algorithm) -> Self {

@@ -122,11 +122,13 @@ impl SlidingLog {
         }
     }
 
-    /// Adds `count` units beyond the limit to the newest entry, which they make newer: a log has as many entries as its limit
+    /// Adds `count` units beyond the limit. They make the newest entry newer if it still begins within an eighth of the
+    /// window before them: so they are forgotten late by no more than that, and a window has some twenty such entries
     /// at most, however much is charged.
-    fn append_beyond(&mut self, now_ms: u64, count: u64) {
+    fn append_beyond(&mut self, quota: &Quota, now_ms: u64, count: u64) {
+        let is_near = self.oldest.is_some() && now_ms - self.tail_ms <= quota.window_ms() / 8;
         match &mut self.newest {
-            Some(newest) if count > 0 => {
+            Some(newest) if count > 0 && is_near => {
                 self.total += count;
                 *newest = Entry { at_ms: now_ms, count: newest.count + count };
             }
@@ -283,7 +285,7 @@ impl Counter for SlidingLog {
             self.drop_oldest(view.expired);
         }
         if view.used + spent > quota.limit() {
-            self.append_beyond(view.stamp_ms, spent);
+            self.append_beyond(quota, view.stamp_ms, spent);
         } else {
             self.append(view.stamp_ms, spent);
         }

@@ -1,6 +1,6 @@
 //! Any counter: what a store keeps for one quota of one key.
 
-use crate::counter::{Counter, Parts};
+use crate::counter::{Counter, Parts, chargeable};
 use crate::fixed_window::{FixedWindow, FixedWindowView};
 use crate::moment::Moment;
 use crate::quota::{Algorithm, MAX_WINDOW_MS, Quota};
@@ -14,8 +14,8 @@ use crate::token_bucket::{TokenBucket, TokenBucketView};
 /// States belong to quotas by what they count: algorithm and window, and of a token bucket rate and capacity too. Where they
 /// stand does not matter. A quota of a changed policy that has no state of its own begins with a copy of the nearest one of
 /// its algorithm; another algorithm starts afresh. The states of other versions of the policy are kept behind its own for as
-/// long as they count something, so that versions in use at the same time (by tiers, or on two servers) each find their own
-/// counts again.
+/// long as they count something, and those of its algorithms count what is spent: versions in use at the same time or in turn
+/// (by tiers, on two servers, before and after a reload) each find a count of everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is named after its counter")]
 pub enum State {
@@ -80,6 +80,22 @@ impl State {
         }
     }
 
+    /// Counts what was spent under another version of the policy, as a charge under the quota that it was counted for: its
+    /// limit does not matter for that.
+    pub(crate) fn spend(&mut self, now: Moment, cost: u64) {
+        let Some(algorithm) = self.algorithm() else { return };
+        let limits = match self {
+            Self::TokenBucket(counter) => (counter.limit, counter.capacity),
+            _ => (0, 0),
+        };
+        let quota = Quota::of_state(algorithm, self.window_ms(), limits);
+        let view = self.view(&quota, now);
+        let spent = chargeable(Self::used(&view), cost);
+        if spent > 0 {
+            self.commit(&view, &quota, spent);
+        }
+    }
+
     /// Whether the two are counted for the same quota.
     pub(crate) fn is_alike(&self, other: &Self) -> bool {
         let bucket = |state: &Self| match state {
@@ -133,8 +149,10 @@ impl State {
     /// counted more than a window ahead, before the clock stepped back, is taken for over: else it would be kept until that time comes.
     pub fn left_until_ms(&self, now_ms: u64) -> Option<u64> {
         let (latest_ms, until_ms) = self.latest_and_until_ms();
-        let most_ahead_ms = if self.algorithm().is_some() { self.window_ms() } else { MAX_WINDOW_MS };
-        let is_far_ahead = latest_ms.saturating_sub(now_ms) > most_ahead_ms;
+        let is_far_ahead = match self {
+            Self::Block { until_ms } => until_ms.saturating_sub(now_ms) > MAX_WINDOW_MS,
+            _ => latest_ms.saturating_sub(now_ms) > self.window_ms(),
+        };
         (until_ms > now_ms && !is_far_ahead).then_some(until_ms)
     }
 

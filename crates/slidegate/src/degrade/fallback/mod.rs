@@ -133,7 +133,7 @@ impl<S, C: Clock> Fallback<S, C> {
         reason: Reason,
         error: impl FnOnce() -> StoreError,
     ) -> Result<Decision, StoreError> {
-        if let Verb::Refund | Verb::Reset | Verb::Block = operation.verb {
+        if !matches!(operation.verb, Verb::Check | Verb::Peek) {
             return Err(error());
         }
         let policy = operation.check.policy;

@@ -119,7 +119,7 @@ impl Table {
         }
         let own_bytes = record.heap_bytes();
         let peek = Action::at(Verb::Peek, action.moment(), action.cost());
-        if !record.decide(policy, peek).0.is_allowed() {
+        if action.verb() == Verb::Check && !record.decide(policy, peek).0.is_allowed() {
             return Ok(());
         }
         self.make_bytes(|_| most, (slot.number, own_bytes), page, asked)
