@@ -1,5 +1,7 @@
 //! The count of one quota, kept naively: every formula is evaluated at a moment, and every wait is searched for.
 
+use std::time::Duration;
+
 use slidegate_core::{Algorithm, Anchor, Quota};
 
 /// What is counted for one quota, and for which quota it was counted.
@@ -197,6 +199,35 @@ impl Count {
                 }
             }
             Kept::Debt { debt, .. } => *debt += cost * self.window,
+        }
+    }
+
+    pub(super) fn has_algorithm_of(&self, quota: &Quota) -> bool {
+        self.algorithm == quota.algorithm()
+    }
+
+    /// Counts what another version of the policy has spent, whatever the limit: a log makes its newest entry newer as long as that
+    /// begins within an eighth of the window.
+    pub(super) fn spend_elsewhere(&mut self, now: u128, cost: u128) {
+        let narrow = |number: u128| u64::try_from(number).unwrap();
+        let is_bucket = self.algorithm == Algorithm::TokenBucket;
+        let limit = if is_bucket { self.limit } else { self.used(now) + cost };
+        let quota = Quota::new(narrow(limit), Duration::from_millis(narrow(self.window))).unwrap();
+        let mut quota = quota.with_algorithm(self.algorithm);
+        if is_bucket {
+            quota = quota.with_burst(narrow(self.capacity)).unwrap();
+        }
+        *self = self.seen(&quota, now).0;
+        match (&mut self.kept, self.algorithm) {
+            (Kept::Entries(entries), Algorithm::SlidingLog)
+                if entries.len() > 1
+                    && now.max(newest(entries)) - entries[entries.len() - 2].0 <= self.window / 8 =>
+            {
+                let moment = now.max(newest(entries));
+                let last = entries.last_mut().unwrap();
+                *last = (moment, last.1 + cost);
+            }
+            _ => self.spend(&quota, now, cost),
         }
     }
 

@@ -138,7 +138,14 @@ impl Oracle {
             let others: Vec<_> =
                 counts.filter(|(at, count)| !is_taken(*at, count)).map(|(_, count)| count).collect();
             let all: Vec<_> = seen.iter().chain(&others).cloned().collect();
-            seen.extend(others.into_iter().filter(|count| count.is_remembered(now, &all)).take(MOST_OTHERS));
+            let mut others: Vec<_> =
+                others.into_iter().filter(|count| count.is_remembered(now, &all)).take(MOST_OTHERS).collect();
+            if verb == Verb::Check && is_allowed && cost > 0 {
+                // What is spent counts for every version of the policy that has the algorithm.
+                let is_of_policy = |count: &&mut Count| quotas.iter().any(|quota| count.has_algorithm_of(quota));
+                others.iter_mut().filter(is_of_policy).for_each(|count| count.spend_elsewhere(now, units));
+            }
+            seen.extend(others);
             self.counts = seen;
         }
         Answer { is_allowed, retry: reports.iter().filter_map(|report| report.retry).max(), reports }

@@ -69,8 +69,8 @@ BEGIN
       entries[2] := entries[2] - give;
     END IF;
   ELSIF spent > 0 THEN
-    IF n > 0 AND op[q] = 3 AND v[1] + spent > op[q + 1] THEN
-      -- Units beyond the limit make the newest entry newer, so that a log has no more entries than its limit.
+    IF n > 2 AND op[q] = 3 AND v[1] + spent > op[q + 1] AND moment - entries[n - 3] <= win / 8 THEN
+      -- Units beyond the limit make the newest entry newer, if it still begins within an eighth of the window before them.
       entries[n - 1] := moment;
       entries[n] := entries[n] + spent;
     ELSIF n > 0 AND entries[n - 1] = moment THEN
@@ -126,7 +126,8 @@ BEGIN
     wanted := ARRAY[op[2] + 1, op[2] + greatest(1, greatest(used - op[2], 0) - cap + 1)];
   ELSIF op[1] = 5 THEN
     charged := used + @schema@.chargeable(used, op[2]) - cap;
-    wanted := ARRAY[1, greatest(1, charged), greatest(1, charged + 1)];
+    wanted := ARRAY(SELECT w FROM unnest(ARRAY[1, greatest(1, charged), greatest(1, charged + 1), used - rec[last]]) w
+      ORDER BY w);
   ELSIF op[1] <> 6 AND NOT is_allowed AND op[2] <= cap THEN
     wanted := ARRAY[1, least(wanted[2], greatest(1, used + op[2] - cap)), greatest(wanted[2], used + op[2] - cap)];
   END IF;

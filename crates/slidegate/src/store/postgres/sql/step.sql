@@ -49,6 +49,9 @@ DECLARE
   is_kept boolean;
   spent bigint[] := array_fill(0::bigint, ARRAY[quotas]);
   counted bigint := 0;
+  -- What is spent from each quota.
+  paid bigint := 0;
+  other bigint[];
   part bigint[];
   q int;
   size int;
@@ -179,6 +182,7 @@ BEGIN
     -- A denial leaves the record as it is. What a changed policy counts for longer is mended, and kept for longer.
     is_kept := (verb = 5 OR (verb = 1 AND blocked = 0)) AND (is_mended OR 0 < ANY (spent));
     is_allowed := is_allowed AND blocked = 0;
+    paid := CASE WHEN verb = 5 OR (verb = 1 AND is_allowed) THEN cost ELSE 0 END;
   END IF;
   IF NOT is_kept THEN
     RETURN;
@@ -252,8 +256,33 @@ BEGIN
     END LOOP;
   END LOOP;
   FOREACH pos IN ARRAY left_parts LOOP
-    IF pos = ANY (kept_parts) THEN
+    CONTINUE WHEN pos <> ALL (kept_parts);
+    part := NULL;
+    IF paid > 0 AND EXISTS (SELECT FROM generate_series(1, quotas) i (n) WHERE op[5 * i.n - 1] = rec[pos]) THEN
+      -- What was spent counts in other versions too, as a charge under the quota that the part was counted for.
+      other := ARRAY[5, paid, 1, rec[pos], CASE WHEN rec[pos] = 5 THEN rec[pos + 6] ELSE 0 END, rec[pos + 1],
+        CASE WHEN rec[pos] = 5 THEN rec[pos + 7] ELSE 0 END, CASE WHEN rec[pos] = 2 THEN 16 ELSE 0 END];
+      v := CASE rec[pos]
+        WHEN 1 THEN @schema@.view_sliding_window(rec, pos, other, 4, now_ms)
+        WHEN 4 THEN @schema@.view_fixed_window(rec, pos, other, 4, now_ms)
+        WHEN 5 THEN @schema@.view_token_bucket(rec, pos, other, 4, now_ms)
+        ELSE @schema@.view_entries(rec, pos, other, 4, now_ms, grain)
+      END;
+      IF @schema@.chargeable(v[1], paid) > 0 THEN
+        part := CASE rec[pos]
+          WHEN 1 THEN @schema@.keep_sliding_window(v, other, 4, 5, @schema@.chargeable(v[1], paid), rec[pos + 1], now_ms)
+          WHEN 4 THEN @schema@.keep_fixed_window(v, other, 4, 5, @schema@.chargeable(v[1], paid), rec[pos + 1], now_ms)
+          WHEN 5 THEN @schema@.keep_token_bucket(v, other, 4, 5, @schema@.chargeable(v[1], paid))
+          ELSE @schema@.keep_entries(rec, pos, v, other, 4, 5, @schema@.chargeable(v[1], paid), grain)
+        END;
+      END IF;
+    END IF;
+    IF part IS NULL THEN
       behind := behind || rec[pos : pos + 2 + rec[pos + 2]::int];
+    ELSE
+      part := part[2 : cardinality(part)];
+      behind := behind || part;
+      expires_ms := greatest(expires_ms, @schema@.counts_until(part, 1, other, 4));
     END IF;
   END LOOP;
   IF blocked > 0 THEN

@@ -166,6 +166,21 @@ local function dead_life(parts, left, op, dead)
   return longest and 2 * longest or 0
 end
 
+-- Counts what was spent under another version of the policy, as a charge under the quota that the part was counted for. The
+-- part, and for how long it counts.
+local function spend_elsewhere(part, op, now, cost)
+  local algorithm, state = ALGORITHMS[part.algorithm], part.state
+  local quota = { limit = state.limit or 0, window = state.window, capacity = state.capacity or 0, code = 0 }
+  quota.option = algorithm == strict_window and 16 or 0
+  local view = algorithm.view(state, quota, now, op.grain)
+  local spent = chargeable(view.used, cost)
+  local bytes = spent > 0 and algorithm.commit(state, view, quota, spent)
+  if not bytes then
+    return part.bytes, 0
+  end
+  return bytes, algorithm.life(view, quota, now, spent)
+end
+
 -- Of the remaining parts, those to keep behind the others: while they count something, and for a while after. And for how long something of it counts, and whether there was no room for some of that.
 local function keep_left(parts, left, op, spent, now)
   local is_kept, live, life, is_cut, moved = {}, 0, 1, false, moved_sources(parts, op, spent)
@@ -186,9 +201,20 @@ local function keep_left(parts, left, op, spent, now)
       is_kept[i], live = true, live + 1
     end
   end
-  local bytes = {}
+  local bytes, is_counted, is_spent = {}, {}, false
+  for i, quota in ipairs(op.quotas) do
+    is_counted[quota.algorithm], is_spent = true, is_spent or spent[i] > 0
+  end
+  local cost = (is_spent or op.verb == CHARGE) and op.cost or 0
   for i, part in ipairs(left) do
-    bytes[#bytes + 1] = is_kept[i] and part.bytes or nil
+    if is_kept[i] then
+      local part_bytes, part_life = part.bytes, 0
+      if cost > 0 and is_counted[part.algorithm] then
+        part_bytes, part_life = spend_elsewhere(part, op, now, cost)
+      end
+      bytes[#bytes + 1] = part_bytes
+      life = at_least(life, part_life)
+    end
   end
   return table.concat(bytes), life, is_cut
 end
@@ -337,6 +363,7 @@ local function execute(key, raw, op, now, grain, slack)
   -- What counts nothing is as good as nothing: it may have expired.
   known, blocked = is_known and known or {}, block_in_force(blocked, now)
   local parts, left, is_changed = adopt(known, op.quotas, now)
+  op.grain = grain
   local is_allowed, is_mended = true, false
   for i, part in ipairs(parts) do
     local quota = op.quotas[i]

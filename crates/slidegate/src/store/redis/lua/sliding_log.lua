@@ -71,9 +71,9 @@ local function append_log(log, now, count)
   log.newest, log.count = now, count
 end
 
--- Units beyond the limit make the newest entry newer, so that a log has no more entries than its limit.
+-- Units beyond the limit make the newest entry newer, if it still begins within an eighth of the window before them.
 local function append_beyond(log, now, count)
-  if log.count == 0 then
+  if log.count == 0 or log.older == '' or now - log.tail > floor(log.window / 8) then
     return append_log(log, now, count)
   end
   log.total, log.newest, log.count = log.total + count, now, log.count + count
@@ -197,7 +197,8 @@ local sliding_log = {
       wanted = { op.cost + 1, op.cost + at_least(1, left - quota.limit + 1) }
     elseif op.verb == CHARGE then
       local used = view.used + chargeable(view.used, op.cost)
-      wanted = { 1, at_least(1, used - quota.limit), at_least(1, used - quota.limit + 1) }
+      wanted = { 1, at_least(1, used - quota.limit), at_least(1, used - quota.limit + 1), view.used - state.count }
+      table.sort(wanted)
     elseif not is_allowed and op.cost <= quota.limit then
       wanted[3] = at_least(1, view.used + op.cost - quota.limit)
       table.sort(wanted)
