@@ -195,7 +195,11 @@ fn buckets_of_two_capacities_in_turn_do_not_forgive_each_other() {
         change(&mut key, &[quota]);
         admitted[step % 2] += u64::from(key.check(START, 1).is_allowed());
     }
-    assert_eq!(admitted, [15, 5], "twenty by the larger one, and the smaller one is used up after ten of them");
+    assert_eq!(
+        admitted,
+        [15, 5],
+        "twenty by the larger one, and the smaller one is used up after ten of them"
+    );
 }
 
 /// Limits that are raised and lowered again, or two tiers in turn: each version knows what the others have admitted.

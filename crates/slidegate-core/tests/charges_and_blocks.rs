@@ -67,7 +67,10 @@ fn a_log_of_charges_is_bounded_and_ages() {
     assert!(bytes < 500, "{bytes} bytes");
     let now = START + 100_000;
     let used = key.peek(now, 0).quotas()[0].used;
-    assert!((6000..=6000 + 6000 / 4).contains(&used), "{used} of 6000 in the window, and an eighth or two late");
+    assert!(
+        (6000..=6000 + 6000 / 4).contains(&used),
+        "{used} of 6000 in the window, and an eighth or two late"
+    );
     assert_eq!(key.peek(now + MINUTE, 0).quotas()[0].used, 0);
 }
 

@@ -11,7 +11,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::http::HeaderMap;
 use slidegate::tower::{HeaderStyle, Tier};
 use slidegate::{Check, Clock, Decision, MAX_WINDOW_MS, Operation, Policy, Store, StoreError, Verb};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tracing::info;
 
 use crate::envoy::Domains;
@@ -311,7 +311,12 @@ impl<S: Store> App<S> {
     /// Forgets what all keys have spent under the policy called `name`. Returns how many keys that were, where the store counts
     /// them.
     pub async fn forget(&self, name: &str) -> Result<Option<u64>, Refusal> {
+        /// A store may have to look at all of its keys, so one policy is forgotten at a time.
+        static FORGETTING: Semaphore = Semaphore::const_new(1);
         let policy = self.policies.load().source(name)?.policy.clone();
+        let busy =
+            || Refusal::new(RefusalKind::Busy, "a policy is being forgotten: try again when that is done");
+        let _turn = FORGETTING.try_acquire().map_err(|_| busy())?;
         let keys = traces::within(traces::of_store(), self.store.forget(&policy)).await?;
         info!(policy = name, keys, "all keys of a policy were forgotten");
         Ok(keys)

@@ -19,8 +19,8 @@ use crate::tokens::Admission;
 /// How often the file is looked at. Looking costs a few microseconds, and works where nobody tells of changes: over a
 /// network, or where a link is changed to another folder, as Kubernetes does.
 const LOOK_MS: u64 = 500;
-/// For how long a file that changes at every look is not read.
-const MOST_WAIT_MS: u64 = 2000;
+/// For how long a file that changes at every look is not read: with the look that sees the change first, two seconds.
+const MOST_WAIT_MS: u64 = 1500;
 /// How often in a row a file may be missing before that is no longer somebody who is just putting another in its place.
 const LOOKS_WITHOUT: u32 = 4;
 
@@ -132,7 +132,7 @@ impl<L: Clone + PartialEq + Send + 'static, C: Clock> Watch<L, C> {
     /// Whether to read it now that it `looks` so.
     fn judge(&mut self, looks: L, is_whole: bool, is_asked: bool, retries: bool) -> Option<Reason> {
         let now_ms = self.clock.now_ms();
-        // Seen twice alike: whoever writes it is done.
+        // Seen twice alike: it is written.
         let is_settled = looks == self.seen;
         self.seen.clone_from(&looks);
         self.without = if is_whole { 0 } else { self.without.saturating_add(1) };
@@ -143,7 +143,7 @@ impl<L: Clone + PartialEq + Send + 'static, C: Clock> Watch<L, C> {
             differs && (self.without == 0 || self.without >= LOOKS_WITHOUT) && (is_settled || is_late);
         if is_due || is_asked {
             (self.read, self.differs_since_ms) = (looks, None);
-            return Some(if is_settled { Reason::News } else { Reason::Restless });
+            return Some(if is_settled || is_asked { Reason::News } else { Reason::Restless });
         }
         if !differs {
             self.differs_since_ms = None;
@@ -287,20 +287,20 @@ mod tests {
             (&[2, 2, 2], &[None, NEWS, None]),
             (&[2, 3, 3, 3], &[None, None, NEWS, None]),
             (&[2, 1, 1], &[None, None, None]),
-            // Whoever puts another in its place may take it away first.
+            // An editor that puts another file in its place may take it away first.
             (&[0, 2, 2], &[None, None, NEWS]),
             (&[0, 0, 0, 0, 0], &[None, None, None, NEWS, None]),
-            // The fifth look is two seconds after the first that saw a change.
-            (&[2, 3, 4, 5, 6, 7], &[None, None, None, None, RESTLESS, None]),
-            (&[2, 3, 4, 5, 6, 6], &[None, None, None, None, RESTLESS, None]),
+            // The fourth look is two seconds after the change at the latest.
+            (&[2, 3, 4, 5, 6, 7], &[None, None, None, RESTLESS, None, None]),
+            (&[2, 3, 4, 5, 6, 6], &[None, None, None, RESTLESS, None, NEWS]),
             (&[2, 0, 3, 0, 4, 5], &[None, None, None, None, RESTLESS, None]),
             (&[2, 0, 3, 0, 0, 5], &[None, None, None, None, None, RESTLESS]),
             // And then it counts anew.
             (
                 &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
-                &[None, None, None, None, RESTLESS, None, None, None, None, RESTLESS],
+                &[None, None, None, RESTLESS, None, None, None, RESTLESS, None, None],
             ),
-            (&[2, 3, 4, 1, 5, 6, 7, 8, 9], &[None, None, None, None, None, None, None, None, RESTLESS]),
+            (&[2, 3, 4, 1, 5, 6, 7, 8, 9], &[None, None, None, None, None, None, None, RESTLESS, None]),
         ] {
             assert_eq!(judged(looks), expected, "{looks:?}");
         }
@@ -316,7 +316,7 @@ mod tests {
         for _ in 0..3 {
             asked.notify_one();
             let reason = watch.changed(&asked, look.clone(), |_| true, false).await;
-            assert_eq!((reason, clock.now_ms()), (Reason::Restless, 0));
+            assert_eq!((reason, clock.now_ms()), (Reason::News, 0));
         }
     }
 }

@@ -281,7 +281,8 @@ async fn a_batch_that_is_cut_off_keeps_the_answers_that_came() {
         proxy.end_reply_after(600);
         lost = limiter.check_many(&checks).await.into_iter().filter_map(Result::err).collect();
     }
-    assert!((20..95).contains(&lost.len()), "{} lost", lost.len());
+    let behind_the_proxy = usize::try_from(cluster.node(0).command(&["DBSIZE"]).int()).unwrap();
+    assert!((20..=behind_the_proxy - 5).contains(&lost.len()), "{} lost of {behind_the_proxy}", lost.len());
     assert!(lost.iter().all(|error| error.is_transient() && error.may_have_counted()), "{lost:?}");
 }
 

@@ -142,7 +142,8 @@ impl Oracle {
                 others.into_iter().filter(|count| count.is_remembered(now, &all)).take(MOST_OTHERS).collect();
             if verb == Verb::Check && is_allowed && cost > 0 {
                 // What is spent counts for every version of the policy that has the algorithm.
-                let is_of_policy = |count: &&mut Count| quotas.iter().any(|quota| count.has_algorithm_of(quota));
+                let is_of_policy =
+                    |count: &&mut Count| quotas.iter().any(|quota| count.has_algorithm_of(quota));
                 others.iter_mut().filter(is_of_policy).for_each(|count| count.spend_elsewhere(now, units));
             }
             seen.extend(others);

@@ -12,8 +12,8 @@
 //! - What remains is the union of both documents without what is covered. That is the same in whichever order documents are
 //!   merged, and however often. Two changes about one subject that did not know each other: the later one holds.
 //! - Entries of the audit log are united by identity; the latest [`MOST_AUDITED`] are kept.
-//! - Removals are bounded: at most [`MOST_REMOVALS`], those of a `DELETE` for 90 days, those of changes that have ended for
-//!   one day. Their age is measured against the latest item, so a wrong clock can forget nothing that is news.
+//! - Removals are bounded: the latest [`MOST_REMOVALS`], those of changes that have ended for one day by the latest item.
+//!   Those of a `DELETE` do not go by age, so that a node with a wrong clock cannot have them forgotten.
 //!
 //! A node that finds less in the store than it knows writes the merged document back.
 
@@ -31,7 +31,6 @@ pub(super) const MOST_AUDITED: usize = 500;
 /// As many as the changes that can end at once.
 const MOST_REMOVALS: usize = super::book::MOST_CHANGES;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-const DELETES_KEPT_MS: u64 = 90 * DAY_MS;
 const ENDS_KEPT_MS: u64 = DAY_MS;
 
 /// Covers all changes about a subject that are not newer and do not end later.
@@ -108,8 +107,7 @@ impl Book {
         self.drop_covered();
         let latest_ms = self.latest_ms();
         self.removals.retain(|removal| {
-            let kept_ms = if removal.until.is_some() { ENDS_KEPT_MS } else { DELETES_KEPT_MS };
-            latest_ms.saturating_sub(removal.made_ms) <= kept_ms
+            removal.until.is_none() || latest_ms.saturating_sub(removal.made_ms) <= ENDS_KEPT_MS
         });
         self.removals.sort_by_key(|removal| Reverse((removal.made_ms, removal.id)));
         self.removals.truncate(MOST_REMOVALS);

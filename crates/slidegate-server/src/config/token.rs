@@ -33,7 +33,7 @@ const SCOPE: Field<OneOf<Scope>> =
 const VERBS: Field<ListOf<OneOf<Verb>>> = Field::new(
     "verbs",
     ListOf { item: OneOf::ANY, what: "verbs", most: Some(Verbs::NAMES.len()) },
-    "What it may be used for. Envoy's rate limit service needs check.",
+    "What it may be used for. Envoy's rate limit service needs check, and charge or refund for hits that are reported or given back.",
 )
 .usual(r#"["check", "peek"]"#);
 

@@ -17,7 +17,7 @@ use super::problem::Problem;
 use crate::app::App;
 use crate::request::{Refusal, RefusalKind};
 use crate::rls::proto::RateLimitRequest;
-use crate::rls::{JsonRequest, JsonResponse, Message, decide};
+use crate::rls::{JsonRequest, JsonResponse, Message, decide, verbs};
 
 /// A rate limit request as JSON: 200 if it may proceed, 429 if not.
 pub(super) fn json<S: Store + 'static>(patience: Duration) -> MethodRouter<Arc<App<S>>> {
@@ -31,10 +31,12 @@ pub(super) fn json<S: Store + 'static>(patience: Duration) -> MethodRouter<Arc<A
 }
 
 async fn answer<S: Store>(app: &App<S>, request: Request, patience: Duration) -> Result<Response, Refusal> {
-    app.tokens().admit(request.headers(), Verb::Check)?;
+    let headers = request.headers().clone();
+    app.tokens().admit(&headers, Verb::Check)?;
     let Message(request): Message<JsonRequest> = body::read_single(request.into_body(), patience).await?;
     let request = RateLimitRequest::try_from(request)
         .map_err(|detail| Refusal::new(RefusalKind::OutOfRange, detail))?;
+    verbs(&request).try_for_each(|verb| app.tokens().admit(&headers, verb))?;
     let response = JsonResponse::from(decide(app, &request).await?);
     let status = if response.is_over() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
     Ok((status, Json(response)).into_response())

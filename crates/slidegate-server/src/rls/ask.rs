@@ -229,6 +229,21 @@ fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Result<
     }
 }
 
+/// The verbs that a token has to be for: `check`, and `charge` or `refund` if hits are reported or given back.
+pub(crate) fn verbs(request: &RateLimitRequest) -> impl Iterator<Item = Verb> {
+    let has = |is_negative: bool, is_reported: bool| {
+        request.descriptors.iter().any(|descriptor| {
+            descriptor.is_negative_hits == is_negative
+                && descriptor.hits_addend.is_some_and(|hits| hits > 0) == is_reported
+        })
+    };
+    let is_refund = has(true, true) || has(true, false);
+    let is_charge = has(false, true);
+    [(Verb::Check, true), (Verb::Charge, is_charge), (Verb::Refund, is_refund)]
+        .into_iter()
+        .filter_map(|(verb, is_needed)| is_needed.then_some(verb))
+}
+
 fn unit_of(limit: RateLimitOverride) -> Result<Unit, Refusal> {
     Ok(match limit.unit() {
         RateLimitUnit::Second => Unit::Second,

@@ -10,6 +10,7 @@ pub mod proto;
 mod service;
 mod told;
 
+pub(crate) use self::ask::verbs;
 pub(crate) use self::json::{JsonRequest, JsonResponse};
 pub(crate) use self::message::Message;
 pub(crate) use self::service::router;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use metrics::counter;
-use slidegate::{Store, Verb};
+use slidegate::Store;
 use tonic::codegen::async_trait;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -65,7 +65,8 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let whole = Stopwatch::start();
         let headers = request.metadata().as_ref();
-        self.app.tokens().admit(headers, Verb::Check).map_err(|refusal| refused(&refusal))?;
+        let admit = |verb| self.app.tokens().admit(headers, verb).map_err(|refusal| refused(&refusal));
+        super::verbs(request.get_ref()).try_for_each(admit)?;
         let span = traces::of_request("ShouldRateLimit", headers);
         let decided = traces::within(span, super::decide(&self.app, request.get_ref())).await;
         Task::ShouldRateLimit.record(whole);

@@ -66,6 +66,21 @@ fn a_token_is_for_its_verbs_alone() {
     let forward =
         |token: &str| request_with(server.address, "GET", "/forward-auth/api", &lines(token), b"").status;
     assert_eq!([forward(TOKEN), forward(OPS)], [204, 403]);
+    // What a descriptor of Envoy's asks for counts, and not only the request.
+    let hits = |more: &str| {
+        let descriptor = format!(r#"{{"entries": [{{"key": "b", "value": "c"}}]{more}}}"#);
+        let body = format!(r#"{{"domain": "a", "descriptors": [{descriptor}]}}"#);
+        request_with(server.address, "POST", "/json", &lines(TOKEN), body.as_bytes()).status
+    };
+    let [plain, look] = ["", r#", "hitsAddend": 0"#].map(hits);
+    assert_eq!([plain, look], [200; 2]);
+    for more in [
+        r#", "hitsAddend": 5"#,
+        r#", "hitsAddend": 5, "isNegativeHits": true"#,
+        r#", "isNegativeHits": true"#,
+    ] {
+        assert_eq!(hits(more), 403, "{more}");
+    }
 }
 
 #[test]

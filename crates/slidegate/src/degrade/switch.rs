@@ -111,7 +111,9 @@ impl PolicySwitch {
                 Ok(decision.in_shadow())
             }
             // Who only looks on must not stand in the way because it cannot see.
-            (Err(error), Mode::Shadow) if matches!(operation.verb, Verb::Check | Verb::Peek) => Ok(Decision::unspent(policy, Source::Fallback(reason(&error)))),
+            (Err(error), Mode::Shadow) if matches!(operation.verb, Verb::Check | Verb::Peek) => {
+                Ok(Decision::unspent(policy, Source::Fallback(reason(&error))))
+            }
             (Ok(decision), _) => match candidate {
                 Some(Ok(candidate)) if asks => Ok(decision.beside(&candidate)),
                 _ => Ok(decision),

@@ -110,6 +110,9 @@ async fn each_policy_gets_what_it_asks_for_and_says_why() {
         assert!(clock.now_ms() - asked_ms <= 5 * 20, "{fault:?}");
         for _ in 0..3 {
             assert!(limiter.refund(policy("local").key("k")).await.is_err(), "the store has not agreed");
+            for mode in ["local", "open"] {
+                assert!(limiter.charge(policy(mode).key("k")).await.is_err(), "and it has not counted");
+            }
         }
         let peeked = limiter.peek(policy("local").key("k")).await.unwrap();
         assert!(!peeked.is_allowed(), "and nothing was given back, however often it was asked for");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use slidegate::Algorithm;
+use slidegate::{Algorithm, Quota};
 
 use super::write::{Imported, Writer};
 use crate::command::Failure;
@@ -23,11 +23,8 @@ pub(super) fn import(path: &Path, algorithm: Option<Algorithm>) -> Result<Import
     for rule in domains.rules() {
         let note = |what: &str| format!("{:?} is left out: {what}", rule.shown);
         match &rule.amount {
-            Amount::Limited(_) => {}
+            Amount::Limited(_) | Amount::Nothing(_) => {}
             Amount::Unlimited => writer.comment(&note("it is unlimited, which needs no policy")),
-            Amount::Nothing(_) => {
-                writer.comment(&note("it allows nothing; list such keys under deny: of a policy"));
-            }
         }
         if !rule.replaces.is_empty() {
             writer.comment(&format!(
@@ -39,11 +36,16 @@ pub(super) fn import(path: &Path, algorithm: Option<Algorithm>) -> Result<Import
             writer.comment("it was in quota mode, which policies do not have: mode: shadow comes near");
         }
         // Behind its comments: these stand above what they are about.
-        if let Amount::Limited(limited) = &rule.amount {
+        let quota = match &rule.amount {
+            Amount::Limited(limited) => Some((limited.policy.quota_name(0), limited.policy.quotas()[0])),
+            Amount::Nothing(unit) => Quota::new(0, unit.window())
+                .ok()
+                .map(|quota| (rule.shown.as_str(), quota.with_algorithm(algorithm))),
+            Amount::Unlimited => None,
+        };
+        if let Some(quota) = quota {
             is_empty = false;
-            let policy = &limited.policy;
-            let quota = (policy.quota_name(0), policy.quotas()[0]);
-            writer.policy(policy.name(), &[quota], rule.is_shadow);
+            writer.policy(&rule.policy_name, &[quota], rule.is_shadow);
         }
     }
     Ok(Imported::one(Tree(&domains).to_string(), writer.finish(is_empty)))

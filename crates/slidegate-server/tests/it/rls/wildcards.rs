@@ -63,7 +63,7 @@ fn values_are_counted_apart_unless_the_threshold_is_shared() {
     assert!(metrics.lines().any(|found| found == line), "{metrics}");
 }
 
-/// A value of half a megabyte against a wildcard with many parts: linear, or the test does not end.
+/// Fifty kilobytes against two hundred stars: with a matcher that backtracks the test does not end.
 #[test]
 fn a_hostile_value_costs_no_more_than_its_length() {
     let pattern = "a*".repeat(200);

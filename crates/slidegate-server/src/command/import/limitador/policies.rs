@@ -19,11 +19,6 @@ pub(super) fn write(limits: &[Limit], algorithm: Algorithm, mut left_out: Vec<Pr
     let mut writer = Writer::new(&BEGINNING);
     let (mut told, mut names) = (String::new(), HashSet::new());
     for limit in limits {
-        if limit.max_value == 0 {
-            let message = "0 allows nothing; list such keys under deny: of a policy";
-            left_out.push(limit.problem(".max_value", message));
-            continue;
-        }
         match policy(limit, algorithm, &mut names) {
             Ok(policy) => {
                 let _ = writeln!(told, "{}: {}", policy.name(), policy.quotas()[0]);
