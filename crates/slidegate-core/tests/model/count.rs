@@ -244,7 +244,9 @@ impl Count {
                 take(prev);
             }
             Kept::Entries(entries) => {
-                entries.iter_mut().for_each(|(_, units)| take(units));
+                for (_, units) in entries.iter_mut() {
+                    take(units);
+                }
                 entries.retain(|(_, units)| *units > 0);
             }
             Kept::Debt { debt, .. } => *debt = debt.saturating_sub(left * self.window),

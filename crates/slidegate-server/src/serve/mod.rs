@@ -115,7 +115,7 @@ impl<S: Store + Reporting + 'static> Entrance<S> {
 /// ten seconds to be.
 ///
 /// A request may be on its way on any connection, so none is closed at once: its next response announces the end. Where no
-/// request comes within [`GRACE_MS`], it is closed without one.
+/// request comes within the grace period, it is closed without one.
 pub async fn run<S: Store + Reporting + 'static>(
     entrances: Vec<Entrance<S>>,
     app: Arc<App<S>>,

@@ -71,7 +71,7 @@ pub(crate) async fn a_count_survives_other_tiers<S: Store>(subject: Subject<S>) 
         // In a policy of several quotas, wherever they stand.
         let both = tier(&[&format!("20/1m {other}"), &format!("20/1h {algorithm}")]);
         assert!(check(&both, "l", 10).await);
-        assert!(check(&elsewhere, "l", 10).await == false, "{algorithm}: {other} is shared");
+        assert!(!check(&elsewhere, "l", 10).await, "{algorithm}: {other} is shared");
         assert!(!check(&longer, "l", 1).await, "{algorithm}");
     }
 }
