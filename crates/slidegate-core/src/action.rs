@@ -1,9 +1,9 @@
-//! What to do with a key, and when.
+//! Actions: a verb, the moment and the cost.
 
 use crate::moment::Moment;
 use crate::quota::MAX_WINDOW_MS;
 
-/// What to do with a key.
+/// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
     /// Spend the cost if every quota allows it.

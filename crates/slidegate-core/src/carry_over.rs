@@ -1,4 +1,4 @@
-//! What becomes of states when a policy changes: which state counts for which quota, and what is kept beside these.
+//! Carries counts over when a policy changes: matches states to quotas, and keeps the states of other versions.
 
 use crate::action::{Action, Verb};
 use crate::counter::Counter;

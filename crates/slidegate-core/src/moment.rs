@@ -1,6 +1,6 @@
 //! A reading of a clock, with its grain.
 
-/// The latest moment that is told apart, some 36 million years on: no sum of times overflows.
+/// The latest moment that is distinguished, some 36 million years on: no sum of times overflows.
 const LATEST_MS: u64 = 1 << 60;
 /// No clock is coarser than a day.
 const COARSEST_MS: u64 = 86_400_000;

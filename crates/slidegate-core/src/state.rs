@@ -107,7 +107,7 @@ impl State {
             && bucket(self) == bucket(other)
     }
 
-    /// Whether it counts something, however far ahead.
+    /// Whether the state counts something, however far ahead of the clock.
     pub(crate) fn is_counting(&self, now_ms: u64) -> bool {
         self.latest_and_until_ms().1 > now_ms
     }

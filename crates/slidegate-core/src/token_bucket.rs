@@ -5,7 +5,7 @@ use crate::exact::{div_ceil, wide};
 use crate::moment::Moment;
 use crate::quota::Quota;
 
-/// What is owed, when that was written down, and under which quota.
+/// A debt, the moment at which it was written, and the quota under which it was.
 ///
 /// One token is `window_ms` of debt and each millisecond pays off `limit`, so that no rate is ever rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

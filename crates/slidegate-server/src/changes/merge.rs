@@ -5,7 +5,7 @@
 //! two documents is newer then, so nodes merge what they know with what they find, item by item:
 //!
 //! - Each change and each removal has an identity, a [`Stamp`], which also orders them.
-//! - An item *covers* another about the same subject if it is not older and does not end earlier. What is covered is dropped:
+//! - An item *covers* another about the same subject if it is not older and does not end earlier. A covered item is dropped:
 //!   a change replaces what it covers, and what lasts longer is in force again when the change ends.
 //! - A removal is an item without an effect of its own. A `DELETE` covers everything before it. A change that has ended
 //!   leaves one with its own identity and end, and so covers itself.

@@ -8,7 +8,7 @@ pub(crate) trait Cork {
     /// Sends nothing but full segments from now on, until the stream is shut down, which sends the rest with the end.
     ///
     /// The protocol of Redis has no words for a connection that ends. A client that reads the last answer must find the end
-    /// with it, or it sends another command, which nobody answers.
+    /// with it, or it sends another command, which is not answered.
     fn cork(&self);
 }
 

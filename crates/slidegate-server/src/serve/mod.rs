@@ -135,7 +135,7 @@ pub async fn run<S: Store + Reporting + 'static>(
     }
     app.stop();
     stop.send_replace(Phase::Draining);
-    // Nobody new is let in.
+    // No new connection is accepted.
     gates.into_iter().for_each(Gate::close);
     let clock = app.clock();
     let close_idle = async {

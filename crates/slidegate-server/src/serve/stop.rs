@@ -11,7 +11,7 @@ use tokio::task::unconstrained;
 pub(crate) enum Phase {
     /// There is none.
     Open,
-    /// Nobody new is let in. A connection ends with its next response, which announces that.
+    /// No new connection is accepted. A connection ends with its next response, which announces that.
     Draining,
     /// A connection on which nothing has begun ends now.
     Closing,
@@ -27,7 +27,7 @@ pub(crate) struct Stop {
     registered: Option<Waker>,
 }
 
-/// Done when there is a phase that `told` has not seen, or will never be one.
+/// Completes when a phase comes that `told` has not seen, or none can come any more.
 fn change(mut told: watch::Receiver<Phase>) -> Change {
     Box::pin(async move {
         // A task that has done much in one turn is put off before it is registered, and that is done only once.

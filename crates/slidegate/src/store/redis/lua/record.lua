@@ -9,7 +9,7 @@ local BLOCK_TAG, BLOCK_FORMAT = 8, '>BI6'
 local NOTHING = char(0)
 -- A reset has found something.
 local FOUND = char(1)
--- As in the core: so many parts that are no quota's now are kept, and no block lasts longer than a year.
+-- As in the core: the most parts of other versions that are kept, and the longest block.
 local MOST_LEFT, LONGEST_BLOCK = 16, 31622400000
 
 -- What a verb's code stands for, and whether others hear of it.
