@@ -94,6 +94,7 @@ pub(super) fn wanted<'a>(name: &Name, words: Arguments<'a, '_>) -> Option<Result
         b"THROTTLE" => return Some(of_throttlecrab(words)),
         b"SLIDEGATE.CHECK" => (Verb::Check, "slidegate.check"),
         b"SLIDEGATE.PEEK" => (Verb::Peek, "slidegate.peek"),
+        b"SLIDEGATE.INSPECT" => return Some(inspect(words)),
         b"SLIDEGATE.CHARGE" => (Verb::Charge, "slidegate.charge"),
         b"SLIDEGATE.REFUND" => (Verb::Refund, "slidegate.refund"),
         b"SLIDEGATE.RESET" => (Verb::Reset, "slidegate.reset"),
@@ -133,6 +134,12 @@ fn check<'a>(verb: Verb, name: &'static str, words: Arguments<'a, '_>) -> Result
     let check::CheckArguments { under, key, cost } = check::read(words, name)?;
     let shape = if verb == Verb::Reset { Shape::Reset } else { Shape::Check };
     Ok(Wanted { shape, verb, under, key: asked::key(key)?, cost })
+}
+
+/// A peek whose reply says what the count is made of.
+fn inspect<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
+    let wanted = check(Verb::Peek, "slidegate.inspect", words)?;
+    Ok(Wanted { shape: Shape::Parts, ..wanted })
 }
 
 /// `SLIDEGATE.BLOCK policy key ms`.

@@ -16,6 +16,8 @@ pub(super) enum Shape {
     Throttlecrab(Throttlecrab),
     /// Allowed, limit, remaining, milliseconds until a retry, milliseconds until it is whole.
     Check,
+    /// As of a check, and the previous and the current count and the milliseconds since the oldest entry.
+    Parts,
     /// Whether the key was found, and the rest as of a check.
     Reset,
     /// The time to live in this unit.
@@ -47,6 +49,10 @@ pub(super) fn write(
         Shape::Reset => {
             let decision = decision?;
             milliseconds(out, decision.is_found(), &decision);
+            return Ok(());
+        }
+        Shape::Parts => {
+            parts(out, &decision?);
             return Ok(());
         }
         Shape::Throttlecrab(request) => {
@@ -89,6 +95,26 @@ fn five(out: &mut Vec<u8>, is_one: bool, decision: &Decision, unit_ms: u64) {
     let retry_after = decision.retry_after_ms().map_or(-1, |ms| signed(ms.div_ceil(unit_ms)));
     let reset_after = signed(reset_after_ms.div_ceil(unit_ms));
     reply::five(out, [i64::from(is_one), signed(limit), signed(remaining), retry_after, reset_after]);
+}
+
+fn parts(out: &mut Vec<u8>, decision: &Decision) {
+    let QuotaReport { limit, used, remaining, reset_after_ms, previous, current, oldest_age_ms, .. } =
+        decision.tightest();
+    let retry_after = decision.retry_after_ms().map_or(-1, signed);
+    out.extend_from_slice(b"*9\r\n");
+    for number in [
+        i64::from(decision.is_allowed()),
+        signed(limit),
+        signed(remaining),
+        retry_after,
+        signed(reset_after_ms),
+        signed(used),
+        signed(previous),
+        signed(current),
+        oldest_age_ms.map_or(-1, signed),
+    ] {
+        reply::integer(out, number);
+    }
 }
 
 fn throttlecrab(out: &mut Vec<u8>, reply: ThrottleReply) {

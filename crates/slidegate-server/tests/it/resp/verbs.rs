@@ -20,6 +20,26 @@ fn a_charge_counts_beyond_the_limit() {
 }
 
 #[test]
+fn an_inspection_says_what_a_count_is_made_of() {
+    let server = Resp::start();
+    let mut client = server.connect();
+    let mut send = |words: &[&str]| format!("{:?}", client.command(words).unwrap());
+    let _ = send(&["SLIDEGATE.CHECK", "api", "k", "10"]);
+    server.clock.advance(90_000);
+    let _ = send(&["SLIDEGATE.CHECK", "api", "k", "3"]);
+    let windows = send(&["SLIDEGATE.INSPECT", "api", "k"]);
+    let numbers = |text: &str| -> Vec<i64> {
+        text.split(|c: char| !c.is_ascii_digit() && c != '-').filter_map(|word| word.parse().ok()).collect()
+    };
+    assert_eq!(numbers(&windows), [1, 100, 92, -1, 90_000, 8, 10, 3, -1], "{windows}");
+    let quota = "5/1h sliding-log";
+    let _ = send(&["SLIDEGATE.CHECK", "l", "QUOTAS", quota]);
+    server.clock.advance(700);
+    let log = send(&["slidegate.inspect", "l", "QUOTAS", quota]);
+    assert_eq!(numbers(&log)[5..], [1, 0, 1, 700], "{log}");
+}
+
+#[test]
 fn a_blocked_key_is_denied_until_the_block_ends() {
     let server = Resp::start();
     let mut client = server.connect();
