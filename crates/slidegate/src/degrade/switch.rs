@@ -111,7 +111,7 @@ impl PolicySwitch {
                 Ok(decision.in_shadow())
             }
             // Who only looks on must not stand in the way because it cannot see.
-            (Err(error), Mode::Shadow) if matches!(operation.verb, Verb::Check | Verb::Peek) => {
+            (Err(error), Mode::Shadow) if !matches!(operation.verb, Verb::Charge | Verb::Block) => {
                 Ok(Decision::unspent(policy, Source::Fallback(reason(&error))))
             }
             (Ok(decision), _) => match candidate {
