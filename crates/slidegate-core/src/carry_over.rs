@@ -73,9 +73,9 @@ pub(crate) fn adopt(states: &[State], quotas: &[Quota], now_ms: u64) -> Adopted 
     Adopted { states: adopted, copied_from }
 }
 
-/// Counts what was spent in the states behind the policy's own, drops those that need not be kept, and puts a block last.
+/// Adds the spent units to the states behind the policy's own, drops the states that are not kept, and puts a block last.
 ///
-/// Every state of the policy's algorithms counts what is spent, so that another version that comes next knows of it.
+/// Every state of the policy's algorithms counts every spent unit, so a version that returns has a complete count.
 ///
 /// A state stays while it counts something. Beside other states of its algorithm it then stays until two of their longest
 /// window have passed since it was last written: a version of the policy that has copied a count and used it up does not copy

@@ -94,7 +94,7 @@ pub fn decide(states: &mut Vec<State>, policy: &Policy, action: Action) -> (Deci
     answer
 }
 
-/// What an action has spent from the policy's own states.
+/// Units that an action has spent from the policy's own states.
 fn spent_by(decision: &Decision, action: Action) -> u64 {
     match action.verb() {
         Verb::Charge => action.cost(),
@@ -140,7 +140,7 @@ fn lasts_ms(states: &[State], policy: &Policy, now: Moment) -> u64 {
     until_ms.map_or(0, |until_ms| until_ms - now.now_ms())
 }
 
-/// What the counters alone say.
+/// Decides by the counters alone, without a block.
 fn decide_counted(states: &mut [State], policy: &Policy, action: Action) -> (Decision, bool) {
     if let ([state], [quota]) = (&mut *states, policy.quotas()) {
         return decide_one(state, quota, action);

@@ -14,7 +14,7 @@ use crate::token_bucket::{TokenBucket, TokenBucketView};
 /// States belong to quotas by what they count: algorithm and window, and of a token bucket rate and capacity too. Where they
 /// stand does not matter. A quota of a changed policy that has no state of its own begins with a copy of the nearest one of
 /// its algorithm; another algorithm starts afresh. The states of other versions of the policy are kept behind its own for as
-/// long as they count something, and those of its algorithms count what is spent: versions in use at the same time or in turn
+/// long as they count something, and those of its algorithms count every spent unit: versions in use at the same time or in turn
 /// (by tiers, on two servers, before and after a reload) each find a count of everything.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is named after its counter")]
@@ -80,7 +80,7 @@ impl State {
         }
     }
 
-    /// Counts what was spent under another version of the policy, as a charge under the quota that it was counted for: its
+    /// Counts units that another version of the policy has spent, as a charge under the quota that it was counted for: its
     /// limit does not matter for that.
     pub(crate) fn spend(&mut self, now: Moment, cost: u64) {
         let Some(algorithm) = self.algorithm() else { return };

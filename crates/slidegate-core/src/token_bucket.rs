@@ -63,8 +63,8 @@ impl Counter for TokenBucket {
         Self { debt: 0, at_ms: 0, window_ms, limit, capacity }
     }
 
-    /// A debt is paid off at the rate of the quota that it was written under, up to now. If that is not this quota, what is
-    /// left of the debt is then at most the new capacity, so that no client waits longer than the new bucket takes to
+    /// A debt is paid off at the rate of the quota that it was written under, up to now. If that is not this quota, the
+    /// rest of the debt is then at most the new capacity, so that no client waits longer than the new bucket takes to
     /// fill. Such a debt is mended: kept even by a denial, or it would go on at the former rate.
     #[inline]
     fn view(&self, quota: &Quota, now: Moment) -> TokenBucketView {

@@ -84,7 +84,7 @@ fn two_versions_in_turn_are_each_held_to_their_own_limit() {
         (&["5/1h fixed-window"], &["6/1h"], [5, 6]),
         // The hour is the same for both, and the minute counts what either admits.
         (&["5/1m", "20/1h"], &["6/1h"], [3, 3]),
-        // What is spent under one rate is owed under the other too.
+        // A unit that is spent under one rate is owed under the other too.
         (&["5/1m", "20/1h token-bucket"], &["9/1m strict-window", "6/1h token-bucket"], [5, 3]),
     ];
     for (one, other, expected) in versions {
@@ -138,7 +138,7 @@ fn two_rates_in_turn_are_paid_off() {
             admitted[tier] += u32::from(key.check(START + step * 50, 1).is_allowed());
         }
     }
-    // What one admits is owed under the other too.
+    // A unit that one admits is owed under the other too.
     assert_eq!(admitted, [1, 119]);
 }
 
@@ -177,7 +177,7 @@ fn a_lowered_bucket_is_full_after_the_time_that_it_takes_to_fill() {
         assert_eq!(denied.retry_after_ms(), Some(fill_ms), "{lowered}");
         assert!(!key.check(START + fill_ms - 1, 10).is_allowed(), "{lowered}");
         assert!(key.check(START + fill_ms, 10).is_allowed(), "{lowered}");
-        // What was paid off at the former rate before the change is paid off.
+        // The debt falls at the former rate until the change.
         let mut key = Key::parse(&["1000/1s token-bucket"]);
         assert!(key.check(START, 1000).is_allowed());
         change(&mut key, &[lowered]);

@@ -118,7 +118,7 @@ proptest! {
         }
     }
 
-    /// What the grain costs: a log denies nothing that fits beside what was admitted within a window and two grains.
+    /// Cost of the grain: a log denies nothing that fits beside what was admitted within a window and two grains.
     #[test]
     fn a_log_denies_only_for_what_was_admitted_within_a_window_and_two_grains(
         quota in exact_quota(),

@@ -1,6 +1,6 @@
 //! Which pairs a strict window merges when it has no slot left: bounds that are met exactly, and equal prices.
 //!
-//! A merged pair keeps the newer time, so that what was merged is seen from outside: the older pair's units count until then.
+//! A merged pair keeps the newer time, so a test sees a merge from outside: the older pair's units count until then.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

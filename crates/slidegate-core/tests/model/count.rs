@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use slidegate_core::{Algorithm, Anchor, Quota};
 
-/// What is counted for one quota, and for which quota it was counted.
+/// Count of one quota, and the quota that it was counted for.
 #[derive(Clone, Debug)]
 pub(super) struct Count {
     algorithm: Algorithm,

@@ -1,4 +1,5 @@
-//! An oracle for one key, written from the semantics alone: it shares no line with the core.
+//! Oracle of one key. It shares no line with the core; its formulas are those of the semantics, and its rules for copies and for
+//! the states of other versions are those of the core, which the semantics leave open.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
