@@ -100,12 +100,6 @@ async fn forget(
         after: Value::Null,
         note,
     };
-    desk.log(&entry);
-    // The keys are forgotten whether or not the book can be written: the log of the process has the entry.
-    let written = desk.change(|book, _| {
-        book.write_down(entry.clone());
-        Ok(())
-    });
-    let kept = written.await.is_ok();
+    let kept = desk.record(&entry).await;
     Ok(Forgotten { done: true, keys, audit: Some(entry), kept })
 }

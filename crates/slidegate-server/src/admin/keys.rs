@@ -206,13 +206,7 @@ async fn give_back(
         after,
         note,
     };
-    desk.log(&entry);
-    // It is given back already, whether or not the book can be written: then the log of the process has it.
-    let written = desk.change(|book, _| {
-        book.write_down(entry.clone());
-        Ok(())
-    });
-    let kept = written.await.is_ok();
+    let kept = desk.record(&entry).await;
     Ok(Json(GivenBack { state: Answer::from(&done), audit: entry, kept }).into_response())
 }
 

@@ -204,6 +204,17 @@ impl Desk {
         }
     }
 
+    /// Records an operation that the store has executed, in the log of the process and in the audit log. Returns whether the
+    /// audit log is kept; the operation is done in either case.
+    pub(crate) async fn record(&self, entry: &AuditEntry) -> bool {
+        self.log(entry);
+        let written = self.change(|book, _| {
+            book.write_down(entry.clone());
+            Ok(())
+        });
+        written.await.is_ok()
+    }
+
     /// One line in the log of the process, which is there even if the store is not.
     pub(crate) fn log(&self, entry: &AuditEntry) {
         let Subject { policy, part } = &entry.subject;
