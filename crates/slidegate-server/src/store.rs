@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use slidegate::{
-    Check, Clock, Decision, Mark, MemoryStore, Operation, Policy, PostgresStore, RedisStore, Store,
+    Check, Clock, Decision, FeedVersion, MemoryStore, Operation, Policy, PostgresStore, RedisStore, Store,
     StoreError,
 };
 
@@ -129,11 +129,11 @@ impl Store for AnyStore {
         }
     }
 
-    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
+    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         match self {
             Self::Memory(_) => None,
-            Self::Redis(store) => store.mark(check),
-            Self::Postgres(store) => store.mark(check),
+            Self::Redis(store) => store.feed_version(check),
+            Self::Postgres(store) => store.feed_version(check),
         }
     }
 }

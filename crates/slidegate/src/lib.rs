@@ -36,9 +36,9 @@ pub use slidegate_core::{
     QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Reason, Retry, Source, Verb, parse_window,
 };
 pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
-pub use store::news::{Mark, News};
+pub use store::invalidation::{FeedVersion, InvalidationFeed};
 #[cfg(any(feature = "redis", feature = "postgres"))]
-pub use store::note::{Note, Notes};
+pub use store::shared_document::{SharedDocument, SharedDocuments};
 #[cfg(feature = "postgres")]
 pub use store::postgres::{PostgresSettingsError, PostgresStore, PostgresStoreBuilder, Synchronous};
 #[cfg(feature = "redis")]

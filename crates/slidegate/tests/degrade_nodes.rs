@@ -18,7 +18,7 @@ use proptest::prelude::{Just, Strategy, prop_oneof};
 use proptest::sample::select;
 use slidegate::degrade::DeniedCache;
 use slidegate::{
-    Check, Clock, Decision, ManualClock, Mark, News, Operation, Policy, Source, Store, StoreError, Verb,
+    Check, Clock, Decision, ManualClock, FeedVersion, InvalidationFeed, Operation, Policy, Source, Store, StoreError, Verb,
 };
 
 use degrade_traces::{Distant, Request, START, algorithm, hold, memory, poll, request, versions};
@@ -38,7 +38,7 @@ struct Middle {
 /// The way of one node to the store.
 struct Way {
     middle: Arc<Middle>,
-    news: Arc<News>,
+    feed: Arc<InvalidationFeed>,
 }
 
 impl Way {
@@ -79,8 +79,8 @@ impl Store for Way {
         self.middle.store.clock()
     }
 
-    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
-        Some(self.news.mark(part(check.key)))
+    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
+        Some(self.feed.version(part(check.key)))
     }
 }
 
@@ -109,7 +109,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 type Answer<'a> = Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + 'a>>;
 
-/// Says how often a denial was told that is older than a node without ears would remember it.
+/// Says how often a denial was told that is older than a node without subscriber would remember it.
 fn nobody_is_denied_for_long(policy: &Policy, events: Vec<Event>) -> u64 {
     let clock = ManualClock::at(START);
     let middle = Arc::new(Middle {
@@ -118,7 +118,7 @@ fn nobody_is_denied_for_long(policy: &Policy, events: Vec<Event>) -> u64 {
         given_back: Mutex::default(),
     });
     let nodes: [DeniedCache<Way, ManualClock>; NODES] = std::array::from_fn(|_| {
-        let way = Way { middle: Arc::clone(&middle), news: Arc::new(News::by(clock.clone(), 256)) };
+        let way = Way { middle: Arc::clone(&middle), feed: Arc::new(InvalidationFeed::by(clock.clone(), 256)) };
         let builder = DeniedCache::builder(way).clock(clock.clone());
         // Little of what is told is told by age.
         builder.max_age(Duration::from_millis(50)).build().unwrap()
@@ -129,9 +129,9 @@ fn nobody_is_denied_for_long(policy: &Policy, events: Vec<Event>) -> u64 {
         match event {
             Event::Pass { ms } => clock.advance(ms),
             Event::Hear(node) => {
-                let news = &nodes[node].store().news;
-                middle.unheard[node].lock().unwrap().drain(..).for_each(|part| news.tell(part));
-                news.confirm(clock.now_ms());
+                let feed = &nodes[node].store().feed;
+                middle.unheard[node].lock().unwrap().drain(..).for_each(|part| feed.record(part));
+                feed.confirm(clock.now_ms());
             }
             Event::GoOn(index) if !flights.is_empty() => {
                 let index = index % flights.len();

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use slidegate::{KeyStyle, Limiter, ManualClock, Note, Notes, Policy, RedisStore, StoreError};
+use slidegate::{KeyStyle, Limiter, ManualClock, SharedDocument, SharedDocuments, Policy, RedisStore, StoreError};
 use slidegate_testkit::{Cluster, Flavour, Replica, Sentinels, Server};
 
 /// The smallest list of permissions that works, as the documentation gives it.
@@ -55,8 +55,8 @@ fn policies() -> Vec<Policy> {
 
 /// Uses everything that the store can do.
 async fn exercise(store: RedisStore) {
-    assert!(store.write_note(0, &Note::new("text".to_owned())).await.unwrap());
-    assert_eq!(store.read_note(0).await.unwrap().unwrap().text, "text");
+    assert!(store.write_document(0, &SharedDocument::new("text".to_owned())).await.unwrap());
+    assert_eq!(store.read_document(0).await.unwrap().unwrap().text, "text");
     let limiter = Limiter::new(store);
     for policy in policies() {
         let check = policy.key("k");

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::gauge;
-use slidegate::{Note, Notes, StoreError};
+use slidegate::{SharedDocument, SharedDocuments, StoreError};
 use tracing::{error, info, warn};
 
 use super::book::{AuditEntry, Book, Change, Subject};
@@ -261,10 +261,10 @@ impl Desk {
     async fn keep(&self, known: u64, mut book: Book) -> Result<bool, StoreError> {
         book.generation += 1;
         let text = serde_json::to_string(&book).map_err(|error| StoreError::permanent(error.to_string()))?;
-        let note = Note::new(text);
-        let is_kept = match self.keeper.write_note(known, &note).await {
+        let note = SharedDocument::new(text);
+        let is_kept = match self.keeper.write_document(known, &note).await {
             // The outcome is unknown. Another node may have added something to the document since.
-            Err(error) if error.may_have_counted() => match self.keeper.read_note(known).await {
+            Err(error) if error.may_have_counted() => match self.keeper.read_document(known).await {
                 Ok(Some(found)) if found.version == note.version => true,
                 Ok(Some(found)) => Book::read(&found.text).is_ok_and(|found| found.includes(&book)),
                 Ok(None) => false,
@@ -281,7 +281,7 @@ impl Desk {
     /// Merges what the store has, and writes back what it lacks.
     async fn look(&self) -> Result<(), StoreError> {
         let known = self.lock().version;
-        if let Some(note) = self.keeper.read_note(known).await? {
+        if let Some(note) = self.keeper.read_document(known).await? {
             let found = self.read(&note)?;
             let mut state = self.lock();
             // Unless it is old news: this process has changed something in the meantime.
@@ -301,7 +301,7 @@ impl Desk {
         Ok(())
     }
 
-    fn read(&self, note: &Note) -> Result<Book, StoreError> {
+    fn read(&self, note: &SharedDocument) -> Result<Book, StoreError> {
         if note.version == 0 {
             return Ok(Book::default());
         }

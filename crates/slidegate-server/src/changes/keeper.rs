@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slidegate::{Note, Notes, StoreError};
+use slidegate::{SharedDocument, SharedDocuments, StoreError};
 use tracing::warn;
 
 use crate::app::App;
@@ -44,12 +44,12 @@ impl Keeper {
     }
 }
 
-impl Notes for Keeper {
-    async fn read_note(&self, known: u64) -> Result<Option<Note>, StoreError> {
+impl SharedDocuments for Keeper {
+    async fn read_document(&self, known: u64) -> Result<Option<SharedDocument>, StoreError> {
         match self {
             Self::Store(app) => match app.store().innermost() {
-                AnyStore::Redis(store) => store.read_note(known).await,
-                AnyStore::Postgres(store) => store.read_note(known).await,
+                AnyStore::Redis(store) => store.read_document(known).await,
+                AnyStore::Postgres(store) => store.read_document(known).await,
                 AnyStore::Memory(_) => Ok(None),
             },
             Self::File(path) => off_thread(path, read).await.map(|note| {
@@ -59,11 +59,11 @@ impl Notes for Keeper {
         }
     }
 
-    async fn write_note(&self, known: u64, note: &Note) -> Result<bool, StoreError> {
+    async fn write_document(&self, known: u64, note: &SharedDocument) -> Result<bool, StoreError> {
         match self {
             Self::Store(app) => match app.store().innermost() {
-                AnyStore::Redis(store) => store.write_note(known, note).await,
-                AnyStore::Postgres(store) => store.write_note(known, note).await,
+                AnyStore::Redis(store) => store.write_document(known, note).await,
+                AnyStore::Postgres(store) => store.write_document(known, note).await,
                 AnyStore::Memory(_) => Ok(false),
             },
             Self::File(path) => {
@@ -92,7 +92,7 @@ async fn off_thread<T: Send + 'static>(
 }
 
 /// The first line is the version, the rest the text.
-fn read(path: &Path) -> std::io::Result<Option<Note>> {
+fn read(path: &Path) -> std::io::Result<Option<SharedDocument>> {
     let found = match fs::read_to_string(path) {
         Ok(found) => found,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -100,12 +100,12 @@ fn read(path: &Path) -> std::io::Result<Option<Note>> {
     };
     let note = found
         .split_once('\n')
-        .and_then(|(version, text)| Some(Note { version: version.parse().ok()?, text: text.to_owned() }));
+        .and_then(|(version, text)| Some(SharedDocument { version: version.parse().ok()?, text: text.to_owned() }));
     note.map(Some).ok_or_else(|| std::io::Error::other("it is not a book of changes"))
 }
 
 /// Whole or not at all: whoever reads it meanwhile, or after a crash, finds the one or the other.
-fn write(path: &Path, note: &Note) -> std::io::Result<()> {
+fn write(path: &Path, note: &SharedDocument) -> std::io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);

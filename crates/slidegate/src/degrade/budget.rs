@@ -7,7 +7,7 @@ use slidegate_core::{Check, Decision, Policy};
 
 use crate::clock::Clock;
 use crate::error::StoreError;
-use crate::store::news::Mark;
+use crate::store::invalidation::FeedVersion;
 use crate::store::{Operation, Store};
 
 /// A store that answers within a budget: with an error if nothing better has come by then.
@@ -61,8 +61,8 @@ impl<S: Store> Store for Budget<S> {
         self.store.clock()
     }
 
-    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
-        self.store.mark(check)
+    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
+        self.store.feed_version(check)
     }
 }
 

@@ -5,9 +5,9 @@ mod backoff;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod identity;
 pub(crate) mod memory;
-pub(crate) mod news;
+pub(crate) mod invalidation;
 #[cfg(any(feature = "redis", feature = "postgres"))]
-pub(crate) mod note;
+pub(crate) mod shared_document;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use slidegate_core::{Check, Decision, Policy, Verb};
 
-use self::news::Mark;
+use self::invalidation::FeedVersion;
 use crate::clock::Clock;
 use crate::error::StoreError;
 
@@ -80,7 +80,7 @@ pub trait Store: Send + Sync {
 
     /// What is known now of refunds, resets and changed limits that concern this key, by whomever; `None` if the store does
     /// not hear of them. Whoever takes a mark and then asks learns from it how long the answer is worth remembering.
-    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
+    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         let _ = check;
         None
     }
@@ -114,7 +114,7 @@ impl<S: Store> Store for Arc<S> {
         S::clock(self)
     }
 
-    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
-        S::mark(self, check)
+    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
+        S::feed_version(self, check)
     }
 }

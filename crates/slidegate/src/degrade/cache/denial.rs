@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use slidegate_core::{Check, Decision, Policy, Quota, QuotaReport, Retry, Source};
 
-use crate::store::news::Mark;
+use crate::store::invalidation::FeedVersion;
 
 /// When a request went out and its answer came in, by the cache's clock.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ pub(super) struct Denial {
     /// The first moment at which it is not served.
     end_ms: u64,
     /// What the store knew when it was asked.
-    mark: Option<Mark>,
+    version: Option<FeedVersion>,
 }
 
 /// For how long denials are remembered.
@@ -61,7 +61,7 @@ impl Denial {
         decision: &Decision,
         trip: Trip,
         ages: Ages,
-        mark: Option<Mark>,
+        version: Option<FeedVersion>,
     ) -> Option<Self> {
         if decision.source() != Source::Store || decision.shadow().is_some() {
             return None;
@@ -79,8 +79,8 @@ impl Denial {
             quotas: Arc::clone(check.policy.shared_quotas()),
             received_ms: trip.received_ms,
             blind_end_ms,
-            end_ms: if mark.is_some() { end_ms(ages.most_ms) } else { blind_end_ms },
-            mark,
+            end_ms: if version.is_some() { end_ms(ages.most_ms) } else { blind_end_ms },
+            version,
         };
         denial.is_live(trip.received_ms).then_some(denial)
     }
@@ -88,8 +88,8 @@ impl Denial {
     /// Whether it holds at `now_ms`. Not before it was received: then the clock was set back, and nobody knows.
     pub(super) fn is_live(&self, now_ms: u64) -> bool {
         (self.received_ms..self.end_ms).contains(&now_ms)
-            && !self.mark.as_ref().is_some_and(Mark::is_over)
-            && (now_ms < self.blind_end_ms || self.mark.as_ref().is_some_and(Mark::holds))
+            && !self.version.as_ref().is_some_and(FeedVersion::is_outdated)
+            && (now_ms < self.blind_end_ms || self.version.as_ref().is_some_and(FeedVersion::is_current))
     }
 
     /// Whether it is a denial by this very limit.

@@ -20,7 +20,7 @@ use self::table::{Epoch, Found, Identity, Table};
 use self::undoing::{Forgetting, Undoing, undone_by};
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
-use crate::store::news::Mark;
+use crate::store::invalidation::FeedVersion;
 use crate::store::{Operation, Store};
 
 /// A store that remembers denials, so that whoever hammers a limit does not hammer the store behind it.
@@ -112,7 +112,7 @@ impl<S, C> DeniedCache<S, C> {
 struct Asked {
     identity: Identity,
     epoch: Epoch,
-    mark: Option<Mark>,
+    version: Option<FeedVersion>,
     sent_ms: u64,
 }
 
@@ -139,9 +139,9 @@ impl<S: Store, C: Clock> DeniedCache<S, C> {
                 Step::Known(decision)
             }
             _ if self.remembered.includes(check.policy) => {
-                Step::Ask(Asked { identity, epoch, mark: self.store.mark(check), sent_ms })
+                Step::Ask(Asked { identity, epoch, version: self.store.feed_version(check), sent_ms })
             }
-            _ => Step::Ask(Asked { identity, epoch, mark: None, sent_ms }),
+            _ => Step::Ask(Asked { identity, epoch, version: None, sent_ms }),
         }
     }
 
@@ -157,7 +157,7 @@ impl<S: Store, C: Clock> DeniedCache<S, C> {
         // and until then a peek's wait begins anew each time.
         if is_check && !decision.is_allowed() {
             let trip = Trip { sent_ms: asked.sent_ms, received_ms: self.clock.now_ms() };
-            if let Some(denial) = Denial::new(check, decision, trip, self.ages, asked.mark.clone())
+            if let Some(denial) = Denial::new(check, decision, trip, self.ages, asked.version.clone())
                 && self.table.remember(asked.identity, asked.epoch, denial, trip.received_ms)
             {
                 count::stored();

@@ -24,7 +24,7 @@ use super::signals;
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
 use crate::store::memory::MemoryStore;
-use crate::store::news::Mark;
+use crate::store::invalidation::FeedVersion;
 use crate::store::{Operation, Store};
 
 /// A store that answers in time, and falls back to what the policy asks for when the one below does not decide.
@@ -268,8 +268,8 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
         self.store.clock()
     }
 
-    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
-        self.store.mark(check)
+    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
+        self.store.feed_version(check)
     }
 }
 

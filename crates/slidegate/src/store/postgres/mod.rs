@@ -4,12 +4,12 @@ mod answers;
 mod batch;
 mod call;
 mod clean;
-mod ears;
+mod invalidation;
 mod failure;
 mod forget;
 mod gather;
 mod migration;
-mod notes;
+mod shared_document;
 mod pool;
 mod record;
 mod settings;
@@ -28,7 +28,7 @@ pub use self::settings::{PostgresSettingsError, PostgresStoreBuilder, Synchronou
 use self::batch::{Answer, Name, Request};
 use self::pool::Shared;
 use super::identity::Identities;
-use super::news::Mark;
+use super::invalidation::FeedVersion;
 use super::remote::{self, Known, Pending, Queue, Remote};
 use super::supervise::supervise;
 use super::{Operation, Store};
@@ -192,8 +192,8 @@ impl Store for PostgresStore {
         &*self.clock
     }
 
-    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
-        let ears = &self.shared.ears[usize::from(self.is_durable(check.policy))];
-        Some(ears.mark(&self.shared, Name(self.identities.of(check.policy, check.key))))
+    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
+        let subscriber = &self.shared.subscriber[usize::from(self.is_durable(check.policy))];
+        Some(subscriber.version(&self.shared, Name(self.identities.of(check.policy, check.key))))
     }
 }

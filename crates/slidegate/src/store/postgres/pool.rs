@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tokio_postgres::config::TargetSessionAttrs;
 
-use super::ears::Ears;
+use super::invalidation::Subscriber;
 use super::failure::connect_error;
 use super::migration;
 use super::settings::{PostgresStoreBuilder, Synchronous};
@@ -33,7 +33,7 @@ pub(super) struct Shared {
     pub(super) connections: usize,
     pub(super) given_time: Option<Arc<dyn Clock>>,
     /// Of each table.
-    pub(super) ears: [Arc<Ears>; 2],
+    pub(super) subscriber: [Arc<Subscriber>; 2],
     /// Why nothing can be decided yet: the schema has not been seen.
     unprepared: Mutex<Option<StoreError>>,
     is_reviving: Arc<AtomicBool>,
@@ -70,7 +70,7 @@ impl Shared {
             budget: builder.budget,
             connections: builder.connections,
             given_time: builder.given_time.clone(),
-            ears: Ears::of_tables(),
+            subscriber: Subscriber::of_tables(),
             unprepared: Mutex::default(),
             is_reviving: Arc::default(),
         })

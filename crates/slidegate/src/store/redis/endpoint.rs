@@ -10,7 +10,7 @@ use redis::{
 };
 use tokio::sync::watch;
 
-use super::ears::Ears;
+use super::invalidation::Subscriber;
 use super::failure::connect_error;
 use super::settings::RedisStoreBuilder;
 use super::url::{Address, Topology};
@@ -52,7 +52,7 @@ pub(super) struct Access {
     /// A certificate and its key.
     client_pem: Option<(Vec<u8>, Vec<u8>)>,
     pub(super) budget: Duration,
-    ears: Ears,
+    subscriber: Subscriber,
 }
 
 /// Where to connect to.
@@ -74,12 +74,12 @@ impl Access {
             ca_pem: builder.ca_pem.clone(),
             client_pem: builder.client_cert_pem.clone().zip(builder.client_key_pem.clone()),
             budget: builder.connect_budget(),
-            ears: builder.ears(),
+            subscriber: builder.subscriber(),
         }
     }
 
-    pub(super) fn ears(&self) -> &Ears {
-        &self.ears
+    pub(super) fn subscriber(&self) -> &Subscriber {
+        &self.subscriber
     }
 
     fn for_sentinels(builder: &RedisStoreBuilder) -> Self {
@@ -128,7 +128,7 @@ impl Access {
             Client::open(info)?
         };
         let (over, is_over) = watch::channel(false);
-        let ears = self.ears.clone();
+        let subscriber = self.subscriber.clone();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
@@ -138,7 +138,7 @@ impl Access {
                 if push.kind == PushKind::Disconnection {
                     over.send_replace(true);
                 } else {
-                    ears.hear(&push);
+                    subscriber.hear(&push);
                 }
                 Ok::<_, SendError>(())
             });

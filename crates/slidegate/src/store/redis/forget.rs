@@ -11,7 +11,7 @@ use redis::{FromRedisValue, Pipeline, RedisError, Script};
 use slidegate_core::Policy;
 
 use super::cluster::{Cluster, Range};
-use super::ears;
+use super::invalidation;
 use super::endpoint::{Link, Target};
 use super::failure::connect_error;
 use super::key;
@@ -35,7 +35,7 @@ impl RedisStore {
         match &self.road {
             Road::One(_) => {
                 let link = self.target.connect(access).await?;
-                let channel = Some(access.ears().channel().to_owned());
+                let channel = Some(access.subscriber().channel().to_owned());
                 Pass { link, beginning, channel, has_missed: false }.run().await
             }
             Road::Cluster(cluster) => self.forget_on_cluster(cluster, &beginning).await,
@@ -108,7 +108,7 @@ impl Pass {
             for name in names {
                 call.key(&name[..]);
             }
-            call.arg(channel).arg(ears::message(names));
+            call.arg(channel).arg(invalidation::message(names));
             return in_time(place, call.invoke_async(connection)).await;
         }
         let (gone, refused) = self.delete_each(names, false).await?;

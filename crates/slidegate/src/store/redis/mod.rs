@@ -3,14 +3,14 @@
 mod call;
 mod cluster;
 mod description;
-mod ears;
+mod invalidation;
 mod endpoint;
 mod exchange;
 mod failure;
 mod forget;
 mod key;
 mod node;
-mod notes;
+mod shared_document;
 mod record;
 mod script;
 mod sentinel;
@@ -37,9 +37,9 @@ use self::description::Description;
 use self::endpoint::{Access, Target};
 use self::key::Names;
 use self::node::{MAX_WEIGHT, MOST_REPEATED, NodeHandle, Shared};
-use self::notes::Notebook;
+use self::shared_document::DocumentLink;
 use self::url::Topology;
-use super::news::Mark;
+use super::invalidation::FeedVersion;
 use super::remote::{self, Known, Pending, Remote};
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
@@ -71,7 +71,7 @@ pub struct RedisStore {
     names: Names,
     road: Road,
     target: Target,
-    notebook: Notebook,
+    document: DocumentLink,
     shared: Arc<Shared>,
     /// Of the time that decides.
     grain_ms: u64,
@@ -134,7 +134,7 @@ impl RedisStore {
             names: builder.names(),
             road,
             target,
-            notebook: builder.notebook(),
+            document: builder.document(),
             grain_ms: u64::from(builder.given_time.is_none()),
             slack_ms: if builder.given_time.is_some() { GIVEN_TIME_SLACK_MS } else { 0 },
             clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
@@ -304,9 +304,9 @@ impl Store for RedisStore {
         &*self.clock
     }
 
-    fn mark(&self, check: &Check<'_>) -> Option<Mark> {
+    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         match &self.road {
-            Road::One(_) => Some(self.shared.access.ears().mark(&self.names.name(check.policy, check.key))),
+            Road::One(_) => Some(self.shared.access.subscriber().version(&self.names.name(check.policy, check.key))),
             // Keys move from one server to another, and what is said on the way reaches nobody for sure.
             Road::Cluster(_) => None,
         }

@@ -228,7 +228,7 @@ impl Node {
 
     /// Serves callers until the connection breaks, or the server turns out to be of no use.
     async fn serve(&mut self, mut link: Link, backoff: &mut Backoff) -> Result<End, Closed> {
-        let _listening = self.shared.access.ears().listen(link.connection.clone());
+        let _listening = self.shared.access.subscriber().listen(link.connection.clone());
         let (mut traffic, mut is_closed) = (Traffic::default(), false);
         let clock = SystemClock::default();
         let since_ms = clock.now_ms();

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::RedisStore;
-use super::ears::Ears;
+use super::invalidation::Subscriber;
 use super::key::{KeyStyle, Names};
-use super::notes::Notebook;
+use super::shared_document::DocumentLink;
 use super::url::{Topology, Url, UrlError, wrong_option};
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -193,12 +193,12 @@ impl RedisStoreBuilder {
         Names::new(&self.prefix, self.secret.as_deref(), self.key_style)
     }
 
-    pub(super) fn notebook(&self) -> Notebook {
-        Notebook::new(&self.prefix)
+    pub(super) fn document(&self) -> DocumentLink {
+        DocumentLink::new(&self.prefix)
     }
 
-    pub(super) fn ears(&self) -> Ears {
-        Ears::new(&self.prefix)
+    pub(super) fn subscriber(&self) -> Subscriber {
+        Subscriber::new(&self.prefix)
     }
 
     pub(super) fn connect_budget(&self) -> Duration {

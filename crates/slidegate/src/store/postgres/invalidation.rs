@@ -12,7 +12,7 @@ use super::pool::{Cancelling, Shared};
 use super::statement::{Unreadable, numbers, query};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
-use crate::store::news::{MARK_LIFE_MS, Mark, News};
+use crate::store::invalidation::{VERSION_LIFE_MS, FeedVersion, InvalidationFeed};
 use crate::store::supervise::supervise;
 
 /// Keys of a table are assigned to parts by the last byte of their names; the first bytes are those of the policy.
@@ -25,21 +25,21 @@ const PATIENCE: Duration = Duration::from_millis(700);
 const LONG_PAUSE_MS: u64 = 60_000;
 
 /// What is heard about the keys of one table, and whether anybody wants to know.
-pub(super) struct Ears {
+pub(super) struct Subscriber {
     table: &'static str,
-    news: Arc<News>,
-    /// When a mark was taken last. While none is of use any more, nobody asks, so that a database may go to sleep.
+    feed: Arc<InvalidationFeed>,
+    /// When a version was taken last. While none is of use any more, nobody asks, so that a database may go to sleep.
     wanted_ms: AtomicU64,
     is_asked: AtomicBool,
 }
 
-impl Ears {
+impl Subscriber {
     /// Those of each table.
     pub(super) fn of_tables() -> [Arc<Self>; 2] {
         TABLE_NAMES.map(|table| {
             Arc::new(Self {
                 table,
-                news: Arc::new(News::new(PARTS)),
+                feed: Arc::new(InvalidationFeed::new(PARTS)),
                 wanted_ms: AtomicU64::new(0),
                 is_asked: AtomicBool::new(false),
             })
@@ -47,24 +47,24 @@ impl Ears {
     }
 
     /// What is known about a name now. From the first time on, the database is asked.
-    pub(super) fn mark(self: &Arc<Self>, shared: &Arc<Shared>, name: Name) -> Mark {
-        self.wanted_ms.store(self.news.now_ms(), SeqCst);
+    pub(super) fn version(self: &Arc<Self>, shared: &Arc<Shared>, name: Name) -> FeedVersion {
+        self.wanted_ms.store(self.feed.now_ms(), SeqCst);
         if !self.is_asked.swap(true, SeqCst) {
-            let (ears, shared) = (Arc::clone(self), Arc::downgrade(shared));
-            supervise("listening to postgres", move || Arc::clone(&ears).listen(shared.clone()));
+            let (subscriber, shared) = (Arc::clone(self), Arc::downgrade(shared));
+            supervise("listening to postgres", move || Arc::clone(&subscriber).listen(shared.clone()));
         }
-        self.news.mark(u16::from(name.0[15]))
+        self.feed.version(u16::from(name.0[15]))
     }
 
     fn is_wanted(&self) -> bool {
-        self.news.now_ms().saturating_sub(self.wanted_ms.load(SeqCst)) <= MARK_LIFE_MS
+        self.feed.now_ms().saturating_sub(self.wanted_ms.load(SeqCst)) <= VERSION_LIFE_MS
     }
 
     /// Asks for as long as there is a store, and somebody who wants to know.
     async fn listen(self: Arc<Self>, shared: Weak<Shared>) {
         while self.listen_while_wanted(&shared).await {
             self.is_asked.store(false, SeqCst);
-            // Who has taken a mark since has not seen that; who takes one now asks.
+            // Who has taken a version since has not seen that; who takes one now asks.
             if !self.is_wanted() || self.is_asked.swap(true, SeqCst) {
                 return;
             }
@@ -77,10 +77,10 @@ impl Ears {
         let mut known = Versions::new();
         let mut has_warned = false;
         // What was said until now has been missed.
-        self.news.tell_gap();
+        self.feed.record_gap();
         while self.is_wanted() {
             let Some(store) = shared.upgrade() else { return false };
-            let sent_ms = self.news.now_ms();
+            let sent_ms = self.feed.now_ms();
             let answer = tokio::time::timeout(PATIENCE, ask(&store, self.table)).await;
             drop(store);
             let mut pause_ms = PAUSE_MS;
@@ -88,7 +88,7 @@ impl Ears {
                 Ok(Ok(versions)) => {
                     self.compare(&known, &versions);
                     known = versions;
-                    self.news.confirm(sent_ms);
+                    self.feed.confirm(sent_ms);
                 }
                 Ok(Err(error)) if !error.is_transient() => {
                     if !std::mem::replace(&mut has_warned, true) {
@@ -109,12 +109,12 @@ impl Ears {
 
     fn compare(&self, known: &Versions, versions: &Versions) {
         if known.get(&TABLE) != versions.get(&TABLE) {
-            return self.news.tell_gap();
+            return self.feed.record_gap();
         }
         for part in 0..PARTS {
             let of = |versions: &Versions| versions.get(&i32::from(part)).copied();
             if of(known) != of(versions) {
-                self.news.tell(part);
+                self.feed.record(part);
             }
         }
     }

@@ -9,14 +9,14 @@ use super::PostgresStore;
 use super::failure::statement_error;
 use super::pool::Cancelling;
 use crate::error::StoreError;
-use crate::store::note::{Note, Notes};
+use crate::store::shared_document::{SharedDocument, SharedDocuments};
 
 /// How long the database may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl PostgresStore {
     /// One call, which is a transaction of its own and leaves nothing prepared behind, so that a pooler may be between.
-    async fn run_note(
+    async fn run_document_call(
         &self,
         call: &str,
         arguments: &[(&(dyn ToSql + Sync), Type)],
@@ -35,22 +35,22 @@ impl PostgresStore {
     }
 }
 
-impl Notes for PostgresStore {
-    async fn read_note(&self, known: u64) -> Result<Option<Note>, StoreError> {
+impl SharedDocuments for PostgresStore {
+    async fn read_document(&self, known: u64) -> Result<Option<SharedDocument>, StoreError> {
         let known = known.cast_signed();
-        let row = self.run_note("read_note($1)", &[(&known, Type::INT8)]).await?;
+        let row = self.run_document_call("read_note($1)", &[(&known, Type::INT8)]).await?;
         let unreadable = |error| StoreError::permanent(format!("postgres: the note: {error}"));
         let version: Option<i64> = row.try_get(0).map_err(unreadable)?;
         let Some(version) = version else { return Ok(None) };
         let text = row.try_get(1).map_err(unreadable)?;
-        Ok(Some(Note { version: version.cast_unsigned(), text }))
+        Ok(Some(SharedDocument { version: version.cast_unsigned(), text }))
     }
 
-    async fn write_note(&self, known: u64, note: &Note) -> Result<bool, StoreError> {
+    async fn write_document(&self, known: u64, note: &SharedDocument) -> Result<bool, StoreError> {
         let (known, version) = (known.cast_signed(), note.version.cast_signed());
         let arguments: [(&(dyn ToSql + Sync), Type); 3] =
             [(&known, Type::INT8), (&version, Type::INT8), (&note.text, Type::TEXT)];
-        let row = self.run_note("write_note($1, $2, $3)", &arguments).await?;
+        let row = self.run_document_call("write_note($1, $2, $3)", &arguments).await?;
         row.try_get(0).map_err(|error| StoreError::permanent(format!("postgres: the note: {error}")))
     }
 }

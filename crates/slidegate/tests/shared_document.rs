@@ -4,50 +4,50 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use futures_util::future::join_all;
-use slidegate::{Note, Notes, PostgresStore, RedisStore};
+use slidegate::{SharedDocument, SharedDocuments, PostgresStore, RedisStore};
 use slidegate_testkit::{Cluster, Flavour, Postgres, Server};
 
-fn note(text: &str) -> Note {
-    Note::new(text.to_owned())
+fn note(text: &str) -> SharedDocument {
+    SharedDocument::new(text.to_owned())
 }
 
 /// What is written by one is read by the other, and nobody writes over what he has not seen.
-async fn is_shared<N: Notes>([one, other]: [&N; 2]) {
-    assert_eq!(one.read_note(0).await.unwrap(), None);
+async fn is_shared<N: SharedDocuments>([one, other]: [&N; 2]) {
+    assert_eq!(one.read_document(0).await.unwrap(), None);
     assert_eq!(
-        one.read_note(5).await.unwrap(),
-        Some(Note::default()),
+        one.read_document(5).await.unwrap(),
+        Some(SharedDocument::default()),
         "whoever knew one learns that it is gone"
     );
     let long = "it's \"long\" {\\n} \u{1F600} $1 ".repeat(20_000);
     let (first, second) = (note("first"), note(&long));
-    assert!(one.write_note(0, &first).await.unwrap());
-    assert!(!other.write_note(0, &note("lost")).await.unwrap());
-    assert_eq!(other.read_note(0).await.unwrap().as_ref(), Some(&first));
-    assert_eq!(other.read_note(first.version).await.unwrap(), None);
-    assert!(other.write_note(first.version, &second).await.unwrap());
-    assert!(!one.write_note(first.version, &note("lost")).await.unwrap());
-    assert_eq!(one.read_note(first.version).await.unwrap(), Some(second));
+    assert!(one.write_document(0, &first).await.unwrap());
+    assert!(!other.write_document(0, &note("lost")).await.unwrap());
+    assert_eq!(other.read_document(0).await.unwrap().as_ref(), Some(&first));
+    assert_eq!(other.read_document(first.version).await.unwrap(), None);
+    assert!(other.write_document(first.version, &second).await.unwrap());
+    assert!(!one.write_document(first.version, &note("lost")).await.unwrap());
+    assert_eq!(one.read_document(first.version).await.unwrap(), Some(second));
 }
 
 /// Of many who write at the same moment, each in place of what he has read, none is lost.
-async fn adds_up<N: Notes>([one, other]: [&N; 2]) {
-    let start = one.read_note(0).await.unwrap().unwrap();
-    assert!(one.write_note(start.version, &note("")).await.unwrap());
+async fn adds_up<N: SharedDocuments>([one, other]: [&N; 2]) {
+    let start = one.read_document(0).await.unwrap().unwrap();
+    assert!(one.write_document(start.version, &note("")).await.unwrap());
     let add = async |notes: &N| {
         loop {
-            let held = notes.read_note(0).await.unwrap().unwrap();
+            let held = notes.read_document(0).await.unwrap().unwrap();
             let longer = note(&(held.text + "x"));
-            if notes.write_note(held.version, &longer).await.unwrap() {
+            if notes.write_document(held.version, &longer).await.unwrap() {
                 return;
             }
         }
     };
     join_all([one, other, one, other, one, other].map(add)).await;
-    assert_eq!(one.read_note(0).await.unwrap().unwrap().text, "xxxxxx");
+    assert_eq!(one.read_document(0).await.unwrap().unwrap().text, "xxxxxx");
 }
 
-async fn is_kept<N: Notes>(stores: [&N; 2]) {
+async fn is_kept<N: SharedDocuments>(stores: [&N; 2]) {
     is_shared(stores).await;
     adds_up(stores).await;
 }
@@ -65,8 +65,8 @@ async fn a_note_is_kept_in_redis_and_valkey() {
         // The store is another one, and has forgotten its scripts: both are learnt.
         server.command(&["FLUSHALL"]).ok();
         server.command(&["SCRIPT", "FLUSH"]).ok();
-        assert_eq!(one.read_note(5).await.unwrap(), Some(Note::default()));
-        assert!(other.write_note(0, &note("again")).await.unwrap());
+        assert_eq!(one.read_document(5).await.unwrap(), Some(SharedDocument::default()));
+        assert!(other.write_document(0, &note("again")).await.unwrap());
     }
 }
 

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::key;
 use crate::clock::{Clock, SystemClock};
-use crate::store::news::{MARK_LIFE_MS, Mark, News};
+use crate::store::invalidation::{VERSION_LIFE_MS, FeedVersion, InvalidationFeed};
 use crate::store::supervise::supervise;
 
 /// A part for each slot of a cluster, which is what the names are told apart by.
@@ -29,23 +29,23 @@ const LONG_PAUSE_MS: u64 = 60_000;
 
 /// What is heard, and whether anybody wants to know.
 #[derive(Clone)]
-pub(super) struct Ears {
+pub(super) struct Subscriber {
     channel: Arc<str>,
-    news: Arc<News>,
+    feed: Arc<InvalidationFeed>,
     wanted: Arc<Wanted>,
 }
 
 #[derive(Default)]
 struct Wanted {
-    /// When a mark was taken last.
+    /// When a version was taken last.
     last_ms: AtomicU64,
     again: Notify,
 }
 
-impl Ears {
+impl Subscriber {
     pub(super) fn new(prefix: &str) -> Self {
         let channel = format!("{prefix}:news").into();
-        Self { channel, news: Arc::new(News::new(PARTS)), wanted: Arc::default() }
+        Self { channel, feed: Arc::new(InvalidationFeed::new(PARTS)), wanted: Arc::default() }
     }
 
     /// Where it is published what is given back.
@@ -54,28 +54,28 @@ impl Ears {
     }
 
     /// What is known about a name now. From the first time on, it is listened to.
-    pub(super) fn mark(&self, name: &[u8]) -> Mark {
-        let now_ms = self.news.now_ms();
+    pub(super) fn version(&self, name: &[u8]) -> FeedVersion {
+        let now_ms = self.feed.now_ms();
         if !is_wanted(self.wanted.last_ms.swap(now_ms, Relaxed), now_ms) {
             self.wanted.again.notify_one();
         }
-        self.news.mark(key::slot(name))
+        self.feed.version(key::slot(name))
     }
 
     /// Takes what a server says without being asked.
     pub(super) fn hear(&self, push: &PushInfo) {
         if let (PushKind::Message, [_, Value::BulkString(name)]) = (&push.kind, push.data.as_slice()) {
             match parts(name) {
-                Some(parts) => parts.for_each(|part| self.news.tell(part)),
-                None => self.news.tell(key::slot(name)),
+                Some(parts) => parts.for_each(|part| self.feed.record(part)),
+                None => self.feed.record(key::slot(name)),
             }
         }
     }
 
     /// Listens on a connection until it breaks, or what is returned is dropped.
     pub(super) fn listen(&self, connection: MultiplexedConnection) -> Listening {
-        let ears = self.clone();
-        Listening(supervise("listening to redis", move || ears.clone().listen_on(connection.clone())))
+        let subscriber = self.clone();
+        Listening(supervise("listening to redis", move || subscriber.clone().listen_on(connection.clone())))
     }
 
     async fn listen_on(self, mut connection: MultiplexedConnection) {
@@ -93,13 +93,13 @@ impl Ears {
             clock.sleep(LONG_PAUSE_MS).await;
         }
         // What was said until now has been missed.
-        self.news.tell_gap();
+        self.feed.record_gap();
         loop {
             self.until_wanted().await;
-            let sent_ms = self.news.now_ms();
+            let sent_ms = self.feed.now_ms();
             let time = redis::cmd("TIME");
             match tokio::time::timeout(PATIENCE, time.query_async::<Value>(&mut connection)).await {
-                Ok(Ok(_)) => self.news.confirm(sent_ms),
+                Ok(Ok(_)) => self.feed.confirm(sent_ms),
                 Ok(Err(error)) if is_over(&error) => return,
                 // It is busy, or says nothing: not now.
                 Ok(Err(_)) | Err(_) => {}
@@ -110,7 +110,7 @@ impl Ears {
 
     /// While nobody remembers anything, nothing is asked. What is said is heard all the same.
     async fn until_wanted(&self) {
-        while !is_wanted(self.wanted.last_ms.load(Relaxed), self.news.now_ms()) {
+        while !is_wanted(self.wanted.last_ms.load(Relaxed), self.feed.now_ms()) {
             self.wanted.again.notified().await;
         }
     }
@@ -131,9 +131,9 @@ fn parts(message: &[u8]) -> Option<impl Iterator<Item = u16>> {
     Some(parts.as_chunks::<2>().0.iter().map(|part| u16::from_be_bytes(*part)))
 }
 
-/// Whether a mark that was taken at `last_ms` may be of use to anybody.
+/// Whether a version that was taken at `last_ms` may be of use to anybody.
 fn is_wanted(last_ms: u64, now_ms: u64) -> bool {
-    last_ms > 0 && now_ms.saturating_sub(last_ms) <= MARK_LIFE_MS
+    last_ms > 0 && now_ms.saturating_sub(last_ms) <= VERSION_LIFE_MS
 }
 
 /// Whether the connection is of no use any more, as opposed to what the server was asked.
