@@ -73,9 +73,11 @@ pub(crate) fn adopt(states: &[State], quotas: &[Quota], now_ms: u64) -> Adopted 
     Adopted { states: adopted, copied_from }
 }
 
-/// Adds the spent units to the states behind the policy's own, drops the states that are not kept, and puts a block last.
+/// Counts spent and refunded units in the states behind the policy's own, drops the states that are not kept, and puts a
+/// block last.
 ///
-/// Every state of the policy's algorithms counts every spent unit, so a version that returns has a complete count.
+/// Every state of the policy's algorithms counts every spent unit and gives back every refunded one, so a version that
+/// returns has a complete count.
 ///
 /// A state stays while it counts something. Beside other states of its algorithm it then stays until two of their longest
 /// window have passed since it was last written: a version of the policy that has copied a count and used it up does not copy
@@ -117,11 +119,14 @@ pub(crate) fn keep_left(
         at += 1;
         at <= own || kept.contains(&(at - 1))
     });
-    if spent > 0 {
+    let given_back = if action.verb() == Verb::Refund { action.cost() } else { 0 };
+    if spent > 0 || given_back > 0 {
         let algorithms = policy.quotas().iter().map(Quota::algorithm);
         let is_counted = |state: &State| algorithms.clone().any(|one| state.algorithm() == Some(one));
-        let left = states.iter_mut().skip(own).filter(|state| is_counted(state));
-        left.for_each(|state| state.spend(action.moment(), spent));
+        for state in states.iter_mut().skip(own).filter(|state| is_counted(state)) {
+            state.spend(action.moment(), spent);
+            state.give_back(action.moment(), given_back);
+        }
     }
     if blocked_until_ms > now_ms {
         states.push(State::Block { until_ms: blocked_until_ms });

@@ -283,7 +283,12 @@ impl Decision {
         let retry = |retry: Option<Retry>| is_denied.then_some(Retry::AfterMs(blocked_ms)).max(retry);
         let blocked = self.map_reports(|report| QuotaReport {
             remaining: 0,
-            more_after_ms: report.more_after_ms.max(blocked_ms),
+            // A quota with units left has them again when the block ends.
+            more_after_ms: if report.remaining > 0 {
+                blocked_ms
+            } else {
+                report.more_after_ms.max(blocked_ms)
+            },
             reset_after_ms: report.reset_after_ms.max(blocked_ms),
             retry: retry(report.retry),
             ..report

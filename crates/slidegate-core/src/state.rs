@@ -14,8 +14,9 @@ use crate::token_bucket::{TokenBucket, TokenBucketView};
 /// States belong to quotas by what they count: algorithm and window, and of a token bucket rate and capacity too. Where they
 /// stand does not matter. A quota of a changed policy that has no state of its own begins with a copy of the nearest one of
 /// its algorithm; another algorithm starts afresh. The states of other versions of the policy are kept behind its own for as
-/// long as they count something, and those of its algorithms count every spent unit: versions in use at the same time or in turn
-/// (by tiers, on two servers, before and after a reload) each find a count of everything.
+/// long as they count something, and those of its algorithms count every spent unit and give back every refunded one: versions
+/// in use at the same time or in turn (by tiers, on two servers, before and after a reload) each find a complete count. A token
+/// bucket owes at most its capacity for units that other versions have spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is named after its counter")]
 pub enum State {
@@ -80,20 +81,38 @@ impl State {
         }
     }
 
-    /// Counts units that another version of the policy has spent, as a charge under the quota that it was counted for: its
-    /// limit does not matter for that.
+    /// Counts units that another version of the policy has spent. A window counts all of them, whatever its limit: they
+    /// expire with the window. A token bucket owes at most its capacity for them, so that no client waits longer than the
+    /// bucket takes to fill.
     pub(crate) fn spend(&mut self, now: Moment, cost: u64) {
-        let Some(algorithm) = self.algorithm() else { return };
-        let limits = match self {
-            Self::TokenBucket(counter) => (counter.limit, counter.capacity),
-            _ => (0, 0),
-        };
-        let quota = Quota::of_state(algorithm, self.window_ms(), limits);
+        let Some(quota) = self.quota().filter(|_| cost > 0) else { return };
         let view = self.view(&quota, now);
+        if let (Self::TokenBucket(counter), StateView::TokenBucket(view)) = (&mut *self, &view) {
+            counter.commit_within_capacity(view, &quota, cost);
+            return;
+        }
         let spent = chargeable(Self::used(&view), cost);
         if spent > 0 {
             self.commit(&view, &quota, spent);
         }
+    }
+
+    /// Gives back units that were spent under another version of the policy.
+    pub(crate) fn give_back(&mut self, now: Moment, amount: u64) {
+        let Some(quota) = self.quota() else { return };
+        let view = self.view(&quota, now);
+        if amount > 0 && Self::used(&view) > 0 {
+            self.refund(&view, &quota, amount);
+        }
+    }
+
+    /// The quota that the state was counted for, as far as the state knows it; none of a block.
+    fn quota(&self) -> Option<Quota> {
+        let limits = match self {
+            Self::TokenBucket(counter) => (counter.limit, counter.capacity),
+            _ => (0, 0),
+        };
+        Some(Quota::of_state(self.algorithm()?, self.window_ms(), limits))
     }
 
     /// Whether the two are counted for the same quota.

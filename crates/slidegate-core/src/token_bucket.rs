@@ -55,6 +55,15 @@ impl TokenBucket {
     }
 }
 
+impl TokenBucket {
+    /// Keeps the view with `spent` added, up to the capacity. A debt that exceeds the capacity already stays as it is.
+    pub(crate) fn commit_within_capacity(&mut self, view: &TokenBucketView, quota: &Quota, spent: u64) {
+        let full = wide(quota.capacity(), quota.window_ms());
+        let debt = (view.debt + wide(spent, quota.window_ms())).min(full).max(view.debt);
+        *self = Self { debt, at_ms: view.at_ms, ..Self::empty(quota) };
+    }
+}
+
 impl Counter for TokenBucket {
     type View = TokenBucketView;
 

@@ -35,14 +35,14 @@ pub use slidegate_core::{
     Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_NAME_BYTES, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota,
     QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Reason, Retry, Source, Verb, parse_window,
 };
-pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
 pub use store::invalidation::{FeedVersion, InvalidationFeed};
-#[cfg(any(feature = "redis", feature = "postgres"))]
-pub use store::shared_document::{SharedDocument, SharedDocuments};
+pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
 #[cfg(feature = "postgres")]
 pub use store::postgres::{PostgresSettingsError, PostgresStore, PostgresStoreBuilder, Synchronous};
 #[cfg(feature = "redis")]
 pub use store::redis::{KeyStyle, RedisStore, RedisStoreBuilder, UrlError};
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub use store::shared_document::{SharedDocument, SharedDocuments};
 pub use store::{Operation, Store};
 
 /// So are those of the guide to failing stores.

@@ -18,7 +18,8 @@ use proptest::prelude::{Just, Strategy, prop_oneof};
 use proptest::sample::select;
 use slidegate::degrade::DeniedCache;
 use slidegate::{
-    Check, Clock, Decision, ManualClock, FeedVersion, InvalidationFeed, Operation, Policy, Source, Store, StoreError, Verb,
+    Check, Clock, Decision, FeedVersion, InvalidationFeed, ManualClock, Operation, Policy, Source, Store,
+    StoreError, Verb,
 };
 
 use degrade_traces::{Distant, Request, START, algorithm, hold, memory, poll, request, versions};
@@ -118,7 +119,8 @@ fn nobody_is_denied_for_long(policy: &Policy, events: Vec<Event>) -> u64 {
         given_back: Mutex::default(),
     });
     let nodes: [DeniedCache<Way, ManualClock>; NODES] = std::array::from_fn(|_| {
-        let way = Way { middle: Arc::clone(&middle), feed: Arc::new(InvalidationFeed::by(clock.clone(), 256)) };
+        let way =
+            Way { middle: Arc::clone(&middle), feed: Arc::new(InvalidationFeed::by(clock.clone(), 256)) };
         let builder = DeniedCache::builder(way).clock(clock.clone());
         // Little of what is told is told by age.
         builder.max_age(Duration::from_millis(50)).build().unwrap()

@@ -6,7 +6,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use slidegate::{KeyStyle, Limiter, ManualClock, SharedDocument, SharedDocuments, Policy, RedisStore, StoreError};
+use slidegate::{
+    KeyStyle, Limiter, ManualClock, Policy, RedisStore, SharedDocument, SharedDocuments, StoreError,
+};
 use slidegate_testkit::{Cluster, Flavour, Replica, Sentinels, Server};
 
 /// The smallest list of permissions that works, as the documentation gives it.

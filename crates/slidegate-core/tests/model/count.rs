@@ -209,16 +209,13 @@ impl Count {
     /// Counts what another version of the policy has spent, whatever the limit: a log makes its newest entry newer as long as that
     /// begins within an eighth of the window.
     pub(super) fn spend_elsewhere(&mut self, now: u128, cost: u128) {
-        let narrow = |number: u128| u64::try_from(number).unwrap();
-        let is_bucket = self.algorithm == Algorithm::TokenBucket;
-        let limit = if is_bucket { self.limit } else { self.used(now) + cost };
-        let quota = Quota::new(narrow(limit), Duration::from_millis(narrow(self.window))).unwrap();
-        let mut quota = quota.with_algorithm(self.algorithm);
-        if is_bucket {
-            quota = quota.with_burst(narrow(self.capacity)).unwrap();
-        }
+        let quota = self.own_quota(self.used(now) + cost);
         *self = self.seen(&quota, now).0;
         match (&mut self.kept, self.algorithm) {
+            // No client waits longer than the bucket takes to fill.
+            (Kept::Debt { debt, .. }, _) => {
+                *debt = (*debt + cost * self.window).min(self.capacity * self.window).max(*debt);
+            }
             (Kept::Entries(entries), Algorithm::SlidingLog)
                 if entries.len() > 1
                     && now.max(newest(entries)) - entries[entries.len() - 2].0 <= self.window / 8 =>
@@ -229,6 +226,24 @@ impl Count {
             }
             _ => self.spend(&quota, now, cost),
         }
+    }
+
+    /// Gives back what another version of the policy gives back.
+    pub(super) fn refund_elsewhere(&mut self, now: u128, units: u128) {
+        if units > 0 && self.used(now) > 0 {
+            *self = self.seen(&self.own_quota(0), now).0;
+            self.refund(units);
+        }
+    }
+
+    /// The quota that the count was made for, with a limit of at least `least` where the limit does not matter.
+    fn own_quota(&self, least: u128) -> Quota {
+        let narrow = |number: u128| u64::try_from(number).unwrap();
+        let is_bucket = self.algorithm == Algorithm::TokenBucket;
+        let limit = if is_bucket { self.limit } else { least };
+        let quota = Quota::new(narrow(limit), Duration::from_millis(narrow(self.window))).unwrap();
+        let quota = quota.with_algorithm(self.algorithm);
+        if is_bucket { quota.with_burst(narrow(self.capacity)).unwrap() } else { quota }
     }
 
     /// Gives back `units`, and no more than are counted.

@@ -146,6 +146,11 @@ impl Oracle {
                 let is_of_policy =
                     |count: &&mut Count| quotas.iter().any(|quota| count.has_algorithm_of(quota));
                 others.iter_mut().filter(is_of_policy).for_each(|count| count.spend_elsewhere(now, units));
+            } else if verb == Verb::Refund {
+                // As does what is given back.
+                let is_of_policy =
+                    |count: &&mut Count| quotas.iter().any(|quota| count.has_algorithm_of(quota));
+                others.iter_mut().filter(is_of_policy).for_each(|count| count.refund_elsewhere(now, units));
             }
             seen.extend(others);
             self.counts = seen;

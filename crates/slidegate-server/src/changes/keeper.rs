@@ -98,9 +98,9 @@ fn read(path: &Path) -> std::io::Result<Option<SharedDocument>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let note = found
-        .split_once('\n')
-        .and_then(|(version, text)| Some(SharedDocument { version: version.parse().ok()?, text: text.to_owned() }));
+    let note = found.split_once('\n').and_then(|(version, text)| {
+        Some(SharedDocument { version: version.parse().ok()?, text: text.to_owned() })
+    });
     note.map(Some).ok_or_else(|| std::io::Error::other("it is not a book of changes"))
 }
 

@@ -4,16 +4,16 @@
 mod backoff;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod identity;
-pub(crate) mod memory;
 pub(crate) mod invalidation;
-#[cfg(any(feature = "redis", feature = "postgres"))]
-pub(crate) mod shared_document;
+pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod remote;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) mod shared_document;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod supervise;
 

@@ -11,7 +11,8 @@ mod model;
 mod traces;
 
 pub(crate) use traces::{
-    a_count_survives_other_tiers, a_lowered_bucket_is_full_again_in_time, answers_like_the_oracle,
+    a_bucket_in_use_fills_in_time_whatever_other_versions_spend, a_count_survives_other_tiers,
+    a_lowered_bucket_is_full_again_in_time, a_refund_gives_back_in_every_version, answers_like_the_oracle,
 };
 
 use std::collections::HashMap;
@@ -566,6 +567,8 @@ macro_rules! suite {
             answers_like_the_oracle,
             a_lowered_bucket_is_full_again_in_time,
             a_count_survives_other_tiers,
+            a_bucket_in_use_fills_in_time_whatever_other_versions_spend,
+            a_refund_gives_back_in_every_version,
             admits_exactly_the_limit_under_contention,
             forgets_all_keys_of_a_policy,
             forgetting_disturbs_no_decision

@@ -75,3 +75,55 @@ pub(crate) async fn a_count_survives_other_tiers<S: Store>(subject: Subject<S>) 
         assert!(!check(&longer, "l", 1).await, "{algorithm}");
     }
 }
+
+/// A token bucket that was in use before another version spent more than it holds: the wait is at most what it takes to fill.
+pub(crate) async fn a_bucket_in_use_fills_in_time_whatever_other_versions_spend<S: Store>(
+    subject: Subject<S>,
+) {
+    const FILL_MS: u64 = 60_000;
+    let slow = Policy::parse("in turn", ["10/1m token-bucket"]).unwrap();
+    let fast = Policy::parse("in turn", ["1000/1s token-bucket"]).unwrap();
+    let check = async |policy: &Policy, cost: u64| {
+        let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };
+        subject.store.execute(operation).await.unwrap()
+    };
+    (subject.set_now)(START);
+    assert!(check(&slow, 1).await.is_allowed());
+    for second in 0..5 {
+        (subject.set_now)(START + second * 1000);
+        assert!(check(&fast, 950).await.is_allowed(), "second {second}");
+        let denied = check(&slow, 1).await;
+        assert!(!denied.is_allowed() && denied.quotas()[0].used <= 10, "second {second}: {denied:?}");
+        assert!(
+            denied.retry_after_ms().is_some_and(|wait| wait <= FILL_MS / 10),
+            "second {second}: {denied:?}"
+        );
+        assert!(denied.reset_after_ms() <= FILL_MS, "second {second}: {denied:?}");
+    }
+    (subject.set_now)(START + 4000 + FILL_MS);
+    assert!(check(&slow, 10).await.is_allowed());
+}
+
+/// Units that are refunded under one version of a policy are given back under the others that have counted them.
+pub(crate) async fn a_refund_gives_back_in_every_version<S: Store>(subject: Subject<S>) {
+    (subject.set_now)(START);
+    for algorithm in Algorithm::ALL {
+        let name = format!("refunded {algorithm}");
+        let small = Policy::parse(&name, [format!("10/1h {algorithm}").as_str()]).unwrap();
+        let large = Policy::parse(&name, [format!("1000/1m {algorithm}").as_str()]).unwrap();
+        let run = async |verb: Verb, policy: &Policy, cost: u64| {
+            let operation = Operation { verb, check: policy.key("k").cost(cost) };
+            subject.store.execute(operation).await.unwrap()
+        };
+        assert!(run(Verb::Check, &small, 1).await.is_allowed());
+        for _ in 0..3 {
+            assert!(run(Verb::Check, &large, 8).await.is_allowed());
+            let _ = run(Verb::Refund, &large, 8).await;
+        }
+        let seen = run(Verb::Peek, &small, 9).await;
+        assert_eq!((seen.is_allowed(), seen.quotas()[0].used), (true, 1), "{algorithm}");
+        assert!(run(Verb::Check, &large, 8).await.is_allowed());
+        let seen = run(Verb::Peek, &small, 2).await;
+        assert_eq!((seen.is_allowed(), seen.quotas()[0].used), (false, 9), "{algorithm}: not refunded");
+    }
+}

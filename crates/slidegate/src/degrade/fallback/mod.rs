@@ -23,8 +23,8 @@ use super::shares::Shares;
 use super::signals;
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
-use crate::store::memory::MemoryStore;
 use crate::store::invalidation::FeedVersion;
+use crate::store::memory::MemoryStore;
 use crate::store::{Operation, Store};
 
 /// A store that answers in time, and falls back to what the policy asks for when the one below does not decide.

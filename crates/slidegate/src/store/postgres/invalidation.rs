@@ -12,7 +12,7 @@ use super::pool::{Cancelling, Shared};
 use super::statement::{Unreadable, numbers, query};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
-use crate::store::invalidation::{VERSION_LIFE_MS, FeedVersion, InvalidationFeed};
+use crate::store::invalidation::{FeedVersion, InvalidationFeed, VERSION_LIFE_MS};
 use crate::store::supervise::supervise;
 
 /// Keys of a table are assigned to parts by the last byte of their names; the first bytes are those of the policy.

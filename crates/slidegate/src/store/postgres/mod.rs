@@ -4,15 +4,15 @@ mod answers;
 mod batch;
 mod call;
 mod clean;
-mod invalidation;
 mod failure;
 mod forget;
 mod gather;
+mod invalidation;
 mod migration;
-mod shared_document;
 mod pool;
 mod record;
 mod settings;
+mod shared_document;
 mod statement;
 mod tls;
 

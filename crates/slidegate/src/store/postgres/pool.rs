@@ -11,8 +11,8 @@ use futures_util::future::join_all;
 use tokio::runtime::Handle;
 use tokio_postgres::config::TargetSessionAttrs;
 
-use super::invalidation::Subscriber;
 use super::failure::connect_error;
+use super::invalidation::Subscriber;
 use super::migration;
 use super::settings::{PostgresStoreBuilder, Synchronous};
 use super::tls;

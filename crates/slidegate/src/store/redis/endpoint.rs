@@ -10,8 +10,8 @@ use redis::{
 };
 use tokio::sync::watch;
 
-use super::invalidation::Subscriber;
 use super::failure::connect_error;
+use super::invalidation::Subscriber;
 use super::settings::RedisStoreBuilder;
 use super::url::{Address, Topology};
 use crate::error::StoreError;

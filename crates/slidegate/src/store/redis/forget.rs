@@ -11,9 +11,9 @@ use redis::{FromRedisValue, Pipeline, RedisError, Script};
 use slidegate_core::Policy;
 
 use super::cluster::{Cluster, Range};
-use super::invalidation;
 use super::endpoint::{Link, Target};
 use super::failure::connect_error;
+use super::invalidation;
 use super::key;
 use super::url::Address;
 use super::{RedisStore, Road};

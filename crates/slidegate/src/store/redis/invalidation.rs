@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::key;
 use crate::clock::{Clock, SystemClock};
-use crate::store::invalidation::{VERSION_LIFE_MS, FeedVersion, InvalidationFeed};
+use crate::store::invalidation::{FeedVersion, InvalidationFeed, VERSION_LIFE_MS};
 use crate::store::supervise::supervise;
 
 /// A part for each slot of a cluster, which is what the names are told apart by.

@@ -3,18 +3,18 @@
 mod call;
 mod cluster;
 mod description;
-mod invalidation;
 mod endpoint;
 mod exchange;
 mod failure;
 mod forget;
+mod invalidation;
 mod key;
 mod node;
-mod shared_document;
 mod record;
 mod script;
 mod sentinel;
 mod settings;
+mod shared_document;
 mod skew;
 mod staggered;
 mod url;
@@ -306,7 +306,9 @@ impl Store for RedisStore {
 
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         match &self.road {
-            Road::One(_) => Some(self.shared.access.subscriber().version(&self.names.name(check.policy, check.key))),
+            Road::One(_) => {
+                Some(self.shared.access.subscriber().version(&self.names.name(check.policy, check.key)))
+            }
             // Keys move from one server to another, and what is said on the way reaches nobody for sure.
             Road::Cluster(_) => None,
         }

@@ -42,7 +42,11 @@ impl RedisStore {
         }
     }
 
-    async fn run_document_call<T: FromRedisValue>(&self, known: u64, text: Option<&str>) -> Result<T, StoreError> {
+    async fn run_document_call<T: FromRedisValue>(
+        &self,
+        known: u64,
+        text: Option<&str>,
+    ) -> Result<T, StoreError> {
         // Not waited for by two: the second would find the answer of the first out of date.
         let mut held = self.document.link.lock().await;
         let mut link = match held.take() {

@@ -51,6 +51,8 @@ DECLARE
   counted bigint := 0;
   -- What is spent from each quota.
   paid bigint := 0;
+  -- What another version's part counts of it.
+  extra bigint;
   other bigint[];
   part bigint[];
   q int;
@@ -258,9 +260,11 @@ BEGIN
   FOREACH pos IN ARRAY left_parts LOOP
     CONTINUE WHEN pos <> ALL (kept_parts);
     part := NULL;
-    IF paid > 0 AND EXISTS (SELECT FROM generate_series(1, quotas) i (n) WHERE op[5 * i.n - 1] = rec[pos]) THEN
-      -- What was spent counts in other versions too, as a charge under the quota that the part was counted for.
-      other := ARRAY[5, paid, 1, rec[pos], CASE WHEN rec[pos] = 5 THEN rec[pos + 6] ELSE 0 END, rec[pos + 1],
+    IF (paid > 0 OR (verb = 3 AND cost > 0))
+        AND EXISTS (SELECT FROM generate_series(1, quotas) i (n) WHERE op[5 * i.n - 1] = rec[pos]) THEN
+      -- Units that are spent or refunded count in other versions too, under the quota that the part was counted for. A token
+      -- bucket owes at most its capacity for them.
+      other := ARRAY[CASE WHEN verb = 3 THEN 3 ELSE 5 END, CASE WHEN verb = 3 THEN cost ELSE paid END, 1, rec[pos], CASE WHEN rec[pos] = 5 THEN rec[pos + 6] ELSE 0 END, rec[pos + 1],
         CASE WHEN rec[pos] = 5 THEN rec[pos + 7] ELSE 0 END, CASE WHEN rec[pos] = 2 THEN 16 ELSE 0 END];
       v := CASE rec[pos]
         WHEN 1 THEN @schema@.view_sliding_window(rec, pos, other, 4, now_ms)
@@ -268,12 +272,22 @@ BEGIN
         WHEN 5 THEN @schema@.view_token_bucket(rec, pos, other, 4, now_ms)
         ELSE @schema@.view_entries(rec, pos, other, 4, now_ms, grain)
       END;
-      IF @schema@.chargeable(v[1], paid) > 0 THEN
+      extra := CASE WHEN verb = 3 THEN 0 ELSE @schema@.chargeable(v[1], paid) END;
+      IF verb <> 3 AND rec[pos] = 5 THEN
+        -- Up to the capacity. A debt that exceeds it already stays as it is.
+        IF v[4] < rec[pos + 7] AND v[4] + paid >= rec[pos + 7] THEN
+          v[4] := rec[pos + 7];
+          v[5] := 0;
+        ELSIF v[4] < rec[pos + 7] THEN
+          v[4] := v[4] + paid;
+        END IF;
+        part := @schema@.keep_token_bucket(v, other, 4, 5, 0);
+      ELSIF extra > 0 OR (verb = 3 AND v[1] > 0) THEN
         part := CASE rec[pos]
-          WHEN 1 THEN @schema@.keep_sliding_window(v, other, 4, 5, @schema@.chargeable(v[1], paid), rec[pos + 1], now_ms)
-          WHEN 4 THEN @schema@.keep_fixed_window(v, other, 4, 5, @schema@.chargeable(v[1], paid), rec[pos + 1], now_ms)
-          WHEN 5 THEN @schema@.keep_token_bucket(v, other, 4, 5, @schema@.chargeable(v[1], paid))
-          ELSE @schema@.keep_entries(rec, pos, v, other, 4, 5, @schema@.chargeable(v[1], paid), grain)
+          WHEN 1 THEN @schema@.keep_sliding_window(v, other, 4, other[1], extra, rec[pos + 1], now_ms)
+          WHEN 4 THEN @schema@.keep_fixed_window(v, other, 4, other[1], extra, rec[pos + 1], now_ms)
+          WHEN 5 THEN @schema@.keep_token_bucket(v, other, 4, other[1], extra)
+          ELSE @schema@.keep_entries(rec, pos, v, other, 4, other[1], extra, grain)
         END;
       END IF;
     END IF;

@@ -166,15 +166,23 @@ local function dead_life(parts, left, op, dead)
   return longest and 2 * longest or 0
 end
 
--- Counts what was spent under another version of the policy, as a charge under the quota that the part was counted for. The
--- part, and for how long it counts.
-local function spend_elsewhere(part, op, now, cost)
+-- Counts units that were spent or refunded under another version of the policy, under the quota that the part was counted for.
+-- A token bucket owes at most its capacity for them. Returns the part and its remaining life.
+local function count_elsewhere(part, op, now, cost)
   local algorithm, state = ALGORITHMS[part.algorithm], part.state
   local quota = { limit = state.limit or 0, window = state.window, capacity = state.capacity or 0, code = 0 }
   quota.option = algorithm == strict_window and 16 or 0
   local view = algorithm.view(state, quota, now, op.grain)
-  local spent = chargeable(view.used, cost)
-  local bytes = spent > 0 and algorithm.commit(state, view, quota, spent)
+  local spent, bytes = 0, nil
+  if op.verb == REFUND then
+    bytes = view.used > 0 and algorithm.refund(state, view, quota, cost)
+  elseif algorithm == token_bucket then
+    view = algorithm.fill(view, quota, cost)
+    bytes = algorithm.commit(state, view, quota, 0)
+  else
+    spent = chargeable(view.used, cost)
+    bytes = spent > 0 and algorithm.commit(state, view, quota, spent)
+  end
   if not bytes then
     return part.bytes, 0
   end
@@ -205,12 +213,12 @@ local function keep_left(parts, left, op, spent, now)
   for i, quota in ipairs(op.quotas) do
     is_counted[quota.algorithm], is_spent = true, is_spent or spent[i] > 0
   end
-  local cost = (is_spent or op.verb == CHARGE) and op.cost or 0
+  local cost = (is_spent or op.verb == CHARGE or op.verb == REFUND) and op.cost or 0
   for i, part in ipairs(left) do
     if is_kept[i] then
       local part_bytes, part_life = part.bytes, 0
       if cost > 0 and is_counted[part.algorithm] then
-        part_bytes, part_life = spend_elsewhere(part, op, now, cost)
+        part_bytes, part_life = count_elsewhere(part, op, now, cost)
       end
       bytes[#bytes + 1] = part_bytes
       life = at_least(life, part_life)

@@ -77,6 +77,17 @@ local token_bucket = {
     return { at = at, tokens = tokens, rest = rest, used = used, is_mended = is_mended }
   end,
 
+  -- The view with tokens added, up to the capacity. A debt that exceeds the capacity already stays as it is.
+  fill = function(view, quota, spent)
+    local tokens, rest = view.tokens + spent, view.rest
+    if tokens >= quota.capacity and view.tokens < quota.capacity then
+      tokens, rest = quota.capacity, 0
+    elseif tokens >= quota.capacity then
+      tokens = view.tokens
+    end
+    return { at = view.at, tokens = tokens, rest = rest }
+  end,
+
   commit = function(_, view, quota, spent)
     return write_bucket(view.at, quota, view.tokens + spent, view.rest)
   end,
