@@ -27,11 +27,18 @@ pub fn rate_limit_headers(policy: &Policy, decision: &Decision) -> Vec<(&'static
     }
     let mut headers =
         vec![("ratelimit-policy", policy_list(policy)), ("ratelimit", limit_list(policy, decision))];
-    // The longest of all waits, rounded like `t`: never earlier than the `t` of a quota that denied it.
-    if let Some(retry_after_ms) = decision.retry_after_ms() {
-        headers.push(("retry-after", whole_seconds(retry_after_ms).to_string()));
+    if let Some(seconds) = retry_after_seconds(decision) {
+        headers.push(("retry-after", seconds.to_string()));
     }
     headers
+}
+
+/// The value of the header `retry-after`: the longest of all waits in whole seconds, rounded up like `t`. Never earlier than
+/// the `t` of a quota that denied the request, which after a charge beyond the limit is later than the retry of the charge.
+pub fn retry_after_seconds(decision: &Decision) -> Option<u64> {
+    let retry_after_ms = decision.retry_after_ms()?;
+    let violated = decision.quotas().into_iter().filter(|report| report.retry.is_some());
+    Some(whole_seconds(violated.map(|report| report.more_after_ms).fold(retry_after_ms, u64::max)))
 }
 
 /// The value of `ratelimit-policy`.
@@ -115,6 +122,8 @@ fn push_sf_string(text: &mut String, name: &str) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use sfv::{List, ListEntry, Parser};
 
     use super::*;
@@ -174,6 +183,49 @@ mod tests {
         let longest = parse(&headers[1].1).iter().map(|(_, parameters)| parameters[1].1).max().unwrap();
         assert_eq!(retry_after, longest);
         assert_eq!(retry_after, 120);
+    }
+
+    #[test]
+    fn retry_after_is_never_earlier_than_t_of_a_violated_quota() {
+        let quotas =
+            ["4/10s", "4/10s strict-window", "4/10s fixed-window", "4/10s sliding-log", "4/10s token-bucket"];
+        for quota in quotas {
+            let policy = Policy::parse("api", [quota]).unwrap();
+            for charges in [[5, 0], [4, 3], [4, 400], [100, 1]] {
+                let limiter = limiter();
+                for cost in charges {
+                    let charged = limiter.charge_now(policy.key("a").cost(cost)).unwrap();
+                    check_retry_after(&policy, &charged, quota);
+                }
+                let checked = limiter.check_now(policy.key("a")).unwrap();
+                assert!(!checked.is_allowed(), "{quota} {charges:?}");
+                check_retry_after(&policy, &checked, quota);
+            }
+            for spent in [0, 3, 4] {
+                let limiter = limiter();
+                let _ = limiter.charge_now(policy.key("a").cost(spent)).unwrap();
+                for seconds in [1, 5, 60] {
+                    let _ = limiter.block_now(policy.key("a"), Duration::from_secs(seconds)).unwrap();
+                    for cost in [1, 4] {
+                        let blocked = limiter.check_now(policy.key("a").cost(cost)).unwrap();
+                        assert!(!blocked.is_allowed(), "{quota} {spent} {seconds}");
+                        check_retry_after(&policy, &blocked, quota);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Compares `retry-after` with `t`, and both with the decision.
+    fn check_retry_after(policy: &Policy, decision: &Decision, quota: &str) {
+        let headers = rate_limit_headers(policy, decision);
+        let t = parse(&headers[1].1)[0].1[1].1;
+        let retry_after = headers.get(2).map(|(_, value)| value.parse::<i64>().unwrap());
+        assert_eq!(retry_after.is_some(), decision.retry_after_ms().is_some(), "{quota}: {decision:?}");
+        let retry_ms = i64::try_from(decision.retry_after_ms().unwrap_or(0)).unwrap();
+        if let Some(seconds) = retry_after {
+            assert!(seconds >= t && 1000 * seconds >= retry_ms, "{quota}: {seconds} {t} {decision:?}");
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub mod tower;
 pub use bound::Bound;
 pub use clock::{Clock, ManualClock, PreciseClock, Sleep, SystemClock};
 pub use error::StoreError;
-pub use headers::rate_limit_headers;
+pub use headers::{rate_limit_headers, retry_after_seconds};
 pub use limiter::Limiter;
 pub use slidegate_core::{
     Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_NAME_BYTES, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota,

@@ -91,7 +91,7 @@ async fn forget(
     let keys = app.forget(&policy).await?;
     let now_ms = app.clock().now_ms();
     let entry = AuditEntry {
-        id: Stamp::new(now_ms),
+        id: Stamp::default(),
         at: Moment(now_ms),
         by: who.0,
         action: Action::Reset,
@@ -100,6 +100,6 @@ async fn forget(
         after: Value::Null,
         note,
     };
-    let kept = desk.record(&entry).await;
+    let (entry, kept) = desk.record(entry).await;
     Ok(Forgotten { done: true, keys, audit: Some(entry), kept })
 }

@@ -197,7 +197,7 @@ async fn give_back(
         after["blocked_until"] = json!(Moment(at.0.saturating_add(for_ms.0)));
     }
     let entry = AuditEntry {
-        id: Stamp::new(at.0),
+        id: Stamp::default(),
         at,
         by: who.0,
         action,
@@ -206,7 +206,7 @@ async fn give_back(
         after,
         note,
     };
-    let kept = desk.record(&entry).await;
+    let (entry, kept) = desk.record(entry).await;
     Ok(Json(GivenBack { state: Answer::from(&done), audit: entry, kept }).into_response())
 }
 

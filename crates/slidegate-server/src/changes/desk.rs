@@ -9,6 +9,7 @@ use tracing::{error, info, warn};
 use super::book::{AuditEntry, Book, Change, Subject};
 use super::combine::{Base, Combined};
 use super::keeper::Keeper;
+use super::stamp::Stamp;
 use crate::app::App;
 use crate::request::Refusal;
 use crate::served::Switched;
@@ -204,15 +205,21 @@ impl Desk {
         }
     }
 
-    /// Records an operation that the store has executed, in the log of the process and in the audit log. Returns whether the
-    /// audit log is kept; the operation is done in either case.
-    pub(crate) async fn record(&self, entry: &AuditEntry) -> bool {
-        self.log(entry);
+    /// Records an operation that the store has executed, in the log of the process and in the audit log. Returns the entry
+    /// with its identity, and whether the audit log has it; the operation is done in either case.
+    pub(crate) async fn record(&self, entry: AuditEntry) -> (AuditEntry, bool) {
         let written = self.change(|book, _| {
-            book.write_down(entry.clone());
-            Ok(())
+            let id = book.next_stamp(entry.at.0);
+            book.write_down(AuditEntry { id, ..entry.clone() });
+            Ok(id)
         });
-        written.await.is_ok()
+        let (id, is_kept) = match written.await {
+            Ok(id) => (id, self.book().audit.iter().any(|kept| kept.id == id)),
+            Err(_) => (Stamp::new(entry.at.0), false),
+        };
+        let entry = AuditEntry { id, ..entry };
+        self.log(&entry);
+        (entry, is_kept)
     }
 
     /// One line in the log of the process, which is there even if the store is not.

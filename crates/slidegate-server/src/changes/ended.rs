@@ -23,9 +23,10 @@ impl Book {
             self.changes.iter().filter_map(|change| Some((end(change)?, change.clone()))).collect();
         ended.sort_by_key(|(end, _)| *end);
         let made_ms = self.next_stamp(now_ms).ms;
-        let entry = |(end, change): (Moment, Change)| AuditEntry {
-            // The same on all nodes, should several write it down.
-            id: Stamp { ms: end.0, ..change.id },
+        // After a node with a fast clock, an identity by the end alone would be older than the whole audit log, and dropped.
+        let first_ms = if made_ms > now_ms { made_ms } else { 0 };
+        let entry = |(place, (end, change)): (u64, (Moment, Change))| AuditEntry {
+            id: Stamp { ms: end.0.max(first_ms.saturating_add(place)), ..change.id },
             // When it ended, which may be long before somebody noticed.
             at: end,
             by: NOBODY.to_owned(),
@@ -35,7 +36,7 @@ impl Book {
             subject: change.subject,
             note: change.note,
         };
-        let entries: Vec<_> = ended.into_iter().map(entry).collect();
+        let entries: Vec<_> = (0..).zip(ended).map(entry).collect();
         let ended = self.changes.iter().filter(|change| change.is_over(now_ms));
         self.removals.extend(ended.map(|change| Removal {
             id: change.id,

@@ -11,7 +11,8 @@
 //!   leaves one with its own identity and end, and so covers itself.
 //! - What remains is the union of both documents without what is covered. That is the same in whichever order documents are
 //!   merged, and however often. Two changes about one subject that did not know each other: the later one holds.
-//! - Entries of the audit log are united by identity; the latest [`MOST_AUDITED`] are kept.
+//! - Entries of the audit log are united by identity, expiries by the change that has ended; the latest [`MOST_AUDITED`]
+//!   are kept.
 //! - Removals are bounded: the latest [`MOST_REMOVALS`], those of changes that have ended for one day by the latest item.
 //!   Those of a `DELETE` do not go by age, so that a node with a wrong clock cannot have them forgotten.
 //!
@@ -22,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::book::{AuditEntry, Book, Change, Subject};
+use super::book::{Action, AuditEntry, Book, Change, Subject};
 use super::moment::Moment;
 use super::stamp::Stamp;
 
@@ -115,6 +116,9 @@ impl Book {
         audit.sort_by(|one, other| other.id.cmp(&one.id).then_with(|| text(one).cmp(&text(other))));
         let mut entries: Vec<AuditEntry> = std::mem::take(&mut self.audit).into();
         entries.dedup_by_key(|entry| entry.id);
+        // Two nodes can record one expiry under different times; the random part is that of the change.
+        let mut expired = HashSet::new();
+        entries.retain(|entry| entry.action != Action::Expire || expired.insert((entry.id.random, entry.at)));
         entries.truncate(MOST_AUDITED);
         self.audit = entries.into();
     }

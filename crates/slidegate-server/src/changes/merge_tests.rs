@@ -36,6 +36,11 @@ fn entry(id: Stamp) -> AuditEntry {
     }
 }
 
+/// The identity of an entry on all nodes: nodes may record one expiry at different times.
+fn identity(entry: &AuditEntry) -> Stamp {
+    if entry.action == Action::Expire { Stamp { ms: entry.at.0, ..entry.id } } else { entry.id }
+}
+
 /// Nodes and a store in one thread, and all that was ever answered with 200.
 struct World {
     random: fastrand::Rng,
@@ -95,7 +100,7 @@ impl World {
         self.look(node);
         let base = Base { policies: Policies::default(), switches: Vec::new() };
         let ended = self.nodes[node].close_ended(&base, self.now_ms);
-        self.entries.extend(ended.iter().map(|entry| entry.id));
+        self.entries.extend(ended.iter().map(identity));
         self.publish(node);
     }
 
@@ -153,8 +158,9 @@ fn no_acknowledged_change_is_lost_and_no_removed_one_comes_back() {
         let expected = world.expected();
         for node in &world.nodes {
             assert_eq!(node.changes, expected, "seed {seed}");
-            let entries: HashSet<_> = node.audit.iter().map(|entry| entry.id).collect();
+            let entries: HashSet<_> = node.audit.iter().map(identity).collect();
             assert_eq!(entries, world.entries, "seed {seed}");
+            assert_eq!(node.audit.len(), entries.len(), "seed {seed}: an entry is there twice");
             assert!(world.store.includes(node), "seed {seed}");
         }
     }
@@ -226,6 +232,28 @@ fn removals_and_the_audit_log_are_bounded() {
         book.put(change(key(1), 1, None), START_MS + later_ms).unwrap();
         assert_eq!(!book.removals.is_empty(), is_kept, "{until:?} {later_ms}");
     }
+}
+
+#[test]
+fn an_expiry_is_kept_in_an_audit_log_full_of_entries_of_a_fast_clock() {
+    let fast_ms = START_MS + 3_600_000;
+    let mut book = Book::default();
+    book.put(change(key(0), 1, Some(START_MS + 1)), START_MS).unwrap();
+    book.put(change(key(1), 1, Some(START_MS + 2)), START_MS).unwrap();
+    (0..MOST_AUDITED as u64).for_each(|number| book.write_down(entry(Stamp::new(fast_ms + number))));
+    let other = book.clone();
+    let base = Base { policies: Policies::default(), switches: Vec::new() };
+    let ended = book.close_ended(&base, START_MS + 10);
+    assert_eq!(ended.len(), 2);
+    assert!(book.audit.iter().take(2).eq(ended.iter().rev()), "the latest first");
+
+    // A second node records the same expiries after one more entry.
+    let mut other = other;
+    other.write_down(entry(Stamp::new(fast_ms + 10_000)));
+    other.close_ended(&base, START_MS + 10);
+    let merged = book.merged(&other);
+    assert_eq!(merged.audit.iter().filter(|entry| entry.action == Action::Expire).count(), 2);
+    assert_eq!(merged, other.merged(&book));
 }
 
 #[test]

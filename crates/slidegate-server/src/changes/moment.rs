@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
 /// Milliseconds since 1970, written as `2026-11-20T18:00:00Z`. A day alone, `2026-11-20`, is its beginning in UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ToSchema)]
 #[schema(value_type = String, format = DateTime)]
 pub(crate) struct Moment(pub(crate) u64);
 

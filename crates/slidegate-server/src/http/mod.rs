@@ -1,8 +1,9 @@
-//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/charge`, `/v1/refund`, `/v1/reset`, `/v1/block`, `ANY /forward-auth/{policy}`,
-//! `POST /json`, `POST /throttle`, and `GET /healthz`, `/healthcheck`, `/readyz`, `/metrics`, `/openapi.json`.
+//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/charge`, `/v1/refund`, `/v1/reset`, `/v1/block`, `/v1/forget`,
+//! `ANY /forward-auth/{policy}`, `POST /json`, `POST /throttle`, and `GET /healthz`, `/healthcheck`, `/readyz`, `/metrics`, `/openapi.json`.
 
 mod body;
 mod encode;
+mod forget;
 mod forward_auth;
 mod head;
 mod openapi;
@@ -215,6 +216,7 @@ fn others<S: Store + Reporting + 'static>(
         .route("/v1/refund", any(only_post))
         .route("/v1/reset", any(only_post))
         .route("/v1/block", any(only_post))
+        .route("/v1/forget", forget::route(limits.body_timeout))
         .route("/forward-auth/{policy}", forward_auth::decided())
         .route("/forward-auth/{policy}/", forward_auth::decided())
         .route("/forward-auth/{policy}/{*below}", forward_auth::decided())

@@ -9,6 +9,7 @@ use utoipa::openapi::OpenApi as Described;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa::{Modify, OpenApi, ToSchema};
 
+use super::forget::{ForgetRequest, ForgetResponse};
 use super::probes::Readiness;
 use super::problem::Problem;
 use super::reply::BatchAnswer;
@@ -64,6 +65,27 @@ verb!(charge, "/v1/charge", "Count what has happened, beyond the limit too");
 verb!(refund, "/v1/refund", "Give back, and never more than is counted");
 verb!(reset, "/v1/reset", "Forget what a key has spent, and whether it is blocked");
 verb!(block, "/v1/block", "Deny a key for a time, in place of an earlier block");
+
+#[utoipa::path(
+    post, path = "/v1/forget", operation_id = "forget",
+    summary = "Forget what all keys of a policy have spent, and which of them are blocked",
+    request_body(content = ForgetRequest, example = json!({"policy": "api"})),
+    security((), ("token" = [])),
+    responses(
+        (status = 200, description = "All keys are forgotten", body = ForgetResponse),
+        (status = 202, description = "The service goes on forgetting", body = ForgetResponse),
+        (status = 400, description = "It cannot be read", body = Problem, content_type = "application/problem+json"),
+        (status = 401, description = "The service has tokens, and none was shown", body = Problem, content_type = "application/problem+json"),
+        (status = 403, description = "The token is not for resets", body = Problem, content_type = "application/problem+json"),
+        (status = 404, description = "There is no such policy", body = Problem, content_type = "application/problem+json"),
+        (status = 408, description = "The body took too long", body = Problem, content_type = "application/problem+json"),
+        (status = 413, description = "The body is too large", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "A field is missing or of another type", body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "The store failed, or another policy is being forgotten", body = Problem, content_type = "application/problem+json"),
+    )
+)]
+#[expect(dead_code, reason = "it is only described")]
+fn forget() {}
 
 /// A problem, with the quotas that were exceeded if that is the reason.
 #[derive(ToSchema)]
@@ -213,7 +235,7 @@ fn metrics() {}
     modifiers(&Security),
     components(schemas(DenyStatus, AllowStatus)),
     paths(
-        check, peek, charge, refund, reset, block, healthz, readyz, metrics, json, throttle, healthcheck,
+        check, peek, charge, refund, reset, block, forget, healthz, readyz, metrics, json, throttle, healthcheck,
         forward_auth_get, forward_auth_put, forward_auth_post, forward_auth_delete,
         forward_auth_options, forward_auth_head, forward_auth_patch, forward_auth_trace
     )

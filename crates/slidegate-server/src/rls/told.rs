@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
-use slidegate::rate_limit_headers;
+use slidegate::{rate_limit_headers, retry_after_seconds};
 
 use super::answer::{Outcome, Verdict, is_status_over};
 use super::ask::{Asked, Item};
@@ -102,7 +102,7 @@ fn sentence(violated: &[&str], wait_s: Option<u64>) -> String {
 
 fn longest_wait_s(verdict: Verdict, outcomes: &[Outcome<'_>]) -> Option<u64> {
     let heeded = outcomes.iter().filter(|outcome| verdict.heeds(outcome.counted.rule));
-    heeded.filter_map(|outcome| outcome.decision.retry_after_ms()).max().map(|ms| ms.div_ceil(1000))
+    heeded.filter_map(|outcome| retry_after_seconds(&outcome.decision)).max()
 }
 
 /// The names of the limits that deny the request, each once.

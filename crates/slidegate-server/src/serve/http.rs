@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Bytes;
 use axum::http::header::{CONNECTION, HeaderValue};
@@ -19,22 +18,23 @@ use tokio::sync::watch;
 use super::limits::{self, Limits};
 use super::paced::Paced;
 use super::pulse::Pulse;
-use super::stop::{Phase, Stop};
+use super::request_stream::{RequestStream, Requests};
+use super::stop::{Phase, Stop, phase};
 
 /// How a connection is talked on.
 pub(super) struct Talk<'a> {
     pub(super) limits: &'a Limits,
     pub(super) pulse: Arc<Pulse>,
     pub(super) may_be_http2: bool,
-    /// Whether a part of a request is there already. hyper, told to shut down before it has read anything, would close.
-    pub(super) has_begun: bool,
+    /// Bytes that were received before hyper took over.
+    pub(super) unread: Vec<u8>,
     pub(super) stop: Stop,
 }
 
 /// Requests and answers on one connection, HTTP/1.1 or 2 as it begins.
 pub(super) async fn converse<I, A, F, B>(
     stream: I,
-    Talk { limits, pulse, may_be_http2, has_begun, mut stop }: Talk<'_>,
+    Talk { limits, pulse, may_be_http2, unread, mut stop }: Talk<'_>,
     answer: A,
 ) -> Result<(), String>
 where
@@ -44,8 +44,9 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let ending = Arc::new(Ending { has_begun: AtomicBool::new(has_begun), stop: stop.told() });
-    let service = service(answer, Arc::clone(&pulse), Arc::clone(&ending));
+    let requests = Arc::new(Requests::default());
+    let stream = RequestStream::new(stream, unread, Arc::clone(&requests));
+    let service = service(answer, Arc::clone(&pulse), Arc::clone(&requests), stop.told());
     let connection =
         builder(limits, may_be_http2).serve_connection(TokioIo::new(stream), service).into_owned();
     let mut connection = pin!(connection);
@@ -58,7 +59,7 @@ where
         // HTTP/2 announces the end at any time, and hyper does so twice: GOAWAY for all streams that there can be, and once
         // the client has answered a PING, for those that there are. HTTP/1 can announce it by a response alone, so hyper,
         // which would close an idle connection, is not told before the grace period is over.
-        let is_idle = phase == Phase::Closing && !ending.has_begun.load(Ordering::Relaxed);
+        let is_idle = phase == Phase::Closing && !requests.has_begun();
         if pulse.is_http2() || is_idle {
             pulse.linger();
             connection.as_mut().graceful_shutdown();
@@ -82,18 +83,12 @@ fn builder(limits: &Limits, may_be_http2: bool) -> auto::Builder<TokioExecutor> 
     if may_be_http2 { builder } else { builder.http1_only() }
 }
 
-/// What decides whether a response is the last one on its connection, and whether the connection may end without one.
-struct Ending {
-    /// Whether a request has begun that hyper has not read yet.
-    has_begun: AtomicBool,
-    stop: watch::Receiver<Phase>,
-}
-
 /// Answers the requests of one connection. During a stop, a response over HTTP/1 announces the end of the connection.
 fn service<A, F, B>(
     answer: A,
     pulse: Arc<Pulse>,
-    ending: Arc<Ending>,
+    requests: Arc<Requests>,
+    stop: watch::Receiver<Phase>,
 ) -> impl Service<Request<Incoming>, Response = Response<Paced<B>>, Error = Infallible, Future: Send + 'static>
 + Send
 + 'static
@@ -105,17 +100,28 @@ where
 {
     service_fn(move |request: Request<Incoming>| {
         let is_one_of_many = request.version() == Version::HTTP_2;
-        let (answered, pulse, ending) = (answer(request), Arc::clone(&pulse), Arc::clone(&ending));
+        let (pulse, requests, stop) = (Arc::clone(&pulse), Arc::clone(&requests), stop.clone());
+        if !is_one_of_many {
+            requests.begin(request.body().size_hint().exact());
+        }
+        let answered = answer(request);
         async move {
             let work = if is_one_of_many { Some(pulse.streams().begin().await) } else { None };
             pulse.begin();
             let mut response = answered.await;
             pulse.end();
-            if !is_one_of_many && !matches!(ending.stop.has_changed(), Ok(false)) {
+            let is_last = match phase(&stop) {
+                Phase::Open => false,
+                Phase::Draining => !requests.has_next(),
+                Phase::Closing => true,
+            };
+            if !is_one_of_many && is_last {
                 pulse.linger();
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            ending.has_begun.store(false, Ordering::Relaxed);
+            if !is_one_of_many {
+                requests.end();
+            }
             Ok::<_, Infallible>(response.map(|body| match work {
                 None => Paced::whole(body, &pulse),
                 Some(work) => Paced::in_pieces(body, work.streams()),

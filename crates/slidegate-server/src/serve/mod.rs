@@ -8,7 +8,7 @@ pub(crate) mod linger;
 mod paced;
 mod patience;
 mod pulse;
-mod rewound;
+mod request_stream;
 pub(crate) mod stop;
 mod streams;
 mod tls;
@@ -39,7 +39,6 @@ use self::http::{Talk, converse};
 use self::lane::{Lane, Left};
 use self::patience::Patience;
 use self::pulse::Pulse;
-use self::rewound::Rewound;
 use self::stop::{Phase, Stop};
 use crate::app::App;
 use crate::http::Routes;
@@ -53,6 +52,8 @@ use crate::traces;
 const DRAIN_MS: u64 = 10_000;
 /// How long of that an idle connection is kept, so that its next response can announce its end.
 const GRACE_MS: u64 = 1000;
+/// The most connections that a stop accepts from the kernel's queue, as many as Linux keeps unless set otherwise.
+const MOST_QUEUED: usize = 4096;
 /// How long to wait when no connection can be accepted, most likely because too many files are open.
 const BREATH_MS: u64 = 50;
 
@@ -199,12 +200,18 @@ impl<S: Store + Reporting + 'static> Gate<S> {
         }
     }
 
-    /// Lets those in that the kernel has accepted already, with requests that may be there: the end of the listener resets
-    /// them.
+    /// Accepts the connections that wait in the kernel's queue, with requests that may be there: closing the listener resets
+    /// them. Clients that connect faster than this accepts do not keep it from ending.
     fn close(self) {
         let accepted = || -> io::Result<_> {
             let listener = self.listener.into_std()?;
-            Ok(std::iter::from_fn(move || listener.accept().ok()))
+            let accept = move |_| match listener.accept() {
+                Ok(accepted) => Some(Some(accepted)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+                // The client has hung up, or too many files are open.
+                Err(_) => Some(None),
+            };
+            Ok((0..MOST_QUEUED).map_while(accept).flatten())
         };
         let streams = accepted().inspect_err(|error| debug!(%error, "cannot accept what waits"));
         for (stream, peer) in streams.into_iter().flatten() {
@@ -296,10 +303,10 @@ impl<S: Store + Reporting + 'static> Guest<S> {
                     limits: &self.limits,
                     pulse,
                     may_be_http2,
-                    has_begun: !before.is_empty(),
+                    unread: before,
                     stop: Stop::new(self.stop),
                 };
-                converse(Rewound::new(stream, before), talk, answer).await
+                converse(stream, talk, answer).await
             }
             Protocol::Routed(router) => {
                 let answer = move |request| {
@@ -311,7 +318,7 @@ impl<S: Store + Reporting + 'static> Guest<S> {
                 };
                 let stream = Patience::new(stream, self.limits.head_timeout, Arc::clone(&pulse));
                 let stop = Stop::new(self.stop);
-                let talk = Talk { limits: &self.limits, pulse, may_be_http2: true, has_begun: false, stop };
+                let talk = Talk { limits: &self.limits, pulse, may_be_http2: true, unread: Vec::new(), stop };
                 converse(stream, talk, answer).await
             }
             Protocol::Resp(shared) => {

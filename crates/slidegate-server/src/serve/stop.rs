@@ -17,6 +17,15 @@ pub(crate) enum Phase {
     Closing,
 }
 
+/// Returns the phase that a receiver sees which has never marked one as seen. Takes no lock before a stop.
+pub(crate) fn phase(told: &watch::Receiver<Phase>) -> Phase {
+    match told.has_changed() {
+        Ok(false) => Phase::Open,
+        Ok(true) => *told.borrow(),
+        Err(_) => Phase::Closing,
+    }
+}
+
 type Change = Pin<Box<dyn Future<Output = watch::Receiver<Phase>> + Send>>;
 
 /// A stop that may come. The service waits for a connection for as long as there is one of these.
@@ -52,11 +61,7 @@ impl Stop {
     }
 
     pub(crate) fn phase(&self) -> Phase {
-        match self.told.has_changed() {
-            Ok(false) => Phase::Open,
-            Ok(true) => *self.told.borrow(),
-            Err(_) => Phase::Closing,
-        }
+        phase(&self.told)
     }
 
     /// Waits until it is as far as `wanted`.

@@ -69,6 +69,7 @@ fn every_path_is_described_and_every_reference_leads_somewhere() {
             "/v1/block",
             "/v1/charge",
             "/v1/check",
+            "/v1/forget",
             "/v1/peek",
             "/v1/refund",
             "/v1/reset"
@@ -127,7 +128,7 @@ fn is_true(url: &str, operations: usize, more: &[&str]) {
 fn it_does_what_the_description_says() {
     let config = config("fuzzed");
     let server = start(&config);
-    is_true(server.url(), 20, &[]);
+    is_true(server.url(), 21, &[]);
 }
 
 #[test]

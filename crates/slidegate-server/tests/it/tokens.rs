@@ -63,6 +63,10 @@ fn a_token_is_for_its_verbs_alone() {
             }
         }
     }
+    let forget = |token: &str| {
+        request_with(server.address, "POST", "/v1/forget", &lines(token), br#"{"policy": "api"}"#).status
+    };
+    assert_eq!([forget(TOKEN), forget(OPS), forget("other")], [403, 200, 401]);
     let forward =
         |token: &str| request_with(server.address, "GET", "/forward-auth/api", &lines(token), b"").status;
     assert_eq!([forward(TOKEN), forward(OPS)], [204, 403]);

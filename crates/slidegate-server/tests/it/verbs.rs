@@ -55,6 +55,74 @@ fn a_block_denies_a_key_for_its_time_or_until_a_reset() {
 }
 
 #[test]
+fn a_forgotten_policy_has_no_counts_and_no_blocks() {
+    let server = Server::start();
+    let request = |verb: &str, body: Value| server.post(&format!("/v1/{verb}"), body.to_string());
+    for key in ["a", "b"] {
+        request("check", json!({"policy": "api", "key": key, "cost": 60}));
+        request("check", json!({"policy": "login", "key": key}));
+    }
+    request("block", json!({"policy": "api", "key": "a", "for_ms": 600_000}));
+    let forgotten = request("forget", json!({"policy": "api"}));
+    assert_eq!(forgotten.status, 200);
+    assert_eq!(
+        forgotten.json(),
+        json!({"policy": "api", "done": true, "keys": null}),
+        "memory has no number"
+    );
+    for key in ["a", "b"] {
+        let peek = |policy: &str| request("peek", json!({"policy": policy, "key": key})).decision();
+        assert_eq!((&peek("api")["allowed"], &peek("api")["remaining"]), (&json!(true), &json!(100)));
+        assert_eq!(peek("login")["quotas"][0]["used"], 1, "another policy keeps its counts");
+    }
+}
+
+#[test]
+fn a_request_to_forget_that_is_wrong_changes_nothing() {
+    let server = Server::start();
+    let request = |verb: &str, body: &str| server.post(&format!("/v1/{verb}"), body.to_owned());
+    request("check", r#"{"policy": "api", "key": "a", "cost": 60}"#);
+    for (body, status, detail) in [
+        (r#"{"policy": "other"}"#, 404, r#"there is no policy "other""#),
+        (r#"{"policy": "api", "key": "a"}"#, 422, "unknown field `key`"),
+        ("{}", 422, "is missing"),
+        (r#"{"policy": 5}"#, 422, "expected a string"),
+        (r#"[{"policy": "api"}]"#, 422, "expected"),
+        ("policy", 400, "expected"),
+        ("", 400, "EOF"),
+    ] {
+        let refused = request("forget", body);
+        assert_eq!(refused.status, status, "{body}: {:?}", refused.json());
+        let told = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(told.contains(detail), "{body}: {told}");
+    }
+    let peeked = request("peek", r#"{"policy": "api", "key": "a"}"#).decision();
+    assert_eq!(peeked["remaining"], 40);
+}
+
+#[test]
+fn every_node_forgets_and_the_store_counts_the_keys() {
+    let redis = Redis::start(Flavour::Redis);
+    let postgres = Postgres::start();
+    for url in [redis.url(), postgres.url()] {
+        let config = TempFile::new("forget", "policies: {api: {quotas: [10/1h]}}\n");
+        let url = format!("{url}?budget_ms=5000");
+        let args = ["serve", "--http", "127.0.0.1:0", "--config", config.path(), "--store", &url];
+        let nodes = [(); 2].map(|()| Serving::start(slidegate().args(args)));
+        for key in ["a", "b", "c"] {
+            nodes[0].check(&json!({"policy": "api", "key": key, "cost": 10}));
+        }
+        let forgotten = nodes[1].post("/v1/forget", &json!({"policy": "api"}));
+        assert_eq!(forgotten.status, 200, "{url}");
+        assert_eq!(forgotten.json(), json!({"policy": "api", "done": true, "keys": 3}), "{url}");
+        for node in &nodes {
+            let peeked = node.post("/v1/peek", &json!({"policy": "api", "key": "a"})).decision();
+            assert_eq!(peeked["remaining"], 10, "{url}");
+        }
+    }
+}
+
+#[test]
 fn what_goes_with_a_block_goes_with_nothing_else() {
     let server = Server::start();
     let refused = |path: &str, body: &Value| -> Reply { server.post(path, body.to_string()) };

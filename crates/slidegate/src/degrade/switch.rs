@@ -73,6 +73,10 @@ impl PolicySwitch {
 
     /// The answer to `operation` that needs no store.
     fn answer(&self, operation: &Operation<'_>) -> Option<Decision> {
+        // An operator's block or reset holds in every mode: it must be in force when the policy is enforced again.
+        if matches!(operation.verb, Verb::Block | Verb::Reset) {
+            return None;
+        }
         let (policy, key) = (operation.check.policy, operation.check.key);
         let (rule, decision) = if self.mode == Mode::Off {
             ("off", Decision::unspent(policy, Source::Rule))
@@ -110,8 +114,10 @@ impl PolicySwitch {
                 signals::shadowed(policy, "policy", &decision);
                 Ok(decision.in_shadow())
             }
-            // Who only looks on must not stand in the way because it cannot see.
-            (Err(error), Mode::Shadow) if !matches!(operation.verb, Verb::Charge | Verb::Block) => {
+            // A policy in shadow denies nothing, also when the store fails. A change that was not stored is an error.
+            (Err(error), Mode::Shadow)
+                if matches!(operation.verb, Verb::Check | Verb::Peek | Verb::Refund) =>
+            {
                 Ok(Decision::unspent(policy, Source::Fallback(reason(&error))))
             }
             (Ok(decision), _) => match candidate {

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use slidegate_core::{Decision, QuotaReport};
 
 use super::tier::Tier;
-use crate::headers::whole_seconds;
+use crate::headers::{retry_after_seconds, whole_seconds};
 
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -53,8 +53,8 @@ impl HeaderStyle {
             }
         }
         let theirs = || headers.get(RETRY_AFTER).and_then(number);
-        let retry_after = match decision.retry_after_ms() {
-            Some(ms) => Some(whole_seconds(ms).max(theirs().unwrap_or(0))),
+        let retry_after = match retry_after_seconds(decision) {
+            Some(seconds) => Some(seconds.max(theirs().unwrap_or(0))),
             // Somebody further in names a time to come back: not before there is something left here.
             None if tightest.remaining == 0 => {
                 let empty = decision.quotas().into_iter().filter(|report| report.remaining == 0);
@@ -91,8 +91,8 @@ impl HeaderStyle {
                 number_line(head, &LEGACY_RESET, self.reset(&tightest, now_ms));
             }
         }
-        if let Some(ms) = decision.retry_after_ms() {
-            number_line(head, &RETRY_AFTER, whole_seconds(ms));
+        if let Some(seconds) = retry_after_seconds(decision) {
+            number_line(head, &RETRY_AFTER, seconds);
         }
     }
 

@@ -108,6 +108,9 @@ async fn each_policy_gets_what_it_asks_for_and_says_why() {
             assert_eq!(local.limit(), 2);
         }
         assert!(clock.now_ms() - asked_ms <= 5 * 20, "{fault:?}");
+        let charged = policy("local");
+        assert!(limiter.charge(charged.key("charged").cost(1)).await.is_err(), "{fault:?}");
+        assert_eq!(limiter.peek(charged.key("charged")).await.unwrap().remaining(), 1, "{fault:?}");
         for _ in 0..3 {
             assert!(limiter.refund(policy("local").key("k")).await.is_err(), "the store has not agreed");
             for mode in ["local", "open"] {
@@ -137,6 +140,52 @@ async fn what_the_store_admitted_is_missing_from_the_share() {
     assert_eq!(limiter.peek(policy.key("none")).await.unwrap().remaining(), 2);
     sleep(10_000).await;
     assert_eq!(limiter.peek(policy.key("three")).await.unwrap().remaining(), 2, "and it comes back in time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_charge_above_the_share_spends_the_share_and_leaves_no_debt() {
+    for quota in
+        ["4/10s", "4/10s strict-window", "4/10s token-bucket", "4/10s fixed-window", "4/10s sliding-log"]
+    {
+        let clock = VirtualClock::new();
+        let (store, fault) = store(clock);
+        let limiter = Limiter::new(Fallback::builder(store).nodes(2).clock(clock).build().unwrap());
+        let policy = Policy::parse("api", [quota]).unwrap();
+        for charged in [3, 100, 100] {
+            let _ = limiter.charge(policy.key("k").cost(charged)).await.unwrap();
+        }
+        *fault.lock().unwrap() = Fault::Down;
+        assert_eq!(limiter.peek(policy.key("k")).await.unwrap().remaining(), 0, "{quota}");
+        let _ = limiter.charge(policy.key("k").cost(100)).await.unwrap_err();
+        sleep(20_000).await;
+        assert_eq!(limiter.peek(policy.key("k")).await.unwrap().remaining(), 2, "{quota}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn blocks_and_resets_reach_the_store_in_every_mode() {
+    let clock = VirtualClock::new();
+    let (store, fault) = store(clock);
+    let limiter = Limiter::new(Switch::new(store));
+    let policy = policy("api");
+    for mode in [Mode::Off, Mode::Shadow, Mode::Enforce] {
+        limiter.store().update("api", |switch| switch.mode = mode);
+        let _ = limiter.block(policy.key("k"), Duration::from_secs(60)).await.unwrap();
+        limiter.store().update("api", |switch| switch.mode = Mode::Enforce);
+        assert!(!limiter.check(policy.key("k")).await.unwrap().is_allowed(), "{mode:?}: blocked");
+
+        limiter.store().update("api", |switch| switch.mode = mode);
+        assert!(limiter.reset(policy.key("k")).await.unwrap().is_found(), "{mode:?}");
+        limiter.store().update("api", |switch| switch.mode = Mode::Enforce);
+        assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed(), "{mode:?}: reset");
+        let _ = limiter.reset(policy.key("k")).await.unwrap();
+
+        *fault.lock().unwrap() = Fault::Down;
+        limiter.store().update("api", |switch| switch.mode = mode);
+        assert!(limiter.reset(policy.key("k")).await.is_err(), "{mode:?}: nothing was reset");
+        assert!(limiter.block(policy.key("k"), Duration::from_secs(60)).await.is_err(), "{mode:?}");
+        *fault.lock().unwrap() = Fault::None;
+    }
 }
 
 #[tokio::test(start_paused = true)]

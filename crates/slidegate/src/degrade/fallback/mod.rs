@@ -39,8 +39,8 @@ use crate::store::{Operation, Store};
 ///   policy falls back to it. A store that comes and goes therefore yields what the algorithm promises for the limit, and
 ///   once more what it promises for all shares, not once more each time.
 ///
-/// Only checks and peeks fall back. A refund or a reset that the store did not confirm is an error, and changes
-/// nothing here.
+/// Only checks and peeks fall back. A charge, refund, reset or block that the store did not confirm is an error. A charge
+/// counts against this node's share nevertheless, because its cost has arisen; the others change nothing here.
 ///
 /// ```
 /// use slidegate::degrade::{Fallback, FailureRule, OnFailure};
@@ -93,25 +93,32 @@ impl<S, C: Clock> Fallback<S, C> {
         by_name.unwrap_or(&self.usual)
     }
 
-    /// Counts here what the store has done.
+    /// Repeats in memory the change that the store has made.
     fn keep_up(&self, operation: &Operation<'_>, decision: &Decision) {
-        let has_changed = match operation.verb {
-            Verb::Check => decision.is_allowed() && operation.check.cost > 0,
-            Verb::Charge => operation.check.cost > 0,
-            Verb::Peek => false,
-            Verb::Refund | Verb::Reset | Verb::Block => true,
-        };
-        if !has_changed {
+        match operation.verb {
+            Verb::Check if decision.is_allowed() => self.spend_share(operation),
+            Verb::Charge => self.spend_share(operation),
+            Verb::Check | Verb::Peek => {}
+            Verb::Refund | Verb::Reset | Verb::Block => {
+                let share = self.shares.of(operation.check.policy);
+                // A full table here is no reason to doubt the store.
+                let _ = self.local_now(&share, operation, operation.check.cost);
+            }
+        }
+    }
+
+    /// Spends the operation's cost of this node's share, and at most what is left of it: a debt in the share would deny
+    /// long after the store's own count has aged.
+    fn spend_share(&self, operation: &Operation<'_>) {
+        if operation.check.cost == 0 {
             return;
         }
         let share = self.shares.of(operation.check.policy);
-        // A full table here is no reason to doubt the store.
-        let counted = self.local_now(&share, operation, operation.check.cost);
-        if let (Verb::Check, Ok(denial)) = (operation.verb, counted)
+        let spend = Operation { verb: Verb::Check, ..*operation };
+        if let Ok(denial) = self.local_now(&share, &spend, operation.check.cost)
             && !denial.is_allowed()
         {
-            // More than this node's share: then all of it is spent.
-            let _ = self.local_now(&share, operation, denial.remaining());
+            let _ = self.local_now(&share, &spend, denial.remaining());
         }
     }
 
@@ -134,6 +141,10 @@ impl<S, C: Clock> Fallback<S, C> {
         error: impl FnOnce() -> StoreError,
     ) -> Result<Decision, StoreError> {
         if !matches!(operation.verb, Verb::Check | Verb::Peek) {
+            // The store has not confirmed the charge, yet the cost has arisen.
+            if operation.verb == Verb::Charge && group.rule.on_failure == OnFailure::Local {
+                self.spend_share(operation);
+            }
             return Err(error());
         }
         let policy = operation.check.policy;
