@@ -1,4 +1,4 @@
-//! Nodes that share a store, and callers that never stop asking.
+//! Nodes that share a store, and callers that send requests continuously.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -13,15 +13,15 @@ use crate::backend::Backend;
 use crate::tally::{Caller, MODES, Tally};
 
 pub(crate) const NODES: u32 = 3;
-/// Longer than any course: what is admitted altogether is what is admitted in a window.
+/// Longer than any run, so all admissions fall into one window.
 const WINDOW: &str = "1h";
 pub(crate) const LIMIT: u64 = 600;
 pub(crate) const BUDGET: Duration = Duration::from_millis(20);
-/// For each node and mode.
+/// Callers of the hot key per node and mode.
 const HOT_CALLERS: usize = 3;
-/// Between an answer and the next request, so that answers at once are not a loop that starves the machine.
+/// Pause between a response and the next request, so that immediate responses do not starve the machine.
 const PAUSE_MS: u64 = 5;
-/// As many as wait for their answers at the same time, about.
+/// About the number of requests in flight.
 const TIMERS: usize = 9;
 
 pub(crate) struct Load {
@@ -57,7 +57,7 @@ impl Load {
             }
         }
         for _ in 0..TIMERS {
-            tasks.spawn_on(time_the_timer(Arc::clone(&tally), Arc::clone(&is_over)), runtime.handle());
+            tasks.spawn_on(measure_timer(Arc::clone(&tally), Arc::clone(&is_over)), runtime.handle());
         }
         Self { runtime, tally, is_over, tasks, breakers }
     }
@@ -66,12 +66,12 @@ impl Load {
         self.tally.lock().unwrap().clone()
     }
 
-    /// What each node does with the store at present.
+    /// Returns the breaker states of all nodes and modes.
     pub(crate) fn breakers(&self) -> Vec<BreakerState> {
         self.breakers.iter().map(|state| state()).collect()
     }
 
-    /// Lets everybody have the last answer.
+    /// Stops the callers after their last response and returns the tally.
     pub(crate) fn end(self) -> Tally {
         self.is_over.store(true, Relaxed);
         self.runtime.block_on(self.tasks.join_all());
@@ -95,20 +95,20 @@ async fn call<S: Store>(
     is_over: Arc<AtomicBool>,
 ) {
     let clock = PreciseClock::default();
-    let mut asked = 0;
+    let mut sent = 0;
     while !is_over.load(Relaxed) {
-        let key = if caller.is_for_hot_key { "hot".to_owned() } else { format!("{} {asked}", caller.node) };
-        let asked_ms = clock.now_ms();
+        let key = if caller.is_for_hot_key { "hot".to_owned() } else { format!("{} {sent}", caller.node) };
+        let sent_ms = clock.now_ms();
         let answer = limiter.check(policy.key(&key)).await;
-        let took_ms = clock.now_ms() - asked_ms;
+        let took_ms = clock.now_ms() - sent_ms;
         tally.lock().unwrap().add(caller, &answer, took_ms);
-        asked += 1;
+        sent += 1;
         clock.sleep(PAUSE_MS).await;
     }
 }
 
-/// Waits as long as the layer would, on a machine that is just as busy.
-async fn time_the_timer(tally: Arc<Mutex<Tally>>, is_over: Arc<AtomicBool>) {
+/// Measures a timer of the layer's budget on the equally loaded machine.
+async fn measure_timer(tally: Arc<Mutex<Tally>>, is_over: Arc<AtomicBool>) {
     let clock = PreciseClock::default();
     while !is_over.load(Relaxed) {
         let begun_ms = clock.now_ms();
