@@ -1,4 +1,4 @@
-//! The script is forgotten, and brought back.
+//! Flushed scripts are loaded again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use slidegate_testkit::{Flavour, Server};
 use super::{frozen, policy, used};
 
 #[tokio::test]
-async fn a_forgotten_script_is_loaded_again_and_counts_once() {
+async fn a_flushed_script_is_loaded_again_and_counts_once() {
     let server = Server::start(Flavour::Redis);
     let limiter = frozen(&server.url()).await;
     let policy = policy("1000/1h");
@@ -19,9 +19,9 @@ async fn a_forgotten_script_is_loaded_again_and_counts_once() {
     }
 }
 
-/// Somebody else forgets the script and brings it back at any moment, also between two calls of one batch.
+/// Another client flushes the script and loads it again at any moment, also between two calls of one batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_is_decided_in_order_whenever_the_script_comes_and_goes() {
+async fn a_batch_is_decided_in_order_while_scripts_are_flushed() {
     let server = Server::start(Flavour::Redis);
     let (limiter, other) = (frozen(&server.url()).await, frozen(&server.url()).await);
     let policy = Arc::new(policy("1000000000/1h"));
@@ -59,7 +59,7 @@ async fn a_batch_is_decided_in_order_whenever_the_script_comes_and_goes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_that_are_flushed_under_load_cost_nobody_an_answer() {
+async fn scripts_flushed_under_load_lose_no_decision() {
     let server = Server::start(Flavour::Redis);
     let limiter = Arc::new(frozen(&server.url()).await);
     let policy = Arc::new(policy("1000000/1h"));
