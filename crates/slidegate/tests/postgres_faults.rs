@@ -136,8 +136,8 @@ async fn a_connection_attempt_outlasts_the_budget() {
     panic!("no connection within 20 budgets");
 }
 
-/// The first request after an outage decides whether the breaker stays open longer, so the connection must exist before
-/// it.
+/// A request after an outage has a short budget and decides whether the breaker stays open longer, so the connection
+/// must exist before it.
 #[tokio::test]
 async fn the_store_reconnects_before_the_next_request() {
     let server = Postgres::start();

@@ -80,17 +80,17 @@ async fn resharding_under_load_loses_no_count() {
         let cluster = start_cluster(flavour);
         let limiter = Arc::new(frozen(builder(&cluster)).await);
         let policy = Arc::new(Policy::parse("api", ["1000000/1h"]).unwrap());
-        let is_over = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::new(AtomicBool::new(false));
         for number in 0..4 {
             assert!(limiter.check(policy.key(&format!("user:{number}"))).await.unwrap().is_allowed());
         }
         let callers: Vec<_> = (0..8)
             .map(|number| {
-                let (limiter, policy, is_over) = (limiter.clone(), policy.clone(), is_over.clone());
+                let (limiter, policy, is_stopped) = (limiter.clone(), policy.clone(), is_stopped.clone());
                 tokio::spawn(async move {
                     let key = format!("user:{}", number % 4);
                     let mut admitted = 0;
-                    while !is_over.load(Relaxed) {
+                    while !is_stopped.load(Relaxed) {
                         admitted += u64::from(limiter.check(policy.key(&key)).await.unwrap().is_allowed());
                     }
                     admitted
@@ -111,7 +111,7 @@ async fn resharding_under_load_loses_no_count() {
         })
         .await
         .unwrap();
-        is_over.store(true, Relaxed);
+        is_stopped.store(true, Relaxed);
         let mut admitted = 0;
         for caller in callers {
             admitted += caller.await.unwrap();

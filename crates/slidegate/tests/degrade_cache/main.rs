@@ -262,9 +262,9 @@ fn a_denial_that_arrives_after_a_refund_is_not_cached() {
     }
 }
 
-/// A denial that was sent after the refund, was faster, and arrives before it.
+/// The check is sent after the refund, is decided before it, and its denial arrives first.
 #[test]
-fn a_denial_that_overtakes_a_refund_is_forgotten_with_it() {
+fn a_denial_that_arrives_before_a_refund_is_dropped_with_it() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
     assert!(check(&cache.store().0, policy.key("a").cost(5)).is_allowed());

@@ -27,7 +27,7 @@ const TIMERS: usize = 9;
 pub(crate) struct Load {
     runtime: Runtime,
     tally: Arc<Mutex<Tally>>,
-    is_over: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
     tasks: JoinSet<()>,
     breakers: Vec<Box<dyn Fn() -> BreakerState>>,
 }
@@ -36,7 +36,7 @@ impl Load {
     pub(crate) fn start<B: Backend>(server: &B, breaker: BreakerSettings) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let (tally, is_over) = (Arc::new(Mutex::new(Tally::default())), Arc::new(AtomicBool::new(false)));
+        let (tally, is_stopped) = (Arc::new(Mutex::new(Tally::default())), Arc::new(AtomicBool::new(false)));
         let (mut tasks, mut breakers) = (JoinSet::new(), Vec::<Box<dyn Fn() -> BreakerState>>::new());
         for node in 0..NODES as usize {
             let limiter = Arc::new(runtime.block_on(limiter(server, breaker)));
@@ -50,16 +50,16 @@ impl Load {
                     let (limiter, policy, tally) =
                         (Arc::clone(&limiter), Arc::clone(&policy), Arc::clone(&tally));
                     tasks.spawn_on(
-                        call(caller, limiter, policy, tally, Arc::clone(&is_over)),
+                        call(caller, limiter, policy, tally, Arc::clone(&is_stopped)),
                         runtime.handle(),
                     );
                 }
             }
         }
         for _ in 0..TIMERS {
-            tasks.spawn_on(measure_timer(Arc::clone(&tally), Arc::clone(&is_over)), runtime.handle());
+            tasks.spawn_on(measure_timer(Arc::clone(&tally), Arc::clone(&is_stopped)), runtime.handle());
         }
-        Self { runtime, tally, is_over, tasks, breakers }
+        Self { runtime, tally, is_stopped, tasks, breakers }
     }
 
     pub(crate) fn tally(&self) -> Tally {
@@ -73,7 +73,7 @@ impl Load {
 
     /// Stops the callers after their last response and returns the tally.
     pub(crate) fn end(self) -> Tally {
-        self.is_over.store(true, Relaxed);
+        self.is_stopped.store(true, Relaxed);
         self.runtime.block_on(self.tasks.join_all());
         self.tally.lock().unwrap().clone()
     }
@@ -92,11 +92,11 @@ async fn call<S: Store>(
     limiter: Arc<Limiter<S>>,
     policy: Arc<Policy>,
     tally: Arc<Mutex<Tally>>,
-    is_over: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
 ) {
     let clock = PreciseClock::default();
     let mut sent = 0;
-    while !is_over.load(Relaxed) {
+    while !is_stopped.load(Relaxed) {
         let key = if caller.is_for_hot_key { "hot".to_owned() } else { format!("{} {sent}", caller.node) };
         let sent_ms = clock.now_ms();
         let answer = limiter.check(policy.key(&key)).await;
@@ -108,9 +108,9 @@ async fn call<S: Store>(
 }
 
 /// Measures a timer of the layer's budget on the equally loaded machine.
-async fn measure_timer(tally: Arc<Mutex<Tally>>, is_over: Arc<AtomicBool>) {
+async fn measure_timer(tally: Arc<Mutex<Tally>>, is_stopped: Arc<AtomicBool>) {
     let clock = PreciseClock::default();
-    while !is_over.load(Relaxed) {
+    while !is_stopped.load(Relaxed) {
         let begun_ms = clock.now_ms();
         clock.sleep(BUDGET.as_millis() as u64).await;
         let took_ms = clock.now_ms() - begun_ms;

@@ -115,7 +115,7 @@ async fn a_stopped_server_costs_each_caller_at_most_the_budget() {
         errors.push(limiter.check(policy.key("a")).await.unwrap_err());
     }
     assert!(errors.iter().all(StoreError::is_transient), "{errors:?}");
-    // The store knows now that the server is away and fails without a round trip, so nothing is counted.
+    // The store knows now that the server is unreachable and fails without a round trip, so nothing is counted.
     wait_for_unsent_error(&limiter, policy.key("a")).await;
     server.continue_signal();
     assert!(eventually(&limiter, policy.key("b")).await.is_allowed());

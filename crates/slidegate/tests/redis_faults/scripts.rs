@@ -25,13 +25,13 @@ async fn a_batch_is_decided_in_order_while_scripts_are_flushed() {
     let server = Server::start(Flavour::Redis);
     let (limiter, other) = (frozen(&server.url()).await, frozen(&server.url()).await);
     let policy = Arc::new(policy("1000000000/1h"));
-    let is_over = Arc::new(AtomicBool::new(false));
+    let is_stopped = Arc::new(AtomicBool::new(false));
     let elsewhere = {
-        let (server, is_over, policy) =
-            (server.connect().unwrap(), Arc::clone(&is_over), Arc::clone(&policy));
+        let (server, is_stopped, policy) =
+            (server.connect().unwrap(), Arc::clone(&is_stopped), Arc::clone(&policy));
         tokio::spawn(async move {
             let (mut server, mut flushes) = (server, 0);
-            while !is_over.load(Relaxed) || flushes <= 100 {
+            while !is_stopped.load(Relaxed) || flushes <= 100 {
                 server.command(&["SCRIPT", "FLUSH"]).unwrap();
                 let _ = other.check(policy.key("other")).await;
                 flushes += 1;
@@ -53,7 +53,7 @@ async fn a_batch_is_decided_in_order_while_scripts_are_flushed() {
             }
         }
     }
-    is_over.store(true, Relaxed);
+    is_stopped.store(true, Relaxed);
     elsewhere.await.unwrap();
     assert!(before > 10_000, "{before} were decided");
 }
@@ -63,13 +63,13 @@ async fn scripts_flushed_under_load_lose_no_decision() {
     let server = Server::start(Flavour::Redis);
     let limiter = Arc::new(frozen(&server.url()).await);
     let policy = Arc::new(policy("1000000/1h"));
-    let is_over = Arc::new(AtomicBool::new(false));
+    let is_stopped = Arc::new(AtomicBool::new(false));
     let flushing = {
-        let (server, is_over) = (server.connect().unwrap(), Arc::clone(&is_over));
+        let (server, is_stopped) = (server.connect().unwrap(), Arc::clone(&is_stopped));
         tokio::task::spawn_blocking(move || {
             let mut server = server;
             let mut flushes = 0;
-            while !is_over.load(Relaxed) {
+            while !is_stopped.load(Relaxed) {
                 server.command(&["SCRIPT", "FLUSH"]).unwrap();
                 flushes += 1;
             }
@@ -96,7 +96,7 @@ async fn scripts_flushed_under_load_lose_no_decision() {
     for caller in callers {
         answered += caller.await.unwrap();
     }
-    is_over.store(true, Relaxed);
+    is_stopped.store(true, Relaxed);
     assert!(flushing.await.unwrap() > 0);
     assert_eq!((answered, used(&limiter, policy.key("hot")).await), (2000, 2000), "each counts once");
 }
