@@ -1,4 +1,4 @@
-//! A limiter and one policy.
+//! A limiter bound to one policy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::error::StoreError;
 use crate::limiter::Limiter;
 use crate::store::memory::{Binding, MemoryStore};
 
-/// A limiter bound to one policy: a check names only the key. Made by [`Limiter::bind`].
+/// A limiter bound to one policy, created by [`Limiter::bind`]. A check needs only the key.
 ///
-/// What is the same for all keys of the policy is worked out once, which makes a check a little faster. The counts are
-/// those of the limiter, shared with whoever asks it about a policy of the same name.
+/// The work that is the same for all keys of the policy is done once, which makes checks a little faster. The counts
+/// are shared with all other uses of the limiter under the same policy name.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -54,9 +54,9 @@ impl<C: Clock> Bound<C> {
         self.limiter.store().check_bound(&self.policy, &self.binding, key.as_ref(), cost)
     }
 
-    /// Checks each key for itself, in their order, and shows `each` what came of it. With many keys this is the fastest way:
-    /// their places in memory are fetched sixteen at a time and nothing is allocated. The clock is read once for these sixteen,
-    /// so `each` has to be quick: while it takes its time, the moment at which the others are decided is past.
+    /// Checks each key separately, in order, and passes each decision to `each`. This is the fastest call for many
+    /// keys: it prefetches sixteen keys' memory at a time and allocates nothing. It reads the clock once for these
+    /// sixteen keys, so `each` must be quick: a slow callback makes the time of the following decisions stale.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -82,12 +82,12 @@ impl<C: Clock> Bound<C> {
 }
 
 impl<C> Bound<C> {
-    /// The policy.
+    /// Returns the policy.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The limiter, for everything else.
+    /// Returns the limiter, for all other operations.
     pub fn limiter(&self) -> &Arc<Limiter<MemoryStore<C>>> {
         &self.limiter
     }

@@ -1,5 +1,5 @@
-//! Time. This is the one file that reads a clock or sleeps; clippy bans both elsewhere.
-#![expect(clippy::disallowed_methods, reason = "the one file that may")]
+//! Clocks. Only this file reads a clock or sleeps; clippy bans both elsewhere.
+#![expect(clippy::disallowed_methods, reason = "the file that wraps the clocks")]
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,22 +10,23 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use slidegate_core::Moment;
 
-/// A sleep that has begun.
+/// A started sleep.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// What time it is, for stores that do not have a clock of their own, and how to wait. All threads see the same time: what one
-/// has been told, no other is told later that it is earlier, unless the clock was set back.
+/// Source of time for stores without a clock of their own, and of sleeps. Time is consistent between threads: a reading
+/// is never earlier than a reading that happened before it on another thread, unless the clock was set back.
 pub trait Clock: Send + Sync + 'static {
-    /// Milliseconds since the Unix epoch. The moment is not before this, and at most [`grain_ms`](Self::grain_ms) later.
+    /// Returns milliseconds since the Unix epoch. The actual time is not before this, and at most
+    /// [`grain_ms`](Self::grain_ms) later.
     fn now_ms(&self) -> u64;
 
-    /// How far [`now_ms`](Self::now_ms) may be behind: 1 for a running clock that is rounded down to milliseconds. It never
-    /// changes.
+    /// Maximum lag of [`now_ms`](Self::now_ms), in milliseconds: 1 for a running clock that rounds down to
+    /// milliseconds. The value is constant.
     fn grain_ms(&self) -> u64 {
         1
     }
 
-    /// The present moment, as narrow as this clock can read it. The exact algorithms decide by this.
+    /// Returns the current time as precisely as this clock can read it. The exact algorithms decide by it.
     fn moment(&self) -> Moment {
         Moment::within(self.now_ms(), self.grain_ms())
     }
@@ -34,21 +35,21 @@ pub trait Clock: Send + Sync + 'static {
     fn sleep(&self, ms: u64) -> Sleep<'_>;
 }
 
-/// The time of this process: the wall clock when it was made, and a monotonic clock since, so that nobody who
-/// sets the clock moves the limits.
+/// The clock of this process: the wall clock at its creation, plus a monotonic clock since then. Setting the wall clock
+/// does not move the limits.
 ///
-/// It reads the kernel's coarse clock, which costs some 3 ns where a precise one costs some 25, and
-/// lags behind by up to one tick (1 to 10 ms, as the kernel is configured): that is its grain. The exact algorithms,
-/// `strict-window` and `sliding-log`, read the precise clock all the same. For the others a decision is exact in coarse time, and a
-/// client with a better clock may see a wait that is up to a tick too long. If that matters, take a [`PreciseClock`].
-/// Where there is no coarse clock (other than on Linux) it is precise.
+/// Reads the kernel's coarse clock, which costs about 3 ns; a precise clock costs about 25 ns. The coarse clock lags by
+/// up to one tick (1 to 10 ms, depending on the kernel's configuration), which is its grain. The exact algorithms,
+/// `strict-window` and `sliding-log`, read the precise clock anyway. The decisions of the others are exact in coarse
+/// time, and a client with a better clock may see a wait that is up to a tick too long. If that matters, use
+/// [`PreciseClock`]. Systems other than Linux have no coarse clock; there this clock is precise.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemClock {
     wall_minus_monotonic_ms: u64,
     grain_ms: u64,
 }
 
-/// Like [`SystemClock`], but true to the millisecond, at some 25 ns a reading.
+/// Like [`SystemClock`], but precise to the millisecond, at about 25 ns per reading.
 #[derive(Clone, Copy, Debug)]
 pub struct PreciseClock {
     wall_minus_monotonic_ms: u64,
@@ -99,14 +100,14 @@ impl Clock for PreciseClock {
 fn sleep_on(clock: &impl Clock, ms: u64) -> Sleep<'_> {
     Box::pin(async move {
         let end_ms = clock.now_ms().saturating_add(ms);
-        // The timer and the coarse clock differ by up to a tick, and the promise is about the clock.
+        // The timer and the coarse clock differ by up to a tick, and the guarantee is in the clock's time.
         while let left_ms @ 1.. = end_ms.saturating_sub(clock.now_ms()) {
             tokio::time::sleep(Duration::from_millis(left_ms)).await;
         }
     })
 }
 
-/// The wall clock, which may be set. Only for comparing it with others.
+/// Returns the wall clock's time. It can be set, so it serves only for comparison with other clocks.
 #[cfg_attr(not(feature = "redis"), allow(unreachable_pub))]
 pub(crate) fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, whole_ms)
@@ -116,10 +117,10 @@ fn whole_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A precise reading is rounded down to a millisecond.
+/// Lag of a precise reading, which is rounded down to a millisecond.
 const PRECISE_GRAIN_MS: u64 = 1;
 
-/// A tick of the coarse clock, and a millisecond for rounding down.
+/// Returns the tick of the coarse clock, plus a millisecond for rounding down.
 #[cfg(target_os = "linux")]
 fn coarse_grain_ms() -> u64 {
     let tick = rustix::time::clock_getres(rustix::time::ClockId::MonotonicCoarse);
@@ -145,19 +146,19 @@ fn precise_ms() -> u64 {
 #[cfg(target_os = "linux")]
 #[inline(always)]
 fn kernel_ms(clock: rustix::time::ClockId) -> u64 {
-    // The one that may fail, for where that would panic something is written to memory each time, and that is what a
-    // locked instruction has to wait for.
+    // The variant that can return an error: the panicking variant writes to memory on each call, and a later locked
+    // instruction has to wait for that write.
     match rustix::time::clock_gettime_dynamic(rustix::time::DynamicClockId::Known(clock)) {
         Ok(now) => ms_of(now),
-        Err(_) => without_that_clock_ms(),
+        Err(_) => monotonic_ms_without_coarse_clock(),
     }
 }
 
-/// On a kernel that has no coarse clock.
+/// Reads the precise clock on a kernel without a coarse clock.
 #[cfg(target_os = "linux")]
 #[cold]
 #[inline(never)]
-fn without_that_clock_ms() -> u64 {
+fn monotonic_ms_without_coarse_clock() -> u64 {
     ms_of(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
 }
 
@@ -165,7 +166,7 @@ fn without_that_clock_ms() -> u64 {
 #[inline(always)]
 fn ms_of(now: rustix::time::Timespec) -> u64 {
     #[expect(clippy::cast_sign_loss, reason = "the kernel's monotonic clock starts at zero")]
-    // Fewer than 2^32 nanoseconds are a whole second, and narrow numbers are divided faster.
+    // The nanoseconds of a second fit into 32 bits, and 32-bit division is faster.
     let (seconds, nanoseconds) = (now.tv_sec as u64, now.tv_nsec as u32);
     seconds * 1000 + u64::from(nanoseconds / 1_000_000)
 }
@@ -183,7 +184,7 @@ fn precise_ms() -> u64 {
     whole_ms(START.get_or_init(Instant::now).elapsed())
 }
 
-/// A clock that stands still until it is told otherwise. Clones show the same time.
+/// A clock that moves only when it is set. Clones share the time.
 ///
 /// ```
 /// use slidegate::{Clock, ManualClock};
@@ -204,14 +205,14 @@ struct ManualTime {
 }
 
 impl ManualClock {
-    /// A clock that stands at `now_ms`.
+    /// Creates a clock at `now_ms`.
     pub fn at(now_ms: u64) -> Self {
         let clock = Self::default();
         clock.set(now_ms);
         clock
     }
 
-    /// Sets the time, be it forward or back, and wakes whoever sleeps to look at it.
+    /// Sets the time, forward or back, and wakes all sleepers to check it.
     pub fn set(&self, now_ms: u64) {
         self.shared.now_ms.store(now_ms, Ordering::SeqCst);
         let sleepers =
@@ -224,7 +225,7 @@ impl ManualClock {
         self.set(self.now_ms() + ms);
     }
 
-    /// How many are asleep.
+    /// Returns the number of waiting sleeps.
     pub fn sleepers(&self) -> usize {
         self.shared.sleepers.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -235,7 +236,7 @@ impl Clock for ManualClock {
         self.shared.now_ms.load(Ordering::SeqCst)
     }
 
-    /// It stands exactly where it was set.
+    /// Zero, because the time is exact.
     fn grain_ms(&self) -> u64 {
         0
     }
@@ -254,7 +255,7 @@ impl Future for ManualSleep<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        // Under the lock, so that a time set in between cannot pass unseen.
+        // Under the lock, so that a concurrent `set` cannot miss this sleeper.
         let mut sleepers = self.clock.shared.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
         if self.clock.now_ms() >= self.end_ms {
             return Poll::Ready(());

@@ -1,9 +1,9 @@
-//! What can go wrong in a store. A denial is not among it.
+//! Errors of a store. A denial is not an error.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// A store could not decide, or its decision did not arrive.
+/// Failure of a store to decide, or of its decision to arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     kind: Kind,
@@ -20,33 +20,33 @@ enum Kind {
 }
 
 impl StoreError {
-    /// The store has no room for another key or for more of this one.
+    /// Creates the error of a full store, which cannot hold another key, or more data of this key.
     pub fn full(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Full, message)
     }
 
-    /// The store failed in a way that may pass: it is away, busy, or too slow. Nothing was spent.
+    /// Creates an error for a temporary failure: the store is unreachable, busy or too slow. Nothing was spent.
     pub fn transient(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Transient, message)
     }
 
-    /// The request went out and its answer did not arrive, so that nobody here knows whether it was counted.
+    /// Creates an error for a request without a response, which may have been counted.
     pub fn lost(message: impl Into<Cow<'static, str>>) -> Self {
         Self::transient(message).perhaps_counted()
     }
 
-    /// The store failed in a way that will not pass by itself: it refuses the credentials, or the schema is wrong.
+    /// Creates an error for a permanent failure: the store rejects the credentials, or its schema is wrong.
     pub fn permanent(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Kind::Permanent, message)
     }
 
-    /// The same error, of a request that may have been counted nevertheless.
+    /// Marks the error's request as possibly counted.
     pub fn perhaps_counted(mut self) -> Self {
         self.may_have_counted = true;
         self
     }
 
-    /// The same error, for want of time.
+    /// Marks the error as caused by a timeout.
     pub fn too_late(mut self) -> Self {
         self.is_late = true;
         self
@@ -56,16 +56,16 @@ impl StoreError {
         Self { kind, may_have_counted: false, is_late: false, message: message.into() }
     }
 
-    /// Whether the store has no room for another key or for more of this one.
+    /// Whether the store is full: it cannot hold another key, or more data of this key.
     pub fn is_full(&self) -> bool {
         self.kind == Kind::Full
     }
 
-    /// Every name that [`kind`](Self::kind) gives.
+    /// All names that [`kind`](Self::kind) returns.
     pub const KINDS: [&str; 5] = ["full", "permanent", "too-late", "lost", "transient"];
 
-    /// What kind of failure it is, as metrics call it: `full`, `permanent`, or of those that may pass `too-late` (no answer
-    /// in time), `lost` (it may have been counted) or `transient`.
+    /// Kind of the failure, as in metrics: `full`, `permanent`, or for temporary failures `too-late` (no response in
+    /// time), `lost` (possibly counted) or `transient`.
     pub fn kind(&self) -> &'static str {
         let [full, permanent, too_late, lost, transient] = Self::KINDS;
         match self.kind {
@@ -82,13 +82,13 @@ impl StoreError {
         self.kind != Kind::Permanent
     }
 
-    /// Whether the answer did not come in time.
+    /// Whether the response did not arrive in time.
     pub fn is_late(&self) -> bool {
         self.is_late
     }
 
-    /// Whether the request may have been counted although no answer came. A store never sends such a request again:
-    /// it would count twice.
+    /// Whether the request may have been counted although no response arrived. A store never resends such a request,
+    /// because it would count twice.
     pub fn may_have_counted(&self) -> bool {
         self.may_have_counted
     }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_has_a_name_of_its_own() {
+    fn each_kind_has_a_distinct_name() {
         let errors = [
             StoreError::full("").perhaps_counted(),
             StoreError::permanent("").perhaps_counted(),

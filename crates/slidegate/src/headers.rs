@@ -2,13 +2,13 @@
 
 use slidegate_core::{Decision, Policy, QuotaReport};
 
-/// What an HTTP answer says about a decision: `ratelimit-policy`, `ratelimit` and, if it is a denial that ends,
-/// `retry-after`. Names are in lower case, as HTTP/2 wants them; values are ASCII.
+/// Returns the HTTP headers of a decision: `ratelimit-policy`, `ratelimit` and, for a denial with a retry time,
+/// `retry-after`. Names are in lower case, as HTTP/2 requires; values are ASCII.
 ///
-/// A decision that nothing was counted for, because a rule made it or a store has failed, says none of it.
+/// A decision that counted nothing, because a rule made it or the store failed, has no headers.
 ///
-/// In `ratelimit-policy`, `q` and `w` are the rate: a token bucket's burst may exceed `q`. In `ratelimit`, `r` is
-/// what is left and `t` the wait until there is more.
+/// In `ratelimit-policy`, `q` and `w` are the rate: a token bucket's burst may exceed `q`. In `ratelimit`, `r` is the
+/// remaining quota and `t` the wait until it grows.
 ///
 /// ```
 /// use slidegate::{Limiter, ManualClock, MemoryStore, Policy, rate_limit_headers};
@@ -41,7 +41,7 @@ pub fn retry_after_seconds(decision: &Decision) -> Option<u64> {
     Some(whole_seconds(violated.map(|report| report.more_after_ms).fold(retry_after_ms, u64::max)))
 }
 
-/// The value of `ratelimit-policy`.
+/// Returns the value of `ratelimit-policy`.
 pub(crate) fn policy_list(policy: &Policy) -> String {
     list(
         policy,
@@ -50,14 +50,14 @@ pub(crate) fn policy_list(policy: &Policy) -> String {
     )
 }
 
-/// The value of `ratelimit`.
+/// Returns the value of `ratelimit`.
 fn limit_list(policy: &Policy, decision: &Decision) -> String {
     let numbers = |report: &QuotaReport| [report.remaining, whole_seconds(report.more_after_ms)];
     list(policy, decision.quotas().iter().map(numbers), ["r", "t"])
 }
 
-/// Made for each answer, hence without formatting and of exactly the size that it needs: with room to spare, who makes a
-/// header value of it would allocate once more.
+/// Builds a list without formatting machinery and with an exact capacity, because it runs for each response. Spare
+/// capacity would cost an allocation when the string becomes a header value.
 fn list(
     policy: &Policy,
     quotas: impl ExactSizeIterator<Item = [u64; 2]> + Clone,
@@ -90,12 +90,12 @@ fn comma(index: usize) -> &'static str {
     if index == 0 { "" } else { ", " }
 }
 
-/// Rounded up.
+/// Converts milliseconds to seconds, rounded up.
 pub(crate) fn whole_seconds(ms: u64) -> u64 {
     ms.div_ceil(1000)
 }
 
-/// A structured-field string holds printable ASCII only; anything else in a name becomes `?`.
+/// Returns a structured-field string, which holds printable ASCII only. Other characters in a name become `?`.
 #[cfg(feature = "tower")]
 pub(crate) fn sf_string(name: &str) -> String {
     let mut text = String::with_capacity(name.len() + 2);
@@ -106,7 +106,7 @@ pub(crate) fn sf_string(name: &str) -> String {
 fn push_sf_string(text: &mut String, name: &str) {
     text.push('"');
     if name.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
-        // As nearly all are.
+        // The common case.
         text.push_str(name);
     } else {
         for character in name.chars() {
@@ -133,7 +133,7 @@ mod tests {
         Limiter::new(MemoryStore::builder().clock(ManualClock::at(60_000)).build().unwrap())
     }
 
-    /// Parses a list back into `(name, [(parameter, value)])`.
+    /// Parses a list into `(name, [(parameter, value)])`.
     fn parse(value: &str) -> Vec<(String, Vec<(String, i64)>)> {
         let list: List = Parser::new(value).parse().unwrap();
         list.iter()
@@ -164,13 +164,13 @@ mod tests {
         assert_eq!(names, ["ratelimit-policy", "ratelimit"]);
         let policies = [item("burst", [("q", 1), ("w", 2)]), item("daily", [("q", 1000), ("w", 86_400)])];
         assert_eq!(parse(&headers[0].1), policies);
-        // One minute into the day; a sliding window is whole when the window after this one is over.
+        // The clock is one minute into the day. A sliding window is full again at the end of the following window.
         let limits = [item("burst", [("r", 0), ("t", 2)]), item("daily", [("r", 999), ("t", 172_740)])];
         assert_eq!(parse(&headers[1].1), limits);
     }
 
     #[test]
-    fn a_denial_says_when_and_never_earlier_than_t() {
+    fn the_retry_time_of_a_denial_is_not_earlier_than_t() {
         let policy =
             Policy::with_names("api", [("a", "1/1s".parse().unwrap()), ("b", "1/1m".parse().unwrap())])
                 .unwrap();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_never_be_allowed_has_no_retry_time() {
+    fn a_cost_above_the_limit_has_no_retry_time() {
         let policy = Policy::parse("api", ["5/1s"]).unwrap();
         let decision = limiter().check_now(policy.key("a").cost(6)).unwrap();
         let headers = rate_limit_headers(&policy, &decision);
@@ -239,15 +239,15 @@ mod tests {
 
     #[test]
     fn any_name_gives_a_valid_header() {
-        let hostile = "say \"hi\" \\ größe 限 \u{ad}";
+        let hostile = "quote \"hi\" \\ größe 限 \u{ad}";
         let policy = Policy::with_names("api", [(hostile, "5/1s".parse().unwrap())]).unwrap();
         let headers = rate_limit_headers(&policy, &limiter().check_now(policy.key("a")).unwrap());
-        assert_eq!(parse(&headers[0].1), [item("say \"hi\" \\ gr??e ? ?", [("q", 5), ("w", 1)])]);
+        assert_eq!(parse(&headers[0].1), [item("quote \"hi\" \\ gr??e ? ?", [("q", 5), ("w", 1)])]);
         assert!(headers.iter().all(|(_, value)| value.is_ascii()));
     }
 
     #[test]
-    fn a_list_has_no_room_to_spare() {
+    fn a_list_has_no_spare_capacity() {
         let policy = Policy::parse("api", ["10/1s", "281474976710656/366d"]).unwrap();
         for (name, value) in
             rate_limit_headers(&policy, &limiter().check_now(policy.key("a").cost(0)).unwrap())

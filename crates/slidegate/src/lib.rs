@@ -1,4 +1,4 @@
-//! Rate limiting that never has to be replaced.
+//! Rate limiting with exact limits, in memory or over a shared store.
 //!
 //! ```
 //! use slidegate::{Limiter, MemoryStore, Policy};
@@ -8,9 +8,9 @@
 //!
 //! let decision = limiter.check_now(api.key("user:1"))?;
 //! if decision.is_allowed() {
-//!     // serve it; `decision.remaining()` are left
+//!     // serve the request; `decision.remaining()` units are left
 //! } else {
-//!     // 429; come back after `decision.retry_after_ms()`
+//!     // respond with 429; retry after `decision.retry_after_ms()`
 //! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -1,4 +1,4 @@
-//! The limiter: what applications call.
+//! The limiter, the entry point for applications.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,81 +11,82 @@ use crate::error::StoreError;
 use crate::store::memory::MemoryStore;
 use crate::store::{Operation, Store};
 
-/// Decides whether requests may proceed, over any [`Store`].
+/// Decides whether requests are allowed, over any [`Store`].
 ///
-/// Share one by reference or in an `Arc`; all methods take `&self`.
+/// All methods take `&self`. Share a limiter by reference or in an `Arc`.
 #[derive(Debug)]
 pub struct Limiter<S> {
     store: S,
 }
 
 impl<S: Store> Limiter<S> {
-    /// A limiter over `store`.
+    /// Creates a limiter over `store`.
     pub fn new(store: S) -> Self {
         Self { store }
     }
 
-    /// The store.
+    /// Returns the store.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// Spends the cost if every quota of the policy allows it, else nothing.
+    /// Spends the cost if all quotas of the policy allow it, else nothing.
     pub async fn check(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute(Operation { verb: Verb::Check, check }).await
     }
 
-    /// Checks many at once, each for itself, in one round trip where there is one.
+    /// Decides several checks separately, in one round trip if the store is remote.
     pub async fn check_many(&self, checks: &[Check<'_>]) -> Vec<Result<Decision, StoreError>> {
         let operations: Vec<_> =
             checks.iter().map(|check| Operation { verb: Verb::Check, check: *check }).collect();
         self.store.execute_many(&operations).await
     }
 
-    /// Says what [`check`](Self::check) would say, and spends nothing.
+    /// Returns the decision of [`check`](Self::check) without spending anything.
     pub async fn peek(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute(Operation { verb: Verb::Peek, check }).await
     }
 
-    /// Counts the cost in full, beyond the limit too, because it has happened: tokens of an answer, bytes of an upload. The
-    /// decision is allowed if no limit is exceeded afterwards. What exceeds a limit ages like anything else that is counted.
+    /// Counts the full cost, even beyond the limit, because it has already occurred: tokens of a response, bytes of an
+    /// upload. The decision is allowed if no limit is exceeded afterwards. Units beyond the limit expire like all
+    /// others.
     pub async fn charge(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute(Operation { verb: Verb::Charge, check }).await
     }
 
-    /// Denies the key under the policy for `span`, at most 366 days, whatever it has spent. Another call takes the
-    /// place of this one, a span of zero ends the block, and so does a reset.
+    /// Denies the key under the policy for `span`, at most 366 days, regardless of its counts. Another call replaces
+    /// the block, a span of zero ends it, and so does a reset.
     pub async fn block(&self, check: Check<'_>, span: Duration) -> Result<Decision, StoreError> {
-        self.store.execute(Operation { verb: Verb::Block, check: blocking(check, span) }).await
+        self.store.execute(Operation { verb: Verb::Block, check: block_check(check, span) }).await
     }
 
-    /// Gives back up to the cost: never more than is counted. For what was spent within the current window; a store
-    /// cannot know whether older units are still among those it counts.
+    /// Gives back up to the cost, and never more than is counted. Use it for units spent within the current window: a
+    /// store cannot know whether it still counts older ones.
     pub async fn refund(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute(Operation { verb: Verb::Refund, check }).await
     }
 
-    /// Forgets what the key has spent under the policy, and whether it is blocked.
-    /// [`Decision::is_found`] says whether there was something to forget.
+    /// Clears the key's counts and its block under the policy. [`Decision::is_found`] reports whether there was
+    /// anything to clear.
     pub async fn reset(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute(Operation { verb: Verb::Reset, check }).await
     }
 
-    /// Forgets what all keys have spent under the policy's name, for all nodes that share the store. Returns the number of
-    /// keys, where the store counts them; see [`Store::forget`].
+    /// Clears the counts of all keys under the policy's name, on all nodes that share the store. Returns the number of
+    /// keys if the store counts them; see [`Store::forget`].
     pub async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         self.store.forget(policy).await
     }
 
-    /// Waits until the check is allowed, but no longer than `patience`.
+    /// Waits until the check is allowed, at most `max_wait`.
     ///
-    /// Returns the denial at once, without waiting in vain, if the wait that it names is longer than what is left
-    /// of the patience, or if it can never be allowed. Waiting spends nothing; others may be faster, and then
-    /// it waits again. On the system clock this needs a tokio runtime with time enabled.
-    pub async fn wait(&self, check: Check<'_>, patience: Duration) -> Result<Decision, StoreError> {
+    /// Returns a denial at once if its retry time exceeds the remaining wait, or if the check can never be allowed.
+    /// Waiting spends nothing; if another caller is faster, it waits again. On the system clock this needs a tokio
+    /// runtime with time enabled.
+    pub async fn wait(&self, check: Check<'_>, max_wait: Duration) -> Result<Decision, StoreError> {
         let clock = self.store.clock();
-        let patience_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
-        let end_ms = clock.now_ms().saturating_add(patience_ms);
+        let max_wait_ms = u64::try_from(max_wait.as_millis()).unwrap_or(u64::MAX);
+        let end_ms = clock.now_ms().saturating_add(max_wait_ms);
         loop {
             let decision = self.check(check).await?;
             let left_ms = end_ms.saturating_sub(clock.now_ms());
@@ -97,59 +98,59 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// Without a store that may wait, nothing has to be awaited.
+/// Synchronous methods: a memory store never waits.
 impl<C: Clock> Limiter<MemoryStore<C>> {
-    /// [`check`](Self::check), at once.
+    /// Synchronous [`check`](Self::check).
     #[inline(always)]
     pub fn check_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute_now(Operation { verb: Verb::Check, check })
     }
 
-    /// This limiter for checks under one policy, which are a little faster then and need not name it.
+    /// Binds this limiter to one policy. Checks need not name the policy and are a little faster.
     pub fn bind(self: &Arc<Self>, policy: Policy) -> Bound<C> {
         Bound::new(Arc::clone(self), policy)
     }
 
-    /// [`check_many`](Self::check_many), at once. The keys' places in memory are fetched sixteen at a time.
+    /// Synchronous [`check_many`](Self::check_many). Prefetches sixteen keys' memory at a time.
     pub fn check_many_now(&self, checks: &[Check<'_>]) -> Vec<Result<Decision, StoreError>> {
         let operations: Vec<_> =
             checks.iter().map(|check| Operation { verb: Verb::Check, check: *check }).collect();
         self.store.execute_many_now(&operations)
     }
 
-    /// [`peek`](Self::peek), at once.
+    /// Synchronous [`peek`](Self::peek).
     pub fn peek_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute_now(Operation { verb: Verb::Peek, check })
     }
 
-    /// [`charge`](Self::charge), at once.
+    /// Synchronous [`charge`](Self::charge).
     pub fn charge_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute_now(Operation { verb: Verb::Charge, check })
     }
 
-    /// [`block`](Self::block), at once.
+    /// Synchronous [`block`](Self::block).
     pub fn block_now(&self, check: Check<'_>, span: Duration) -> Result<Decision, StoreError> {
-        self.store.execute_now(Operation { verb: Verb::Block, check: blocking(check, span) })
+        self.store.execute_now(Operation { verb: Verb::Block, check: block_check(check, span) })
     }
 
-    /// [`refund`](Self::refund), at once.
+    /// Synchronous [`refund`](Self::refund).
     pub fn refund_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute_now(Operation { verb: Verb::Refund, check })
     }
 
-    /// [`forget`](Self::forget), at once. [`Bound`]s from before are only as fast as other checks from then on; bind them again.
+    /// Synchronous [`forget`](Self::forget). Existing [`Bound`]s lose their speed advantage; bind them again.
     pub fn forget_now(&self, policy: &Policy) -> Result<(), StoreError> {
         self.store.forget_now(policy)
     }
 
-    /// [`reset`](Self::reset), at once.
+    /// Synchronous [`reset`](Self::reset).
     pub fn reset_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute_now(Operation { verb: Verb::Reset, check })
     }
 }
 
-/// A block, whose cost is its length in whole milliseconds. The shortest that is not zero is one.
-fn blocking(check: Check<'_>, span: Duration) -> Check<'_> {
+/// Returns the check of a block, whose cost is its length in milliseconds, rounded up.
+fn block_check(check: Check<'_>, span: Duration) -> Check<'_> {
     let ms = span.as_nanos().div_ceil(1_000_000);
     check.cost(u64::try_from(ms).unwrap_or(u64::MAX))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
 
-/// Whatever the policy and the key, to be bound changes nothing but the words.
+/// A bound limiter and an unbound one return the same decisions for all policies and keys.
 #[test]
 fn a_bound_limiter_counts_the_same() {
     let policies = [
@@ -31,7 +31,7 @@ fn a_bound_limiter_counts_the_same() {
                 clock.advance(7_001 * (step % 5));
                 let cost = 1 + step % 2;
                 let expected = alone.check_now(policy.key(key).cost(cost)).unwrap();
-                // Now by the one, now by the other: both count for the same key.
+                // Alternates between both limiters: they share the counts of a key.
                 let decision = if step % 3 == 0 {
                     shared.check_now(policy.key(key).cost(cost))
                 } else {
@@ -46,7 +46,7 @@ fn a_bound_limiter_counts_the_same() {
     }
 }
 
-/// More keys than are fetched together, some of them twice, some of them denied.
+/// More keys than one prefetch group, some of them repeated, some denied.
 #[test]
 fn many_keys_at_once_count_as_one_by_one() {
     for quota in ["3/1m", "1000000000/1h", "3/1m fixed-window", "3/1m token-bucket", "3/1m strict-window"] {
@@ -59,18 +59,18 @@ fn many_keys_at_once_count_as_one_by_one() {
         let keys: Vec<String> = (0..150).map(|number| format!("user:{}", number * number % 37)).collect();
         for _ in 0..3 {
             clock.advance(25_000);
-            let mut said = Vec::new();
-            together.check_each_now(&keys, |key, decision| said.push((key, decision.unwrap())));
+            let mut decisions = Vec::new();
+            together.check_each_now(&keys, |key, decision| decisions.push((key, decision.unwrap())));
             let expected: Vec<_> = keys.iter().map(|key| (key, alone.check_now(key).unwrap())).collect();
-            assert_eq!(said, expected, "{quota}");
+            assert_eq!(decisions, expected, "{quota}");
         }
-        together.check_each_now(&[""; 0], |key, _| panic!("nobody asked for {key:?}"));
+        together.check_each_now(&[""; 0], |key, _| panic!("unexpected key {key:?}"));
     }
 }
 
-/// A binding holds a hasher, which depends on the policy's salt.
+/// A binding holds a hasher that depends on the policy's salt, and a forget changes the salt.
 #[test]
-fn a_bound_limiter_notices_that_its_policy_was_forgotten() {
+fn a_bound_limiter_follows_a_forget_of_its_policy() {
     for quota in ["3/1m", "1000000000/1h", "3/1m fixed-window", "3/1m token-bucket", "3/1m strict-window"] {
         let store = MemoryStore::builder().max_keys(1000).clock(ManualClock::at(1_800_000_000_123));
         let limiter = Arc::new(Limiter::new(store.build().unwrap()));
@@ -84,7 +84,7 @@ fn a_bound_limiter_notices_that_its_policy_was_forgotten() {
                 assert_eq!([used(&policy, key), used(&other, key)], [2, 1], "{quota}, round {round}");
             }
             limiter.forget_now(&policy).unwrap();
-            // Bound again it counts for the same keys.
+            // A new binding shares the counts with the old one.
             let again = limiter.bind(policy.clone());
             assert!(again.check_now("b").unwrap().is_allowed() && bound.check_now("b").unwrap().is_allowed());
             assert_eq!(used(&policy, "b"), 2);

@@ -37,7 +37,7 @@ fn a_flood_stays_within_the_cap_and_evicts_no_denied_key() {
             }
             let bytes = limiter.store().bytes();
             if max_keys == 1 {
-                // There is nobody else to go: the newcomer gets the place, as documented.
+                // The only key is evicted for the new one, as documented.
                 flood(&limiter, &policy, "flood", 100);
                 assert_eq!(limiter.store().len(), 1);
                 continue;
@@ -49,7 +49,7 @@ fn a_flood_stays_within_the_cap_and_evicts_no_denied_key() {
                     "{quotas:?} {max_keys} {key}"
                 );
             }
-            // With these keys gone, and as many others in their place, nothing more has grown.
+            // A second flood replaces these keys; the memory must not grow.
             flood(&limiter, &policy, "second flood", 10 * max_keys);
             assert_eq!(limiter.store().len(), max_keys, "{quotas:?}");
             assert!(
@@ -62,9 +62,9 @@ fn a_flood_stays_within_the_cap_and_evicts_no_denied_key() {
     }
 }
 
-/// Whoever has nearly nothing left is denied whatever costs more than that.
+/// A key with little remaining still denies higher costs, so it must survive.
 #[test]
-fn a_flood_evicts_nobody_who_has_little_left() {
+fn a_flood_evicts_no_key_with_little_remaining() {
     for quota in
         ["1000000/1h", "1000000/1h token-bucket", "1000000/1h fixed-window", "1000000/1h sliding-log"]
     {
@@ -84,7 +84,7 @@ fn a_flood_evicts_nobody_who_has_little_left() {
 }
 
 #[test]
-fn a_table_takes_as_many_keys_as_it_says_before_it_evicts() {
+fn a_table_holds_max_keys_before_it_evicts() {
     for max_keys in [1, 10, 1000, 100_000] {
         let (limiter, _) = limiter(max_keys, WhenFull::Evict);
         let policy = Policy::parse("api", ["5/1h"]).unwrap();
@@ -98,7 +98,7 @@ fn a_table_takes_as_many_keys_as_it_says_before_it_evicts() {
 }
 
 #[test]
-fn keys_that_are_over_give_way_before_any_other() {
+fn expired_keys_are_evicted_first() {
     let (limiter, clock) = limiter(10_000, WhenFull::Evict);
     for quotas in [&["5/1h"][..], &["5/1h token-bucket"], &["5/1h", "9/2h"]] {
         let policy = Policy::parse(&quotas.join("+"), quotas.iter().copied()).unwrap();
@@ -106,7 +106,7 @@ fn keys_that_are_over_give_way_before_any_other() {
         clock.advance(4 * HOUR + 1);
         let evicted = limiter.store().evicted();
         flood(&limiter, &policy, "new", 10_000);
-        assert_eq!(limiter.store().evicted(), evicted, "{quotas:?}: only such as count nothing have gone");
+        assert_eq!(limiter.store().evicted(), evicted, "{quotas:?}: only expired keys were removed");
         for number in 0..10_000 {
             let report = limiter.peek_now(policy.key(&format!("new {number}"))).unwrap().quotas()[0];
             assert_eq!(report.used, 1, "{quotas:?} {number}");
@@ -116,8 +116,8 @@ fn keys_that_are_over_give_way_before_any_other() {
 }
 
 #[test]
-fn keys_that_are_over_are_removed_in_passing() {
-    for (quota, are_bytes_given_back) in [("1000/1h sliding-log", true), ("1000/1h token-bucket", false)] {
+fn expired_keys_are_swept() {
+    for (quota, frees_bytes) in [("1000/1h sliding-log", true), ("1000/1h token-bucket", false)] {
         let (limiter, clock) = limiter(10_000, WhenFull::Evict);
         let policy = Policy::parse("api", [quota]).unwrap();
         for number in 0..5000 {
@@ -128,35 +128,34 @@ fn keys_that_are_over_are_removed_in_passing() {
         }
         let bytes = limiter.store().bytes();
         clock.advance(2 * HOUR);
-        // Each visit to a page's lock that finds nothing counted sweeps one of its 64 lines. There are some 86 keys to a
-        // page, so that looking at all of them twice visits each page about 172 times, wherever the hashes have put
-        // them.
+        // Each page visit that finds no count sweeps one of the page's 64 lines. A page holds about 86 keys, so two
+        // peeks at each key visit each page about 172 times, regardless of the hashes.
         for number in (0..5000).chain(0..5000) {
             let _ = limiter.peek_now(policy.key(&format!("old {number}"))).unwrap();
         }
         assert_eq!(limiter.store().len(), 0, "{quota}: all are removed");
-        assert_eq!(limiter.store().bytes() < bytes, are_bytes_given_back, "{quota}");
+        assert_eq!(limiter.store().bytes() < bytes, frees_bytes, "{quota}");
     }
 }
 
 #[test]
-fn a_table_that_refuses_keeps_whom_it_has() {
+fn a_refusing_table_keeps_its_keys() {
     let (limiter, clock) = limiter(500, WhenFull::Refuse);
     let policy = Policy::parse("api", ["5/1h"]).unwrap();
     flood(&limiter, &policy, "old", 500);
     let error = limiter.check_now(policy.key("new")).unwrap_err();
     assert!(error.is_full() && error.is_transient());
     assert_eq!(error.to_string(), "the memory store is full: max_keys is reached");
-    assert!(limiter.peek_now(policy.key("new")).unwrap().is_allowed(), "looking takes no place");
+    assert!(limiter.peek_now(policy.key("new")).unwrap().is_allowed(), "a peek takes no slot");
     assert_eq!(limiter.check_now(policy.key("old 7")).unwrap().remaining(), 3);
     assert_eq!((limiter.store().len(), limiter.store().evicted()), (500, 0));
     clock.advance(2 * HOUR);
     assert!(limiter.check_now(policy.key("new")).unwrap().is_allowed());
 }
 
-/// However few they are, and wherever, as long as there are no more pages than each new key looks at.
+/// A new key finds expired keys on any page, if the table has no more pages than a new key probes.
 #[test]
-fn a_table_that_refuses_finds_those_that_are_over() {
+fn a_refusing_table_replaces_expired_keys() {
     for max_keys in [175, 17 * 175] {
         let (limiter, clock) = limiter(max_keys, WhenFull::Refuse);
         let [long, short] = ["5/1h", "5/1s"].map(|quota| Policy::parse(quota, [quota]).unwrap());
@@ -170,7 +169,7 @@ fn a_table_that_refuses_finds_those_that_are_over() {
 }
 
 #[test]
-fn what_spends_nothing_takes_no_place() {
+fn operations_that_spend_nothing_take_no_slot() {
     for quotas in [&["5/1h", "9/1d"][..], &["5/1h token-bucket"]] {
         let (limiter, _) = limiter(100, WhenFull::Evict);
         let policy = Policy::parse("api", quotas.iter().copied()).unwrap();
@@ -197,7 +196,7 @@ fn small(max_bytes: usize, when_full: WhenFull) -> (Limiter<MemoryStore<ManualCl
 }
 
 #[test]
-fn bytes_are_bounded_too_and_a_refusal_changes_nothing() {
+fn bytes_are_bounded_and_a_refusal_changes_nothing() {
     let (limiter, clock) = small(64 << 10, WhenFull::Refuse);
     let policy = Policy::parse("api", ["1000000/1h sliding-log"]).unwrap();
     let mut admitted = 0;
@@ -213,24 +212,27 @@ fn bytes_are_bounded_too_and_a_refusal_changes_nothing() {
     assert!(admitted > 10_000, "{admitted}");
     assert_eq!(limiter.peek_now(policy.key("log")).unwrap().quotas()[0].used, admitted);
     let denied = limiter.check_now(policy.key("log").cost(1_000_000)).unwrap();
-    assert!(!denied.is_allowed(), "a denial needs no room and is no error");
+    assert!(!denied.is_allowed(), "a denial needs no memory and succeeds");
     assert!((0..1000).any(|number| limiter.check_now(policy.key(&format!("other {number}"))).is_err()));
     assert!(limiter.store().bytes() <= limiter.store().max_bytes());
     let keys = limiter.store().len();
     assert!(limiter.check_now(policy.key("one more")).is_err());
-    assert_eq!(limiter.store().len(), keys, "a refusal removes nobody");
+    assert_eq!(limiter.store().len(), keys, "a refusal evicts nothing");
     let packed = Policy::parse("small", ["5/1h"]).unwrap();
-    assert!(limiter.check_now(packed.key("a")).unwrap().is_allowed(), "what fits into the table still goes");
-    // The logs are over: they are swept, and there is room again.
+    assert!(
+        limiter.check_now(packed.key("a")).unwrap().is_allowed(),
+        "a packed counter needs no extra bytes"
+    );
+    // The logs expired and are swept, which frees bytes.
     clock.advance(2 * HOUR);
     assert!((0..200).any(|number| limiter.check_now(policy.key(&format!("later {number}"))).is_ok()));
 }
 
-/// Once wrong: when the bytes were used up, every further check of every record failed.
+/// Regression: after the bytes were used up, each further check of a record failed.
 #[test]
-fn a_table_that_evicts_does_so_for_bytes_as_well() {
+fn an_evicting_table_evicts_for_bytes() {
     for quota in ["20/1h strict-window", "20/1h token-bucket", "1000/1h sliding-log"] {
-        // In one page, and in several, of which some have nothing to give up.
+        // One page, and several pages of which some hold no evictable record.
         for max_keys in [100, 5 * 175] {
             let clock = ManualClock::at(NOW);
             let builder = MemoryStore::builder().max_keys(max_keys).max_bytes(40 << 10);
@@ -250,10 +252,10 @@ fn a_table_that_evicts_does_so_for_bytes_as_well() {
     }
 }
 
-/// Once wrong: in a page without any that takes bytes, a new one was refused, if the few that there were elsewhere were
-/// denied or not met.
+/// Regression: a new record was refused if its page held no other record and the few records elsewhere were denied or
+/// not probed.
 #[test]
-fn bytes_are_taken_from_wherever_they_are() {
+fn bytes_are_freed_on_any_page() {
     let clock = ManualClock::at(NOW);
     let (max_keys, table_bytes) = (60 * 175, 60 * 4400);
     let builder = MemoryStore::builder().max_keys(max_keys).max_bytes(table_bytes + (8 << 10));
@@ -272,13 +274,13 @@ fn bytes_are_taken_from_wherever_they_are() {
     assert!((5..60).contains(&few), "{few} keys are fewer than pages");
 }
 
-/// Once wrong: each check of a long log wanted half as much again to be free, and had others go for it.
+/// Regression: each check of a long log required half of its size as free bytes and evicted other keys.
 #[test]
-fn a_log_that_has_room_needs_none_of_others() {
+fn a_log_with_spare_capacity_evicts_nothing() {
     let clock = ManualClock::at(NOW);
     let builder = MemoryStore::builder().max_keys(60 * 175).max_bytes(500_000);
     let limiter = Limiter::new(builder.clock(clock.clone()).build().unwrap());
-    // Nearly used up, so that it is others who go.
+    // Nearly at its limit, so that other keys are evicted before it.
     let log = Policy::parse("log", ["45000/1d sliding-log"]).unwrap();
     let other = Policy::parse("login", ["5/1m", "50/1d"]).unwrap();
     let count = || {
@@ -290,7 +292,7 @@ fn a_log_that_has_room_needs_none_of_others() {
         assert!(limiter.check_now(other.key(&format!("{number}"))).unwrap().is_allowed());
         if limiter.store().evicted() > 0 {
             count();
-            // At the most it has just made room to grow by a quarter of 80 kB.
+            // A growth of the log by a quarter of 80 kB freed at most this much.
             let (bytes, most) = (limiter.store().bytes(), limiter.store().max_bytes());
             assert!(bytes + 25_000 > most, "{number}: {bytes} of {most}");
         }
@@ -299,17 +301,17 @@ fn a_log_that_has_room_needs_none_of_others() {
 }
 
 #[test]
-fn a_key_is_never_given_up_for_itself() {
+fn a_key_is_not_evicted_for_its_own_growth() {
     let (limiter, clock) = small(40 << 10, WhenFull::Evict);
     let policy = Policy::parse("api", ["1000000/1h sliding-log"]).unwrap();
     let mut admitted = 0;
     while limiter.check_now(policy.key("log")).is_ok() {
         admitted += 1;
         clock.advance(1);
-        assert!(admitted < 1_000_000, "it must end");
+        assert!(admitted < 1_000_000, "the store must report that it is full");
     }
     assert_eq!(limiter.peek_now(policy.key("log")).unwrap().quotas()[0].used, admitted);
-    // Nor does anybody go where that would not be enough.
+    // No key is evicted if that would not free enough bytes.
     let other = Policy::parse("login", ["5/1m", "50/1d"]).unwrap();
     assert!(limiter.check_now(other.key("other")).unwrap().is_allowed());
     let evicted = limiter.store().evicted();
@@ -322,26 +324,26 @@ fn a_key_is_never_given_up_for_itself() {
 fn wide_counters_fit_into_the_default_and_fall_back_to_records_beyond() {
     for quota in ["1000000/1s", "20/1h token-bucket"] {
         let policy = Policy::parse("api", [quota]).unwrap();
-        let (roomy, _) = limiter(200_000, WhenFull::Refuse);
-        let empty = roomy.store().bytes();
+        let (large, _) = limiter(200_000, WhenFull::Refuse);
+        let empty = large.store().bytes();
         for number in 0..200_000 {
-            assert!(roomy.check_now(policy.key(&format!("key {number}"))).unwrap().is_allowed());
+            assert!(large.check_now(policy.key(&format!("key {number}"))).unwrap().is_allowed());
         }
-        assert!(roomy.store().bytes() - empty <= 24 * 200_000, "{quota}");
-        let (tight, _) = small(8 << 10, WhenFull::Refuse);
+        assert!(large.store().bytes() - empty <= 24 * 200_000, "{quota}");
+        let (tiny, _) = small(8 << 10, WhenFull::Refuse);
         for round in 1..=5 {
             for number in 0..10 {
-                let decision = tight.check_now(policy.key(&format!("key {number}"))).unwrap();
+                let decision = tiny.check_now(policy.key(&format!("key {number}"))).unwrap();
                 assert_eq!(decision.quotas()[0].used, round, "{quota}, {number}");
             }
         }
-        assert!(tight.store().bytes() <= tight.store().max_bytes());
+        assert!(tiny.store().bytes() <= tiny.store().max_bytes());
     }
 }
 
-/// A reload that changes an algorithm must not make keys large and slow for good.
+/// After a reload changes an algorithm, keys must return to their compact form.
 #[test]
-fn what_another_version_has_counted_takes_room_until_it_is_over() {
+fn counts_of_another_version_take_bytes_until_they_expire() {
     let (limiter, clock) = limiter(1000, WhenFull::Evict);
     let [before, after] = ["5/1s", "5/1h fixed-window"].map(|quota| Policy::parse("api", [quota]).unwrap());
     let table_alone = limiter.store().bytes();
@@ -360,7 +362,7 @@ fn what_another_version_has_counted_takes_room_until_it_is_over() {
 }
 
 #[test]
-fn sizes_out_of_range_are_refused() {
+fn sizes_out_of_range_are_rejected() {
     let message = |builder: slidegate::MemoryStoreBuilder| builder.build().unwrap_err().to_string();
     assert_eq!(message(MemoryStore::builder().max_keys(0)), "max_keys: 0 is not between 1 and 2^31");
     assert_eq!(

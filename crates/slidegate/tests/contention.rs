@@ -1,4 +1,4 @@
-//! Threads against the memory store: exact counts, no counter ever shared, whatever comes and goes meanwhile.
+//! Concurrent threads on the memory store: exact counts and no shared counters, during evictions and changes.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -13,7 +13,7 @@ fn limiter(max_keys: usize, clock: ManualClock) -> Limiter<MemoryStore<ManualClo
     Limiter::new(MemoryStore::builder().max_keys(max_keys).clock(clock).build().unwrap())
 }
 
-/// How many of `THREADS × each` checks of one key are admitted.
+/// Number of admitted checks out of `THREADS × each` on one key.
 fn admitted(limiter: &Limiter<MemoryStore<ManualClock>>, policy: &Policy, each: u64) -> u64 {
     std::thread::scope(|scope| {
         let run = || {
@@ -43,8 +43,9 @@ fn threads_on_a_frozen_clock_admit_exactly_the_limit() {
 }
 
 #[test]
-fn a_window_that_ends_under_fire_admits_the_limit_of_each() {
-    // Wide counters change windows under the lock, packed ones by a swap; half of the threads see the new one.
+fn a_window_that_ends_under_load_admits_the_limit_of_each() {
+    // Wide counters change windows under the lock, packed ones by compare-and-swap. About half of the threads see the
+    // new window.
     for quota in ["500/1m", "500/1m fixed-window", "30000000/1m", "30000000/1m fixed-window"] {
         let clock = ManualClock::at(NOW);
         let limiter = limiter(1000, clock.clone());
@@ -67,8 +68,8 @@ fn a_window_that_ends_under_fire_admits_the_limit_of_each() {
             }
         });
         let total = total.into_inner();
-        // The first thread alone asks nearly two hundred times in each window. In a sliding one, what two neighbours admit
-        // is together at most the limit: the clock goes from the beginning of one to that of the next.
+        // The first thread alone sends almost 200 checks per window. Two adjacent sliding windows admit at most the
+        // limit together, because the clock jumps from the start of one window to the start of the next.
         let (least, most) = if quota.ends_with("fixed-window") {
             (windows, windows + 1)
         } else {
@@ -79,43 +80,43 @@ fn a_window_that_ends_under_fire_admits_the_limit_of_each() {
     }
 }
 
-/// Few slots, many keys, all of them evicting each other: a key never has more counted than it has asked for, which
-/// it would if two ever shared a counter or a write went to the wrong owner.
+/// Few slots and many keys that evict each other. A key never has more counted than it sent. It would if two keys
+/// shared a counter or a write reached the wrong key.
 #[test]
-fn a_slot_that_changes_hands_takes_no_count_along() {
+fn a_reused_slot_starts_with_no_count() {
     let several = ["1000/1h", "2000/1d"];
     let quotas = [&["1000/1h"][..], &["1000000000/1h"], &several, &["1000/1h token-bucket"]];
-    take_turns(100, &quotas);
-    // Most are denied, so that room is made in other pages too.
-    take_turns(700, &[&["1/1h"], &["1/1h sliding-log"], &["1/1h", "2/1d"], &["1000/1h"]]);
+    check_reused_slots(100, &quotas);
+    // Most keys are denied, so evictions search other pages too.
+    check_reused_slots(700, &[&["1/1h"], &["1/1h sliding-log"], &["1/1h", "2/1d"], &["1000/1h"]]);
 }
 
-fn take_turns(max_keys: usize, quotas: &[&[&str]]) {
+fn check_reused_slots(max_keys: usize, quotas: &[&[&str]]) {
     const KEYS: usize = 3000;
     let limiter = limiter(max_keys, ManualClock::at(NOW));
-    let asked: Vec<AtomicUsize> = (0..KEYS).map(|_| AtomicUsize::new(0)).collect();
+    let sent: Vec<AtomicUsize> = (0..KEYS).map(|_| AtomicUsize::new(0)).collect();
     let parse = |quotas: &&[&str]| Policy::parse("api", quotas.iter().copied()).unwrap();
     let policies: Vec<Policy> = quotas.iter().map(parse).collect();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (limiter, asked, policies) = (&limiter, &asked, &policies);
+            let (limiter, sent, policies) = (&limiter, &sent, &policies);
             scope.spawn(move || {
                 let mut random = 0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(thread + 1);
                 for _ in 0..60_000 {
                     random ^= random << 13;
                     random ^= random >> 7;
                     random ^= random << 17;
-                    // A third of the traffic goes to few keys, so that some stay and are written to.
+                    // A third of the traffic goes to a few keys, so that some keys stay resident.
                     let key = if random.is_multiple_of(3) {
                         random >> 40 & 7
                     } else {
                         (random >> 20) % KEYS as u64
                     };
                     let key = usize::try_from(key).unwrap();
-                    asked[key].fetch_add(1, Ordering::SeqCst);
+                    sent[key].fetch_add(1, Ordering::SeqCst);
                     let policy = &policies[key % policies.len()];
                     let report = limiter.check_now(policy.key(&format!("key {key}"))).unwrap().quotas()[0];
-                    assert!(report.used <= asked[key].load(Ordering::SeqCst) as u64, "key {key}: {report:?}");
+                    assert!(report.used <= sent[key].load(Ordering::SeqCst) as u64, "key {key}: {report:?}");
                 }
             });
         }
@@ -124,10 +125,10 @@ fn take_turns(max_keys: usize, quotas: &[&[&str]]) {
     assert!(limiter.store().evicted() > 0, "the test is about evictions");
 }
 
-/// Nearly all of a table is denied, and threads fight for the few places that are left.
+/// Denied keys fill nearly the whole table, and threads compete for the remaining slots.
 #[test]
-fn whoever_is_denied_stays_so_however_many_come() {
-    let (max_keys, places) = (4 * 175, 40);
+fn denied_keys_stay_denied_under_any_load() {
+    let (max_keys, free_slots) = (4 * 175, 40);
     let limiter = limiter(max_keys, ManualClock::at(NOW));
     let policies = ["2/1h", "2/1h token-bucket", "2/1h sliding-log", "2000000000/1h"]
         .map(|quota| Policy::parse(quota, [quota]).unwrap());
@@ -135,7 +136,7 @@ fn whoever_is_denied_stays_so_however_many_come() {
         let policy = &policies[number % policies.len()];
         (policy, policy.quotas()[0].capacity())
     };
-    let denied: Vec<String> = (0..max_keys - places).map(|number| format!("denied {number}")).collect();
+    let denied: Vec<String> = (0..max_keys - free_slots).map(|number| format!("denied {number}")).collect();
     for (number, key) in denied.iter().enumerate() {
         let (policy, limit) = of(number);
         assert!(limiter.check_now(policy.key(key).cost(limit)).unwrap().is_allowed());
@@ -158,9 +159,9 @@ fn whoever_is_denied_stays_so_however_many_come() {
     assert_eq!(limiter.store().len(), max_keys);
 }
 
-/// All records are denied, and there are fewer than pages.
+/// All records are denied, and there are fewer records than pages.
 #[test]
-fn bytes_are_taken_from_others_by_all_threads_at_once() {
+fn all_threads_evict_records_for_bytes_concurrently() {
     let (pages, table_bytes) = (60, 60 * 4400);
     let builder = MemoryStore::builder().max_keys(pages * 175).max_bytes(table_bytes + (8 << 10));
     let limiter = Limiter::new(builder.clock(ManualClock::at(NOW)).build().unwrap());
@@ -179,9 +180,9 @@ fn bytes_are_taken_from_others_by_all_threads_at_once() {
     assert!(limiter.store().len() < pages, "{} records", limiter.store().len());
 }
 
-/// Policies of one name, with limits whose counters look different in memory, take turns on one key.
+/// Versions of one policy with different counter forms alternate on one key.
 #[test]
-fn a_limit_that_changes_under_fire_loses_no_count() {
+fn a_limit_that_changes_under_load_loses_no_count() {
     let windows = ["10000/1h", "20000/1h", "1000000000/1h", "1000000000/1h anchor=first-request"];
     let buckets = [
         "10000/1h token-bucket",
@@ -189,7 +190,7 @@ fn a_limit_that_changes_under_fire_loses_no_count() {
         "10000/1h token-bucket burst=30000",
         "10000/1h token-bucket burst=40000",
     ];
-    // The last one owes too much for the place of the others.
+    // The debt of the last version does not fit into the slot form of the others.
     let large = [buckets[0], buckets[1], buckets[2], "10000/1h token-bucket burst=281474976710656"];
     for forms in [windows, buckets, large] {
         let limiter = limiter(1000, ManualClock::at(NOW));
@@ -212,9 +213,9 @@ fn a_limit_that_changes_under_fire_loses_no_count() {
     }
 }
 
-/// Each gives back all but one of what it spends.
+/// Each thread refunds all but 1 of the units that it spends.
 #[test]
-fn checks_and_refunds_under_fire_are_all_counted() {
+fn checks_and_refunds_under_load_are_all_counted() {
     let limiter = limiter(1000, ManualClock::at(NOW));
     for quota in ["100000/1h", "1000000000/1h", "100000/1h token-bucket", "100000/1h sliding-log"] {
         let policy = Policy::parse(quota, [quota]).unwrap();

@@ -1,4 +1,4 @@
-//! What one node gives back counts on all others, although they remember denials for longer than a second.
+//! Refunds, resets and forgets of one node end the cached denials of all other nodes.
 
 #![cfg(all(feature = "degrade", feature = "redis", feature = "postgres"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -12,10 +12,10 @@ use slidegate::{
 };
 use slidegate_testkit::{FaultProxy, Flavour, Postgres, Server};
 
-/// Longer than a denial is remembered by a node that hears nothing.
+/// Longer than a node without an invalidation feed caches a denial.
 const LONG_MS: u64 = 5000;
 
-/// A node that remembers denials, and the clock by which they age.
+/// A node with a cache of denials, and the clock by which they age.
 struct Node<S> {
     limiter: Limiter<DeniedCache<S, ManualClock>>,
     clock: ManualClock,
@@ -32,8 +32,8 @@ impl<S: Store> Node<S> {
         self.limiter.check(check).await.unwrap()
     }
 
-    /// Gets a denial from the store and says whether it is still told after a long time.
-    async fn remembers(&self, check: Check<'_>) -> bool {
+    /// Gets a denial from the store and returns whether it is still cached after `LONG_MS`.
+    async fn caches_for_long(&self, check: Check<'_>) -> bool {
         self.clock.advance(20_000);
         assert_eq!(self.check(check).await.source(), Source::Store);
         self.clock.advance(LONG_MS);
@@ -42,21 +42,21 @@ impl<S: Store> Node<S> {
         again.source() == Source::Cache
     }
 
-    /// Waits until it hears from its store.
-    async fn hears(&self, check: Check<'_>) {
+    /// Waits until the node's invalidation feed is connected.
+    async fn wait_for_feed(&self, check: Check<'_>) {
         for _ in 0..1000 {
-            if self.remembers(check).await {
+            if self.caches_for_long(check).await {
                 return;
             }
             pause().await;
         }
-        panic!("it never hears from its store");
+        panic!("the invalidation feed never connected");
     }
 
-    /// Waits until somebody is allowed, without another answer than a denial that is remembered on the way: whatever ends
-    /// the denial here has come from elsewhere.
-    async fn is_told(&self, check: Check<'_>) {
-        // By itself the store is asked after ten seconds.
+    /// Waits until the check is allowed. All responses before come from the cache, so the denial ends by an
+    /// invalidation from another node.
+    async fn wait_for_invalidation(&self, check: Check<'_>) {
+        // Without an invalidation the cached denial lasts 10 s.
         for _ in 0..500 {
             let decision = self.check(check).await;
             if decision.is_allowed() {
@@ -65,11 +65,11 @@ impl<S: Store> Node<S> {
             assert_eq!(decision.source(), Source::Cache);
             pause().await;
         }
-        panic!("it is denied what was given back");
+        panic!("the cached denial survived the refund");
     }
 }
 
-/// Another process has to get something done, and there is nothing to wait upon.
+/// Waits for another process; there is no event to wait for.
 async fn pause() {
     SystemClock::default().sleep(10).await;
 }
@@ -78,31 +78,31 @@ fn policy(quota: &str) -> Policy {
     Policy::parse("api", [quota]).unwrap()
 }
 
-/// Each of two nodes gives back what the other one is denied.
-async fn giving_back_counts_everywhere<S: Store>(here: S, elsewhere: S) {
+/// A refund, a reset and a forget on one node each end a cached denial on the other.
+async fn refunds_and_resets_invalidate<S: Store>(here: S, elsewhere: S) {
     let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
     for quota in ["1/1h", "1/1h token-bucket", "1/1h fixed-window", "1/1h sliding-log", "1/1h strict-window"]
     {
         let policy = policy(quota);
         let check = policy.key(quota);
         assert!(elsewhere.check(check).await.unwrap().is_allowed());
-        here.hears(check).await;
+        here.wait_for_feed(check).await;
         let _ = elsewhere.refund(check).await.unwrap();
-        here.is_told(check).await;
+        here.wait_for_invalidation(check).await;
 
-        here.hears(check).await;
+        here.wait_for_feed(check).await;
         let _ = elsewhere.reset(check).await.unwrap();
-        here.is_told(check).await;
+        here.wait_for_invalidation(check).await;
 
-        here.hears(check).await;
+        here.wait_for_feed(check).await;
         let _ = elsewhere.forget(&policy).await.unwrap();
-        here.is_told(check).await;
+        here.wait_for_invalidation(check).await;
         let _ = elsewhere.reset(check).await.unwrap();
     }
 }
 
-/// Where another node has other windows, or another rate, what is left may be less.
-async fn another_limit_counts_everywhere<S: Store>(here: S, elsewhere: S) {
+/// A check under other quotas on another node invalidates the denial because it may change the remaining quota.
+async fn other_quotas_invalidate<S: Store>(here: S, elsewhere: S) {
     let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
     let changes: [(&[&str], &[&str]); 8] = [
         (&["1/1h token-bucket"], &["100/1h token-bucket"]),
@@ -119,24 +119,24 @@ async fn another_limit_counts_everywhere<S: Store>(here: S, elsewhere: S) {
         let (policy, other) = (parse(quotas), parse(others));
         let key = format!("{number}");
         assert!(here.check(policy.key(&key)).await.is_allowed());
-        here.hears(policy.key(&key)).await;
-        // So that what was counted is older than the shortest windows.
+        here.wait_for_feed(policy.key(&key)).await;
+        // Outlasts the shortest windows.
         SystemClock::default().sleep(110).await;
         let _ = elsewhere.check(other.key(&key)).await.unwrap();
-        // The store may deny it all the same; but it is asked.
+        // The store may deny it again, but the request must reach the store.
         for round in 0.. {
             if here.check(policy.key(&key)).await.source() == Source::Store {
                 break;
             }
-            // By itself it is asked after ten seconds.
-            assert!(round < 500, "{quotas:?} to {others:?}: the store is never asked");
+            // Without an invalidation the cached denial lasts 10 s.
+            assert!(round < 500, "{quotas:?} to {others:?}: the request never reaches the store");
             pause().await;
         }
     }
 }
 
-/// Of versions that are not in use no more than sixteen are remembered; who was denied by another one is let in again.
-async fn what_is_forgotten_counts_everywhere<S: Store>(here: S, elsewhere: S) {
+/// A store keeps at most 16 unused versions of a policy. Dropping the version that denied a key ends the denial.
+async fn dropped_versions_invalidate<S: Store>(here: S, elsewhere: S) {
     let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
     let denied = policy("1/1h");
     let check = denied.key("forgotten");
@@ -147,31 +147,31 @@ async fn what_is_forgotten_counts_everywhere<S: Store>(here: S, elsewhere: S) {
     for version in versions {
         let _ = elsewhere.check(version.key("forgotten")).await.unwrap();
     }
-    here.hears(check).await;
-    // Fifteen more of them are in use no longer, which makes seventeen.
+    here.wait_for_feed(check).await;
+    // This makes 15 more versions unused, 17 in total.
     let _ = elsewhere.check(policy(&many[0]).key("forgotten")).await.unwrap();
-    here.is_told(check).await;
+    here.wait_for_invalidation(check).await;
 }
 
-/// What is given back while nothing can be heard is not missed.
-async fn silence_is_not_taken_for_peace<S: Store>(here: S, elsewhere: S, proxy: FaultProxy) {
+/// A refund during an outage of the feed is not missed.
+async fn a_feed_outage_ends_cached_denials<S: Store>(here: S, elsewhere: S, proxy: FaultProxy) {
     let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
     let policy = policy("1/1h");
     let check = policy.key("a");
     assert!(elsewhere.check(check).await.unwrap().is_allowed());
-    here.hears(check).await;
+    here.wait_for_feed(check).await;
     proxy.refuse();
     proxy.cut();
     let _ = elsewhere.refund(check).await.unwrap();
     for round in 0.. {
-        // From memory or not at all, and some day not from memory any more.
+        // From the cache or an error, and finally no more from the cache.
         match here.limiter.check(check).await {
             Ok(decision) => assert!(decision.source() == Source::Cache),
             Err(error) if error.is_transient() => break,
             Err(error) => panic!("{error}"),
         }
-        // By itself the store is asked after ten seconds.
-        assert!(round < 300, "it is served from memory although nothing is heard");
+        // Without an invalidation the cached denial lasts 10 s.
+        assert!(round < 300, "the cache still serves denials although the feed is down");
         pause().await;
     }
     proxy.pass();
@@ -179,7 +179,7 @@ async fn silence_is_not_taken_for_peace<S: Store>(here: S, elsewhere: S, proxy: 
         if here.limiter.check(check).await.is_ok_and(|decision| decision.is_allowed()) {
             break;
         }
-        assert!(round < 300, "it is denied what was given back");
+        assert!(round < 300, "the cached denial survived the refund");
         pause().await;
     }
 }
@@ -193,27 +193,27 @@ async fn postgres(address: SocketAddr) -> PostgresStore {
 }
 
 #[tokio::test]
-async fn redis_tells_everybody() {
+async fn redis_invalidates_on_all_nodes() {
     for flavour in Flavour::ALL {
         let server = Server::start(flavour);
         let address = server.address();
-        giving_back_counts_everywhere(redis(address).await, redis(address).await).await;
-        another_limit_counts_everywhere(redis(address).await, redis(address).await).await;
-        what_is_forgotten_counts_everywhere(redis(address).await, redis(address).await).await;
+        refunds_and_resets_invalidate(redis(address).await, redis(address).await).await;
+        other_quotas_invalidate(redis(address).await, redis(address).await).await;
+        dropped_versions_invalidate(redis(address).await, redis(address).await).await;
     }
 }
 
 #[tokio::test]
-async fn nobody_relies_on_a_redis_that_is_not_heard() {
+async fn an_unreachable_redis_ends_cached_denials() {
     let server = Server::start(Flavour::Redis);
     let proxy = FaultProxy::start(server.address());
     let here = redis(proxy.address()).await;
-    silence_is_not_taken_for_peace(here, redis(server.address()).await, proxy).await;
+    a_feed_outage_ends_cached_denials(here, redis(server.address()).await, proxy).await;
 }
 
-/// Who may count but not listen remembers denials for less time, and that is all.
+/// A user without permission to subscribe caches denials for a shorter time only.
 #[tokio::test]
-async fn a_user_who_may_not_listen_hears_nothing() {
+async fn a_user_without_subscribe_permission_gets_no_feed() {
     let server = Server::start(Flavour::Redis);
     server.command(&["ACL", "SETUSER", "deaf", "on", ">hush", "~*", "&*", "+@all", "-subscribe"]).ok();
     let url = server.url().replace("redis://", "redis://deaf:hush@");
@@ -221,37 +221,37 @@ async fn a_user_who_may_not_listen_hears_nothing() {
     let policy = policy("1/1h");
     assert!(node.check(policy.key("a")).await.is_allowed());
     for _ in 0..20 {
-        assert!(!node.remembers(policy.key("a")).await);
+        assert!(!node.caches_for_long(policy.key("a")).await);
         pause().await;
     }
 }
 
 #[tokio::test]
-async fn postgres_is_asked_by_everybody() {
+async fn postgres_invalidates_on_all_nodes() {
     let server = Postgres::start();
     let address = server.address();
-    giving_back_counts_everywhere(postgres(address).await, postgres(address).await).await;
-    another_limit_counts_everywhere(postgres(address).await, postgres(address).await).await;
-    what_is_forgotten_counts_everywhere(postgres(address).await, postgres(address).await).await;
+    refunds_and_resets_invalidate(postgres(address).await, postgres(address).await).await;
+    other_quotas_invalidate(postgres(address).await, postgres(address).await).await;
+    dropped_versions_invalidate(postgres(address).await, postgres(address).await).await;
 }
 
 #[tokio::test]
-async fn nobody_relies_on_a_postgres_that_is_not_heard() {
+async fn an_unreachable_postgres_ends_cached_denials() {
     let server = Postgres::start();
     let proxy = FaultProxy::start(server.address());
     let here = postgres(proxy.address()).await;
-    silence_is_not_taken_for_peace(here, postgres(server.address()).await, proxy).await;
+    a_feed_outage_ends_cached_denials(here, postgres(server.address()).await, proxy).await;
 }
 
-/// A crash forgets what is counted, and nobody has given anything back.
+/// A crash drops the unlogged counts without an invalidation.
 #[tokio::test]
-async fn a_postgres_that_has_forgotten_everything_is_asked() {
+async fn a_postgres_crash_ends_cached_denials() {
     let server = Postgres::start();
     let node = Node::over(postgres(server.address()).await);
     let policy = policy("1/1h");
     let check = policy.key("a");
     assert!(node.check(check).await.is_allowed());
-    node.hears(check).await;
+    node.wait_for_feed(check).await;
     server.kill();
     server.restart();
     for round in 0.. {
@@ -260,19 +260,19 @@ async fn a_postgres_that_has_forgotten_everything_is_asked() {
             Ok(decision) => assert_eq!(decision.source(), Source::Cache),
             Err(error) => assert!(error.is_transient(), "{error}"),
         }
-        // By itself the store is asked after ten seconds.
-        assert!(round < 300, "it is denied by what nobody counts any more");
+        // Without an invalidation the cached denial lasts 10 s.
+        assert!(round < 300, "the cached denial survived the crash");
         pause().await;
     }
 }
 
-/// Counts that must survive have tables of their own, and so has the word about them.
+/// Durable counts have tables of their own, and a feed table of their own.
 #[tokio::test]
-async fn durable_counts_are_told_of_as_well() {
+async fn durable_counts_invalidate_on_all_nodes() {
     let server = Postgres::start();
     let url = format!("postgres://postgres@{}/postgres?budget_ms=2000&durable=true", server.address());
     let connect = || async { PostgresStore::connect(&url).await.unwrap() };
-    giving_back_counts_everywhere(connect().await, connect().await).await;
+    refunds_and_resets_invalidate(connect().await, connect().await).await;
     assert_eq!(server.sql("SELECT count(*) > 1 FROM slidegate.news_durable")[0][0].as_deref(), Some("t"));
     assert_eq!(server.sql("SELECT count(*) FROM slidegate.news_ephemeral")[0][0].as_deref(), Some("0"));
 }

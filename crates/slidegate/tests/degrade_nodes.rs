@@ -1,5 +1,5 @@
-//! Many nodes that remember denials, each with its own ear to what the others give back: nobody is denied for longer than
-//! a second what the store would have allowed.
+//! Many nodes with caches of denials and separate invalidation feeds. A cached denial that the store would allow lasts
+//! at most one second.
 
 #![cfg(feature = "degrade")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -22,33 +22,33 @@ use slidegate::{
     StoreError, Verb,
 };
 
-use degrade_traces::{Distant, Request, START, algorithm, hold, memory, poll, request, versions};
+use degrade_traces::{Distant, Request, START, algorithm, check_property, memory, poll, request, versions};
 
 const NODES: usize = 3;
-/// What is given back counts everywhere within this time.
-const SOON_MS: u64 = 900;
+/// Time within which a refund reaches all nodes.
+const MAX_DELAY_MS: u64 = 900;
 
-/// The store, and what it has said to nodes that have not heard it yet.
-struct Middle {
+/// The shared store, and the invalidations that each node has not received yet.
+struct Shared {
     store: Distant,
-    unheard: [Mutex<Vec<u16>>; NODES],
-    /// When which key was given something back.
-    given_back: Mutex<Vec<(Vec<u8>, u64)>>,
+    pending: [Mutex<Vec<u16>>; NODES],
+    /// Keys and times of refunds and resets.
+    refunds: Mutex<Vec<(Vec<u8>, u64)>>,
 }
 
-/// The way of one node to the store.
-struct Way {
-    middle: Arc<Middle>,
+/// Connection of one node to the store.
+struct Connection {
+    shared: Arc<Shared>,
     feed: Arc<InvalidationFeed>,
 }
 
-impl Way {
-    /// Says what has happened when the store has decided.
-    fn tell(&self, operation: &Operation<'_>, now_ms: u64) {
+impl Connection {
+    /// Publishes the invalidation after the store's decision.
+    fn publish(&self, operation: &Operation<'_>, now_ms: u64) {
         if matches!(operation.verb, Verb::Refund | Verb::Reset) {
             let key = operation.check.key;
-            self.middle.unheard.iter().for_each(|unheard| unheard.lock().unwrap().push(part(key)));
-            self.middle.given_back.lock().unwrap().push((key.to_vec(), now_ms));
+            self.shared.pending.iter().for_each(|pending| pending.lock().unwrap().push(part(key)));
+            self.shared.refunds.lock().unwrap().push((key.to_vec(), now_ms));
         }
     }
 }
@@ -57,15 +57,15 @@ fn part(key: &[u8]) -> u16 {
     u16::from(key[0])
 }
 
-impl Store for Way {
+impl Store for Connection {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let mut answer = Box::pin(self.middle.store.execute(operation));
+        let mut answer = Box::pin(self.shared.store.execute(operation));
         let mut polls = 0;
         std::future::poll_fn(|context| {
-            // It decides when it is polled for the second time.
+            // The store decides on the second poll.
             polls += 1;
             if polls == 2 {
-                self.tell(&operation, self.clock().now_ms());
+                self.publish(&operation, self.clock().now_ms());
             }
             answer.as_mut().poll(context)
         })
@@ -73,11 +73,11 @@ impl Store for Way {
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        self.middle.store.execute_many(operations).await
+        self.shared.store.execute_many(operations).await
     }
 
     fn clock(&self) -> &dyn Clock {
-        self.middle.store.clock()
+        self.shared.store.clock()
     }
 
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
@@ -87,13 +87,13 @@ impl Store for Way {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A node asks the store.
+    /// A node sends a request to the store.
     Send(usize, Request),
-    /// One of those under way gets on, or arrives.
-    GoOn(usize),
-    /// A node hears everything that was said until now.
-    Hear(usize),
-    Pass {
+    /// A request in flight advances or completes.
+    Advance(usize),
+    /// A node receives all pending invalidations.
+    Receive(usize),
+    Wait {
         ms: u64,
     },
 }
@@ -102,49 +102,51 @@ fn event() -> impl Strategy<Value = Event> {
     let pass_ms = prop_oneof![6 => 1..=3_u64, 3 => 1..=200_u64, 2 => 700..=1500_u64];
     prop_oneof![
         12 => (0..NODES, request()).prop_map(|(node, request)| Event::Send(node, request)),
-        16 => (0..6_usize).prop_map(Event::GoOn),
-        6 => (0..NODES).prop_map(Event::Hear),
-        6 => pass_ms.prop_map(|ms| Event::Pass { ms }),
+        16 => (0..6_usize).prop_map(Event::Advance),
+        6 => (0..NODES).prop_map(Event::Receive),
+        6 => pass_ms.prop_map(|ms| Event::Wait { ms }),
     ]
 }
 
-type Answer<'a> = Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + 'a>>;
+type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + 'a>>;
 
-/// Says how often a denial was told that is older than a node without subscriber would remember it.
-fn nobody_is_denied_for_long(policy: &Policy, events: Vec<Event>) -> u64 {
+/// Runs the events and returns the number of cache hits.
+fn check_no_denial_is_stale_for_long(policy: &Policy, events: Vec<Event>) -> u64 {
     let clock = ManualClock::at(START);
-    let middle = Arc::new(Middle {
+    let shared = Arc::new(Shared {
         store: Distant(memory(&clock)),
-        unheard: Default::default(),
-        given_back: Mutex::default(),
+        pending: Default::default(),
+        refunds: Mutex::default(),
     });
-    let nodes: [DeniedCache<Way, ManualClock>; NODES] = std::array::from_fn(|_| {
-        let way =
-            Way { middle: Arc::clone(&middle), feed: Arc::new(InvalidationFeed::by(clock.clone(), 256)) };
-        let builder = DeniedCache::builder(way).clock(clock.clone());
-        // Little of what is told is told by age.
+    let nodes: [DeniedCache<Connection, ManualClock>; NODES] = std::array::from_fn(|_| {
+        let connection = Connection {
+            shared: Arc::clone(&shared),
+            feed: Arc::new(InvalidationFeed::by(clock.clone(), 256)),
+        };
+        let builder = DeniedCache::builder(connection).clock(clock.clone());
+        // A short age without the feed, so that nearly all hits depend on it.
         builder.max_age(Duration::from_millis(50)).build().unwrap()
     });
-    let mut flights: Vec<Answer<'_>> = Vec::new();
+    let mut in_flight: Vec<ResponseFuture<'_>> = Vec::new();
     let mut hits = 0;
     for event in events {
         match event {
-            Event::Pass { ms } => clock.advance(ms),
-            Event::Hear(node) => {
+            Event::Wait { ms } => clock.advance(ms),
+            Event::Receive(node) => {
                 let feed = &nodes[node].store().feed;
-                middle.unheard[node].lock().unwrap().drain(..).for_each(|part| feed.record(part));
+                shared.pending[node].lock().unwrap().drain(..).for_each(|part| feed.record(part));
                 feed.confirm(clock.now_ms());
             }
-            Event::GoOn(index) if !flights.is_empty() => {
-                let index = index % flights.len();
-                if poll(flights[index].as_mut()).is_ready() {
-                    drop(flights.remove(index));
+            Event::Advance(index) if !in_flight.is_empty() => {
+                let index = index % in_flight.len();
+                if poll(in_flight[index].as_mut()).is_ready() {
+                    drop(in_flight.remove(index));
                 }
             }
-            Event::Send(node, request) if flights.len() < 6 => {
-                let mut answer: Answer<'_> = Box::pin(nodes[node].execute(request.under(policy)));
+            Event::Send(node, request) if in_flight.len() < 6 => {
+                let mut answer: ResponseFuture<'_> = Box::pin(nodes[node].execute(request.under(policy)));
                 let Poll::Ready(decision) = poll(answer.as_mut()) else {
-                    flights.push(answer);
+                    in_flight.push(answer);
                     continue;
                 };
                 let decision = decision.unwrap();
@@ -152,29 +154,29 @@ fn nobody_is_denied_for_long(policy: &Policy, events: Vec<Event>) -> u64 {
                 hits += 1;
                 let peek = Request { verb: Verb::Peek, ..request }.under(policy);
                 let is_recent = |(key, at_ms): &(Vec<u8>, u64)| {
-                    key == request.key.as_bytes() && at_ms + SOON_MS >= clock.now_ms()
+                    key == request.key.as_bytes() && at_ms + MAX_DELAY_MS >= clock.now_ms()
                 };
-                if middle.store.0.execute_now(peek).unwrap().is_allowed() {
-                    let given_back = middle.given_back.lock().unwrap();
+                if shared.store.0.execute_now(peek).unwrap().is_allowed() {
+                    let refunds = shared.refunds.lock().unwrap();
                     assert!(
-                        given_back.iter().any(is_recent),
-                        "{request:?} is denied, and was given back long ago"
+                        refunds.iter().any(is_recent),
+                        "{request:?} is denied, and was refunded long ago"
                     );
                 }
             }
-            Event::Send(..) | Event::GoOn(_) => {}
+            Event::Send(..) | Event::Advance(_) => {}
         }
     }
     hits
 }
 
 #[test]
-fn what_is_given_back_counts_everywhere_within_a_second() {
+fn refunds_reach_all_nodes_within_a_second() {
     let policy = algorithm().prop_flat_map(|algorithm| {
-        // With windows so long that nothing else ends a denial.
+        // Windows long enough that only a refund ends a denial.
         let long = Policy::parse("p", [format!("3/1m {algorithm}").as_str()]).unwrap();
         prop_oneof![select(versions(algorithm)), Just(long)]
     });
     let case = (policy, vec(event(), 1..400));
-    hold(1500, case, |(policy, events)| nobody_is_denied_for_long(&policy, events));
+    check_property(1500, case, |(policy, events)| check_no_denial_is_stale_for_long(&policy, events));
 }

@@ -1,11 +1,11 @@
-//! What others hear of the layer. In a process of its own: whether anybody listens to an event is remembered by the process
-//! when it happens the first time.
+//! Metrics and log events of the degradation layer. The test runs in its own process because `tracing` caches for the
+//! whole process whether an event has a subscriber.
 
 #![cfg(feature = "degrade")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "degrade/faulty.rs"]
-#[allow(dead_code, reason = "others need more of it")]
+#[allow(dead_code, reason = "other tests need more of it")]
 mod faulty;
 
 use std::collections::BTreeMap;
@@ -23,32 +23,32 @@ use tracing::{Event, Subscriber};
 
 use faulty::{Fault, FaultyStore, VirtualClock, sleep};
 
-/// Everything that was counted and set, by name and labels.
+/// Values of all counters and gauges, by name and labels.
 #[derive(Clone, Debug, Default)]
-struct Heard(Arc<Mutex<BTreeMap<String, f64>>>);
+struct Recorded(Arc<Mutex<BTreeMap<String, f64>>>);
 
-impl Heard {
+impl Recorded {
     fn number(&self, name: &str) -> f64 {
-        let heard = self.0.lock().unwrap();
-        *heard.get(name).unwrap_or_else(|| panic!("{name} is not among {heard:#?}"))
+        let recorded = self.0.lock().unwrap();
+        *recorded.get(name).unwrap_or_else(|| panic!("{name} is not among {recorded:#?}"))
     }
 
     fn cell(&self, key: &Key) -> Cell {
         let labels: Vec<String> =
             key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-        Cell { heard: self.clone(), name: format!("{}{{{}}}", key.name(), labels.join(",")) }
+        Cell { recorded: self.clone(), name: format!("{}{{{}}}", key.name(), labels.join(",")) }
     }
 }
 
 struct Cell {
-    heard: Heard,
+    recorded: Recorded,
     name: String,
 }
 
 impl Cell {
     fn set(&self, change: impl FnOnce(f64) -> f64) {
-        let mut heard = self.heard.0.lock().unwrap();
-        let number = heard.entry(self.name.clone()).or_default();
+        let mut recorded = self.recorded.0.lock().unwrap();
+        let number = recorded.entry(self.name.clone()).or_default();
         *number = change(*number);
     }
 }
@@ -82,7 +82,7 @@ mod cells {
     }
 }
 
-impl Recorder for Heard {
+impl Recorder for Recorded {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
@@ -100,7 +100,7 @@ impl Recorder for Heard {
     }
 }
 
-/// The fields of all events, one line each.
+/// The fields of each event, one line per event.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -138,10 +138,10 @@ impl Subscriber for Log {
 
 #[test]
 fn every_transition_is_an_event_and_a_metric() {
-    let (heard, log) = (Heard::default(), Log::default());
+    let (recorded, log) = (Recorded::default(), Log::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    metrics::with_local_recorder(&heard, || {
-        tracing::subscriber::with_default(log.clone(), || runtime.unwrap().block_on(course()));
+    metrics::with_local_recorder(&recorded, || {
+        tracing::subscriber::with_default(log.clone(), || runtime.unwrap().block_on(run_scenario()));
     });
     for (name, expected) in [
         ("slidegate_breaker_transitions_total{policy=(others),to=open}", 2.0),
@@ -151,7 +151,7 @@ fn every_transition_is_an_event_and_a_metric() {
         ("slidegate_breaker_state{policy=(others),state=closed}", 1.0),
         ("slidegate_breaker_state{policy=(others),state=open}", 0.0),
         ("slidegate_fallback_total{policy=api,mode=local,reason=unavailable}", 6.0),
-        // Not what fell back while the store was left alone.
+        // Without the fallback decisions made while the breaker is open.
         ("slidegate_store_errors_total{kind=transient}", 6.0),
         ("slidegate_fallback_total{policy=(in request),mode=local,reason=resting}", 1.0),
         ("slidegate_ruled_total{policy=api,rule=off}", 1.0),
@@ -159,9 +159,9 @@ fn every_transition_is_an_event_and_a_metric() {
         ("slidegate_switched_total{policy=api,to=off}", 1.0),
     ] {
         assert!(
-            (heard.number(name) - expected).abs() < 0.5,
+            (recorded.number(name) - expected).abs() < 0.5,
             "{name}: {} and not {expected}",
-            heard.number(name)
+            recorded.number(name)
         );
     }
     let lines = log.0.lock().unwrap().join("\n");
@@ -180,8 +180,9 @@ fn every_transition_is_an_event_and_a_metric() {
     }
 }
 
-/// Fails, is left alone, fails when it is asked again, recovers; then is switched off and to shadow.
-async fn course() {
+/// The store fails, the breaker opens, a probe fails, and the store recovers. Then the policy is switched to off and to
+/// shadow.
+async fn run_scenario() {
     let clock = VirtualClock::new();
     let up_from_ms = 1_800_000_001_500;
     let store = FaultyStore::new(clock, move || {

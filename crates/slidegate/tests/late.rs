@@ -1,4 +1,4 @@
-//! Whoever read the clock long ago: a thread that was put aside, or that had to wait.
+//! Threads that decide with a stale clock reading, after a preemption or a lock wait.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use slidegate::{Check, Clock, Decision, Limiter, MemoryStore, Policy, Sleep};
 
-/// The beginning of a window.
+/// Start of a window.
 const NOW: u64 = 1_800_000_000_000;
 const MINUTE: u64 = 60_000;
 
-/// Stands still until it is set. What it is told to be late by it is for one reading, as for a thread that goes on only then.
+/// A manual clock. `delay_next_reading_by` makes one reading stale, as for a thread preempted after it.
 #[derive(Clone)]
-struct LateClock(Arc<[AtomicU64; 2]>);
+struct StaleClock(Arc<[AtomicU64; 2]>);
 
-impl LateClock {
+impl StaleClock {
     fn at(now_ms: u64) -> Self {
         Self(Arc::new([AtomicU64::new(now_ms), AtomicU64::new(0)]))
     }
@@ -24,22 +24,22 @@ impl LateClock {
         self.0[0].store(now_ms, Ordering::SeqCst);
     }
 
-    fn be_late_by(&self, ms: u64) {
+    fn delay_next_reading_by(&self, ms: u64) {
         self.0[1].store(ms, Ordering::SeqCst);
     }
 }
 
-impl Clock for LateClock {
+impl Clock for StaleClock {
     fn now_ms(&self) -> u64 {
         self.0[0].load(Ordering::SeqCst) - self.0[1].swap(0, Ordering::SeqCst)
     }
 
     fn sleep(&self, _ms: u64) -> Sleep<'_> {
-        unreachable!("nobody waits")
+        unreachable!("no test sleeps")
     }
 }
 
-type Subject = Limiter<MemoryStore<LateClock>>;
+type Subject = Limiter<MemoryStore<StaleClock>>;
 type Action = fn(&Subject, Check<'_>) -> Decision;
 
 const ACTIONS: [(&str, Action); 3] = [
@@ -48,75 +48,76 @@ const ACTIONS: [(&str, Action); 3] = [
     ("refund", |limiter, check| limiter.refund_now(check).unwrap()),
 ];
 
-/// Each form that a counter is kept in, with a fifth of what it allows.
-const FORMS: [(&[&str], u64); 10] = [
+/// All forms of a counter, with a fifth of the limit.
+const COUNTER_FORMS: [(&[&str], u64); 10] = [
     (&["5/1m"], 1),
     (&["5000000000/1m"], 1_000_000_000),
     (&["5/1m anchor=first-request"], 1),
     (&["5/1m fixed-window"], 1),
     (&["5000000000/1m fixed-window"], 1_000_000_000),
     (&["5/1m token-bucket"], 1),
-    // As much as this owes has no room beside a slot.
+    // A debt too large for a slot.
     (&["250000000000000/100d token-bucket"], 50_000_000_000_000),
     (&["5/1m strict-window"], 1),
     (&["5/1m sliding-log"], 1),
     (&["5/1m", "9/1h"], 1),
 ];
 
-fn subject(clock: &LateClock, max_keys: usize) -> Subject {
+fn subject(clock: &StaleClock, max_keys: usize) -> Subject {
     Limiter::new(MemoryStore::builder().max_keys(max_keys).clock(clock.clone()).build().unwrap())
 }
 
-/// What somebody is told who is late, and another after it.
-fn told(quotas: &[&str], unit: u64, action: Action, late_ms: u64) -> [Decision; 2] {
-    let clock = LateClock::at(NOW - MINUTE);
+/// Returns the decision of a late action and the decision of the next check.
+fn late_and_next_decision(quotas: &[&str], unit: u64, action: Action, late_ms: u64) -> [Decision; 2] {
+    let clock = StaleClock::at(NOW - MINUTE);
     let limiter = subject(&clock, 100);
     let policy = Policy::parse("api", quotas.iter().copied()).unwrap();
     let spend = |units| limiter.check_now(policy.key("k").cost(units * unit)).unwrap();
     assert!(spend(2).is_allowed());
-    // By half of the window one of the two is left where windows slide, or both.
+    // At half of the window, sliding windows still count 1 of the 2 units, the others 0 or 2.
     clock.set(NOW + MINUTE / 2);
     while spend(1).is_allowed() {}
-    clock.be_late_by(late_ms);
+    clock.delay_next_reading_by(late_ms);
     let late = action(&limiter, policy.key("k").cost(unit));
     [late, spend(1)]
 }
 
-/// Once wrong: by the time of the late one the clock had stepped back, so that all counts were brought back to it, and were
-/// over for the next one.
+/// Regression: a late reading looked like a clock that had stepped back. All counts moved back with it and expired for
+/// the next request.
 #[test]
-fn who_is_late_decides_by_the_time_that_it_is() {
-    for (quotas, unit) in FORMS {
+fn a_late_thread_decides_by_the_current_time() {
+    for (quotas, unit) in COUNTER_FORMS {
         for (name, action) in ACTIONS {
-            // More than half a minute: by less, this is later than the beginning of the window, which is all that some know.
+            // More than half a minute. A shorter delay stays after the start of the window, and some forms store only
+            // that.
             for late_ms in [MINUTE / 2 + 1, MINUTE, 2 * MINUTE, 3 * MINUTE, 60 * MINUTE] {
-                let on_time = told(quotas, unit, action, 0);
-                let late = told(quotas, unit, action, late_ms);
+                let on_time = late_and_next_decision(quotas, unit, action, 0);
+                let late = late_and_next_decision(quotas, unit, action, late_ms);
                 assert_eq!(late, on_time, "{quotas:?}, a {name} {late_ms} ms late");
             }
         }
     }
 }
 
-/// What concerns others is decided by the time that it is, too: a new key in a full table finds those who are over.
+/// Evictions use the current time too: a new key in a full table replaces an expired one.
 #[test]
-fn who_is_late_finds_room_where_others_are_over() {
-    let clock = LateClock::at(NOW);
+fn a_late_thread_replaces_expired_keys() {
+    let clock = StaleClock::at(NOW);
     let store = MemoryStore::builder().max_keys(1).when_full(slidegate::WhenFull::Refuse);
     let limiter = Limiter::new(store.clock(clock.clone()).build().unwrap());
     let policy = Policy::parse("api", ["5/1m"]).unwrap();
     assert!(limiter.check_now(policy.key("one")).unwrap().is_allowed());
-    assert!(limiter.check_now(policy.key("other")).is_err(), "it is full");
+    assert!(limiter.check_now(policy.key("other")).is_err(), "the table is full");
     clock.set(NOW + 2 * MINUTE);
-    clock.be_late_by(2 * MINUTE);
+    clock.delay_next_reading_by(2 * MINUTE);
     assert!(limiter.check_now(policy.key("other")).unwrap().is_allowed());
 }
 
-/// A clock may say anything. Sums are made of the time by which others are judged, too.
+/// Sums of times for the eviction of other keys must not overflow at the maximum time.
 #[test]
-fn at_the_end_of_time_there_is_room_as_ever() {
-    let clock = LateClock::at(u64::MAX);
-    // Of keys, and of bytes.
+fn evictions_work_at_the_maximum_time() {
+    let clock = StaleClock::at(u64::MAX);
+    // Bound by keys, and by bytes.
     for (max_keys, quotas) in [(1, &["5/1m"][..]), (1, &["5/1m", "9/1h"]), (1000, &["5/1m", "9/1h"])] {
         let builder = || MemoryStore::builder().max_keys(max_keys).clock(clock.clone());
         let least =

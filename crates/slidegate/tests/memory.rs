@@ -1,4 +1,4 @@
-//! The memory store joins the conformance suite.
+//! Conformance suite for the memory store.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,7 +15,7 @@ fn subject(max_keys: usize) -> Subject<MemoryStore<ManualClock>> {
 
 conformance::suite!(subject(100_000));
 
-mod in_a_single_page {
+mod on_a_single_page {
     use super::subject;
 
     super::conformance::suite!(subject(150));

@@ -1,4 +1,4 @@
-//! The PostgreSQL store joins the conformance suite, with each of its tables.
+//! Conformance suite for the PostgreSQL store, with durable and ephemeral tables.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -13,10 +13,10 @@ use conformance::{Random, Reference, START, Subject};
 use slidegate::{ManualClock, Operation, Policy, PostgresStore, Store, Verb};
 use slidegate_testkit::Postgres;
 
-/// All tests of this file share it.
+/// Server shared by all tests of this file.
 static SERVER: LazyLock<Postgres> = LazyLock::new(Postgres::start);
 
-/// A store with a schema of its own.
+/// Connects to the shared server with a schema of its own.
 async fn subject(is_durable: bool, connections: usize) -> Subject<PostgresStore> {
     static SUBJECTS: AtomicU64 = AtomicU64::new(0);
     let schema = format!("subject{}", SUBJECTS.fetch_add(1, Relaxed));
@@ -27,9 +27,8 @@ async fn subject(is_durable: bool, connections: usize) -> Subject<PostgresStore>
     Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 20 }
 }
 
-/// Many keys with the same check, once or several times, which go in one statement and are decided by the set: the very
-/// answers of the core, over windows that roll, quotas that change meanwhile, products beyond 64 bits, and a clock that
-/// sometimes steps back.
+/// Batches of many keys with the same check run as one set-based statement. The decisions equal the core's, over
+/// rolling windows, changing quotas, products beyond 64 bits and a clock that steps back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sets_are_decided_like_the_core() {
     let traces: [(&[&str], u64, u64); 4] = [
@@ -60,7 +59,7 @@ async fn sets_are_decided_like_the_core() {
             let cost =
                 [1, 1 + random.below(limit) / 3, limit + 1][usize::from(step % 9 == 0) * (step % 2 + 1)];
             let few = 3 + random.below(20);
-            // Now and then a few keys are asked for again and again.
+            // Some batches contain a few keys repeatedly.
             let runs = [1, 1, 1, 2, 9][usize::try_from(random.below(5)).unwrap()];
             let operations: Vec<_> = (0..runs)
                 .flat_map(|_| &keys)
@@ -76,9 +75,9 @@ async fn sets_are_decided_like_the_core() {
     }
 }
 
-/// All at once, before there is a row, and once more when there is one.
+/// A batch with 20 checks of one key, before its row exists and afterwards.
 #[tokio::test]
-async fn a_new_key_is_asked_for_more_often_than_it_may_be() {
+async fn a_batch_exceeds_the_limit_of_a_new_key() {
     let Subject { store, set_now, .. } = subject(false, 1).await;
     set_now(START);
     let mut reference = Reference::default();
@@ -103,11 +102,11 @@ mod durable {
 
     conformance::suite!(
         subject(true, 4).await,
-        keeps_its_head_when_the_clock_steps_back,
+        decides_like_the_core_when_the_clock_steps_back,
         batches_are_decided_in_order,
         keys_and_policies_do_not_mix,
         answers_like_the_oracle,
-        a_lowered_bucket_is_full_again_in_time,
+        a_lowered_bucket_fills_in_time,
         a_count_survives_other_tiers,
         admits_exactly_the_limit_under_contention
     );

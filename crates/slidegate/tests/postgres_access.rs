@@ -1,4 +1,4 @@
-//! Who may use the PostgreSQL store, and how its schema gets there.
+//! Access to PostgreSQL: roles, permissions, TLS and the migration of the schema.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -18,8 +18,8 @@ async fn connect(url: &str, clock: &ManualClock) -> Result<PostgresStore, StoreE
     PostgresStore::builder(url).unwrap().budget(BUDGET).time_from(clock.clone()).connect().await
 }
 
-/// A role that may do what the documentation says it has to be granted, and nothing else.
-fn make_least_role(server: &Postgres) -> String {
+/// Creates a role with only the documented permissions and returns its URL.
+fn create_minimal_role(server: &Postgres) -> String {
     server.sql("CREATE ROLE app LOGIN PASSWORD 'word'");
     server.sql("GRANT USAGE ON SCHEMA slidegate TO app");
     server.sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA slidegate TO app");
@@ -35,10 +35,10 @@ fn version(server: &Postgres) -> String {
 }
 
 #[tokio::test]
-async fn a_role_that_may_only_call_functions_decides_peeks_and_cleans() {
+async fn a_role_with_execute_permission_decides_peeks_and_cleans() {
     let server = Postgres::start();
     server.sql(&script());
-    let url = make_least_role(&server);
+    let url = create_minimal_role(&server);
     let clock = ManualClock::at(NOW_MS);
     for durable in [false, true] {
         let builder = PostgresStore::builder(&url).unwrap().budget(BUDGET).durable(durable);
@@ -63,10 +63,10 @@ async fn a_role_that_may_only_call_functions_decides_peeks_and_cleans() {
 }
 
 #[test]
-fn a_role_that_may_only_call_functions_sees_and_makes_no_table() {
+fn a_role_with_execute_permission_cannot_access_tables() {
     let server = Postgres::start();
     server.sql(&script());
-    let _ = make_least_role(&server);
+    let _ = create_minimal_role(&server);
     for statement in [
         "SELECT * FROM slidegate.ephemeral",
         "SELECT * FROM slidegate.durable",
@@ -80,7 +80,7 @@ fn a_role_that_may_only_call_functions_sees_and_makes_no_table() {
         let error = server.try_sql(&format!("SET ROLE app; {statement}")).unwrap_err();
         assert!(error.starts_with("ERROR 42501"), "{statement}: {error}");
     }
-    // Functions of its own do not get in between, whatever its search path.
+    // The role's own functions do not shadow built-in ones, with any search path.
     let decided = server.sql(
         "CREATE FUNCTION public.cardinality(bigint[]) RETURNS int LANGUAGE sql AS 'SELECT 1/0';
          CREATE FUNCTION public.div(numeric, numeric) RETURNS numeric LANGUAGE sql AS 'SELECT 1/0';
@@ -93,21 +93,21 @@ fn a_role_that_may_only_call_functions_sees_and_makes_no_table() {
 }
 
 #[tokio::test]
-async fn nobody_is_granted_anything_by_the_migration() {
+async fn the_migration_grants_no_permissions() {
     let server = Postgres::start();
     server.sql(&script());
     server.sql("CREATE ROLE stranger LOGIN PASSWORD 'word'");
     let url = server.url_as("stranger", "word");
     let error = connect(&url, &ManualClock::at(NOW_MS)).await.unwrap_err();
     assert!(!error.is_transient() && error.to_string().contains("(42501)"), "{error}");
-    // To see the schema is not to use it.
+    // Usage of the schema does not grant execution of its functions.
     server.sql("GRANT USAGE ON SCHEMA slidegate TO stranger");
     let error = connect(&url, &ManualClock::at(NOW_MS)).await.unwrap_err();
     assert!(!error.is_transient() && error.to_string().contains("(42501)"), "{error}");
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_make_the_schema_is_told_so() {
+async fn connecting_fails_without_permission_to_create_the_schema() {
     let server = Postgres::start();
     server.sql("CREATE ROLE app LOGIN PASSWORD 'word'");
     let error = connect(&server.url_as("app", "word"), &ManualClock::at(NOW_MS)).await.unwrap_err();
@@ -118,7 +118,7 @@ async fn a_role_that_may_not_make_the_schema_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_starts_at_the_same_time_finds_one_schema() {
+async fn nodes_that_start_concurrently_create_one_schema() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
     let url = Arc::new(server.url());
@@ -137,7 +137,7 @@ async fn whoever_starts_at_the_same_time_finds_one_schema() {
 }
 
 #[tokio::test]
-async fn the_migration_may_be_run_again_and_forgets_nothing() {
+async fn a_repeated_migration_keeps_all_counts() {
     let server = Postgres::start();
     let limiter = Limiter::new(connect(&server.url(), &ManualClock::at(NOW_MS)).await.unwrap());
     let policy = Policy::parse("api", ["2/1h"]).unwrap();
@@ -150,7 +150,7 @@ async fn the_migration_may_be_run_again_and_forgets_nothing() {
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused_and_left_alone() {
+async fn a_newer_schema_is_rejected_and_unchanged() {
     let server = Postgres::start();
     server.sql(&script());
     server.sql("UPDATE slidegate.version SET version = 1000");
@@ -160,15 +160,15 @@ async fn a_newer_schema_is_refused_and_left_alone() {
         PostgresStore::builder(&server.url()).unwrap().migrate().await.unwrap_err(),
     ] {
         assert!(!error.is_transient(), "{error}");
-        let said = "postgres: schema slidegate is of version 1000, and this is made for 6";
-        assert!(error.to_string().starts_with(said), "{error}");
+        let expected = "postgres: schema slidegate is of version 1000, and this is made for 6";
+        assert!(error.to_string().starts_with(expected), "{error}");
     }
     assert!(server.try_sql(&script()).unwrap_err().contains("is of version 1000"));
     assert_eq!(version(&server), "1000");
 }
 
 #[tokio::test]
-async fn schemas_count_apart() {
+async fn schemas_count_separately() {
     let server = Postgres::start();
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
     for schema in ["one", "other"] {
@@ -180,7 +180,7 @@ async fn schemas_count_apart() {
 }
 
 #[tokio::test]
-async fn tls_is_spoken_to_whom_the_authority_vouches_for_and_to_nobody_else() {
+async fn tls_requires_a_certificate_of_the_given_authority() {
     let server = Postgres::builder().tls().start();
     let clock = ManualClock::at(NOW_MS);
     let ca = server.tls().ca_path();
@@ -191,7 +191,7 @@ async fn tls_is_spoken_to_whom_the_authority_vouches_for_and_to_nobody_else() {
     let encrypted = "SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid)
         WHERE s.ssl AND a.usename = 'postgres'";
     assert_ne!(server.sql(encrypted)[0][0].as_deref(), Some("0"));
-    // Without its authority, whether TLS is asked for or only offered.
+    // Without the authority, with required and with preferred TLS.
     for mode in ["require", "prefer"] {
         let url = format!("{}?sslmode={mode}", server.url());
         let error = connect(&url, &clock).await.unwrap_err();
@@ -203,8 +203,8 @@ async fn tls_is_spoken_to_whom_the_authority_vouches_for_and_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_port_of_something_else_is_called_that() {
-    for (answer, said) in [
+async fn a_port_of_another_service_is_reported() {
+    for (response, expected) in [
         (
             "HTTP/1.1 400 Bad Request\r\n\r\n",
             "it does not answer as PostgreSQL does; is this the port of one?",
@@ -213,19 +213,19 @@ async fn a_port_of_something_else_is_called_that() {
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let stranger = tokio::spawn(async move {
+        let service = tokio::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let _ = stream.read(&mut [0; 100]).await;
-                let _ = stream.write_all(answer.as_bytes()).await;
+                let _ = stream.write_all(response.as_bytes()).await;
             }
         });
         for mode in ["prefer", "disable"] {
             let url = format!("postgres://{address}/postgres?sslmode={mode}");
             let error = connect(&url, &ManualClock::at(NOW_MS)).await.unwrap_err();
-            assert_eq!(error.to_string(), format!("postgres at {address}: {said}"));
+            assert_eq!(error.to_string(), format!("postgres at {address}: {expected}"));
             assert!(error.is_transient());
         }
-        stranger.abort();
+        service.abort();
     }
 }

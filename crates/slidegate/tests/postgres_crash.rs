@@ -1,4 +1,4 @@
-//! What each table of the PostgreSQL store keeps when the server crashes, is replaced by its standby, or has no room.
+//! Counts of each PostgreSQL table after a server crash, a failover to the standby and on a full disk.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -10,7 +10,7 @@ use std::time::Duration;
 use slidegate::{Check, Clock, Decision, Limiter, ManualClock, Policy, PostgresStore, SystemClock};
 use slidegate_testkit::{Postgres, Standby, until};
 
-/// A limiter whose clock stands still, so that what is spent stays spent.
+/// Connects a limiter with a frozen clock, so that nothing expires.
 async fn frozen(url: &str) -> Limiter<PostgresStore> {
     let builder = PostgresStore::builder(url).unwrap().budget(Duration::from_secs(2));
     Limiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
@@ -20,32 +20,32 @@ fn policy() -> Policy {
     Policy::parse("api", ["1000000/1h"]).unwrap()
 }
 
-/// Asks until there is an answer, as a patient caller would. Every error on the way must be transient.
+/// Retries until the store decides. All errors before must be transient.
 async fn eventually(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> Decision {
     for _ in 0..3000 {
         match limiter.check(check).await {
             Ok(decision) => return decision,
             Err(error) => assert!(error.is_transient(), "{error}"),
         }
-        // Another process has to get something done, and there is nothing to wait upon.
+        // Waits for another process; there is no event to wait for.
         SystemClock::default().sleep(10).await;
     }
-    panic!("waited in vain for {check:?}");
+    panic!("no decision about {check:?}");
 }
 
 async fn used(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> u64 {
     eventually(limiter, check.cost(0)).await.quotas()[0].used
 }
 
-/// How many were answered, and of how many nobody knows.
+/// Number of decided requests, and of requests that may have been counted.
 #[derive(Debug)]
 struct Outcome {
     answered: u64,
     unknown: u64,
 }
 
-/// Ten tasks spend from one key until the server is killed among them. Whoever had to wait too long before that, because the
-/// machine did, goes on.
+/// Spends from one key in 10 tasks and kills the server meanwhile. Timeouts of a busy machine before the kill do not
+/// end a task.
 async fn crash_under_load(server: &Postgres, limiter: &Arc<Limiter<PostgresStore>>) -> Outcome {
     let (policy, answered) = (Arc::new(policy()), Arc::new(AtomicU64::new(0)));
     let is_killed = Arc::new(AtomicBool::new(false));
@@ -82,7 +82,7 @@ async fn crash_under_load(server: &Postgres, limiter: &Arc<Limiter<PostgresStore
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_ephemeral_is_forgotten_by_a_crash_and_counted_anew() {
+async fn a_crash_resets_ephemeral_counts() {
     let server = Postgres::start();
     let limiter = Arc::new(frozen(&server.url()).await);
     crash_under_load(&server, &limiter).await;
@@ -92,27 +92,30 @@ async fn what_is_ephemeral_is_forgotten_by_a_crash_and_counted_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_durable_and_waited_for_survives_a_crash_to_the_last_answer() {
+async fn synchronous_durable_counts_survive_a_crash_up_to_the_last_response() {
     for sync in ["local", "on"] {
         let server = Postgres::builder().durable().start();
         let limiter = Arc::new(frozen(&format!("{}?durable=true&sync={sync}", server.url())).await);
         let outcome = crash_under_load(&server, &limiter).await;
         let kept = used(&limiter, policy().key("a")).await;
         let most = outcome.answered + outcome.unknown;
-        assert!((outcome.answered..=most).contains(&kept), "{kept} were kept, {outcome:?}, sync={sync}");
+        assert!(
+            (outcome.answered..=most).contains(&kept),
+            "{kept} units were kept, {outcome:?}, sync={sync}"
+        );
     }
 }
 
-/// Only what the server had not written yet: it does so three times a second at least.
+/// A crash loses only unflushed writes. The server flushes at least three times per second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_durable_and_not_waited_for_loses_no_more_than_was_not_written_yet() {
+async fn asynchronous_durable_counts_lose_only_unflushed_writes() {
     let server = Postgres::builder().durable().start();
     let limiter = Arc::new(frozen(&format!("{}?durable=true", server.url())).await);
     for _ in 0..50 {
         assert!(limiter.check(policy().key("a")).await.unwrap().is_allowed());
     }
     let inserted = server.sql("SELECT pg_current_wal_insert_lsn()")[0][0].clone().unwrap();
-    until("the server has written what it did", || {
+    until("the server has flushed its log", || {
         let rows = server
             .sql(&format!("SELECT pg_current_wal_flush_lsn() >= '{inserted}', pg_current_wal_flush_lsn()"));
         if rows[0][0].as_deref() == Some("t") { Ok(()) } else { Err(format!("{rows:?}")) }
@@ -120,12 +123,12 @@ async fn what_is_durable_and_not_waited_for_loses_no_more_than_was_not_written_y
     let outcome = crash_under_load(&server, &limiter).await;
     let kept = used(&limiter, policy().key("a")).await;
     let most = 50 + outcome.answered + outcome.unknown;
-    assert!((50..=most).contains(&kept), "{kept} were kept, {outcome:?}");
+    assert!((50..=most).contains(&kept), "{kept} units were kept, {outcome:?}");
 }
 
-/// The promise on a failover: what is durable and the standby had received counts on; what is ephemeral begins anew.
+/// Guarantee of a failover: replicated durable counts survive, and ephemeral counts restart at zero.
 #[tokio::test]
-async fn a_standby_that_is_promoted_goes_on_with_what_it_had_received() {
+async fn a_promoted_standby_keeps_the_replicated_counts() {
     let primary = Postgres::start();
     let standby = Standby::of(&primary);
     let hosts = format!("postgres://postgres@{},{}/postgres", primary.address(), standby.address());
@@ -137,7 +140,7 @@ async fn a_standby_that_is_promoted_goes_on_with_what_it_had_received() {
         assert!(ephemeral.check(policy.key("a")).await.unwrap().is_allowed());
     }
     standby.wait_in_sync(&primary);
-    // What follows never reaches the standby.
+    // Further writes never reach the standby.
     standby.stop_signal();
     for _ in 0..10 {
         assert!(durable.check(policy.key("a")).await.unwrap().is_allowed());
@@ -153,9 +156,9 @@ async fn a_standby_that_is_promoted_goes_on_with_what_it_had_received() {
     assert_eq!(used(&ephemeral, policy.key("a")).await, 0);
 }
 
-/// Whoever asks a standby alone is told that it may pass, and that nothing was counted.
+/// A standby without a primary returns a transient error and counts nothing.
 #[tokio::test]
-async fn a_standby_alone_is_refused_as_transient_until_it_is_promoted() {
+async fn a_standby_returns_transient_errors_until_its_promotion() {
     let primary = Postgres::start();
     let url = |server: &Postgres| format!("{}?durable=true", server.url());
     let on_primary = frozen(&url(&primary)).await;
@@ -172,27 +175,27 @@ async fn a_standby_alone_is_refused_as_transient_until_it_is_promoted() {
 }
 
 #[tokio::test]
-async fn a_disk_that_is_full_is_told_as_such_and_denials_still_work() {
+async fn a_full_disk_is_reported_as_full_and_denials_still_work() {
     let server = Postgres::builder().data_on_tmpfs(100).start();
     let limiter = frozen(&server.url()).await;
     let one = Policy::parse("one", ["1/1h"]).unwrap();
     assert!(limiter.check(one.key("a")).await.unwrap().is_allowed());
     server.fill_disk();
-    // There is room left in the pages that it has.
-    let mut refused = None;
+    // The allocated pages still have free space.
+    let mut failure = None;
     for key in 0..5000 {
         match limiter.check(one.key(&key.to_string())).await {
             Ok(decision) => assert!(decision.is_allowed()),
             Err(error) => {
-                refused = Some((key, error));
+                failure = Some((key, error));
                 break;
             }
         }
     }
-    let (key, error) = refused.unwrap();
+    let (key, error) = failure.unwrap();
     assert!(error.is_full() && error.is_transient() && !error.may_have_counted(), "{error}");
     assert!(!limiter.check(one.key("a")).await.unwrap().is_allowed());
     server.free_disk();
-    // It was not counted.
+    // The failed check was not counted.
     assert!(limiter.check(one.key(&key.to_string())).await.unwrap().is_allowed());
 }

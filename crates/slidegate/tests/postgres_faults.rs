@@ -1,4 +1,4 @@
-//! What the PostgreSQL store promises when the way to the server fails, or the server does not answer.
+//! Guarantees of the PostgreSQL store when the network fails or the server does not respond.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -16,7 +16,7 @@ use slidegate_testkit::{FaultProxy, PgBouncer, Postgres, until};
 
 const BUDGET: Duration = Duration::from_millis(500);
 
-/// A limiter whose clock stands still, so that what is spent stays spent.
+/// Connects a limiter with a frozen clock, so that nothing expires.
 async fn frozen(address: SocketAddr) -> Limiter<PostgresStore> {
     frozen_over(2, address).await
 }
@@ -31,17 +31,17 @@ fn policy(quota: &str) -> Policy {
     Policy::parse("api", [quota]).unwrap()
 }
 
-/// Asks until there is an answer, as a patient caller would. Every error on the way must be transient.
+/// Retries until the store decides. All errors before must be transient.
 async fn eventually(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> Decision {
     for _ in 0..3000 {
         match limiter.check(check).await {
             Ok(decision) => return decision,
             Err(error) => assert!(error.is_transient(), "{error}"),
         }
-        // Another process has to get something done, and there is nothing to wait upon.
+        // Waits for another process; there is no event to wait for.
         SystemClock::default().sleep(10).await;
     }
-    panic!("waited in vain for {check:?}");
+    panic!("no decision about {check:?}");
 }
 
 async fn used(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> u64 {
@@ -49,10 +49,10 @@ async fn used(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> u64 {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_cut_off_is_an_error_and_is_never_asked_for_again() {
+async fn a_cut_reply_is_an_error_and_the_request_is_not_resent() {
     let server = Postgres::start();
     let proxy = FaultProxy::start(server.address());
-    // With a second one, made anew in the background, the reply that is cut might be one to that.
+    // With a second connection, which reconnects in the background, the cut could hit its reply.
     let limiter = frozen_over(1, proxy.address()).await;
     let policy = policy("1000/1h");
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
@@ -60,13 +60,13 @@ async fn a_reply_that_is_cut_off_is_an_error_and_is_never_asked_for_again() {
         proxy.cut_reply_after(bytes);
         let error = limiter.check(policy.key("a")).await.unwrap_err();
         assert!(error.is_transient() && error.may_have_counted(), "{error}");
-        // The server has counted it, once, and nobody has sent it again.
+        // The server counted the request once; the store did not resend it.
         assert_eq!(used(&limiter, policy.key("a")).await, 2 + cuts as u64, "after {bytes} bytes");
     }
 }
 
 #[tokio::test]
-async fn a_server_that_has_stopped_costs_each_caller_no_more_than_the_budget() {
+async fn a_stopped_server_costs_each_caller_at_most_the_budget() {
     let server = Postgres::start();
     let limiter = frozen(server.address()).await;
     let policy = policy("1000/1h");
@@ -75,19 +75,19 @@ async fn a_server_that_has_stopped_costs_each_caller_no_more_than_the_budget() {
     let mut errors = Vec::new();
     for _ in 0..2 {
         let many = [(); 10].map(|()| policy.key("a"));
-        // The test would hang here if a call had no end.
+        // A call without a timeout would hang the test here.
         errors.extend(limiter.check_many(&many).await.into_iter().map(Result::unwrap_err));
         errors.push(limiter.check(policy.key("a")).await.unwrap_err());
     }
     assert!(errors.iter().all(StoreError::is_transient), "{errors:?}");
     server.continue_signal();
     assert!(eventually(&limiter, policy.key("b")).await.is_allowed());
-    // What was sent once was counted once at the most.
+    // Each sent request is counted at most once.
     assert!((1..=23).contains(&used(&limiter, policy.key("a")).await));
 }
 
 #[tokio::test]
-async fn every_call_ends_within_its_budget() {
+async fn each_call_ends_within_its_budget() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
     let server = Postgres::start();
@@ -98,11 +98,11 @@ async fn every_call_ends_within_its_budget() {
         Limiter::new(PostgresStore::builder(&url).unwrap().budget(BUDGET).connect_lazily().unwrap())
     };
     let limiters = [connected, lazily(server.address()), lazily(silent)];
-    within_budget::ends(&limiters, BUDGET).await;
+    within_budget::assert_fails_within(&limiters, BUDGET).await;
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_is_told_at_once_and_found_again() {
+async fn a_dead_server_fails_requests_at_once_and_is_found_after_its_restart() {
     let server = Postgres::start();
     let limiter = frozen(server.address()).await;
     let policy = policy("2/1h");
@@ -115,16 +115,16 @@ async fn a_server_that_is_gone_is_told_at_once_and_found_again() {
     assert!(eventually(&limiter, policy.key("a")).await.is_allowed());
 }
 
-/// To connect takes several round trips where a decision takes one. Who starts over whenever a caller's time is up never
-/// gets there.
+/// Connecting takes several round trips, a decision takes one. A store that restarted the attempt after each caller's
+/// timeout would never connect.
 #[tokio::test]
-async fn a_connection_that_takes_longer_than_the_budget_comes_about_all_the_same() {
+async fn a_connection_attempt_outlasts_the_budget() {
     let server = Postgres::start();
     let proxy = FaultProxy::start(server.address());
     let limiter = frozen(proxy.address()).await;
     let policy = policy("1000/1h");
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
-    // A quarter of the budget each way: a decision takes half of it, a connection more than all.
+    // A quarter of the budget each way: a decision takes half of the budget, a connection more than all of it.
     proxy.slow(BUDGET / 4);
     proxy.cut();
     for _ in 0..20 {
@@ -133,12 +133,13 @@ async fn a_connection_that_takes_longer_than_the_budget_comes_about_all_the_same
             Err(error) => assert!(error.is_transient(), "{error}"),
         }
     }
-    panic!("no connection in twenty times the budget");
+    panic!("no connection within 20 budgets");
 }
 
-/// Whoever asks a server that was away has little patience, and is what decides whether it is left alone for longer.
+/// A request after an outage has a short budget and decides whether the breaker stays open longer, so the connection
+/// must exist before it.
 #[tokio::test]
-async fn a_server_that_returns_is_connected_to_before_anybody_asks() {
+async fn the_store_reconnects_before_the_next_request() {
     let server = Postgres::start();
     let proxy = FaultProxy::start(server.address());
     let limiter = frozen(proxy.address()).await;
@@ -147,19 +148,19 @@ async fn a_server_that_returns_is_connected_to_before_anybody_asks() {
     proxy.refuse();
     proxy.cut();
     while limiter.check(policy.key("a")).await.unwrap_err().may_have_counted() {}
-    let said = proxy.bytes_to_client();
+    let bytes = proxy.bytes_to_client();
     proxy.pass();
     for _ in 0..1000 {
-        if proxy.bytes_to_client() > said {
+        if proxy.bytes_to_client() > bytes {
             return;
         }
         SystemClock::default().sleep(10).await;
     }
-    panic!("the server has said nothing, so nobody has asked");
+    panic!("the server sent nothing, so the store did not reconnect");
 }
 
 #[tokio::test]
-async fn connecting_to_nobody_fails_with_the_address() {
+async fn connecting_to_a_closed_port_fails_with_the_address() {
     let server = Postgres::start();
     server.kill();
     let error = PostgresStore::connect(&server.url()).await.unwrap_err();
@@ -167,7 +168,7 @@ async fn connecting_to_nobody_fails_with_the_address() {
 }
 
 #[tokio::test]
-async fn connecting_to_a_server_that_hangs_has_an_end() {
+async fn connecting_to_a_stopped_server_times_out() {
     let server = Postgres::start();
     server.stop_signal();
     let error = PostgresStore::connect(&server.url()).await.unwrap_err();
@@ -176,7 +177,7 @@ async fn connecting_to_a_server_that_hangs_has_an_end() {
 }
 
 #[tokio::test]
-async fn a_caller_who_gives_up_does_not_spoil_the_others() {
+async fn a_cancelled_request_does_not_affect_the_others() {
     let server = Postgres::start();
     let proxy = FaultProxy::start(server.address());
     let limiter = Arc::new(frozen(proxy.address()).await);
@@ -190,32 +191,32 @@ async fn a_caller_who_gives_up_does_not_spoil_the_others() {
         })
         .collect();
     tokio::task::yield_now().await;
-    let mut staying = Vec::new();
+    let mut remaining = Vec::new();
     for (number, caller) in callers.into_iter().enumerate() {
         if number % 2 == 0 {
             caller.abort();
         } else {
-            staying.push(caller);
+            remaining.push(caller);
         }
     }
     proxy.pass();
     let mut admitted = 0;
-    for caller in staying {
+    for caller in remaining {
         admitted += u64::from(caller.await.unwrap().unwrap().is_allowed());
     }
     assert_eq!(admitted, 25);
     let spent = used(&limiter, policy.key("a")).await;
-    assert!((26..=51).contains(&spent), "those who stayed and perhaps some who left: {spent}");
+    assert!((26..=51).contains(&spent), "the remaining requests and possibly some cancelled ones: {spent}");
 }
 
-/// None of it waits for an answer to any other, whichever tables it is kept in, and few keys are one transaction.
+/// No part of a batch waits for the response to another part, in either table, and few keys form one transaction.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_takes_one_round_trip() {
     let server = Postgres::start();
     let proxy = FaultProxy::start(server.address());
     let url = format!("postgres://postgres@{}/postgres", proxy.address());
     let builder = PostgresStore::builder(&url).unwrap().budget(Duration::from_secs(20));
-    let builder = builder.policy_durable("kept", true);
+    let builder = builder.policy_durable("durable", true);
     let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
     let number = |sql: String| server.sql(&sql)[0][0].as_ref().unwrap().parse::<usize>().unwrap();
     for (ephemeral, durable) in [(2, 0), (64, 0), (3, 3), (1000, 0), (500, 500)] {
@@ -223,23 +224,23 @@ async fn a_batch_takes_one_round_trip() {
         let batch = {
             let limiter = Arc::clone(&limiter);
             tokio::spawn(async move {
-                let policies = ["api", "kept"].map(|name| Policy::parse(name, ["1000000/1h"]).unwrap());
+                let policies = ["api", "durable"].map(|name| Policy::parse(name, ["1000000/1h"]).unwrap());
                 let keys: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
-                let [theirs, kept] = &policies;
-                let checks: Vec<_> = keys[..ephemeral].iter().map(|key| theirs.key(key)).collect();
-                let kept = keys[..durable].iter().map(|key| kept.key(key));
-                limiter.check_many(&checks.into_iter().chain(kept).collect::<Vec<_>>()).await
+                let [ephemeral_policy, durable_policy] = &policies;
+                let checks: Vec<_> = keys[..ephemeral].iter().map(|key| ephemeral_policy.key(key)).collect();
+                let durable_checks = keys[..durable].iter().map(|key| durable_policy.key(key));
+                limiter.check_many(&checks.into_iter().chain(durable_checks).collect::<Vec<_>>()).await
             })
         };
-        // All has been counted, and nothing was heard of it.
+        // All requests are counted, and no response has arrived.
         tokio::task::block_in_place(|| {
             for (table, count) in [("ephemeral", ephemeral), ("durable", durable)] {
                 until("all is counted", || match number(format!("SELECT count(*) FROM slidegate.{table}")) {
                     rows if rows == count => Ok(()),
                     rows => Err(format!("{rows} of {count}")),
                 });
-                let made_by = format!("SELECT count(DISTINCT xmin::text) FROM slidegate.{table}");
-                assert_eq!(number(made_by), count.div_ceil(64), "{count} in {table}");
+                let transactions = format!("SELECT count(DISTINCT xmin::text) FROM slidegate.{table}");
+                assert_eq!(number(transactions), count.div_ceil(64), "{count} in {table}");
             }
         });
         assert!(!batch.is_finished());
@@ -251,18 +252,18 @@ async fn a_batch_takes_one_round_trip() {
     }
 }
 
-/// What has been answered is answered, whatever becomes of the rest.
+/// Received responses stay valid when the rest of the batch fails.
 #[tokio::test]
-async fn a_batch_that_is_cut_off_keeps_the_answers_that_came() {
+async fn a_batch_that_is_cut_keeps_its_received_responses() {
     let server = Postgres::start();
     let proxy = FaultProxy::start(server.address());
     let limiter = frozen_over(1, proxy.address()).await;
     let policy = policy("1000000/1h");
     let keys: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
     let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
-    // Of keys that are known there is more to say.
+    // Responses about existing keys are longer.
     assert!(limiter.check_many(&checks).await.iter().all(Result::is_ok));
-    // Enough for the first answers of 64 keys and not for all of them.
+    // Enough bytes for the first responses of 64 keys, but not for all.
     proxy.cut_reply_after(10_000);
     let decided = limiter.check_many(&checks).await;
     let answered = decided.iter().filter(|decision| decision.is_ok()).count();
@@ -272,9 +273,9 @@ async fn a_batch_that_is_cut_off_keeps_the_answers_that_came() {
     }
 }
 
-/// A large batch leaves room for others.
+/// A large batch leaves space in the queue for other requests.
 #[tokio::test]
-async fn a_large_batch_turns_nobody_away() {
+async fn a_large_batch_causes_no_rejections() {
     let server = Postgres::start();
     let builder =
         PostgresStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20)).max_waiting(64);
@@ -295,7 +296,7 @@ async fn a_large_batch_turns_nobody_away() {
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_at_once() {
+async fn a_full_queue_rejects_requests_at_once() {
     let server = Postgres::start();
     let proxy = FaultProxy::start(server.address());
     let url = format!("postgres://postgres@{}/postgres", proxy.address());
@@ -308,7 +309,7 @@ async fn a_full_queue_refuses_at_once() {
         let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
         callers.spawn(async move { limiter.check(policy.key("a")).await });
     }
-    // Nobody else can be done yet.
+    // All other requests are queued or in flight.
     for _ in 0..90 {
         let error = callers.join_next().await.unwrap().unwrap().unwrap_err();
         assert!(error.is_transient() && !error.may_have_counted(), "{error}");
@@ -319,12 +320,12 @@ async fn a_full_queue_refuses_at_once() {
     while let Some(answer) = callers.join_next().await {
         answered += u64::from(answer.unwrap().is_ok());
     }
-    assert!((4..=10).contains(&answered), "{answered} of 100 found room");
+    assert!((4..=10).contains(&answered), "{answered} of 100 were queued");
 }
 
-/// Connections that belong to a transaction each: nothing that we do may need the same one again.
+/// A pool in transaction mode: no two statements may depend on the same connection.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pool_in_front_that_keeps_no_session_is_no_obstacle() {
+async fn the_store_works_behind_a_transaction_pool() {
     let server = Postgres::start();
     let bouncer = PgBouncer::builder().setting("default_pool_size", "2").in_front_of(&server);
     let url = format!("{}?durable=true&sync=on", bouncer.url());
@@ -357,10 +358,10 @@ async fn a_pool_in_front_that_keeps_no_session_is_no_obstacle() {
             assert_eq!(decision.unwrap().quotas()[0].used, round);
         }
     }
-    // What a call sets for itself does not stay behind for whoever is next.
+    // Settings of a call do not leak to the next one.
     for setting in ["statement_timeout", "lock_timeout", "synchronous_commit"] {
         let set = bouncer.sql(&format!("SHOW {setting}"))[0][0].clone().unwrap();
-        let whole = server.sql(&format!("SHOW {setting}"))[0][0].clone().unwrap();
-        assert_eq!(set, whole, "{setting}");
+        let default = server.sql(&format!("SHOW {setting}"))[0][0].clone().unwrap();
+        assert_eq!(set, default, "{setting}");
     }
 }

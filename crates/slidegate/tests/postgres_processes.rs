@@ -1,5 +1,5 @@
-//! Several processes share one limit in PostgreSQL exactly. Time is the server's and goes on, so the windows are so long
-//! that nothing expires meanwhile.
+//! Several processes share one limit in PostgreSQL exactly. The server's clock runs, so the windows are long enough
+//! that nothing expires.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -16,7 +16,7 @@ const QUOTA: &str = "SLIDEGATE_TEST_QUOTA";
 const TASKS: &str = "SLIDEGATE_TEST_TASKS";
 const CHECKS: &str = "SLIDEGATE_TEST_CHECKS";
 
-/// What each process does: tasks that ask at the same time. Prints how many were admitted.
+/// Body of each process: concurrent tasks. Prints the number of admitted checks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the other tests run it in processes of their own"]
 async fn contender() {
@@ -54,7 +54,7 @@ fn admitted(contender: Child) -> u64 {
 }
 
 #[test]
-fn a_hundred_at_once_from_two_processes_are_admitted_forty_times() {
+fn a_hundred_concurrent_checks_of_two_processes_admit_the_limit_of_forty() {
     let server = Postgres::start();
     for table in ["durable=false", "durable=true"] {
         let url = format!("{}?{table}", server.url());
@@ -66,7 +66,7 @@ fn a_hundred_at_once_from_two_processes_are_admitted_forty_times() {
 }
 
 #[test]
-fn processes_that_ask_again_and_again_share_a_limit_exactly() {
+fn processes_with_repeated_checks_share_a_limit_exactly() {
     let server = Postgres::start();
     for quota in ["700/366d", "700/366d strict-window"] {
         let contenders = [(); 3].map(|()| start_contender(&server.url(), quota, 40, 20));

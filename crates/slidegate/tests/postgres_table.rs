@@ -1,4 +1,4 @@
-//! What becomes of the rows: how they are locked, how they age, and how they go.
+//! Rows of the PostgreSQL store: locking, updates and cleaning.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -20,7 +20,7 @@ async fn connect(server: &Postgres, clock: &ManualClock) -> PostgresStore {
     builder(server, clock).connect().await.unwrap()
 }
 
-/// What is asked together goes in one statement.
+/// Connects with a single connection, so that a batch is one statement.
 async fn connect_once(server: &Postgres, clock: &ManualClock) -> PostgresStore {
     builder(server, clock).connections(1).connect().await.unwrap()
 }
@@ -33,15 +33,15 @@ fn rows(server: &Postgres) -> u64 {
     number(server, "SELECT count(*) FROM slidegate.ephemeral")
 }
 
-/// What the server has counted of the table by now. Connections tell when they end, so the store has to be gone.
+/// Returns a column of the server's statistics for the table. Connections report when they close, so the store must be
+/// dropped before.
 fn statistic(server: &Postgres, column: &str) -> u64 {
     number(server, &format!("SELECT {column} FROM pg_stat_user_tables WHERE relname = 'ephemeral'"))
 }
 
-/// Calls with many keys in common, new ones among them and some that are forgotten, from stores that know nothing of each
-/// other: nobody ever waits in a circle.
+/// Batches with many common keys, new and reset ones among them, from independent stores never deadlock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_that_overlap_at_random_never_lock_each_other_out() {
+async fn overlapping_batches_never_deadlock() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
     let policy = Arc::new(Policy::parse("api", ["1000000/1h"]).unwrap());
@@ -80,7 +80,7 @@ async fn calls_that_overlap_at_random_never_lock_each_other_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_is_changed_stays_where_it_is_and_leaves_nothing_behind() {
+async fn an_updated_row_stays_in_its_page_and_leaves_no_dead_rows() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
     let policy = Policy::parse("api", ["1000000/1h"]).unwrap();
@@ -94,7 +94,7 @@ async fn a_row_that_is_changed_stays_where_it_is_and_leaves_nothing_behind() {
             }
         }
     }
-    until("the connections have told what they did", || {
+    until("the connections have reported their statistics", || {
         let updates = statistic(&server, "n_tup_upd");
         if updates == 299 * 50 { Ok(()) } else { Err(format!("{updates} updates")) }
     });
@@ -117,14 +117,14 @@ async fn a_denial_writes_nothing() {
             assert!(limiter.check(policy.key("a").cost(2)).await.unwrap().is_allowed());
             for _ in 0..20 {
                 assert!(!limiter.check(policy.key("a")).await.unwrap().is_allowed());
-                // On from window to window, while something is left of the one before.
+                // Advances over several windows, while the previous one still counts.
                 clock.advance(100_000);
             }
             assert!(!limiter.check(policy.key("new").cost(3)).await.unwrap().is_allowed());
         }
     }
     assert_eq!(rows(&server), 2);
-    until("the connections have told what they did", || {
+    until("the connections have reported their statistics", || {
         let inserts = statistic(&server, "n_tup_ins");
         if inserts == 2 { Ok(()) } else { Err(format!("{inserts} inserts")) }
     });
@@ -132,7 +132,7 @@ async fn a_denial_writes_nothing() {
 }
 
 #[tokio::test]
-async fn what_is_over_goes_in_passing_and_what_counts_stays() {
+async fn decisions_clean_expired_rows_and_keep_live_ones() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
     let limiter = Limiter::new(connect(&server, &clock).await);
@@ -144,13 +144,13 @@ async fn what_is_over_goes_in_passing_and_what_counts_stays() {
     }
     assert!(limiter.check(lasting.key("a")).await.unwrap().is_allowed());
     assert_eq!(rows(&server), 601);
-    // Nobody asks for the retired policy any more; others do, for new keys of theirs.
+    // The retired policy gets no more requests; another policy gets new keys.
     clock.advance(2000);
     for key in &keys {
         assert!(limiter.check(busy.key(key)).await.unwrap().is_allowed());
     }
     let left = rows(&server) - 601;
-    assert!(left < 60, "{left} of 600 rows that are over are still there");
+    assert!(left < 60, "{left} of 600 expired rows remain");
     assert!(!limiter.check(lasting.key("a")).await.unwrap().is_allowed());
     for key in &keys {
         assert!(!limiter.check(busy.key(key)).await.unwrap().is_allowed());
@@ -158,7 +158,7 @@ async fn what_is_over_goes_in_passing_and_what_counts_stays() {
 }
 
 #[tokio::test]
-async fn cleaning_removes_all_that_is_over_and_nothing_else() {
+async fn cleaning_removes_all_expired_rows_and_no_others() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
     let store = connect(&server, &clock).await;
@@ -176,7 +176,7 @@ async fn cleaning_removes_all_that_is_over_and_nothing_else() {
         assert!(answer.unwrap().is_allowed());
     }
     assert_eq!(store.clean().await.unwrap(), 0);
-    // The window and the one after it.
+    // The window and the following one.
     clock.advance(2000);
     assert_eq!(store.clean().await.unwrap(), 2000);
     assert_eq!(store.clean().await.unwrap(), 0);
@@ -186,15 +186,15 @@ async fn cleaning_removes_all_that_is_over_and_nothing_else() {
     }
 }
 
-/// A policy whose window or rate was changed counts what was spent for longer than the one by which it was written.
+/// A policy with a changed window or rate counts units longer than the version that wrote them.
 #[tokio::test]
-async fn what_a_changed_policy_counts_is_not_cleaned_away() {
+async fn cleaning_keeps_counts_of_a_changed_policy() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
     let limiter = Limiter::new(connect(&server, &clock).await);
     let store = connect(&server, &clock).await;
     for (name, before, after, spent) in [
-        // Carried over to the longer window with the next that is allowed.
+        // The next allowed check carries the count over to the longer window.
         ("sliding", "2/400ms", "2/1h", [1, 1]),
         ("fixed", "2/400ms fixed-window", "2/1h fixed-window", [1, 1]),
         ("strict", "2/400ms strict-window", "2/1h strict-window", [2, 0]),
@@ -215,13 +215,13 @@ async fn what_a_changed_policy_counts_is_not_cleaned_away() {
 }
 
 #[tokio::test]
-async fn a_log_that_holds_no_more_fails_alone() {
+async fn a_full_log_fails_only_its_own_key() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
     let limiter = Limiter::new(connect_once(&server, &clock).await);
     let log = Policy::parse("log", ["100000/366d sliding-log"]).unwrap();
     assert!(limiter.check(log.key("a")).await.unwrap().is_allowed());
-    // As it would be after so many requests.
+    // The state after 32,768 requests.
     server.sql(
         "UPDATE slidegate.ephemeral SET state = state[1:2] || 65536::bigint ||
            ARRAY(SELECT n FROM generate_series(1, 32768) i,
@@ -236,13 +236,13 @@ async fn a_log_that_holds_no_more_fails_alone() {
     assert_eq!(limiter.peek(log.key("a")).await.unwrap().quotas()[0].used, 32_768);
 }
 
-/// Under an algorithm that reads it with care, and under the one that is decided by the set.
+/// Under an algorithm that validates the record, and under one with a set-based statement.
 #[tokio::test]
-async fn a_record_that_makes_no_sense_fails_alone() {
+async fn an_invalid_record_fails_only_its_own_key() {
     let server = Postgres::start();
     let limiter = Limiter::new(connect_once(&server, &ManualClock::at(NOW_MS)).await);
     let (strict, sliding) = ("10/1h strict-window", "10/1h");
-    for (quota, nonsense) in [
+    for (quota, invalid) in [
         (strict, "{2}"),
         (strict, "{2,3600000}"),
         (strict, "{2,3600000,2}"),
@@ -262,34 +262,34 @@ async fn a_record_that_makes_no_sense_fails_alone() {
     ] {
         let policy = Policy::parse("api", [quota]).unwrap();
         assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
-        server.sql(&format!("UPDATE slidegate.ephemeral SET state = '{nonsense}'"));
+        server.sql(&format!("UPDATE slidegate.ephemeral SET state = '{invalid}'"));
         let answers = limiter.check_many(&[policy.key("b"), policy.key("a"), policy.key("c")]).await;
-        assert!(answers[0].as_ref().unwrap().is_allowed(), "{nonsense}");
+        assert!(answers[0].as_ref().unwrap().is_allowed(), "{invalid}");
         let error = answers[1].as_ref().unwrap_err();
-        assert!(!error.is_full() && !error.is_transient(), "{nonsense}: {error}");
-        assert!(answers[2].as_ref().unwrap().is_allowed(), "{nonsense}");
-        // Whoever resets it has it back.
+        assert!(!error.is_full() && !error.is_transient(), "{invalid}: {error}");
+        assert!(answers[2].as_ref().unwrap().is_allowed(), "{invalid}");
+        // A reset repairs the key.
         for key in ["a", "b", "c"] {
             let _ = limiter.reset(policy.key(key)).await.unwrap();
         }
-        assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed(), "{nonsense}");
+        assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed(), "{invalid}");
         let _ = limiter.reset(policy.key("a")).await.unwrap();
     }
 }
 
-/// Among many, whose answers come before and after: all of them are decided, each once, and in their order.
+/// In a large batch with responses before and after: all other requests are decided once, in order.
 #[tokio::test]
-async fn a_record_that_makes_no_sense_fails_alone_among_many() {
+async fn an_invalid_record_fails_only_its_own_key_in_a_large_batch() {
     let server = Postgres::start();
     let limiter = Limiter::new(connect_once(&server, &ManualClock::at(NOW_MS)).await);
     for quota in ["10/1h strict-window", "10/1h"] {
         let policy = Policy::parse("api", [quota]).unwrap();
-        assert!(limiter.check(policy.key("nonsense")).await.unwrap().is_allowed());
+        assert!(limiter.check(policy.key("invalid")).await.unwrap().is_allowed());
         server.sql("UPDATE slidegate.ephemeral SET state = '{2,3600000,-3}'");
         let keys: Vec<String> = (0..300).map(|number| number.to_string()).collect();
-        // The others are asked for twice, in statements apart if nothing kept them together.
+        // The other keys occur twice, which places them in separate statements unless the batch groups them.
         let mut checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
-        checks.insert(100, policy.key("nonsense"));
+        checks.insert(100, policy.key("invalid"));
         checks.extend(keys.iter().map(|key| policy.key(key).cost(2)));
         let answers = limiter.check_many(&checks).await;
         for (place, (check, answer)) in checks.iter().zip(answers).enumerate() {
@@ -297,20 +297,20 @@ async fn a_record_that_makes_no_sense_fails_alone_among_many() {
                 Ok(decision) => {
                     let used = if place > 300 { 3 } else { 1 };
                     assert_eq!(decision.quotas()[0].used, used, "{quota}: {check:?}");
-                    assert_ne!(check.key, b"nonsense");
+                    assert_ne!(check.key, b"invalid");
                 }
                 Err(error) => {
-                    assert!(check.key == b"nonsense" && !error.is_transient(), "{check:?}: {error}");
+                    assert!(check.key == b"invalid" && !error.is_transient(), "{check:?}: {error}");
                 }
             }
         }
-        // The connection is as good as before.
+        // The connection still works.
         assert_eq!(limiter.peek(policy.key("0")).await.unwrap().quotas()[0].used, 3, "{quota}");
         let _ = server.sql("TRUNCATE slidegate.ephemeral");
     }
 }
 
-/// Which table a policy counts in may have changed, and neither is to be found again; other schemas are not touched.
+/// A policy may have changed its table, so a forget covers both. Other schemas are not affected.
 #[tokio::test]
 async fn a_policy_is_forgotten_in_both_tables_of_its_schema() {
     let server = Postgres::start();
@@ -333,7 +333,7 @@ async fn a_policy_is_forgotten_in_both_tables_of_its_schema() {
             assert_eq!(limiter.peek(policy.key(&[key])).await.unwrap().is_allowed(), place < 2);
         }
     }
-    // The parts of the news still spread the keys of one policy.
+    // The partitions of the feed still spread the keys of one policy.
     let parts = number(&server, "SELECT count(*) FROM slidegate.news_ephemeral WHERE part >= 0");
     assert!(parts >= 4, "{parts}");
 }

@@ -1,4 +1,4 @@
-//! A call of the PostgreSQL store ends by itself in the server, also when nobody waits for it any more.
+//! The server itself ends a call of the PostgreSQL store, even after its caller has gone.
 
 #![cfg(feature = "postgres")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -9,16 +9,16 @@ use slidegate::{Clock, Limiter, ManualClock, Policy, PostgresStore, SystemClock}
 use slidegate_testkit::{PgBouncer, Postgres};
 
 const BUDGET: Duration = Duration::from_millis(500);
-/// So much that an eighth of it, which the server has less, is time enough to be told on a busy machine.
+/// A budget whose eighth, by which the server's timeout is shorter, suffices for the response on a busy machine.
 const LARGE_BUDGET: Duration = Duration::from_secs(4);
 
-/// A limiter whose clock stands still, so that what is spent stays spent.
+/// Connects a limiter with a frozen clock, so that nothing expires.
 async fn connect(url: &str, budget: Duration) -> Limiter<PostgresStore> {
     let builder = PostgresStore::builder(url).unwrap().budget(budget).connections(1);
     Limiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
 }
 
-/// Makes a decision about a new key, and whatever looks at a single one, take an hour.
+/// Slows decisions about new keys and single peeks down to an hour.
 fn slow_down(server: &Postgres) {
     let _ = server.sql(
         "CREATE OR REPLACE FUNCTION slidegate.clean_ephemeral(pages int, at_ms bigint) RETURNS bigint
@@ -31,14 +31,14 @@ fn slow_down(server: &Postgres) {
     );
 }
 
-/// How many calls the server is still busy with. A connection that is closed stays for as long as its statement does.
+/// Returns the number of calls that the server still executes. A closed connection stays while its statement runs.
 fn busy(server: &Postgres) -> String {
     let calls = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%slidegate._%'
       AND pid <> pg_backend_pid()";
     server.sql(calls)[0][0].clone().unwrap()
 }
 
-async fn nothing_goes_on_for_long(server: &Postgres, url: &str) {
+async fn check_calls_end(server: &Postgres, url: &str) {
     let limiter = connect(url, BUDGET).await;
     slow_down(server);
     let [sliding, bucket] =
@@ -48,7 +48,7 @@ async fn nothing_goes_on_for_long(server: &Postgres, url: &str) {
         for error in errors.map(Result::unwrap_err) {
             assert!(error.is_transient(), "{error}");
         }
-        // Nor does what stands behind it on the same connection.
+        // Later calls on the same connection fail too.
         let keys: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
         let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
         for error in limiter.check_many(&checks).await.into_iter().map(Result::unwrap_err) {
@@ -57,32 +57,32 @@ async fn nothing_goes_on_for_long(server: &Postgres, url: &str) {
     }
     for _ in 0..3000 {
         if busy(server) == "0" {
-            // And what was cancelled was not counted.
+            // The cancelled calls counted nothing.
             assert_eq!(server.sql("SELECT count(*) FROM slidegate.ephemeral")[0][0].as_deref(), Some("0"));
             return;
         }
-        // The server ends them on its own, and tells nobody.
+        // The server ends the calls by itself, without an event to wait for.
         SystemClock::default().sleep(10).await;
     }
-    panic!("{} calls are still under way long after their callers have gone", busy(server));
+    panic!("{} calls still run long after their callers have gone", busy(server));
 }
 
 #[tokio::test]
-async fn the_server_ends_a_call_whose_budget_is_over() {
+async fn the_server_ends_a_call_after_its_budget() {
     let server = Postgres::start();
-    nothing_goes_on_for_long(&server, &server.url()).await;
+    check_calls_end(&server, &server.url()).await;
 }
 
-/// The setting goes with the call, and does not need the same connection again.
+/// The timeout setting is part of the call and does not depend on the same connection.
 #[tokio::test]
 async fn the_server_ends_a_call_that_came_through_a_pool() {
     let server = Postgres::start();
     let bouncer = PgBouncer::builder().setting("default_pool_size", "4").in_front_of(&server);
-    nothing_goes_on_for_long(&server, &bouncer.url()).await;
+    check_calls_end(&server, &bouncer.url()).await;
 }
 
 #[tokio::test]
-async fn a_row_that_somebody_holds_costs_no_more_than_the_budget_and_nothing_is_spent() {
+async fn a_locked_row_costs_at_most_the_budget_and_spends_nothing() {
     let server = Postgres::start();
     let limiter = connect(&server.url(), LARGE_BUDGET).await;
     let policy = Policy::parse("api", ["1000/1h"]).unwrap();
@@ -90,22 +90,22 @@ async fn a_row_that_somebody_holds_costs_no_more_than_the_budget_and_nothing_is_
     let mut holder = server.connect().unwrap();
     holder.sql("BEGIN").unwrap();
     holder.sql("SELECT * FROM slidegate.ephemeral FOR UPDATE").unwrap();
-    // Its callers hear that it was given up, and need not wonder whether it was counted.
+    // The error reports that the call was cancelled and not counted.
     let error = limiter.check(policy.key("a")).await.unwrap_err();
     assert!(error.is_transient() && error.is_late() && !error.may_have_counted(), "{error}");
-    // Others are not held up, nor are those who only look.
+    // Other keys and peeks are not blocked.
     assert!(limiter.check(policy.key("b")).await.unwrap().is_allowed());
     assert_eq!(limiter.peek(policy.key("a")).await.unwrap().quotas()[0].used, 1);
     holder.sql("ROLLBACK").unwrap();
     assert_eq!(limiter.peek(policy.key("a")).await.unwrap().quotas()[0].used, 1);
 }
 
-/// What was done in time is answered, what was not is not done, and callers can tell which is which.
+/// The part of a batch within the budget is decided, the rest is not executed, and the results distinguish both.
 #[tokio::test]
-async fn a_batch_ends_where_its_time_does() {
+async fn a_batch_ends_with_its_budget() {
     let server = Postgres::start();
     let limiter = connect(&server.url(), LARGE_BUDGET).await;
-    // Each transaction takes most of the time that all have together.
+    // Each transaction takes most of the batch's time.
     let _ = server.sql(
         "CREATE OR REPLACE FUNCTION slidegate.clean_ephemeral(pages int, at_ms bigint) RETURNS bigint
            LANGUAGE sql AS 'SELECT 0::bigint FROM pg_sleep(2.4)'",

@@ -1,4 +1,4 @@
-//! The Redis store joins the conformance suite, on Redis and on Valkey.
+//! Conformance suite for the Redis store, on Redis and on Valkey.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -15,7 +15,7 @@ use slidegate::{
 };
 use slidegate_testkit::{Flavour, Server};
 
-/// A store with keys of its own on a server that all tests of this file share.
+/// Connects to the shared server with a key prefix of its own.
 async fn subject(server: &Server) -> Subject<RedisStore> {
     static SUBJECTS: AtomicU64 = AtomicU64::new(0);
     let prefix = format!("subject{}", SUBJECTS.fetch_add(1, Relaxed));
@@ -41,7 +41,7 @@ mod on_valkey {
     conformance::suite!(subject(&SERVER).await);
 }
 
-/// Every algorithm, several quotas, and one policy whose quotas change, with windows much longer than the test takes.
+/// Policies with all algorithms, several quotas and changing quotas, in windows much longer than the test.
 fn long_policies() -> Vec<Policy> {
     let parse = |(name, quotas): (&str, &[&str])| Policy::parse(name, quotas.iter().copied()).unwrap();
     let changing: [&[&str]; 6] = [
@@ -66,10 +66,9 @@ fn long_policies() -> Vec<Policy> {
     alone.into_iter().chain(changing.map(|quotas| ("changing", quotas))).map(parse).collect()
 }
 
-/// A record is there for as long as anything counts, whatever was done to it. Those of a store whose time is given live for
-/// an hour longer.
+/// A record lives while it counts anything, after any operation. A store with a given clock adds an hour.
 #[tokio::test]
-async fn no_record_ends_before_all_is_whole_again_nor_much_later() {
+async fn a_record_expires_shortly_after_its_last_count() {
     const SLACK_MS: u64 = 3_600_000;
     // Two windows of four hours, or a bucket of twice its limit.
     const LONGEST_MS: u64 = 8 * 3_600_000;
@@ -84,7 +83,7 @@ async fn no_record_ends_before_all_is_whole_again_nor_much_later() {
         clock.advance(*random.pick(&[0, 0, 0, 1, 10_000, 500_000, 3_600_000]));
         let mut operation = operation(&mut random, &policies, &keys);
         if operation.verb == Verb::Charge {
-            // A debt without bound would be paid off after the end of the calendar.
+            // An unbounded debt would outlast the calendar.
             operation.check.cost = operation.check.cost.min(7);
         }
         let policy = operation.check.policy;
@@ -98,7 +97,7 @@ async fn no_record_ends_before_all_is_whole_again_nor_much_later() {
         let names = server.command(&["KEYS", &format!("sg:*:{}:k", policy.name())]).array();
         let [name] = names.as_slice() else { panic!("one key: {names:?}") };
         let life_ms = server.command(&["PTTL", &name.text()]).int().cast_unsigned();
-        // The server's own time goes on meanwhile.
+        // The server's own clock advances meanwhile.
         let passed_ms = real.now_ms() - begun_ms + 10;
         assert!(
             life_ms + passed_ms >= reset_ms + SLACK_MS,
@@ -109,19 +108,19 @@ async fn no_record_ends_before_all_is_whole_again_nor_much_later() {
     assert!(counting > 2000, "{counting}");
 }
 
-/// Whoever asks while others do goes with them: nobody waits for a timer, and the server runs few calls.
+/// Concurrent checks are sent as batches, without a timer, so the server runs few calls.
 #[tokio::test]
-async fn checks_of_many_callers_are_gathered() {
+async fn checks_of_many_callers_are_batched() {
     let server = Server::start(Flavour::Redis);
     let builder = RedisStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20));
     let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
     let policy = Arc::new(Policy::parse("api", ["10/1h"]).unwrap());
-    let ask = |number: usize| {
+    let check = |number: usize| {
         let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
         tokio::spawn(async move { limiter.check(policy.key(&number.to_string())).await })
     };
     let before = server.calls_of("evalsha");
-    let callers: Vec<_> = (0..100).map(ask).collect();
+    let callers: Vec<_> = (0..100).map(check).collect();
     for caller in callers {
         assert!(caller.await.unwrap().unwrap().is_allowed());
     }

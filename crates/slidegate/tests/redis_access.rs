@@ -1,4 +1,4 @@
-//! How the Redis store gets in, what it needs there, and what it leaves behind.
+//! Access to Redis: authentication, permissions, TLS, and the keys that the store leaves.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -11,22 +11,22 @@ use slidegate::{
 };
 use slidegate_testkit::{Cluster, Flavour, Replica, Sentinels, Server};
 
-/// The smallest list of permissions that works, as the documentation gives it.
+/// The minimal ACL, as documented.
 const ACL: &str = "user slidegate on >hush resetchannels &sg:news -@all ~sg:* +evalsha +script|load +time +get +mget +set +incrby +del +publish";
 
-/// Connects, with the patience that a busy machine asks for.
+/// Connects with a budget for busy machines.
 async fn connect(url: &str) -> Result<RedisStore, StoreError> {
-    let joint = if url.contains('?') { '&' } else { '?' };
-    RedisStore::connect(&format!("{url}{joint}budget_ms=5000")).await
+    let separator = if url.contains('?') { '&' } else { '?' };
+    RedisStore::connect(&format!("{url}{separator}budget_ms=5000")).await
 }
 
-/// The documentation's two lists are those that are tested, here and on a cluster; with what a service listens by.
+/// The two documented ACLs equal the tested ones, here and on a cluster, plus the permission to subscribe.
 #[test]
 fn the_documentation_names_the_same_permissions() {
     let page = include_str!("../../../docs/redis.md");
     let documented = |line: &str| {
-        let words = line.split(' ').map(|word| word.trim_matches('\'').to_owned());
-        words.filter(|word| word.starts_with(['+', '-', '~', '&'])).collect::<BTreeSet<_>>()
+        let rules = line.split(' ').map(|rule| rule.trim_matches('\'').to_owned());
+        rules.filter(|rule| rule.starts_with(['+', '-', '~', '&'])).collect::<BTreeSet<_>>()
     };
     let lists: Vec<_> =
         page.lines().filter(|line| line.contains("ACL SETUSER slidegate")).map(documented).collect();
@@ -35,12 +35,12 @@ fn the_documentation_names_the_same_permissions() {
     tested.insert("+subscribe".to_owned());
     assert_eq!(*single, tested);
     let mut on_a_cluster = documented(ACL);
-    on_a_cluster.retain(|word| !["&sg:news", "+publish"].contains(&word.as_str()));
+    on_a_cluster.retain(|rule| !["&sg:news", "+publish"].contains(&rule.as_str()));
     on_a_cluster.extend(["+cluster|slots", "+asking"].map(String::from));
     assert_eq!(*cluster, on_a_cluster);
 }
 
-/// A policy of each kind that the script treats differently.
+/// Returns a policy of each kind that the script handles differently.
 fn policies() -> Vec<Policy> {
     [
         &["10/1m"][..],
@@ -55,7 +55,7 @@ fn policies() -> Vec<Policy> {
     .collect()
 }
 
-/// Uses everything that the store can do.
+/// Uses all operations of the store.
 async fn exercise(store: RedisStore) {
     assert!(store.write_document(0, &SharedDocument::new("text".to_owned())).await.unwrap());
     assert_eq!(store.read_document(0).await.unwrap().unwrap().text, "text");
@@ -72,54 +72,54 @@ async fn exercise(store: RedisStore) {
 }
 
 #[tokio::test]
-async fn the_smallest_acl_is_enough_and_no_part_of_it_can_go() {
+async fn the_minimal_acl_is_sufficient_and_each_permission_is_necessary() {
     for flavour in Flavour::ALL {
         let server = Server::start(flavour);
-        let words: Vec<&str> = ACL.split(' ').skip(1).collect();
-        let set = |words: &[&str]| {
+        let rules: Vec<&str> = ACL.split(' ').skip(1).collect();
+        let set = |rules: &[&str]| {
             server.command(&["ACL", "DELUSER", "slidegate"]);
-            server.command(&[&["ACL", "SETUSER"], words].concat()).ok();
+            server.command(&[&["ACL", "SETUSER"], rules].concat()).ok();
             server.command(&["SCRIPT", "FLUSH"]);
         };
         let url = server.url().replace("redis://", "redis://slidegate:hush@");
-        set(&words);
+        set(&rules);
         exercise(connect(&url).await.unwrap()).await;
 
-        for permission in words.iter().filter(|word| word.starts_with(['+', '&'])) {
-            let fewer: Vec<&str> = words.iter().copied().filter(|word| word != permission).collect();
+        for permission in rules.iter().filter(|rule| rule.starts_with(['+', '&'])) {
+            let fewer: Vec<&str> = rules.iter().copied().filter(|rule| rule != permission).collect();
             set(&fewer);
-            // Not as late as with the first request.
+            // The failure occurs on connecting, before the first request.
             let failure = connect(&url).await.expect_err(permission);
             assert!(!failure.is_transient(), "without {permission}: {failure}");
-            let says_so =
+            let denials =
                 ["noperm", "no permissions", "can't run this command", "can't publish", "acl failure"];
             let text = failure.to_string().to_lowercase();
-            assert!(says_so.iter().any(|words| text.contains(words)), "without {permission}: {failure}");
+            assert!(denials.iter().any(|denial| text.contains(denial)), "without {permission}: {failure}");
         }
     }
 }
 
 #[tokio::test]
-async fn to_forget_a_policy_takes_one_more_permission() {
+async fn forgetting_a_policy_needs_one_more_permission() {
     for flavour in Flavour::ALL {
         let server = Server::start(flavour);
-        let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
-        server.command(&words).ok();
+        let rules: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
+        server.command(&rules).ok();
         let url = server.url().replace("redis://", "redis://slidegate:hush@");
         let limiter = Limiter::new(connect(&url).await.unwrap());
         let policy = Policy::parse("api", ["1/1h"]).unwrap();
         assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed());
-        let refused = limiter.forget(&policy).await.unwrap_err();
-        assert!(!refused.is_transient() && refused.to_string().contains("docs/redis.md"), "{refused}");
+        let error = limiter.forget(&policy).await.unwrap_err();
+        assert!(!error.is_transient() && error.to_string().contains("docs/redis.md"), "{error}");
         server.command(&["ACL", "SETUSER", "slidegate", "+scan"]).ok();
         assert_eq!(limiter.forget(&policy).await.unwrap(), Some(1));
         assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed());
     }
 }
 
-/// Whatever a prefix looks like as a pattern, and however keys are written.
+/// Prefixes that look like patterns, and both key styles.
 #[tokio::test]
-async fn a_policy_is_forgotten_under_its_own_prefix_alone() {
+async fn a_policy_is_forgotten_under_its_own_prefix_only() {
     let server = Server::start(Flavour::Redis);
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
     let mut limiters = Vec::new();
@@ -145,12 +145,12 @@ async fn a_policy_is_forgotten_under_its_own_prefix_alone() {
 }
 
 #[tokio::test]
-async fn a_replica_or_a_full_server_is_known_when_connecting() {
+async fn a_replica_is_rejected_on_connecting_and_a_full_server_still_denies() {
     let server = Server::start(Flavour::Redis);
     let replica = Replica::of(&server);
     let error = connect(&replica.url()).await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains("READONLY"), "{error}");
-    // One without memory still denies, and says what is wrong to everybody else.
+    // A server without memory still denies, and reports that it is full for all other checks.
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
     let limiter = Limiter::new(connect(&server.url()).await.unwrap());
     assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed());
@@ -166,8 +166,8 @@ async fn a_primary_behind_sentinels_needs_one_more_permission() {
     let sentinels = Sentinels::start(&server, "main");
     let hosts = sentinels.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     for is_enough in [false, true] {
-        let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
-        server.command(&[&words[..], if is_enough { &["+role"] } else { &[] }].concat()).ok();
+        let rules: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
+        server.command(&[&rules[..], if is_enough { &["+role"] } else { &[] }].concat()).ok();
         let connected = connect(&format!("redis+sentinel://slidegate:hush@{hosts}/main")).await;
         assert_eq!(connected.is_ok(), is_enough, "{connected:?}");
         if let Ok(store) = connected {
@@ -179,7 +179,7 @@ async fn a_primary_behind_sentinels_needs_one_more_permission() {
 }
 
 #[tokio::test]
-async fn sentinels_have_a_user_of_their_own() {
+async fn sentinels_have_separate_credentials() {
     let server = Server::start(Flavour::Redis);
     let sentinels = Sentinels::start_many(1, &server, "main");
     let sentinel = &sentinels.sentinels()[0];
@@ -195,9 +195,9 @@ async fn sentinels_have_a_user_of_their_own() {
     exercise(connect(&url).await.unwrap()).await;
 }
 
-/// As after a failover of which it has not heard.
+/// Simulates a failover that the sentinel missed.
 #[tokio::test]
-async fn a_replica_that_a_sentinel_takes_for_the_primary_is_not_asked() {
+async fn a_replica_named_as_primary_by_a_sentinel_is_rejected() {
     let server = Server::start(Flavour::Redis);
     let replica = Replica::of(&server);
     let sentinels = Sentinels::start_many(1, &replica, "main");
@@ -207,26 +207,26 @@ async fn a_replica_that_a_sentinel_takes_for_the_primary_is_not_asked() {
 }
 
 #[tokio::test]
-async fn sentinels_and_clusters_are_asked_by_tls() {
+async fn sentinels_and_clusters_support_tls() {
     let server = Server::builder(Flavour::Redis).tls().start();
     let ca = server.tls().ca_path().display().to_string();
     let sentinels = Sentinels::start_tls(&server, "main");
     let url = format!("rediss+sentinel://127.0.0.1:{}/main", sentinels.sentinels()[0].tls().port());
     exercise(connect(&format!("{url}?ca={ca}")).await.unwrap()).await;
     let error = connect(&url).await.unwrap_err();
-    assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
+    assert!(error.to_string().contains("certificate"), "an unknown certificate: {error}");
 
     let cluster = Cluster::start_tls(Flavour::Redis);
     let url = format!("rediss+cluster://{}", cluster.addresses()[0]);
     let store = connect(&format!("{url}?ca={}", cluster.ca_path().display())).await.unwrap();
     exercise(store).await;
     let error = connect(&url).await.unwrap_err();
-    assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
+    assert!(error.to_string().contains("certificate"), "an unknown certificate: {error}");
 }
 
-/// As Redis does unless it is told otherwise.
+/// Client certificates are required, which is Redis's default.
 #[tokio::test]
-async fn a_server_that_knows_its_clients_by_certificates_is_shown_one() {
+async fn a_server_that_requires_client_certificates_gets_one() {
     let server = Server::builder(Flavour::Redis).tls().args(["--tls-auth-clients", "yes"]).start();
     let url = format!("{}?ca={}", server.tls().url(), server.tls().ca_path().display());
     let error = connect(&url).await.unwrap_err();
@@ -235,19 +235,19 @@ async fn a_server_that_knows_its_clients_by_certificates_is_shown_one() {
     exercise(connect(&format!("{url}&cert={cert}&key={key}")).await.unwrap()).await;
     let error = connect(&format!("{url}&cert={cert}")).await.unwrap_err();
     assert_eq!(error.to_string(), "store: key: it is missing; it goes with cert");
-    // Files that are none of what they should be will be none the next time.
+    // Invalid files are a permanent error.
     let ca = server.tls().ca_path().display().to_string();
     for wrong in [format!("ca={ca}&cert={key}&key={cert}"), format!("ca={key}")] {
         let error = connect(&format!("{}?{wrong}", server.tls().url())).await.unwrap_err();
         assert!(!error.is_transient(), "{wrong}: {error}");
     }
-    // Whatever a place is called says nothing about certificates.
+    // A path with "certificate" in its name is not a certificate error.
     let error = connect("redis+unix:///nowhere/certificate.sock").await.unwrap_err();
     assert!(error.is_transient(), "{error}");
 }
 
 #[tokio::test]
-async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
+async fn connects_over_tls_over_a_socket_and_with_a_password() {
     let server =
         Server::builder(Flavour::Redis).tls().unix_socket().args(["--requirepass", "p@ss/word"]).start();
     let with_password = |url: &str| url.replace("://", "://:p%40ss%2Fword@");
@@ -256,7 +256,7 @@ async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
     let tls = with_password(&server.tls().url());
     exercise(connect(&format!("{tls}?ca={ca}&prefix=tls")).await.unwrap()).await;
     let error = connect(&tls).await.unwrap_err();
-    assert!(error.to_string().contains("certificate"), "a stranger's certificate: {error}");
+    assert!(error.to_string().contains("certificate"), "an unknown certificate: {error}");
     assert!(!error.is_transient(), "{error}");
 
     let plain = with_password(&server.url()).replace("redis:", "rediss:");
@@ -265,7 +265,7 @@ async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
 
     let socket = format!("redis+unix://{}?prefix=socket", server.socket_path().display());
     exercise(connect(&with_password(&socket)).await.unwrap()).await;
-    // By the same name elsewhere, so that it is another's count unless it is another database.
+    // The same key name in another database has a separate count.
     exercise(connect(&with_password(&format!("{socket}&database=2"))).await.unwrap()).await;
 
     let url = format!("{}/3?prefix=third", with_password(&server.url()));
@@ -289,8 +289,8 @@ async fn gets_in_by_tls_by_a_socket_and_with_a_password() {
 async fn another_database_has_other_counts_and_needs_one_more_permission() {
     let server = Server::start(Flavour::Redis);
     for is_enough in [false, true] {
-        let words: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
-        server.command(&[&words[..], if is_enough { &["+select"] } else { &[] }].concat()).ok();
+        let rules: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
+        server.command(&[&rules[..], if is_enough { &["+select"] } else { &[] }].concat()).ok();
         let url = server.url().replace("redis://", "redis://slidegate:hush@") + "/5";
         assert_eq!(connect(&url).await.is_ok(), is_enough);
     }
@@ -302,19 +302,19 @@ async fn another_database_has_other_counts_and_needs_one_more_permission() {
     }
 }
 
-/// What a key leaves behind lives as long as it matters.
+/// A record expires when it counts nothing any more.
 #[tokio::test]
-async fn records_live_as_long_as_they_matter() {
+async fn records_live_as_long_as_they_count() {
     let server = Server::start(Flavour::Redis);
     let limiter = Limiter::new(connect(&server.url()).await.unwrap());
     for (quotas, cost, longest_ms, shortest_ms) in [
         (&["100/1h"][..], 1, 7_200_000, 7_190_000),
         (&["100000/1h"], 1, 7_200_000, 3_600_000),
-        // Stamped with the end of the millisecond.
+        // Timestamps are the end of the millisecond.
         (&["100/1h strict-window"], 1, 3_600_001, 3_590_000),
         (&["100/1h sliding-log"], 1, 3_600_001, 3_590_000),
         (&["100/1h fixed-window anchor=first-request"], 1, 3_600_000, 3_590_000),
-        // A hundredth of the bucket is full again after a hundredth of the time.
+        // A hundredth of the bucket refills in a hundredth of the time.
         (&["100/1h token-bucket"], 1, 36_001, 30_000),
         (&["100/1h token-bucket"], 99, 3_564_001, 3_560_000),
         (&["100/1h sliding-log", "5/1s"], 1, 3_600_001, 3_590_000),
@@ -331,16 +331,16 @@ async fn records_live_as_long_as_they_matter() {
             life_ms.cast_unsigned() + 5_000 >= longest_reset_ms,
             "{quotas:?}: {life_ms} of {longest_reset_ms}"
         );
-        // Giving everything back leaves nothing behind.
+        // A full refund deletes the record.
         let _ = limiter.refund(policy.key("k").cost(cost)).await.unwrap();
         assert_eq!(server.command(&["DBSIZE"]).int(), 0, "{quotas:?}");
     }
 }
 
-/// A quota that is changed so that it counts for longer keeps the record for longer, even if all is denied: otherwise it
-/// would be forgotten by the former one's time, and the limit be had twice.
+/// A changed quota that counts longer prolongs the record, even on a denial. Otherwise the record would expire with the
+/// former quota and the limit could be spent twice.
 #[tokio::test]
-async fn a_change_of_quota_prolongs_the_record() {
+async fn a_quota_change_prolongs_the_record() {
     let server = Server::start(Flavour::Redis);
     let limiter = Limiter::new(connect(&server.url()).await.unwrap());
     for (before, after) in [
@@ -363,9 +363,9 @@ async fn a_change_of_quota_prolongs_the_record() {
     }
 }
 
-/// A denial, a peek and a refund of nothing write nothing: the server counts the commands itself.
+/// A denial, a peek and an empty refund write nothing, according to the server's command statistics.
 #[tokio::test]
-async fn denied_writes_nothing() {
+async fn a_denial_writes_nothing() {
     let server = Server::start(Flavour::Redis);
     let clock = ManualClock::at(1_800_000_000_000);
     let builder = RedisStore::builder(&server.url()).unwrap();
@@ -386,7 +386,7 @@ async fn denied_writes_nothing() {
     let before = writes();
     assert!(
         before.iter().any(|calls| calls.starts_with("cmdstat_set:calls=7")),
-        "one to connect: {before:?}"
+        "one write on connecting: {before:?}"
     );
     for ms in 0..20 {
         clock.set(1_800_000_000_000 + ms);
@@ -395,15 +395,15 @@ async fn denied_writes_nothing() {
             assert!(!limiter.check(policy.key("k").cost(11)).await.unwrap().is_allowed());
             assert!(!limiter.peek(policy.key("k")).await.unwrap().is_allowed());
             assert!(limiter.check(policy.key("k").cost(0)).await.unwrap().is_allowed());
-            assert!(limiter.refund(policy.key("nobody")).await.unwrap().is_allowed());
-            assert!(limiter.reset(policy.key("nobody")).await.unwrap().is_allowed());
+            assert!(limiter.refund(policy.key("unused")).await.unwrap().is_allowed());
+            assert!(limiter.reset(policy.key("unused")).await.unwrap().is_allowed());
         }
     }
     assert_eq!(writes(), before);
 }
 
 #[tokio::test]
-async fn names_tell_nothing_unless_asked_to() {
+async fn key_names_are_hashed_by_default() {
     let server = Server::start(Flavour::Redis);
     let policy = Policy::parse("logins", ["5/1h"]).unwrap();
     let name = |builder: slidegate::RedisStoreBuilder| {
@@ -419,15 +419,15 @@ async fn names_tell_nothing_unless_asked_to() {
     let builder = || RedisStore::builder(&server.url()).unwrap();
     let hashed = name(builder()).await;
     assert!(hashed.starts_with("sg:{") && hashed.ends_with('}') && hashed.len() == 27, "{hashed}");
-    assert_eq!(name(builder()).await, hashed, "all who share the server share the name");
+    assert_eq!(name(builder()).await, hashed, "all clients of a server use the same name");
     assert_ne!(name(builder().secret("hush")).await, hashed);
     let plain = name(builder().key_style(KeyStyle::Plain).prefix("shop").unwrap()).await;
     assert!(plain.starts_with("shop:{") && plain.ends_with("}:logins:ann@example.com"), "{plain}");
 }
 
-/// The store's time is the server's, and how far that is from ours is known from the first connection on.
+/// The store uses the server's time and measures the skew from the first connection on.
 #[tokio::test]
-async fn the_skew_between_the_clocks_is_known() {
+async fn the_clock_skew_is_measured() {
     let server = Server::builder(Flavour::Redis).faketime("+1h").start();
     let store = connect(&server.url()).await.unwrap();
     let ahead_ms = store.server_ahead_ms().unwrap();
@@ -437,7 +437,7 @@ async fn the_skew_between_the_clocks_is_known() {
     server.set_faketime("-2h");
     assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed());
     let ahead_ms = limiter.store().server_ahead_ms().unwrap();
-    assert!((-7_210_000..-7_190_000).contains(&ahead_ms), "measured again with every answer: {ahead_ms}");
+    assert!((-7_210_000..-7_190_000).contains(&ahead_ms), "measured again with each response: {ahead_ms}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The script's exact arithmetic beside Rust's, in the server itself, where products exceed what a double can hold.
+//! Compares the script's exact arithmetic with Rust's, in the server, for products beyond the precision of a double.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -36,7 +36,7 @@ impl Random {
         self.0
     }
 
-    /// Of any magnitude below 2^`bits`, often next to a power of two.
+    /// Returns a number of any magnitude below 2^`bits`, often next to a power of two.
     fn number(&mut self, bits: u64) -> u64 {
         let power = 1 << (self.next() % bits + 1);
         let number = match self.next() % 4 {
@@ -56,7 +56,7 @@ fn quotients_are_exact() {
         .map(|_| {
             let c = random.number(35).max(1);
             let b = random.number(35).min(c);
-            // As often as not next to a multiple, where rounding shows.
+            // Half of the time next to a multiple, where rounding matters.
             let a = random.number(50);
             let a = if random.next().is_multiple_of(2) { a - a % c + random.next() % 2 } else { a };
             vec![a.min((1 << 50) - 1), b, c]

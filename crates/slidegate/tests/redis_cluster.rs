@@ -1,4 +1,4 @@
-//! The Redis store on clusters of six real nodes: the conformance suite, slots that move, and primaries that die.
+//! The Redis store on clusters of six real nodes: conformance suite, slot migrations and failing primaries.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -16,8 +16,8 @@ use slidegate::{
 };
 use slidegate_testkit::{Cluster, FaultProxy, Flavour, until};
 
-/// A cluster that does not take a busy machine for a failure of its servers.
-fn steady(flavour: Flavour) -> Cluster {
+/// Starts a cluster with a node timeout that tolerates a busy machine.
+fn start_cluster(flavour: Flavour) -> Cluster {
     Cluster::start_with(flavour, &["--cluster-node-timeout", "15000"])
 }
 
@@ -30,21 +30,21 @@ fn builder(cluster: &Cluster) -> RedisStoreBuilder {
     RedisStore::builder(&url(cluster)).unwrap().budget(Duration::from_secs(20))
 }
 
-/// A store with keys of its own on a cluster that all tests of a flavour share.
+/// Connects to the shared cluster of a flavour with a key prefix of its own.
 async fn subject(cluster: &Cluster) -> Subject<RedisStore> {
     static SUBJECTS: AtomicU64 = AtomicU64::new(0);
     let prefix = format!("subject{}", SUBJECTS.fetch_add(1, Relaxed));
     let clock = ManualClock::at(START);
     let builder = builder(cluster).prefix(&prefix).unwrap().time_from(clock.clone());
     let store = builder.connect().await.unwrap();
-    // The script is the same as on a single server; here it is about the way to it.
+    // A lower effort than on a single server: the script is the same, and only the routing differs.
     Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 12 }
 }
 
 mod on_redis {
     use super::*;
 
-    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| steady(Flavour::Redis));
+    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| start_cluster(Flavour::Redis));
 
     conformance::suite!(subject(&CLUSTER).await);
 }
@@ -52,7 +52,7 @@ mod on_redis {
 mod on_valkey {
     use super::*;
 
-    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| steady(Flavour::Valkey));
+    static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| start_cluster(Flavour::Valkey));
 
     conformance::suite!(subject(&CLUSTER).await);
 }
@@ -61,7 +61,7 @@ async fn frozen(builder: RedisStoreBuilder) -> Limiter<RedisStore> {
     Limiter::new(builder.time_from(ManualClock::at(START)).connect().await.unwrap())
 }
 
-/// Long before the cluster's map is asked for again without a reason.
+/// Retries until the store decides, for less time than the regular refresh of the slot map takes.
 async fn eventually(limiter: &Limiter<RedisStore>, check: Check<'_>) -> Decision {
     for _ in 0..1000 {
         match limiter.check(check).await {
@@ -70,34 +70,34 @@ async fn eventually(limiter: &Limiter<RedisStore>, check: Check<'_>) -> Decision
         }
         SystemClock::default().sleep(10).await;
     }
-    panic!("waited in vain for {check:?}");
+    panic!("no decision about {check:?}");
 }
 
-/// Slots move from server to server while many callers spend from keys in them: not one answer is wrong or missing.
+/// Slots migrate while many callers spend from keys in them: no decision is wrong or missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_cluster_that_is_resharded_under_load_loses_nothing() {
+async fn resharding_under_load_loses_no_count() {
     for flavour in Flavour::ALL {
-        let cluster = steady(flavour);
+        let cluster = start_cluster(flavour);
         let limiter = Arc::new(frozen(builder(&cluster)).await);
         let policy = Arc::new(Policy::parse("api", ["1000000/1h"]).unwrap());
-        let is_over = Arc::new(AtomicBool::new(false));
+        let is_stopped = Arc::new(AtomicBool::new(false));
         for number in 0..4 {
             assert!(limiter.check(policy.key(&format!("user:{number}"))).await.unwrap().is_allowed());
         }
         let callers: Vec<_> = (0..8)
             .map(|number| {
-                let (limiter, policy, is_over) = (limiter.clone(), policy.clone(), is_over.clone());
+                let (limiter, policy, is_stopped) = (limiter.clone(), policy.clone(), is_stopped.clone());
                 tokio::spawn(async move {
                     let key = format!("user:{}", number % 4);
                     let mut admitted = 0;
-                    while !is_over.load(Relaxed) {
+                    while !is_stopped.load(Relaxed) {
                         admitted += u64::from(limiter.check(policy.key(&key)).await.unwrap().is_allowed());
                     }
                     admitted
                 })
             })
             .collect();
-        // Each of the four keys' slots.
+        // Migrates the slots of all four keys.
         let cluster = tokio::task::spawn_blocking(move || {
             for slot in used_slots(&cluster) {
                 let owner = cluster.owner_of(slot);
@@ -111,7 +111,7 @@ async fn a_cluster_that_is_resharded_under_load_loses_nothing() {
         })
         .await
         .unwrap();
-        is_over.store(true, Relaxed);
+        is_stopped.store(true, Relaxed);
         let mut admitted = 0;
         for caller in callers {
             admitted += caller.await.unwrap();
@@ -137,15 +137,15 @@ fn used_slots(cluster: &Cluster) -> Vec<u16> {
     slots
 }
 
-/// While a slot moves, some of its keys are here and some there, and a call for both is refused as a whole.
+/// During a migration a slot's keys are on two nodes, and a call for keys on both is rejected as a whole.
 #[tokio::test]
-async fn keys_of_a_slot_on_both_sides_of_its_way_are_asked_for_one_by_one() {
-    let cluster = steady(Flavour::Redis);
+async fn keys_of_a_migrating_slot_are_requested_separately() {
+    let cluster = start_cluster(Flavour::Redis);
     let limiter = frozen(builder(&cluster).key_style(KeyStyle::Plain)).await;
     let policy = Policy::parse("api", ["1000000/1h"]).unwrap();
     let (one, other) = two_keys_of_one_slot(&cluster, &limiter, &policy).await;
     let before = limiter.peek(policy.key(&one)).await.unwrap().quotas()[0].used;
-    let owner = move_on(&cluster, &one);
+    let owner = start_migration(&cluster, &one);
     for round in 1..=3 {
         let keys = [&one, &other, &one, &other];
         let checks = keys.map(|key| policy.key(key));
@@ -156,19 +156,19 @@ async fn keys_of_a_slot_on_both_sides_of_its_way_are_asked_for_one_by_one() {
     }
     assert_eq!(limiter.peek(policy.key(&one)).await.unwrap().quotas()[0].used, before + 6);
     let errors = cluster.node(owner).command(&["INFO", "errorstats"]).text();
-    assert!(errors.contains("errorstat_TRYAGAIN:count="), "both were asked for at once: {errors}");
+    assert!(errors.contains("errorstat_TRYAGAIN:count="), "both keys were requested in one call: {errors}");
 }
 
-/// Once wrong: of more than fit into a call, those behind were decided first.
+/// Regression: in a batch larger than one call, later requests were decided first.
 #[tokio::test]
-async fn a_batch_on_both_sides_of_a_slots_way_is_decided_in_order() {
-    let cluster = steady(Flavour::Redis);
+async fn a_batch_on_a_migrating_slot_is_decided_in_order() {
+    let cluster = start_cluster(Flavour::Redis);
     let builder = builder(&cluster).key_style(KeyStyle::Plain).budget(Duration::from_secs(20));
     let limiter = frozen(builder).await;
     let policy = Policy::parse("api", ["1000000/1h"]).unwrap();
     let (one, other) = two_keys_of_one_slot(&cluster, &limiter, &policy).await;
     let before = limiter.peek(policy.key(&one)).await.unwrap().quotas()[0].used;
-    move_on(&cluster, &one);
+    start_migration(&cluster, &one);
     for round in 0..3 {
         let mut checks = vec![policy.key(&other)];
         checks.resize(500, policy.key(&one));
@@ -180,22 +180,22 @@ async fn a_batch_on_both_sides_of_a_slots_way_is_decided_in_order() {
     }
 }
 
-/// A key may be at the server that its slot moves to, which does not have the slot yet.
+/// A key may already be on the target node, which does not own the slot yet.
 #[tokio::test]
-async fn a_policy_is_forgotten_on_both_sides_of_a_slots_way() {
-    let cluster = steady(Flavour::Redis);
+async fn a_policy_is_forgotten_on_both_nodes_of_a_migrating_slot() {
+    let cluster = start_cluster(Flavour::Redis);
     let limiter = frozen(builder(&cluster).key_style(KeyStyle::Plain)).await;
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
     let (one, other) = two_keys_of_one_slot(&cluster, &limiter, &policy).await;
-    move_on(&cluster, &one);
+    start_migration(&cluster, &one);
     assert!(limiter.forget(&policy).await.unwrap().unwrap() >= 2);
     for key in [&one, &other, &"k0".to_owned()] {
         assert!(limiter.check(policy.key(key)).await.unwrap().is_allowed(), "{key}");
     }
 }
 
-/// Has the slot of a key begin to move, and the key go first. Returns where the others still are.
-fn move_on(cluster: &Cluster, key: &str) -> usize {
+/// Starts the migration of a key's slot and moves this key first. Returns the node that holds the other keys.
+fn start_migration(cluster: &Cluster, key: &str) -> usize {
     let slot = slot_of(cluster, key);
     let owner = cluster.owner_of(slot);
     let to = *cluster.masters().iter().find(|node| **node != owner).unwrap();
@@ -218,10 +218,10 @@ async fn two_keys_of_one_slot(
             return (other, key);
         }
     }
-    unreachable!("there are only so many slots")
+    unreachable!("more keys than slots share a slot")
 }
 
-/// The slot of a key whose record is in the cluster under a plain name.
+/// Returns the slot of a key whose record has a plain name.
 fn slot_of(cluster: &Cluster, key: &str) -> u16 {
     let found = cluster.masters().into_iter().find_map(|master| {
         let pattern = format!("sg:{{*}}:api:{key}");
@@ -236,9 +236,9 @@ fn name_of(cluster: &Cluster, node: usize, key: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_primary_that_dies_is_replaced_by_its_replica() {
+async fn a_dead_primary_is_replaced_by_its_replica() {
     for flavour in Flavour::ALL {
-        // As soon as that is noticed, but not for a machine that is busy for a moment.
+        // Short enough for a fast failover, long enough for a busy machine.
         let cluster = Cluster::start_with(flavour, &["--cluster-node-timeout", "3000"]);
         let limiter = frozen(builder(&cluster)).await;
         let policy = Policy::parse("api", ["10/1h"]).unwrap();
@@ -257,25 +257,25 @@ async fn a_primary_that_dies_is_replaced_by_its_replica() {
     }
 }
 
-/// What has been answered is answered, whatever becomes of the rest: each slot has a call of its own, and an answer.
+/// Received responses stay valid when the rest of the batch fails: each slot has a call and a response of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_that_is_cut_off_keeps_the_answers_that_came() {
-    // The shorter, the sooner all hear of it.
+async fn a_batch_that_is_cut_keeps_its_received_responses() {
+    // A short node timeout spreads the announced port sooner.
     let cluster = Cluster::start_with(Flavour::Redis, &["--cluster-node-timeout", "3000"]);
     let proxy = FaultProxy::start(cluster.node(0).address());
     let port = proxy.address().port().to_string();
     cluster.node(0).command(&["CONFIG", "SET", "cluster-announce-port", &port]).ok();
-    until("all know where it is to be asked", || {
-        let is_told =
+    until("all nodes know the announced port", || {
+        let has_port =
             |node: usize| format!("{:?}", cluster.node(node).command(&["CLUSTER", "SLOTS"])).contains(&port);
-        (0..6).all(is_told).then_some(()).ok_or("not yet".to_owned())
+        (0..6).all(has_port).then_some(()).ok_or("not yet".to_owned())
     });
     let limiter = frozen(builder(&cluster)).await;
     let policy = Policy::parse("api", ["1000000/1h"]).unwrap();
     let keys: Vec<String> = (0..300).map(|number| number.to_string()).collect();
     let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
     assert_eq!(limiter.check_many(&checks).await.into_iter().flatten().count(), 300);
-    // Of a hundred of its keys, or so, some ten; at the second attempt if it is a look at the slots that is cut off.
+    // Passes about 10 replies of about 100. Repeats if the cut hits a refresh of the slot map instead.
     let mut lost = Vec::new();
     while lost.is_empty() {
         proxy.end_reply_after(600);
@@ -286,18 +286,19 @@ async fn a_batch_that_is_cut_off_keeps_the_answers_that_came() {
     assert!(lost.iter().all(|error| error.is_transient() && error.may_have_counted()), "{lost:?}");
 }
 
-/// Two more permissions than elsewhere, one of them only while a slot moves.
+/// A cluster needs two more permissions, one of them only during a slot migration.
 #[tokio::test]
 async fn a_cluster_needs_two_more_permissions() {
-    let cluster = steady(Flavour::Redis);
+    let cluster = start_cluster(Flavour::Redis);
     let with_password = format!("{}?budget_ms=20000", url(&cluster).replace("://", "://slidegate:hush@"));
     let policy = Policy::parse("api", ["10/1m sliding-log"]).unwrap();
     let permit = |more: &[&str]| {
-        let rules =
+        let permissions =
             "on >hush resetchannels -@all ~sg:* +evalsha +script|load +time +get +mget +set +incrby +del";
-        let words: Vec<&str> = ["ACL", "SETUSER", "slidegate"].into_iter().chain(rules.split(' ')).collect();
+        let rules: Vec<&str> =
+            ["ACL", "SETUSER", "slidegate"].into_iter().chain(permissions.split(' ')).collect();
         for node in 0..6 {
-            cluster.node(node).command(&[&words[..], more].concat()).ok();
+            cluster.node(node).command(&[&rules[..], more].concat()).ok();
         }
     };
     permit(&[]);
@@ -325,7 +326,7 @@ async fn a_cluster_needs_two_more_permissions() {
     for number in 0..20 {
         assert!(limiter.check(policy.key(&format!("k{number}"))).await.unwrap().is_allowed());
     }
-    // Other limits are told to nobody, since nobody could listen.
+    // Changed quotas publish no invalidation, because no client can subscribe.
     for quotas in
         [["10/2m sliding-log"], ["10/1s sliding-log"], ["10/1m token-bucket"], ["99/1m token-bucket"]]
     {
@@ -334,9 +335,9 @@ async fn a_cluster_needs_two_more_permissions() {
     }
 }
 
-/// Servers that do not know their own name, or say nothing about it: the port alone has to do.
+/// Nodes that report no name of their own: the store uses the port alone.
 #[tokio::test]
-async fn finds_servers_that_do_not_know_their_names() {
+async fn finds_nodes_without_names() {
     for endpoint in ["unknown-endpoint", "hostname"] {
         let cluster = Cluster::start_with(
             Flavour::Redis,
@@ -349,7 +350,7 @@ async fn finds_servers_that_do_not_know_their_names() {
             let key = format!("k{number}");
             assert!(eventually(&limiter, policy.key(&key)).await.is_allowed(), "{endpoint}");
         }
-        // One who knows nothing of the slot's way is told only the port.
+        // A redirection during the migration names only the port.
         let owner = cluster.masters()[0];
         let name = cluster.node(owner).command(&["KEYS", "*"]).array()[0].text();
         let slot = cluster.slot_of(&name);
@@ -364,10 +365,10 @@ async fn finds_servers_that_do_not_know_their_names() {
     }
 }
 
-/// Whoever takes a cluster for a single server is told what to write, and before the first request.
+/// A single-server URL for a cluster fails on connecting, with a hint in the message.
 #[tokio::test]
-async fn a_cluster_taken_for_a_single_server_says_so() {
-    let cluster = steady(Flavour::Redis);
+async fn a_cluster_under_a_single_server_url_fails_with_a_hint() {
+    let cluster = start_cluster(Flavour::Redis);
     let connected = cluster.masters().into_iter().map(|master| cluster.node(master).url());
     let mut refused = 0;
     for url in connected {
@@ -376,6 +377,6 @@ async fn a_cluster_taken_for_a_single_server_says_so() {
             refused += 1;
         }
     }
-    // The probe's slot is somebody's.
+    // One node owns the slot of the probe key.
     assert_eq!(refused, 2);
 }

@@ -1,5 +1,5 @@
-//! Several processes, and hosts whose clocks differ, share one limit exactly. Time is the server's and goes on, so the
-//! windows are so long that nothing expires meanwhile.
+//! Several processes, and hosts with different clocks, share one limit exactly. The server's clock runs, so the windows
+//! are long enough that nothing expires.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -12,7 +12,7 @@ use slidegate_testkit::{Flavour, Server, faketime_env, until};
 const URL: &str = "SLIDEGATE_TEST_URL";
 const QUOTA: &str = "SLIDEGATE_TEST_QUOTA";
 
-/// What each process does: 40 tasks ask 25 times each. Prints its own time and how many were admitted.
+/// Body of each process: 40 tasks with 25 checks each. Prints the process's time and the number of admitted checks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "the other tests run it in processes of their own"]
 async fn contender() {
@@ -45,7 +45,7 @@ fn start_contender(server: &Server, quota: &str, offset: Option<&str>) -> Child 
     command.spawn().unwrap()
 }
 
-/// The process's own time, and how many were admitted.
+/// Returns the process's time and the number of admitted checks.
 fn outcome(contender: Child) -> (u64, u64) {
     let output = contender.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -80,10 +80,11 @@ fn hosts_whose_clocks_differ_by_an_hour_share_a_limit_exactly() {
     let server = Server::start(Flavour::Redis);
     for quota in ["900/1h", "900/1h strict-window", "900/1h sliding-log"] {
         server.command(&["FLUSHALL"]);
-        // Whoever is behind first: where the callers' clocks decide, an hour would have passed for the other.
+        // The process with the slower clock starts first: if the callers' clocks decided, an hour would have passed for
+        // the other process.
         let calls = server.scripts_run() + 20;
         let behind = start_contender(&server, quota, None);
-        until("it has spent something", || match server.scripts_run() {
+        until("the first process has spent units", || match server.scripts_run() {
             run if run > calls => Ok(()),
             run => Err(run.to_string()),
         });

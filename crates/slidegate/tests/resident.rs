@@ -1,5 +1,5 @@
-//! What the memory store says that it takes is what the process takes. In a process of its own, whose memory is nobody
-//! else's.
+//! Compares the memory store's byte count with the memory of the process. Runs in its own process because the resident
+//! size includes all tests.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -8,23 +8,23 @@ use slidegate::{Limiter, MemoryStore, Policy, Quota, WhenFull};
 
 const KEYS: usize = 100_000;
 
-fn resident() -> usize {
+fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap().to_owned();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
-/// One after the other: the memory of a process is that of all its threads.
+/// Runs both checks one after the other, because the threads of a process share its memory.
 #[test]
-fn what_is_counted_is_what_is_taken() {
-    bytes_that_change_hands_stay_within_the_bound();
-    counted_bytes_are_real_and_are_given_back();
+fn counted_bytes_match_resident_bytes() {
+    reused_bytes_stay_within_the_bound();
+    counted_bytes_are_resident_and_are_freed();
 }
 
-fn counted_bytes_are_real_and_are_given_back() {
+fn counted_bytes_are_resident_and_are_freed() {
     let store = MemoryStore::builder().max_keys(KEYS).max_bytes(1 << 30).when_full(WhenFull::Refuse);
     let limiter = Limiter::new(store.build().unwrap());
-    // One for all, and one that each request brings along.
+    // One shared policy, and an anonymous policy for each request.
     let named = Policy::parse("api", ["20/1h token-bucket", "100/1d strict-window"]).unwrap();
     let quotas: Vec<Quota> = (1..=16).map(|hours| format!("9/{hours}h").parse().unwrap()).collect();
     let policy = |number: usize| {
@@ -34,25 +34,28 @@ fn counted_bytes_are_real_and_are_given_back() {
             Policy::anonymous(quotas.iter().copied()).unwrap()
         }
     };
-    let before = resident();
+    let before = resident_bytes();
     for number in 0..KEYS {
         let check = policy(number);
         assert!(limiter.check_now(check.key(&number.to_be_bytes())).unwrap().is_allowed());
     }
-    let (real, counted) = (resident() - before, limiter.store().bytes());
+    let (real, counted) = (resident_bytes() - before, limiter.store().bytes());
     // The allocator rounds up.
-    assert!((counted / 2..counted + counted / 4).contains(&real), "{real} are taken, {counted} are counted");
+    assert!(
+        (counted / 2..counted + counted / 4).contains(&real),
+        "{real} bytes are resident, {counted} are counted"
+    );
     for number in 0..KEYS {
         let _ = limiter.reset_now(policy(number).key(&number.to_be_bytes())).unwrap();
     }
-    assert!(limiter.store().bytes() < 4_000_000, "{} are left", limiter.store().bytes());
+    assert!(limiter.store().bytes() < 4_000_000, "{} bytes are left", limiter.store().bytes());
 }
 
-/// One kind after the other in a table that is full all the while: what one leaves behind is of use to the next.
-fn bytes_that_change_hands_stay_within_the_bound() {
+/// Fills the table with one kind of record after another. Each kind reuses the memory of the one before.
+fn reused_bytes_stay_within_the_bound() {
     let store = MemoryStore::builder().max_keys(KEYS).max_bytes(30_000_000);
     let limiter = Limiter::new(store.build().unwrap());
-    let before = resident();
+    let before = resident_bytes();
     let kinds: [&[&str]; 6] = [
         &["90/1h sliding-log", "80/2h sliding-log", "70/3h sliding-log"],
         &["20/1h strict-window"],
@@ -66,8 +69,8 @@ fn bytes_that_change_hands_stay_within_the_bound() {
         for key in 0..2 * KEYS {
             assert!(limiter.check_now(policy.key(&key.to_be_bytes())).unwrap().is_allowed());
         }
-        let (real, most) = (resident() - before, limiter.store().max_bytes());
-        // Beside what it rounds up, the allocator leaves gaps.
-        assert!(real < most + most / 4, "{quotas:?}: {real} are taken, {most} are allowed");
+        let (real, most) = (resident_bytes() - before, limiter.store().max_bytes());
+        // The allocator rounds up and leaves gaps.
+        assert!(real < most + most / 4, "{quotas:?}: {real} bytes are resident, {most} are allowed");
     }
 }

@@ -15,7 +15,7 @@ fn limiter() -> (Arc<Limiter<MemoryStore<ManualClock>>>, ManualClock, Arc<Policy
     (Arc::new(Limiter::new(store)), clock, Arc::new(Policy::parse("api", ["2/1s sliding-log"]).unwrap()))
 }
 
-/// Lets all other tasks run until none can go on.
+/// Runs all other tasks until none can make progress.
 async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
@@ -23,7 +23,7 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn waits_until_it_is_allowed_and_no_longer() {
+async fn waits_exactly_until_the_check_is_allowed() {
     let (limiter, clock, policy) = limiter();
     assert!(limiter.wait(policy.key("a").cost(2), Duration::ZERO).await.unwrap().is_allowed());
     let waiting = {
@@ -41,7 +41,7 @@ async fn waits_until_it_is_allowed_and_no_longer() {
 }
 
 #[tokio::test]
-async fn does_not_wait_in_vain() {
+async fn returns_a_denial_beyond_the_maximum_wait_at_once() {
     let (limiter, clock, policy) = limiter();
     assert!(limiter.check(policy.key("a").cost(2)).await.unwrap().is_allowed());
     let denied = limiter.wait(policy.key("a"), Duration::from_millis(999)).await.unwrap();
@@ -52,7 +52,7 @@ async fn does_not_wait_in_vain() {
 }
 
 #[tokio::test]
-async fn waits_again_when_another_was_faster() {
+async fn waits_again_when_another_caller_was_faster() {
     let (limiter, clock, policy) = limiter();
     assert!(limiter.check(policy.key("a").cost(2)).await.unwrap().is_allowed());
     let waiting = {
@@ -61,16 +61,16 @@ async fn waits_again_when_another_was_faster() {
     };
     settle().await;
     assert_eq!(clock.sleepers(), 1);
-    // The other one is there at the very moment, before the sleeper is polled.
+    // The other caller spends before the sleeper is polled.
     clock.advance(1000);
     assert!(limiter.check_now(policy.key("a").cost(2)).unwrap().is_allowed());
     let decision = waiting.await.unwrap();
-    assert!(!decision.is_allowed(), "another second is more than what is left");
+    assert!(!decision.is_allowed(), "another second exceeds the remaining wait");
     assert_eq!(decision.retry_after_ms(), Some(1000));
 }
 
 #[tokio::test]
-async fn a_waiter_that_gives_up_spends_nothing() {
+async fn a_cancelled_waiter_spends_nothing() {
     let (limiter, clock, policy) = limiter();
     assert!(limiter.check(policy.key("a").cost(2)).await.unwrap().is_allowed());
     let waiting = {
@@ -84,9 +84,9 @@ async fn a_waiter_that_gives_up_spends_nothing() {
     assert_eq!(limiter.peek(policy.key("a")).await.unwrap().remaining(), 2);
 }
 
-/// The real clocks: no time is measured, only that a sleep ends when the clock says so and never before.
+/// Measures no time: a sleep ends when the clock reaches the end, and never before.
 #[tokio::test]
-async fn real_clocks_sleep_until_they_show_it() {
+async fn real_clocks_sleep_until_they_reach_the_end() {
     let (coarse, precise) = (SystemClock::default(), PreciseClock::default());
     assert!(coarse.now_ms().abs_diff(precise.now_ms()) < 60_000, "both are the time of day");
     let end = coarse.now_ms() + 20;

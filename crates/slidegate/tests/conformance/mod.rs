@@ -1,4 +1,4 @@
-//! What every store must do, written once. A store joins with one constructor:
+//! Conformance suite of all stores. A store joins with one constructor:
 //!
 //! ```ignore
 //! conformance::suite!(Subject { store: …, set_now: Box::new(|now_ms| …), effort: 100 });
@@ -11,8 +11,8 @@ mod model;
 mod traces;
 
 pub(crate) use traces::{
-    a_bucket_in_use_fills_in_time_whatever_other_versions_spend, a_count_survives_other_tiers,
-    a_lowered_bucket_is_full_again_in_time, a_refund_gives_back_in_every_version, answers_like_the_oracle,
+    a_bucket_in_use_fills_in_time_despite_other_versions, a_count_survives_other_tiers,
+    a_lowered_bucket_fills_in_time, a_refund_gives_back_in_every_version, answers_like_the_oracle,
 };
 
 use std::collections::HashMap;
@@ -28,14 +28,14 @@ use slidegate_core::{Action, State, decide};
 pub(crate) struct Subject<S> {
     pub(crate) store: S,
     pub(crate) set_now: Box<dyn Fn(u64) + Send + Sync>,
-    /// Of the seeded traces, how many in a hundred are run: a remote store takes a round trip for each step.
+    /// Percentage of the seeded traces that are run. A remote store takes a round trip per step.
     pub(crate) effort: u64,
 }
 
-/// A moment in the middle of nowhere.
+/// An arbitrary time within windows of all lengths.
 pub(crate) const START: u64 = 1_800_000_012_345;
 
-/// A small generator with a fixed seed: a failure can be repeated.
+/// A small random number generator with a fixed seed, so that failures are reproducible.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -46,7 +46,7 @@ impl Random {
         self.0 % bound
     }
 
-    /// At least 1, below 2^`bits` and one more, each magnitude as likely as another.
+    /// Returns a number from 1 to 2^`bits`, each magnitude equally likely.
     fn of_any_size(&mut self, bits: u64) -> u64 {
         let magnitude = 1 + self.below(bits);
         1 + self.below(1 << magnitude)
@@ -57,7 +57,7 @@ impl Random {
     }
 }
 
-/// What the core says, with all states in a map.
+/// The core's decisions, with all states in a map.
 #[derive(Default)]
 pub(crate) struct Reference(HashMap<(String, Vec<u8>), Vec<State>>);
 
@@ -68,8 +68,8 @@ impl Reference {
         decide(states, policy, Action::new(verb, now_ms, cost)).0
     }
 
-    /// How long the key of a trace goes on to count something under a policy.
-    fn whole_after_ms(&mut self, policy: &Policy, now_ms: u64) -> u64 {
+    /// Returns the time until the trace's key counts nothing under the policy.
+    fn reset_after_ms_of(&mut self, policy: &Policy, now_ms: u64) -> u64 {
         let peek = Operation { verb: Verb::Peek, check: policy.key("k") };
         self.execute(&peek, now_ms).quotas().iter().map(|quota| quota.reset_after_ms).max().unwrap_or(0)
     }
@@ -134,7 +134,7 @@ pub(crate) fn operation<'a>(
     Operation { verb, check: policy.key(random.pick(keys)).cost(cost) }
 }
 
-/// A long seeded trace of everything on few keys: the very answers of the core.
+/// A long seeded trace of all operations on few keys: all decisions equal the core's.
 pub(crate) async fn answers_like_the_core<S: Store>(subject: Subject<S>) {
     let (policies, keys) =
         (policies(), ["a", "b", "", "a rather long key, longer than sixteen bytes"].map(String::from));
@@ -145,7 +145,7 @@ pub(crate) async fn answers_like_the_core<S: Store>(subject: Subject<S>) {
         for step in 0..1000 {
             now_ms += *random.pick(&[0, 0, 0, 1, 10, 137, 500, 4000]);
             if random.below(8) == 0 {
-                // To a boundary of windows, or just before it.
+                // To a window boundary, or just before it.
                 now_ms = (now_ms / 1000 + 1 + random.below(3)) * 1000 - random.below(2);
             }
             (subject.set_now)(now_ms);
@@ -161,8 +161,8 @@ pub(crate) async fn answers_like_the_core<S: Store>(subject: Subject<S>) {
     }
 }
 
-/// Quotas of every size and kind, changed while they run, on a clock that goes by fractions of their windows and
-/// sometimes back: products beyond 2^53 and 2^64 included.
+/// Quotas of all sizes and kinds, changed during the trace, on a clock that advances by fractions of their windows and
+/// sometimes steps back. Covers products beyond 2^53 and 2^64.
 pub(crate) async fn answers_like_the_core_at_the_extremes<S: Store>(subject: Subject<S>) {
     for seed in 1..=12 * subject.effort {
         let mut random = Random(0xD1B5_4A32_D192_ED03_u64.wrapping_mul(seed));
@@ -171,15 +171,15 @@ pub(crate) async fn answers_like_the_core_at_the_extremes<S: Store>(subject: Sub
         let mut policy = extreme_policy(&mut random, &name);
         let mut now_ms = START;
         for step in 0..80 {
-            // What counts nothing any more may be forgotten, so the clock does not go back to when it counted.
-            let is_live = reference.whole_after_ms(&policy, now_ms) > 0;
+            // A store may drop an expired count, so the clock must not step back before its expiry.
+            let is_live = reference.reset_after_ms_of(&policy, now_ms) > 0;
             let is_changing = random.below(12) == 0 && is_live;
             if is_changing {
                 policy = extreme_policy(&mut random, &name);
             }
             let quota = *random.pick(policy.quotas());
             now_ms = match random.below(20) {
-                // How long a record counts is known to its store from the next check on.
+                // A store learns the longer lifetime of a record with the next check.
                 _ if is_changing => now_ms,
                 0 if is_live => now_ms.saturating_sub(quota.window_ms() / 3).max(START / 2),
                 1 if is_live => now_ms.saturating_sub(3 * quota.window_ms()).max(START / 2),
@@ -214,8 +214,8 @@ pub(crate) async fn answers_like_the_core_at_the_extremes<S: Store>(subject: Sub
     }
 }
 
-/// Counts and windows around the sizes at which a store may change the form in which it keeps them.
-pub(crate) async fn forms_meet_without_a_seam<S: Store>(subject: Subject<S>) {
+/// Counts and windows around the sizes at which a store may change the form of a counter.
+pub(crate) async fn counter_forms_change_without_a_difference<S: Store>(subject: Subject<S>) {
     let mut random = Random(0x5DEE_CE66_D123_4567);
     let mut reference = Reference::default();
     let quotas = [
@@ -230,9 +230,9 @@ pub(crate) async fn forms_meet_without_a_seam<S: Store>(subject: Subject<S>) {
         (10_000, "10000/1m"),
         (10_000, "10001/1m"),
     ];
-    for (number, (border, quota)) in quotas.into_iter().enumerate() {
+    for (number, (threshold, quota)) in quotas.into_iter().enumerate() {
         let policy = Policy::parse(&number.to_string(), [quota]).unwrap();
-        // Each from the same time on: the longest windows lead beyond what the shortest form can tell.
+        // Each quota starts at the same time: the longest windows exceed the range of the shortest form.
         let mut now_ms = START;
         for step in 0..400 {
             now_ms += policy.quotas()[0].window_ms() / 4 * *random.pick(&[0, 0, 0, 0, 1, 4, 8]);
@@ -241,10 +241,10 @@ pub(crate) async fn forms_meet_without_a_seam<S: Store>(subject: Subject<S>) {
                 .execute(&Operation { verb: Verb::Peek, check: policy.key("k") }, now_ms)
                 .quotas()[0]
                 .used;
-            // To just before, at and just after the border, and on by one.
+            // To just below, at and just above the threshold, or by one.
             let cost = match random.below(3) {
-                0 => (border - 2 + random.below(4)).saturating_sub(used),
-                1 => border - 2 + random.below(4),
+                0 => (threshold - 2 + random.below(4)).saturating_sub(used),
+                1 => threshold - 2 + random.below(4),
                 _ => 1,
             };
             let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };
@@ -255,12 +255,12 @@ pub(crate) async fn forms_meet_without_a_seam<S: Store>(subject: Subject<S>) {
     }
 }
 
-/// One to three quotas whose limits and windows are of any magnitude.
+/// Returns a policy of one to three quotas with limits and windows of any magnitude.
 fn extreme_policy(random: &mut Random, name: &str) -> Policy {
     let quotas = (0..=random.below(3)).map(|number| {
         let limit = random.of_any_size(48).min(MAX_LIMIT - random.below(2));
         let window_ms = random.of_any_size(35).min(MAX_WINDOW_MS);
-        // Whole seconds are kept in another form.
+        // Windows of whole seconds have another form.
         let window_ms =
             if window_ms > 2000 && random.below(2) == 0 { window_ms / 1000 * 1000 } else { window_ms };
         let quota = Quota::new(limit, Duration::from_millis(window_ms)).unwrap();
@@ -276,8 +276,8 @@ fn extreme_policy(random: &mut Random, name: &str) -> Policy {
     Policy::with_names(name, quotas).unwrap()
 }
 
-/// A clock that steps back, a little or a lot, while the key counts something.
-pub(crate) async fn keeps_its_head_when_the_clock_steps_back<S: Store>(subject: Subject<S>) {
+/// The clock steps back, a little or a lot, while the key counts something.
+pub(crate) async fn decides_like_the_core_when_the_clock_steps_back<S: Store>(subject: Subject<S>) {
     let policies = policies();
     for (number, policy) in policies.iter().enumerate() {
         let mut random = Random(77 + number as u64);
@@ -301,7 +301,7 @@ pub(crate) async fn keeps_its_head_when_the_clock_steps_back<S: Store>(subject: 
     }
 }
 
-/// A batch is the same as one after the other, each with its own answer, in order.
+/// A batch equals single operations, with results in order.
 pub(crate) async fn batches_are_decided_in_order<S: Store>(subject: Subject<S>) {
     let (policies, keys) = (policies(), ["a", "b", "c"].map(String::from));
     let mut random = Random(4711);
@@ -321,7 +321,7 @@ pub(crate) async fn batches_are_decided_in_order<S: Store>(subject: Subject<S>) 
     }
 }
 
-/// Names and keys are told apart wherever the border between them lies, and quotas apart from each other.
+/// Names and keys are distinct regardless of the boundary between them, and so are quotas.
 pub(crate) async fn keys_and_policies_do_not_mix<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
     let limiter = Limiter::new(subject.store);
@@ -339,9 +339,9 @@ pub(crate) async fn keys_and_policies_do_not_mix<S: Store>(subject: Subject<S>) 
     assert!(limiter.check(names[0].key(&long[1..])).await.unwrap().is_allowed());
 }
 
-/// A policy in two versions at the same time, as tiers or on two servers: what only one of them counts is kept for it, and
-/// what both count is shared.
-pub(crate) async fn versions_in_turn_keep_to_their_limits<S: Store>(subject: Subject<S>) {
+/// Two versions of a policy in use at the same time, as tiers or on two servers. A quota of one version counts
+/// separately; a quota of both versions is shared.
+pub(crate) async fn alternating_versions_keep_their_limits<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
     let limiter = Limiter::new(subject.store);
     let pairs: [[&[&str]; 2]; 6] = [
@@ -360,14 +360,15 @@ pub(crate) async fn versions_in_turn_keep_to_their_limits<S: Store>(subject: Sub
             let decision = limiter.check(versions[step % 2].key("k")).await.unwrap();
             admitted[step % 2] += u64::from(decision.is_allowed());
         }
-        // Where both count the hour, three of its six were the other's; and so does the minute if it is of that algorithm.
+        // In versions that share the hour, 3 of its 6 units belong to the other version. The minute is shared likewise
+        // if the algorithm is equal.
         let expected = match quotas[0] {
             [_, "20/1h"] => [3, 3],
             [_, _] => [5, 3],
             _ => [5, 6],
         };
         assert_eq!(admitted, expected, "{name}");
-        // To forget the key is to forget it in both.
+        // A reset clears both versions.
         assert!(limiter.reset(versions[0].key("k")).await.unwrap().is_allowed());
         for version in &versions {
             let used = limiter.peek(version.key("k")).await.unwrap();
@@ -376,16 +377,16 @@ pub(crate) async fn versions_in_turn_keep_to_their_limits<S: Store>(subject: Sub
     }
 }
 
-/// A debt is paid off at the rate of its own bucket, in whichever order they are named and whichever of them are.
+/// A debt decreases at the rate of its own bucket, regardless of the order and the set of quotas in a policy.
 pub(crate) async fn buckets_of_one_window_keep_their_own_rates<S: Store>(subject: Subject<S>) {
     let limiter = Limiter::new(subject.store);
     let (slow, fast) = ("10/1m token-bucket burst=100", "6000/1m token-bucket burst=100");
-    let [policy, turned, without] = [&[slow, fast][..], &[fast, slow], &[fast]]
+    let [policy, reversed, without] = [&[slow, fast][..], &[fast, slow], &[fast]]
         .map(|quotas| Policy::parse("buckets", quotas.iter().copied()).unwrap());
     let mut now = START;
     let mut admitted = 0;
     for _ in 0..6 {
-        for (version, cost) in [(&policy, 90), (&without, 1), (&turned, 1), (&without, 1), (&policy, 1)] {
+        for (version, cost) in [(&policy, 90), (&without, 1), (&reversed, 1), (&without, 1), (&policy, 1)] {
             now += 500;
             (subject.set_now)(now);
             let is_allowed = limiter.check(version.key("k").cost(cost)).await.unwrap().is_allowed();
@@ -397,8 +398,8 @@ pub(crate) async fn buckets_of_one_window_keep_their_own_rates<S: Store>(subject
     assert!((90..=100 + 10 * (now - START) / 60_000).contains(&admitted), "{admitted}");
 }
 
-/// More versions than are remembered: those that are forgotten are the same in each store.
-pub(crate) async fn as_many_versions_are_remembered_as_in_the_core<S: Store>(subject: Subject<S>) {
+/// More versions than a store keeps: all stores drop the same ones.
+pub(crate) async fn drops_the_same_versions_as_the_core<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
     let mut reference = Reference::default();
     let versions: Vec<Policy> = (0..24)
@@ -414,7 +415,7 @@ pub(crate) async fn as_many_versions_are_remembered_as_in_the_core<S: Store>(sub
     }
 }
 
-/// A denial that keeps a mended copy for one quota leaves the others as they were: not written, and so not used up either.
+/// A denial that stores a corrected copy for one quota leaves the other quotas unwritten.
 pub(crate) async fn a_denial_uses_up_no_other_quota<S: Store>(subject: Subject<S>) {
     let mut reference = Reference::default();
     let [one, two] = [&["2/1m"][..], &["2/10s", "20/10s anchor=first-request"]]
@@ -431,7 +432,7 @@ pub(crate) async fn a_denial_uses_up_no_other_quota<S: Store>(subject: Subject<S
     }
 }
 
-/// Many tasks on a clock that stands still: just the limit is admitted, by every policy.
+/// Many tasks on a frozen clock: each policy admits exactly the limit.
 pub(crate) async fn admits_exactly_the_limit_under_contention<S: Store + 'static>(subject: Subject<S>) {
     (subject.set_now)(START);
     let limiter = std::sync::Arc::new(Limiter::new(subject.store));
@@ -459,9 +460,9 @@ pub(crate) async fn admits_exactly_the_limit_under_contention<S: Store + 'static
     }
 }
 
-/// All keys of one policy are empty, whatever it counts by, and no other count is touched.
+/// A forget clears all keys of one policy, with any algorithm, and no other count.
 pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) {
-    // More than a remote store forgets in one step, and fewer than a small one in memory holds.
+    // More keys than a remote store forgets in one step, and fewer than a small memory store holds.
     let count = if subject.effort < 100 { 2500 } else { 100 };
     let limiter = Limiter::new(subject.store);
     let keys: Vec<String> = (0..count).map(|number| format!("user:{number}")).collect();
@@ -472,12 +473,12 @@ pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) 
         &["5/1h sliding-log", "9/1d fixed-window"],
     ];
     for (round, quotas) in quotas.into_iter().enumerate() {
-        // A store may keep the place of a forgotten key until its count is over.
+        // A store may keep the slot of a forgotten key until its count expires.
         (subject.set_now)(START + round as u64 * 10 * 86_400_000);
         let name = format!("forgotten {}", round % 2);
         let quotas: Vec<Quota> = quotas.iter().map(|quota| quota.parse().unwrap()).collect();
         let policy = Policy::new(&name, quotas.clone()).unwrap();
-        // Counted apart, although two of them have the same name or the same text.
+        // Counted separately, although two of them share the name or the text.
         let others = [
             Policy::new("other", quotas.clone()).unwrap(),
             Policy::anonymous(quotas.clone()).unwrap(),
@@ -509,7 +510,7 @@ pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) 
             assert!(decision.quotas().iter().all(|quota| quota.used == 2), "{}", other.name());
             let _ = limiter.reset(other.key("user:0")).await.unwrap();
         }
-        // It counts again from there, and can be forgotten again.
+        // The policy counts again from zero and can be forgotten again.
         assert_eq!(limiter.check(policy.key("user:1").cost(3)).await.unwrap().remaining(), 2);
         assert!(limiter.forget(&policy).await.unwrap().is_none_or(|keys| keys == 1));
         assert_eq!(limiter.peek(policy.key("user:1")).await.unwrap().remaining(), 5);
@@ -517,7 +518,7 @@ pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) 
     }
 }
 
-/// Decisions about keys that are being forgotten are neither lost nor late, whatever locks they take.
+/// Decisions during a forget are neither lost nor late, regardless of locks.
 pub(crate) async fn forgetting_disturbs_no_decision<S: Store + 'static>(subject: Subject<S>) {
     (subject.set_now)(START);
     let limiter = std::sync::Arc::new(Limiter::new(subject.store));
@@ -529,7 +530,7 @@ pub(crate) async fn forgetting_disturbs_no_decision<S: Store + 'static>(subject:
             tokio::spawn(async move {
                 for round in 0..25 {
                     let policy = if (number + round) % 5 == 0 { &buckets } else { &policy };
-                    // In an order of their own for each.
+                    // Each task uses a different order.
                     let keys: Vec<String> =
                         (0..40).map(|key| (key * (2 * number + 1) % 41).to_string()).collect();
                     let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
@@ -549,25 +550,25 @@ pub(crate) async fn forgetting_disturbs_no_decision<S: Store + 'static>(subject:
     }
 }
 
-/// Makes a test of each part of the suite.
+/// Defines a test for each function of the suite.
 macro_rules! suite {
     ($constructor:expr) => {
         $crate::conformance::suite!(
             $constructor,
             answers_like_the_core,
             answers_like_the_core_at_the_extremes,
-            forms_meet_without_a_seam,
-            keeps_its_head_when_the_clock_steps_back,
+            counter_forms_change_without_a_difference,
+            decides_like_the_core_when_the_clock_steps_back,
             batches_are_decided_in_order,
             keys_and_policies_do_not_mix,
-            versions_in_turn_keep_to_their_limits,
+            alternating_versions_keep_their_limits,
             buckets_of_one_window_keep_their_own_rates,
-            as_many_versions_are_remembered_as_in_the_core,
+            drops_the_same_versions_as_the_core,
             a_denial_uses_up_no_other_quota,
             answers_like_the_oracle,
-            a_lowered_bucket_is_full_again_in_time,
+            a_lowered_bucket_fills_in_time,
             a_count_survives_other_tiers,
-            a_bucket_in_use_fills_in_time_whatever_other_versions_spend,
+            a_bucket_in_use_fills_in_time_despite_other_versions,
             a_refund_gives_back_in_every_version,
             admits_exactly_the_limit_under_contention,
             forgets_all_keys_of_a_policy,

@@ -1,11 +1,11 @@
-//! Limits that change, against an oracle that shares no line with the core, and the cases that once went wrong.
+//! Changing limits, against an oracle that shares no code with the core, and regression cases.
 
 use slidegate::{Algorithm, Operation, Policy, Store, Verb};
 
 use super::model::{Answer, Step, answer_like_the_oracle};
 use super::{START, Subject};
 
-/// Many short traces: each answer is the oracle's, field by field.
+/// Many short traces: each decision equals the oracle's in all fields.
 pub(crate) async fn answers_like_the_oracle<S: Store>(subject: Subject<S>) {
     let mut keys = 0_u64;
     let Subject { store, set_now, effort } = &subject;
@@ -21,9 +21,9 @@ pub(crate) async fn answers_like_the_oracle<S: Store>(subject: Subject<S>) {
     answer_like_the_oracle(12 * effort, new_key).await;
 }
 
-/// A token bucket whose rate falls after all was spent: the wait is at most what the new bucket takes to fill, and a debt that
-/// was paid at the old rate before the change is gone.
-pub(crate) async fn a_lowered_bucket_is_full_again_in_time<S: Store>(subject: Subject<S>) {
+/// The rate of a token bucket falls after all units were spent. The wait is at most the fill time of the new bucket,
+/// and a debt that was paid at the old rate before the change is gone.
+pub(crate) async fn a_lowered_bucket_fills_in_time<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
     let fast = Policy::parse("lowered", ["1000/1s token-bucket"]).unwrap();
     let slow = Policy::parse("lowered", ["10/1m token-bucket"]).unwrap();
@@ -37,7 +37,7 @@ pub(crate) async fn a_lowered_bucket_is_full_again_in_time<S: Store>(subject: Su
     let denied = check(&slow, "at once", 1).await;
     assert_eq!((denied.is_allowed(), denied.quotas()[0].used), (false, 10));
     assert_eq!((denied.retry_after_ms(), denied.reset_after_ms()), (Some(6000), 60_000));
-    // What was left of the debt, 600 of 1,000, still fills the new bucket.
+    // The remaining debt of 600 of 1,000 fills the new bucket.
     (subject.set_now)(START + 400);
     let denied = check(&slow, "after 400 ms", 10).await;
     assert_eq!((denied.is_allowed(), denied.retry_after_ms()), (false, Some(60_000)));
@@ -68,7 +68,7 @@ pub(crate) async fn a_count_survives_other_tiers<S: Store>(subject: Subject<S>) 
         assert!(check(&longer, "k", 10).await);
         assert!(check(&elsewhere, "k", 1).await);
         assert!(!check(&default, "k", 1).await, "{algorithm}");
-        // In a policy of several quotas, wherever they stand.
+        // Position in a policy of several quotas does not matter.
         let both = tier(&[&format!("20/1m {other}"), &format!("20/1h {algorithm}")]);
         assert!(check(&both, "l", 10).await);
         assert!(!check(&elsewhere, "l", 10).await, "{algorithm}: {other} is shared");
@@ -76,10 +76,8 @@ pub(crate) async fn a_count_survives_other_tiers<S: Store>(subject: Subject<S>) 
     }
 }
 
-/// A token bucket that was in use before another version spent more than it holds: the wait is at most what it takes to fill.
-pub(crate) async fn a_bucket_in_use_fills_in_time_whatever_other_versions_spend<S: Store>(
-    subject: Subject<S>,
-) {
+/// Another version spends more than a bucket in use holds. The wait is at most the bucket's fill time.
+pub(crate) async fn a_bucket_in_use_fills_in_time_despite_other_versions<S: Store>(subject: Subject<S>) {
     const FILL_MS: u64 = 60_000;
     let slow = Policy::parse("in turn", ["10/1m token-bucket"]).unwrap();
     let fast = Policy::parse("in turn", ["1000/1s token-bucket"]).unwrap();
@@ -104,7 +102,7 @@ pub(crate) async fn a_bucket_in_use_fills_in_time_whatever_other_versions_spend<
     assert!(check(&slow, 10).await.is_allowed());
 }
 
-/// Units that are refunded under one version of a policy are given back under the others that have counted them.
+/// Units refunded under one version of a policy are refunded under all versions that counted them.
 pub(crate) async fn a_refund_gives_back_in_every_version<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
     for algorithm in Algorithm::ALL {
@@ -120,10 +118,10 @@ pub(crate) async fn a_refund_gives_back_in_every_version<S: Store>(subject: Subj
             assert!(run(Verb::Check, &large, 8).await.is_allowed());
             let _ = run(Verb::Refund, &large, 8).await;
         }
-        let seen = run(Verb::Peek, &small, 9).await;
-        assert_eq!((seen.is_allowed(), seen.quotas()[0].used), (true, 1), "{algorithm}");
+        let peeked = run(Verb::Peek, &small, 9).await;
+        assert_eq!((peeked.is_allowed(), peeked.quotas()[0].used), (true, 1), "{algorithm}");
         assert!(run(Verb::Check, &large, 8).await.is_allowed());
-        let seen = run(Verb::Peek, &small, 2).await;
-        assert_eq!((seen.is_allowed(), seen.quotas()[0].used), (false, 9), "{algorithm}: not refunded");
+        let peeked = run(Verb::Peek, &small, 2).await;
+        assert_eq!((peeked.is_allowed(), peeked.quotas()[0].used), (false, 9), "{algorithm}: not refunded");
     }
 }

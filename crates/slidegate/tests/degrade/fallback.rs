@@ -1,4 +1,4 @@
-//! What each part of the degrading layer promises, in virtual time.
+//! Guarantees of each part of the degradation layer, in virtual time.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +11,7 @@ use slidegate::{Clock, Limiter, Policy, Reason, Source, Store};
 
 use crate::faulty::{Fault, FaultyStore, VirtualClock, sleep};
 
-/// A store whose fault can be changed.
+/// Returns a store and a handle that sets its fault.
 fn store(clock: VirtualClock) -> (FaultyStore, Arc<Mutex<Fault>>) {
     let fault = Arc::new(Mutex::new(Fault::None));
     let read = Arc::clone(&fault);
@@ -22,7 +22,7 @@ fn policy(name: &str) -> Policy {
     Policy::parse(name, ["4/10s strict-window"]).unwrap()
 }
 
-/// All failures that there are, and why the store is said not to have decided.
+/// All faults, and the reason of the fallback decision for each.
 const FAULTS: [(Fault, Reason); 7] = [
     (Fault::Down, Reason::Unavailable),
     (Fault::BlackHole, Reason::Timeout),
@@ -34,27 +34,27 @@ const FAULTS: [(Fault, Reason); 7] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_longer_than_the_budget_whatever_the_store_does() {
+async fn no_call_exceeds_the_budget_under_any_fault() {
     let clock = VirtualClock::new();
     for (fault, _) in FAULTS {
         let store = FaultyStore::new(clock, move || fault);
         let limiter = Limiter::new(Budget::new(store, Duration::from_millis(20)));
         let policy = policy("api");
-        let asked_ms = clock.now_ms();
+        let sent_ms = clock.now_ms();
         let error = limiter.check(policy.key("k")).await.unwrap_err();
-        assert!(clock.now_ms() - asked_ms <= 20, "{fault:?}");
+        assert!(clock.now_ms() - sent_ms <= 20, "{fault:?}");
         if let Fault::BlackHole | Fault::Lost | Fault::Slow(_) = fault {
             assert!(error.may_have_counted() && error.is_transient(), "{fault:?}: {error}");
         }
-        let asked_ms = clock.now_ms();
+        let sent_ms = clock.now_ms();
         let answers = limiter.check_many(&[policy.key("k"); 5]).await;
         assert!(answers.len() == 5 && answers.iter().all(Result::is_err), "{fault:?}");
-        assert!(clock.now_ms() - asked_ms <= 20, "{fault:?}");
+        assert!(clock.now_ms() - sent_ms <= 20, "{fault:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn why_it_did_not_decide_is_known_from_the_last_answer_alone() {
+async fn the_failure_reason_reflects_the_last_response_only() {
     for (failing, reason) in FAULTS {
         let clock = VirtualClock::new();
         let (store, fault) = store(clock);
@@ -63,8 +63,9 @@ async fn why_it_did_not_decide_is_known_from_the_last_answer_alone() {
         let limiter = Limiter::new(store);
         let (api, nightly) = (policy("api"), policy("nightly"));
         let reason_now = || limiter.store().failure().map(|failure| failure.reason);
-        assert_eq!(reason_now(), None, "nobody has asked");
-        // The log tells of it only now and then; and a policy that nobody asks for again has no say.
+        assert_eq!(reason_now(), None, "no request was sent");
+        // The log reports a failure only from time to time, and a policy without further requests must not hide the
+        // recovery.
         for (failed, decided) in [(&api, &api), (&api, &api), (&nightly, &api)] {
             *fault.lock().unwrap() = failing;
             let _ = limiter.check(failed.key("a")).await;
@@ -73,7 +74,7 @@ async fn why_it_did_not_decide_is_known_from_the_last_answer_alone() {
             assert_eq!(limiter.check(decided.key("b")).await.unwrap().source(), Source::Store);
             assert_eq!(reason_now(), None, "{failing:?}");
         }
-        // So many at once that a breaker learns nothing from it if they are late.
+        // A batch so large that the breaker ignores a late response.
         *fault.lock().unwrap() = failing;
         let _ = limiter.check_many(&[api.key("c"); 65]).await;
         let failure = limiter.store().failure().unwrap();
@@ -82,7 +83,7 @@ async fn why_it_did_not_decide_is_known_from_the_last_answer_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_policy_gets_what_it_asks_for_and_says_why() {
+async fn each_policy_follows_its_failure_rule_and_reports_the_reason() {
     let clock = VirtualClock::new();
     for (fault, reason) in FAULTS {
         let rule = |on_failure| FailureRule { on_failure, ..FailureRule::default() };
@@ -94,7 +95,7 @@ async fn each_policy_gets_what_it_asks_for_and_says_why() {
             .build()
             .unwrap();
         let limiter = Limiter::new(store);
-        let asked_ms = clock.now_ms();
+        let sent_ms = clock.now_ms();
 
         let open = limiter.check(policy("open").key("k")).await.unwrap();
         assert!(open.is_allowed() && open.source() == Source::Fallback(reason), "{fault:?}: {open:?}");
@@ -107,23 +108,23 @@ async fn each_policy_gets_what_it_asks_for_and_says_why() {
             assert!(local.source() == Source::Fallback(reason) || local.source() == resting, "{local:?}");
             assert_eq!(local.limit(), 2);
         }
-        assert!(clock.now_ms() - asked_ms <= 5 * 20, "{fault:?}");
+        assert!(clock.now_ms() - sent_ms <= 5 * 20, "{fault:?}");
         let charged = policy("local");
         assert!(limiter.charge(charged.key("charged").cost(1)).await.is_err(), "{fault:?}");
         assert_eq!(limiter.peek(charged.key("charged")).await.unwrap().remaining(), 1, "{fault:?}");
         for _ in 0..3 {
-            assert!(limiter.refund(policy("local").key("k")).await.is_err(), "the store has not agreed");
+            assert!(limiter.refund(policy("local").key("k")).await.is_err(), "the store did not confirm");
             for mode in ["local", "open"] {
-                assert!(limiter.charge(policy(mode).key("k")).await.is_err(), "and it has not counted");
+                assert!(limiter.charge(policy(mode).key("k")).await.is_err(), "the store did not count");
             }
         }
         let peeked = limiter.peek(policy("local").key("k")).await.unwrap();
-        assert!(!peeked.is_allowed(), "and nothing was given back, however often it was asked for");
+        assert!(!peeked.is_allowed(), "a failed refund gives nothing back");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_store_admitted_is_missing_from_the_share() {
+async fn admissions_by_the_store_reduce_the_local_share() {
     let clock = VirtualClock::new();
     let (store, fault) = store(clock);
     let limiter = Limiter::new(Fallback::builder(store).nodes(2).clock(clock).build().unwrap());
@@ -135,11 +136,15 @@ async fn what_the_store_admitted_is_missing_from_the_share() {
     assert_eq!(
         limiter.peek(policy.key("three")).await.unwrap().remaining(),
         0,
-        "more than the share: all of it"
+        "the store admitted more than the share"
     );
     assert_eq!(limiter.peek(policy.key("none")).await.unwrap().remaining(), 2);
     sleep(10_000).await;
-    assert_eq!(limiter.peek(policy.key("three")).await.unwrap().remaining(), 2, "and it comes back in time");
+    assert_eq!(
+        limiter.peek(policy.key("three")).await.unwrap().remaining(),
+        2,
+        "the share recovers with the window"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,7 +194,7 @@ async fn blocks_and_resets_reach_the_store_in_every_mode() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cost_above_the_share_is_not_refused_for_good() {
+async fn a_cost_above_the_share_is_denied_temporarily() {
     let clock = VirtualClock::new();
     let store = FaultyStore::new(clock, || Fault::Down);
     let limiter = Limiter::new(Fallback::builder(store).nodes(2).clock(clock).build().unwrap());
@@ -200,10 +205,10 @@ async fn a_cost_above_the_share_is_not_refused_for_good() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_store_that_fails_is_left_alone_and_taken_up_again_little_by_little() {
+async fn a_failing_store_gets_no_requests_and_then_a_growing_share() {
     let clock = VirtualClock::new();
     let (faulty, fault) = store(clock);
-    let asked = Arc::clone(&faulty.asked_ms);
+    let arrivals_ms = Arc::clone(&faulty.arrivals_ms);
     let limiter = Limiter::new(Fallback::builder(faulty).clock(clock).seed(1).build().unwrap());
     let policy = Policy::parse("api", ["1000000/1s"]).unwrap();
     *fault.lock().unwrap() = Fault::BlackHole;
@@ -211,22 +216,22 @@ async fn a_store_that_fails_is_left_alone_and_taken_up_again_little_by_little() 
         assert_eq!(limiter.check(policy.key("k")).await.unwrap().source().name(), "fallback");
     }
     assert_eq!(
-        asked.lock().unwrap().len(),
+        arrivals_ms.lock().unwrap().len(),
         6,
-        "after a tenth of a second the others had their answers at once"
+        "the breaker opens after 100 ms; the other requests fall back at once"
     );
     assert_eq!(limiter.store().breaker_state(), BreakerState::Open);
 
     *fault.lock().unwrap() = Fault::None;
-    let start = asked.lock().unwrap().len();
+    let start = arrivals_ms.lock().unwrap().len();
     let mut shares = Vec::new();
     for _ in 0..12 {
-        let before = asked.lock().unwrap().len();
+        let before = arrivals_ms.lock().unwrap().len();
         for _ in 0..1000 {
             let _ = limiter.check(policy.key("k")).await.unwrap();
             sleep(1).await;
         }
-        shares.push(asked.lock().unwrap().len() - before);
+        shares.push(arrivals_ms.lock().unwrap().len() - before);
     }
     assert!(start == 6 && shares[0] < 200, "{shares:?}");
     assert!(shares.is_sorted() && shares[11] == 1000, "{shares:?}");
@@ -234,7 +239,7 @@ async fn a_store_that_fails_is_left_alone_and_taken_up_again_little_by_little() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_patience_of_one_policy_is_not_cut_short_by_another() {
+async fn the_budget_of_a_policy_does_not_shorten_that_of_another() {
     let clock = VirtualClock::new();
     let store = FaultyStore::new(clock, || Fault::Slow(40));
     let rule = |on_failure, ms| FailureRule { on_failure, budget: Duration::from_millis(ms) };
@@ -258,7 +263,7 @@ async fn the_patience_of_one_policy_is_not_cut_short_by_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_breaks_under_many_is_one_failure() {
+async fn a_connection_failure_of_many_requests_counts_as_one_failure() {
     let clock = VirtualClock::new();
     let (faulty, fault) = store(clock);
     let limiter = Arc::new(Limiter::new(Fallback::builder(faulty).clock(clock).build().unwrap()));
@@ -274,16 +279,16 @@ async fn a_connection_that_breaks_under_many_is_one_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_that_come_at_once_hold_nobody_up_and_open_nothing() {
+async fn immediate_errors_keep_the_breaker_closed() {
     let clock = VirtualClock::new();
     for fault in [Fault::Refused, Fault::Full] {
         let store = FaultyStore::new(clock, move || fault);
-        let asked_ms = Arc::clone(&store.asked_ms);
+        let arrivals_ms = Arc::clone(&store.arrivals_ms);
         let limiter = Limiter::new(Fallback::builder(store).clock(clock).build().unwrap());
         for round in 1..=100 {
             let _ = limiter.check(policy("api").key("k")).await.unwrap();
-            assert_eq!(asked_ms.lock().unwrap().len(), round, "{fault:?}: it is asked each time");
-            // Failures that come at one moment are one failure.
+            assert_eq!(arrivals_ms.lock().unwrap().len(), round, "{fault:?}: the store gets each request");
+            // Failures within the same millisecond count as one.
             sleep(25).await;
         }
         assert_eq!(limiter.store().breaker_state(), BreakerState::Closed, "{fault:?}");
@@ -291,12 +296,12 @@ async fn refusals_that_come_at_once_hold_nobody_up_and_open_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_keeps_its_order_and_each_falls_back_for_itself() {
+async fn a_batch_keeps_its_order_and_each_request_falls_back_separately() {
     let clock = VirtualClock::new();
     // Every third request fails.
-    let turn = AtomicU8::new(0);
+    let requests = AtomicU8::new(0);
     let store = FaultyStore::new(clock, move || {
-        if turn.fetch_add(1, Ordering::Relaxed) % 3 == 2 { Fault::Down } else { Fault::None }
+        if requests.fetch_add(1, Ordering::Relaxed) % 3 == 2 { Fault::Down } else { Fault::None }
     });
     let limiter = Limiter::new(Fallback::builder(store).clock(clock).build().unwrap());
     let (api, login) = (policy("api"), policy("login"));
@@ -309,10 +314,10 @@ async fn a_batch_keeps_its_order_and_each_falls_back_for_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn switches_decide_before_anything_is_counted() {
+async fn switches_decide_before_the_store_counts() {
     let clock = VirtualClock::new();
     let (faulty, fault) = store(clock);
-    let asked = Arc::clone(&faulty.asked_ms);
+    let arrivals_ms = Arc::clone(&faulty.arrivals_ms);
     let limiter = Limiter::new(Switch::new(faulty));
     let (api, other) = (policy("api"), policy("other"));
     let switch = limiter.store();
@@ -326,14 +331,14 @@ async fn switches_decide_before_anything_is_counted() {
         assert_eq!(decision.is_never(), !expected);
         assert_eq!(limiter.check(other.key(key)).await.unwrap().source(), Source::Store, "{key}");
     }
-    assert_eq!(asked.lock().unwrap().len(), 3);
+    assert_eq!(arrivals_ms.lock().unwrap().len(), 3);
 
     switch.update("api", |switch| switch.mode = Mode::Off);
     assert_eq!(switch.of("api").mode, Mode::Off);
     for key in ["foe", "k", "k", "k", "k", "k"] {
         assert!(limiter.check(api.key(key)).await.unwrap().is_allowed(), "off");
     }
-    assert_eq!(limiter.refund(api.key("k")).await.unwrap().source(), Source::Rule, "nor anything given back");
+    assert_eq!(limiter.refund(api.key("k")).await.unwrap().source(), Source::Rule, "off gives nothing back");
     switch.update("api", |switch| switch.mode = Mode::Enforce);
     assert_eq!(limiter.peek(api.key("k")).await.unwrap().remaining(), 4, "nothing was counted");
 
@@ -342,11 +347,11 @@ async fn switches_decide_before_anything_is_counted() {
     let seen: Vec<_> = answers.iter().map(|answer| (answer.is_allowed(), answer.source().name())).collect();
     assert_eq!(seen, [(false, "rule"), (true, "store"), (true, "rule"), (true, "store")]);
     *fault.lock().unwrap() = Fault::Down;
-    assert!(limiter.check(api.key("k")).await.is_err(), "an error is not decided by a switch");
+    assert!(limiter.check(api.key("k")).await.is_err(), "a switch passes a store error on");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shadow_counts_and_reports_and_denies_nobody() {
+async fn shadow_mode_counts_and_reports_and_denies_nothing() {
     let clock = VirtualClock::new();
     let (faulty, fault) = store(clock);
     let limiter = Limiter::new(Switch::new(faulty));
@@ -362,19 +367,19 @@ async fn a_shadow_counts_and_reports_and_denies_nobody() {
     }
     assert!(limiter.check(api.key("foe")).await.unwrap().is_allowed());
     *fault.lock().unwrap() = Fault::Down;
-    let blind = limiter.check(api.key("k")).await.unwrap();
-    assert_eq!((blind.is_allowed(), blind.source()), (true, Source::Fallback(Reason::Unavailable)));
-    assert!(limiter.refund(api.key("k")).await.is_ok(), "nor does it stand in the way of a refund");
+    let undecided = limiter.check(api.key("k")).await.unwrap();
+    assert_eq!((undecided.is_allowed(), undecided.source()), (true, Source::Fallback(Reason::Unavailable)));
+    assert!(limiter.refund(api.key("k")).await.is_ok(), "a refund succeeds");
     *fault.lock().unwrap() = Fault::None;
     limiter.store().update("api", |switch| {
         switch.set_candidate("api", ["1000/10s".parse().unwrap()]).unwrap();
     });
     let decision = limiter.check(api.key("k")).await.unwrap();
-    assert!(!decision.shadow().unwrap().is_allowed(), "its own verdict, not the candidate's");
+    assert!(!decision.shadow().unwrap().is_allowed(), "the policy's own decision, not the candidate's");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_candidate_is_decided_beside_the_policy_and_does_not_touch_it() {
+async fn a_candidate_is_decided_separately_and_leaves_the_policy_unchanged() {
     let clock = VirtualClock::new();
     let (faulty, _) = store(clock);
     let limiter = Limiter::new(Switch::new(faulty));
@@ -394,7 +399,10 @@ async fn a_candidate_is_decided_beside_the_policy_and_does_not_touch_it() {
     let expected = [(true, true), (true, true), (true, false), (true, false), (false, false), (true, true)];
     assert_eq!(seen, expected);
     let _ = limiter.reset(api.key("k")).await.unwrap();
-    assert!(limiter.check(api.key("k")).await.unwrap().shadow().unwrap().is_allowed(), "reset along");
+    assert!(
+        limiter.check(api.key("k")).await.unwrap().shadow().unwrap().is_allowed(),
+        "a reset includes the candidate"
+    );
     assert!(!limiter.check(api.key("k").cost(2)).await.unwrap().shadow().unwrap().is_allowed());
     assert!(limiter.forget(&api).await.is_ok());
     let both = limiter.peek(api.key("k")).await.unwrap();
@@ -408,7 +416,7 @@ async fn a_candidate_is_decided_beside_the_policy_and_does_not_touch_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forgotten_policy_is_forgotten_in_the_share_once_the_store_has_forgotten() {
+async fn a_forget_clears_the_local_share_after_the_store_confirms() {
     let clock = VirtualClock::new();
     let (store, fault) = store(clock);
     let store = Fallback::builder(store).clock(clock).nodes(1).build().unwrap();
@@ -419,7 +427,7 @@ async fn a_forgotten_policy_is_forgotten_in_the_share_once_the_store_has_forgott
     set(Fault::Down);
     assert!(limiter.forget(&policy).await.is_err());
     assert!(!limiter.check(policy.key("k")).await.unwrap().is_allowed(), "nothing was forgotten");
-    // It takes longer than a decision may.
+    // Slower than the budget of a decision.
     set(Fault::Slow(1000));
     limiter.forget(&policy).await.unwrap();
     set(Fault::Down);

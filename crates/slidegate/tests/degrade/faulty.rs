@@ -1,4 +1,4 @@
-//! A store that fails on demand, in a time that only tests move on.
+//! A store that fails on demand, on a clock that only the test advances.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,12 +6,12 @@ use std::time::Duration;
 use slidegate::{Clock, Decision, MemoryStore, Operation, Policy, Sleep, Store, StoreError};
 use tokio::time::Instant;
 
-/// The runtime's time, which stands still while anybody has something to do.
+/// The time of a paused tokio runtime. It advances only while all tasks are idle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct VirtualClock(Instant);
 
 impl VirtualClock {
-    #[allow(clippy::disallowed_methods, reason = "the runtime's time is a test's own")]
+    #[allow(clippy::disallowed_methods, reason = "the runtime's paused time belongs to the test")]
     pub(crate) fn new() -> Self {
         Self(Instant::now())
     }
@@ -36,43 +36,43 @@ pub(crate) async fn sleep(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
-/// What becomes of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// An error at once.
+    /// An immediate error.
     Down,
-    /// No answer, ever, and nothing is counted.
+    /// No response, and nothing is counted.
     BlackHole,
-    /// It is counted, and the answer never comes.
+    /// The request is counted, but the response never arrives.
     Lost,
-    /// It takes this long to get there, and half of that back.
+    /// Milliseconds until the request arrives. The response takes half of that.
     Slow(u64),
-    /// An error at once that will not pass.
+    /// An immediate permanent error.
     Refused,
-    /// An error at once, for want of room.
+    /// An immediate error because the store is full.
     Full,
 }
 
-/// A store in memory, and what is wrong with it.
+/// A memory store with an injected fault.
 #[derive(Clone)]
 pub(crate) struct FaultyStore {
     pub(crate) inner: Arc<Mutex<Arc<MemoryStore<VirtualClock>>>>,
     pub(crate) fault: Arc<dyn Fn() -> Fault + Send + Sync>,
     clock: VirtualClock,
-    /// When it was asked.
-    pub(crate) asked_ms: Arc<Mutex<Vec<u64>>>,
+    /// Arrival times of the requests.
+    pub(crate) arrivals_ms: Arc<Mutex<Vec<u64>>>,
 }
 
 impl FaultyStore {
     pub(crate) fn new(clock: VirtualClock, fault: impl Fn() -> Fault + Send + Sync + 'static) -> Self {
-        let inner = Arc::new(Mutex::new(fresh(clock)));
-        Self { inner, fault: Arc::new(fault), clock, asked_ms: Arc::default() }
+        let inner = Arc::new(Mutex::new(empty_store(clock)));
+        Self { inner, fault: Arc::new(fault), clock, arrivals_ms: Arc::default() }
     }
 
-    /// Starts again with nothing counted.
+    /// Discards all counts, as a restart does.
     pub(crate) fn restart(&self) {
-        *self.inner.lock().unwrap() = fresh(self.clock);
+        *self.inner.lock().unwrap() = empty_store(self.clock);
     }
 
     fn inner(&self) -> Arc<MemoryStore<VirtualClock>> {
@@ -80,13 +80,13 @@ impl FaultyStore {
     }
 }
 
-fn fresh(clock: VirtualClock) -> Arc<MemoryStore<VirtualClock>> {
+fn empty_store(clock: VirtualClock) -> Arc<MemoryStore<VirtualClock>> {
     Arc::new(MemoryStore::builder().max_keys(1000).clock(clock).build().unwrap())
 }
 
 impl Store for FaultyStore {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        self.asked_ms.lock().unwrap().push(self.clock.now_ms());
+        self.arrivals_ms.lock().unwrap().push(self.clock.now_ms());
         match (self.fault)() {
             Fault::None => self.inner().execute_now(operation),
             Fault::Down => Err(StoreError::transient("down")),

@@ -1,4 +1,4 @@
-//! The layer that degrades, over a store that fails on demand.
+//! Degradation layer over a store that fails on demand.
 
 #![cfg(feature = "degrade")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]

@@ -1,5 +1,4 @@
-//! Many nodes, one store, and everything that can go wrong with it, in virtual time: thousands of courses of events, each
-//! the same every time for its seed.
+//! Many nodes, one store and random faults in virtual time: thousands of scenarios, each reproducible from its seed.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
@@ -13,7 +12,7 @@ use crate::faulty::{Fault, FaultyStore, VirtualClock, sleep};
 const WINDOW_MS: u64 = 1000;
 const BUDGET_MS: u64 = 20;
 
-/// A random number generator that will be the same for ever.
+/// A random number generator (SplitMix64) with a fixed sequence per seed.
 struct Random(u64);
 
 impl Random {
@@ -26,7 +25,7 @@ impl Random {
     }
 }
 
-/// What it promises for a limit of `limit` in any window: so many times that.
+/// Algorithms and the most that each admits in any window, as a multiple of the limit.
 const ALGORITHMS: [(&str, u64); 5] = [
     ("strict-window", 1),
     ("sliding-log", 1),
@@ -35,14 +34,14 @@ const ALGORITHMS: [(&str, u64); 5] = [
     ("token-bucket", 2),
 ];
 
-/// What is wrong, until when.
+/// Fault pattern of the store.
 #[derive(Clone, Copy, Debug)]
-enum Weather {
-    /// The same for everybody.
+enum FaultPattern {
+    /// One fault for all requests.
     All(Fault),
-    /// One or the other, request by request.
+    /// One of two faults, chosen per request.
     Any(Fault, Fault),
-    /// On for so long, off for so long.
+    /// Alternates between no fault and `Down` every given number of milliseconds.
     Flap(u64),
 }
 
@@ -57,91 +56,91 @@ fn fault(random: &mut Random) -> Fault {
     }
 }
 
-fn weather(random: &mut Random) -> Weather {
+fn fault_pattern(random: &mut Random) -> FaultPattern {
     match random.below(5) {
-        0 | 1 => Weather::All(Fault::None),
-        2 => Weather::All(fault(random)),
-        3 => Weather::Any(Fault::None, fault(random)),
-        _ => Weather::Flap(10 + random.below(1000)),
+        0 | 1 => FaultPattern::All(Fault::None),
+        2 => FaultPattern::All(fault(random)),
+        3 => FaultPattern::Any(Fault::None, fault(random)),
+        _ => FaultPattern::Flap(10 + random.below(1000)),
     }
 }
 
-/// One answer that let somebody in.
+/// An allowed request.
 #[derive(Clone, Copy, Debug)]
 struct Admission {
     at_ms: u64,
     source: Source,
 }
 
-struct Course {
+struct Run {
     nodes: u32,
     limit: u64,
-    /// How many times the limit the algorithm may admit in a window.
-    times: u64,
+    /// The most that the algorithm may admit in a window, as a multiple of the limit.
+    limit_multiple: u64,
     on_failure: OnFailure,
     admissions: Vec<Admission>,
-    /// When the store has started again with nothing counted.
+    /// Times at which the store restarted empty.
     restarts_ms: Vec<u64>,
-    /// How long the slowest answer took.
+    /// Duration of the slowest request.
     longest_ms: u64,
     failures: usize,
 }
 
-/// The course of events that belongs to the seed.
-async fn run(seed: u64, on_failure: OnFailure) -> Course {
+/// Runs the scenario of the seed.
+async fn run(seed: u64, on_failure: OnFailure) -> Run {
     let mut random = Random(seed);
     let clock = VirtualClock::new();
     let nodes = 1 + random.below(8) as u32;
     let limit = 1 + random.below(12);
-    let now_and_chance = Arc::new(Mutex::new((Weather::All(Fault::None), Random(seed ^ 1))));
-    let state = Arc::clone(&now_and_chance);
+    let pattern_and_random = Arc::new(Mutex::new((FaultPattern::All(Fault::None), Random(seed ^ 1))));
+    let state = Arc::clone(&pattern_and_random);
     let store = FaultyStore::new(clock, move || {
         let mut state = state.lock().unwrap();
         match state.0 {
-            Weather::All(fault) => fault,
-            Weather::Any(one, other) => {
+            FaultPattern::All(fault) => fault,
+            FaultPattern::Any(one, other) => {
                 if state.1.below(2) == 0 {
                     one
                 } else {
                     other
                 }
             }
-            Weather::Flap(ms) if (clock.now_ms() / ms).is_multiple_of(2) => Fault::None,
-            Weather::Flap(_) => Fault::Down,
+            FaultPattern::Flap(ms) if (clock.now_ms() / ms).is_multiple_of(2) => Fault::None,
+            FaultPattern::Flap(_) => Fault::Down,
         }
     });
     let rule = FailureRule { on_failure, ..FailureRule::default() };
     let limiter = |node: u32| {
         let fallback = Fallback::builder(store.clone()).nodes(nodes).policy("api", rule).clock(clock);
-        // Small ones are made faster, and there are thousands.
+        // Small stores are built faster, and the test builds thousands.
         let fallback = fallback.local(MemoryStore::builder().max_keys(100));
         Arc::new(Limiter::new(fallback.seed(seed ^ u64::from(node)).build().unwrap()))
     };
     let limiters: Vec<_> = (0..nodes).map(limiter).collect();
-    let (algorithm, times) = ALGORITHMS[random.below(ALGORITHMS.len() as u64) as usize];
+    let (algorithm, limit_multiple) = ALGORITHMS[random.below(ALGORITHMS.len() as u64) as usize];
     let policy = Arc::new(Policy::parse("api", [format!("{limit}/1s {algorithm}").as_str()]).unwrap());
 
     let mut tasks = JoinSet::new();
-    let mut weather_ends = 0;
+    let mut pattern_ends_at_step = 0;
     let mut restarts_ms = Vec::new();
     for step in 0..200 {
-        if step >= weather_ends {
+        if step >= pattern_ends_at_step {
             if random.below(8) == 0 {
                 store.restart();
                 restarts_ms.push(clock.now_ms());
             }
-            now_and_chance.lock().unwrap().0 = weather(&mut random);
-            weather_ends = step + 5 + random.below(40);
+            pattern_and_random.lock().unwrap().0 = fault_pattern(&mut random);
+            pattern_ends_at_step = step + 5 + random.below(40);
         }
         let limiter = Arc::clone(&limiters[random.below(u64::from(nodes)) as usize]);
         let policy = Arc::clone(&policy);
         tasks.spawn(async move {
-            let asked_ms = clock.now_ms();
+            let sent_ms = clock.now_ms();
             let answer = limiter.check(policy.key("k")).await;
             let at_ms = clock.now_ms();
             let admitted = answer.as_ref().ok().filter(|decision| decision.is_allowed());
             let admission = admitted.map(|decision| Admission { at_ms, source: decision.source() });
-            (admission, at_ms - asked_ms, answer.is_err())
+            (admission, at_ms - sent_ms, answer.is_err())
         });
         sleep(random.below(60)).await;
     }
@@ -150,36 +149,36 @@ async fn run(seed: u64, on_failure: OnFailure) -> Course {
     admissions.sort_by_key(|admission| admission.at_ms);
     let longest_ms = answers.iter().map(|answer| answer.1).max().unwrap();
     let failures = answers.iter().filter(|answer| answer.2).count();
-    Course { nodes, limit, times, on_failure, admissions, restarts_ms, longest_ms, failures }
+    Run { nodes, limit, limit_multiple, on_failure, admissions, restarts_ms, longest_ms, failures }
 }
 
-impl Course {
-    /// The most that is ever let in within a window, if the store does not forget.
+impl Run {
+    /// Upper bound of the requests allowed within a window, if the store keeps its counts.
     fn bound(&self) -> u64 {
         let share = (self.limit / u64::from(self.nodes)).max(1);
         match self.on_failure {
-            OnFailure::Local => self.times * (self.limit + u64::from(self.nodes) * share),
-            OnFailure::Open | OnFailure::Closed => self.times * self.limit,
+            OnFailure::Local => self.limit_multiple * (self.limit + u64::from(self.nodes) * share),
+            OnFailure::Open | OnFailure::Closed => self.limit_multiple * self.limit,
         }
     }
 
-    /// The most that were in fact let in within a window, less the limit for each time that the store has forgotten
-    /// everything in it. The window is shorter by the budget, since an answer may come that much later than it was decided.
+    /// Highest number of requests allowed within a window, less the limit for each restart of the store in it. The
+    /// window is shorter by the budget because a response may arrive that much later than its decision.
     fn most_in_a_window(&self) -> u64 {
         let counted: Vec<u64> = self
             .admissions
             .iter()
-            // Whoever asks to be let in on failure is not limited then.
+            // `OnFailure::Open` allows requests without a limit while the store fails.
             .filter(|admission| self.on_failure != OnFailure::Open || admission.source == Source::Store)
             .map(|admission| admission.at_ms)
             .collect();
         let from = |first: usize| {
             let window = counted[first]..counted[first] + WINDOW_MS - BUDGET_MS;
             let admitted = counted[first..].iter().take_while(|at_ms| window.contains(at_ms)).count() as u64;
-            // It may have been asked by then and have answered later.
-            let asked = window.start - BUDGET_MS..window.end;
-            let forgotten = self.restarts_ms.iter().filter(|at_ms| asked.contains(at_ms)).count() as u64;
-            admitted.saturating_sub(forgotten * self.times * self.limit)
+            // The store may have received the request before the restart and responded after it.
+            let received = window.start - BUDGET_MS..window.end;
+            let restarts = self.restarts_ms.iter().filter(|at_ms| received.contains(at_ms)).count() as u64;
+            admitted.saturating_sub(restarts * self.limit_multiple * self.limit)
         };
         (0..counted.len()).map(from).max().unwrap_or(0)
     }
@@ -191,37 +190,37 @@ fn in_virtual_time<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn whatever_the_store_does_the_bound_holds_and_every_answer_comes_in_time() {
+fn under_any_fault_the_bound_holds_and_each_response_arrives_within_the_budget() {
     let (mut reached, mut degraded, mut failed) = (0, 0, 0);
     for seed in 0..3000 {
         let on_failure = [OnFailure::Local, OnFailure::Closed, OnFailure::Open][seed as usize % 3];
-        let course = in_virtual_time(run(seed, on_failure));
-        let most = course.most_in_a_window();
+        let outcome = in_virtual_time(run(seed, on_failure));
+        let most = outcome.most_in_a_window();
         assert!(
-            most <= course.bound(),
+            most <= outcome.bound(),
             "seed {seed}: {most} of {} in a window, {on_failure:?}",
-            course.bound()
+            outcome.bound()
         );
-        assert!(course.longest_ms <= BUDGET_MS, "seed {seed}: an answer took {} ms", course.longest_ms);
+        assert!(outcome.longest_ms <= BUDGET_MS, "seed {seed}: a response took {} ms", outcome.longest_ms);
         let by_fallback = |admission: &&Admission| admission.source != Source::Store;
-        let fell_back = course.admissions.iter().filter(by_fallback).count();
+        let fell_back = outcome.admissions.iter().filter(by_fallback).count();
         match on_failure {
             OnFailure::Closed => assert_eq!(fell_back, 0, "seed {seed}"),
-            OnFailure::Open | OnFailure::Local => assert_eq!(course.failures, 0, "seed {seed}"),
+            OnFailure::Open | OnFailure::Local => assert_eq!(outcome.failures, 0, "seed {seed}"),
         }
-        reached += usize::from(most > course.limit);
+        reached += usize::from(most > outcome.limit);
         degraded += fell_back;
-        failed += course.failures;
+        failed += outcome.failures;
     }
-    // Else nothing was put to the test.
+    // Guards against a test that exercises nothing.
     assert!(reached > 100 && degraded > 10_000 && failed > 10_000, "{reached} {degraded} {failed}");
 }
 
 #[test]
-fn a_store_that_comes_and_goes_yields_twice_the_limit_and_not_once_more_each_time() {
+fn a_flapping_store_admits_at_most_twice_the_limit() {
     in_virtual_time(async {
         let clock = VirtualClock::new();
-        // On and off a hundred times in the window of one quota.
+        // 100 outages within the quota's window.
         let store = FaultyStore::new(clock, move || {
             if (clock.now_ms() / 600).is_multiple_of(2) { Fault::None } else { Fault::Down }
         });
@@ -244,7 +243,7 @@ fn a_store_that_comes_and_goes_yields_twice_the_limit_and_not_once_more_each_tim
 }
 
 #[test]
-fn a_store_that_comes_back_is_not_stampeded_by_many_nodes() {
+fn many_nodes_do_not_stampede_a_recovering_store() {
     const NODES: usize = 20;
     in_virtual_time(async {
         let clock = VirtualClock::new();
@@ -268,19 +267,19 @@ fn a_store_that_comes_back_is_not_stampeded_by_many_nodes() {
             });
         }
         tasks.join_all().await;
-        let asked = store.asked_ms.lock().unwrap();
+        let arrivals_ms = store.arrivals_ms.lock().unwrap();
         let within = |from_ms: u64, to_ms: u64| {
             let range = down_until_ms + from_ms..down_until_ms + to_ms;
-            asked.iter().filter(|at_ms| range.contains(at_ms)).count()
+            arrivals_ms.iter().filter(|at_ms| range.contains(at_ms)).count()
         };
-        // Of 20,000 requests a second.
+        // The nodes send 20,000 requests per second.
         let seconds: Vec<usize> = (0..14).map(|second| within(1000 * second, 1000 * (second + 1))).collect();
         assert!(within(0, 200) < 200, "{seconds:?}");
         assert!(seconds[0] < 2000 && seconds[1] < 5000, "{seconds:?}");
-        // Each second brings at most a quarter of everything more than the one before.
+        // The share grows by at most a quarter of the load per second.
         assert!(seconds.windows(2).all(|pair| pair[1] < pair[0] + 5000), "{seconds:?}");
         assert!(seconds[13] > 18_000, "{seconds:?}");
-        let before = asked.iter().filter(|at_ms| **at_ms < down_until_ms).count();
-        assert!(before < 20 * 15, "while it was down it was asked {before} times");
+        let before = arrivals_ms.iter().filter(|at_ms| **at_ms < down_until_ms).count();
+        assert!(before < 20 * 15, "the store received {before} requests while it was down");
     });
 }

@@ -1,4 +1,4 @@
-//! A little more to wait, also for what a cache tells, and for each policy by itself.
+//! Jitter on retry times, also of cached denials, and per policy.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn jittered_ms(seed: u64, max_ms: u64) -> Vec<u64> {
 }
 
 #[test]
-fn jitter_only_ever_adds_and_no_more_than_it_may() {
+fn jitter_adds_at_most_its_maximum() {
     let waits = jittered_ms(1, 20);
     assert!(waits.iter().all(|ms| (1000..=1020).contains(ms)), "{waits:?}");
     assert_eq!(waits.iter().collect::<HashSet<_>>().len(), 21, "each of them is possible");
@@ -32,26 +32,26 @@ fn jitter_only_ever_adds_and_no_more_than_it_may() {
     assert!(check(&jitter, policy().key("a").cost(6)).is_never());
 }
 
-/// It stands outside of the cache, which knows the true times.
+/// Jitter wraps the cache, which keeps exact times.
 #[test]
-fn jitter_applies_to_what_a_cache_tells() {
+fn jitter_applies_to_cached_denials() {
     let clock = ManualClock::at(START);
     let jitter = Jitter::new(cache(memory(&clock), &clock, 900), Duration::from_millis(20)).with_seed(1);
     let policy = policy();
     let _ = check(&jitter, policy.key("a").cost(5));
     let _ = check(&jitter, policy.key("a"));
-    let told: HashSet<_> = (0..100)
+    let retries_ms: HashSet<_> = (0..100)
         .map(|_| check(&jitter, policy.key("a")))
-        .map(|told| {
-            assert_eq!(told.source(), Source::Cache);
-            told.retry_after_ms().unwrap()
+        .map(|denied| {
+            assert_eq!(denied.source(), Source::Cache);
+            denied.retry_after_ms().unwrap()
         })
         .collect();
-    assert!(told.len() > 1 && told.iter().all(|ms| (1000..=1020).contains(ms)));
+    assert!(retries_ms.len() > 1 && retries_ms.iter().all(|ms| (1000..=1020).contains(ms)));
 }
 
 #[test]
-fn each_policy_may_be_remembered_and_put_off_or_not() {
+fn caching_and_jitter_are_set_per_policy() {
     let clock = ManualClock::at(START);
     let [login, search, other] =
         ["login", "search", "other"].map(|name| Policy::parse(name, ["1/1s fixed-window"]).unwrap());
@@ -65,8 +65,8 @@ fn each_policy_may_be_remembered_and_put_off_or_not() {
             let first = check(&jitter, policy.key("a"));
             assert_eq!(first.source(), Source::Store);
             assert_eq!(check(&jitter, policy.key("a")).source(), source, "{}", policy.name());
-            let is_put_off = first.retry_after_ms() > Some(1000);
-            assert_eq!(is_put_off, policy.name() == "login", "{}: {first:?}", policy.name());
+            let has_jitter = first.retry_after_ms() > Some(1000);
+            assert_eq!(has_jitter, policy.name() == "login", "{}: {first:?}", policy.name());
         }
         let many = [&login, &search].map(|policy| Operation { verb: Verb::Check, check: policy.key("a") });
         let waits =

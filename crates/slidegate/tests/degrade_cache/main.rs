@@ -1,12 +1,11 @@
-//! The cache of denials: nobody is denied by it whom the store would not have denied. And jitter,
-//! which stands before it.
+//! The cache of denials: it denies only requests that the store would deny. Also the jitter over it.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "../degrade_traces/mod.rs"]
 mod degrade_traces;
+mod delayed_requests;
 mod jitter;
-mod travelling;
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -25,8 +24,8 @@ use slidegate::{
 };
 
 use degrade_traces::{
-    Distant, KEYS, Memory, Request, START, Step, Trace, algorithm, at_once, exact, hold, memory, poll, trace,
-    versions,
+    Distant, KEYS, Memory, Request, START, Step, Trace, algorithm, at_once, check_property, exact_store,
+    memory, poll, trace, versions,
 };
 
 fn cache<S: Store>(store: S, clock: &ManualClock, max_age_ms: u64) -> DeniedCache<S, ManualClock> {
@@ -34,15 +33,15 @@ fn cache<S: Store>(store: S, clock: &ManualClock, max_age_ms: u64) -> DeniedCach
     DeniedCache::builder(store).clock(clock.clone()).max_age(max_age).build().unwrap()
 }
 
-fn ask(store: &impl Store, verb: Verb, check: Check<'_>) -> Decision {
+fn execute(store: &impl Store, verb: Verb, check: Check<'_>) -> Decision {
     at_once(store.execute(Operation { verb, check })).unwrap()
 }
 
 fn check(store: &impl Store, check: Check<'_>) -> Decision {
-    ask(store, Verb::Check, check)
+    execute(store, Verb::Check, check)
 }
 
-/// A trace through a cache and, at the same times, through a store without one. Says how often the cache answered.
+/// Runs a trace through a cache and through a store without one. Returns the number of cache hits.
 fn compare<S: Store>(store: impl Fn(&ManualClock) -> S, trace: Trace, versions: &[Policy]) -> u64 {
     let clock = ManualClock::at(START);
     let (cache, twin) = (cache(store(&clock), &clock, trace.max_age_ms), store(&clock));
@@ -50,13 +49,13 @@ fn compare<S: Store>(store: impl Fn(&ManualClock) -> S, trace: Trace, versions: 
     let mut denied_costs = HashMap::new();
     for step in trace.steps {
         let requests = match step {
-            Step::Ask(requests) => requests,
-            Step::Pass { ms } => {
+            Step::Send(requests) => requests,
+            Step::Wait { ms } => {
                 clock.advance(ms);
                 continue;
             }
-            Step::PassUntilRetry { but_ms } => {
-                clock.set(clock.now_ms().max(retry_at_ms.saturating_sub(but_ms)));
+            Step::WaitUntilRetry { early_ms } => {
+                clock.set(clock.now_ms().max(retry_at_ms.saturating_sub(early_ms)));
                 continue;
             }
             Step::Change(to) => {
@@ -85,7 +84,7 @@ fn compare<S: Store>(store: impl Fn(&ManualClock) -> S, trace: Trace, versions: 
                     denied_costs.insert(request.key, request.cost);
                 }
             } else {
-                assert_says_no_more(request, denied_costs[request.key], &answer, &expected);
+                assert_consistent(request, denied_costs[request.key], &answer, &expected);
                 hits += 1;
             }
         }
@@ -97,8 +96,8 @@ fn compare<S: Store>(store: impl Fn(&ManualClock) -> S, trace: Trace, versions: 
     hits
 }
 
-/// What a cache may say to a request where the store, asked at that moment, says `expected`.
-fn assert_says_no_more(request: &Request, denied_cost: u64, answer: &Decision, expected: &Decision) {
+/// Asserts that a cached response is consistent with `expected`, the store's decision at that moment.
+fn assert_consistent(request: &Request, denied_cost: u64, answer: &Decision, expected: &Decision) {
     assert_eq!(answer.source(), Source::Cache);
     assert!(!expected.is_allowed(), "{request:?} is denied, and would not have been");
     assert!(!answer.is_allowed() && answer.is_never() == expected.is_never(), "{request:?}: {answer:?}");
@@ -114,43 +113,46 @@ fn assert_says_no_more(request: &Request, denied_cost: u64, answer: &Decision, e
 #[test]
 fn a_cache_answers_like_the_store_without_it() {
     let case = (trace(), algorithm().prop_flat_map(|algorithm| select(versions(algorithm))));
-    hold(1000, case, |(trace, policy)| compare(memory, trace, &[policy]));
+    check_property(1000, case, |(trace, policy)| compare(memory, trace, &[policy]));
 }
 
 #[test]
 fn a_cache_answers_like_the_store_without_it_while_limits_change() {
-    hold(1500, (trace(), algorithm()), |(trace, algorithm)| compare(exact, trace, &versions(algorithm)));
+    check_property(1500, (trace(), algorithm()), |(trace, algorithm)| {
+        compare(exact_store, trace, &versions(algorithm))
+    });
 }
 
-/// `5/1s` in windows that begin with the first request, so that a denial lasts for a second from then on.
+/// `5/1s` in windows that begin with the first request, so that a denial lasts 1 s.
 fn policy() -> Policy {
     Policy::parse("p", ["5/1s fixed-window anchor=first-request"]).unwrap()
 }
 
 #[test]
-fn a_denial_is_told_until_a_millisecond_before_its_end() {
+fn a_denial_is_cached_until_a_millisecond_before_its_end() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(memory(&clock), &clock, 10_000), policy());
     assert!(check(&cache, policy.key("a").cost(5)).is_allowed());
     assert_eq!(check(&cache, policy.key("a").cost(2)).source(), Source::Store);
     clock.advance(998);
     for verb in [Verb::Check, Verb::Peek] {
-        let told = ask(&cache, verb, policy.key("a").cost(2));
-        assert_eq!((told.source(), told.retry_after_ms()), (Source::Cache, Some(2)));
+        let cached = execute(&cache, verb, policy.key("a").cost(2));
+        assert_eq!((cached.source(), cached.retry_after_ms()), (Source::Cache, Some(2)));
     }
-    assert_eq!(check(&cache, policy.key("a").cost(1)).source(), Source::Store, "a smaller cost is not known");
-    assert!(
-        check(&cache, policy.key("a").cost(6)).is_never(),
-        "and a larger one than can be is known to be that"
+    assert_eq!(
+        check(&cache, policy.key("a").cost(1)).source(),
+        Source::Store,
+        "a smaller cost is not cached"
     );
+    assert!(check(&cache, policy.key("a").cost(6)).is_never(), "a cost above the limit is never allowed");
     clock.advance(1);
-    let asked = check(&cache, policy.key("a").cost(2));
-    assert_eq!((asked.source(), asked.retry_after_ms()), (Source::Store, Some(1)));
+    let decided = check(&cache, policy.key("a").cost(2));
+    assert_eq!((decided.source(), decided.retry_after_ms()), (Source::Store, Some(1)));
     clock.advance(1);
     assert!(check(&cache, policy.key("a").cost(2)).is_allowed());
 }
 
-/// A clock whose milliseconds begin so much earlier than those of another.
+/// A clock whose milliseconds begin `ahead_us` earlier than those of `now_us`.
 struct Shifted {
     now_us: Arc<AtomicU64>,
     ahead_us: u64,
@@ -166,7 +168,7 @@ impl Clock for Shifted {
     }
 }
 
-/// Why a denial ends a millisecond early.
+/// Phase offsets between clocks are the reason that a cached denial ends 1 ms early.
 #[test]
 fn milliseconds_of_store_and_cache_may_begin_at_different_moments() {
     let policy = Policy::parse("p", ["1/20ms token-bucket"]).unwrap();
@@ -178,31 +180,34 @@ fn milliseconds_of_store_and_cache_may_begin_at_different_moments() {
         let cache = DeniedCache::builder(store).clock(clock(0)).build().unwrap();
         assert!(check(&cache, policy.key("a")).is_allowed());
         assert!(!check(&cache, policy.key("a")).is_allowed());
-        let mut told_us = 0;
+        let mut cached_until_us = 0;
         for passed_us in (50..22_000).step_by(50) {
             now_us.store(START * 1000 + sent_us + passed_us, Ordering::Relaxed);
-            if ask(&cache, Verb::Peek, policy.key("a")).source() == Source::Cache {
-                let truth = ask(cache.store(), Verb::Peek, policy.key("a"));
+            if execute(&cache, Verb::Peek, policy.key("a")).source() == Source::Cache {
+                let truth = execute(cache.store(), Verb::Peek, policy.key("a"));
                 assert!(!truth.is_allowed(), "{ahead_us} µs ahead, sent at {sent_us}, after {passed_us}");
-                told_us = passed_us;
+                cached_until_us = passed_us;
             }
         }
-        assert!(told_us >= 18_000 - 50, "no more than two milliseconds are given away: {told_us}");
+        assert!(
+            cached_until_us >= 18_000 - 50,
+            "the cache drops the denial at most 2 ms early: {cached_until_us}"
+        );
     }
 }
 
 #[test]
-fn only_a_check_that_the_store_denies_is_remembered() {
+fn only_denied_checks_are_cached() {
     let clock = ManualClock::at(START);
     let (near, policy) = (cache(memory(&clock), &clock, 900), policy());
     assert!(check(&near, policy.key("a").cost(5)).is_allowed());
-    assert!(!ask(&near, Verb::Peek, policy.key("a")).is_allowed());
+    assert!(!execute(&near, Verb::Peek, policy.key("a")).is_allowed());
     assert!(near.is_empty());
     assert!(!check(&near, policy.key("a")).is_allowed());
     assert_eq!(near.len(), 1);
     let far = cache(near, &clock, 900);
     assert_eq!(check(&far, policy.key("a")).source(), Source::Cache);
-    assert!(far.is_empty(), "what another cache tells is older than it looks");
+    assert!(far.is_empty(), "a cached denial of another cache is older than it appears");
 }
 
 #[test]
@@ -213,18 +218,18 @@ fn a_refund_by_another_node_counts_when_the_denial_is_old() {
         let [here, there] = [(); 2].map(|()| cache(Arc::clone(&store), &clock, 900));
         assert!(check(&here, policy.key("a").cost(5)).is_allowed());
         assert!(!check(&here, policy.key("a")).is_allowed());
-        let _ = ask(&there, verb, policy.key("a").cost(2));
+        let _ = execute(&there, verb, policy.key("a").cost(2));
         clock.advance(899);
-        assert_eq!(check(&here, policy.key("a")).source(), Source::Cache, "nobody has told it");
+        assert_eq!(check(&here, policy.key("a")).source(), Source::Cache, "no invalidation arrived");
         clock.advance(1);
         assert!(check(&here, policy.key("a")).is_allowed());
         assert!(check(&there, policy.key("a")).is_allowed());
     }
 }
 
-/// What can never be allowed is as old at the most.
+/// A denial without a retry time expires by age.
 #[test]
-fn never_is_remembered_for_a_while() {
+fn a_never_denial_is_cached_up_to_the_maximum_age() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(memory(&clock), &clock, 900), policy());
     let sources = [0, 899, 1].map(|ms| {
@@ -236,9 +241,9 @@ fn never_is_remembered_for_a_while() {
     assert_eq!(sources, [Source::Store, Source::Cache, Source::Store]);
 }
 
-/// A denial that was decided before the refund and arrives after it.
+/// The store denies before the refund, and the denial arrives after it.
 #[test]
-fn a_denial_that_a_refund_overtakes_is_not_remembered() {
+fn a_denial_that_arrives_after_a_refund_is_not_cached() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
     assert!(check(&cache.store().0, policy.key("a").cost(5)).is_allowed());
@@ -249,7 +254,7 @@ fn a_denial_that_a_refund_overtakes_is_not_remembered() {
         let mut refund = pin!(send(verb));
         assert!(poll(refund.as_mut()).is_pending() && poll(refund.as_mut()).is_pending());
         assert!(poll(refund).is_ready());
-        let Poll::Ready(Ok(denied)) = poll(denied) else { panic!("it has arrived") };
+        let Poll::Ready(Ok(denied)) = poll(denied) else { panic!("the response is due") };
         assert!(!denied.is_allowed());
         assert!(cache.is_empty());
         assert!(check(&cache.store().0, policy.key("a")).is_allowed());
@@ -257,22 +262,22 @@ fn a_denial_that_a_refund_overtakes_is_not_remembered() {
     }
 }
 
-/// A denial that was sent after the refund, was faster, and arrives before it.
+/// The check is sent after the refund, is decided before it, and its denial arrives first.
 #[test]
-fn a_denial_that_overtakes_a_refund_is_forgotten_with_it() {
+fn a_denial_that_arrives_before_a_refund_is_dropped_with_it() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
     assert!(check(&cache.store().0, policy.key("a").cost(5)).is_allowed());
     let send = |verb| cache.execute(Operation { verb, check: policy.key("a") });
-    for is_given_up in [true, false] {
+    for is_cancelled in [true, false] {
         let mut refund = Box::pin(send(Verb::Refund));
         assert!(poll(refund.as_mut()).is_pending());
         let mut denied = pin!(send(Verb::Check));
         assert!(poll(denied.as_mut()).is_pending() && poll(denied.as_mut()).is_pending());
         assert!(poll(denied).is_ready());
-        assert_eq!(cache.len(), 1, "until then it is true");
-        assert!(poll(refund.as_mut()).is_pending() || is_given_up);
-        if is_given_up {
+        assert_eq!(cache.len(), 1, "the denial holds until the refund");
+        assert!(poll(refund.as_mut()).is_pending() || is_cancelled);
+        if is_cancelled {
             drop(refund);
             let _ = check(&cache.store().0, policy.key("a"));
         } else {
@@ -300,9 +305,9 @@ fn a_forgotten_policy_ends_its_denials_and_no_others() {
     assert!(all_from(&other, Source::Cache));
 }
 
-/// A denial that was decided before the policy was forgotten and arrives after it.
+/// The store denies before the forget, and the denial arrives after it.
 #[test]
-fn a_denial_that_a_forget_overtakes_is_not_remembered() {
+fn a_denial_that_arrives_after_a_forget_is_not_cached() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
     assert!(check(&cache.store().0, policy.key("a").cost(5)).is_allowed());
@@ -312,13 +317,13 @@ fn a_denial_that_a_forget_overtakes_is_not_remembered() {
     assert!(poll(forget.as_mut()).is_pending() && poll(forget.as_mut()).is_pending());
     assert!(poll(forget.as_mut()).is_ready());
     drop(forget);
-    let Poll::Ready(Ok(denied)) = poll(denied) else { panic!("it has arrived") };
+    let Poll::Ready(Ok(denied)) = poll(denied) else { panic!("the response is due") };
     assert!(!denied.is_allowed() && cache.is_empty());
     assert!(check(&cache.store().0, policy.key("a")).is_allowed());
 }
 
 #[test]
-fn a_denial_is_not_told_any_more_while_a_refund_is_on_its_way() {
+fn a_refund_in_flight_ends_the_cached_denial() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
     let send = |verb, cost| cache.execute(Operation { verb, check: policy.key("a").cost(cost) });
@@ -330,11 +335,11 @@ fn a_denial_is_not_told_any_more_while_a_refund_is_on_its_way() {
 }
 
 #[test]
-fn a_batch_asks_once_for_what_is_not_known() {
+fn a_batch_sends_uncached_requests_in_one_round_trip() {
     let clock = ManualClock::at(START);
     let (cache, policy) = (cache(Distant(memory(&clock)), &clock, 900), policy());
     let operation = |verb, key: &'static str, cost| Operation { verb, check: policy.key(key).cost(cost) };
-    let travel = |operations: &[Operation<'_>]| {
+    let send = |operations: &[Operation<'_>]| {
         let mut answers = pin!(cache.execute_many(operations));
         let mut polls = 0;
         loop {
@@ -344,27 +349,33 @@ fn a_batch_asks_once_for_what_is_not_known() {
             }
         }
     };
-    let said = |answers: &[Decision]| -> Vec<_> {
+    let outcomes = |answers: &[Decision]| -> Vec<_> {
         answers.iter().map(|answer| (answer.source(), answer.is_allowed())).collect()
     };
     let spend = ["a", "b"].map(|key| operation(Verb::Check, key, 5));
-    let (_, answers) = travel(&[spend[0], spend[1], spend[0], spend[1]]);
-    let (asked, known) = (Source::Store, Source::Cache);
-    assert_eq!(said(&answers), [(asked, true), (asked, true), (asked, false), (asked, false)]);
+    let (_, answers) = send(&[spend[0], spend[1], spend[0], spend[1]]);
+    let (from_store, from_cache) = (Source::Store, Source::Cache);
+    assert_eq!(
+        outcomes(&answers),
+        [(from_store, true), (from_store, true), (from_store, false), (from_store, false)]
+    );
 
-    let (polls, answers) = travel(&[spend[0], operation(Verb::Check, "c", 1), spend[1]]);
-    assert_eq!((polls, said(&answers)), (3, vec![(known, false), (asked, true), (known, false)]));
-    let (polls, answers) = travel(&[spend[1], spend[0], spend[1]]);
-    assert_eq!((polls, said(&answers)), (1, vec![(known, false); 3]), "nothing is asked");
-    assert_eq!(travel(&[]).1, []);
+    let (polls, answers) = send(&[spend[0], operation(Verb::Check, "c", 1), spend[1]]);
+    assert_eq!(
+        (polls, outcomes(&answers)),
+        (3, vec![(from_cache, false), (from_store, true), (from_cache, false)])
+    );
+    let (polls, answers) = send(&[spend[1], spend[0], spend[1]]);
+    assert_eq!((polls, outcomes(&answers)), (1, vec![(from_cache, false); 3]), "no request is sent");
+    assert_eq!(send(&[]).1, []);
 
-    let (polls, answers) = travel(&[spend[0], operation(Verb::Refund, "a", 5), spend[0], spend[1]]);
-    let expected = vec![(asked, false), (asked, true), (asked, true), (known, false)];
-    assert_eq!((polls, said(&answers)), (3, expected));
+    let (polls, answers) = send(&[spend[0], operation(Verb::Refund, "a", 5), spend[0], spend[1]]);
+    let expected = vec![(from_store, false), (from_store, true), (from_store, true), (from_cache, false)];
+    assert_eq!((polls, outcomes(&answers)), (3, expected));
 }
 
 #[test]
-fn a_flood_of_denied_keys_takes_no_more_room() {
+fn a_flood_of_denied_keys_stays_within_the_capacity() {
     let clock = ManualClock::at(START);
     let policy = policy();
     for capacity in [1, 2, 63, 65, 1000] {
@@ -376,18 +387,18 @@ fn a_flood_of_denied_keys_takes_no_more_room() {
             let key = format!("key {number}");
             assert!(!check(&cache, policy.key(&key).cost(6)).is_allowed());
             let again = check(&cache, policy.key(&key).cost(6));
-            assert_eq!(again.source(), Source::Cache, "the newest has found a place");
+            assert_eq!(again.source(), Source::Cache, "the newest denial is cached");
             if number % (keys / 10) == 0 {
                 assert!(cache.len() <= capacity);
             }
         }
-        assert_eq!(cache.len(), capacity, "all places are in use");
+        assert_eq!(cache.len(), capacity, "the cache is full");
     }
 }
 
-/// There are eight places a shard, and it is next to impossible that nine of these few fall into one.
+/// A shard has 8 entries. It is very unlikely that 9 of these 32 keys share one.
 #[test]
-fn denials_that_have_ended_give_up_their_places_first() {
+fn expired_denials_are_evicted_first() {
     let clock = ManualClock::at(START);
     let policy = policy();
     let cache = DeniedCache::builder(memory(&clock)).clock(clock.clone()).capacity(512).build().unwrap();
@@ -460,7 +471,7 @@ impl Recorder for Counts {
 }
 
 #[test]
-fn a_cache_counts_what_it_does() {
+fn a_cache_counts_hits_stores_and_drops() {
     let counts = Counts::default();
     metrics::with_local_recorder(&counts, || {
         let clock = ManualClock::at(START);
@@ -474,10 +485,10 @@ fn a_cache_counts_what_it_does() {
         let raised = Policy::parse("p", ["6/1s fixed-window anchor=first-request"]).unwrap();
         assert!(check(&cache, raised.key("a").cost(1)).is_allowed());
         deny();
-        let _ = ask(&cache, Verb::Refund, policy.key("a"));
+        let _ = execute(&cache, Verb::Refund, policy.key("a"));
         deny();
         deny();
-        let _ = ask(&cache, Verb::Reset, policy.key("a"));
+        let _ = execute(&cache, Verb::Reset, policy.key("a"));
         assert!(check(&cache, policy.key("a").cost(2)).is_allowed());
         deny();
         at_once(cache.forget(&policy)).unwrap();

@@ -1,4 +1,4 @@
-//! Stores, policies and traces for tests of what stands before a store.
+//! Stores, policies and traces for tests of layers over a store.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -19,14 +19,13 @@ use slidegate::{
 };
 use slidegate_core::{Action, State, decide};
 
-/// In the middle of a window, whatever its length.
+/// A time in the middle of a window of any length.
 pub(crate) const START: u64 = 1_800_000_012_345;
 pub(crate) const KEYS: [&str; 2] = ["a", "b"];
 
 pub(crate) type Memory = MemoryStore<ManualClock>;
 
-/// On a clock that the test drives, so that it decides by the very time that the cache sees, and exactly: it has room
-/// for every key of a test, and forgets nothing that counts.
+/// Returns a memory store on the cache's clock. It holds all keys of a test and never evicts.
 pub(crate) fn memory(clock: &ManualClock) -> Memory {
     MemoryStore::builder().max_keys(1000).clock(clock.clone()).build().unwrap()
 }
@@ -35,26 +34,26 @@ pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// What need not be waited for.
+/// Returns the output of a future that completes on its first poll.
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     match poll(pin!(future)) {
         Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("it waits"),
+        Poll::Pending => panic!("the future is pending"),
     }
 }
 
-/// The core with all states in a map. It forgets nothing: a memory store may have forgotten what is over when a quota
-/// changes that would count it for longer, so that two of them may differ then.
-pub(crate) struct Exact {
+/// The core over a map that keeps all states. A memory store may drop an expired state that a changed quota would still
+/// count, so two memory stores may differ.
+pub(crate) struct ExactStore {
     states: Mutex<HashMap<Vec<u8>, Vec<State>>>,
     clock: ManualClock,
 }
 
-pub(crate) fn exact(clock: &ManualClock) -> Exact {
-    Exact { states: Mutex::default(), clock: clock.clone() }
+pub(crate) fn exact_store(clock: &ManualClock) -> ExactStore {
+    ExactStore { states: Mutex::default(), clock: clock.clone() }
 }
 
-impl Store for Exact {
+impl Store for ExactStore {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         let Operation { verb, check: Check { policy, key, cost } } = operation;
         let mut states = self.states.lock().unwrap();
@@ -77,7 +76,7 @@ pub(crate) struct Request {
     pub(crate) verb: Verb,
     pub(crate) key: &'static str,
     pub(crate) cost: u64,
-    /// Of a caller that knows another version of the policy than most do at that moment.
+    /// Offset of the caller's version of the policy from the current one.
     pub(crate) versions_ahead: usize,
 }
 
@@ -108,29 +107,29 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
 /// A step of a trace.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// One by itself, or several at once.
-    Ask(Vec<Request>),
-    Pass {
+    /// A single request, or a batch.
+    Send(Vec<Request>),
+    Wait {
         ms: u64,
     },
-    /// To when the last denial ends, by the store, less so many milliseconds.
-    PassUntilRetry {
-        but_ms: u64,
+    /// Until the retry time of the last denial, less `early_ms`.
+    WaitUntilRetry {
+        early_ms: u64,
     },
-    /// To another version of the policy.
+    /// Switches to another version of the policy.
     Change(usize),
 }
 
-fn pass_ms() -> impl Strategy<Value = u64> {
+fn wait_ms() -> impl Strategy<Value = u64> {
     prop_oneof![1..=3_u64, 1..=400_u64, 1..=9000_u64]
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        12 => vec(request(), 1).prop_map(Step::Ask),
-        2 => vec(request(), 2..=5).prop_map(Step::Ask),
-        3 => pass_ms().prop_map(|ms| Step::Pass { ms }),
-        3 => (0..=3_u64).prop_map(|but_ms| Step::PassUntilRetry { but_ms }),
+        12 => vec(request(), 1).prop_map(Step::Send),
+        2 => vec(request(), 2..=5).prop_map(Step::Send),
+        3 => wait_ms().prop_map(|ms| Step::Wait { ms }),
+        3 => (0..=3_u64).prop_map(|early_ms| Step::WaitUntilRetry { early_ms }),
         1 => (0..8_usize).prop_map(Step::Change),
     ]
 }
@@ -150,8 +149,7 @@ pub(crate) fn algorithm() -> impl Strategy<Value = Algorithm> {
     select(&Algorithm::ALL[..])
 }
 
-/// One policy as it is changed: limits go up and down, windows change, there are several quotas, of one algorithm or
-/// of all.
+/// Versions of one policy: other limits, other windows, several quotas, one algorithm or all.
 pub(crate) fn versions(algorithm: Algorithm) -> Vec<Policy> {
     let option = match algorithm {
         Algorithm::TokenBucket => "burst=7",
@@ -159,11 +157,11 @@ pub(crate) fn versions(algorithm: Algorithm) -> Vec<Policy> {
         Algorithm::SlidingWindow | Algorithm::FixedWindow => "anchor=first-request",
         Algorithm::SlidingLog => "",
     };
-    let of_one: [&[&str]; 6] =
+    let of_one_algorithm: [&[&str]; 6] =
         [&["5/1s"], &["8/1s"], &["3/1s"], &["5/400ms"], &["4/1s", "7/3s"], &["9/3s", "3/200ms", "6/1s"]];
     let all = ["5/1s", "6/2s strict-window", "7/3s sliding-log", "8/4s fixed-window", "9/5s token-bucket"];
     let parse = |quotas: &[String]| Policy::parse("p", quotas.iter().map(String::as_str)).unwrap();
-    let mut versions: Vec<_> = of_one
+    let mut versions: Vec<_> = of_one_algorithm
         .iter()
         .map(|quotas| parse(&quotas.iter().map(|quota| format!("{quota} {algorithm}")).collect::<Vec<_>>()))
         .collect();
@@ -172,8 +170,12 @@ pub(crate) fn versions(algorithm: Algorithm) -> Vec<Policy> {
     versions
 }
 
-/// Runs a property on many cases, and sees to it that the cache has had a say in them.
-pub(crate) fn hold<T: Debug>(cases: u32, strategy: impl Strategy<Value = T>, property: impl Fn(T) -> u64) {
+/// Runs a property on many cases and asserts that the cache had enough hits.
+pub(crate) fn check_property<T: Debug>(
+    cases: u32,
+    strategy: impl Strategy<Value = T>,
+    property: impl Fn(T) -> u64,
+) {
     let hits = AtomicU64::new(0);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new(config).run(&strategy, |case| {
@@ -184,28 +186,28 @@ pub(crate) fn hold<T: Debug>(cases: u32, strategy: impl Strategy<Value = T>, pro
     assert!(hits.into_inner() > u64::from(cases), "the cache was hardly used");
 }
 
-/// A store far away: a request is sent when first polled, decided at the second time, and answered at the third.
+/// A remote store: a request is sent on the first poll, decided on the second and answered on the third.
 pub(crate) struct Distant(pub(crate) Memory);
 
 impl Store for Distant {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        travel().await;
+        half_round_trip().await;
         let answer = self.0.execute_now(operation);
-        travel().await;
+        half_round_trip().await;
         answer
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        travel().await;
+        half_round_trip().await;
         let answers = self.0.execute_many_now(operations);
-        travel().await;
+        half_round_trip().await;
         answers
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
-        travel().await;
+        half_round_trip().await;
         let answer = self.0.forget_now(policy);
-        travel().await;
+        half_round_trip().await;
         answer.map(|()| None)
     }
 
@@ -214,7 +216,7 @@ impl Store for Distant {
     }
 }
 
-async fn travel() {
-    let mut has_left = false;
-    poll_fn(|_| if std::mem::replace(&mut has_left, true) { Poll::Ready(()) } else { Poll::Pending }).await;
+async fn half_round_trip() {
+    let mut is_sent = false;
+    poll_fn(|_| if std::mem::replace(&mut is_sent, true) { Poll::Ready(()) } else { Poll::Pending }).await;
 }

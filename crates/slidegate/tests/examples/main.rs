@@ -1,4 +1,4 @@
-//! The examples of the tower layer, each started as a process and asked over a real socket.
+//! The examples of the tower layer, each run as a process and tested over a real socket.
 
 #![cfg(all(feature = "axum", feature = "tonic"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]

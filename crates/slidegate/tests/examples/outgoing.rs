@@ -1,4 +1,4 @@
-//! A server for the client of the example.
+//! The outgoing client of the example, against a server of the test and against its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,15 +8,15 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
 
-use crate::process::{Example, typed};
+use crate::process::{Example, run_shell};
 
-/// So that nothing has to wait: this server wants to be left alone for longer than the client has patience.
+/// The server's retry time exceeds the client's maximum wait, so the test does not wait.
 #[tokio::test]
-async fn a_server_that_says_no_is_not_asked_again() {
-    let asked = Arc::new(AtomicUsize::new(0));
+async fn a_denying_server_gets_no_further_requests() {
+    let requests = Arc::new(AtomicUsize::new(0));
     let answer = {
-        let asked = Arc::clone(&asked);
-        async move || match asked.fetch_add(1, Ordering::SeqCst) {
+        let requests = Arc::clone(&requests);
+        async move || match requests.fetch_add(1, Ordering::SeqCst) {
             0 | 1 => [("ratelimit", r#""theirs";r=1;t=3600"#)].into_response(),
             _ => (StatusCode::TOO_MANY_REQUESTS, [("retry-after", "3600")]).into_response(),
         }
@@ -25,21 +25,21 @@ async fn a_server_that_says_no_is_not_asked_again() {
     let url = format!("http://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, Router::new().route("/", get(answer))).await });
     let lines =
-        tokio::task::spawn_blocking(move || Example::start("outgoing", &[&url]).ends()).await.unwrap();
+        tokio::task::spawn_blocking(move || Example::start("outgoing", &[&url]).finish()).await.unwrap();
 
     assert_eq!(lines.len(), 12);
     assert_eq!(lines[0], r#"1: 200 OK, "theirs";r=1;t=3600"#);
     assert_eq!(lines[2], "3: 429 Too Many Requests, nothing said");
     assert!(lines[3].starts_with("4: not sent: the server wants to be left alone for "), "{}", lines[3]);
-    assert_eq!(asked.load(Ordering::SeqCst), 3, "nobody was asked in vain");
+    assert_eq!(requests.load(Ordering::SeqCst), 3, "the client sends nothing during the pause");
 }
 
-/// With a server of its own, whose limit it does not know but honours.
+/// The example's own server has a limit that the client does not know but respects.
 #[test]
-fn it_has_a_server_to_try() {
+fn the_example_starts_a_server_by_default() {
     let mut example = Example::start("outgoing", &[]);
-    let url = example.says("listening on ");
-    assert_eq!(example.says("try: "), format!("curl -si {url}/"));
-    assert!(example.says("1: ").starts_with(r#"200 OK, "5/2s";r="#));
-    assert!(typed(&format!("curl -si {url}/")).starts_with("HTTP/1.1 "));
+    let url = example.read_line("listening on ");
+    assert_eq!(example.read_line("try: "), format!("curl -si {url}/"));
+    assert!(example.read_line("1: ").starts_with(r#"200 OK, "5/2s";r="#));
+    assert!(run_shell(&format!("curl -si {url}/")).starts_with("HTTP/1.1 "));
 }

@@ -1,4 +1,4 @@
-//! An example that runs, and ends with the test.
+//! A running example, which is killed when the test ends.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::PathBuf;
@@ -10,23 +10,26 @@ pub(crate) struct Example {
 }
 
 impl Example {
-    pub(crate) fn start(name: &str, words: &[&str]) -> Self {
-        let mut child = Command::new(path(name)).args(words).stdout(Stdio::piped()).spawn().unwrap();
+    pub(crate) fn start(name: &str, arguments: &[&str]) -> Self {
+        let mut child = Command::new(path(name)).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, lines }
     }
 
-    /// What follows `start` on the next line that it prints.
-    pub(crate) fn says(&mut self, start: &str) -> String {
-        let line =
-            self.lines.next().unwrap_or_else(|| panic!("it ended with {:?}", self.child.wait())).unwrap();
+    /// Reads the next line of output and returns what follows `start`.
+    pub(crate) fn read_line(&mut self, start: &str) -> String {
+        let line = self
+            .lines
+            .next()
+            .unwrap_or_else(|| panic!("the example ended with {:?}", self.child.wait()))
+            .unwrap();
         line.strip_prefix(start)
             .unwrap_or_else(|| panic!("{line:?} does not start with {start:?}"))
             .to_owned()
     }
 
-    /// All that it has yet to print, when it has ended well.
-    pub(crate) fn ends(&mut self) -> Vec<String> {
+    /// Waits for a successful exit and returns the remaining lines of output.
+    pub(crate) fn finish(&mut self) -> Vec<String> {
         let lines = self.lines.by_ref().map(Result::unwrap).collect();
         assert!(self.child.wait().unwrap().success());
         lines
@@ -35,14 +38,14 @@ impl Example {
 
 impl Drop for Example {
     fn drop(&mut self) {
-        // Fails only if it has ended already.
+        // Fails only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Where Cargo puts examples: beside the folder of this test. It builds them along with all tests, but not along with
-/// this one alone.
+/// Returns the path of a built example, beside the folder of this test. Cargo builds examples with all tests, but not
+/// with this test alone.
 fn path(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.ancestors().nth(2).unwrap().join("examples").join(name);
@@ -50,8 +53,8 @@ fn path(name: &str) -> PathBuf {
     path
 }
 
-/// What a command prints that somebody copies into a shell.
-pub(crate) fn typed(line: &str) -> String {
+/// Runs a command line in a shell and returns its output.
+pub(crate) fn run_shell(line: &str) -> String {
     let output = Command::new("sh").args(["-c", line]).output().unwrap();
     assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).into_owned()

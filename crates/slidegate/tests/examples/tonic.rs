@@ -1,19 +1,19 @@
-//! A gRPC client of the example.
+//! A gRPC client of the tonic example.
 
 use tonic::Code;
 use tonic::transport::Endpoint;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::process::{Example, typed};
+use crate::process::{Example, run_shell};
 
 #[tokio::test]
-async fn who_calls_too_often_is_told_when_to_come_back() {
+async fn a_denied_call_gets_a_retry_time() {
     let mut example = Example::start("tonic", &["127.0.0.1:0"]);
-    let url = example.says("listening on ");
-    let typed = typed(&example.says("try: "));
-    assert!(typed.starts_with("HTTP/2 200") && typed.contains("grpc-status: 0"), "{typed}");
-    assert!(typed.contains("ratelimit: \"10/1m\";r=9;"), "{typed}");
+    let url = example.read_line("listening on ");
+    let output = run_shell(&example.read_line("try: "));
+    assert!(output.starts_with("HTTP/2 200") && output.contains("grpc-status: 0"), "{output}");
+    assert!(output.contains("ratelimit: \"10/1m\";r=9;"), "{output}");
 
     let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
     let mut client = HealthClient::new(channel);
@@ -24,7 +24,7 @@ async fn who_calls_too_often_is_told_when_to_come_back() {
             Err(status) => break status,
         }
         allowed += 1;
-        assert!(allowed < 100, "nobody says no");
+        assert!(allowed < 100, "no call was denied");
     };
     assert!(allowed >= 10, "{allowed}");
     assert_eq!(denied.code(), Code::ResourceExhausted, "{denied}");

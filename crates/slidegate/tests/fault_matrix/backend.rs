@@ -1,26 +1,26 @@
-//! What a kind of server has to offer to be part of the matrix.
+//! Interface of a kind of server in the fault matrix.
 
 use slidegate::Store;
 use slidegate_testkit::FaultProxy;
 
 use crate::fault::Fault;
 
-/// A server with a proxy in front of it, made for one fault.
+/// A server behind a proxy, set up for one fault.
 pub(crate) trait Backend {
     type Store: Store + 'static;
 
     const NAME: &'static str;
-    /// How this kind of server runs out of room.
-    const NO_ROOM: Fault;
-    /// How many other clients there are when all of them have to connect anew.
+    /// Fault of a full server of this kind.
+    const FULL: Fault;
+    /// Number of other clients that all reconnect at once.
     const CLIENTS: usize;
-    /// What such a client says first. Whoever is turned away hears an answer that begins with `UNWELCOME`.
+    /// First bytes that such a client sends. The response to a rejected client begins with `REJECTED`.
     const HELLO: &'static [u8];
-    const UNWELCOME: u8;
+    const REJECTED: u8;
 
     fn start(fault: Fault) -> Self;
 
-    /// A store of its own for a node.
+    /// Connects a store for one node.
     fn connect(&self) -> impl Future<Output = Self::Store>;
 
     fn proxy(&self) -> &FaultProxy;
@@ -29,11 +29,11 @@ pub(crate) trait Backend {
 
     fn restart(&self);
 
-    /// Whether it takes writes.
+    /// Rejects or accepts writes.
     fn set_read_only(&self, is_read_only: bool);
 
-    /// Leaves no room for anything new.
+    /// Uses up the server's memory or disk.
     fn fill(&self);
 
-    fn make_room(&self);
+    fn free_space(&self);
 }

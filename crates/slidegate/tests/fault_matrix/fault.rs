@@ -1,4 +1,4 @@
-//! The faults, and how each begins and ends.
+//! The faults, and how to start and stop each.
 
 use std::time::Duration;
 
@@ -6,38 +6,38 @@ use crate::backend::Backend;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// What the machine does by itself, to compare with.
+    /// No fault, as a baseline.
     None,
-    /// Killed, its port closed, and started again with what it had counted. Nodes connect without the proxy, which would
-    /// hide that nobody listens.
+    /// The server is killed, its port closed, and it restarts with its counts. Nodes connect without the proxy, which
+    /// would accept connections for the closed port.
     Down,
-    /// New connections are closed at once; the old ones were cut.
+    /// Established connections are cut and new ones closed at once.
     Refused,
-    /// Connections are accepted, and nothing is ever answered.
+    /// Connections are accepted, and no response is sent.
     BlackHole,
-    /// A second for each packet.
+    /// Each packet is delayed by 1 s.
     Slow,
-    /// A byte at a time.
+    /// Data arrives one byte at a time.
     Trickle,
-    /// Replies are cut off after a few bytes, again and again.
+    /// Replies are repeatedly cut off after a few bytes.
     ResetMidReply,
-    /// There for a second and away for a second.
+    /// Reachable for a second, then unreachable for a second.
     Flap,
-    /// Killed and started at once, with nothing counted.
+    /// The server is killed and restarts at once without counts.
     RestartEmpty,
-    /// Answers, and refuses to write.
+    /// The server responds but rejects writes.
     ReadOnly,
-    /// All clients lose their connections at the same moment.
+    /// All clients lose their connections at once.
     Reconnect,
     /// Redis without memory.
     OutOfMemory,
-    /// PostgreSQL without room on its disk.
+    /// PostgreSQL on a full disk.
     DiskFull,
 }
 
 const TRICKLE_PAUSE: Duration = Duration::from_millis(20);
 const SLOW: Duration = Duration::from_secs(1);
-/// Less than any reply has.
+/// Shorter than any reply.
 const REPLY_BYTES: usize = 4;
 
 impl Fault {
@@ -59,13 +59,13 @@ impl Fault {
         }
     }
 
-    /// How often the store forgets what it has counted.
-    pub(crate) const fn forgets(self) -> u64 {
+    /// Number of times that the store loses its counts.
+    pub(crate) const fn count_losses(self) -> u64 {
         matches!(self, Self::RestartEmpty) as u64
     }
 
-    /// Whether the store cannot decide everything while it lasts. The others may pass between two requests.
-    pub(crate) const fn is_felt(self) -> bool {
+    /// Returns whether some requests must fail during the fault. The other faults may pass between two requests.
+    pub(crate) const fn is_noticeable(self) -> bool {
         !matches!(self, Self::None | Self::ResetMidReply | Self::RestartEmpty | Self::Reconnect)
     }
 
@@ -84,12 +84,12 @@ impl Fault {
             Self::ReadOnly => server.set_read_only(true),
             Self::Reconnect => proxy.cut(),
             Self::OutOfMemory | Self::DiskFull => server.fill(),
-            // Those that come again and again begin with the first tick.
+            // Repeated faults start with the first tick.
             Self::None | Self::ResetMidReply | Self::Flap => {}
         }
     }
 
-    /// What has to be done again and again while it lasts. `flap_ticks` are a second in the long form.
+    /// Repeats the fault's action. `flap_ticks` are one second in the long form.
     pub(crate) fn tick(self, server: &impl Backend, tick: u32, flap_ticks: u32) {
         match self {
             Self::ResetMidReply => server.proxy().cut_reply_after(REPLY_BYTES),
@@ -104,7 +104,7 @@ impl Fault {
         match self {
             Self::Down => server.restart(),
             Self::ReadOnly => server.set_read_only(false),
-            Self::OutOfMemory | Self::DiskFull => server.make_room(),
+            Self::OutOfMemory | Self::DiskFull => server.free_space(),
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Nodes that share a store, and callers that never stop asking.
+//! Nodes that share a store, and callers that send requests continuously.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -13,21 +13,21 @@ use crate::backend::Backend;
 use crate::tally::{Caller, MODES, Tally};
 
 pub(crate) const NODES: u32 = 3;
-/// Longer than any course: what is admitted altogether is what is admitted in a window.
+/// Longer than any run, so all admissions fall into one window.
 const WINDOW: &str = "1h";
 pub(crate) const LIMIT: u64 = 600;
 pub(crate) const BUDGET: Duration = Duration::from_millis(20);
-/// For each node and mode.
+/// Callers of the hot key per node and mode.
 const HOT_CALLERS: usize = 3;
-/// Between an answer and the next request, so that answers at once are not a loop that starves the machine.
+/// Pause between a response and the next request, so that immediate responses do not starve the machine.
 const PAUSE_MS: u64 = 5;
-/// As many as wait for their answers at the same time, about.
+/// About the number of requests in flight.
 const TIMERS: usize = 9;
 
 pub(crate) struct Load {
     runtime: Runtime,
     tally: Arc<Mutex<Tally>>,
-    is_over: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
     tasks: JoinSet<()>,
     breakers: Vec<Box<dyn Fn() -> BreakerState>>,
 }
@@ -36,7 +36,7 @@ impl Load {
     pub(crate) fn start<B: Backend>(server: &B, breaker: BreakerSettings) -> Self {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let (tally, is_over) = (Arc::new(Mutex::new(Tally::default())), Arc::new(AtomicBool::new(false)));
+        let (tally, is_stopped) = (Arc::new(Mutex::new(Tally::default())), Arc::new(AtomicBool::new(false)));
         let (mut tasks, mut breakers) = (JoinSet::new(), Vec::<Box<dyn Fn() -> BreakerState>>::new());
         for node in 0..NODES as usize {
             let limiter = Arc::new(runtime.block_on(limiter(server, breaker)));
@@ -50,30 +50,30 @@ impl Load {
                     let (limiter, policy, tally) =
                         (Arc::clone(&limiter), Arc::clone(&policy), Arc::clone(&tally));
                     tasks.spawn_on(
-                        call(caller, limiter, policy, tally, Arc::clone(&is_over)),
+                        call(caller, limiter, policy, tally, Arc::clone(&is_stopped)),
                         runtime.handle(),
                     );
                 }
             }
         }
         for _ in 0..TIMERS {
-            tasks.spawn_on(time_the_timer(Arc::clone(&tally), Arc::clone(&is_over)), runtime.handle());
+            tasks.spawn_on(measure_timer(Arc::clone(&tally), Arc::clone(&is_stopped)), runtime.handle());
         }
-        Self { runtime, tally, is_over, tasks, breakers }
+        Self { runtime, tally, is_stopped, tasks, breakers }
     }
 
     pub(crate) fn tally(&self) -> Tally {
         self.tally.lock().unwrap().clone()
     }
 
-    /// What each node does with the store at present.
+    /// Returns the breaker states of all nodes and modes.
     pub(crate) fn breakers(&self) -> Vec<BreakerState> {
         self.breakers.iter().map(|state| state()).collect()
     }
 
-    /// Lets everybody have the last answer.
+    /// Stops the callers after their last response and returns the tally.
     pub(crate) fn end(self) -> Tally {
-        self.is_over.store(true, Relaxed);
+        self.is_stopped.store(true, Relaxed);
         self.runtime.block_on(self.tasks.join_all());
         self.tally.lock().unwrap().clone()
     }
@@ -92,25 +92,25 @@ async fn call<S: Store>(
     limiter: Arc<Limiter<S>>,
     policy: Arc<Policy>,
     tally: Arc<Mutex<Tally>>,
-    is_over: Arc<AtomicBool>,
+    is_stopped: Arc<AtomicBool>,
 ) {
     let clock = PreciseClock::default();
-    let mut asked = 0;
-    while !is_over.load(Relaxed) {
-        let key = if caller.is_for_hot_key { "hot".to_owned() } else { format!("{} {asked}", caller.node) };
-        let asked_ms = clock.now_ms();
+    let mut sent = 0;
+    while !is_stopped.load(Relaxed) {
+        let key = if caller.is_for_hot_key { "hot".to_owned() } else { format!("{} {sent}", caller.node) };
+        let sent_ms = clock.now_ms();
         let answer = limiter.check(policy.key(&key)).await;
-        let took_ms = clock.now_ms() - asked_ms;
+        let took_ms = clock.now_ms() - sent_ms;
         tally.lock().unwrap().add(caller, &answer, took_ms);
-        asked += 1;
+        sent += 1;
         clock.sleep(PAUSE_MS).await;
     }
 }
 
-/// Waits as long as the layer would, on a machine that is just as busy.
-async fn time_the_timer(tally: Arc<Mutex<Tally>>, is_over: Arc<AtomicBool>) {
+/// Measures a timer of the layer's budget on the equally loaded machine.
+async fn measure_timer(tally: Arc<Mutex<Tally>>, is_stopped: Arc<AtomicBool>) {
     let clock = PreciseClock::default();
-    while !is_over.load(Relaxed) {
+    while !is_stopped.load(Relaxed) {
         let begun_ms = clock.now_ms();
         clock.sleep(BUDGET.as_millis() as u64).await;
         let took_ms = clock.now_ms() - begun_ms;

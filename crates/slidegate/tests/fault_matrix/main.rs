@@ -1,14 +1,14 @@
-//! Everything that can go wrong with a store, or on the way to it: real servers, and a proxy that fails on demand.
+//! Faults of a store and of its network, with real servers and a proxy that fails on demand.
 //!
-//! The short form is a part of every test run and asserts what must hold however long things take. The long one asserts
-//! the same, measures, and prints the tables of `docs/guarantees.md`: `make faults`.
+//! The short form runs with all tests and asserts the guarantees that do not depend on speed. The long form asserts the
+//! same, measures, and prints the tables of `docs/guarantees.md`: `make faults`.
 
 #![cfg(all(feature = "degrade", feature = "postgres", feature = "redis"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod backend;
-mod course;
 mod fault;
+mod fault_run;
 mod herd;
 mod load;
 mod postgres;
@@ -17,8 +17,8 @@ mod table;
 mod tally;
 
 use backend::Backend;
-use course::{Course, LONG, SHORT};
 use fault::Fault;
+use fault_run::{FaultRun, LONG, SHORT};
 use postgres::PostgresBehindProxy;
 use redis::RedisBehindProxy;
 
@@ -36,31 +36,31 @@ const COMMON: [Fault; 10] = [
     Fault::Reconnect,
 ];
 
-fn courses<B: Backend>(pace: &course::Pace) -> Vec<Course> {
-    let of = |fault: &Fault| {
+fn runs<B: Backend>(timing: &fault_run::Timing) -> Vec<FaultRun> {
+    let run_fault = |fault: &Fault| {
         eprintln!("{}: {} …", B::NAME, fault.name());
-        let course = Course::run::<B>(*fault, pace);
-        course.assert_promises();
-        course
+        let run = FaultRun::run::<B>(*fault, timing);
+        run.assert_guarantees();
+        run
     };
-    let control = pace.is_measured.then_some(&Fault::None);
-    control.into_iter().chain(&COMMON).chain([&B::NO_ROOM]).map(of).collect()
+    let control = timing.is_measured.then_some(&Fault::None);
+    control.into_iter().chain(&COMMON).chain([&B::FULL]).map(run_fault).collect()
 }
 
 #[test]
-fn redis_may_fail_in_every_way_and_the_promises_hold() {
-    courses::<RedisBehindProxy>(&SHORT);
+fn the_guarantees_hold_for_each_fault_of_redis() {
+    runs::<RedisBehindProxy>(&SHORT);
 }
 
 #[test]
-fn postgres_may_fail_in_every_way_and_the_promises_hold() {
-    courses::<PostgresBehindProxy>(&SHORT);
+fn the_guarantees_hold_for_each_fault_of_postgres() {
+    runs::<PostgresBehindProxy>(&SHORT);
 }
 
 #[test]
-#[ignore = "takes some three minutes: make faults"]
-fn the_whole_matrix_measured() {
-    let redis = courses::<RedisBehindProxy>(&LONG);
-    let postgres = courses::<PostgresBehindProxy>(&LONG);
+#[ignore = "takes about 3 minutes: make faults"]
+fn measures_the_fault_matrix() {
+    let redis = runs::<RedisBehindProxy>(&LONG);
+    let postgres = runs::<PostgresBehindProxy>(&LONG);
     println!("{}\n{}", table::of("Redis", &redis), table::of("PostgreSQL", &postgres));
 }

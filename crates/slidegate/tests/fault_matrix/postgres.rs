@@ -1,4 +1,4 @@
-//! A PostgreSQL that fails.
+//! PostgreSQL in the fault matrix.
 
 use slidegate::PostgresStore;
 use slidegate_testkit::{FaultProxy, Postgres};
@@ -16,11 +16,11 @@ impl Backend for PostgresBehindProxy {
     type Store = PostgresStore;
 
     const NAME: &'static str = "PostgreSQL";
-    const NO_ROOM: Fault = Fault::DiskFull;
-    /// Each of them is a process of the server, and a thousand would be too many for two cores.
+    const FULL: Fault = Fault::DiskFull;
+    /// Each client is a server process; 1,000 are too many for two cores.
     const CLIENTS: usize = 200;
     const HELLO: &'static [u8] = b"\0\0\0\x29\0\x03\0\0user\0postgres\0database\0postgres\0\0";
-    const UNWELCOME: u8 = b'E';
+    const REJECTED: u8 = b'E';
 
     fn start(fault: Fault) -> Self {
         let builder = Postgres::builder();
@@ -63,7 +63,7 @@ impl Backend for PostgresBehindProxy {
         self.server.fill_disk();
     }
 
-    fn make_room(&self) {
+    fn free_space(&self) {
         self.server.free_disk();
     }
 }

@@ -1,4 +1,4 @@
-//! A Redis that fails.
+//! Redis in the fault matrix.
 
 use slidegate::RedisStore;
 use slidegate_testkit::{FaultProxy, Flavour, Server};
@@ -16,15 +16,15 @@ impl Backend for RedisBehindProxy {
     type Store = RedisStore;
 
     const NAME: &'static str = "Redis";
-    const NO_ROOM: Fault = Fault::OutOfMemory;
+    const FULL: Fault = Fault::OutOfMemory;
     const CLIENTS: usize = 1000;
     const HELLO: &'static [u8] = b"PING\r\n";
-    const UNWELCOME: u8 = b'-';
+    const REJECTED: u8 = b'-';
 
     fn start(fault: Fault) -> Self {
         let builder = Server::builder(Flavour::Redis);
         let server = match fault {
-            // Written before it is answered, hence not forgotten by a process that is killed.
+            // The append-only file is written before the response, so the counts survive a kill.
             Fault::Down => builder.args(["--appendonly", "yes"]).start(),
             _ => builder.start(),
         };
@@ -50,7 +50,7 @@ impl Backend for RedisBehindProxy {
     }
 
     fn set_read_only(&self, is_read_only: bool) {
-        // Nobody listens on port 1: it stays a replica of somebody who is dead, with all its data.
+        // Port 1 is closed: the server becomes a replica of an unreachable primary and keeps its data.
         let [host, port] = if is_read_only { ["127.0.0.1", "1"] } else { ["NO", "ONE"] };
         self.server.command(&["REPLICAOF", host, port]).ok();
     }
@@ -60,7 +60,7 @@ impl Backend for RedisBehindProxy {
         self.server.command(&["CONFIG", "SET", "maxmemory-policy", "noeviction", "maxmemory", "1mb"]).ok();
     }
 
-    fn make_room(&self) {
+    fn free_space(&self) {
         self.server.command(&["CONFIG", "SET", "maxmemory", "0"]).ok();
     }
 }

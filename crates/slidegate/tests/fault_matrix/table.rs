@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use slidegate::degrade::OnFailure;
 
-use crate::course::Course;
+use crate::fault_run::FaultRun;
 use crate::load::LIMIT;
 use crate::tally::{Answers, MODES};
 
@@ -14,27 +14,27 @@ const HEAD: &str =
 |---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|
 ";
 
-pub(crate) fn of(store: &str, courses: &[Course]) -> String {
+pub(crate) fn of(store: &str, runs: &[FaultRun]) -> String {
     let mut text = format!("### {store}\n\n{HEAD}");
-    for course in courses {
-        row(&mut text, course);
+    for run in runs {
+        row(&mut text, run);
     }
     text
 }
 
-fn row(text: &mut String, course: &Course) {
-    let tally = &course.tally;
+fn row(text: &mut String, run: &FaultRun) {
+    let tally = &run.tally;
     let [closed, local, open] = &tally.modes;
     let answers: u64 = tally.modes.iter().map(Answers::all).sum();
     let by_store: u64 = tally.modes.iter().map(|answers| answers.by_store).sum();
     let reasons: Vec<_> = tally.reasons().iter().map(|(reason, times)| format!("{reason} {times}")).collect();
-    let name = match course.clients {
-        0 => course.fault.name().to_owned(),
-        clients => format!("{clients} {}", course.fault.name().trim_start_matches("all ")),
+    let name = match run.clients {
+        0 => run.fault.name().to_owned(),
+        clients => format!("{clients} {}", run.fault.name().trim_start_matches("all ")),
     };
     let over = |mode: OnFailure, answers: &Answers| {
         let over = answers.hot_admitted.saturating_sub(LIMIT);
-        format!("{over} of {}", course.most_over(mode))
+        format!("{over} of {}", run.max_excess(mode))
     };
     writeln!(
         text,
@@ -46,7 +46,7 @@ fn row(text: &mut String, course: &Course) {
         over(MODES[0], closed),
         over(MODES[1], local),
         open.admitted_without_store,
-        course.back_after_ms,
+        run.recovered_after_ms,
     )
     .unwrap();
 }

@@ -1,4 +1,4 @@
-//! What callers were told.
+//! Counts of the callers' results.
 
 use std::collections::BTreeMap;
 
@@ -9,37 +9,37 @@ use crate::load::NODES;
 
 pub(crate) const MODES: [OnFailure; 3] = [OnFailure::Closed, OnFailure::Local, OnFailure::Open];
 
-/// Which caller asked.
+/// Identity of a caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller {
     pub(crate) node: usize,
     pub(crate) mode: usize,
-    /// Whether it asks for the key that all others ask for, or for another one each time.
+    /// Whether the caller uses the shared hot key, or a new key for each request.
     pub(crate) is_for_hot_key: bool,
 }
 
-/// All answers so far.
+/// All results so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     /// In the order of [`MODES`].
     pub(crate) modes: [Answers; 3],
-    /// How often the store has answered each node.
+    /// Number of the store's decisions per node.
     pub(crate) by_node: [u64; NODES as usize],
     pub(crate) longest_ms: u64,
-    /// How long a timer of the layer's budget took at the longest: what the machine adds to any wait.
+    /// Longest duration of a timer of the layer's budget: the machine's share of any wait.
     pub(crate) longest_timer_ms: u64,
 }
 
-/// The answers to callers of one mode.
+/// Results of the callers of one mode.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answers {
     pub(crate) by_store: u64,
-    /// How often it fell back, by the reason.
+    /// Number of fallback decisions per reason.
     pub(crate) by_fallback: BTreeMap<&'static str, u64>,
     pub(crate) errors: u64,
-    /// Answers that are neither, which must not be.
+    /// Decisions with another source, which must not occur.
     pub(crate) unmarked: u64,
-    /// Any key, without the store.
+    /// Allowed requests without the store, on any key.
     pub(crate) admitted_without_store: u64,
     pub(crate) hot_admitted: u64,
     pub(crate) hot_admitted_by_store: u64,
@@ -71,7 +71,7 @@ impl Tally {
         }
     }
 
-    /// All reasons of all modes.
+    /// Returns the fallback reasons of all modes.
     pub(crate) fn reasons(&self) -> BTreeMap<&'static str, u64> {
         let mut all = BTreeMap::new();
         for (reason, times) in self.modes.iter().flat_map(|answers| &answers.by_fallback) {
@@ -82,7 +82,7 @@ impl Tally {
 }
 
 impl Answers {
-    /// How many requests the store did not decide.
+    /// Returns the number of requests without a decision of the store.
     pub(crate) fn undecided(&self) -> u64 {
         self.errors + self.by_fallback.values().sum::<u64>()
     }

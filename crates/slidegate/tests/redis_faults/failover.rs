@@ -1,4 +1,4 @@
-//! Primaries that are none any more.
+//! Primaries that were demoted, failed over or cut off.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use slidegate_testkit::{FaultProxy, Flavour, Replica, Sentinels, Server};
 use crate::{eventually, frozen, policy};
 
 #[tokio::test]
-async fn a_primary_that_was_demoted_is_refused_as_transient() {
+async fn a_demoted_primary_is_a_transient_error() {
     let server = Server::start(Flavour::Redis);
     let other = Server::start(Flavour::Redis);
     let limiter = frozen(&server.url()).await;
@@ -20,10 +20,10 @@ async fn a_primary_that_was_demoted_is_refused_as_transient() {
     assert!(eventually(&limiter, policy.key("b")).await.is_allowed());
 }
 
-/// The promise on a failover: what the replica had received counts on, the rest is forgotten. So at most as much is
-/// admitted again as was not replicated.
+/// Guarantee of a failover: replicated counts survive and the others are lost. At most the unreplicated units are
+/// admitted again.
 #[tokio::test]
-async fn a_failover_forgets_no_more_than_was_not_replicated() {
+async fn a_failover_loses_only_unreplicated_counts() {
     for flavour in Flavour::ALL {
         let primary = Server::start(flavour);
         let link = FaultProxy::start(primary.address());
@@ -34,15 +34,15 @@ async fn a_failover_forgets_no_more_than_was_not_replicated() {
             assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
         }
         replica.wait_in_sync(&primary);
-        // What follows never reaches the replica. Only then is there a sentinel, which would have it follow the primary
-        // directly after some seconds.
+        // Further writes never reach the replica. The sentinel starts only now, because it would reconnect the replica
+        // to the primary directly after a few seconds.
         link.stall();
         let sentinels = Sentinels::start_many(1, &primary, "main");
         let limiter = frozen(&format!("redis+sentinel://{}/main", sentinels.addresses()[0])).await;
         for _ in 0..15 {
             assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
         }
-        // While it is stalled: what it holds goes with the connection.
+        // Cuts during the stall, which drops the buffered writes.
         link.cut();
         primary.kill();
         sentinels.wait_failover(primary.address());
@@ -55,9 +55,9 @@ async fn a_failover_forgets_no_more_than_was_not_replicated() {
     }
 }
 
-/// A primary that was cut off and may not write without its replicas is left as soon as the sentinels know better.
+/// The store leaves a primary that was cut off from its replicas as soon as the sentinels name another one.
 #[tokio::test]
-async fn a_primary_that_has_lost_its_replicas_is_not_the_one_to_ask() {
+async fn a_primary_without_replicas_is_replaced_by_the_sentinels_primary() {
     let former = Server::start(Flavour::Redis);
     let newer = Server::start(Flavour::Redis);
     let sentinels = Sentinels::start_many(1, &former, "main");
@@ -72,13 +72,13 @@ async fn a_primary_that_has_lost_its_replicas_is_not_the_one_to_ask() {
     assert_eq!(newer.command(&["DBSIZE"]).int(), 1);
 }
 
-/// What the store has logged.
+/// Log messages of the store.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    fn times(&self, words: &str) -> usize {
-        self.0.lock().unwrap().iter().filter(|line| line.contains(words)).count()
+    fn times(&self, text: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|line| line.contains(text)).count()
     }
 }
 
@@ -112,16 +112,16 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// Once wrong: a replica answers whoever is denied, which was taken for a server that is back, again and again.
+/// Regression: a replica still answers denials, and the store took each as the server's recovery.
 #[tokio::test]
-async fn a_server_that_only_denies_is_not_back() {
+async fn a_denial_does_not_count_as_recovery() {
     let log = Log::default();
     let _logging = tracing::subscriber::set_default(log.clone());
     let (server, other) = (Server::start(Flavour::Redis), Server::start(Flavour::Redis));
     let limiter = frozen(&server.url()).await;
     let policy = policy("1/1h");
     assert!(limiter.check(policy.key("denied")).await.unwrap().is_allowed());
-    // As one who hears from nobody, it keeps what it has.
+    // A replica of an unreachable primary keeps its data.
     other.kill();
     server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]).ok();
     for _ in 0..5 {
@@ -131,7 +131,7 @@ async fn a_server_that_only_denies_is_not_back() {
     assert_eq!((log.times("redis is away"), log.times("redis is back")), (1, 0));
     server.command(&["REPLICAOF", "NO", "ONE"]).ok();
     assert!(eventually(&limiter, policy.key("new")).await.is_allowed());
-    // The answer is handed out before it is said.
+    // The log message follows the response, so a second request waits for it.
     assert!(!eventually(&limiter, policy.key("new")).await.is_allowed());
     assert_eq!((log.times("redis is away"), log.times("redis is back")), (1, 1));
 }

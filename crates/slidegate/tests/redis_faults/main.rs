@@ -1,4 +1,4 @@
-//! What the Redis store promises when things go wrong, each with a real server.
+//! Guarantees of the Redis store under faults, each with a real server.
 
 #![cfg(feature = "redis")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
@@ -16,10 +16,10 @@ use std::time::Duration;
 use slidegate::{Check, Decision, Limiter, ManualClock, Policy, RedisStore, StoreError};
 use slidegate_testkit::{FaultProxy, Flavour, Replica, Sentinels, Server, until};
 
-/// Where it is about that.
+/// Budget of the tests that exceed it.
 const BUDGET: Duration = Duration::from_millis(200);
 
-/// A limiter whose clock stands still, so that what is spent stays spent, and whose callers wait for a busy machine.
+/// Connects a limiter with a frozen clock, so that nothing expires, and a budget for busy machines.
 async fn frozen(url: &str) -> Limiter<RedisStore> {
     frozen_within(Duration::from_secs(20), url).await
 }
@@ -33,7 +33,7 @@ fn policy(quota: &str) -> Policy {
     Policy::parse("api", [quota]).unwrap()
 }
 
-/// Asks until there is an answer, as a patient caller would. Every error on the way must be transient.
+/// Retries until the store decides. All errors before must be transient.
 async fn eventually(limiter: &Limiter<RedisStore>, check: Check<'_>) -> Decision {
     for _ in 0..3000 {
         match limiter.check(check).await {
@@ -42,21 +42,21 @@ async fn eventually(limiter: &Limiter<RedisStore>, check: Check<'_>) -> Decision
         }
         pause().await;
     }
-    panic!("waited in vain for {check:?}");
+    panic!("no decision about {check:?}");
 }
 
-/// Asks until the answer is that nothing was even sent.
-async fn known_to_be_away(limiter: &Limiter<RedisStore>, check: Check<'_>) -> StoreError {
+/// Retries until an error reports that the request was not sent.
+async fn wait_for_unsent_error(limiter: &Limiter<RedisStore>, check: Check<'_>) -> StoreError {
     for _ in 0..100 {
         let error = limiter.check(check).await.unwrap_err();
         if !error.may_have_counted() {
             return error;
         }
     }
-    panic!("still asking");
+    panic!("each request was sent");
 }
 
-/// Another process has to get something done, and there is nothing to wait upon.
+/// Waits for another process; there is no event to wait for.
 async fn pause() {
     use slidegate::{Clock, SystemClock};
     SystemClock::default().sleep(10).await;
@@ -67,7 +67,7 @@ async fn used(limiter: &Limiter<RedisStore>, check: Check<'_>) -> u64 {
 }
 
 #[tokio::test]
-async fn a_reply_that_is_cut_off_is_an_error_and_is_never_asked_for_again() {
+async fn a_cut_reply_is_an_error_and_the_request_is_not_resent() {
     let server = Server::start(Flavour::Redis);
     let proxy = FaultProxy::start(server.address());
     let limiter = frozen(&proxy.url()).await;
@@ -77,14 +77,14 @@ async fn a_reply_that_is_cut_off_is_an_error_and_is_never_asked_for_again() {
         proxy.cut_reply_after(bytes);
         let error = limiter.check(policy.key("a")).await.unwrap_err();
         assert!(error.is_transient() && error.may_have_counted(), "{error}");
-        // The server has counted it, once, and nobody has sent it again.
+        // The server counted the request once; the store did not resend it.
         let decision = eventually(&limiter, policy.key("a").cost(0)).await;
         assert_eq!(decision.quotas()[0].used, 2 + cuts as u64, "after {bytes} bytes");
     }
 }
 
 #[tokio::test]
-async fn a_connection_that_was_cut_while_idle_is_made_anew_before_anybody_asks() {
+async fn an_idle_connection_that_is_cut_is_replaced_before_the_next_request() {
     let server = Server::start(Flavour::Redis);
     let proxy = FaultProxy::start(server.address());
     let limiter = frozen(&proxy.url()).await;
@@ -101,13 +101,13 @@ async fn a_connection_that_was_cut_while_idle_is_made_anew_before_anybody_asks()
 }
 
 #[tokio::test]
-async fn a_server_that_has_stopped_costs_each_caller_no_more_than_the_budget() {
+async fn a_stopped_server_costs_each_caller_at_most_the_budget() {
     let server = Server::start(Flavour::Redis);
     let limiter = Arc::new(frozen_within(BUDGET, &server.url()).await);
     let policy = policy("1000/1h");
     assert!(eventually(&limiter, policy.key("a")).await.is_allowed());
     server.stop_signal();
-    // Some in flight, some in the queue, some after the connection was given up.
+    // Some requests in flight, some queued, some after the connection was closed.
     let mut errors = Vec::new();
     for _ in 0..3 {
         let many = [(); 10].map(|()| policy.key("a"));
@@ -115,14 +115,14 @@ async fn a_server_that_has_stopped_costs_each_caller_no_more_than_the_budget() {
         errors.push(limiter.check(policy.key("a")).await.unwrap_err());
     }
     assert!(errors.iter().all(StoreError::is_transient), "{errors:?}");
-    // By now it is known to be away, and saying so takes no round trip: nothing can have been counted.
-    known_to_be_away(&limiter, policy.key("a")).await;
+    // The store knows now that the server is unreachable and fails without a round trip, so nothing is counted.
+    wait_for_unsent_error(&limiter, policy.key("a")).await;
     server.continue_signal();
     assert!(eventually(&limiter, policy.key("b")).await.is_allowed());
 }
 
 #[tokio::test]
-async fn every_call_ends_within_its_budget() {
+async fn each_call_ends_within_its_budget() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
     let server = Server::start(Flavour::Redis);
@@ -137,33 +137,33 @@ async fn every_call_ends_within_its_budget() {
         lazily(format!("redis+sentinel://{silent},{silent}/main")),
         lazily(format!("redis+cluster://{silent},{silent}")),
     ];
-    within_budget::ends(&limiters, BUDGET).await;
+    within_budget::assert_fails_within(&limiters, BUDGET).await;
 }
 
 #[tokio::test]
-async fn a_server_that_is_gone_is_told_at_once_and_found_again() {
+async fn a_dead_server_fails_requests_at_once_and_is_found_after_its_restart() {
     let server = Server::start(Flavour::Redis);
     let limiter = frozen(&server.url()).await;
     let policy = policy("2/1h");
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     server.kill();
-    let error = known_to_be_away(&limiter, policy.key("a")).await;
+    let error = wait_for_unsent_error(&limiter, policy.key("a")).await;
     assert!(error.to_string().contains(&server.address().to_string()), "{error}");
     server.restart();
     assert!(eventually(&limiter, policy.key("a")).await.is_allowed());
 }
 
 #[tokio::test]
-async fn connecting_to_nobody_fails_with_the_address() {
+async fn connecting_to_a_closed_port_fails_with_the_address() {
     let server = Server::start(Flavour::Redis);
     server.kill();
     let error = RedisStore::connect(&server.url()).await.unwrap_err();
     assert!(error.is_transient() && error.to_string().contains(&server.address().to_string()), "{error}");
 }
 
-/// A server or sentinel that lets us in and then says nothing: a listener that never answers.
+/// A server or sentinel that accepts connections but never responds.
 #[tokio::test]
-async fn whoever_says_nothing_holds_nobody_up() {
+async fn a_silent_server_does_not_block_callers() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = silent.local_addr().unwrap();
     let server = Server::start(Flavour::Redis);
@@ -171,7 +171,7 @@ async fn whoever_says_nothing_holds_nobody_up() {
     let sentinels = Sentinels::start(&server, "main");
     let proxy = FaultProxy::start(sentinels.addresses()[0]);
     let rest = sentinels.addresses()[1];
-    // The first sentinel goes silent in the middle of the conversation, a second one is there.
+    // The first sentinel stalls during the exchange, and a second one is available.
     proxy.stall();
     let url = format!("redis+sentinel://{},{rest}/main", proxy.address());
     let limiter = frozen_within(BUDGET, &url).await;
@@ -180,13 +180,13 @@ async fn whoever_says_nothing_holds_nobody_up() {
 
     let error = RedisStore::connect(&format!("redis://{silent}")).await.unwrap_err();
     assert!(error.is_transient(), "{error}");
-    // Whoever waits for a connection that never comes has sent nothing.
+    // A request that waits for a connection is not sent.
     let lazy = RedisStore::builder(&format!("redis://{silent}")).unwrap().budget(BUDGET).connect_lazily();
     let error = Limiter::new(lazy).check(policy("10/1h").key("a")).await.unwrap_err();
     assert!(error.is_transient() && !error.may_have_counted(), "{error}");
 }
 
-/// None of it waits for an answer to any other.
+/// No part of a batch waits for the response to another part.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_takes_one_round_trip() {
     let server = Server::start(Flavour::Redis);
@@ -205,7 +205,7 @@ async fn a_batch_takes_one_round_trip() {
                 limiter.check_many(&checks).await
             })
         };
-        // All has been counted, and nothing was heard of it.
+        // All requests are counted, and no response has arrived.
         tokio::task::block_in_place(|| {
             until("all is counted", || match server.command(&["DBSIZE"]).int() {
                 keys if keys == count => Ok(()),
@@ -223,16 +223,17 @@ async fn a_batch_takes_one_round_trip() {
     }
 }
 
-/// What has been answered is answered, whatever becomes of the rest.
+/// Received responses stay valid when the rest of the batch fails.
 #[tokio::test]
-async fn a_batch_that_is_cut_off_keeps_the_answers_that_came() {
+async fn a_batch_that_is_cut_keeps_its_received_responses() {
     let server = Server::start(Flavour::Redis);
     let proxy = FaultProxy::start(server.address());
     let limiter = frozen(&proxy.url()).await;
     let policy = policy("1000000/1h");
     let keys: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
     let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
-    // Enough for the first calls of 64 keys and not for all of them. A reset could overtake it while others are still sent.
+    // Enough bytes for the first calls of 64 keys, but not for all. A reset could overtake these replies while other
+    // calls are still being sent.
     proxy.end_reply_after(1000);
     let decided = limiter.check_many(&checks).await;
     let answered = decided.iter().filter(|decision| decision.is_ok()).count();
@@ -242,9 +243,9 @@ async fn a_batch_that_is_cut_off_keeps_the_answers_that_came() {
     }
 }
 
-/// A large batch leaves room for others.
+/// A large batch leaves space in the queue for other requests.
 #[tokio::test]
-async fn a_large_batch_turns_nobody_away() {
+async fn a_large_batch_causes_no_rejections() {
     let server = Server::start(Flavour::Redis);
     let builder = RedisStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20)).max_waiting(64);
     let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
@@ -264,47 +265,47 @@ async fn a_large_batch_turns_nobody_away() {
 }
 
 #[tokio::test]
-async fn a_caller_who_gives_up_does_not_spoil_the_others() {
+async fn a_cancelled_request_does_not_affect_the_others() {
     let server = Server::start(Flavour::Redis);
     let proxy = FaultProxy::start(server.address());
     let limiter = Arc::new(frozen(&proxy.url()).await);
     let policy = Arc::new(policy("1000/1h"));
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     proxy.stall();
-    // Two calls of 64 are under way and stall; the others wait in the queue.
+    // Two calls of 64 are in flight and stall; the other requests are queued.
     let callers: Vec<_> = (0..400)
         .map(|_| {
             let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
             tokio::spawn(async move { limiter.check(policy.key("a")).await })
         })
         .collect();
-    // Until all of them have asked.
+    // Until all requests are queued.
     for _ in 0..1000 {
         tokio::task::yield_now().await;
     }
-    let mut staying = Vec::new();
+    let mut remaining = Vec::new();
     for (number, caller) in callers.into_iter().enumerate() {
         if number % 2 == 0 {
             caller.abort();
         } else {
-            staying.push(caller);
+            remaining.push(caller);
         }
     }
     proxy.pass();
     let mut admitted = 0;
-    for caller in staying {
+    for caller in remaining {
         admitted += u64::from(caller.await.unwrap().unwrap().is_allowed());
     }
     assert_eq!(admitted, 200);
-    // Of those who left, 64 were under way and may be counted; whoever left the queue is not.
+    // Of the cancelled requests, 64 were in flight and may be counted. The queued ones are not.
     let spent = used(&limiter, policy.key("a")).await;
     assert!((201..=265).contains(&spent), "{spent} of 401");
 }
 
-/// A clock that fails when it is told to: a defect in the middle of the store's own task.
-struct Faulty(Arc<AtomicBool>);
+/// A clock that panics on demand: a defect within the store's own task.
+struct PanickingClock(Arc<AtomicBool>);
 
-impl slidegate::Clock for Faulty {
+impl slidegate::Clock for PanickingClock {
     fn now_ms(&self) -> u64 {
         assert!(!self.0.swap(false, Relaxed), "a defect");
         1_800_000_000_000
@@ -316,23 +317,23 @@ impl slidegate::Clock for Faulty {
 }
 
 #[tokio::test]
-async fn a_task_that_fails_is_started_anew_and_nobody_waits_for_it_forever() {
+async fn a_panicked_task_restarts_and_fails_its_requests_at_once() {
     let server = Server::start(Flavour::Redis);
     let is_faulty = Arc::new(AtomicBool::new(false));
     let builder = RedisStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20));
-    let store = builder.time_from(Faulty(Arc::clone(&is_faulty))).connect().await.unwrap();
+    let store = builder.time_from(PanickingClock(Arc::clone(&is_faulty))).connect().await.unwrap();
     let (limiter, policy) = (Limiter::new(store), policy("10/1h"));
     for spent in 1..=3 {
         assert_eq!(limiter.check(policy.key("a")).await.unwrap().quotas()[0].used, spent);
         is_faulty.store(true, Relaxed);
-        // Not after its budget, which the test would not live to see three times.
+        // At once, not after the budget of 20 s.
         let error = limiter.check(policy.key("a")).await.unwrap_err();
         assert!(error.to_string().contains("broke before the reply"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_full_queue_refuses_at_once() {
+async fn a_full_queue_rejects_requests_at_once() {
     let server = Server::start(Flavour::Redis);
     let proxy = FaultProxy::start(server.address());
     let builder = RedisStore::builder(&proxy.url()).unwrap().budget(Duration::from_secs(5)).max_waiting(4);
@@ -344,7 +345,7 @@ async fn a_full_queue_refuses_at_once() {
         let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
         callers.spawn(async move { limiter.check(policy.key("a")).await });
     }
-    // Nobody else can be done yet.
+    // All other requests are queued or in flight.
     for _ in 0..84 {
         let error = callers.join_next().await.unwrap().unwrap().unwrap_err();
         assert!(error.is_transient() && !error.may_have_counted(), "{error}");
@@ -355,11 +356,11 @@ async fn a_full_queue_refuses_at_once() {
     while let Some(answer) = callers.join_next().await {
         answered += u64::from(answer.unwrap().is_ok());
     }
-    assert!((4..=16).contains(&answered), "{answered} of 100 found room");
+    assert!((4..=16).contains(&answered), "{answered} of 100 were queued");
 }
 
 #[tokio::test]
-async fn memory_that_has_run_out_is_told_as_full_and_denials_still_work() {
+async fn out_of_memory_is_reported_as_full_and_denials_still_work() {
     let server = Server::start(Flavour::Redis);
     let limiter = frozen(&server.url()).await;
     let policy = policy("1/1h");
@@ -373,23 +374,24 @@ async fn memory_that_has_run_out_is_told_as_full_and_denials_still_work() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_not_ours_fails_alone() {
+async fn a_foreign_value_fails_only_its_own_key() {
     let server = Server::start(Flavour::Redis);
     let limiter = frozen(&server.url()).await;
     let policy = policy("10/1h");
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     let name = server.command(&["KEYS", "sg:*"]).array()[0].text();
-    for spoil in [&["SADD", &name, "x"][..], &["SET", &name, "nonsense"], &["SET", &name, "\u{1}nonsense!!"]]
+    for overwrite in
+        [&["SADD", &name, "x"][..], &["SET", &name, "nonsense"], &["SET", &name, "\u{1}nonsense!!"]]
     {
         server.command(&["DEL", &name]);
-        server.command(spoil);
+        server.command(overwrite);
         let answers = limiter.check_many(&[policy.key("b"), policy.key("a"), policy.key("c")]).await;
         assert!(answers[0].as_ref().unwrap().is_allowed());
         let error = answers[1].as_ref().unwrap_err();
-        assert!(!error.is_transient(), "{spoil:?}: {error}");
+        assert!(!error.is_transient(), "{overwrite:?}: {error}");
         assert!(answers[2].as_ref().unwrap().is_allowed());
     }
-    // Whoever resets it has it back.
+    // A reset repairs the key.
     let _ = limiter.reset(policy.key("a")).await.unwrap();
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
 }

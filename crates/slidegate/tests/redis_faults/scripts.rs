@@ -1,4 +1,4 @@
-//! The script is forgotten, and brought back.
+//! Flushed scripts are loaded again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use slidegate_testkit::{Flavour, Server};
 use super::{frozen, policy, used};
 
 #[tokio::test]
-async fn a_forgotten_script_is_loaded_again_and_counts_once() {
+async fn a_flushed_script_is_loaded_again_and_counts_once() {
     let server = Server::start(Flavour::Redis);
     let limiter = frozen(&server.url()).await;
     let policy = policy("1000/1h");
@@ -19,19 +19,19 @@ async fn a_forgotten_script_is_loaded_again_and_counts_once() {
     }
 }
 
-/// Somebody else forgets the script and brings it back at any moment, also between two calls of one batch.
+/// Another client flushes the script and loads it again at any moment, also between two calls of one batch.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_is_decided_in_order_whenever_the_script_comes_and_goes() {
+async fn a_batch_is_decided_in_order_while_scripts_are_flushed() {
     let server = Server::start(Flavour::Redis);
     let (limiter, other) = (frozen(&server.url()).await, frozen(&server.url()).await);
     let policy = Arc::new(policy("1000000000/1h"));
-    let is_over = Arc::new(AtomicBool::new(false));
+    let is_stopped = Arc::new(AtomicBool::new(false));
     let elsewhere = {
-        let (server, is_over, policy) =
-            (server.connect().unwrap(), Arc::clone(&is_over), Arc::clone(&policy));
+        let (server, is_stopped, policy) =
+            (server.connect().unwrap(), Arc::clone(&is_stopped), Arc::clone(&policy));
         tokio::spawn(async move {
             let (mut server, mut flushes) = (server, 0);
-            while !is_over.load(Relaxed) || flushes <= 100 {
+            while !is_stopped.load(Relaxed) || flushes <= 100 {
                 server.command(&["SCRIPT", "FLUSH"]).unwrap();
                 let _ = other.check(policy.key("other")).await;
                 flushes += 1;
@@ -53,23 +53,23 @@ async fn a_batch_is_decided_in_order_whenever_the_script_comes_and_goes() {
             }
         }
     }
-    is_over.store(true, Relaxed);
+    is_stopped.store(true, Relaxed);
     elsewhere.await.unwrap();
     assert!(before > 10_000, "{before} were decided");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn scripts_that_are_flushed_under_load_cost_nobody_an_answer() {
+async fn scripts_flushed_under_load_lose_no_decision() {
     let server = Server::start(Flavour::Redis);
     let limiter = Arc::new(frozen(&server.url()).await);
     let policy = Arc::new(policy("1000000/1h"));
-    let is_over = Arc::new(AtomicBool::new(false));
+    let is_stopped = Arc::new(AtomicBool::new(false));
     let flushing = {
-        let (server, is_over) = (server.connect().unwrap(), Arc::clone(&is_over));
+        let (server, is_stopped) = (server.connect().unwrap(), Arc::clone(&is_stopped));
         tokio::task::spawn_blocking(move || {
             let mut server = server;
             let mut flushes = 0;
-            while !is_over.load(Relaxed) {
+            while !is_stopped.load(Relaxed) {
                 server.command(&["SCRIPT", "FLUSH"]).unwrap();
                 flushes += 1;
             }
@@ -96,7 +96,7 @@ async fn scripts_that_are_flushed_under_load_cost_nobody_an_answer() {
     for caller in callers {
         answered += caller.await.unwrap();
     }
-    is_over.store(true, Relaxed);
+    is_stopped.store(true, Relaxed);
     assert!(flushing.await.unwrap() > 0);
     assert_eq!((answered, used(&limiter, policy.key("hot")).await), (2000, 2000), "each counts once");
 }

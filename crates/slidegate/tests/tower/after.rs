@@ -1,4 +1,4 @@
-//! What is counted once the response is there.
+//! Counting after the response.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use slidegate::tower::{Key, Limited, RateLimitLayer, Undecided};
 use slidegate::{Decision, Limiter, ManualClock, MemoryStore, Operation, Policy, Store, StoreError, Verb};
 use tower::{Layer, ServiceExt};
 
-use crate::rig::{Manual, ask, get, header, limiter, over};
+use crate::services::{Manual, get, header, limiter, over, send};
 
 fn policy(quotas: &[&str]) -> Policy {
     Policy::parse("api", quotas.iter().copied()).unwrap()
@@ -30,7 +30,7 @@ fn is_ours(response: &response::Parts) -> bool {
     response.status.is_server_error()
 }
 
-/// Fails after as many milliseconds as the path names, when somebody else has just spent one under the same key.
+/// Fails after the milliseconds named by the path, after another caller spent one unit of the same key.
 async fn fail_late(
     request: Request<()>,
     limiter: Arc<Limiter<Manual>>,
@@ -43,16 +43,16 @@ async fn fail_late(
 }
 
 #[tokio::test]
-async fn nothing_is_given_back_once_nobody_counts_it_any_more() {
+async fn an_expired_unit_is_not_refunded() {
     let windows = [999, 1000, 30_000];
     let table: [(&[&str], [u64; 3]); 6] = [
         (&["10/1s"], windows),
         (&["10/1s strict-window"], windows),
         (&["10/1s sliding-log"], windows),
         (&["10/1s fixed-window"], windows),
-        // The shortest counts.
+        // The shortest window decides.
         (&["100/1m", "10/1s sliding-log"], windows),
-        // One that is spent has trickled back after a tenth of the window.
+        // A spent token returns after a tenth of the window.
         (&["10/1s token-bucket"], [99, 100, 30_000]),
     ];
     for (quotas, [in_time_ms, late_ms, later_ms]) in table {
@@ -66,11 +66,11 @@ async fn nothing_is_given_back_once_nobody_counts_it_any_more() {
                     let (limiter, clock, policy) = inner.clone();
                     fail_late(request, limiter, clock, policy)
                 }));
-                let response = ask(&service, get(&format!("/{after_ms}"))).await;
+                let response = send(&service, get(&format!("/{after_ms}"))).await;
                 assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
                 let used = used(&limiter, quotas).await;
-                let is_right = if is_late { used >= 1 } else { used == 1 };
-                assert!(is_right, "{quotas:?} after {after_ms} ms: {used}");
+                let is_correct = if is_late { used >= 1 } else { used == 1 };
+                assert!(is_correct, "{quotas:?} after {after_ms} ms: {used}");
             }
         }
     }
@@ -81,7 +81,7 @@ fn has_failed(response: &response::Parts) -> bool {
 }
 
 #[tokio::test]
-async fn no_more_are_tried_at_once_than_may_fail() {
+async fn concurrent_attempts_are_bounded_by_the_failure_limit() {
     let (limiter, _) = limiter();
     let quotas = ["5/1m sliding-log"];
     let (answers, _) = tokio::sync::broadcast::channel::<u16>(1);
@@ -97,13 +97,13 @@ async fn no_more_are_tried_at_once_than_may_fail() {
         let tasks: Vec<_> = (0..500)
             .map(|_| {
                 let service = service.clone();
-                tokio::spawn(async move { ask(&service, get("/")).await.status().as_u16() })
+                tokio::spawn(async move { send(&service, get("/")).await.status().as_u16() })
             })
             .collect();
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(tasks.iter().filter(|task| !task.is_finished()).count(), 5, "under way");
+        assert_eq!(tasks.iter().filter(|task| !task.is_finished()).count(), 5, "in flight");
         answers.send(status).unwrap();
         let mut tried = 0;
         for task in tasks {
@@ -114,47 +114,47 @@ async fn no_more_are_tried_at_once_than_may_fail() {
 }
 
 #[tokio::test]
-async fn a_try_that_is_given_up_stays_counted() {
+async fn a_cancelled_attempt_stays_counted() {
     let (limiter, _) = limiter();
     let quotas = ["5/1m sliding-log"];
     let service =
         layer(&limiter, &quotas).count_only_if(has_failed).layer(tower::service_fn(|_: Request<()>| {
             std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>()
         }));
-    let mut given_up = Box::pin(service.oneshot(get("/")));
-    let is_pending = |context: &mut Context<'_>| Poll::Ready(given_up.as_mut().poll(context).is_pending());
+    let mut cancelled = Box::pin(service.oneshot(get("/")));
+    let is_pending = |context: &mut Context<'_>| Poll::Ready(cancelled.as_mut().poll(context).is_pending());
     assert!(std::future::poll_fn(is_pending).await);
-    drop(given_up);
+    drop(cancelled);
     assert_eq!(used(&limiter, &quotas).await, 1);
 }
 
 #[tokio::test]
-async fn what_costs_nothing_beforehand_needs_room_all_the_same() {
+async fn a_free_request_is_denied_at_the_limit() {
     let (limiter, clock) = limiter();
     let quotas = ["10/1m fixed-window"];
     let free = || layer(&limiter, &quotas).cost(|_| 0);
     let tokens = over(free().cost_after(|_| 7));
     for left in [3, 0] {
-        let response = ask(&tokens, get("/")).await;
+        let response = send(&tokens, get("/")).await;
         assert_eq!(response.status(), StatusCode::OK);
         assert!(header(&response, "ratelimit").unwrap().contains(&format!("r={left};")));
     }
     let counting = over(free().count_only_if(|_| true));
     for service in [&tokens, &over(free().cost_after(|_| 0))] {
-        let denied = ask(service, get("/")).await;
+        let denied = send(service, get("/")).await;
         assert_eq!(
             (denied.status(), header(&denied, "retry-after")),
             (StatusCode::TOO_MANY_REQUESTS, Some("60"))
         );
     }
-    assert_eq!(ask(&counting, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(send(&counting, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS);
     clock.advance(60_000);
-    assert_eq!(ask(&counting, get("/")).await.status(), StatusCode::OK);
-    assert_eq!(used(&limiter, &quotas).await, 0, "it costs nothing");
+    assert_eq!(send(&counting, get("/")).await.status(), StatusCode::OK);
+    assert_eq!(used(&limiter, &quotas).await, 0, "the request is free");
 }
 
 #[tokio::test]
-async fn a_shadow_gives_back_only_what_was_spent() {
+async fn shadow_mode_refunds_only_what_was_spent() {
     let quotas = ["3/1m fixed-window"];
     let used = async |limiter: &Limiter<Switch<Manual>>| {
         limiter.peek(policy(&quotas).key("GET")).await.unwrap().quotas()[0].used
@@ -168,13 +168,13 @@ async fn a_shadow_gives_back_only_what_was_spent() {
         } else {
             layer.refund_if(is_ours)
         });
-        let serve = async |path| assert!(ask(&service, get(path)).await.status() != 429, "{path}");
+        let serve = async |path| assert!(send(&service, get(path)).await.status() != 429, "{path}");
         limiter.store().update("api", |switch| switch.mode = Mode::Shadow);
         for (path, counted) in [("/", 1), ("/500", 1), ("/", 2), ("/", 3), ("/500", 3), ("/500", 3)] {
             serve(path).await;
             assert_eq!(used(&limiter).await, counted, "{path}");
         }
-        // A candidate that says no does not stand in the way.
+        // A denial by the candidate does not prevent a refund.
         limiter.store().update("api", |switch| {
             switch.mode = Mode::default();
             switch.set_candidate("api", ["1/1m fixed-window"].map(|quota| quota.parse().unwrap())).unwrap();
@@ -187,10 +187,10 @@ async fn a_shadow_gives_back_only_what_was_spent() {
     }
 }
 
-/// Somebody else is always faster: after each denial there is one less than it said.
-struct Raced(Manual);
+/// A store on which another caller spends one unit after each denial.
+struct ContendedStore(Manual);
 
-impl Store for Raced {
+impl Store for ContendedStore {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         let decision = self.0.execute(operation).await?;
         if !decision.is_allowed() {
@@ -210,28 +210,28 @@ impl Store for Raced {
 }
 
 #[tokio::test]
-async fn who_was_served_is_not_denied_afterwards() {
+async fn a_served_request_is_not_denied_afterwards() {
     for limit in [3, 4, 10, 100] {
         let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
-        let limiter = Arc::new(Limiter::new(Raced(store)));
+        let limiter = Arc::new(Limiter::new(ContendedStore(store)));
         let layer = layer(&limiter, &[&format!("{limit}/1m fixed-window")]).cost_after(|_| 99);
-        let response = ask(&over(layer.record_all()), get("/")).await;
+        let response = send(&over(layer.record_all()), get("/")).await;
         assert_eq!((response.status(), header(&response, "retry-after")), (StatusCode::OK, None), "{limit}");
         assert!(response.extensions().get::<Limited>().unwrap().decision.is_allowed(), "{limit}");
     }
 }
 
 #[tokio::test]
-async fn of_several_quotas_the_tightest_says_how_much_is_charged() {
+async fn the_tightest_of_several_quotas_bounds_the_charge() {
     let (limiter, _) = limiter();
     let quotas = ["10/1s fixed-window", "1000/1d fixed-window"];
-    let response = ask(&over(layer(&limiter, &quotas).cost_after(|_| 500)), get("/")).await;
+    let response = send(&over(layer(&limiter, &quotas).cost_after(|_| 500)), get("/")).await;
     assert_eq!(header(&response, "ratelimit").unwrap().split(";t").next(), Some(r#""10/1s";r=0"#));
     assert_eq!(used(&limiter, &quotas).await, 10);
 }
 
 #[tokio::test]
-async fn a_failure_without_a_response_costs_nobody_anything() {
+async fn a_failure_without_a_response_costs_nothing() {
     let quotas = ["5/1m sliding-log"];
     for (late_ms, [refunded, settled, tried]) in [(0, [0, 0, 2]), (60_000, [1, 1, 1])] {
         let counted = async |change: fn(RateLimitLayer<Manual>) -> RateLimitLayer<Manual>| {
@@ -258,9 +258,9 @@ async fn a_failure_without_a_response_costs_nobody_anything() {
     }
 }
 
-/// As the guide has it.
+/// The example of the guide `docs/tower.md`.
 #[tokio::test]
-async fn a_grpc_failure_can_be_given_back() {
+async fn a_grpc_failure_can_be_refunded() {
     let (limiter, _) = limiter();
     let quotas = ["5/1m sliding-log"];
     let is_ours = |response: &response::Parts| {
@@ -274,15 +274,15 @@ async fn a_grpc_failure_can_be_given_back() {
             Ok::<_, Infallible>(response.body(Full::<Bytes>::default()).unwrap())
         }));
     for (status, counted) in [("/14", 0), ("/5", 1), ("/13", 1)] {
-        ask(&service, get(status)).await;
+        send(&service, get(status)).await;
         assert_eq!(used(&limiter, &quotas).await, counted, "{status}");
     }
 }
 
-/// Can count, but not give back.
-struct Grasping(Manual);
+/// A store that counts but fails refunds.
+struct RefundlessStore(Manual);
 
-impl Store for Grasping {
+impl Store for RefundlessStore {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         match operation.verb {
             Verb::Refund => Err(StoreError::transient("away")),
@@ -300,13 +300,13 @@ impl Store for Grasping {
 }
 
 #[tokio::test]
-async fn a_store_that_fails_afterwards_leaves_a_trace() {
+async fn a_failed_refund_is_recorded_in_the_extensions() {
     let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(Grasping(store)));
+    let limiter = Arc::new(Limiter::new(RefundlessStore(store)));
     let service = over(layer(&limiter, &["5/1m fixed-window"]).refund_if(is_ours));
-    let response = ask(&service, get("/500")).await;
+    let response = send(&service, get("/500")).await;
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(header(&response, "ratelimit").unwrap().contains("r=4;"), "as it was before");
+    assert!(header(&response, "ratelimit").unwrap().contains("r=4;"), "without the refund");
     assert!(response.extensions().get::<Undecided>().is_some());
-    assert!(ask(&service, get("/")).await.extensions().get::<Undecided>().is_none());
+    assert!(send(&service, get("/")).await.extensions().get::<Undecided>().is_none());
 }

@@ -1,4 +1,4 @@
-//! What the layer promises, without a network.
+//! Guarantees of the layer, without a network.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, RateLimitLayer, Re
 use slidegate::{Decision, Limiter, Operation, Policy, Reason, Source, Store, StoreError, Verb};
 use tower::Layer;
 
-use crate::rig::{Manual, ask, get, header, limiter, over};
+use crate::services::{Manual, get, header, limiter, over, send};
 
 fn policy(quotas: &[&str]) -> Policy {
     Policy::parse("api", quotas.iter().copied()).unwrap()
@@ -26,13 +26,13 @@ fn by_path(quotas: &[&str]) -> RateLimitLayer<Manual> {
 #[tokio::test]
 async fn allows_and_denies_with_headers_and_a_problem() {
     let service = over(by_path(&["2/1m fixed-window", "10/1h fixed-window"]));
-    let first = ask(&service, get("/a")).await;
+    let first = send(&service, get("/a")).await;
     assert_eq!((first.status(), first.body().as_str()), (StatusCode::OK, "served"));
     assert_eq!(header(&first, "ratelimit-policy"), Some(r#""2/1m";q=2;w=60, "10/1h";q=10;w=3600"#));
     assert_eq!(header(&first, "ratelimit"), Some(r#""2/1m";r=1;t=60, "10/1h";r=9;t=3600"#));
     assert_eq!(header(&first, "retry-after"), None);
-    ask(&service, get("/a")).await;
-    let denied = ask(&service, get("/a")).await;
+    send(&service, get("/a")).await;
+    let denied = send(&service, get("/a")).await;
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(header(&denied, "retry-after"), Some("60"));
     assert_eq!(header(&denied, "ratelimit"), Some(r#""2/1m";r=0;t=60, "10/1h";r=8;t=3600"#));
@@ -40,19 +40,19 @@ async fn allows_and_denies_with_headers_and_a_problem() {
     let problem: Value = serde_json::from_str(denied.body()).unwrap();
     assert_eq!(problem["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
     assert_eq!((&problem["status"], &problem["violated-policies"]), (&json!(429), &json!(["2/1m"])));
-    assert_eq!(ask(&service, get("/b")).await.status(), StatusCode::OK, "somebody else");
-    let seen = denied.extensions().get::<Limited>().unwrap();
-    assert!(!seen.decision.is_allowed() && seen.decision.source() == Source::Store);
+    assert_eq!(send(&service, get("/b")).await.status(), StatusCode::OK, "another key");
+    let limited = denied.extensions().get::<Limited>().unwrap();
+    assert!(!limited.decision.is_allowed() && limited.decision.source() == Source::Store);
 }
 
-/// What is written is read back by somebody else's parser of structured fields.
+/// An independent parser of structured fields reads the headers.
 #[tokio::test]
 async fn lists_of_any_names_and_layers_parse_back() {
-    let hostile = "say \"hi\" \\ größe, x;q=1";
+    let hostile = "quote \"hi\" \\ größe, x;q=1";
     let policy = Policy::with_names("api", [(hostile, "3/1500ms".parse().unwrap())]).unwrap();
     let inner = over(RateLimitLayer::new(limiter().0, policy).key(Key::path()));
     let outer = by_path(&["281474976710656/366d", "5/1s"]).layer(inner);
-    let response = ask(&outer, get("/")).await;
+    let response = send(&outer, get("/")).await;
     for (name, parameters) in [("ratelimit-policy", ["q", "w"]), ("ratelimit", ["r", "t"])] {
         let list: sfv::List = sfv::Parser::new(header(&response, name).unwrap()).parse().unwrap();
         assert_eq!(list.len(), 3, "{name}");
@@ -66,56 +66,56 @@ async fn lists_of_any_names_and_layers_parse_back() {
 }
 
 #[tokio::test]
-async fn other_styles_say_the_tightest_quota() {
+async fn legacy_header_styles_report_the_tightest_quota() {
     let quotas = ["2/1m fixed-window", "10/1h fixed-window"];
     let service = over(by_path(&quotas).headers(HeaderStyle::LegacyEpoch));
-    let response = ask(&service, get("/a")).await;
+    let response = send(&service, get("/a")).await;
     let legacy = |response: &Response<String>| {
         ["limit", "remaining", "reset"]
             .map(|part| header(response, &format!("x-ratelimit-{part}")).map(str::to_owned).unwrap())
     };
     assert_eq!(legacy(&response), ["2", "1", "1800000060"]);
     let service = over(by_path(&quotas).headers(HeaderStyle::LegacyDelta));
-    assert_eq!(legacy(&ask(&service, get("/a")).await), ["2", "1", "60"]);
+    assert_eq!(legacy(&send(&service, get("/a")).await), ["2", "1", "60"]);
     assert_eq!(header(&response, "ratelimit"), None);
     let service = over(by_path(&["1/1m fixed-window"]).headers(HeaderStyle::None));
-    ask(&service, get("/a")).await;
-    let denied = ask(&service, get("/a")).await;
+    send(&service, get("/a")).await;
+    let denied = send(&service, get("/a")).await;
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(denied.headers().keys().all(|name| name == CONTENT_TYPE), "{:?}", denied.headers());
 }
 
 #[tokio::test]
-async fn several_layers_are_told_in_one_list() {
+async fn several_layers_share_one_header_list() {
     let inner = over(by_path(&["5/1m fixed-window"]));
     let outer = by_path(&["3/1s fixed-window"]).layer(inner);
-    let response = ask(&outer, get("/a")).await;
+    let response = send(&outer, get("/a")).await;
     assert_eq!(header(&response, "ratelimit-policy"), Some(r#""3/1s";q=3;w=1, "5/1m";q=5;w=60"#));
     assert_eq!(header(&response, "ratelimit"), Some(r#""3/1s";r=2;t=1, "5/1m";r=4;t=60"#));
     assert_eq!(response.headers().get_all("ratelimit").iter().count(), 1);
 
-    // Whatever the service itself has said stays, and what is empty does not break the list.
-    let said = tower::service_fn(async |_: Request<()>| {
+    // The service's own entries stay, and empty lines do not break the list.
+    let service = tower::service_fn(async |_: Request<()>| {
         let lines = [r#""theirs";r=7;t=1"#, "", " "];
         let response =
             lines.iter().fold(Response::builder(), |response, line| response.header("ratelimit", *line));
         Ok::<_, Infallible>(response.body(Full::<Bytes>::default()).unwrap())
     });
-    let response = ask(&by_path(&["3/1s fixed-window"]).layer(said), get("/a")).await;
+    let response = send(&by_path(&["3/1s fixed-window"]).layer(service), get("/a")).await;
     assert_eq!(header(&response, "ratelimit"), Some(r#""3/1s";r=2;t=1, "theirs";r=7;t=1"#));
 
     let legacy = |quota| by_path(&[quota]).headers(HeaderStyle::LegacyDelta);
-    let tight_inside = legacy("9/1s fixed-window").layer(over(legacy("2/1m fixed-window")));
-    assert_eq!(header(&ask(&tight_inside, get("/a")).await, "x-ratelimit-limit"), Some("2"));
-    let tight_outside = legacy("2/1m fixed-window").layer(over(legacy("9/1s fixed-window")));
-    assert_eq!(header(&ask(&tight_outside, get("/a")).await, "x-ratelimit-limit"), Some("2"));
+    let tighter_inside = legacy("9/1s fixed-window").layer(over(legacy("2/1m fixed-window")));
+    assert_eq!(header(&send(&tighter_inside, get("/a")).await, "x-ratelimit-limit"), Some("2"));
+    let tighter_outside = legacy("2/1m fixed-window").layer(over(legacy("9/1s fixed-window")));
+    assert_eq!(header(&send(&tighter_outside, get("/a")).await, "x-ratelimit-limit"), Some("2"));
 }
 
 #[tokio::test]
-async fn nobody_is_told_to_come_back_when_another_layer_has_nothing_left() {
+async fn the_retry_time_covers_all_layers() {
     let inner = || over(by_path(&["1/10s fixed-window"]));
     for (outer, expected) in [
-        // The second request is the outer one's last, and its window is the longer one.
+        // The second request uses up the outer limit, whose window is longer.
         (by_path(&["2/1m fixed-window"]), "60"),
         (by_path(&["2/1m fixed-window"]).headers(HeaderStyle::LegacyDelta), "60"),
         (by_path(&["2/1m fixed-window", "2/1h fixed-window"]), "3600"),
@@ -123,9 +123,9 @@ async fn nobody_is_told_to_come_back_when_another_layer_has_nothing_left() {
         (by_path(&["3/1m fixed-window"]), "10"),
     ] {
         let service = outer.layer(inner());
-        let first = ask(&service, get("/a")).await;
+        let first = send(&service, get("/a")).await;
         assert_eq!((first.status(), header(&first, "retry-after")), (StatusCode::OK, None));
-        let denied = ask(&service, get("/a")).await;
+        let denied = send(&service, get("/a")).await;
         assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
         assert_eq!(header(&denied, "retry-after"), Some(expected));
     }
@@ -136,8 +136,8 @@ async fn a_grpc_client_gets_a_status() {
     let service = over(by_path(&["1/1m fixed-window"]));
     let request =
         || Request::post("/service/Method").header(CONTENT_TYPE, "application/grpc+proto").body(()).unwrap();
-    ask(&service, request()).await;
-    let denied = ask(&service, request()).await;
+    send(&service, request()).await;
+    let denied = send(&service, request()).await;
     assert_eq!((denied.status(), header(&denied, "grpc-status")), (StatusCode::OK, Some("8")));
     assert_eq!(header(&denied, "retry-after"), Some("60"));
     assert_eq!(header(&denied, "content-type"), Some("application/grpc+proto"));
@@ -145,25 +145,25 @@ async fn a_grpc_client_gets_a_status() {
 }
 
 #[tokio::test]
-async fn who_has_no_key_is_treated_as_the_layer_says() {
+async fn a_missing_key_follows_the_layers_rule() {
     let layer = |missing| {
         let key = Key::header(HeaderName::from_static("x-api-key"));
         over(by_path(&["1/1m fixed-window"]).key(key).missing_key(missing))
     };
-    let refused = ask(&layer(MissingKey::Refused), get("/")).await;
+    let refused = send(&layer(MissingKey::Refused), get("/")).await;
     assert_eq!((refused.status(), header(&refused, "ratelimit")), (StatusCode::BAD_REQUEST, None));
     let shared = layer(MissingKey::Shared);
-    assert_eq!(ask(&shared, get("/")).await.status(), StatusCode::OK);
-    assert_eq!(ask(&shared, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(send(&shared, get("/")).await.status(), StatusCode::OK);
+    assert_eq!(send(&shared, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS);
     let passed = layer(MissingKey::Passed);
     for _ in 0..3 {
-        let response = ask(&passed, get("/")).await;
+        let response = send(&passed, get("/")).await;
         assert_eq!((response.status(), header(&response, "ratelimit")), (StatusCode::OK, None));
     }
 }
 
 #[tokio::test]
-async fn tiers_costs_and_exceptions_go_by_the_request() {
+async fn tier_cost_and_skip_depend_on_the_request() {
     let tier = |quota| Tier::new(Policy::parse(quota, [quota]).unwrap());
     let (anonymous, known) = (tier("2/1m fixed-window"), tier("100/1m fixed-window"));
     let layer = RateLimitLayer::choosing(limiter().0, move |request| {
@@ -174,12 +174,12 @@ async fn tiers_costs_and_exceptions_go_by_the_request() {
     .cost(|request| if request.uri.path() == "/heavy" { 2 } else { 1 })
     .skip(|request| request.uri.path() == "/healthz");
     let service = over(layer);
-    assert_eq!(ask(&service, get("/heavy")).await.status(), StatusCode::OK);
-    assert_eq!(ask(&service, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS);
-    let healthy = ask(&service, get("/healthz")).await;
+    assert_eq!(send(&service, get("/heavy")).await.status(), StatusCode::OK);
+    assert_eq!(send(&service, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    let healthy = send(&service, get("/healthz")).await;
     assert_eq!((healthy.status(), header(&healthy, "ratelimit")), (StatusCode::OK, None));
     let known = Request::get("/").header("x-user", "1").body(()).unwrap();
-    assert_eq!(header(&ask(&service, known).await, "ratelimit"), Some(r#""100/1m";r=99;t=60"#));
+    assert_eq!(header(&send(&service, known).await, "ratelimit"), Some(r#""100/1m";r=99;t=60"#));
 }
 
 #[tokio::test]
@@ -187,57 +187,57 @@ async fn failures_are_refunded_or_the_only_ones_that_count() {
     let is_ours = |response: &http::response::Parts| response.status.is_server_error();
     let service = over(by_path(&["2/1m fixed-window"]).key(Key::method()).refund_if(is_ours));
     for _ in 0..5 {
-        let response = ask(&service, get("/500")).await;
-        assert_eq!(header(&response, "ratelimit"), Some(r#""2/1m";r=2;t=0"#), "given back");
+        let response = send(&service, get("/500")).await;
+        assert_eq!(header(&response, "ratelimit"), Some(r#""2/1m";r=2;t=0"#), "refunded");
     }
-    ask(&service, get("/")).await;
-    ask(&service, get("/404")).await;
-    assert_eq!(ask(&service, get("/500")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+    send(&service, get("/")).await;
+    send(&service, get("/404")).await;
+    assert_eq!(send(&service, get("/500")).await.status(), StatusCode::TOO_MANY_REQUESTS);
 
     let has_failed = |response: &http::response::Parts| response.status == StatusCode::UNAUTHORIZED;
     let service = over(by_path(&["2/1m fixed-window"]).key(Key::method()).count_only_if(has_failed));
     for _ in 0..5 {
-        assert_eq!(ask(&service, get("/")).await.status(), StatusCode::OK);
+        assert_eq!(send(&service, get("/")).await.status(), StatusCode::OK);
     }
     for left in [1, 0] {
-        let failed = ask(&service, get("/401")).await;
+        let failed = send(&service, get("/401")).await;
         assert_eq!(failed.status(), StatusCode::UNAUTHORIZED);
         assert!(header(&failed, "ratelimit").unwrap().contains(&format!("r={left};")));
         assert_eq!(header(&failed, "retry-after"), None);
     }
-    assert_eq!(ask(&service, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS, "too many have failed");
+    assert_eq!(send(&service, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS, "too many failures");
 }
 
 #[tokio::test]
-async fn a_cost_may_be_known_afterwards() {
+async fn a_cost_can_be_set_after_the_response() {
     let layer = |cost: u64| by_path(&["10/1m fixed-window"]).cost(|_| 2).cost_after(move |_| cost);
     for (cost, left) in [(0, 10), (1, 9), (2, 8), (7, 3), (10, 0), (99, 0)] {
-        let response = ask(&over(layer(cost)), get("/")).await;
+        let response = send(&over(layer(cost)), get("/")).await;
         assert_eq!(response.status(), StatusCode::OK);
-        let said = header(&response, "ratelimit").unwrap();
-        assert!(said.contains(&format!("r={left};")), "{cost}: {said}");
+        let ratelimit = header(&response, "ratelimit").unwrap();
+        assert!(ratelimit.contains(&format!("r={left};")), "{cost}: {ratelimit}");
         assert_eq!(header(&response, "retry-after"), None, "{cost}");
     }
 }
 
 #[tokio::test]
-async fn refusals_can_be_ones_own() {
+async fn refusal_responses_are_customizable() {
     let layer = by_path(&["1/1m fixed-window"]).refuse_with(|refusal, request| {
         let Refusal::Denied { decision, .. } = refusal else { panic!("{refusal:?}") };
         let text = format!("{} for {} ms", request.uri.path(), decision.retry_after_ms().unwrap());
         Response::builder().status(420).body(Bytes::from(text)).unwrap()
     });
     let service = over(layer);
-    ask(&service, get("/calm")).await;
-    let denied = ask(&service, get("/calm")).await;
+    send(&service, get("/calm")).await;
+    let denied = send(&service, get("/calm")).await;
     assert_eq!((denied.status().as_u16(), denied.body().as_str()), (420, "/calm for 60000 ms"));
     assert_eq!(header(&denied, "retry-after"), Some("60"));
 }
 
-/// Fails always.
-struct Broken(Manual);
+/// A store that always fails.
+struct FailingStore(Manual);
 
-impl Store for Broken {
+impl Store for FailingStore {
     async fn execute(&self, _: Operation<'_>) -> Result<Decision, StoreError> {
         Err(StoreError::transient("the address of something secret"))
     }
@@ -252,11 +252,11 @@ impl Store for Broken {
 }
 
 #[tokio::test]
-async fn a_store_that_does_not_decide_is_no_denial() {
+async fn a_store_failure_is_not_a_denial() {
     let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(Broken(store)));
+    let limiter = Arc::new(Limiter::new(FailingStore(store)));
     let service = over(RateLimitLayer::new(limiter, policy(&["1/1m"])).key(Key::path()));
-    let failed = ask(&service, get("/")).await;
+    let failed = send(&service, get("/")).await;
     assert_eq!(
         (failed.status(), header(&failed, "retry-after")),
         (StatusCode::SERVICE_UNAVAILABLE, Some("1"))
@@ -266,54 +266,54 @@ async fn a_store_that_does_not_decide_is_no_denial() {
     let Undecided(error) = failed.extensions().get().unwrap();
     assert!(error.is_transient() && error.to_string().contains("secret"), "for the log");
     let grpc = Request::post("/").header(CONTENT_TYPE, "application/grpc").body(()).unwrap();
-    assert_eq!(header(&ask(&service, grpc).await, "grpc-status"), Some("14"));
+    assert_eq!(header(&send(&service, grpc).await, "grpc-status"), Some("14"));
 }
 
 #[tokio::test]
-async fn what_a_shadow_would_have_done_is_in_the_extensions() {
+async fn shadow_decisions_are_in_the_extensions() {
     let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
     let limiter = Arc::new(Limiter::new(Switch::new(store)));
     limiter.store().update("api", |switch| switch.mode = Mode::Shadow);
     let service = over(RateLimitLayer::new(limiter, policy(&["1/1m fixed-window"])).key(Key::path()));
-    ask(&service, get("/")).await;
-    let response = ask(&service, get("/")).await;
+    send(&service, get("/")).await;
+    let response = send(&service, get("/")).await;
     assert_eq!((response.status(), header(&response, "retry-after")), (StatusCode::OK, None));
-    let seen = response.extensions().get::<Limited>().unwrap();
-    assert!(!seen.decision.shadow().unwrap().is_allowed());
+    let limited = response.extensions().get::<Limited>().unwrap();
+    assert!(!limited.decision.shadow().unwrap().is_allowed());
 }
 
 #[tokio::test]
-async fn what_is_out_of_the_ordinary_is_in_the_extensions() {
-    fn seen(response: &Response<String>) -> Option<&Limited> {
+async fn denials_are_in_the_extensions() {
+    fn entry_of(response: &Response<String>) -> Option<&Limited> {
         response.extensions().get()
     }
     let service = over(by_path(&["1/1m fixed-window"]));
-    assert!(seen(&ask(&service, get("/")).await).is_none(), "nothing to tell");
-    assert!(!seen(&ask(&service, get("/")).await).unwrap().decision.is_allowed());
+    assert!(entry_of(&send(&service, get("/")).await).is_none(), "an allowed request leaves no entry");
+    assert!(!entry_of(&send(&service, get("/")).await).unwrap().decision.is_allowed());
     let recording = over(by_path(&["1/1m fixed-window"]).record_all());
-    let response = ask(&recording, get("/")).await;
-    let limited = seen(&response).unwrap();
+    let response = send(&recording, get("/")).await;
+    let limited = entry_of(&response).unwrap();
     assert!(limited.decision.is_allowed() && limited.inner.is_none());
     assert_eq!(limited.tier.policy().quota_name(0), "1/1m");
 
-    // An outer layer does not hide that an inner one said no.
+    // An outer layer does not hide the denial of an inner one.
     for is_recording in [false, true] {
         let outer = by_path(&["9/1m fixed-window"]);
         let outer = if is_recording { outer.record_all() } else { outer };
         let both = outer.layer(over(by_path(&["1/1m fixed-window"])));
-        ask(&both, get("/")).await;
-        let denied = ask(&both, get("/")).await;
+        send(&both, get("/")).await;
+        let denied = send(&both, get("/")).await;
         assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
-        let said = seen(&denied).unwrap();
-        let inner = if is_recording { said.inner.as_deref().unwrap() } else { said };
+        let entry = entry_of(&denied).unwrap();
+        let inner = if is_recording { entry.inner.as_deref().unwrap() } else { entry };
         assert!(!inner.decision.is_allowed());
     }
 }
 
-/// Lets everything pass and counts nothing, as a fallback does that is open.
-struct Open(Manual, Arc<Mutex<Vec<Verb>>>);
+/// Allows all requests without counting, as a fallback does with `OnFailure::Open`.
+struct OpenFallback(Manual, Arc<Mutex<Vec<Verb>>>);
 
-impl Store for Open {
+impl Store for OpenFallback {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         self.1.lock().unwrap().push(operation.verb);
         Ok(Decision::unspent(operation.check.policy, Source::Fallback(Reason::Timeout)))
@@ -329,16 +329,16 @@ impl Store for Open {
 }
 
 #[tokio::test]
-async fn what_was_not_counted_is_not_given_back() {
-    let asked = Arc::new(Mutex::new(Vec::new()));
+async fn an_uncounted_request_is_not_refunded() {
+    let verbs = Arc::new(Mutex::new(Vec::new()));
     let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(Open(store, Arc::clone(&asked))));
+    let limiter = Arc::new(Limiter::new(OpenFallback(store, Arc::clone(&verbs))));
     let layer = RateLimitLayer::new(limiter, policy(&["1/1m"])).key(Key::path());
     let refunding = over(layer.clone().refund_if(|_| true));
-    let response = ask(&refunding, get("/")).await;
+    let response = send(&refunding, get("/")).await;
     assert_eq!((response.status(), header(&response, "ratelimit")), (StatusCode::OK, None));
-    let seen = response.extensions().get::<Limited>().unwrap();
-    assert_ne!(seen.decision.source(), Source::Store, "not the store has decided");
-    ask(&over(layer.cost_after(|_| 0)), get("/")).await;
-    assert_eq!(*asked.lock().unwrap(), [Verb::Check, Verb::Check]);
+    let limited = response.extensions().get::<Limited>().unwrap();
+    assert_ne!(limited.decision.source(), Source::Store, "the store did not decide");
+    send(&over(layer.cost_after(|_| 0)), get("/")).await;
+    assert_eq!(*verbs.lock().unwrap(), [Verb::Check, Verb::Check]);
 }

@@ -8,6 +8,6 @@ mod grpc;
 mod layer;
 mod plain;
 mod readiness;
-mod rig;
+mod services;
 mod sockets;
 mod waiting;

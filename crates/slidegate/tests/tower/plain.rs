@@ -1,4 +1,4 @@
-//! A hyper server, without a framework, over a real socket.
+//! A hyper server without a framework, over a real socket.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,10 +16,10 @@ use slidegate::tower::{Key, PeerAddress, RateLimitLayer};
 use tokio::net::TcpListener;
 use tower::{Layer, Service, ServiceExt};
 
-use crate::rig::{header, limiter, over, serve};
+use crate::services::{header, limiter, over, serve};
 
-/// Serves each connection with the layer over [`serve`], and says who is connected.
-async fn started(quota: &str) -> SocketAddr {
+/// Serves each connection with the layer over [`serve`], and passes the peer's address on.
+async fn start(quota: &str) -> SocketAddr {
     let layer = RateLimitLayer::new(limiter().0, Policy::parse("api", [quota]).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -41,7 +41,7 @@ async fn started(quota: &str) -> SocketAddr {
     address
 }
 
-async fn ask(address: SocketAddr) -> Response<String> {
+async fn send(address: SocketAddr) -> Response<String> {
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let (parts, body) = client.get(format!("http://{address}/").parse().unwrap()).await.unwrap().into_parts();
     let body = body.collect().await.unwrap().to_bytes();
@@ -50,14 +50,14 @@ async fn ask(address: SocketAddr) -> Response<String> {
 
 #[tokio::test]
 async fn a_plain_hyper_server_is_limited_by_its_peers() {
-    let address = started("2/1m fixed-window").await;
+    let address = start("2/1m fixed-window").await;
     for left in [1, 0] {
-        let response = ask(address).await;
+        let response = send(address).await;
         assert_eq!((response.status().as_u16(), response.body().as_str()), (200, "served"));
         let limit = format!(r#""2/1m";r={left};t=60"#);
         assert_eq!(header(&response, "ratelimit"), Some(limit.as_str()));
     }
-    let denied = ask(address).await;
+    let denied = send(address).await;
     assert_eq!((denied.status().as_u16(), header(&denied, "retry-after")), (429, Some("60")));
     assert_eq!(header(&denied, "content-type"), Some("application/problem+json"));
     let length = denied.body().len().to_string();
@@ -66,7 +66,7 @@ async fn a_plain_hyper_server_is_limited_by_its_peers() {
     assert_eq!(problem["status"], 429);
 }
 
-/// Answers some requests without asking further, as layers for CORS and time-outs do, with the same bound on bodies.
+/// Answers some requests itself, as layers for CORS and timeouts do, with the same bound on bodies.
 async fn answer<S, B: Default>(service: S, request: Request<()>) -> Response<B>
 where
     S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
@@ -78,7 +78,7 @@ where
 }
 
 #[tokio::test]
-async fn layers_outside_can_answer_by_themselves() {
+async fn outer_layers_can_answer_themselves() {
     let layer = RateLimitLayer::new(limiter().0, Policy::parse("api", ["1/1m"]).unwrap()).key(Key::path());
     let service = over(layer);
     for (method, expected) in [(Method::OPTIONS, ""), (Method::GET, "served"), (Method::OPTIONS, "")] {

@@ -1,5 +1,5 @@
-//! Services that are not ready, and requests that are given up. Each of it when the layer decides at once, and when it has
-//! to wait for the store or for the key.
+//! Services that are not ready, and cancelled requests: with an immediate decision, and with a wait for the store or
+//! for the key.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use slidegate::tower::{Key, RateLimitLayer, ResponseBody};
 use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::rig::{Manual, get};
+use crate::services::{Manual, get};
 
-/// A switch passes everything on, but never at once.
+/// Returns a layer over a switch, which never decides at once.
 fn layer(quota: &str) -> RateLimitLayer<Switch<Manual>> {
     let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
     let limiter = Arc::new(Limiter::new(Switch::new(store)));
@@ -24,53 +24,53 @@ fn layer(quota: &str) -> RateLimitLayer<Switch<Manual>> {
 }
 
 fn layer_at_once(quota: &str) -> RateLimitLayer<Manual> {
-    RateLimitLayer::new(crate::rig::limiter().0, Policy::parse("api", [quota]).unwrap()).key(Key::path())
+    RateLimitLayer::new(crate::services::limiter().0, Policy::parse("api", [quota]).unwrap()).key(Key::path())
 }
 
-fn asked_for() -> Key {
-    Key::by_async(|_| async { Some("somebody") })
+fn async_key() -> Key {
+    Key::by_async(|_| async { Some("key") })
 }
 
-/// Takes a permit when it is ready, and only on being asked twice; clones have none. Counts those taken and not yet used or
-/// given back.
-pub(crate) struct Reluctant {
-    asked: usize,
+/// A service that takes a permit on the second poll of readiness, as tower's concurrency limit does. Clones hold no
+/// permit. `permits` counts those taken but not yet used or returned.
+pub(crate) struct ReadyOnSecondPoll {
+    polls: usize,
     pub(crate) permits: Arc<AtomicUsize>,
     pub(crate) served: Arc<AtomicUsize>,
 }
 
-impl Reluctant {
+impl ReadyOnSecondPoll {
     pub(crate) fn new() -> Self {
-        Self { asked: 0, permits: Arc::default(), served: Arc::default() }
+        Self { polls: 0, permits: Arc::default(), served: Arc::default() }
     }
 
-    fn give_back(&mut self) {
-        if std::mem::take(&mut self.asked) >= 2 {
+    fn release(&mut self) {
+        if std::mem::take(&mut self.polls) >= 2 {
             self.permits.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-impl Clone for Reluctant {
+impl Clone for ReadyOnSecondPoll {
     fn clone(&self) -> Self {
-        Self { asked: 0, permits: Arc::clone(&self.permits), served: Arc::clone(&self.served) }
+        Self { polls: 0, permits: Arc::clone(&self.permits), served: Arc::clone(&self.served) }
     }
 }
 
-impl Drop for Reluctant {
+impl Drop for ReadyOnSecondPoll {
     fn drop(&mut self) {
-        self.give_back();
+        self.release();
     }
 }
 
-impl Service<Request<()>> for Reluctant {
+impl Service<Request<()>> for ReadyOnSecondPoll {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = std::future::Ready<Result<Self::Response, Infallible>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.asked += 1;
-        match self.asked {
+        self.polls += 1;
+        match self.polls {
             1 => {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -82,41 +82,41 @@ impl Service<Request<()>> for Reluctant {
     }
 
     fn call(&mut self, _: Request<()>) -> Self::Future {
-        assert!(self.asked >= 2, "this instance was never ready");
-        self.give_back();
+        assert!(self.polls >= 2, "this instance was never ready");
+        self.release();
         self.served.fetch_add(1, Ordering::Relaxed);
         std::future::ready(Ok(Response::default()))
     }
 }
 
-async fn is_respected<L>(layer: L)
+async fn check_readiness<L>(layer: L)
 where
-    L: Layer<Reluctant>,
+    L: Layer<ReadyOnSecondPoll>,
     L::Service: Service<Request<()>, Response = Response<ResponseBody<Full<Bytes>>>, Error = Infallible>,
 {
-    let inner = Reluctant::new();
+    let inner = ReadyOnSecondPoll::new();
     let (permits, served) = (Arc::clone(&inner.permits), Arc::clone(&inner.served));
     let mut service = layer.layer(inner);
     for expected in [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS, StatusCode::TOO_MANY_REQUESTS] {
         let response = service.ready().await.unwrap().call(get("/")).await.unwrap();
         assert_eq!(response.status(), expected);
-        assert_eq!(permits.load(Ordering::Relaxed), 0, "nobody holds what others need");
+        assert_eq!(permits.load(Ordering::Relaxed), 0, "the permit is released");
     }
     assert_eq!(served.load(Ordering::Relaxed), 1, "not called when denied");
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_ready_is_waited_for() {
-    is_respected(layer_at_once("1/1m fixed-window")).await;
-    is_respected(layer_at_once("1/1m fixed-window").key(asked_for())).await;
-    is_respected(layer("1/1m fixed-window")).await;
+async fn the_layer_waits_until_the_service_is_ready() {
+    check_readiness(layer_at_once("1/1m fixed-window")).await;
+    check_readiness(layer_at_once("1/1m fixed-window").key(async_key())).await;
+    check_readiness(layer("1/1m fixed-window")).await;
 }
 
-/// Never answers, and holds something meanwhile.
+/// A service that never responds and holds a reference meanwhile.
 #[derive(Clone)]
-struct Endless(Arc<()>);
+struct PendingService(Arc<()>);
 
-impl Service<Request<()>> for Endless {
+impl Service<Request<()>> for PendingService {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = std::pin::Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
@@ -135,13 +135,13 @@ impl Service<Request<()>> for Endless {
     }
 }
 
-async fn leaves_nothing<L>(layer: L)
+async fn check_no_leak<L>(layer: L)
 where
-    L: Layer<Endless>,
+    L: Layer<PendingService>,
     L::Service: Service<Request<()>, Error = Infallible> + Clone,
 {
     let held = Arc::new(());
-    let service = layer.layer(Endless(Arc::clone(&held)));
+    let service = layer.layer(PendingService(Arc::clone(&held)));
     let before = Arc::strong_count(&held);
     for _ in 0..5 {
         let mut future = Box::pin(service.clone().oneshot(get("/")));
@@ -154,8 +154,8 @@ where
 }
 
 #[tokio::test]
-async fn a_request_that_is_dropped_leaves_nothing_behind() {
-    leaves_nothing(layer_at_once("10/1m fixed-window")).await;
-    leaves_nothing(layer_at_once("10/1m fixed-window").key(asked_for())).await;
-    leaves_nothing(layer("10/1m fixed-window").refund_if(|_| true)).await;
+async fn a_dropped_request_releases_its_resources() {
+    check_no_leak(layer_at_once("10/1m fixed-window")).await;
+    check_no_leak(layer_at_once("10/1m fixed-window").key(async_key())).await;
+    check_no_leak(layer("10/1m fixed-window").refund_if(|_| true)).await;
 }

@@ -13,7 +13,7 @@ use hyper_util::rt::TokioExecutor;
 use slidegate::tower::{ClientAddress, Key, RateLimitLayer};
 use slidegate::{Limiter, MemoryStore, Policy};
 
-async fn started(router: Router) -> SocketAddr {
+async fn start(router: Router) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
@@ -36,7 +36,7 @@ async fn status(address: SocketAddr, path: &str, forwarded: Option<&str>) -> u16
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_at_once_are_admitted_exactly_as_many_as_allowed() {
+async fn concurrent_requests_are_admitted_up_to_the_limit() {
     let served = Arc::new(AtomicUsize::new(0));
     let handler = {
         let served = Arc::clone(&served);
@@ -44,7 +44,7 @@ async fn many_at_once_are_admitted_exactly_as_many_as_allowed() {
             served.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let address = started(Router::new().route("/", get(handler)).layer(layer("40/1d sliding-log"))).await;
+    let address = start(Router::new().route("/", get(handler)).layer(layer("40/1d sliding-log"))).await;
     let tasks: Vec<_> = (0..100).map(|_| tokio::spawn(status(address, "/", None))).collect();
     let mut allowed = 0;
     for task in tasks {
@@ -54,13 +54,13 @@ async fn many_at_once_are_admitted_exactly_as_many_as_allowed() {
 }
 
 #[tokio::test]
-async fn routes_have_limits_of_their_own_and_clients_are_told_apart_behind_a_proxy() {
+async fn routes_have_separate_limits_and_a_proxy_preserves_client_addresses() {
     let behind = || Key::address(ClientAddress::behind(["127.0.0.0/8".parse().unwrap()]));
     let router = Router::new()
         .route("/login", post(async || "in").get(async || "form"))
         .route_layer(layer("1/1d sliding-log").key(behind()))
         .route("/free", get(async || "free"));
-    let address = started(router).await;
+    let address = start(router).await;
     assert_eq!(status(address, "/login", Some("203.0.113.1")).await, 200);
     assert_eq!(status(address, "/login", Some("6.6.6.6, 203.0.113.1")).await, 429, "spoofed on the left");
     assert_eq!(status(address, "/login", Some("203.0.113.2")).await, 200);
@@ -70,11 +70,11 @@ async fn routes_have_limits_of_their_own_and_clients_are_told_apart_behind_a_pro
 }
 
 #[tokio::test]
-async fn nested_routers_know_the_whole_path() {
-    let users = || Router::new().route("/users/{id}", get(async || "somebody"));
+async fn nested_routers_use_the_full_path() {
+    let users = || Router::new().route("/users/{id}", get(async || "user"));
     let nested = |key: Key| {
         let one = layer("1/1d sliding-log").key(key);
-        // One layer for both: only the whole path tells them apart.
+        // Both routers share one layer; only the full path distinguishes them.
         Router::new().nest("/a", users().layer(one.clone())).nest("/b", users().layer(one))
     };
     let table: [(Key, &[(&str, u16)]); 3] = [
@@ -89,7 +89,7 @@ async fn nested_routers_know_the_whole_path() {
         ),
     ];
     for (key, requests) in table {
-        let address = started(nested(key)).await;
+        let address = start(nested(key)).await;
         for (path, expected) in requests {
             assert_eq!(status(address, path, None).await, *expected, "{path}");
         }
@@ -97,21 +97,21 @@ async fn nested_routers_know_the_whole_path() {
 }
 
 #[tokio::test]
-async fn rules_of_nested_routers_see_the_whole_path() {
+async fn rules_of_nested_routers_use_the_full_path() {
     let free = layer("1/1d sliding-log").skip(|request| request.path() == "/inner/free");
     let inner =
         Router::new().route("/free", get(async || "free")).route("/", get(async || "one")).layer(free);
-    let address = started(Router::new().nest("/inner", inner)).await;
+    let address = start(Router::new().nest("/inner", inner)).await;
     for (path, expected) in [("/inner/free", 200), ("/inner", 200), ("/inner/free", 200), ("/inner", 429)] {
         assert_eq!(status(address, path, None).await, expected, "{path}");
     }
 }
 
 #[tokio::test]
-async fn bodies_pass_as_they_come() {
-    // The server answers each chunk before the client sends the next; whoever buffered would wait for ever.
+async fn bodies_pass_unbuffered() {
+    // The server echoes each chunk before the client sends the next, so a buffering layer would deadlock.
     let echo = post(async |body: Body| body);
-    let address = started(Router::new().route("/echo", echo).layer(layer("10/1d"))).await;
+    let address = start(Router::new().route("/echo", echo).layer(layer("10/1d"))).await;
     let (sender, receiver) =
         tokio::sync::mpsc::channel::<Result<http_body::Frame<Bytes>, std::convert::Infallible>>(1);
     let stream = http_body_util::StreamBody::new(tokio_stream(receiver));

@@ -1,4 +1,4 @@
-//! Clients that wait.
+//! Outgoing clients with a wait layer.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,10 +14,10 @@ use slidegate::tower::{WaitError, WaitLayer};
 use slidegate::{Clock, ManualClock, Policy};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::readiness::Reluctant;
-use crate::rig::limiter;
+use crate::readiness::ReadyOnSecondPoll;
+use crate::services::limiter;
 
-/// When requests were sent, and what to answer to the next ones.
+/// A server that records when requests arrive and returns prepared responses.
 #[derive(Clone)]
 struct Server {
     clock: ManualClock,
@@ -26,19 +26,19 @@ struct Server {
 }
 
 impl Server {
-    #[allow(clippy::unused_async, reason = "a service answers with a future")]
+    #[allow(clippy::unused_async, reason = "a service returns a future")]
     async fn serve(self) -> Result<Response<Full<Bytes>>, Infallible> {
         self.sent_ms.lock().unwrap().push(self.clock.now_ms() - 1_800_000_000_000);
         Ok(self.answers.lock().unwrap().pop().unwrap_or_default())
     }
 }
 
-/// Sends `count` at once, the clock going on whenever all of them sleep.
-async fn send(quota: &str, patience_s: u64, server: &Server, count: usize) -> Vec<Result<u16, String>> {
+/// Sends `count` requests at once and advances the clock while all of them sleep.
+async fn send(quota: &str, max_wait_s: u64, server: &Server, count: usize) -> Vec<Result<u16, String>> {
     let (limiter, clock) = limiter();
     clock.set(server.clock.now_ms());
     let policy = Policy::parse("theirs", [quota]).unwrap();
-    let layer = WaitLayer::new(limiter, policy, Duration::from_secs(patience_s));
+    let layer = WaitLayer::new(limiter, policy, Duration::from_secs(max_wait_s));
     let inner = server.clone();
     let client = layer.layer(tower::service_fn(move |_: Request<()>| inner.clone().serve()));
     let mut tasks = Vec::new();
@@ -81,7 +81,7 @@ async fn requests_are_delayed_to_stay_under_the_limit() {
 }
 
 #[tokio::test]
-async fn who_has_no_patience_is_told_at_once() {
+async fn a_wait_beyond_the_maximum_fails_at_once() {
     let server = server(Vec::new());
     let outcomes = send("1/1m strict-window", 10, &server, 2).await;
     assert_eq!(outcomes, [Ok(200), Err("not sent: the limit allows it in 60000 ms".to_owned())]);
@@ -89,21 +89,21 @@ async fn who_has_no_patience_is_told_at_once() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_no_is_left_alone_as_long_as_it_asks() {
-    let no = || Response::builder().status(429).header("retry-after", "3").body(Full::default()).unwrap();
-    let server = server(vec![no()]);
+async fn a_denying_server_gets_no_requests_until_its_retry_time() {
+    let denial = || Response::builder().status(429).header("retry-after", "3").body(Full::default()).unwrap();
+    let server = server(vec![denial()]);
     let outcomes = send("100/1s", 10, &server, 3).await;
     assert_eq!(outcomes, [Ok(429), Ok(200), Ok(200)]);
     assert_eq!(*server.sent_ms.lock().unwrap(), [0, 3000, 3000]);
 
-    let server = self::server(vec![no()]);
+    let server = self::server(vec![denial()]);
     let outcomes = send("100/1s", 2, &server, 2).await;
     assert_eq!(outcomes, [Ok(429), Err("not sent: the server wants to be left alone for 3s".to_owned())]);
 }
 
-/// The first answer takes half a second to come, and others are waiting for their turn when it does.
+/// The first response takes 500 ms, and other requests wait for the limit when it arrives.
 #[tokio::test]
-async fn a_server_that_says_no_stops_those_who_wait_already() {
+async fn a_denial_by_the_server_delays_waiting_requests() {
     let (limiter, clock) = limiter();
     let sent_ms = Arc::new(Mutex::new(Vec::new()));
     let inner = {
@@ -120,8 +120,8 @@ async fn a_server_that_says_no_stops_those_who_wait_already() {
                     return Ok(Response::default());
                 }
                 clock.sleep(500).await;
-                let no = Response::builder().status(429).header("retry-after", "3");
-                Ok::<_, Infallible>(no.body(Full::<Bytes>::default()).unwrap())
+                let denial = Response::builder().status(429).header("retry-after", "3");
+                Ok::<_, Infallible>(denial.body(Full::<Bytes>::default()).unwrap())
             }
         })
     };
@@ -138,13 +138,13 @@ async fn a_server_that_says_no_stops_those_who_wait_already() {
     assert_eq!(*sent_ms.lock().unwrap(), [0, 3500, 6500]);
 }
 
-/// Those of a tonic client name no host; its channel knows it.
+/// Requests of a tonic client name no host, because the channel knows it.
 #[tokio::test]
-async fn who_names_no_host_waits_all_the_same() {
+async fn requests_without_a_host_are_limited_too() {
     let (limiter, _) = limiter();
     let policy = Policy::parse("theirs", ["1/1m strict-window"]).unwrap();
     let layer = WaitLayer::new(limiter, policy, Duration::ZERO);
-    let client = layer.layer(tower::service_fn(crate::rig::serve::<()>));
+    let client = layer.layer(tower::service_fn(crate::services::serve::<()>));
     let send = async |uri: &str| client.clone().oneshot(Request::post(uri).body(()).unwrap()).await;
     assert!(send("/package.Service/Method").await.is_ok());
     assert!(matches!(send("/package.Service/Other").await, Err(WaitError::TooLong(_))));
@@ -153,9 +153,9 @@ async fn who_names_no_host_waits_all_the_same() {
 }
 
 #[tokio::test]
-async fn who_sleeps_holds_nothing_that_others_need() {
+async fn a_waiting_request_holds_no_permit() {
     let (limiter, clock) = limiter();
-    let inner = Reluctant::new();
+    let inner = ReadyOnSecondPoll::new();
     let (permits, served) = (Arc::clone(&inner.permits), Arc::clone(&inner.served));
     let policy = Policy::parse("theirs", ["1/1m strict-window"]).unwrap();
     let mut client = WaitLayer::new(limiter, policy, Duration::from_secs(100)).layer(inner);
@@ -166,21 +166,21 @@ async fn who_sleeps_holds_nothing_that_others_need() {
         tokio::task::yield_now().await;
     }
     assert!(!second.is_finished());
-    assert_eq!(permits.load(Ordering::Relaxed), 0, "asleep");
+    assert_eq!(permits.load(Ordering::Relaxed), 0, "the request waits");
     clock.advance(60_000);
     second.await.unwrap().unwrap();
     assert_eq!((served.load(Ordering::Relaxed), permits.load(Ordering::Relaxed)), (2, 0));
 }
 
-/// Serves one at a time: the first in half a second, and with a no.
+/// A server of one request at a time. The first takes 500 ms and is denied.
 #[derive(Clone)]
-struct OneByOne {
+struct SerialServer {
     clock: ManualClock,
     is_busy: Arc<AtomicBool>,
     sent_ms: Arc<Mutex<Vec<u64>>>,
 }
 
-impl Service<Request<()>> for OneByOne {
+impl Service<Request<()>> for SerialServer {
     type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
@@ -215,10 +215,10 @@ impl Service<Request<()>> for OneByOne {
 }
 
 #[tokio::test]
-async fn a_server_that_says_no_stops_those_who_wait_for_a_connection() {
+async fn a_denial_by_the_server_delays_requests_that_wait_for_readiness() {
     let (limiter, clock) = limiter();
     let sent_ms = Arc::new(Mutex::new(Vec::new()));
-    let inner = OneByOne { clock: clock.clone(), is_busy: Arc::default(), sent_ms: Arc::clone(&sent_ms) };
+    let inner = SerialServer { clock: clock.clone(), is_busy: Arc::default(), sent_ms: Arc::clone(&sent_ms) };
     let policy = Policy::parse("theirs", ["2/1m strict-window"]).unwrap();
     let client = WaitLayer::new(limiter, policy, Duration::from_secs(10)).layer(inner);
     let request = || Request::get("http://example.test/").body(()).unwrap();
@@ -233,6 +233,6 @@ async fn a_server_that_says_no_stops_those_who_wait_for_a_connection() {
         clock.advance(100);
     }
     assert_eq!(first.await.unwrap().unwrap().status(), 429);
-    assert_eq!(second.await.unwrap().unwrap().status(), 200, "what it had spent was given back");
+    assert_eq!(second.await.unwrap().unwrap().status(), 200, "its units were refunded");
     assert_eq!(*sent_ms.lock().unwrap(), [0, 3500]);
 }

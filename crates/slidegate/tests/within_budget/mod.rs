@@ -1,13 +1,13 @@
-//! No call takes longer than it may, whatever is at the other end.
+//! Asserts that no call exceeds its budget, for any behaviour of the server.
 
 use std::time::Duration;
 
 use slidegate::{Limiter, Policy, Store, StoreError};
 
-/// Whatever these are asked fails in time. By the runtime's clock, which stands still while there is anything to do and runs
-/// ahead while there is not: how fast the machine is makes no difference.
+/// Asserts that each call fails within the budget. Uses the runtime's paused clock, which advances only while all tasks
+/// are idle, so the result does not depend on the machine's speed.
 #[expect(clippy::disallowed_methods, reason = "the runtime's clock, which is paused")]
-pub(crate) async fn ends<S: Store>(limiters: &[Limiter<S>], budget: Duration) {
+pub(crate) async fn assert_fails_within<S: Store>(limiters: &[Limiter<S>], budget: Duration) {
     let policy = Policy::parse("api", ["1000/1h"]).unwrap();
     let check = policy.key("a");
     tokio::time::pause();
@@ -19,7 +19,7 @@ pub(crate) async fn ends<S: Store>(limiters: &[Limiter<S>], budget: Duration) {
                 1 => limiter.check_many(&[check; 100]).await.into_iter().map(Result::unwrap_err).collect(),
                 _ => vec![limiter.refund(check).await.map(drop).unwrap_err()],
             };
-            // To the millisecond, which is how fine a timer is.
+            // Timers have a resolution of 1 ms.
             let took = start.elapsed();
             assert!(took <= budget + Duration::from_millis(1), "{number}, {round}: {took:?}");
             assert!(errors.iter().all(StoreError::is_transient), "{number}, {round}: {errors:?}");

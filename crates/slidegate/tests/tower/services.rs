@@ -1,4 +1,4 @@
-//! Services to limit, and what they answer.
+//! Limited services and their responses.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use tower::{Layer, Service, ServiceExt};
 
 pub(crate) type Manual = MemoryStore<ManualClock>;
 
-/// A limiter in memory at the beginning of a minute, and its clock.
+/// Returns a memory limiter at the start of a minute, and its clock.
 pub(crate) fn limiter() -> (Arc<Limiter<Manual>>, ManualClock) {
     let clock = ManualClock::at(1_800_000_000_000);
     let store = MemoryStore::builder().max_keys(1000).clock(clock.clone()).build().unwrap();
     (Arc::new(Limiter::new(store)), clock)
 }
 
-/// Answers with the status that the path names, else 200.
+/// Responds with the status named by the path, else 200.
 pub(crate) async fn serve<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infallible> {
     let status = request.uri().path().trim_start_matches('/').parse().ok();
     let mut response = Response::new(Full::from("served"));
@@ -28,8 +28,8 @@ pub(crate) async fn serve<B>(request: Request<B>) -> Result<Response<Full<Bytes>
     Ok(response)
 }
 
-/// A response with its body as text.
-pub(crate) async fn ask<S, I, B>(service: &RateLimit<S, I>, request: Request<()>) -> Response<String>
+/// Sends a request and returns the response with its body as text.
+pub(crate) async fn send<S, I, B>(service: &RateLimit<S, I>, request: Request<()>) -> Response<String>
 where
     S: Store + 'static,
     I: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
@@ -50,8 +50,8 @@ pub(crate) fn header<'a, B>(response: &'a Response<B>, name: &str) -> Option<&'a
     response.headers().get(name).map(|value| value.to_str().unwrap())
 }
 
-/// The layer over [`serve`].
-#[allow(clippy::needless_pass_by_value, reason = "made where it is used, each time")]
+/// Wraps [`serve`] in the layer.
+#[allow(clippy::needless_pass_by_value, reason = "each call site builds its own layer")]
 pub(crate) fn over<S: Store + 'static>(
     layer: RateLimitLayer<S>,
 ) -> RateLimit<
