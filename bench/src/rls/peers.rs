@@ -1,5 +1,5 @@
-//! Who else answers: a constant, and Limitador's library as its own server uses it. That server is not published as a
-//! crate, hence rebuilt here; what it counts and traces besides is left out.
+//! Peers of the rate limit service: a constant response, and Limitador's library as its own server uses it. That server
+//! is not published as a crate, so it is rebuilt here without its metrics and traces.
 
 use slidegate_server::rls::proto::rate_limit_response::Code;
 use slidegate_server::rls::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
@@ -60,7 +60,7 @@ mod of_limitador {
         async_trait, serve,
     };
 
-    /// Its messages have texts where ours have bytes.
+    /// Limitador's messages hold strings, ours hold bytes.
     fn text(bytes: Vec<u8>) -> String {
         String::from_utf8(bytes).expect("a text")
     }

@@ -1,13 +1,13 @@
-//! The least that a server can do: it receives and sends what Slidegate would, and looks at nothing.
+//! Lower bound of a server: receives and sends as many bytes as Slidegate and parses none of them.
 //!
-//! What wrk counts of it is what wrk can ask, and what it costs is the kernel's.
+//! wrk measures its own maximum rate here, and the CPU time is that of the kernel.
 
 use std::io::{ErrorKind, Read, Write};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
-/// As long as an answer of Slidegate's, with as many headers.
+/// Same length and headers as a response of Slidegate.
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nratelimit-policy: \"1000/1m\";q=1000;w=60\r\nratelimit: \"1000/1m\";r=999;t=60\r\ncontent-length: 267\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n{\"allowed\":true,\"policy\":\"api\",\"limit\":1000,\"remaining\":999,\"reset_after_ms\":60000,\"retry_after_ms\":null,\"violated\":[],\"source\":\"store\",\"quotas\":[{\"name\":\"1000/1m\",\"limit\":1000,\"window_ms\":60000,\"used\":1,\"remaining\":999,\"reset_after_ms\":60000,\"retry_after_ms\":null}]}";
 
 const LISTENER: Token = Token(usize::MAX);
@@ -50,7 +50,8 @@ fn accept(listener: &TcpListener, poll: &Poll, streams: &mut Vec<Option<TcpStrea
     }
 }
 
-/// One answer to what has come: whoever asks waits for it, so it is one request. Whether there may be more.
+/// Sends one response per read; a caller sends its next request only after the last response. Returns whether the
+/// connection stays open.
 fn answer(stream: &mut TcpStream, input: &mut [u8]) -> bool {
     match stream.read(input) {
         Ok(0) => false,

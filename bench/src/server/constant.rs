@@ -1,10 +1,10 @@
-//! An axum handler that reads the same JSON and answers a constant.
+//! axum handler that reads the same JSON and returns a constant.
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::routing::post;
 
-/// What reads the JSON and answers a constant.
+/// Serves the handler until the process is killed.
 pub(crate) fn constant() {
     const ANSWER: &str = r#"{"allowed":true,"policy":"api","limit":1000,"remaining":999,"reset_after_ms":60000,"retry_after_ms":null,"violated":[],"source":"store","quotas":[{"name":"1000/1m","limit":1000,"window_ms":60000,"used":1,"remaining":999,"reset_after_ms":60000,"retry_after_ms":null}]}"#;
     #[derive(serde::Deserialize)]
@@ -15,7 +15,7 @@ pub(crate) fn constant() {
         cost: u64,
     }
     let handler = async |body: Bytes| {
-        let request: Request = serde_json::from_slice(&body).expect("what wrk sends");
+        let request: Request = serde_json::from_slice(&body).expect("the JSON of wrk");
         std::hint::black_box(&request);
         ([("content-type", "application/json")], ANSWER)
     };
