@@ -105,7 +105,7 @@ async fn a_cluster_that_is_resharded_under_load_loses_nothing() {
                 cluster.begin_migration(slot, to);
                 cluster.migrate_keys(slot);
                 cluster.end_migration(slot);
-                cluster.wait_in_order();
+                cluster.wait_healthy();
             }
             cluster
         })

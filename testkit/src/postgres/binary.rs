@@ -1,15 +1,15 @@
-//! Where the binaries of PostgreSQL are.
+//! Location of PostgreSQL's binaries.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Debian puts those of the version that the tests are written for.
+/// Debian's folder for the version that the tests use.
 const DEBIAN: &str = "/usr/lib/postgresql/15/bin";
 
 const VARIABLE: &str = "SLIDEGATE_POSTGRES_BIN";
 
-/// A binary of the server's package; none of these is on `PATH`.
+/// Returns the path of a server binary. Debian keeps them off `PATH`.
 pub(crate) fn binary(name: &str) -> PathBuf {
     let folder = env::var_os(VARIABLE)
         .map(PathBuf::from)
@@ -27,7 +27,7 @@ fn by_pg_config() -> Option<PathBuf> {
     Some(String::from_utf8(answer.stdout).ok()?.trim().into())
 }
 
-/// Such as `15.18`.
+/// Returns the server's version, such as `15.18`.
 pub(crate) fn version() -> String {
     let answer = Command::new(binary("postgres")).arg("--version").output().expect("it is a binary");
     let text = String::from_utf8_lossy(&answer.stdout);
