@@ -98,7 +98,7 @@ async fn a_server_that_says_no_is_left_alone_as_long_as_it_asks() {
 
     let server = self::server(vec![no()]);
     let outcomes = send("100/1s", 2, &server, 2).await;
-    assert_eq!(outcomes, [Ok(429), Err("not sent: the server wants to be left alone for 3s".to_owned())]);
+    assert_eq!(outcomes, [Ok(429), Err("not sent: the server requires a pause of 3s".to_owned())]);
 }
 
 /// The first answer takes half a second to come, and others are waiting for their turn when it does.
