@@ -60,7 +60,7 @@ impl Load<'_> {
             (0..self.connections).map(|place| self.connect(&poll, place)).collect();
         let own = std::process::id();
         let (start, before, own_before) = (Instant::now(), cpu_s(process), cpu_s(own));
-        self.exchange(&mut poll, &mut callers, requests).expect("a server that answers");
+        self.exchange(&mut poll, &mut callers, requests).expect("the server responds");
         let seconds = start.elapsed().as_secs_f64();
         let server_us = (cpu_s(process) - before) * 1e6 / count(requests);
         let sample = Sample { per_second: count(requests) / seconds, server_us };
@@ -68,7 +68,7 @@ impl Load<'_> {
     }
 
     fn connect(&self, poll: &Poll, place: usize) -> Caller {
-        let stream = std::net::TcpStream::connect(self.address).expect("it listens");
+        let stream = std::net::TcpStream::connect(self.address).expect("the server listens");
         stream.set_nodelay(true).expect("TCP");
         stream.set_nonblocking(true).expect("Linux");
         let mut stream = TcpStream::from_std(stream);
@@ -79,11 +79,11 @@ impl Load<'_> {
     fn exchange(&self, poll: &mut Poll, callers: &mut [Caller], requests: usize) -> io::Result<()> {
         let (mut events, mut buffer) = (Events::with_capacity(callers.len()), vec![0; READ_BYTES]);
         let (mut random, mut output) = (Random::new(1), Vec::new());
-        let (mut sent, mut answered) = (0, 0);
+        let (mut sent, mut completed) = (0, 0);
         for caller in callers.iter_mut() {
             sent += self.send(caller, &mut random, &mut output)?;
         }
-        while answered < requests {
+        while completed < requests {
             poll.poll(&mut events, None)?;
             for event in &events {
                 let caller = &mut callers[event.token().0];
@@ -94,7 +94,7 @@ impl Load<'_> {
                     Err(error) => return Err(error),
                 };
                 let ended = self.count_ended(&mut caller.input, &buffer[..received]);
-                answered += ended;
+                completed += ended;
                 caller.outstanding -= ended;
                 if caller.outstanding == 0 && sent < requests {
                     sent += self.send(caller, &mut random, &mut output)?;

@@ -61,7 +61,7 @@ fn message() -> Vec<u8> {
     let request =
         RateLimitRequest { domain: b"bench".to_vec(), descriptors: vec![descriptor], hits_addend: 0 };
     let body = prost::Message::encode_to_vec(&request);
-    let length = u32::try_from(body.len()).expect("it is short");
+    let length = u32::try_from(body.len()).expect("the message is short");
     [&[0][..], &length.to_be_bytes(), &body].concat()
 }
 

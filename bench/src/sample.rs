@@ -30,7 +30,7 @@ impl Server {
 
     /// Lines that the server prints. Can be called once.
     pub(crate) fn lines(&mut self) -> impl Iterator<Item = String> {
-        BufReader::new(self.0.stdout.take().expect("it is piped")).lines().map_while(Result::ok)
+        BufReader::new(self.0.stdout.take().expect("the output is piped")).lines().map_while(Result::ok)
     }
 
     pub(crate) fn id(&self) -> u32 {

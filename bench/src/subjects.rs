@@ -126,8 +126,8 @@ impl Subject for Throttlecrab {
     #[expect(clippy::disallowed_methods, reason = "its users pass the time in")]
     fn check(&self, key: &String) -> bool {
         let mut limiter = self.limiter.lock().expect("not poisoned");
-        let answer = limiter.rate_limit(key, self.burst, self.count, self.period_s, 1, SystemTime::now());
-        answer.is_ok_and(|(is_allowed, _)| is_allowed)
+        let outcome = limiter.rate_limit(key, self.burst, self.count, self.period_s, 1, SystemTime::now());
+        outcome.is_ok_and(|(is_allowed, _)| is_allowed)
     }
 }
 

@@ -60,7 +60,7 @@ pub(crate) fn wait_in_sync(replica: &Server, master: &Server) {
         let offset = server.field(&info, name)?;
         offset.parse::<u64>().map_err(|error| format!("{error}: {offset}"))
     };
-    let wanted = offset(master, "master_repl_offset").expect("the master answers");
+    let wanted = offset(master, "master_repl_offset").expect("the master responds");
     until("the replica is in sync", || {
         let link = replica.field(&info, "master_link_status")?;
         let reached = offset(replica, "slave_repl_offset")?;

@@ -101,7 +101,7 @@ impl Sentinels {
     fn wait_discovered(&self, master: &Server) {
         let others = (self.sentinels.len() - 1).to_string();
         let replicas =
-            master.field(&["INFO", "replication"], "connected_slaves").expect("the master answers");
+            master.field(&["INFO", "replication"], "connected_slaves").expect("the master responds");
         for sentinel in &self.sentinels {
             until("the sentinels know each other and the replicas", || {
                 let seen = fields(sentinel.command(&["SENTINEL", "MASTER", &self.name]));

@@ -185,7 +185,7 @@ impl Server {
 
     /// Waits until the server responds. Returns the log if it ends instead.
     pub(crate) fn wait_ready(&self) -> Result<(), String> {
-        until("the server answers", || {
+        until("the server responds", || {
             if !self.process.is_alive() {
                 return Ok(Err(format!("the process has ended\n{}", self.process.log_tail())));
             }

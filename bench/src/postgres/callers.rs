@@ -41,7 +41,7 @@ impl Application {
 impl Subject for Application {
     async fn check(&self, number: u32) {
         let key = key(number as usize);
-        let decision = self.limiter.check(self.policy.key(&key)).await.expect("an answer");
+        let decision = self.limiter.check(self.policy.key(&key)).await.expect("a response");
         assert!(decision.is_allowed(), "nothing is denied");
     }
 }

@@ -39,7 +39,7 @@ impl Rig {
     }
 
     pub(crate) fn text(&self, sql: &str) -> String {
-        self.server.sql(sql)[0][0].clone().expect("it is not null")
+        self.server.sql(sql)[0][0].clone().expect("the value is not null")
     }
 
     pub(crate) fn number(&self, sql: &str) -> usize {

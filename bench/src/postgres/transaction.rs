@@ -61,7 +61,7 @@ impl Transaction {
 
 impl Subject for Transaction {
     async fn check(&self, number: u32) {
-        let is_allowed = self.decide(&key(number as usize)).await.expect("an answer");
+        let is_allowed = self.decide(&key(number as usize)).await.expect("a response");
         assert!(is_allowed, "nothing is denied");
     }
 }

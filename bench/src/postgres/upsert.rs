@@ -20,7 +20,7 @@ pub(crate) fn make(rig: &Rig) {
            ON CONFLICT (name) DO UPDATE SET hits = upserts.hits + 1;\n"
     );
     fs::write(rig.server.folder().join("upsert.sql"), script.replace("\n           ", " "))
-        .expect("its folder");
+        .expect("the folder exists");
 }
 
 /// Runs pgbench with one thread on the callers' core.

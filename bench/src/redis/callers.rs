@@ -30,7 +30,7 @@ impl Application {
 
     pub(crate) async fn check(&self, number: u32) {
         let key = key(number as usize);
-        let decision = self.limiter.check(self.policy.key(&key)).await.expect("an answer");
+        let decision = self.limiter.check(self.policy.key(&key)).await.expect("a response");
         assert!(decision.is_allowed(), "a denial is cheaper and would distort the result");
     }
 
@@ -39,8 +39,8 @@ impl Application {
         let keys: Vec<String> = (0..KEYS).map(key).collect();
         for some in keys.chunks(1000) {
             let checks: Vec<_> = some.iter().map(|key| self.policy.key(key)).collect();
-            let answers = rig.runtime.block_on(self.limiter.check_many(&checks));
-            assert!(answers.iter().all(Result::is_ok), "all keys are there");
+            let decisions = rig.runtime.block_on(self.limiter.check_many(&checks));
+            assert!(decisions.iter().all(Result::is_ok), "all keys are there");
         }
     }
 }

@@ -51,7 +51,7 @@ impl Request {
         match self {
             Self::Check(application) => application.check(number).await,
             Self::Ping(connection) => {
-                redis::cmd("PING").exec_async(connection).await.expect("an answer");
+                redis::cmd("PING").exec_async(connection).await.expect("a response");
             }
         }
     }

@@ -65,7 +65,7 @@ fn written(rig: &Rig, keys: usize, write: impl Fn(&mut Pipeline, usize)) -> f64 
             for first in (0..keys).step_by(100) {
                 let mut pipeline = redis::pipe();
                 (first..keys.min(first + 100)).for_each(|number| write(&mut pipeline, number));
-                pipeline.exec_async(&mut connection).await.expect("an answer");
+                pipeline.exec_async(&mut connection).await.expect("a response");
             }
         });
     })
@@ -85,8 +85,8 @@ pub(crate) fn ours(rig: &Rig, quota: &str, checks_per_key: u64) -> f64 {
             for _ in 0..checks_per_key {
                 for some in names.chunks(1000) {
                     let checks: Vec<_> = some.iter().map(|name| policy.key(name)).collect();
-                    let answers = limiter.check_many(&checks).await;
-                    assert!(answers.iter().all(|a| a.as_ref().is_ok_and(slidegate::Decision::is_allowed)));
+                    let decisions = limiter.check_many(&checks).await;
+                    assert!(decisions.iter().all(|a| a.as_ref().is_ok_and(slidegate::Decision::is_allowed)));
                 }
                 clock.advance(WINDOW_MS / checks_per_key);
             }

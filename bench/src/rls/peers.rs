@@ -19,11 +19,11 @@ impl RateLimitService for Constant {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         std::hint::black_box(request.get_ref());
-        Ok(Response::new(answer(Code::Ok)))
+        Ok(Response::new(response(Code::Ok)))
     }
 }
 
-fn answer(code: Code) -> RateLimitResponse {
+fn response(code: Code) -> RateLimitResponse {
     RateLimitResponse { overall_code: code.into(), ..RateLimitResponse::default() }
 }
 
@@ -38,12 +38,12 @@ fn serve(service: impl RateLimitService) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        println!("grpc: {}", listener.local_addr().expect("it listens"));
+        println!("grpc: {}", listener.local_addr().expect("the listener is bound"));
         Server::builder()
             .add_service(RateLimitServiceServer::new(service))
             .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
             .await
-            .expect("it serves");
+            .expect("the server runs");
     });
 }
 
@@ -56,8 +56,8 @@ mod of_limitador {
     use limitador::limit::{Context, Limit};
 
     use super::{
-        Code, RateLimitRequest, RateLimitResponse, RateLimitService, Request, Response, Status, answer,
-        async_trait, serve,
+        Code, RateLimitRequest, RateLimitResponse, RateLimitService, Request, Response, Status, async_trait,
+        response, serve,
     };
 
     /// Limitador's messages hold strings, ours hold bytes.
@@ -88,7 +88,7 @@ mod of_limitador {
                 .check_rate_limited_and_update(&text(request.domain).into(), &context, hits)
                 .map_err(|error| Status::unavailable(error.to_string()))?
                 .limited;
-            Ok(Response::new(answer(if limited { Code::OverLimit } else { Code::Ok })))
+            Ok(Response::new(response(if limited { Code::OverLimit } else { Code::Ok })))
         }
     }
 

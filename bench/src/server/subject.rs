@@ -158,6 +158,6 @@ fn missing(command: &Command) -> ! {
 /// Command for a peer that `make bench-server` has installed.
 pub(super) fn peer(name: &str) -> Command {
     let own = std::env::current_exe().expect("this program has a path");
-    let target = own.ancestors().nth(2).map(PathBuf::from).expect("it is below target/release");
+    let target = own.ancestors().nth(2).map(PathBuf::from).expect("the program is below target/release");
     Command::new(target.join("tools/peers/bin").join(name))
 }

@@ -60,7 +60,7 @@ impl Cluster {
     #[track_caller]
     fn endpoints(&self, slot: u16) -> (usize, usize) {
         let from = self.owner_of(slot);
-        let members = members(&self.nodes[from]).expect("the owner answers");
+        let members = members(&self.nodes[from]).expect("the owner responds");
         let to = members.iter().find_map(|member| member.migrates_to(slot));
         (from, self.number(to.unwrap_or_else(|| panic!("{slot} is not migrating"))))
     }

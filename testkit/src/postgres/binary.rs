@@ -23,13 +23,13 @@ pub(crate) fn binary(name: &str) -> PathBuf {
 }
 
 fn by_pg_config() -> Option<PathBuf> {
-    let answer = Command::new("pg_config").arg("--bindir").output().ok()?;
-    Some(String::from_utf8(answer.stdout).ok()?.trim().into())
+    let output = Command::new("pg_config").arg("--bindir").output().ok()?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().into())
 }
 
 /// Returns the server's version, such as `15.18`.
 pub(crate) fn version() -> String {
-    let answer = Command::new(binary("postgres")).arg("--version").output().expect("it is a binary");
-    let text = String::from_utf8_lossy(&answer.stdout);
-    text.split_whitespace().nth(2).unwrap_or_else(|| panic!("no version in {answer:?}")).to_owned()
+    let output = Command::new(binary("postgres")).arg("--version").output().expect("the binary runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.split_whitespace().nth(2).unwrap_or_else(|| panic!("no version in {output:?}")).to_owned()
 }

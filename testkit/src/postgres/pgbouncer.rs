@@ -221,9 +221,9 @@ fn binary() -> PathBuf {
 
 /// Parses the first line of the output, such as `PgBouncer 1.18.0`.
 fn version(program: &Path) -> (u32, u32) {
-    let answer = Command::new(program).arg("--version").output().expect("it is a binary");
-    let text = String::from_utf8_lossy(&answer.stdout);
+    let output = Command::new(program).arg("--version").output().expect("the binary runs");
+    let text = String::from_utf8_lossy(&output.stdout);
     let mut numbers = text.split_whitespace().nth(1).into_iter().flat_map(|version| version.split('.'));
     let mut number = || numbers.next()?.parse().ok();
-    number().zip(number()).unwrap_or_else(|| panic!("no version in {answer:?}"))
+    number().zip(number()).unwrap_or_else(|| panic!("no version in {output:?}"))
 }

@@ -142,7 +142,7 @@ impl Postgres {
 
     /// Waits until the server is ready. Returns the log if it ends instead.
     pub(crate) fn wait_ready(&self) -> Result<(), String> {
-        until("PostgreSQL answers", || {
+        until("PostgreSQL responds", || {
             if !self.process.is_alive() {
                 return Ok(Err(format!("the process has ended\n{}", self.process.log_tail())));
             }

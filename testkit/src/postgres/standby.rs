@@ -39,7 +39,7 @@ impl Standby {
     /// Waits until the standby has everything that the primary had at the time of the call.
     #[track_caller]
     pub fn wait_in_sync(&self, primary: &Postgres) {
-        let wanted = written(primary).expect("the primary answers");
+        let wanted = written(primary).expect("the primary responds");
         until("the standby is in sync", || {
             let rows = self.server.try_sql(&format!(
                 "SELECT pg_last_wal_replay_lsn() >= '{wanted}', pg_last_wal_replay_lsn()"
