@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Builds the tests and runs their binaries side by side.
 
-`cargo test` runs one binary after the other, and most of ours wait for a server half of the time. Prints the result of a
-binary when it has ended: one line if it passed, its whole output otherwise.
+`cargo test` runs one binary after the other, and most of ours wait for a server half of the time. Prints the result of
+a binary when it has ended: one line if it passed, its whole output otherwise.
 
     scripts/run_tests.py [--beside COMMAND]... [cargo's options for packages and features]...
 """
@@ -49,8 +49,8 @@ def longest_first(job):
 
 
 def run(name, command, folder, environment):
-    """Runs a command. Returns its name, duration, failure and output. The output goes to a file, because an orphan of the
-    command would keep a pipe open."""
+    """Runs a command. Returns its name, duration, failure and output. The output goes to a file, because an orphan of
+    the command would keep a pipe open."""
     begin = time.monotonic()
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
@@ -91,7 +91,8 @@ def run_all(jobs, at_once):
         for done in as_completed([pool.submit(run, *job) for job in jobs]):
             name, seconds, failure, output = done.result()
             passed = sum(int(count) for count in re.findall(r"^test result: .*?(\d+) passed", output, re.MULTILINE))
-            print(f"{'FAILED' if failure else 'passed':7}{name:40}{passed:5} tests {seconds:6.1f} s {failure}", flush=True)
+            outcome = "FAILED" if failure else "passed"
+            print(f"{outcome:7}{name:40}{passed:5} tests {seconds:6.1f} s {failure}", flush=True)
             if failure:
                 failed.append(name)
                 print(output, flush=True)
