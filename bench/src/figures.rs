@@ -1,8 +1,8 @@
-//! Medians and ranges, and the rows that they stand in.
+//! Medians and ranges of measurements, and table rows of them.
 
 use std::fmt;
 
-/// What several rounds gave.
+/// Measurements of one figure over several rounds, sorted.
 #[derive(Clone, Default)]
 pub(crate) struct Figures(Vec<f64>);
 
@@ -17,7 +17,7 @@ impl Figures {
     }
 }
 
-/// `20.2 (19.8–21.0)`.
+/// Formats the median and the range: `20.2 (19.8–21.0)`.
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", short(self.median()))?;
@@ -28,7 +28,7 @@ impl fmt::Display for Figures {
     }
 }
 
-/// Three digits or so, large ones in thousands.
+/// Formats a figure with about three digits, large ones in thousands.
 fn short(figure: f64) -> String {
     match figure {
         100_000.0.. => format!("{:.0} k", figure / 1000.0),
@@ -38,39 +38,39 @@ fn short(figure: f64) -> String {
     }
 }
 
-/// One figure that needs no second measurement.
+/// A figure that is measured only once.
 impl From<f64> for Figures {
     fn from(figure: f64) -> Self {
         Self(vec![figure])
     }
 }
 
-/// What Slidegate does, beside what somebody else does.
+/// Table row: a figure of Slidegate beside the same figure of a peer.
 pub(crate) struct Row {
-    pub(crate) what: String,
+    pub(crate) label: String,
     pub(crate) here: Figures,
     pub(crate) beside: Figures,
     pub(crate) aim: Aim,
 }
 
-/// What the first figure should be, in terms of the second.
+/// Target for the ratio of the first figure to the second.
 #[derive(Clone, Copy)]
 pub(crate) enum Aim {
     AtLeast(f64),
     AtMost(f64),
-    /// Only for comparison.
+    /// No target; the row is for comparison.
     Open,
 }
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verdict = self.aim.verdict(self.here.median() / self.beside.median());
-        write!(f, "| {} | {} | {} | {verdict} |", self.what, self.here, self.beside)
+        write!(f, "| {} | {} | {} | {verdict} |", self.label, self.here, self.beside)
     }
 }
 
 impl Aim {
-    /// `1/3.1 | at most 1/3`, with a word about it if it is missed.
+    /// Formats the ratio and the target, `1/3.1 | at most 1/3`, followed by `, missed` if the target is missed.
     pub(crate) fn verdict(self, ratio: f64) -> String {
         let (aim, is_reached) = match self {
             Self::AtLeast(aim) => (format!("at least {aim}"), ratio >= aim),
@@ -84,7 +84,7 @@ impl Aim {
     }
 }
 
-/// `3` or `2.5`.
+/// Rounds to one decimal: `3` or `2.5`.
 fn rounded(figure: f64) -> f64 {
     (figure * 10.0).round() / 10.0
 }

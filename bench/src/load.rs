@@ -1,8 +1,8 @@
-//! Callers on many connections who take less of their core than a server takes of its own, so that it is the server that is
-//! measured.
+//! Load generator on many connections. It uses less of its core than a server uses of its own, so the server is the
+//! bottleneck.
 //!
-//! wrk and redis-benchmark fill their core before a fast server fills its own; what they then count is how many answers they
-//! can read. Here all requests are written beforehand and of an answer only its end is looked for.
+//! wrk and redis-benchmark fill their core before a fast server fills its own, so they measure how many responses they
+//! can read. This generator writes all requests beforehand and searches a response only for its end.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::io::{self, Read, Write};
@@ -16,87 +16,87 @@ use mio::{Events, Interest, Poll, Token};
 use crate::sample::{Sample, count, cpu_s};
 use crate::traffic::Random;
 
-/// More than all answers that a connection may wait for.
+/// More than all responses that one connection can have outstanding.
 const READ_BYTES: usize = 64 << 10;
 
-/// How the end of an answer is found.
+/// Rule for the end of a response.
 #[derive(Clone, Copy)]
-pub(crate) enum Ends {
-    /// Each has so many lines.
+pub(crate) enum ResponseEnd {
+    /// After this number of lines.
     AfterLines(usize),
-    /// As HTTP/1.1 says, with a length.
-    AsHttp,
+    /// By the `content-length` of an HTTP/1.1 response.
+    ContentLength,
 }
 
-/// What is asked by how many.
+/// Requests, the server that receives them and the number of connections.
 pub(crate) struct Load<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) connections: usize,
-    /// How many requests are sent before the first answer is read; and before all have been, no other.
+    /// Requests in a pipeline. A caller sends the next pipeline after it has read all responses of the last one.
     pub(crate) depth: usize,
-    /// Drawn at random.
+    /// The generator draws from these at random.
     pub(crate) requests: &'a [Vec<u8>],
-    pub(crate) ends: Ends,
+    pub(crate) response_end: ResponseEnd,
 }
 
-/// What was seen, and how much of their core it took the callers to see it.
-pub(crate) struct Seen {
+/// Measured rates, and the share of their core that the callers used.
+pub(crate) struct Measured {
     pub(crate) sample: Sample,
     pub(crate) callers_share: f64,
 }
 
 struct Caller {
     stream: TcpStream,
-    /// What has come of answers that have not ended.
+    /// Start of a response that is not complete yet.
     input: Vec<u8>,
-    waits_for: usize,
+    outstanding: usize,
 }
 
 impl Load<'_> {
-    /// Asks `questions` times of the server that is `process`.
-    pub(crate) fn ask(&self, process: u32, questions: usize) -> Seen {
+    /// Sends `requests` requests to the server with the process ID `process`.
+    pub(crate) fn measure(&self, process: u32, requests: usize) -> Measured {
         let mut poll = Poll::new().expect("Linux");
         let mut callers: Vec<Caller> =
             (0..self.connections).map(|place| self.connect(&poll, place)).collect();
         let own = std::process::id();
         let (start, before, own_before) = (Instant::now(), cpu_s(process), cpu_s(own));
-        self.exchange(&mut poll, &mut callers, questions).expect("a server that answers");
+        self.exchange(&mut poll, &mut callers, requests).expect("the server responds");
         let seconds = start.elapsed().as_secs_f64();
-        let server_us = (cpu_s(process) - before) * 1e6 / count(questions);
-        let sample = Sample { per_second: count(questions) / seconds, server_us };
-        Seen { sample, callers_share: (cpu_s(own) - own_before) / seconds }
+        let server_us = (cpu_s(process) - before) * 1e6 / count(requests);
+        let sample = Sample { per_second: count(requests) / seconds, server_us };
+        Measured { sample, callers_share: (cpu_s(own) - own_before) / seconds }
     }
 
     fn connect(&self, poll: &Poll, place: usize) -> Caller {
-        let stream = std::net::TcpStream::connect(self.address).expect("it listens");
+        let stream = std::net::TcpStream::connect(self.address).expect("the server listens");
         stream.set_nodelay(true).expect("TCP");
         stream.set_nonblocking(true).expect("Linux");
         let mut stream = TcpStream::from_std(stream);
         poll.registry().register(&mut stream, Token(place), Interest::READABLE).expect("Linux");
-        Caller { stream, input: Vec::new(), waits_for: 0 }
+        Caller { stream, input: Vec::new(), outstanding: 0 }
     }
 
-    fn exchange(&self, poll: &mut Poll, callers: &mut [Caller], questions: usize) -> io::Result<()> {
-        let (mut events, mut room) = (Events::with_capacity(callers.len()), vec![0; READ_BYTES]);
+    fn exchange(&self, poll: &mut Poll, callers: &mut [Caller], requests: usize) -> io::Result<()> {
+        let (mut events, mut buffer) = (Events::with_capacity(callers.len()), vec![0; READ_BYTES]);
         let (mut random, mut output) = (Random::new(1), Vec::new());
-        let (mut sent, mut answered) = (0, 0);
+        let (mut sent, mut completed) = (0, 0);
         for caller in callers.iter_mut() {
             sent += self.send(caller, &mut random, &mut output)?;
         }
-        while answered < questions {
+        while completed < requests {
             poll.poll(&mut events, None)?;
             for event in &events {
                 let caller = &mut callers[event.token().0];
-                let came = match caller.stream.read(&mut room) {
+                let received = match caller.stream.read(&mut buffer) {
                     Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    Ok(came) => came,
+                    Ok(received) => received,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                     Err(error) => return Err(error),
                 };
-                let ended = self.count_ended(&mut caller.input, &room[..came]);
-                answered += ended;
-                caller.waits_for -= ended;
-                if caller.waits_for == 0 && sent < questions {
+                let ended = self.count_ended(&mut caller.input, &buffer[..received]);
+                completed += ended;
+                caller.outstanding -= ended;
+                if caller.outstanding == 0 && sent < requests {
                     sent += self.send(caller, &mut random, &mut output)?;
                 }
             }
@@ -110,22 +110,22 @@ impl Load<'_> {
             let place = random.next() % self.requests.len() as u64;
             output.extend_from_slice(&self.requests[place as usize]);
         }
-        caller.waits_for = self.depth;
-        // It has nothing under way, so there is room.
+        caller.outstanding = self.depth;
+        // The caller has no request outstanding, so the socket buffer has space.
         caller.stream.write_all(output).map(|()| self.depth)
     }
 
-    /// How many answers end with what `came`. What is left of another is kept.
-    fn count_ended(&self, input: &mut Vec<u8>, came: &[u8]) -> usize {
-        match self.ends {
-            Ends::AfterLines(lines) => {
-                // Which lines these are is of no interest, only their number.
-                let ends = input.len() + memchr_iter(b'\n', came).count();
+    /// Returns the number of responses that end within `received`. Keeps the incomplete rest in `input`.
+    fn count_ended(&self, input: &mut Vec<u8>, received: &[u8]) -> usize {
+        match self.response_end {
+            ResponseEnd::AfterLines(lines) => {
+                // Only the number of lines matters, so the bytes are not kept.
+                let ends = input.len() + memchr_iter(b'\n', received).count();
                 input.resize(ends % lines, 0);
                 ends / lines
             }
-            Ends::AsHttp => {
-                input.extend_from_slice(came);
+            ResponseEnd::ContentLength => {
+                input.extend_from_slice(received);
                 let (mut at, mut ended) = (0, 0);
                 while let Some(length) = http_length(&input[at..]) {
                     (at, ended) = (at + length, ended + 1);
@@ -137,7 +137,7 @@ impl Load<'_> {
     }
 }
 
-/// The length of the answer at the beginning, if it is whole.
+/// Returns the length of the first response if it is complete.
 fn http_length(bytes: &[u8]) -> Option<usize> {
     let mut headers = [httparse::EMPTY_HEADER; 16];
     let mut head = httparse::Response::new(&mut headers);
@@ -146,6 +146,6 @@ fn http_length(bytes: &[u8]) -> Option<usize> {
     let length = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
     let length =
         length.and_then(|length| str::from_utf8(length.value).ok()).and_then(|text| text.parse().ok());
-    let whole = head_bytes + length.unwrap_or(0);
-    (bytes.len() >= whole).then_some(whole)
+    let total = head_bytes + length.unwrap_or(0);
+    (bytes.len() >= total).then_some(total)
 }

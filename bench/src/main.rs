@@ -1,4 +1,4 @@
-//! Slidegate beside its peers, in one run. `make bench` starts it; `docs/benchmarks.md` keeps what it printed.
+//! Slidegate beside its peers, in one run. `make bench` starts it; `docs/benchmarks.md` records its output.
 #![expect(clippy::float_arithmetic, clippy::expect_used, reason = "a benchmark computes ratios and may stop")]
 
 mod figures;

@@ -1,4 +1,4 @@
-//! Times, memory, floods and instructions.
+//! Measures check times, memory, floods and instructions.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::process::Command;
@@ -8,13 +8,13 @@ use std::time::Instant;
 use crate::subjects::{Limit, Subject};
 use crate::traffic::key;
 
-/// Nanoseconds that one check takes a thread, when each goes through its list of requests. A request brings its key
-/// along, as one that was just parsed would: the lists are read in order, so the keys are in the cache.
+/// Returns the nanoseconds per check of one thread while each thread checks its list of keys. The lists are read in
+/// order, so each key is in the cache, like the key of a request that was just parsed.
 pub(crate) fn time_round<S: Subject>(subject: &S, requests: &[Vec<String>]) -> f64 {
     let waiting = AtomicUsize::new(requests.len());
     let times: Vec<f64> = std::thread::scope(|scope| {
         let run = |mine: &'_ [String]| {
-            // Nobody sleeps here: who is woken late would find the other nearly done.
+            // Spins instead of sleeping: a thread that wakes up late would start when the other has nearly finished.
             waiting.fetch_sub(1, Ordering::SeqCst);
             while waiting.load(Ordering::SeqCst) > 0 {
                 std::hint::spin_loop();
@@ -33,7 +33,7 @@ pub(crate) fn time_round<S: Subject>(subject: &S, requests: &[Vec<String>]) -> f
     times.iter().sum::<f64>() / count(times.len())
 }
 
-/// The same, sixteen keys at a time.
+/// Returns the nanoseconds per check of one thread that checks 16 keys at a time.
 pub(crate) fn time_round_of_16<S: Subject>(subject: &S, requests: &[String]) -> f64 {
     let start = Instant::now();
     let mut allowed = 0;
@@ -44,7 +44,7 @@ pub(crate) fn time_round_of_16<S: Subject>(subject: &S, requests: &[String]) -> 
     nanoseconds(start) / count(requests.len())
 }
 
-/// In a process of its own: resident bytes per key, once `keys` of them have asked.
+/// Prints the resident bytes per key after one check of each of `keys` keys. Runs in its own process.
 pub(crate) fn memory<S: Subject>(keys: usize) {
     let before = resident_bytes();
     let subject = S::new(Limit::Usual, keys);
@@ -55,8 +55,8 @@ pub(crate) fn memory<S: Subject>(keys: usize) {
     drop(subject);
 }
 
-/// In a process of its own: ten million new keys into a table meant for one million. The 99.99th percentile and
-/// the longest of all checks in microseconds, and resident megabytes.
+/// Floods a table for one million keys with ten million new keys. Prints the 99.99th percentile and the maximum of all
+/// check times in microseconds, and the resident megabytes. Runs in its own process.
 pub(crate) fn flood<S: Subject>(limit: Limit) {
     let before = resident_bytes();
     let subject = S::new(limit, 1_000_000);
@@ -68,8 +68,8 @@ pub(crate) fn flood<S: Subject>(limit: Limit) {
     drop(subject);
 }
 
-/// The same with some multiplications in the place of the check, for as long: how this machine interrupts whatever it
-/// runs.
+/// Runs the flood with multiplications of about the same duration in place of the check. Shows the interruptions that
+/// come from the machine.
 pub(crate) fn flood_of_nothing() {
     let mut number = 1_u64;
     let times = each_timed(|_| {
@@ -97,17 +97,17 @@ fn longest(mut times: Vec<u32>) -> String {
     format!("{:.1} {:.0}", micros(times.len() - times.len() / 10_000), micros(times.len() - 1))
 }
 
-/// In a process of its own, under callgrind: checks of one hot key.
+/// Checks one hot key under callgrind. Runs in its own process.
 pub(crate) fn work<S: Subject>(limit: Limit, checks: usize) {
     let subject = S::new(limit, 1000);
     let hot = key(7);
-    // Of a key that is always the same, all that follows from it would be worked out once.
+    // Without `black_box`, the compiler hoists everything that depends on the constant key out of the loop.
     let allowed = (0..checks).filter(|_| subject.check(std::hint::black_box(&hot))).count();
     std::hint::black_box(allowed);
 }
 
-/// Instructions per check of a hot key that is allowed (`work`) or denied (`denied`): the difference between a long and a short run, so that what happens once
-/// does not count. `None` without valgrind.
+/// Returns the instructions per check of an allowed (`work`) or denied (`denied`) hot key. The difference between a
+/// long and a short run cancels the setup. `None` without valgrind.
 pub(crate) fn instructions(mode: &str, name: &str) -> Option<f64> {
     let total = |checks: usize| {
         let output = Command::new("valgrind")
@@ -123,17 +123,17 @@ pub(crate) fn instructions(mode: &str, name: &str) -> Option<f64> {
     Some((total(1_200_000)? - total(200_000)?) / 1_000_000.0)
 }
 
-/// What this program prints when started anew with these words.
+/// Runs this program as a child process with these arguments and returns its output.
 pub(crate) fn child(words: &[&str]) -> String {
     let exe = std::env::current_exe().expect("this program has a path");
-    let output = Command::new(exe).args(words).output().expect("it starts");
+    let output = Command::new(exe).args(words).output().expect("the program starts");
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
 fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("it says VmRSS");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux reports VmRSS");
     line.split_whitespace().nth(1).and_then(|number| number.parse::<usize>().ok()).expect("a number") * 1024
 }
 

@@ -1,4 +1,4 @@
-//! Envoy's rate limit service beside a handler that answers a constant, and beside Limitador's, asked by h2load.
+//! Envoy's rate limit service beside a handler with a constant response and beside Limitador's, measured with h2load.
 //! `make bench-protocols` starts it.
 
 use std::fs;
@@ -15,28 +15,29 @@ pub(crate) mod peers;
 
 const ROUNDS: usize = 7;
 const METHOD: &str = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-/// As many a second as nobody asks for, for a round measures what it takes to allow.
+/// Above any rate that h2load reaches, so that every request is allowed.
 const LIMITS: &str =
     "domain: bench\ndescriptors: [{key: user, rate_limit: {unit: second, requests_per_unit: 1000000}}]\n";
 
-/// A server, and where it listens.
+/// Rate limit server and its address.
 struct Service {
     server: Server,
     address: String,
 }
 
 impl Service {
-    /// Starts what prints `grpc: ` and its address in a line of its own.
+    /// Starts a server that prints `grpc: ` and its address on one line.
     fn start(command: &Command) -> Self {
         let mut server = Server::start(command);
         let address = server.lines().find_map(|line| line.strip_prefix("grpc: ").map(str::to_owned));
-        Self { server, address: address.expect("it says where it listens") }
+        Self { server, address: address.expect("the server prints its address") }
     }
 
-    /// Requests in a second, and what one cost the server in microseconds: four connections with 16 streams each.
-    fn ask(&self, message: &Path, requests: u64) -> (f64, f64) {
+    /// Returns the requests per second and the server CPU microseconds per request, over four connections with 16
+    /// streams each.
+    fn measure(&self, message: &Path, requests: u64) -> (f64, f64) {
         let before = cpu_s(self.server.id());
-        let said = output(
+        let text = output(
             Command::new("taskset")
                 .args(["-c", &CALLERS_CORE.to_string(), "h2load", "-t1", "-c4", "-m16", "-n"])
                 .arg(requests.to_string())
@@ -45,22 +46,22 @@ impl Service {
                 .arg(format!("http://{}/{METHOD}", self.address)),
         );
         let used = cpu_s(self.server.id()) - before;
-        assert!(said.contains(&format!("{requests} succeeded")), "{said}");
-        let rate = said.split("finished in ").nth(1).and_then(|rest| rest.split(", ").nth(1));
+        assert!(text.contains(&format!("{requests} succeeded")), "{text}");
+        let rate = text.split("finished in ").nth(1).and_then(|rest| rest.split(", ").nth(1));
         let rate = rate.and_then(|rate| rate.trim_end_matches(" req/s").split(' ').next()?.parse().ok());
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        (rate.unwrap_or_else(|| panic!("{said}")), used * 1e6 / requests as f64)
+        (rate.unwrap_or_else(|| panic!("{text}")), used * 1e6 / requests as f64)
     }
 }
 
-/// What Envoy would send for one descriptor: a frame of gRPC with a request in it.
+/// Encodes a request for one descriptor as a gRPC frame, as Envoy sends it.
 fn message() -> Vec<u8> {
     let entry = Entry { key: b"user".to_vec(), value: b"user:000001".to_vec() };
     let descriptor = RateLimitDescriptor { entries: vec![entry], ..RateLimitDescriptor::default() };
     let request =
         RateLimitRequest { domain: b"bench".to_vec(), descriptors: vec![descriptor], hits_addend: 0 };
     let body = prost::Message::encode_to_vec(&request);
-    let length = u32::try_from(body.len()).expect("it is short");
+    let length = u32::try_from(body.len()).expect("the message is short");
     [&[0][..], &length.to_be_bytes(), &body].concat()
 }
 
@@ -93,13 +94,13 @@ pub(crate) fn report() {
     let mut rates = <[Figures; 3]>::default();
     let mut costs = <[Figures; 3]>::default();
     for server in servers {
-        server.ask(&message_file, 20_000);
+        server.measure(&message_file, 20_000);
     }
     for round in 0..ROUNDS {
         eprintln!("4 connections, 16 streams each, round {} of {ROUNDS} …", round + 1);
-        // Each round begins with another one.
+        // Each round begins with a different server.
         for place in (0..3).map(|place| (place + round) % 3) {
-            let (rate, us) = servers[place].ask(&message_file, 100_000);
+            let (rate, us) = servers[place].measure(&message_file, 100_000);
             rates[place].push(rate);
             costs[place].push(us);
         }
@@ -118,7 +119,7 @@ pub(crate) fn report() {
         ("RLS requests/s, Limitador's", our_rate, limitador_rate, Aim::AtLeast(1.2)),
         ("server CPU µs each, the same", our_us, limitador_us, Aim::Open),
     ];
-    for (what, here, beside, aim) in rows {
-        println!("{}", Row { what: what.to_owned(), here, beside, aim });
+    for (label, here, beside, aim) in rows {
+        println!("{}", Row { label: label.to_owned(), here, beside, aim });
     }
 }

@@ -1,4 +1,4 @@
-//! How fast a server is asked: the server on one core, everybody who calls it on another.
+//! Rate and CPU time of a server that runs on one core while all callers run on another.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::fs;
@@ -6,21 +6,21 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
-/// The server's core, and that of the callers.
+/// Cores of the server and of the callers.
 pub(crate) const SERVER_CORE: u32 = 0;
 pub(crate) const CALLERS_CORE: u32 = 1;
 
-/// How fast decisions were made, and what one cost the server.
+/// Decisions per second, and server CPU time per decision.
 pub(crate) struct Sample {
     pub(crate) per_second: f64,
     pub(crate) server_us: f64,
 }
 
-/// A server that is on its core from the first moment, for many have a thread for each core that they may use.
+/// Server pinned to its core from its start. Many servers size their thread pool by the cores that they may use.
 pub(crate) struct Server(Child);
 
 impl Server {
-    /// Starts `command`, which may print.
+    /// Starts `command` with its standard output piped.
     pub(crate) fn start(command: &Command) -> Self {
         let mut pinned = Command::new("taskset");
         pinned.args(["-c", &SERVER_CORE.to_string()]).arg(command.get_program()).args(command.get_args());
@@ -28,9 +28,9 @@ impl Server {
         Self(child.unwrap_or_else(|error| panic!("{pinned:?}: {error}")))
     }
 
-    /// What it prints, once, line by line.
+    /// Lines that the server prints. Can be called once.
     pub(crate) fn lines(&mut self) -> impl Iterator<Item = String> {
-        BufReader::new(self.0.stdout.take().expect("it is piped")).lines().map_while(Result::ok)
+        BufReader::new(self.0.stdout.take().expect("the output is piped")).lines().map_while(Result::ok)
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -45,27 +45,27 @@ impl Drop for Server {
     }
 }
 
-/// Seconds of the processor's time that a process has had.
+/// CPU seconds that a process has used.
 pub(crate) fn cpu_s(process: u32) -> f64 {
     let line = fs::read_to_string(format!("/proc/{process}/stat")).expect("Linux");
     let fields: Vec<&str> = line.rsplit_once(')').expect("a name").1.split_whitespace().collect();
-    // In hundredths, as Linux has it everywhere.
+    // Linux counts in hundredths of a second.
     [11, 12].iter().map(|place| fields[*place].parse::<f64>().expect("a number")).sum::<f64>() / 100.0
 }
 
-/// All threads of a process, and those that it will start.
+/// Pins all threads of a process, and those that it will start, to a core.
 pub(crate) fn pin(process: u32, core: u32) {
     output(Command::new("taskset").args(["-acp", &core.to_string(), &process.to_string()]));
 }
 
-/// So many in a second, as `work` does `decisions` of them.
+/// Runs `work`, which makes `decisions` decisions, and returns their rate per second.
 pub(crate) async fn timed(decisions: usize, work: impl Future<Output = ()>) -> f64 {
     let start = Instant::now();
     work.await;
     count(decisions) / start.elapsed().as_secs_f64()
 }
 
-/// What a program of others prints. It must end well.
+/// Runs a program and returns its output. Panics if it fails.
 pub(crate) fn output(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! The limiters under test, each behind the same small trait and with its own clock, as its users have it.
+//! Limiters under test behind one small trait, each with its own clock, as in production.
 #![expect(clippy::ptr_arg, reason = "governor looks keys up by reference to the type that it keeps")]
 
 use std::num::NonZeroU32;
@@ -12,14 +12,14 @@ use slidegate::{Bound, Clock, Limiter, MemoryStore, Policy, SystemClock};
 use std::hash::BuildHasher;
 use throttlecrab::{PeriodicStore, RateLimiter as Crab};
 
-/// What the limit is to be.
+/// Limit of the policy under test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Limit {
     /// More than any run can spend.
     Ample,
-    /// A thousand an hour for each key.
+    /// 1,000 per hour for each key.
     Usual,
-    /// One an hour, so that nearly everything is denied.
+    /// One per hour, so that nearly every check is denied.
     One,
 }
 
@@ -27,13 +27,13 @@ pub(crate) trait Subject: Sync {
     const NAME: &'static str;
     fn new(limit: Limit, keys: usize) -> Self;
     fn check(&self, key: &String) -> bool;
-    /// Checks 16 keys; only some can do that faster than one by one.
+    /// Checks 16 keys. Only some limiters do that faster than one by one.
     fn check_16(&self, keys: &[&String; 16]) -> usize {
         keys.iter().filter(|key| self.check(key)).count()
     }
 }
 
-/// Bound to its policy, as governor's limiter is to its quota.
+/// Limiter bound to its policy, like governor's limiter to its quota.
 pub(crate) struct Slidegate(Bound);
 
 impl Subject for Slidegate {
@@ -63,10 +63,10 @@ impl Subject for Slidegate {
     }
 }
 
-/// The same for whoever tells its caller all the numbers.
-pub(crate) struct Told(Slidegate);
+/// [`Slidegate`] with all numbers of the decision computed for the caller.
+pub(crate) struct AllNumbers(Slidegate);
 
-impl Subject for Told {
+impl Subject for AllNumbers {
     const NAME: &'static str = "slidegate, with all numbers";
 
     fn new(limit: Limit, keys: usize) -> Self {
@@ -126,12 +126,12 @@ impl Subject for Throttlecrab {
     #[expect(clippy::disallowed_methods, reason = "its users pass the time in")]
     fn check(&self, key: &String) -> bool {
         let mut limiter = self.limiter.lock().expect("not poisoned");
-        let answer = limiter.rate_limit(key, self.burst, self.count, self.period_s, 1, SystemTime::now());
-        answer.is_ok_and(|(is_allowed, _)| is_allowed)
+        let outcome = limiter.rate_limit(key, self.burst, self.count, self.period_s, 1, SystemTime::now());
+        outcome.is_ok_and(|(is_allowed, _)| is_allowed)
     }
 }
 
-/// The lower bound: hash, probe, one update. No clock, no decision, no growth.
+/// Lower bound: hash, probe, one update. No clock, no decision, no growth.
 pub(crate) struct Bare {
     slots: Box<[[AtomicU64; 2]]>,
     hasher: RandomState,
@@ -167,8 +167,7 @@ impl Subject for Bare {
     }
 }
 
-/// The same for whoever looks at the clock as well, the coarse one: what is left is the decision, and room for keys that
-/// come and go.
+/// [`Bare`] plus a reading of the coarse clock. The difference to Slidegate is the decision and the eviction of keys.
 pub(crate) struct Clocked(Bare, SystemClock);
 
 impl Subject for Clocked {

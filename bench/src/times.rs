@@ -1,8 +1,8 @@
-//! How long one check takes, beside that of others.
+//! Time of one check beside that of peers.
 
 use crate::figures::{Aim, Figures};
 use crate::measure::{time_round, time_round_of_16};
-use crate::subjects::{Bare, Clocked, Governor, Limit, Slidegate, Subject, Throttlecrab, Told};
+use crate::subjects::{AllNumbers, Bare, Clocked, Governor, Limit, Slidegate, Subject, Throttlecrab};
 use crate::traffic::{key, uniform, zipf};
 
 struct Scenario {
@@ -10,10 +10,10 @@ struct Scenario {
     limit: Limit,
     keys: usize,
     draws: fn(usize, usize, u64) -> Vec<u32>,
-    /// Checks of one thread in one round, when it is alone and when there are two.
+    /// Checks per thread and round, with one thread and with two.
     counts: [usize; 2],
     rounds: [usize; 2],
-    /// What Slidegate may take of governor's time, with one thread and with two.
+    /// Target for Slidegate's share of governor's time, with one thread and with two.
     aims: [Aim; 2],
 }
 
@@ -21,8 +21,8 @@ const fn at_most_one_of(parts: f64) -> Aim {
     Aim::AtMost(1.0 / parts)
 }
 
-/// Many short rounds for one key. Two threads need longer ones, most of which they spend side by side; and where there
-/// are many keys, a round has to bring them back into the cache after the others' turn.
+/// One key takes many short rounds. Two threads need longer rounds, so that they overlap for most of each. With many
+/// keys, a round first has to load them back into the cache.
 const SCENARIOS: [Scenario; 5] = [
     Scenario {
         name: "hot key allowed",
@@ -71,7 +71,7 @@ const SCENARIOS: [Scenario; 5] = [
     },
 ];
 
-/// All scenarios, or those with this in their names.
+/// Runs the scenarios whose names contain `part`; an empty `part` selects all.
 pub(crate) fn times(part: &str) {
     println!("nanoseconds per check, median of all rounds (least to most)");
     println!("×: times governor's of the same round, median of all rounds\n");
@@ -85,17 +85,17 @@ pub(crate) fn times(part: &str) {
     }
 }
 
-/// All subjects take turns, another one first in each round, so that a noisy moment does not fall on one of them, and each
-/// finds in the cache what the others have left of it.
+/// Runs all subjects in turn and starts each round with a different one. So a noisy moment does not always hit the same
+/// subject, and no subject always finds the same cache contents.
 fn times_of(scenario: &Scenario, threads: usize) {
     let (count, rounds) = (scenario.counts[threads - 1], scenario.rounds[threads - 1]);
     let requests_of =
         |seed| (scenario.draws)(scenario.keys, count, seed).into_iter().map(|n| key(n as usize));
     let requests: Vec<Vec<String>> = (1..=threads).map(|seed| requests_of(seed as u64).collect()).collect();
     let table = scenario.keys.max(1000);
-    // Of their own, for none is to find its table in the cache because another has just been there.
+    // Separate tables: otherwise one measurement would warm the cache for the other.
     let [slidegate, sixteen] = [(); 2].map(|()| Slidegate::new(scenario.limit, table));
-    let told = Told::new(scenario.limit, table);
+    let all_numbers = AllNumbers::new(scenario.limit, table);
     let governor = Governor::new(scenario.limit, table);
     let throttlecrab = Throttlecrab::new(scenario.limit, table);
     let bare = Bare::new(scenario.limit, table);
@@ -103,13 +103,13 @@ fn times_of(scenario: &Scenario, threads: usize) {
     for key in (0..scenario.keys).map(key) {
         slidegate.check(&key);
         sixteen.check(&key);
-        told.check(&key);
+        all_numbers.check(&key);
         governor.check(&key);
         throttlecrab.check(&key);
         bare.check(&key);
         clocked.check(&key);
     }
-    // By sixteens only one thread asks.
+    // Only one thread checks 16 keys at a time.
     let turns = if threads == 1 { 7 } else { 6 };
     let mut figures: [Figures; 7] = Default::default();
     let mut ratios = Figures::default();
@@ -124,20 +124,20 @@ fn times_of(scenario: &Scenario, threads: usize) {
                 2 => time_round(&throttlecrab, &requests),
                 3 => time_round(&bare, &requests),
                 4 => time_round(&clocked, &requests),
-                5 => time_round(&told, &requests),
+                5 => time_round(&all_numbers, &requests),
                 _ => time_round_of_16(&sixteen, &requests[0]),
             };
             figures[place].push(times[place]);
         }
-        // Of one round: what slows the machine down for longer is in both.
+        // Ratio within one round: a longer slowdown of the machine affects both values.
         ratios.push(times[0] / times[1]);
     }
     eprintln!();
-    let [ours, governors, crabs, bares, clocked, told, sixteens] = figures;
+    let [ours, governors, crabs, bares, clocked, all_numbers, sixteens] = figures;
     let sixteens = if threads == 1 { sixteens.to_string() } else { "–".to_owned() };
     let verdict = scenario.aims[threads - 1].verdict(ratios.median());
     println!(
-        "| {} | {threads} | {ours} | {governors} | {crabs} | {bares} | {clocked} | {verdict} | {told} | {sixteens} |",
+        "| {} | {threads} | {ours} | {governors} | {crabs} | {bares} | {clocked} | {verdict} | {all_numbers} | {sixteens} |",
         scenario.name
     );
 }

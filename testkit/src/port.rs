@@ -1,4 +1,4 @@
-//! Ports for servers that are started by number.
+//! Free ports for servers.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -6,14 +6,14 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::ops::Range;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Below those that the kernel gives to outgoing connections (from 32768 on). A test that kills a server keeps
-/// knocking at its port, and a port of the kernel's could meanwhile be given to the very client that knocks: it would
-/// be connected with itself, and the server could not come back.
+/// Below the kernel's range for outgoing connections, which starts at 32768. A test that kills a server keeps
+/// connecting to its port. The kernel could give a port of its range to that client, which would then be connected to
+/// itself and block the port.
 const PORTS: Range<u16> = 10_000..32_000;
 
-/// A port that nobody listens on and that this process has not given out before.
+/// Returns a port that no process listens on and that this process has not returned before.
 ///
-/// Another process may still be faster to bind it. Who starts a server on it has to look whether that happened.
+/// Another process may bind it first. The caller has to check for that after it starts a server.
 pub fn free() -> u16 {
     static GIVEN: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
 
@@ -23,7 +23,7 @@ pub fn free() -> u16 {
     (0..count)
         .map(|step| PORTS.start + (first.wrapping_add(step) % count) as u16)
         .find(|port| !given.contains(port) && is_free(*port) && given.insert(*port))
-        .expect("one of so many ports is free")
+        .expect("one of 22,000 ports is free")
 }
 
 fn is_free(port: u16) -> bool {

@@ -1,4 +1,4 @@
-//! One process with its log.
+//! Child process with a log file.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::spawner;
 
-/// How to start it, and again in the same way.
+/// Command of a process, for its start and restarts.
 #[derive(Debug)]
 pub(crate) struct Launch {
     pub(crate) program: PathBuf,
@@ -19,7 +19,7 @@ pub(crate) struct Launch {
     pub(crate) folder: PathBuf,
 }
 
-/// A process that ends when this value does.
+/// Child process that is killed on drop.
 #[derive(Debug)]
 pub(crate) struct Process {
     launch: Launch,
@@ -32,7 +32,7 @@ impl Process {
         Self { launch, child }
     }
 
-    /// Kills what may still run, and starts anew with an empty log.
+    /// Kills the process if it still runs, and starts it again with an empty log.
     pub(crate) fn restart(&self) {
         self.kill();
         *self.child() = self.launch.spawn();
@@ -46,10 +46,10 @@ impl Process {
         matches!(self.child().try_wait(), Ok(None))
     }
 
-    /// Kills it and waits until it is gone.
+    /// Kills the process and waits until it has ended.
     pub(crate) fn kill(&self) {
         let mut child = self.child();
-        // Fails only if it has ended already.
+        // Fails only if the process has already ended.
         let _ = child.kill();
         let _ = child.wait();
     }
@@ -58,10 +58,10 @@ impl Process {
         assert!(self.try_signal(signal), "the process has ended: {}", self.log());
     }
 
-    /// Says whether there was a process to signal.
+    /// Sends a signal if the process is alive. Returns whether it is.
     pub(crate) fn try_signal(&self, signal: Signal) -> bool {
         let mut child = self.child();
-        // Once reaped, its number may be somebody else's.
+        // After the process is reaped, its ID may belong to another process.
         let is_alive = matches!(child.try_wait(), Ok(None));
         if is_alive {
             kill_process(Pid::from_child(&child), signal).expect("a child can be signalled");
@@ -74,7 +74,7 @@ impl Process {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The last lines of the log, for a panic.
+    /// Returns the last lines of the log, for a panic message.
     pub(crate) fn log_tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
@@ -100,7 +100,7 @@ impl Launch {
     fn spawn(&self) -> Child {
         let log = File::create(self.log_path()).expect("the folder of a server is writable");
         let errors = log.try_clone().expect("a file can be shared");
-        let mut command = spawner::mortal(&self.program);
+        let mut command = spawner::dying_with_parent(&self.program);
         command.args(&self.args).envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.current_dir(&self.folder).stdin(Stdio::null()).stdout(log).stderr(errors);
         spawner::spawn(command)

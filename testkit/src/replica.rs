@@ -1,28 +1,28 @@
-//! A server that follows another.
+//! Replica of a Redis or Valkey server.
 
 use std::ops::Deref;
 
 use crate::wait::until;
 use crate::{FaultProxy, Server, ServerBuilder};
 
-/// A replica; all that a [`Server`] can do, it can.
+/// A replica. Dereferences to its [`Server`].
 #[derive(Debug)]
 pub struct Replica {
     server: Server,
 }
 
 impl Replica {
-    /// Starts a server of the master's flavour as its replica, and waits until it has all the master has.
+    /// Starts a replica of the master's flavour and waits until it is in sync.
     pub fn of(master: &Server) -> Self {
         Self::build(Server::builder(master.flavour()), master)
     }
 
-    /// Starts one that hears from the master by a proxy in front of it.
-    pub fn by_way_of(proxy: &FaultProxy, master: &Server) -> Self {
+    /// Starts a replica that connects to the master through a proxy.
+    pub fn through_proxy(proxy: &FaultProxy, master: &Server) -> Self {
         Self::follow(Server::builder(master.flavour()), proxy.address().port(), master)
     }
 
-    /// Starts one that is made to measure.
+    /// Starts a replica from a builder.
     pub fn build(builder: ServerBuilder, master: &Server) -> Self {
         Self::follow(builder, master.port(), master)
     }
@@ -34,12 +34,12 @@ impl Replica {
         replica
     }
 
-    /// Waits until it has all that the master had when this was called.
+    /// Waits until the replica has everything that the master had at the time of the call.
     pub fn wait_in_sync(&self, master: &Server) {
         wait_in_sync(&self.server, master);
     }
 
-    /// Makes it a master.
+    /// Makes the replica a master.
     pub fn promote(&self) {
         self.server.command(&["REPLICAOF", "NO", "ONE"]).ok();
     }
@@ -53,14 +53,14 @@ impl Deref for Replica {
     }
 }
 
-/// Waits until `replica` has all that its master had when this was called.
+/// Waits until `replica` has everything that `master` had at the time of the call.
 pub(crate) fn wait_in_sync(replica: &Server, master: &Server) {
     let info = ["INFO", "replication"];
     let offset = |server: &Server, name| {
         let offset = server.field(&info, name)?;
         offset.parse::<u64>().map_err(|error| format!("{error}: {offset}"))
     };
-    let wanted = offset(master, "master_repl_offset").expect("the master answers");
+    let wanted = offset(master, "master_repl_offset").expect("the master responds");
     until("the replica is in sync", || {
         let link = replica.field(&info, "master_link_status")?;
         let reached = offset(replica, "slave_repl_offset")?;

@@ -1,13 +1,13 @@
-//! A client that is just good enough to look into a server: one request, one answer, blocking.
+//! Minimal blocking RESP client: one request, one reply.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than any honest answer takes; a stopped server must fail a test and not hang it.
+/// Longer than any healthy server takes. A stopped server fails the test instead of hanging it.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a server answers.
+/// Reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// A status such as `OK`.
@@ -16,26 +16,26 @@ pub enum Reply {
     Bulk(Vec<u8>),
     /// A number.
     Int(i64),
-    /// Several answers.
+    /// Nested replies.
     Array(Vec<Reply>),
-    /// Nothing: a missing key.
+    /// A missing value.
     Nil,
-    /// A refusal, beginning with its code.
+    /// An error that begins with its code.
     Error(String),
 }
 
 impl Reply {
-    /// A status or bytes that must be text.
+    /// Returns a status or UTF-8 bytes. Panics for any other reply.
     #[track_caller]
     pub fn text(&self) -> String {
         match self {
             Self::Simple(text) => text.clone(),
-            Self::Bulk(bytes) => String::from_utf8(bytes.clone()).expect("the answer is text"),
+            Self::Bulk(bytes) => String::from_utf8(bytes.clone()).expect("the reply is text"),
             other => panic!("not text: {other:?}"),
         }
     }
 
-    /// A number, also one that is written as text.
+    /// Returns a number, or text that contains one. Panics for any other reply.
     #[track_caller]
     pub fn int(&self) -> i64 {
         match self {
@@ -44,7 +44,7 @@ impl Reply {
         }
     }
 
-    /// Several answers.
+    /// Returns nested replies. Panics for any other reply.
     #[track_caller]
     pub fn array(self) -> Vec<Reply> {
         match self {
@@ -53,7 +53,7 @@ impl Reply {
         }
     }
 
-    /// Must be `OK`.
+    /// Panics if the reply is not `OK`.
     #[track_caller]
     pub fn ok(&self) {
         assert!(matches!(self, Self::Simple(status) if status == "OK"), "not OK: {self:?}");
@@ -67,7 +67,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects to a server.
     pub fn open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -76,7 +76,8 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Sends a command and waits for its answer. An `Err` is a broken connection; a refusal is a [`Reply::Error`].
+    /// Sends a command and waits for its reply. `Err` is a broken connection; an error of the server is a
+    /// [`Reply::Error`].
     pub fn command<A: AsRef<[u8]>>(&mut self, args: &[A]) -> io::Result<Reply> {
         let mut request = format!("*{}\r\n", args.len()).into_bytes();
         for arg in args {
@@ -91,19 +92,19 @@ impl Connection {
 
     fn read(&mut self) -> io::Result<Reply> {
         let line = self.line()?;
-        let Some(kind) = line.chars().next() else { return Err(strange(&line)) };
+        let Some(kind) = line.chars().next() else { return Err(malformed(&line)) };
         let rest = &line[kind.len_utf8()..];
         Ok(match kind {
             '+' => Reply::Simple(rest.to_owned()),
             '-' => Reply::Error(rest.to_owned()),
-            ':' => Reply::Int(rest.parse().map_err(|_| strange(&line))?),
+            ':' => Reply::Int(rest.parse().map_err(|_| malformed(&line))?),
             '$' | '*' if rest == "-1" => Reply::Nil,
-            '$' => Reply::Bulk(self.bytes(rest.parse().map_err(|_| strange(&line))?)?),
+            '$' => Reply::Bulk(self.bytes(rest.parse().map_err(|_| malformed(&line))?)?),
             '*' => {
-                let count: usize = rest.parse().map_err(|_| strange(&line))?;
+                let count: usize = rest.parse().map_err(|_| malformed(&line))?;
                 Reply::Array((0..count).map(|_| self.read()).collect::<io::Result<_>>()?)
             }
-            _ => return Err(strange(&line)),
+            _ => return Err(malformed(&line)),
         })
     }
 
@@ -111,7 +112,7 @@ impl Connection {
         let mut line = String::new();
         self.stream.read_line(&mut line)?;
         match line.strip_suffix("\r\n") {
-            Some(whole) => Ok(whole.to_owned()),
+            Some(line) => Ok(line.to_owned()),
             None => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
@@ -124,6 +125,6 @@ impl Connection {
     }
 }
 
-fn strange(line: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("not an answer: {line:?}"))
+fn malformed(line: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("malformed reply: {line:?}"))
 }

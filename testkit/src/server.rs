@@ -1,4 +1,4 @@
-//! One server.
+//! Redis or Valkey server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,20 +9,20 @@ use tempfile::TempDir;
 
 use crate::builder::{Role, ServerBuilder};
 use crate::process::Process;
-use crate::still::until_still;
+use crate::stopped::until_stopped;
 use crate::wait::until;
 use crate::{Connection, Flavour, Reply, Tls, faketime};
 
-/// A Redis or Valkey on the loopback interface, with a folder of its own, that keeps nothing on disk.
+/// Redis or Valkey server on the loopback interface. It has its own folder and keeps nothing on disk.
 ///
-/// It dies when it is dropped, and with the test process however that ends.
+/// It is killed on drop, and whenever the test process ends.
 #[derive(Debug)]
 pub struct Server {
-    // Dropped in this order: the process goes before its folder.
+    // The fields drop in this order: the process ends before its folder is removed.
     pub(crate) process: Process,
     pub(crate) flavour: Flavour,
     pub(crate) port: u16,
-    /// Where the other nodes of a cluster talk to it.
+    /// Cluster bus port.
     pub(crate) bus_port: Option<u16>,
     pub(crate) tls: Option<Tls>,
     pub(crate) socket: Option<PathBuf>,
@@ -32,81 +32,81 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts one as it comes.
+    /// Starts a server with its default configuration.
     pub fn start(flavour: Flavour) -> Self {
         Self::builder(flavour).start()
     }
 
-    /// Starts one that is made to measure.
+    /// Returns a builder for a server.
     pub fn builder(flavour: Flavour) -> ServerBuilder {
         ServerBuilder::new(flavour, Role::Data)
     }
 
-    /// Which of the two it is.
+    /// Flavour of the server.
     pub fn flavour(&self) -> Flavour {
         self.flavour
     }
 
-    /// Its port on 127.0.0.1, the same after a [`restart`](Self::restart).
+    /// Port on 127.0.0.1. It stays the same after a [`restart`](Self::restart).
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// 127.0.0.1 and its port.
+    /// Address: 127.0.0.1 and the port.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// `redis://127.0.0.1:PORT`.
+    /// URL: `redis://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address())
     }
 
-    /// Where TLS is spoken. Panics unless it was built with [`ServerBuilder::tls`].
+    /// TLS port and certificates. Panics unless the server was built with [`ServerBuilder::tls`].
     #[track_caller]
     pub fn tls(&self) -> &Tls {
         self.tls.as_ref().expect("this server was built without tls()")
     }
 
-    /// Its Unix socket. Panics unless it was built with [`ServerBuilder::unix_socket`].
+    /// Path of the Unix socket. Panics unless the server was built with [`ServerBuilder::unix_socket`].
     #[track_caller]
     pub fn socket_path(&self) -> &Path {
         self.socket.as_deref().expect("this server was built without unix_socket()")
     }
 
-    /// Its own folder.
+    /// Working folder of the server.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The number of its process, another one after a [`restart`](Self::restart).
+    /// Process ID. It changes with a [`restart`](Self::restart).
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// What it has logged since it was started.
+    /// Log since the last start.
     pub fn log(&self) -> String {
         self.process.log()
     }
 
-    /// Stops it where it is, with SIGSTOP: connections stay open, and nothing answers any more.
+    /// Stops the process with SIGSTOP: connections stay open without responses.
     pub fn stop_signal(&self) {
         self.process.signal(Signal::STOP);
-        until_still(self.process.pid());
+        until_stopped(self.process.pid());
     }
 
-    /// Lets it go on, with SIGCONT.
+    /// Continues the process with SIGCONT.
     pub fn continue_signal(&self) {
         self.process.signal(Signal::CONT);
     }
 
-    /// Sets its wall clock to `offset` from the real one and waits until it has noticed. Panics unless it was built
-    /// with [`ServerBuilder::faketime`].
+    /// Sets the wall clock to `offset` from the real one and waits until the server uses it. Panics unless the server
+    /// was built with [`ServerBuilder::faketime`].
     #[track_caller]
     pub fn set_faketime(&self, offset: &str) {
         assert!(self.is_shifted, "this server was built without faketime()");
         faketime::set_in(self.folder(), offset);
-        // Valkey looks at the clock every millisecond only.
+        // Valkey caches the time for a millisecond.
         until("its clock is set", || {
             let time = self.command(&["TIME"]).array();
             let own = time[0].int() * 1_000_000 + time[1].int();
@@ -119,28 +119,28 @@ impl Server {
         });
     }
 
-    /// Kills it, with SIGKILL, and waits until it is gone.
+    /// Kills the process with SIGKILL and waits until it has ended.
     pub fn kill(&self) {
         self.process.kill();
     }
 
-    /// Whether the process exists.
+    /// Returns whether the process is alive.
     pub fn is_alive(&self) -> bool {
         self.process.is_alive()
     }
 
-    /// Kills it if need be and starts it anew, empty, on the same port; waits until it answers.
+    /// Kills the server if it is alive and starts it again, empty, on the same port. Waits until it responds.
     pub fn restart(&self) {
         until("its port is free again", || {
             self.process.restart();
             match self.wait_ready() {
-                Err(seen) if !self.lost_race() => panic!("{:?} does not start again: {seen}", self.flavour),
+                Err(seen) if !self.lost_race() => panic!("{:?} does not restart: {seen}", self.flavour),
                 outcome => outcome,
             }
         });
     }
 
-    /// A connection, authenticated if the server was built with `--requirepass`.
+    /// Opens a connection, authenticated if the server was built with `--requirepass`.
     pub fn connect(&self) -> io::Result<Connection> {
         let mut connection = Connection::open(self.address())?;
         if let Some(password) = &self.password {
@@ -149,19 +149,19 @@ impl Server {
         Ok(connection)
     }
 
-    /// Sends a command on a connection of its own. Panics if there is no answer; a refusal is a [`Reply::Error`].
+    /// Sends a command on a new connection. Panics without a reply; an error of the server is a [`Reply::Error`].
     #[track_caller]
     pub fn command<A: AsRef<[u8]>>(&self, args: &[A]) -> Reply {
-        self.try_command(args).unwrap_or_else(|error| panic!("no answer from {}: {error}", self.address()))
+        self.try_command(args).unwrap_or_else(|error| panic!("no response from {}: {error}", self.address()))
     }
 
-    /// How many calls of loaded scripts it has served.
+    /// Number of `EVALSHA` calls that the server has executed.
     #[track_caller]
     pub fn scripts_run(&self) -> u64 {
         self.calls_of("evalsha")
     }
 
-    /// How many calls of a command it has served.
+    /// Number of calls of a command that the server has executed.
     #[track_caller]
     pub fn calls_of(&self, command: &str) -> u64 {
         let stats = self.command(&["INFO", "commandstats"]).text();
@@ -169,12 +169,12 @@ impl Server {
         calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
     }
 
-    /// Sends a command on a connection of its own to a server that may be dead.
+    /// Sends a command on a new connection to a server that may be dead.
     pub fn try_command<A: AsRef<[u8]>>(&self, args: &[A]) -> io::Result<Reply> {
         self.connect()?.command(args)
     }
 
-    /// A field of `INFO`, or of what answers alike, such as `CLUSTER INFO`.
+    /// Returns a field of `INFO`, or of a command with the same format, such as `CLUSTER INFO`.
     pub(crate) fn field(&self, command: &[&str], name: &str) -> Result<String, String> {
         let reply = self.try_command(command).map_err(|error| format!("{}: {error}", self.address()))?;
         let Reply::Bulk(bytes) = reply else { return Err(format!("{}: {reply:?}", self.address())) };
@@ -183,19 +183,19 @@ impl Server {
         field.map(str::to_owned).ok_or_else(|| format!("{}: no {name} in {text}", self.address()))
     }
 
-    /// Waits until it answers, or says how it ended.
+    /// Waits until the server responds. Returns the log if it ends instead.
     pub(crate) fn wait_ready(&self) -> Result<(), String> {
-        until("the server answers", || {
+        until("the server responds", || {
             if !self.process.is_alive() {
-                return Ok(Err(format!("it has ended\n{}", self.process.log_tail())));
+                return Ok(Err(format!("the process has ended\n{}", self.process.log_tail())));
             }
-            // An answer alone would prove nothing: whoever took the port first may have given it.
+            // A response alone proves nothing: it may come from another process that took the port.
             if !READY.iter().any(|line| self.process.log().contains(line)) {
-                return Err(format!("it is not ready\n{}", self.process.log_tail()));
+                return Err(format!("the process is not ready\n{}", self.process.log_tail()));
             }
             match Connection::open(self.address()).and_then(|mut connection| connection.command(&["PING"])) {
                 Ok(Reply::Error(text)) if text.starts_with("LOADING") => Err(text),
-                // A refusal for want of a password is an answer.
+                // An authentication error is a response, too.
                 Ok(_) => Ok(Ok(())),
                 Err(error) => Err(error.to_string()),
             }
@@ -207,8 +207,8 @@ impl Server {
     }
 }
 
-/// Between two readings, one after another, of the same clock.
+/// Tolerance between two successive readings of the same clock.
 const CLOCK_TOLERANCE_US: u64 = 50_000;
 
-/// What a server and a sentinel log once they have bound their ports.
+/// Log lines of a server and of a sentinel that have bound their ports.
 const READY: [&str; 2] = ["Ready to accept connections", "Sentinel ID is"];

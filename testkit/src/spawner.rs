@@ -1,8 +1,8 @@
-//! The thread that starts processes.
+//! Thread that spawns all child processes.
 //!
-//! `setpriv --pdeathsig` ties a process to the *thread* that started it, and a test's thread ends before the test
-//! binary does. All are started from this one, so that a server in a `static` outlives the test that came first, and
-//! dies with the test binary however that ends.
+//! `setpriv --pdeathsig` ties a process to the *thread* that spawned it, and a test's thread ends before the test
+//! binary. This thread spawns all processes. So a server in a `static` outlives the first test that uses it, and ends
+//! with the test binary.
 
 use std::io;
 use std::path::Path;
@@ -12,30 +12,30 @@ use std::sync::mpsc::{Sender, channel};
 
 use crate::binary::on_path;
 
-struct Order {
+struct SpawnRequest {
     command: Command,
     reply: Sender<io::Result<Child>>,
 }
 
 pub(crate) fn spawn(command: Command) -> io::Result<Child> {
-    static ORDERS: LazyLock<Sender<Order>> = LazyLock::new(|| {
-        let (sender, orders) = channel::<Order>();
+    static REQUESTS: LazyLock<Sender<SpawnRequest>> = LazyLock::new(|| {
+        let (sender, requests) = channel::<SpawnRequest>();
         std::thread::spawn(move || {
-            for mut order in orders {
-                // Nobody waits any more if its thread has panicked meanwhile.
-                let _ = order.reply.send(order.command.spawn());
+            for mut request in requests {
+                // Fails if the requesting thread has panicked meanwhile.
+                let _ = request.reply.send(request.command.spawn());
             }
         });
         sender
     });
 
     let (reply, child) = channel();
-    ORDERS.send(Order { command, reply }).expect("the thread that starts processes never ends");
+    REQUESTS.send(SpawnRequest { command, reply }).expect("the thread that starts processes never ends");
     child.recv().expect("the thread that starts processes never ends")
 }
 
-/// A command that is killed together with this process, where `setpriv` can see to it.
-pub(crate) fn mortal(program: &Path) -> Command {
+/// Returns a command whose process is killed together with this one, if `setpriv` is available.
+pub(crate) fn dying_with_parent(program: &Path) -> Command {
     match on_path("setpriv") {
         Some(setpriv) => {
             let mut command = Command::new(setpriv);

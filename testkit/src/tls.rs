@@ -1,11 +1,11 @@
-//! A certificate authority for one server.
+//! Certificate authority of a server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
-/// A server's own authority.
+/// Certificate authority of one server, with its files.
 #[derive(Debug)]
 pub struct Authority {
     folder: PathBuf,
@@ -13,8 +13,8 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// Makes an authority and has it sign a certificate for `localhost` and `127.0.0.1`: `server.crt` and `server.key` in the
-    /// folder, which serve a client as well. Its own are `ca.crt` and `ca.key`.
+    /// Creates an authority and a certificate for `localhost` and `127.0.0.1`: `server.crt` and `server.key` in the
+    /// folder, which clients can use as well. The authority's own files are `ca.crt` and `ca.key`.
     pub fn make(folder: &Path) -> Self {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -39,23 +39,23 @@ impl Authority {
         Self { folder: folder.to_owned(), ca_pem }
     }
 
-    /// The file with the authority's certificate.
+    /// Path of the authority's certificate.
     pub fn ca_path(&self) -> PathBuf {
         self.folder.join("ca.crt")
     }
 
-    /// The files of a certificate that it has signed, and of the key.
+    /// Paths of a certificate that the authority has signed, and of its key.
     pub fn signed_paths(&self) -> [PathBuf; 2] {
         ["server.crt", "server.key"].map(|name| self.folder.join(name))
     }
 
-    /// The authority's certificate.
+    /// PEM of the authority's certificate.
     pub fn ca_pem(&self) -> &[u8] {
         self.ca_pem.as_bytes()
     }
 }
 
-/// A server's own authority, and where it listens for those who trust it.
+/// TLS port of a server and its certificate authority.
 #[derive(Debug)]
 pub struct Tls {
     pub(crate) port: u16,
@@ -79,7 +79,7 @@ impl Tls {
         pairs.iter().flat_map(|(option, value)| [(*option).to_owned(), (*value).to_owned()]).collect()
     }
 
-    /// For another server: the same certificates, by which they know each other.
+    /// Options for another server with the same certificates, so that both trust each other.
     pub(crate) fn shared_args(authority: &Authority) -> Vec<String> {
         let file = |name: &str| authority.folder.join(name).display().to_string();
         let pairs = [
@@ -94,27 +94,27 @@ impl Tls {
         &self.authority
     }
 
-    /// The port on which it expects TLS.
+    /// TLS port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// `rediss://127.0.0.1:PORT`.
+    /// URL: `rediss://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("rediss://127.0.0.1:{}", self.port)
     }
 
-    /// The file with the authority's certificate.
+    /// Path of the authority's certificate.
     pub fn ca_path(&self) -> PathBuf {
         self.authority.ca_path()
     }
 
-    /// The files of a certificate that its authority has signed, and of the key.
+    /// Paths of a certificate that the authority has signed, and of its key.
     pub fn signed_paths(&self) -> [PathBuf; 2] {
         self.authority.signed_paths()
     }
 
-    /// The authority's certificate.
+    /// PEM of the authority's certificate.
     pub fn ca_pem(&self) -> &[u8] {
         self.authority.ca_pem()
     }

@@ -1,16 +1,16 @@
-//! Waiting for a condition. This is the one file of the kit that pauses.
+//! Polling for a condition. No other file of the kit sleeps.
 
 use std::time::Duration;
 
-/// A pause is short, for most conditions hold after one or two.
+/// Short, because most conditions hold after one or two polls.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Half a minute in all: a bound for what hangs, generous enough for a machine that is busy.
+/// Half a minute in total, enough for a busy machine.
 const PAUSES: u32 = 3_000;
 
-/// Asks until `condition` holds, and gives what it found; panics if it does not hold within some half a minute.
+/// Polls `condition` until it returns `Ok`, and returns its value. Panics after half a minute.
 ///
-/// `Err` says what was seen instead, and the panic says the last of these. Blocks its thread.
+/// `Err` describes the current state; the panic message contains the last one. Blocks the thread.
 #[track_caller]
 pub fn until<T>(what: &str, mut condition: impl FnMut() -> Result<T, String>) -> T {
     let mut seen = String::new();
@@ -21,10 +21,10 @@ pub fn until<T>(what: &str, mut condition: impl FnMut() -> Result<T, String>) ->
         }
         pause();
     }
-    panic!("waited in vain: {what}; seen at last: {seen}");
+    panic!("timed out waiting until {what}; last state: {seen}");
 }
 
-#[expect(clippy::disallowed_methods, reason = "another process has no condition variable to wait upon")]
+#[expect(clippy::disallowed_methods, reason = "another process offers no condition variable")]
 fn pause() {
     std::thread::sleep(PAUSE);
 }

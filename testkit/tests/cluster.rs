@@ -1,4 +1,4 @@
-//! A cluster of either flavour: redirections, a slot on its way, a master that dies.
+//! Clusters of each flavour: redirections, the migration of a slot, and a failover.
 #![expect(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use slidegate_testkit::{Cluster, Flavour, Reply};
@@ -23,27 +23,27 @@ fn move_a_slot(cluster: &Cluster) {
     let slot = cluster.slot_of("{user}:1");
     let from = cluster.owner_of(slot);
     let to = (from + 1) % 3;
-    let ask = |number: usize, key: &str| cluster.node(number).command(&["GET", key]);
-    let is_sent = |reply: Reply, kind: &str, number: usize| matches!(reply, Reply::Error(text) if text == format!("{kind} {slot} {}", cluster.node(number).address()));
+    let get = |number: usize, key: &str| cluster.node(number).command(&["GET", key]);
+    let is_redirect = |reply: Reply, kind: &str, number: usize| matches!(reply, Reply::Error(text) if text == format!("{kind} {slot} {}", cluster.node(number).address()));
     for number in 0..250 {
         cluster.node(from).command(&["SET", &format!("{{user}}:{number}"), "1"]).ok();
     }
-    assert!(is_sent(ask(to, "{user}:1"), "MOVED", from));
+    assert!(is_redirect(get(to, "{user}:1"), "MOVED", from));
 
     cluster.begin_migration(slot, to);
-    assert_eq!(ask(from, "{user}:1").text(), "1");
-    assert!(is_sent(ask(from, "{user}:missing"), "ASK", to));
+    assert_eq!(get(from, "{user}:1").text(), "1");
+    assert!(is_redirect(get(from, "{user}:missing"), "ASK", to));
 
     assert_eq!(cluster.migrate_keys(slot), 250);
-    assert!(is_sent(ask(from, "{user}:1"), "ASK", to));
-    let mut asking = cluster.node(to).connect().unwrap();
-    asking.command(&["ASKING"]).unwrap().ok();
-    assert_eq!(asking.command(&["GET", "{user}:1"]).unwrap().text(), "1");
+    assert!(is_redirect(get(from, "{user}:1"), "ASK", to));
+    let mut receiver = cluster.node(to).connect().unwrap();
+    receiver.command(&["ASKING"]).unwrap().ok();
+    assert_eq!(receiver.command(&["GET", "{user}:1"]).unwrap().text(), "1");
 
     cluster.end_migration(slot);
     assert_eq!(cluster.owner_of(slot), to);
-    assert_eq!(ask(to, "{user}:1").text(), "1");
-    assert!(is_sent(ask(from, "{user}:1"), "MOVED", to));
+    assert_eq!(get(to, "{user}:1").text(), "1");
+    assert!(is_redirect(get(from, "{user}:1"), "MOVED", to));
 }
 
 fn lose_a_master(cluster: &Cluster) {
@@ -60,7 +60,7 @@ fn lose_a_master(cluster: &Cluster) {
     assert!(!cluster.masters().contains(&master) && cluster.masters().contains(&replica));
 
     cluster.node(master).restart();
-    cluster.wait_in_order();
+    cluster.wait_healthy();
     assert_eq!((cluster.owner_of(slot), cluster.replica_of(replica)), (replica, master));
 }
 

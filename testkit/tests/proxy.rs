@@ -1,4 +1,4 @@
-//! The proxy's faults, between a client and a real server.
+//! Faults of the proxy between a client and a real server.
 #![expect(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use std::io::{self, ErrorKind};
@@ -17,7 +17,7 @@ fn connect(proxy: &FaultProxy) -> Connection {
     Connection::open(proxy.address()).unwrap()
 }
 
-/// Counts on a connection of its own, which may be closed even before it is ready.
+/// Sends one request on a new connection, which the proxy may close before it is ready.
 fn count(proxy: &FaultProxy) -> io::Result<i64> {
     Ok(Connection::open(proxy.address())?.command(&INCR)?.int())
 }
@@ -27,7 +27,7 @@ const INCR_BYTES: u64 = "*2\r\n$4\r\nINCR\r\n$1\r\nn\r\n".len() as u64;
 const ONE_BYTES: u64 = ":1\r\n".len() as u64;
 
 #[test]
-fn it_passes_and_counts() {
+fn the_proxy_relays_and_counts_bytes() {
     let (server, proxy) = rig();
     let mut connection = connect(&proxy);
     assert_eq!(connection.command(&INCR).unwrap().int(), 1);
@@ -41,7 +41,7 @@ fn it_passes_and_counts() {
 }
 
 #[test]
-fn stalled_it_holds_requests_until_released() {
+fn a_stalled_proxy_holds_requests_until_it_passes() {
     let (server, proxy) = rig();
     let mut old = connect(&proxy);
     assert_eq!(old.command(&INCR).unwrap().int(), 1);
@@ -49,7 +49,7 @@ fn stalled_it_holds_requests_until_released() {
 
     proxy.stall();
     let mut new = connect(&proxy);
-    let asking = [thread::spawn(move || old.command(&INCR)), thread::spawn(move || new.command(&INCR))];
+    let pending = [thread::spawn(move || old.command(&INCR)), thread::spawn(move || new.command(&INCR))];
     until("the new connection is accepted", || {
         if proxy.connections() == 2 { Ok(()) } else { Err(proxy.connections().to_string()) }
     });
@@ -57,40 +57,40 @@ fn stalled_it_holds_requests_until_released() {
     assert_eq!((proxy.bytes_to_server(), proxy.bytes_to_client()), passed);
 
     proxy.pass();
-    let mut answers = asking.map(|asking| asking.join().unwrap().unwrap().int());
-    answers.sort_unstable();
-    assert_eq!(answers, [2, 3]);
+    let mut replies = pending.map(|request| request.join().unwrap().unwrap().int());
+    replies.sort_unstable();
+    assert_eq!(replies, [2, 3]);
 }
 
 #[test]
-fn stalled_it_holds_replies_too() {
+fn a_stalled_proxy_holds_replies() {
     let (server, proxy) = rig();
     let mut connection = connect(&proxy);
-    let asking = thread::spawn(move || connection.command(&["BLPOP", "list", "0"]));
+    let pending = thread::spawn(move || connection.command(&["BLPOP", "list", "0"]));
     until("the server has the request", || match server.command(&["INFO", "clients"]).text() {
         info if info.contains("blocked_clients:1") => Ok(()),
         info => Err(info),
     });
     proxy.stall();
     assert_eq!(server.command(&["LPUSH", "list", "a"]).int(), 1);
-    assert_eq!(server.command(&["LLEN", "list"]).int(), 0, "the server has answered");
+    assert_eq!(server.command(&["LLEN", "list"]).int(), 0, "the server has replied");
     assert_eq!(proxy.bytes_to_client(), 0);
     proxy.pass();
-    assert_eq!(asking.join().unwrap().unwrap().array()[1].text(), "a");
+    assert_eq!(pending.join().unwrap().unwrap().array()[1].text(), "a");
 }
 
-/// Longer than any test lives: who waits for its end waits in vain.
+/// Longer than any test: a test that waits for its end would hang.
 const NEVER: Duration = Duration::from_hours(1);
 const SHORT: Duration = Duration::from_millis(1);
 
 #[test]
-fn slow_it_holds_each_chunk_for_a_while_in_both_directions() {
+fn a_slow_proxy_delays_each_chunk_in_both_directions() {
     let (server, proxy) = rig();
     let mut connection = connect(&proxy);
     proxy.slow(SHORT);
-    assert_eq!(connection.command(&INCR).unwrap().int(), 1, "a while has an end");
+    assert_eq!(connection.command(&INCR).unwrap().int(), 1, "the delay ends");
 
-    let asking =
+    let pending =
         thread::spawn(move || connection.command(&["BLPOP", "list", "0"]).map(|reply| (reply, connection)));
     until("the server has the request", || match server.command(&["INFO", "clients"]).text() {
         info if info.contains("blocked_clients:1") => Ok(()),
@@ -99,30 +99,30 @@ fn slow_it_holds_each_chunk_for_a_while_in_both_directions() {
     proxy.slow(NEVER);
     let passed = proxy.bytes_to_client();
     assert_eq!(server.command(&["LPUSH", "list", "a"]).int(), 1);
-    assert_eq!(server.command(&["LLEN", "list"]).int(), 0, "the server has answered");
+    assert_eq!(server.command(&["LLEN", "list"]).int(), 0, "the server has replied");
     assert_eq!(proxy.bytes_to_client(), passed);
     proxy.pass();
-    let (reply, mut connection) = asking.join().unwrap().unwrap();
+    let (reply, mut connection) = pending.join().unwrap().unwrap();
     assert_eq!(reply.array()[1].text(), "a");
 
     proxy.slow(NEVER);
     let passed = proxy.bytes_to_server();
-    let asking = thread::spawn(move || connection.command(&INCR));
+    let pending = thread::spawn(move || connection.command(&INCR));
     assert_eq!(server.command(&["GET", "n"]).int(), 1);
     assert_eq!(proxy.bytes_to_server(), passed);
     proxy.pass();
-    assert_eq!(asking.join().unwrap().unwrap().int(), 2, "and nobody waits for it any longer");
+    assert_eq!(pending.join().unwrap().unwrap().int(), 2, "passing ends a delay in progress");
 }
 
 #[test]
-fn trickling_it_passes_one_byte_at_a_time_in_both_directions() {
+fn a_trickling_proxy_relays_one_byte_at_a_time_in_both_directions() {
     let (server, proxy) = rig();
     let mut connection = connect(&proxy);
     proxy.trickle(SHORT);
-    assert_eq!(connection.command(&INCR).unwrap().int(), 1, "every byte comes");
+    assert_eq!(connection.command(&INCR).unwrap().int(), 1, "every byte passes");
     assert_eq!((proxy.bytes_to_server(), proxy.bytes_to_client()), (INCR_BYTES, ONE_BYTES));
 
-    let asking =
+    let pending =
         thread::spawn(move || connection.command(&["BLPOP", "list", "0"]).map(|reply| (reply, connection)));
     until("the server has the request", || match server.command(&["INFO", "clients"]).text() {
         info if info.contains("blocked_clients:1") => Ok(()),
@@ -136,36 +136,36 @@ fn trickling_it_passes_one_byte_at_a_time_in_both_directions() {
         bytes => Err(bytes.to_string()),
     });
     proxy.pass();
-    let (_, mut connection) = asking.join().unwrap().unwrap();
+    let (_, mut connection) = pending.join().unwrap().unwrap();
 
     proxy.trickle(NEVER);
-    let asking = thread::spawn(move || connection.command(&INCR));
+    let pending = thread::spawn(move || connection.command(&INCR));
     until("the first byte of the request has passed", || match proxy.bytes_to_server() - passed.0 {
         1 => Ok(()),
         bytes => Err(bytes.to_string()),
     });
     assert_eq!(server.command(&["GET", "n"]).int(), 1);
     proxy.pass();
-    assert_eq!(asking.join().unwrap().unwrap().int(), 2);
+    assert_eq!(pending.join().unwrap().unwrap().int(), 2);
 }
 
 #[test]
-fn cut_reaches_those_who_are_slow_or_trickle() {
+fn a_cut_resets_slow_and_trickling_connections() {
     let (server, proxy) = rig();
     for slow in [FaultProxy::slow, FaultProxy::trickle] {
         let mut connection = connect(&proxy);
         assert_eq!(connection.command(&["PING"]).unwrap().text(), "PONG");
         slow(&proxy, NEVER);
-        let asking = thread::spawn(move || connection.command(&INCR));
+        let pending = thread::spawn(move || connection.command(&INCR));
         proxy.cut();
-        assert!(asking.join().unwrap().is_err());
+        assert!(pending.join().unwrap().is_err());
         proxy.pass();
     }
     assert_eq!(server.command(&["EXISTS", "n"]).int(), 0);
 }
 
 #[test]
-fn cut_resets_all_connections_and_welcomes_new_ones() {
+fn a_cut_resets_all_connections_and_accepts_new_ones() {
     let (_server, proxy) = rig();
     let mut connections = [connect(&proxy), connect(&proxy)];
     for connection in &mut connections {
@@ -180,7 +180,7 @@ fn cut_resets_all_connections_and_welcomes_new_ones() {
 }
 
 #[test]
-fn cut_reaches_those_who_are_stalled() {
+fn a_cut_resets_stalled_connections() {
     let (server, proxy) = rig();
     proxy.stall();
     let mut connection = connect(&proxy);
@@ -188,9 +188,9 @@ fn cut_reaches_those_who_are_stalled() {
         "the connection is accepted",
         || if proxy.connections() == 1 { Ok(()) } else { Err(String::new()) },
     );
-    let asking = thread::spawn(move || connection.command(&INCR));
+    let pending = thread::spawn(move || connection.command(&INCR));
     proxy.cut();
-    assert!(asking.join().unwrap().is_err());
+    assert!(pending.join().unwrap().is_err());
     assert_eq!(server.command(&["EXISTS", "n"]).int(), 0);
 }
 
@@ -206,7 +206,7 @@ fn a_cut_reply_leaves_the_request_executed() {
         assert_eq!(proxy.bytes_to_client() - before, bytes as u64);
         assert_eq!(server.command(&["GET", "n"]).int(), executed);
     }
-    // Once is once.
+    // The limit applies once.
     let mut connection = connect(&proxy);
     assert_eq!(connection.command(&INCR).unwrap().int(), 4);
     proxy.cut_next_reply();
@@ -215,7 +215,7 @@ fn a_cut_reply_leaves_the_request_executed() {
 }
 
 #[test]
-fn a_limit_counts_over_several_replies() {
+fn a_reply_limit_spans_several_replies() {
     let (_server, proxy) = rig();
     let mut connection = connect(&proxy);
     proxy.cut_reply_after(":1\r\n:".len());
@@ -224,7 +224,7 @@ fn a_limit_counts_over_several_replies() {
 }
 
 #[test]
-fn passing_it_cuts_no_reply_any_more() {
+fn passing_cancels_a_pending_cut() {
     let (_server, proxy) = rig();
     let mut connection = connect(&proxy);
     proxy.cut_next_reply();
@@ -233,7 +233,7 @@ fn passing_it_cuts_no_reply_any_more() {
 }
 
 #[test]
-fn refusing_it_closes_new_connections_only() {
+fn a_refusing_proxy_closes_only_new_connections() {
     let (_server, proxy) = rig();
     let mut old = connect(&proxy);
     old.command(&INCR).unwrap();
@@ -245,7 +245,7 @@ fn refusing_it_closes_new_connections_only() {
 }
 
 #[test]
-fn a_dead_server_is_a_reset_and_it_recovers() {
+fn a_dead_server_resets_connections_until_it_restarts() {
     let (server, proxy) = rig();
     let mut old = connect(&proxy);
     old.command(&INCR).unwrap();
@@ -257,7 +257,7 @@ fn a_dead_server_is_a_reset_and_it_recovers() {
 }
 
 #[test]
-fn dropped_it_listens_no_more() {
+fn a_dropped_proxy_closes_its_port() {
     let (_server, proxy) = rig();
     let mut connection = connect(&proxy);
     connection.command(&INCR).unwrap();
@@ -265,7 +265,7 @@ fn dropped_it_listens_no_more() {
     drop(proxy);
     assert!(connection.command(&INCR).is_err());
     until("the port is closed", || match Connection::open(address) {
-        Ok(_) => Err("it is open".to_owned()),
+        Ok(_) => Err("the port is open".to_owned()),
         Err(error) => Ok(error),
     });
 }

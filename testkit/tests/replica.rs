@@ -1,9 +1,9 @@
-//! A replica that follows and takes over.
+//! Replication and promotion.
 
 use slidegate_testkit::{Flavour, Replica, Reply, Server};
 
 #[test]
-fn it_has_what_the_master_had_and_takes_over() {
+fn a_replica_follows_its_master_and_takes_over() {
     for flavour in Flavour::ALL {
         let master = Server::start(flavour);
         master.command(&["SET", "before", "1"]).ok();

@@ -1,4 +1,4 @@
-//! Sentinels that replace a dead master.
+//! Failover by sentinels.
 #![expect(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use slidegate_testkit::{Flavour, Replica, Sentinels, Server};
@@ -18,11 +18,11 @@ fn fail_over(flavour: Flavour) {
 }
 
 #[test]
-fn redis_fails_over() {
+fn redis_sentinels_fail_over() {
     fail_over(Flavour::Redis);
 }
 
 #[test]
-fn valkey_fails_over() {
+fn valkey_sentinels_fail_over() {
     fail_over(Flavour::Valkey);
 }

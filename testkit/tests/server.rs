@@ -1,4 +1,4 @@
-//! One server of either flavour, from outside.
+//! Servers of each flavour, tested from outside.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -15,7 +15,7 @@ fn exists(pid: u32) -> bool {
 }
 
 #[test]
-fn it_answers_and_is_gone_after_drop() {
+fn a_server_responds_and_is_removed_on_drop() {
     for flavour in Flavour::ALL {
         let server = Server::start(flavour);
         let info = server.command(&["INFO", "server"]).text();
@@ -31,7 +31,7 @@ fn it_answers_and_is_gone_after_drop() {
 }
 
 #[test]
-fn it_is_gone_after_a_panic() {
+fn a_server_is_removed_after_a_panic() {
     let (send, pid) = std::sync::mpsc::channel();
     let failed = std::thread::spawn(move || {
         let server = Server::start(Flavour::Redis);
@@ -42,9 +42,9 @@ fn it_is_gone_after_a_panic() {
     assert!(!exists(pid.recv().unwrap()));
 }
 
-/// Runs in a process of its own, which the next test kills.
+/// Runs in a separate process, which the next test kills.
 #[test]
-#[ignore = "it never ends by itself"]
+#[ignore = "runs until it is killed"]
 fn hold_a_server_until_killed() {
     let server = Server::start(Flavour::Redis);
     println!("holding {}", server.pid());
@@ -54,7 +54,7 @@ fn hold_a_server_until_killed() {
 }
 
 #[test]
-fn it_is_gone_after_the_test_process_is_killed() {
+fn a_server_is_removed_after_the_test_process_is_killed() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", "--nocapture", "hold_a_server_until_killed"]);
     let mut holder = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
@@ -64,7 +64,7 @@ fn it_is_gone_after_the_test_process_is_killed() {
     let pid: u32 = loop {
         let mut bytes = [0; 256];
         let count = stdout.read(&mut bytes).unwrap();
-        assert_ne!(count, 0, "it has ended: {output}");
+        assert_ne!(count, 0, "the holder has ended: {output}");
         output.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
         let line = output.split_once("holding ").and_then(|(_, rest)| rest.split_once('\n'));
         if let Some((pid, _)) = line {
@@ -74,26 +74,26 @@ fn it_is_gone_after_the_test_process_is_killed() {
     assert!(exists(pid));
     holder.kill().unwrap();
     holder.wait().unwrap();
-    until("the server is gone", || if is_running(pid) { Err("it runs".to_owned()) } else { Ok(()) });
+    until("the server is gone", || if is_running(pid) { Err("it is running".to_owned()) } else { Ok(()) });
 }
 
-/// As an orphan it may stay a zombie for as long as nobody reaps it.
+/// An orphan stays a zombie until its new parent reaps it.
 fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
 }
 
 #[test]
-fn a_shared_one_outlives_the_thread_that_came_first() {
+fn a_shared_server_outlives_its_first_thread() {
     static SHARED: OnceLock<Server> = OnceLock::new();
     let share = || SHARED.get_or_init(|| Server::start(Flavour::Redis)).command(&["PING"]).text();
     assert_eq!(std::thread::spawn(share).join().unwrap(), "PONG");
     assert_eq!(std::thread::spawn(share).join().unwrap(), "PONG");
-    // It is never dropped: the kernel ends it together with this process.
+    // The server is never dropped: the kernel kills it together with this process.
 }
 
 #[test]
-fn answers_of_every_kind_are_understood() {
+fn replies_of_every_type_are_parsed() {
     let server = Server::start(Flavour::Redis);
     let bytes: Vec<u8> = (0..=255).chain(*b"\r\n").collect();
     server.command(&[b"SET".as_slice(), b"bytes", &bytes]).ok();
@@ -109,7 +109,7 @@ fn answers_of_every_kind_are_understood() {
 }
 
 #[test]
-fn it_restarts_empty_on_the_same_port() {
+fn a_server_restarts_empty_on_the_same_port() {
     for flavour in Flavour::ALL {
         let server = Server::start(flavour);
         server.command(&["SET", "a", "1"]).ok();
@@ -124,18 +124,18 @@ fn it_restarts_empty_on_the_same_port() {
 }
 
 #[test]
-fn it_stands_still_between_the_signals() {
+fn a_server_stops_until_the_continue_signal() {
     let server = Server::start(Flavour::Redis);
     let state = || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", server.pid())).unwrap();
         stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
     };
     server.stop_signal();
-    until("it is stopped", || if state() == 'T' { Ok(()) } else { Err(state().to_string()) });
+    until("the server has stopped", || if state() == 'T' { Ok(()) } else { Err(state().to_string()) });
     server.continue_signal();
     assert_eq!(server.command(&["PING"]).text(), "PONG");
 
-    // One that stands still can be killed all the same.
+    // A stopped server can be killed.
     server.stop_signal();
     let pid = server.pid();
     drop(server);
@@ -157,19 +157,19 @@ fn passwords_and_files_are_set_up() {
 }
 
 #[test]
-fn it_listens_on_a_unix_socket() {
+fn the_server_listens_on_a_unix_socket() {
     for flavour in Flavour::ALL {
         let server = Server::builder(flavour).unix_socket().start();
         let mut stream = UnixStream::connect(server.socket_path()).unwrap();
         stream.write_all(b"PING\r\n").unwrap();
-        let mut answer = [0; 7];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"+PONG\r\n");
+        let mut reply = [0; 7];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(&reply, b"+PONG\r\n");
     }
 }
 
 #[test]
-fn it_speaks_tls_to_those_who_trust_its_authority() {
+fn tls_clients_that_trust_the_authority_connect() {
     let server = Server::builder(Flavour::Redis).tls().start();
     let tls = server.tls();
     assert_eq!(std::fs::read(tls.ca_path()).unwrap(), tls.ca_pem());
@@ -179,24 +179,24 @@ fn it_speaks_tls_to_those_who_trust_its_authority() {
         String::from_utf8(client.arg(authority).arg("PING").output().unwrap().stdout).unwrap()
     };
     assert_eq!(ping(&tls.ca_path()).trim(), "PONG");
-    let stranger = Server::builder(Flavour::Redis).tls().start();
-    assert_eq!(ping(&stranger.tls().ca_path()).trim(), "");
+    let other = Server::builder(Flavour::Redis).tls().start();
+    assert_eq!(ping(&other.tls().ca_path()).trim(), "");
 }
 
 #[test]
-fn faketime_shifts_its_clock() {
+fn faketime_shifts_the_clock() {
     for flavour in Flavour::ALL {
         let server = Server::builder(flavour).faketime("+1h").start();
         let made = std::fs::metadata(server.folder()).unwrap().modified().unwrap();
         let real = made.duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
         let ahead = || server.command(&["TIME"]).array()[0].int() - real;
-        // The folder is older than the question, but by less than anything here may take.
+        // The folder is older than the reading, but by less than a minute.
         assert!((3_600..3_660).contains(&ahead()), "{}", ahead());
 
         server.command(&["SET", "a", "1", "EX", "600"]).ok();
         server.set_faketime("+2h");
         assert!((7_200..7_260).contains(&ahead()), "{}", ahead());
-        assert_eq!(server.command(&["GET", "a"]), Reply::Nil, "it has expired");
+        assert_eq!(server.command(&["GET", "a"]), Reply::Nil, "the key has expired");
         server.set_faketime("-60s");
         assert!((-60..0).contains(&ahead()), "{}", ahead());
     }
@@ -204,28 +204,28 @@ fn faketime_shifts_its_clock() {
 
 #[test]
 #[should_panic(expected = "Bad directive or wrong number of arguments")]
-fn one_that_does_not_start_says_why() {
+fn a_server_that_fails_to_start_reports_its_error() {
     Server::builder(Flavour::Redis).args(["--no-such-option", "1"]).start();
 }
 
 #[test]
 #[should_panic(expected = "found no port in 20 attempts")]
-fn one_whose_port_was_taken_tries_others() {
+fn a_server_whose_port_is_taken_tries_others() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    // Each port that it tries is this one.
+    // Every attempt uses the taken port.
     Server::builder(Flavour::Redis).args(["--port", &port]).start();
 }
 
 #[test]
-fn restarting_it_waits_for_its_port() {
+fn a_restart_waits_for_its_port() {
     for flavour in Flavour::ALL {
         let server = Server::start(flavour);
         server.kill();
         let taken = TcpListener::bind(server.address()).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| server.restart());
-            until("it has met the one who took its port", || match server.log() {
+            until("the server has failed to bind its port", || match server.log() {
                 log if log.contains("Address already in use") => Ok(()),
                 log => Err(log),
             });

@@ -1,8 +1,8 @@
-//! What a busy table looks like, with nobody to clean up behind it.
+//! Growth of a busy table without autovacuum.
 
 use slidegate_testkit::until;
 
-use super::callers::{Application, CALLERS, KEYS, ask};
+use super::callers::{Application, CALLERS, KEYS, run_callers};
 use super::rig::Rig;
 use crate::sample::count;
 
@@ -18,10 +18,10 @@ pub(crate) fn report(rig: &Rig) {
     for part in [10 * KEYS, DECISIONS / 10, DECISIONS / 2, DECISIONS] {
         eprintln!("a million decisions, up to {part} …");
         let application = Application::new(rig, 2);
-        // What is measured is what updates leave behind, and not how often somebody comes to remove it.
+        // Measures the dead rows that updates leave behind, independent of the autovacuum schedule.
         rig.server.sql("ALTER TABLE slidegate.ephemeral SET (autovacuum_enabled = off)");
         let decisions = (part - made).next_multiple_of(CALLERS);
-        ask(rig, &application, KEYS, decisions);
+        run_callers(rig, &application, KEYS, decisions);
         made += decisions;
         drop(application);
         row(rig, made);
@@ -29,7 +29,7 @@ pub(crate) fn report(rig: &Rig) {
 }
 
 fn row(rig: &Rig, made: usize) {
-    // Connections tell what they did when they end, and their end is told by tasks.
+    // A backend reports its statistics when it ends, and a background task closes the connections.
     until("the connections have ended", || {
         rig.runtime.block_on(tokio::task::yield_now());
         let others = "backend_type = 'client backend' AND pid <> pg_backend_pid()";

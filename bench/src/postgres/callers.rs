@@ -1,4 +1,4 @@
-//! Callers, each of whom asks again as soon as it has its answer.
+//! Closed-loop callers: each sends its next request after its last response.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::traffic::{key, uniform};
 
 pub(crate) const CALLERS: usize = 64;
 pub(crate) const KEYS: usize = 1000;
-/// Never reached: what is denied costs less and must not be measured along.
+/// Never reached, because a denial is cheaper and would distort the result.
 pub(crate) const LIMIT: i64 = 1_000_000_000;
 pub(crate) const WINDOW_MS: i64 = 60_000;
 
-/// Something that decides.
+/// System under test.
 pub(crate) trait Subject: Clone + Send + 'static {
     fn check(&self, number: u32) -> impl Future<Output = ()> + Send;
 }
 
-/// What an application has: a limiter and a policy.
+/// Limiter and policy, as in an application.
 #[derive(Clone)]
 pub(crate) struct Application {
     limiter: Arc<Limiter<PostgresStore>>,
@@ -29,7 +29,7 @@ pub(crate) struct Application {
 
 impl Application {
     pub(crate) fn new(rig: &Rig, connections: usize) -> Self {
-        // Tolerates what would be an error elsewhere: other work on the machine must not end the run.
+        // Long enough that other work on the machine does not end the run with a timeout.
         let url = format!("{}?budget_ms=10000&connections={connections}", rig.server.url());
         let store = rig.runtime.block_on(PostgresStore::connect(&url)).expect("a server");
         let policy =
@@ -41,13 +41,13 @@ impl Application {
 impl Subject for Application {
     async fn check(&self, number: u32) {
         let key = key(number as usize);
-        let decision = self.limiter.check(self.policy.key(&key)).await.expect("an answer");
+        let decision = self.limiter.check(self.policy.key(&key)).await.expect("a response");
         assert!(decision.is_allowed(), "nothing is denied");
     }
 }
 
-/// All callers at the same time, `decisions` in all.
-pub(crate) fn ask(rig: &Rig, subject: &impl Subject, keys: usize, decisions: usize) -> Sample {
+/// Runs all callers at the same time until they have made `decisions` decisions in total.
+pub(crate) fn run_callers(rig: &Rig, subject: &impl Subject, keys: usize, decisions: usize) -> Sample {
     let each = decisions / CALLERS;
     let draws: Vec<Vec<u32>> = (1..=CALLERS).map(|seed| uniform(keys, each, seed as u64)).collect();
     let work = async {

@@ -6,7 +6,7 @@ mod rig;
 mod transaction;
 mod upsert;
 
-use callers::{Application, CALLERS, KEYS, Subject, ask};
+use callers::{Application, CALLERS, KEYS, Subject, run_callers};
 use rig::Rig;
 use transaction::Transaction;
 
@@ -14,10 +14,10 @@ use crate::figures::{Aim, Figures, Row};
 use crate::sample::Sample;
 
 const ROUNDS: usize = 7;
-/// Connections of both sides: what Slidegate has unless told otherwise, and what applications often have.
+/// Connections on both sides: Slidegate's default, and a common pool size in applications.
 const POOLS: [usize; 2] = [2, 16];
 
-/// All of it, or one of its parts alone.
+/// Runs the named part, or all parts.
 pub(crate) fn report(part: Option<&str>) {
     let is_wanted = |name| part.is_none_or(|part| part == name);
     let rig = Rig::start();
@@ -25,12 +25,12 @@ pub(crate) fn report(part: Option<&str>) {
     println!("| | slidegate | beside it | ratio | aim |\n|---|---|---|---|---|");
     if is_wanted("keys") {
         for pool in POOLS {
-            beside_transaction(&rig, &Scenario { what: "1,000 keys", keys: KEYS, pool, aim: 5.0 });
+            beside_transaction(&rig, &Scenario { label: "1,000 keys", keys: KEYS, pool, aim: 5.0 });
         }
     }
     if is_wanted("hot") {
         for pool in POOLS {
-            beside_transaction(&rig, &Scenario { what: "one hot key", keys: 1, pool, aim: 20.0 });
+            beside_transaction(&rig, &Scenario { label: "one hot key", keys: 1, pool, aim: 20.0 });
         }
     }
     if is_wanted("upsert") {
@@ -41,7 +41,7 @@ pub(crate) fn report(part: Option<&str>) {
     }
 }
 
-/// Both figures of a subject, over all rounds.
+/// Rate and server CPU time of a subject over all rounds.
 #[derive(Default)]
 struct Column {
     per_second: Figures,
@@ -55,26 +55,27 @@ impl Column {
     }
 }
 
-/// A row for each figure.
-fn compare(what: &str, beside_what: &str, ours: &Column, theirs: &Column, aim: Aim) {
+/// Prints one row per figure.
+fn compare(label: &str, peer: &str, ours: &Column, theirs: &Column, aim: Aim) {
     let row = |figure: &str, here: &Figures, beside: &Figures, aim| {
-        let what = format!("{what}: {figure}, {beside_what}");
-        println!("{}", Row { what, here: here.clone(), beside: beside.clone(), aim });
+        let label = format!("{label}: {figure}, {peer}");
+        println!("{}", Row { label, here: here.clone(), beside: beside.clone(), aim });
     };
     row("decisions/s", &ours.per_second, &theirs.per_second, aim);
     row("server CPU µs each", &ours.server_us, &theirs.server_us, Aim::Open);
 }
 
 struct Scenario {
-    what: &'static str,
+    label: &'static str,
     keys: usize,
     pool: usize,
     aim: f64,
 }
 
-/// Many callers of one store, and as many who share as large a pool and make their decisions themselves.
+/// Compares callers that share one store with as many callers that run the transaction themselves on a pool of the same
+/// size.
 fn beside_transaction(rig: &Rig, scenario: &Scenario) {
-    let Scenario { what, keys, pool, aim } = *scenario;
+    let Scenario { label, keys, pool, aim } = *scenario;
     rig.empty();
     let application = Application::new(rig, pool);
     let transaction = Transaction::new(rig, pool);
@@ -82,15 +83,15 @@ fn beside_transaction(rig: &Rig, scenario: &Scenario) {
     warm_up(rig, &transaction, keys);
     let (mut ours, mut theirs) = (Column::default(), Column::default());
     for round in 1..=ROUNDS {
-        eprintln!("{what}, {pool} connections, round {round} of {ROUNDS} …");
-        ours.push(&ask(rig, &application, keys, 40_000));
-        theirs.push(&ask(rig, &transaction, keys, 4000));
+        eprintln!("{label}, {pool} connections, round {round} of {ROUNDS} …");
+        ours.push(&run_callers(rig, &application, keys, 40_000));
+        theirs.push(&run_callers(rig, &transaction, keys, 4000));
     }
-    let what = format!("{CALLERS} callers, {what}, {pool} connections");
-    compare(&what, "five statements", &ours, &theirs, Aim::AtLeast(aim));
+    let label = format!("{CALLERS} callers, {label}, {pool} connections");
+    compare(&label, "five statements", &ours, &theirs, Aim::AtLeast(aim));
 }
 
-/// Many callers of one store, and as many clients of pgbench that decide nothing.
+/// Compares callers that share one store with pgbench clients that only count.
 fn beside_upsert(rig: &Rig) {
     rig.empty();
     let application = Application::new(rig, POOLS[0]);
@@ -100,7 +101,7 @@ fn beside_upsert(rig: &Rig) {
     let mut theirs = upsert::CLIENTS.map(|_| Column::default());
     for round in 1..=ROUNDS {
         eprintln!("beside pgbench, round {round} of {ROUNDS} …");
-        ours.push(&ask(rig, &application, KEYS, 40_000));
+        ours.push(&run_callers(rig, &application, KEYS, 40_000));
         for (clients, column) in upsert::CLIENTS.iter().zip(&mut theirs) {
             column.push(&upsert::run(rig, *clients));
         }
@@ -112,7 +113,7 @@ fn beside_upsert(rig: &Rig) {
     }
 }
 
-/// Until all rows are there, all connections open and what they cache is cached.
+/// Runs until all rows exist, all connections are open and the caches are filled.
 fn warm_up(rig: &Rig, subject: &impl Subject, keys: usize) {
-    ask(rig, subject, keys, (8 * keys).max(4000));
+    run_callers(rig, subject, keys, (8 * keys).max(4000));
 }

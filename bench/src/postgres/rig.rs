@@ -1,4 +1,4 @@
-//! The server on one core, everybody who calls it on another.
+//! PostgreSQL server on one core, all callers on another.
 
 use std::fs;
 
@@ -7,19 +7,19 @@ use tokio::runtime::Runtime;
 
 use crate::sample::{CALLERS_CORE, SERVER_CORE, Sample, count, pin};
 
-/// The kernel's unit for a process's time, on all that this runs on.
+/// Linux counts CPU time in ticks of 10 ms on all machines that run this.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 pub(crate) struct Rig {
     pub(crate) server: Postgres,
-    /// Of one thread, for all callers are on one core.
+    /// Single-threaded, because all callers run on one core.
     pub(crate) runtime: Runtime,
 }
 
 impl Rig {
     pub(crate) fn start() -> Self {
         pin(std::process::id(), CALLERS_CORE);
-        // Nobody waits for a disk. Slidegate says so itself where it matters; the others shall have it no worse.
+        // No commit waits for the disk. Slidegate sets this for its own transactions; its peers get the same.
         let server = Postgres::builder()
             .setting("synchronous_commit", "off")
             .setting("shared_buffers", "128MB")
@@ -33,27 +33,27 @@ impl Rig {
         self.text("SHOW server_version")
     }
 
-    /// The server as it was at first.
+    /// Drops all tables of the benchmark.
     pub(crate) fn empty(&self) {
         self.server.sql("DROP SCHEMA IF EXISTS slidegate CASCADE; DROP TABLE IF EXISTS limits, upserts");
     }
 
     pub(crate) fn text(&self, sql: &str) -> String {
-        self.server.sql(sql)[0][0].clone().expect("it is not null")
+        self.server.sql(sql)[0][0].clone().expect("the value is not null")
     }
 
     pub(crate) fn number(&self, sql: &str) -> usize {
         self.text(sql).parse().expect("a number")
     }
 
-    /// Runs `work`, which makes so many decisions and says how many it made in a second.
+    /// Runs `work`, which makes `decisions` decisions and returns its rate per second.
     pub(crate) fn sample(&self, decisions: usize, work: impl FnOnce() -> f64) -> Sample {
         let before = self.cpu_s();
         let per_second = work();
         Sample { per_second, server_us: (self.cpu_s() - before) * 1e6 / count(decisions) }
     }
 
-    /// Of the server and its children, those that have ended included.
+    /// CPU time of the server and its children, including those that have ended.
     fn cpu_s(&self) -> f64 {
         let postmaster = self.server.pid();
         let own: u64 = times(postmaster).iter().sum();
@@ -65,10 +65,10 @@ impl Rig {
     }
 }
 
-/// Own time, user and system, and that of children that were waited for. Nothing of a process that has just ended.
+/// User and system time of a process, then those of its reaped children. Zeros for a process that has just ended.
 fn times(process: u32) -> [u64; 4] {
     let line = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name, in parentheses, may have spaces in it.
+    // The process name in parentheses may contain spaces.
     let mut fields = line.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
     [(); 4].map(|()| fields.next().and_then(|field| field.parse().ok()).unwrap_or(0))
 }

@@ -1,4 +1,4 @@
-//! The usual way: a transaction of five statements, in which the application decides.
+//! The common implementation: a transaction of five statements in which the application decides.
 
 use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod};
 use tokio_postgres::{Config, NoTls};
@@ -7,7 +7,7 @@ use super::callers::{LIMIT, Subject, WINDOW_MS};
 use super::rig::Rig;
 use crate::traffic::key;
 
-/// As good to its rows as ours: nothing is logged, and there is room in each page.
+/// Same storage options as Slidegate's table: unlogged, with free space in each page.
 const TABLE: &str = "CREATE UNLOGGED TABLE limits (
   name text PRIMARY KEY, start_ms bigint NOT NULL, prev bigint NOT NULL, cur bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)";
@@ -17,7 +17,7 @@ const LOCK: &str = "SELECT start_ms, prev, cur, floor(extract(epoch FROM clock_t
 const KEEP: &str = "INSERT INTO limits VALUES ($1, $2, $3, $4)
   ON CONFLICT (name) DO UPDATE SET start_ms = excluded.start_ms, prev = excluded.prev, cur = excluded.cur";
 
-/// The same pool as Slidegate's, of the same size. Statements are prepared once for each connection.
+/// Pool of the same kind and size as Slidegate's. Statements are prepared once per connection.
 #[derive(Clone)]
 pub(crate) struct Transaction {
     pool: Pool,
@@ -61,7 +61,7 @@ impl Transaction {
 
 impl Subject for Transaction {
     async fn check(&self, number: u32) {
-        let is_allowed = self.decide(&key(number as usize)).await.expect("an answer");
+        let is_allowed = self.decide(&key(number as usize)).await.expect("a response");
         assert!(is_allowed, "nothing is denied");
     }
 }

@@ -1,4 +1,4 @@
-//! The yardstick: pgbench counts, a row at a time, and decides nothing.
+//! Baseline: pgbench increments a row per statement and decides nothing.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use super::callers::KEYS;
 use super::rig::Rig;
 use crate::sample::{Sample, output};
 
-/// How many clients: as many as Slidegate has callers, and as many as suit the server's one core better.
+/// Numbers of clients: as many as Slidegate has callers, and a number that suits the single core of the server better.
 pub(crate) const CLIENTS: [usize; 2] = [64, 8];
 const UPSERTS: usize = 24_000;
 
@@ -20,10 +20,10 @@ pub(crate) fn make(rig: &Rig) {
            ON CONFLICT (name) DO UPDATE SET hits = upserts.hits + 1;\n"
     );
     fs::write(rig.server.folder().join("upsert.sql"), script.replace("\n           ", " "))
-        .expect("its folder");
+        .expect("the folder exists");
 }
 
-/// From one thread, on the callers' core.
+/// Runs pgbench with one thread on the callers' core.
 pub(crate) fn run(rig: &Rig, clients: usize) -> Sample {
     let mut command = Command::new("pgbench");
     let (port, each) = (rig.server.port().to_string(), (UPSERTS / clients).to_string());

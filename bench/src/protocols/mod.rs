@@ -1,8 +1,8 @@
-//! What others speak to the service, beside servers of their own. `make bench-protocols` starts it.
+//! Protocols of the service beside servers that speak them natively. `make bench-protocols` starts it.
 
 pub(crate) mod resp;
 
-/// The part that is named, or all of them.
+/// Runs the named part, or all parts.
 pub(crate) fn report(part: Option<&str>) {
     match part {
         None | Some("resp") => resp::report(),

@@ -1,5 +1,7 @@
-//! `CL.THROTTLE` and `SLIDEGATE.CHECK` beside `INCR` of a Redis, each server on the same core: asked by redis-benchmark, which
-//! anybody can run, and by callers of our own, for redis-benchmark fills its core before it fills that of a server.
+//! `CL.THROTTLE` and `SLIDEGATE.CHECK` beside `INCR` of Redis, each server on the same core.
+//!
+//! Two clients measure it: redis-benchmark, which is widely available, and our own load generator, because
+//! redis-benchmark fills its core before it fills that of the server.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,23 +13,23 @@ use memchr::memchr_iter;
 use slidegate_testkit::{Flavour, Server as Redis};
 
 use crate::figures::{Aim, Figures, Row};
-use crate::load::{Ends, Load};
+use crate::load::{Load, ResponseEnd};
 use crate::sample::{CALLERS_CORE, SERVER_CORE, Sample, Server, cpu_s, output, pin};
 
-/// Many short ones: the machine's speed changes between them, and those who are compared take turns.
+/// Many short rounds in turn, because the speed of the machine drifts.
 const ROUNDS: usize = 15;
 const CONNECTIONS: usize = 50;
 const KEYS: usize = 100_000;
-/// How many are sent before the first answer is read, and how many in all.
+/// Pipeline depth and total number of requests.
 const DEPTHS: [(usize, u32); 2] = [(16, 800_000), (1, 100_000)];
 
-/// What is asked, as redis-benchmark takes it.
+/// Command in the notation of redis-benchmark.
 const INCR: &[&str] = &["INCR", KEY];
 const THROTTLE: &[&str] = &["CL.THROTTLE", KEY, "15", "30", "60"];
 const CHECK: &[&str] = &["SLIDEGATE.CHECK", "api", KEY];
 const KEY: &str = "key:__rand_int__";
 
-/// The service, and where it listens.
+/// Slidegate's service and its RESP port.
 struct Service {
     server: Server,
     port: u16,
@@ -46,16 +48,16 @@ impl Service {
             let address = line.strip_prefix("resp: redis://")?;
             address.rsplit(':').next()?.parse().ok()
         });
-        Self { server, port: port.expect("it says where it listens") }
+        Self { server, port: port.expect("the server prints its address") }
     }
 }
 
-/// A server, and what it is asked.
+/// Server and the command that it receives.
 struct Subject {
     process: u32,
     address: SocketAddr,
     words: &'static [&'static str],
-    /// As it goes over the wire, once for each key.
+    /// Encoded command, once for each key.
     requests: Vec<Vec<u8>>,
     lines: usize,
 }
@@ -64,26 +66,26 @@ impl Subject {
     fn new(process: u32, port: u16, words: &'static [&'static str]) -> Self {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let requests: Vec<_> = (0..KEYS).map(|key| request(words, &format!("{key:012}"))).collect();
-        let mut stream = TcpStream::connect(address).expect("it listens");
-        stream.write_all(&requests[0]).expect("it reads");
-        let mut answer = [0; 256];
-        let length = stream.read(&mut answer).expect("it answers");
-        assert!(matches!(answer[0], b':' | b'*'), "{}", String::from_utf8_lossy(&answer[..length]));
-        let lines = memchr_iter(b'\n', &answer[..length]).count();
+        let mut stream = TcpStream::connect(address).expect("the server listens");
+        stream.write_all(&requests[0]).expect("the server reads");
+        let mut response = [0; 256];
+        let length = stream.read(&mut response).expect("the server responds");
+        assert!(matches!(response[0], b':' | b'*'), "{}", String::from_utf8_lossy(&response[..length]));
+        let lines = memchr_iter(b'\n', &response[..length]).count();
         Self { process, address, words, requests, lines }
     }
 
-    /// What our own callers see, and how much of their core it takes them.
-    fn ask(&self, (depth, count): (usize, u32), shares: &mut Figures) -> Sample {
-        let (requests, ends) = (self.requests.as_slice(), Ends::AfterLines(self.lines));
-        let load = Load { address: self.address, connections: CONNECTIONS, depth, requests, ends };
-        let seen = load.ask(self.process, count as usize);
-        shares.push(seen.callers_share);
-        seen.sample
+    /// Measures with our own load generator and records its share of its core.
+    fn measure(&self, (depth, count): (usize, u32), shares: &mut Figures) -> Sample {
+        let (requests, response_end) = (self.requests.as_slice(), ResponseEnd::AfterLines(self.lines));
+        let load = Load { address: self.address, connections: CONNECTIONS, depth, requests, response_end };
+        let measured = load.measure(self.process, count as usize);
+        shares.push(measured.callers_share);
+        measured.sample
     }
 
-    /// What redis-benchmark sees.
-    fn ask_with_redis_benchmark(&self, (depth, count): (usize, u32)) -> Sample {
+    /// Measures with redis-benchmark.
+    fn measure_with_redis_benchmark(&self, (depth, count): (usize, u32)) -> Sample {
         let before = cpu_s(self.process);
         let numbers = [
             ("-p", usize::from(self.address.port())),
@@ -92,20 +94,20 @@ impl Subject {
             ("-c", CONNECTIONS),
             ("-P", depth),
         ];
-        let said = output(
+        let text = output(
             Command::new("taskset")
                 .args(["-c", &CALLERS_CORE.to_string(), "redis-benchmark", "--csv"])
                 .args(numbers.iter().flat_map(|(name, number)| [(*name).to_owned(), number.to_string()]))
                 .args(self.words),
         );
         let server_us = (cpu_s(self.process) - before) * 1e6 / f64::from(count);
-        let figures = said.lines().last().unwrap_or_else(|| panic!("{said}"));
+        let figures = text.lines().last().unwrap_or_else(|| panic!("{text}"));
         let rate = figures.split(',').nth(1).and_then(|rate| rate.trim_matches('"').parse().ok());
-        Sample { per_second: rate.unwrap_or_else(|| panic!("{said}")), server_us }
+        Sample { per_second: rate.unwrap_or_else(|| panic!("{text}")), server_us }
     }
 }
 
-/// A command with a key put in.
+/// Encodes a command with `key` in place of the placeholder.
 fn request(words: &[&str], key: &str) -> Vec<u8> {
     let words = words.iter().map(|word| word.replace("__rand_int__", key));
     let parts = words.map(|word| format!("${}\r\n{word}\r\n", word.len()));
@@ -113,7 +115,7 @@ fn request(words: &[&str], key: &str) -> Vec<u8> {
     format!("*{}\r\n{}", parts.len(), parts.concat()).into_bytes()
 }
 
-/// One question at one depth, in all rounds.
+/// Figures of one command at one depth over all rounds.
 #[derive(Default)]
 struct Column {
     rates: Figures,
@@ -143,36 +145,36 @@ pub(crate) fn report() {
     );
     let mut shares = Figures::default();
     for depth in DEPTHS {
-        in_turn(depth, &incr, &ours, "", |subject| subject.ask(depth, &mut shares));
+        in_turn(depth, &incr, &ours, "", |subject| subject.measure(depth, &mut shares));
     }
     for depth in DEPTHS {
-        let ask = |subject: &Subject| subject.ask_with_redis_benchmark(depth);
-        in_turn(depth, &incr, &ours, ", redis-benchmark", ask);
+        let measure = |subject: &Subject| subject.measure_with_redis_benchmark(depth);
+        in_turn(depth, &incr, &ours, ", redis-benchmark", measure);
     }
     println!("\nOur own callers took {shares} of their core.");
     let _ = fs::remove_file(config);
 }
 
-/// Asks all in turn, round by round, and prints what was seen.
+/// Measures all subjects in turn, round by round, and prints the results.
 fn in_turn(
     (depth, _): (usize, u32),
     incr: &Subject,
     ours: &[(&str, Subject); 2],
     by: &str,
-    mut ask: impl FnMut(&Subject) -> Sample,
+    mut measure: impl FnMut(&Subject) -> Sample,
 ) {
     let (mut beside, mut columns) = (Column::default(), <[Column; 2]>::default());
     for round in 1..=ROUNDS {
         eprintln!("RESP, {depth} deep{by}, round {round} of {ROUNDS} …");
-        beside.push(&ask(incr));
+        beside.push(&measure(incr));
         for ((_, subject), column) in ours.iter().zip(&mut columns) {
-            column.push(&ask(subject));
+            column.push(&measure(subject));
         }
     }
     for ((name, _), column) in ours.iter().zip(columns) {
         let row = |figure: &str, here, beside: &Figures, aim| {
-            let what = format!("{name}, {figure}, {depth} deep{by}");
-            println!("{}", Row { what, here, beside: beside.clone(), aim });
+            let label = format!("{name}, {figure}, {depth} deep{by}");
+            println!("{}", Row { label, here, beside: beside.clone(), aim });
         };
         row("commands/s", column.rates, &beside.rates, Aim::AtLeast(1.0));
         row("server CPU µs", column.costs, &beside.costs, Aim::Open);

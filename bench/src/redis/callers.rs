@@ -1,4 +1,4 @@
-//! Callers of Slidegate, each of whom asks again as soon as it has its answer.
+//! Closed-loop callers of Slidegate: each sends its next request after its last response.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) const CALLERS: usize = 64;
 pub(crate) const KEYS: usize = 100_000;
 const QUOTA: &str = "100/1m";
 
-/// What an application has: a limiter and a policy.
+/// Limiter and policy, as in an application.
 #[derive(Clone)]
 pub(crate) struct Application {
     limiter: Arc<Limiter<RedisStore>>,
@@ -21,32 +21,38 @@ pub(crate) struct Application {
 }
 
 impl Application {
-    /// Connected, with a policy that no other part of the run has spent from.
+    /// Connects, with a policy that no other part of the run has used.
     pub(crate) fn new(rig: &Rig, policy: &str) -> Self {
-        let store = rig.runtime.block_on(RedisStore::connect(&rig.patient_url())).expect("a server");
+        let store = rig.runtime.block_on(RedisStore::connect(&rig.long_budget_url())).expect("a server");
         let policy = Policy::parse(policy, [QUOTA]).expect("a valid quota");
         Self { limiter: Arc::new(Limiter::new(store)), policy: Arc::new(policy) }
     }
 
     pub(crate) async fn check(&self, number: u32) {
         let key = key(number as usize);
-        let decision = self.limiter.check(self.policy.key(&key)).await.expect("an answer");
-        assert!(decision.is_allowed(), "what is denied costs less and must not be measured along");
+        let decision = self.limiter.check(self.policy.key(&key)).await.expect("a response");
+        assert!(decision.is_allowed(), "a denial is cheaper and would distort the result");
     }
 
-    /// Asks for each key once, so that all are there.
+    /// Checks each key once, so that all exist.
     pub(crate) fn fill(&self, rig: &Rig) {
         let keys: Vec<String> = (0..KEYS).map(key).collect();
         for some in keys.chunks(1000) {
             let checks: Vec<_> = some.iter().map(|key| self.policy.key(key)).collect();
-            let answers = rig.runtime.block_on(self.limiter.check_many(&checks));
-            assert!(answers.iter().all(Result::is_ok), "all keys are there");
+            let decisions = rig.runtime.block_on(self.limiter.check_many(&checks));
+            assert!(decisions.iter().all(Result::is_ok), "all keys are there");
         }
     }
 }
 
-/// `callers` ask at the same time, in turn by way of these applications, `decisions` in all.
-pub(crate) fn ask(rig: &Rig, applications: &[Application], callers: usize, decisions: usize) -> Sample {
+/// Runs `callers` callers at the same time, spread over `applications`, until they have made `decisions` decisions in
+/// total.
+pub(crate) fn run_callers(
+    rig: &Rig,
+    applications: &[Application],
+    callers: usize,
+    decisions: usize,
+) -> Sample {
     let each = decisions / callers;
     let draws: Vec<Vec<u32>> = (1..=callers).map(|seed| uniform(KEYS, each, seed as u64)).collect();
     let work = async {

@@ -1,4 +1,4 @@
-//! How long an answer takes at half of what is possible, from the moment at which it was due to be asked.
+//! Response time at half of the maximum rate, measured from the moment at which a request was due.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::time::{Duration, Instant};
@@ -12,74 +12,74 @@ use super::callers::{Application, CALLERS, KEYS};
 use super::rig::Rig;
 use crate::traffic::uniform;
 
-/// Microseconds.
+/// Percentiles in microseconds.
 pub(crate) struct Latency {
     pub(crate) p50: f64,
     pub(crate) p95: f64,
     pub(crate) p99: f64,
 }
 
-/// Seldom enough that it leaves the server to what is asked of it otherwise.
+/// Rare enough to leave the server's capacity to the other requests.
 const PING_AMONG: usize = 32;
 
-/// How many arrive, and how fast.
+/// Rate and number of arrivals.
 pub(crate) struct Arrivals {
     pub(crate) per_second: f64,
     pub(crate) count: usize,
-    /// Another one draws other keys.
+    /// Different seeds draw different keys.
     pub(crate) seed: usize,
 }
 
-/// What is asked at each arrival.
+/// Request that a caller sends at each arrival.
 #[derive(Clone)]
-pub(crate) enum Question {
+pub(crate) enum Request {
     Check(Application),
     Ping(MultiplexedConnection),
 }
 
-impl Question {
-    /// The same client library, the same kind of connection, with nothing to decide.
+impl Request {
+    /// Builds a `PING` on the same kind of connection of the same client library.
     pub(crate) fn ping(rig: &Rig) -> Self {
         let client = redis::Client::open(rig.server.url()).expect("a valid address");
-        // As Slidegate sets it up, and as patient.
+        // The same settings as Slidegate's: no timeout of the client library.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connection = rig.runtime.block_on(client.get_multiplexed_async_connection_with_config(&config));
         Self::Ping(connection.expect("a server"))
     }
 
-    async fn ask(&mut self, number: u32) {
+    async fn send(&mut self, number: u32) {
         match self {
             Self::Check(application) => application.check(number).await,
             Self::Ping(connection) => {
-                redis::cmd("PING").exec_async(connection).await.expect("an answer");
+                redis::cmd("PING").exec_async(connection).await.expect("a response");
             }
         }
     }
 }
 
-/// Asks at fixed times.
-pub(crate) fn open_loop(rig: &Rig, question: &Question, arrivals: &Arrivals) -> Latency {
+/// Sends requests at fixed times.
+pub(crate) fn open_loop(rig: &Rig, request: &Request, arrivals: &Arrivals) -> Latency {
     rig.runtime.block_on(async {
-        let mut callers = Callers::new(question, arrivals);
-        arrivals.each(|_, due| callers.ask(due)).await;
+        let mut callers = Callers::new(request, arrivals);
+        arrivals.each(|_, due| callers.send(due)).await;
         callers.latency().await
     })
 }
 
-/// The same, and a `PING` beside every [`PING_AMONG`]th, on a connection of its own.
+/// Sends requests at fixed times, and a `PING` beside every [`PING_AMONG`]th on a separate connection.
 pub(crate) fn open_loop_beside(
     rig: &Rig,
-    [question, ping]: &[Question; 2],
+    [request, ping]: &[Request; 2],
     arrivals: &Arrivals,
 ) -> [Latency; 2] {
     rig.runtime.block_on(async {
-        let mut callers = Callers::new(question, arrivals);
+        let mut callers = Callers::new(request, arrivals);
         let mut pings = Callers::new(ping, arrivals);
         arrivals
             .each(|number, due| {
-                callers.ask(due);
+                callers.send(due);
                 if number % PING_AMONG == 0 {
-                    pings.ask(due);
+                    pings.send(due);
                 }
             })
             .await;
@@ -92,7 +92,7 @@ impl Arrivals {
         let gap = Duration::from_secs_f64(1.0 / self.per_second);
         let mut due = Instant::now() + gap;
         for number in 0..self.count {
-            // A timer is too coarse by far. Whatever else there is to do comes first at each turn, input included.
+            // A timer is too coarse. Yielding runs all other work first, input included.
             while Instant::now() < due {
                 tokio::task::yield_now().await;
             }
@@ -102,30 +102,30 @@ impl Arrivals {
     }
 }
 
-/// They ask in turn. Whoever is still waiting for its last answer asks late, and that counts: the clock of a question starts
-/// when it was due.
+/// Callers that send in turn. A caller that still waits for its last response sends late. The delay counts, because the
+/// time of a request starts when it was due.
 struct Callers {
     tasks: JoinSet<Vec<u64>>,
     due: Vec<mpsc::UnboundedSender<Instant>>,
-    asked: usize,
+    sent: usize,
 }
 
 impl Callers {
-    fn new(question: &Question, arrivals: &Arrivals) -> Self {
+    fn new(request: &Request, arrivals: &Arrivals) -> Self {
         let mut tasks = JoinSet::new();
         let due = (1..=CALLERS).map(|caller| {
             let (sender, due) = mpsc::unbounded_channel();
             let seed = arrivals.seed * CALLERS + caller;
             let draws = uniform(KEYS, arrivals.count.div_ceil(CALLERS), seed as u64);
-            tasks.spawn(answer_times(question.clone(), draws, due));
+            tasks.spawn(response_times(request.clone(), draws, due));
             sender
         });
-        Self { due: due.collect(), tasks, asked: 0 }
+        Self { due: due.collect(), tasks, sent: 0 }
     }
 
-    fn ask(&mut self, due: Instant) {
-        self.due[self.asked % CALLERS].send(due).expect("callers wait for more");
-        self.asked += 1;
+    fn send(&mut self, due: Instant) {
+        self.due[self.sent % CALLERS].send(due).expect("callers wait for more");
+        self.sent += 1;
     }
 
     async fn latency(self) -> Latency {
@@ -138,15 +138,15 @@ impl Callers {
     }
 }
 
-async fn answer_times(
-    mut question: Question,
+async fn response_times(
+    mut request: Request,
     draws: Vec<u32>,
     mut due: mpsc::UnboundedReceiver<Instant>,
 ) -> Vec<u64> {
     let mut times = Vec::with_capacity(draws.len());
     for number in draws {
         let Some(due) = due.recv().await else { break };
-        question.ask(number).await;
+        request.send(number).await;
         times.push(due.elapsed().as_nanos() as u64);
     }
     times

@@ -1,4 +1,4 @@
-//! What a key takes in the server, written by Slidegate and in the usual ways.
+//! Server memory per key, as written by Slidegate and by common layouts.
 
 use redis::{Pipeline, cmd};
 use slidegate::{Limiter, ManualClock, Policy, RedisStore};
@@ -7,27 +7,27 @@ use super::callers::KEYS;
 use super::rig::Rig;
 use crate::traffic::key;
 
-/// Enough to tell bytes apart, and not minutes of work for those with 200 entries.
+/// Enough keys for exact bytes; with 200 entries each, more would take minutes.
 const LONG_KEYS: usize = 2000;
 const NOW_MS: u64 = 1_800_000_000_000;
 const WINDOW_MS: u64 = 60_000;
 
-/// Bytes per key of the usual layouts, and of ours under a name like theirs.
-pub(crate) struct Usual {
+/// Bytes per key of common layouts.
+pub(crate) struct UsualLayouts {
     pub(crate) counter: f64,
     pub(crate) two_strings: f64,
     pub(crate) one_hash: f64,
     pub(crate) packed: f64,
 }
 
-pub(crate) fn usual(rig: &Rig) -> Usual {
+pub(crate) fn usual_layouts(rig: &Rig) -> UsualLayouts {
     eprintln!("memory of the usual layouts …");
     let name = |number| format!("rate:{}", key(number));
     let life = 2 * WINDOW_MS;
     let string = |pipeline: &mut Pipeline, name: String, value: &[u8]| {
         pipeline.add_command(cmd("SET").arg(name).arg(value).arg("PX").arg(life).clone()).ignore();
     };
-    Usual {
+    UsualLayouts {
         counter: written(rig, KEYS, |pipeline, number| string(pipeline, name(number), b"1")),
         two_strings: written(rig, KEYS, |pipeline, number| {
             for window in [NOW_MS / WINDOW_MS, NOW_MS / WINDOW_MS + 1] {
@@ -44,7 +44,7 @@ pub(crate) fn usual(rig: &Rig) -> Usual {
     }
 }
 
-/// A sorted set of so many entries, each a moment and a name that makes it differ from others of that moment.
+/// Bytes per key of a sorted set of `entries` entries. A member is a timestamp and a suffix that makes it unique.
 pub(crate) fn sorted_set(rig: &Rig, entries: u64) -> f64 {
     written(rig, LONG_KEYS, |pipeline, number| {
         let name = format!("rate:{}", key(number));
@@ -65,30 +65,30 @@ fn written(rig: &Rig, keys: usize, write: impl Fn(&mut Pipeline, usize)) -> f64 
             for first in (0..keys).step_by(100) {
                 let mut pipeline = redis::pipe();
                 (first..keys.min(first + 100)).for_each(|number| write(&mut pipeline, number));
-                pipeline.exec_async(&mut connection).await.expect("an answer");
+                pipeline.exec_async(&mut connection).await.expect("a response");
             }
         });
     })
 }
 
-/// Slidegate under a quota, each key having asked so often, at even distances within one window.
-pub(crate) fn ours(rig: &Rig, quota: &str, asked: u64) -> f64 {
-    let keys = if asked == 1 { KEYS } else { LONG_KEYS };
+/// Bytes per key of Slidegate under a quota, after `checks_per_key` checks of each key, evenly spread over one window.
+pub(crate) fn ours(rig: &Rig, quota: &str, checks_per_key: u64) -> f64 {
+    let keys = if checks_per_key == 1 { KEYS } else { LONG_KEYS };
     let names: Vec<String> = (0..keys).map(key).collect();
     let policy = Policy::parse("memory", [quota]).expect("a valid quota");
     let clock = ManualClock::at(NOW_MS);
     rig.bytes_per_key(keys, || {
         rig.runtime.block_on(async {
-            let builder = RedisStore::builder(&rig.patient_url()).expect("a valid address");
+            let builder = RedisStore::builder(&rig.long_budget_url()).expect("a valid address");
             let store = builder.time_from(clock.clone()).connect().await.expect("a server");
             let limiter = Limiter::new(store);
-            for _ in 0..asked {
+            for _ in 0..checks_per_key {
                 for some in names.chunks(1000) {
                     let checks: Vec<_> = some.iter().map(|name| policy.key(name)).collect();
-                    let answers = limiter.check_many(&checks).await;
-                    assert!(answers.iter().all(|a| a.as_ref().is_ok_and(slidegate::Decision::is_allowed)));
+                    let decisions = limiter.check_many(&checks).await;
+                    assert!(decisions.iter().all(|a| a.as_ref().is_ok_and(slidegate::Decision::is_allowed)));
                 }
-                clock.advance(WINDOW_MS / asked);
+                clock.advance(WINDOW_MS / checks_per_key);
             }
         });
     })

@@ -1,4 +1,4 @@
-//! The Redis store beside the server's own limits and beside limiters of other languages. `make bench-redis` starts it.
+//! The Redis store beside Redis commands and beside limiters in other languages. `make bench-redis` starts it.
 
 mod callers;
 mod latency;
@@ -9,22 +9,22 @@ mod rig;
 
 use std::slice::from_ref;
 
-use callers::{Application, CALLERS, ask};
-use latency::{Arrivals, Latency, Question, open_loop, open_loop_beside};
+use callers::{Application, CALLERS, run_callers};
+use latency::{Arrivals, Latency, Request, open_loop, open_loop_beside};
 use peers::{PEERS, incr};
 use rig::Rig;
 
 use crate::figures::{Aim, Figures, Row};
 
 const ROUNDS: usize = 7;
-/// Short ones and many, for a machine that is gone for some milliseconds makes the 99th percentile of a round, whoever is
-/// asked.
+/// Many short rounds: one stall of the machine for some milliseconds spoils the 99th percentile of its round, for both
+/// subjects.
 const LATENCY_ROUNDS: usize = 61;
 const ARRIVALS: usize = 25_000;
-/// How many decisions many callers should get for each `INCR` of `redis-benchmark`.
+/// Target: decisions of many callers per `INCR` of `redis-benchmark`.
 const AIM_OF_INCR: f64 = 2.5;
 
-/// All of it, or one of its parts alone.
+/// Runs the named part, or all parts.
 pub(crate) fn report(part: Option<&str>) {
     let is_wanted = |name| part.is_none_or(|part| part == name);
     let rig = Rig::start();
@@ -40,7 +40,7 @@ pub(crate) fn report(part: Option<&str>) {
     if is_wanted("latency") {
         latencies(&rig);
     }
-    let usual = (is_wanted("memory") || is_wanted("layouts")).then(|| memory::usual(&rig));
+    let usual = (is_wanted("memory") || is_wanted("layouts")).then(|| memory::usual_layouts(&rig));
     if let Some(usual) = usual.as_ref().filter(|_| is_wanted("memory")) {
         memories(&rig, usual);
     }
@@ -52,7 +52,7 @@ pub(crate) fn report(part: Option<&str>) {
     }
 }
 
-/// Many callers at once. Returns which versions of other limiters there were.
+/// Measures many concurrent callers. Returns the versions of the other limiters.
 fn together(rig: &Rig) -> Vec<String> {
     let application = [Application::new(rig, "together")];
     application[0].fill(rig);
@@ -62,14 +62,14 @@ fn together(rig: &Rig) -> Vec<String> {
     let mut versions = Vec::new();
     for round in 1..=ROUNDS {
         eprintln!("{CALLERS} callers at once, round {round} of {ROUNDS} …");
-        let sample = ask(rig, &application, CALLERS, 200_000);
+        let sample = run_callers(rig, &application, CALLERS, 200_000);
         ours.push(sample.per_second);
         ours_us.push(sample.server_us);
         let sample = incr(rig, 50, 100_000);
         incrs.push(sample.per_second);
         incrs_us.push(sample.server_us);
         for (peer, figures) in PEERS.iter().zip(&mut peers) {
-            let (sample, of) = peer.ask(rig);
+            let (sample, of) = peer.run(rig);
             figures.push(sample.per_second);
             if !versions.contains(&of) {
                 versions.push(of);
@@ -78,19 +78,19 @@ fn together(rig: &Rig) -> Vec<String> {
     }
     rig.empty();
     let row = |name: &str, beside: Figures, aim| {
-        let what = format!("{CALLERS} callers, 100 k keys: decisions/s, {name}");
-        Row { what, here: ours.clone(), beside, aim: Aim::AtLeast(aim) }
+        let label = format!("{CALLERS} callers, 100 k keys: decisions/s, {name}");
+        Row { label, here: ours.clone(), beside, aim: Aim::AtLeast(aim) }
     };
     println!("{}", row("`INCR` on 50 connections", incrs, AIM_OF_INCR));
     for (peer, beside) in PEERS.iter().zip(peers) {
         println!("{}", row(&format!("{} ({})", peer.name, peer.way), beside, 5.0));
     }
-    let what = format!("{CALLERS} callers: server CPU µs per decision, `INCR` on 50 connections");
-    println!("{}", Row { what, here: ours_us, beside: incrs_us, aim: Aim::Open });
+    let label = format!("{CALLERS} callers: server CPU µs per decision, `INCR` on 50 connections");
+    println!("{}", Row { label, here: ours_us, beside: incrs_us, aim: Aim::Open });
     versions
 }
 
-/// Callers who share no connection, so that nothing is gathered.
+/// Measures callers that share no connection, so that no call joins a batch.
 fn alone(rig: &Rig) {
     let one = [Application::new(rig, "alone")];
     let many: Vec<Application> = (0..50).map(|_| Application::new(rig, "alone")).collect();
@@ -99,27 +99,27 @@ fn alone(rig: &Rig) {
     let (mut ones, mut ones_incr, mut manys, mut manys_incr) = <[Figures; 4]>::default().into();
     for round in 1..=ROUNDS {
         eprintln!("lone callers, round {round} of {ROUNDS} …");
-        ones.push(ask(rig, &one, 1, 20_000).server_us);
+        ones.push(run_callers(rig, &one, 1, 20_000).server_us);
         ones_incr.push(incr(rig, 1, 20_000).server_us);
-        manys.push(ask(rig, &many, 50, 80_000).server_us);
+        manys.push(run_callers(rig, &many, 50, 80_000).server_us);
         manys_incr.push(incr(rig, 50, 80_000).server_us);
     }
     rig.empty();
     let aim = Aim::AtMost(1.7);
-    let what = "one lone caller: server CPU µs per decision, `INCR` on one connection".to_owned();
-    println!("{}", Row { what, here: ones, beside: ones_incr, aim });
-    let what = "50 lone callers: server CPU µs per decision, `INCR` on 50 connections".to_owned();
-    println!("{}", Row { what, here: manys, beside: manys_incr, aim });
+    let label = "one lone caller: server CPU µs per decision, `INCR` on one connection".to_owned();
+    println!("{}", Row { label, here: ones, beside: ones_incr, aim });
+    let label = "50 lone callers: server CPU µs per decision, `INCR` on 50 connections".to_owned();
+    println!("{}", Row { label, here: manys, beside: manys_incr, aim });
 }
 
-/// At half of what many callers get at once, and at half of what they are meant to get at least.
+/// Measures latency at half of the saturation rate, and at half of the target rate.
 fn latencies(rig: &Rig) {
     let application = Application::new(rig, "saturation");
     application.fill(rig);
-    // Measured just before, for an hour later the machine may be another one.
+    // Measured right before its use, because the speed of the machine drifts within an hour.
     let [mut saturation, mut incrs] = <[Figures; 2]>::default();
     for _ in 0..3 {
-        saturation.push(ask(rig, from_ref(&application), CALLERS, 200_000).per_second);
+        saturation.push(run_callers(rig, from_ref(&application), CALLERS, 200_000).per_second);
         incrs.push(incr(rig, 50, 100_000).per_second);
     }
     rig.empty();
@@ -127,19 +127,19 @@ fn latencies(rig: &Rig) {
     latencies_at(rig, "half of 2.5 times `INCR`", AIM_OF_INCR * incrs.median() / 2.0, Aim::Open);
 }
 
-/// Beside a bare `PING` on the same path: as often, when nothing else is asked, and among what is asked.
+/// Compares checks with a bare `PING` on the same path, first at the same rate and alone, then among the checks.
 fn latencies_at(rig: &Rig, which: &str, per_second: f64, of_p99: Aim) {
-    // Nobody else has spent anything of its policy.
+    // No other part of the run uses this policy.
     let application = Application::new(rig, which);
     application.fill(rig);
-    let questions = [Question::Check(application), Question::ping(rig)];
+    let requests = [Request::Check(application), Request::ping(rig)];
     let [mut alone, mut beside] = <[Latencies; 2]>::default();
     for round in 1..=LATENCY_ROUNDS {
         eprintln!("latency at {which}, round {round} of {LATENCY_ROUNDS} …");
         let [first, second] =
             [0, LATENCY_ROUNDS].map(|seed| Arrivals { per_second, count: ARRIVALS, seed: seed + round });
-        alone.push(&questions.each_ref().map(|question| open_loop(rig, question, &first)));
-        beside.push(&open_loop_beside(rig, &questions, &second));
+        alone.push(&requests.each_ref().map(|request| open_loop(rig, request, &first)));
+        beside.push(&open_loop_beside(rig, &requests, &second));
     }
     rig.empty();
     let rate = format!("{:.0} k/s", per_second / 1000.0);
@@ -147,12 +147,12 @@ fn latencies_at(rig: &Rig, which: &str, per_second: f64, of_p99: Aim) {
     beside.print(&format!("at {which}, {rate}"), "bare `PING` among them", of_p99);
 }
 
-/// The 50th, the 95th and the 99th percentile.
+/// Percentiles 50, 95 and 99.
 #[derive(Default)]
 struct Latencies([Percentile; 3]);
 
-/// Of both questions, and how many times the second one's the first one's was in each round: they are asked one right after
-/// the other, and a minute later the machine may be another one.
+/// Figures of both subjects and the ratio within each round. The rounds alternate, because the speed of the machine
+/// drifts within a minute.
 #[derive(Default)]
 struct Percentile {
     ours: Figures,
@@ -179,13 +179,13 @@ impl Latencies {
     }
 }
 
-fn memories(rig: &Rig, usual: &memory::Usual) {
+fn memories(rig: &Rig, usual: &memory::UsualLayouts) {
     eprintln!("memory of counters …");
     let ours = memory::ours(rig, "100/1m", 1);
-    let row = |what: &str, here: f64, beside: f64, aim| {
+    let row = |label: &str, here: f64, beside: f64, aim| {
         println!(
             "{}",
-            Row { what: format!("bytes per key: {what}"), here: here.into(), beside: beside.into(), aim }
+            Row { label: format!("bytes per key: {label}"), here: here.into(), beside: beside.into(), aim }
         );
     };
     row("sliding-window, two strings", ours, usual.two_strings, Aim::AtMost(0.6));

@@ -1,4 +1,4 @@
-//! Programs of others, on the callers' core.
+//! Benchmark programs of peers, on the callers' core.
 
 use std::process::Command;
 
@@ -6,16 +6,16 @@ use super::callers::KEYS;
 use super::rig::Rig;
 use crate::sample::{Sample, output};
 
-/// Where `make bench-redis` installs what is measured beside Slidegate.
+/// Folder where `make bench-redis` installs the peers.
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tools/peers");
 const SCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
-/// The yardstick: `INCR` of random keys, one command at a time on each connection.
+/// Baseline: `INCR` of random keys, one command at a time on each connection.
 pub(crate) fn incr(rig: &Rig, connections: usize, commands: usize) -> Sample {
     redis_benchmark(rig, connections, commands, &["INCR".to_owned(), "counter:__rand_int__".to_owned()])
 }
 
-/// Any command, `__rand_int__` in it replaced by one of 100,000 numbers.
+/// Runs a command with `__rand_int__` replaced by one of 100,000 numbers.
 pub(crate) fn redis_benchmark(rig: &Rig, connections: usize, commands: usize, words: &[String]) -> Sample {
     let mut command = Command::new("redis-benchmark");
     command.args(["-p", &rig.port(), "-c", &connections.to_string(), "-n", &commands.to_string()]);
@@ -28,7 +28,7 @@ pub(crate) fn redis_benchmark(rig: &Rig, connections: usize, commands: usize, wo
     })
 }
 
-/// A limiter of another language, in a process of its own.
+/// Limiter in another language, in its own process.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
     pub(crate) way: &'static str,
@@ -55,8 +55,8 @@ const fn python(name: &'static str, way: &'static str, words: &'static [&'static
 }
 
 impl Peer {
-    /// How fast it is, and which versions that were.
-    pub(crate) fn ask(&self, rig: &Rig) -> (Sample, String) {
+    /// Runs the peer and returns its rate and the versions of its libraries.
+    pub(crate) fn run(&self, rig: &Rig) -> (Sample, String) {
         let script = if self.program == "node" { "node.js" } else { "python.py" };
         let mut command = Command::new(self.program);
         command.arg(format!("{SCRIPTS}/{script}")).args([&rig.port(), &self.decisions.to_string()]);

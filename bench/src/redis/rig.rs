@@ -1,4 +1,4 @@
-//! The server on one core, everybody who calls it on another.
+//! Redis server on one core, all callers on another.
 
 use slidegate_testkit::{Flavour, Server, until};
 use tokio::runtime::Runtime;
@@ -7,7 +7,7 @@ use crate::sample::{CALLERS_CORE, SERVER_CORE, Sample, count, pin};
 
 pub(crate) struct Rig {
     pub(crate) server: Server,
-    /// Of one thread, for all callers are on one core.
+    /// Single-threaded, because all callers run on one core.
     pub(crate) runtime: Runtime,
 }
 
@@ -20,8 +20,8 @@ impl Rig {
         Self { server, runtime }
     }
 
-    /// Tolerates what would be an error elsewhere: other work on the machine must not end the run.
-    pub(crate) fn patient_url(&self) -> String {
+    /// URL with a budget long enough that other work on the machine does not end the run with a timeout.
+    pub(crate) fn long_budget_url(&self) -> String {
         format!("{}?budget_ms=10000", self.server.url())
     }
 
@@ -37,14 +37,14 @@ impl Rig {
         self.server.command(&["FLUSHALL"]).ok();
     }
 
-    /// Runs `work`, which makes so many decisions and says how many it made in a second.
+    /// Runs `work`, which makes `decisions` decisions and returns its rate per second.
     pub(crate) fn sample(&self, decisions: usize, work: impl FnOnce() -> f64) -> Sample {
         let before = self.cpu_s();
         let per_second = work();
         Sample { per_second, server_us: (self.cpu_s() - before) * 1e6 / count(decisions) }
     }
 
-    /// Bytes that each of `keys` takes once `fill` has written them all.
+    /// Returns the bytes per key after `fill` has written `keys` keys.
     pub(crate) fn bytes_per_key(&self, keys: usize, fill: impl FnOnce()) -> f64 {
         self.empty();
         let before = self.settled_memory();
@@ -54,7 +54,7 @@ impl Rig {
         taken / count(keys)
     }
 
-    /// The server moves a grown table to its new place bit by bit, and frees the old one at the end.
+    /// The server rehashes a grown table step by step and frees the old one at the end.
     fn settled_memory(&self) -> f64 {
         let (mut last, mut calm) = (0.0_f64, 0);
         until("the server's memory is settled", || {
@@ -76,6 +76,6 @@ impl Rig {
     fn field(&self, name: &str) -> String {
         let info = self.server.command(&["INFO"]).text();
         let field = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        field.expect("INFO says it").to_owned()
+        field.expect("INFO reports the field").to_owned()
     }
 }

@@ -1,5 +1,5 @@
-//! Who else answers: a constant, and Limitador's library as its own server uses it. That server is not published as a
-//! crate, hence rebuilt here; what it counts and traces besides is left out.
+//! Peers of the rate limit service: a constant response, and Limitador's library as its own server uses it. That server
+//! is not published as a crate, so it is rebuilt here without its metrics and traces.
 
 use slidegate_server::rls::proto::rate_limit_response::Code;
 use slidegate_server::rls::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
@@ -19,11 +19,11 @@ impl RateLimitService for Constant {
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
         std::hint::black_box(request.get_ref());
-        Ok(Response::new(answer(Code::Ok)))
+        Ok(Response::new(response(Code::Ok)))
     }
 }
 
-fn answer(code: Code) -> RateLimitResponse {
+fn response(code: Code) -> RateLimitResponse {
     RateLimitResponse { overall_code: code.into(), ..RateLimitResponse::default() }
 }
 
@@ -38,12 +38,12 @@ fn serve(service: impl RateLimitService) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        println!("grpc: {}", listener.local_addr().expect("it listens"));
+        println!("grpc: {}", listener.local_addr().expect("the listener is bound"));
         Server::builder()
             .add_service(RateLimitServiceServer::new(service))
             .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
             .await
-            .expect("it serves");
+            .expect("the server runs");
     });
 }
 
@@ -56,11 +56,11 @@ mod of_limitador {
     use limitador::limit::{Context, Limit};
 
     use super::{
-        Code, RateLimitRequest, RateLimitResponse, RateLimitService, Request, Response, Status, answer,
-        async_trait, serve,
+        Code, RateLimitRequest, RateLimitResponse, RateLimitService, Request, Response, Status, async_trait,
+        response, serve,
     };
 
-    /// Its messages have texts where ours have bytes.
+    /// Limitador's messages hold strings, ours hold bytes.
     fn text(bytes: Vec<u8>) -> String {
         String::from_utf8(bytes).expect("a text")
     }
@@ -88,7 +88,7 @@ mod of_limitador {
                 .check_rate_limited_and_update(&text(request.domain).into(), &context, hits)
                 .map_err(|error| Status::unavailable(error.to_string()))?
                 .limited;
-            Ok(Response::new(answer(if limited { Code::OverLimit } else { Code::Ok })))
+            Ok(Response::new(response(if limited { Code::OverLimit } else { Code::Ok })))
         }
     }
 

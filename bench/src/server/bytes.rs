@@ -1,14 +1,14 @@
-//! The least that a server can do: it receives and sends what Slidegate would, and looks at nothing.
+//! Lower bound of a server: receives and sends as many bytes as Slidegate and parses none of them.
 //!
-//! What wrk counts of it is what wrk can ask, and what it costs is the kernel's.
+//! wrk measures its own maximum rate here, and the CPU time is that of the kernel.
 
 use std::io::{ErrorKind, Read, Write};
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 
-/// As long as an answer of Slidegate's, with as many headers.
-const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nratelimit-policy: \"1000/1m\";q=1000;w=60\r\nratelimit: \"1000/1m\";r=999;t=60\r\ncontent-length: 267\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n{\"allowed\":true,\"policy\":\"api\",\"limit\":1000,\"remaining\":999,\"reset_after_ms\":60000,\"retry_after_ms\":null,\"violated\":[],\"source\":\"store\",\"quotas\":[{\"name\":\"1000/1m\",\"limit\":1000,\"window_ms\":60000,\"used\":1,\"remaining\":999,\"reset_after_ms\":60000,\"retry_after_ms\":null}]}";
+/// Same length and headers as a response of Slidegate.
+const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nratelimit-policy: \"1000/1m\";q=1000;w=60\r\nratelimit: \"1000/1m\";r=999;t=60\r\ncontent-length: 267\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\n{\"allowed\":true,\"policy\":\"api\",\"limit\":1000,\"remaining\":999,\"reset_after_ms\":60000,\"retry_after_ms\":null,\"violated\":[],\"source\":\"store\",\"quotas\":[{\"name\":\"1000/1m\",\"limit\":1000,\"window_ms\":60000,\"used\":1,\"remaining\":999,\"reset_after_ms\":60000,\"retry_after_ms\":null}]}";
 
 const LISTENER: Token = Token(usize::MAX);
 
@@ -16,7 +16,7 @@ const LISTENER: Token = Token(usize::MAX);
 pub(crate) fn bytes() {
     let mut poll = Poll::new().expect("Linux");
     let mut listener = TcpListener::bind("127.0.0.1:0".parse().expect("an address")).expect("a free port");
-    println!("bytes at http://{}", listener.local_addr().expect("it listens"));
+    println!("bytes at http://{}", listener.local_addr().expect("the listener is bound"));
     poll.registry().register(&mut listener, LISTENER, Interest::READABLE).expect("Linux");
     let (mut streams, mut events, mut input) = (Vec::new(), Events::with_capacity(1024), [0; 4096]);
     loop {
@@ -27,7 +27,8 @@ pub(crate) fn bytes() {
             match event.token() {
                 LISTENER => accept(&listener, &poll, &mut streams),
                 Token(place) => {
-                    let has_ended = streams[place].as_mut().is_some_and(|stream| !answer(stream, &mut input));
+                    let has_ended =
+                        streams[place].as_mut().is_some_and(|stream| !respond(stream, &mut input));
                     if has_ended {
                         streams[place] = None;
                     }
@@ -50,11 +51,12 @@ fn accept(listener: &TcpListener, poll: &Poll, streams: &mut Vec<Option<TcpStrea
     }
 }
 
-/// One answer to what has come: whoever asks waits for it, so it is one request. Whether there may be more.
-fn answer(stream: &mut TcpStream, input: &mut [u8]) -> bool {
+/// Sends one response per read; a caller sends its next request only after the last response. Returns whether the
+/// connection stays open.
+fn respond(stream: &mut TcpStream, input: &mut [u8]) -> bool {
     match stream.read(input) {
         Ok(0) => false,
-        Ok(_) => stream.write_all(ANSWER).is_ok(),
+        Ok(_) => stream.write_all(RESPONSE).is_ok(),
         Err(error) => error.kind() == ErrorKind::WouldBlock,
     }
 }

@@ -1,5 +1,8 @@
-//! The service beside an axum handler that only reads the same JSON and beside other limiters' servers: asked by wrk, and by
-//! callers of our own, for wrk fills its core before it fills that of a fast server. `make bench-server` starts it.
+//! The service beside an axum handler that only reads the same JSON and beside other limiters' servers. `make
+//! bench-server` starts it.
+//!
+//! Two clients measure it: wrk, and our own load generator, because wrk fills its core before it fills that of a fast
+//! server.
 
 mod bytes;
 mod constant;
@@ -15,37 +18,37 @@ use crate::sample::{CALLERS_CORE, Sample, pin};
 pub(crate) use self::bytes::bytes;
 pub(crate) use self::constant::constant;
 
-use self::subject::{Question, Subject, peer};
+use self::subject::{Endpoint, Subject, peer};
 
 const ROUNDS: usize = 7;
-/// How many checks there are in a batch.
+/// Checks per batch.
 const BATCH: f64 = 100.0;
 
-const CHECK: Question =
-    Question { path: "/v1/check", body: r#"{"policy": "api", "key": "user:%06d", "cost": 1}"# };
-const THROTTLE: Question = Question {
+const CHECK: Endpoint =
+    Endpoint { path: "/v1/check", body: r#"{"policy": "api", "key": "user:%06d", "cost": 1}"# };
+const THROTTLE: Endpoint = Endpoint {
     path: "/throttle",
     body: r#"{"key": "user:%06d", "max_burst": 1000, "count_per_period": 1000, "period": 60, "quantity": 1}"#,
 };
-const CHECK_AND_REPORT: Question = Question {
+const CHECK_AND_REPORT: Endpoint = Endpoint {
     path: "/check_and_report",
     body: r#"{"namespace": "api", "values": {"key": "user:%06d"}, "delta": 1}"#,
 };
 
-/// A server, and what it was seen to do.
+/// Server and its figures.
 struct Column {
     subject: Subject,
-    by_wrk: Seen,
-    by_us: Seen,
+    by_wrk: Rates,
+    by_us: Rates,
 }
 
 #[derive(Default)]
-struct Seen {
+struct Rates {
     rates: Figures,
     costs: Figures,
 }
 
-impl Seen {
+impl Rates {
     fn push(&mut self, sample: &Sample) {
         self.rates.push(sample.per_second);
         self.costs.push(sample.server_us);
@@ -54,18 +57,18 @@ impl Seen {
 
 impl Column {
     fn new(subject: Subject) -> Self {
-        Self { subject, by_wrk: Seen::default(), by_us: Seen::default() }
+        Self { subject, by_wrk: Rates::default(), by_us: Rates::default() }
     }
 
     fn measure(&mut self, shares: &mut Figures) {
-        self.by_wrk.push(&self.subject.ask("1"));
-        let seen = self.subject.ask_ourselves();
-        self.by_us.push(&seen.sample);
-        shares.push(seen.callers_share);
+        self.by_wrk.push(&self.subject.measure_with_wrk("1"));
+        let measured = self.subject.measure();
+        self.by_us.push(&measured.sample);
+        shares.push(measured.callers_share);
     }
 }
 
-/// Somebody beside the service.
+/// Peer of the service.
 struct Beside {
     name: &'static str,
     aim: Aim,
@@ -77,11 +80,11 @@ impl Beside {
         Self { name, aim, column: Column::new(subject) }
     }
 
-    /// What both were seen to do.
+    /// Prints the rows of this peer beside `ours`.
     fn print(&self, ours: &Column) {
-        let row = |what: &str, here: &Figures, beside: &Figures, aim| {
-            let what = format!("{what}, {}", self.name);
-            println!("{}", Row { what, here: here.clone(), beside: beside.clone(), aim });
+        let row = |label: &str, here: &Figures, beside: &Figures, aim| {
+            let label = format!("{label}, {}", self.name);
+            println!("{}", Row { label, here: here.clone(), beside: beside.clone(), aim });
         };
         let Column { by_wrk, by_us, .. } = &self.column;
         row("requests/s by wrk", &ours.by_wrk.rates, &by_wrk.rates, self.aim);
@@ -121,7 +124,7 @@ pub(crate) fn report() {
             Subject::start(&peer("limitador-http"), CHECK_AND_REPORT),
         ),
         Beside::new(
-            "nothing but to receive and to send",
+            "a server that only receives and sends",
             Aim::Open,
             Subject::start(Command::new(own).arg("server-bytes"), CHECK),
         ),
@@ -133,14 +136,14 @@ pub(crate) fn report() {
         for beside in &mut beside {
             beside.column.measure(&mut shares);
         }
-        batches.push(ours.subject.ask("100").per_second * BATCH);
+        batches.push(ours.subject.measure_with_wrk("100").per_second * BATCH);
     }
     let _ = fs::remove_file(config);
     println!("medians (least to most)\n\n| | slidegate | beside it | ratio | aim |\n|---|---|---|---|---|");
     for beside in &beside {
         beside.print(&ours);
     }
-    let what = "decisions/s in batches of 100, single requests, by wrk".to_owned();
-    println!("{}", Row { what, here: batches, beside: ours.by_wrk.rates, aim: Aim::AtLeast(10.0) });
+    let label = "decisions/s in batches of 100, single requests, by wrk".to_owned();
+    println!("{}", Row { label, here: batches, beside: ours.by_wrk.rates, aim: Aim::AtLeast(10.0) });
     println!("\nOur own callers took {shares} of their core.");
 }

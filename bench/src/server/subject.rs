@@ -1,4 +1,4 @@
-//! A server on its core, asked from the other: by wrk, and by callers of our own.
+//! Server on its core, measured from the other with wrk and with our own load generator.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,15 +7,15 @@ use std::process::Command;
 
 use slidegate_testkit::until;
 
-use crate::load::{Ends, Load, Seen};
+use crate::load::{Load, Measured, ResponseEnd};
 use crate::sample::{CALLERS_CORE, Sample, Server, cpu_s, output};
 
 const CONNECTIONS: usize = 64;
 const DURATION: &str = "3s";
 
-/// A hundred thousand keys in random order, one to a request or several. All requests are written before the first is sent,
-/// for writing them would take wrk longer than sending them, and in the order in which they are sent, for to look for each
-/// all over memory takes a twentieth of its core.
+/// Draws from a hundred thousand keys in random order, one or several per request. Builds all requests before the first
+/// is sent, because wrk takes longer to build a request than to send it. Keeps them in sending order, because random
+/// access to memory takes a twentieth of wrk's core.
 const SCRIPT: &str = r#"
 wrk.method = "POST"
 wrk.headers["Content-Type"] = "application/json"
@@ -46,50 +46,50 @@ function request()
 end
 "#;
 
-/// How many keys there are.
+/// Number of keys.
 const KEYS: usize = 100_000;
-/// How many requests our own callers make at a time.
-const QUESTIONS: usize = 250_000;
+/// Requests of our own load generator per round.
+const REQUESTS: usize = 250_000;
 
-/// What is asked, and where.
+/// Path and body of a request.
 #[derive(Clone, Copy)]
-pub(super) struct Question {
+pub(super) struct Endpoint {
     pub(super) path: &'static str,
-    /// With a place for the number of the key, as Lua formats it.
+    /// Contains a placeholder for the key's number in Lua's notation.
     pub(super) body: &'static str,
 }
 
-/// A server, and what it is asked.
+/// Running server and the requests for it.
 pub(super) struct Subject {
     server: Server,
     address: SocketAddr,
     url: String,
     body: &'static str,
-    /// As they go over the wire, one for each key.
+    /// Encoded requests, one for each key.
     requests: Vec<Vec<u8>>,
 }
 
 impl Subject {
-    /// Starts what prints its address in the first line, behind the last space.
-    pub(super) fn start(command: &Command, question: Question) -> Self {
+    /// Starts a server that prints its address at the end of its first line.
+    pub(super) fn start(command: &Command, endpoint: Endpoint) -> Self {
         let mut server = Server::start(command);
         let line = server.lines().next().unwrap_or_else(|| missing(command));
         let url = line.trim().rsplit(' ').next().expect("an address").to_owned();
-        Self::of(server, &url, question)
+        Self::new(server, &url, endpoint)
     }
 
-    /// Starts what is told its port by the last argument.
-    pub(super) fn start_on_port(command: &mut Command, question: Question) -> Self {
+    /// Starts a server that takes its port as its last argument.
+    pub(super) fn start_on_port(command: &mut Command, endpoint: Endpoint) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("it listens");
+        let address = listener.local_addr().expect("the server listens");
         drop(listener);
         let server = Server::start(command.arg(address.port().to_string()));
-        until("it listens", || TcpStream::connect(address).map_err(|error| error.to_string()));
-        Self::of(server, &format!("http://{address}"), question)
+        until("the server listens", || TcpStream::connect(address).map_err(|error| error.to_string()));
+        Self::new(server, &format!("http://{address}"), endpoint)
     }
 
-    fn of(server: Server, url: &str, question: Question) -> Self {
-        let Question { path, body } = question;
+    fn new(server: Server, url: &str, endpoint: Endpoint) -> Self {
+        let Endpoint { path, body } = endpoint;
         let host = url.trim_start_matches("http://");
         let request = |key: usize| {
             let body = body.replace("%06d", &format!("{key:06}"));
@@ -104,24 +104,24 @@ impl Subject {
         Self { server, address, url: format!("{url}{path}"), body, requests }
     }
 
-    /// What our own callers see.
-    pub(super) fn ask_ourselves(&self) -> Seen {
+    /// Measures with our own load generator.
+    pub(super) fn measure(&self) -> Measured {
         let load = Load {
             address: self.address,
             connections: CONNECTIONS,
             depth: 1,
             requests: &self.requests,
-            ends: Ends::AsHttp,
+            response_end: ResponseEnd::ContentLength,
         };
-        load.ask(self.server.id(), QUESTIONS)
+        load.measure(self.server.id(), REQUESTS)
     }
 
-    /// What wrk sees.
-    pub(super) fn ask(&self, batch: &str) -> Sample {
+    /// Measures with wrk.
+    pub(super) fn measure_with_wrk(&self, batch: &str) -> Sample {
         let script = std::env::temp_dir().join(format!("slidegate-bench-{}.lua", std::process::id()));
         fs::write(&script, SCRIPT).expect("a temporary file");
         let before = cpu_s(self.server.id());
-        let said = output(
+        let text = output(
             Command::new("taskset")
                 .args([
                     "-c",
@@ -140,9 +140,9 @@ impl Subject {
                 .env("BODY", self.body),
         );
         let used = cpu_s(self.server.id()) - before;
-        assert!(!said.contains("Non-2xx"), "{said}");
+        assert!(!text.contains("Non-2xx"), "{text}");
         let number = |name: &str| {
-            let line = said.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{said}"));
+            let line = text.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{text}"));
             let mut words = line.split_whitespace();
             words.find_map(|word| word.parse::<f64>().ok()).unwrap_or_else(|| panic!("{line}"))
         };
@@ -152,12 +152,12 @@ impl Subject {
 }
 
 fn missing(command: &Command) -> ! {
-    panic!("{command:?} says nothing; `make bench-server` installs it")
+    panic!("{command:?} prints nothing; install it with `make bench-server`")
 }
 
-/// A program of others, where `make bench-server` has put it.
+/// Command for a peer that `make bench-server` has installed.
 pub(super) fn peer(name: &str) -> Command {
     let own = std::env::current_exe().expect("this program has a path");
-    let target = own.ancestors().nth(2).map(PathBuf::from).expect("it is below target/release");
+    let target = own.ancestors().nth(2).map(PathBuf::from).expect("the program is below target/release");
     Command::new(target.join("tools/peers/bin").join(name))
 }

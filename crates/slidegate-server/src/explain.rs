@@ -131,7 +131,7 @@ fn make_key(policies: &Policies, request: &Request<'_>, asked: &Asked) -> Result
     if rule.parts().contains(&KeyPart::Address) {
         let is_peer = policies.client().find(asked.peer, &asked.headers)
             == ClientAddress::peer().find(asked.peer, &asked.headers);
-        let is_believed = asked.peer.is_some_and(|peer| policies.client().believes(peer));
+        let is_believed = asked.peer.is_some_and(|peer| policies.client().trusts(peer));
         why.push_str(if is_peer && !is_believed && asked.headers.contains_key("x-forwarded-for") {
             "; the address is the peer's, whose X-Forwarded-For is not believed: it is not in trusted_proxies"
         } else if is_peer {

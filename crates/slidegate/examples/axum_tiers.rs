@@ -1,7 +1,7 @@
-//! Tiers: 10 requests a minute for anybody, 100 for those who say who they are, 1000 for those who pay. Logging in is
-//! limited more tightly on top of that, and health checks are free.
+//! Tiers: 10 requests a minute for anonymous clients, 100 for authenticated users, 1000 for premium users. Logins have
+//! an additional, stricter limit. Health checks are exempt.
 //!
-//! `cargo run --example axum_tiers`, with an address behind it (`-- 127.0.0.1:3000`) if it matters.
+//! Run `cargo run --example axum_tiers`, optionally with an address (`-- 127.0.0.1:3000`).
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -25,20 +25,20 @@ struct User {
 async fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Arc::new(Limiter::new(MemoryStore::new()));
     let anonymous = Tier::new(Policy::parse("anonymous", ["10/1m"])?);
-    let known = Tier::new(Policy::parse("known", ["100/1m"])?);
+    let authenticated = Tier::new(Policy::parse("authenticated", ["100/1m"])?);
     let premium = Tier::new(Policy::parse("premium", ["1000/1m"])?);
     let tiers = RateLimitLayer::choosing(Arc::clone(&limiter), move |request| {
         let tier = match request.extensions.get::<User>() {
             Some(user) if user.is_premium => &premium,
-            Some(_) => &known,
+            Some(_) => &authenticated,
             None => &anonymous,
         };
         Some(tier.clone())
     })
-    // A user counts as such from wherever he comes, everybody else by address.
+    // Users count by name from any address, anonymous clients by address.
     .key(Key::first_of([Key::extension(|user: &User| user.name), Key::address(ClientAddress::peer())]))
     .skip(|request| request.path() == "/healthz");
-    // Never more than five, whatever the minute; by address, since nobody is known yet.
+    // At most five in any minute. By address, because the user is not authenticated yet.
     let attempts = RateLimitLayer::new(limiter, Policy::parse("login", ["5/1m strict-window"])?);
 
     let app = Router::new()
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route("/", get(hello))
         .route("/healthz", get(async || "healthy"))
         .layer(tiers)
-        // What is added last is asked first: the tiers know the user.
+        // The layer added last runs first, so the tiers know the user.
         .layer(middleware::from_fn(authenticate));
 
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:0".to_owned());
@@ -55,12 +55,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     println!("listening on http://{address}");
     println!("try: curl -si http://{address}/ -H 'authorization: Bearer ada'");
-    // Without this the layer does not know who is connected, and refuses those who do not say who they are.
+    // Without this, the layer has no peer address and refuses anonymous clients.
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
     Ok(())
 }
 
-/// Stands for whatever checks credentials: Ada has paid, Bob has not.
+/// Placeholder for authentication: Ada is a premium user, Bob is not.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let user = match request.headers().get("authorization").and_then(|value| value.to_str().ok()) {
         Some("Bearer ada") => Some(User { name: "ada", is_premium: true }),

@@ -1,4 +1,5 @@
-//! Draws what three algorithms admit around a window's boundary: `cargo run --example boundary > docs/boundary.svg`.
+//! Draws the requests that three algorithms admit around a window boundary: `cargo run --example boundary >
+//! docs/boundary.svg`.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -10,7 +11,7 @@ const ROWS: [(&str, &str); 3] = [
     ("sliding-window", "100/1m"),
     ("strict-window", "100/1m strict-window"),
 ];
-/// A minute is over at second 60; demand begins ten seconds earlier and goes on.
+/// The window ends at second 60. Demand starts ten seconds earlier and continues.
 const SECONDS: std::ops::Range<u64> = 45..125;
 const DEMAND_FROM: u64 = 50;
 const DEMAND_PER_SECOND: u64 = 10;
@@ -25,7 +26,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How many requests are admitted in each second, if ten come in each.
+/// Returns the number of admitted requests per second.
 fn admitted(quota: &str) -> Result<Vec<u64>, Box<dyn Error>> {
     let clock = ManualClock::at(0);
     let limiter = Limiter::new(MemoryStore::builder().max_keys(1).clock(clock.clone()).build()?);
@@ -35,8 +36,8 @@ fn admitted(quota: &str) -> Result<Vec<u64>, Box<dyn Error>> {
         let mut count = 0;
         for request in 0..DEMAND_PER_SECOND {
             clock.set(second * 1000 + request * 1000 / DEMAND_PER_SECOND);
-            let asks = second >= DEMAND_FROM;
-            count += u64::from(asks && limiter.check_now(policy.key("somebody"))?.is_allowed());
+            let is_requested = second >= DEMAND_FROM;
+            count += u64::from(is_requested && limiter.check_now(policy.key("client"))?.is_allowed());
         }
         seconds.push(count);
     }
@@ -97,14 +98,14 @@ fn picture() -> Result<String, Box<dyn Error>> {
 
 #[cfg(test)]
 mod tests {
-    /// The picture in the documentation is what the library does.
+    /// The picture in the documentation shows the library's actual decisions.
     #[test]
-    fn the_picture_is_true() {
+    fn the_picture_matches_the_library() {
         let kept = include_str!("../../../docs/boundary.svg");
         assert_eq!(
             super::picture().unwrap(),
             kept,
-            "draw it anew: cargo run --example boundary > docs/boundary.svg"
+            "the picture is outdated; run: cargo run --example boundary > docs/boundary.svg"
         );
     }
 }

@@ -1,7 +1,7 @@
-//! A client that stays under somebody else's limit, and waits when it is told to.
+//! Client that stays under another service's limit and follows its `Retry-After`.
 //!
-//! `cargo run --example outgoing` asks a server of its own, which allows five in two seconds;
-//! `cargo run --example outgoing -- http://example.com/` asks somebody else.
+//! `cargo run --example outgoing` starts a local server that allows five requests in two seconds; `cargo run --example
+//! outgoing -- http://example.com/` uses another server.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -23,21 +23,21 @@ use tower::{Layer, ServiceExt};
 async fn main() -> Result<(), Box<dyn Error>> {
     let uri: Uri = match std::env::args().nth(1) {
         Some(uri) => uri.parse()?,
-        None => format!("http://{}/", somebody_else().await?).parse()?,
+        None => format!("http://{}/", start_strict_server().await?).parse()?,
     };
-    // We believe that ten in a second are welcome. If the server says otherwise, in `RateLimit` or `Retry-After`,
-    // whatever goes to the same host waits for as long as it says; but nothing waits longer than half a minute.
+    // Assumes ten requests per second. If the server reports less, in `RateLimit` or `Retry-After`, all requests to its
+    // host wait accordingly, each at most half a minute.
     let limiter = Arc::new(Limiter::new(MemoryStore::new()));
     let policy = Policy::parse("theirs", ["10/1s strict-window"])?;
-    let polite = WaitLayer::new(limiter, policy, Duration::from_secs(30));
-    let client = polite.layer(Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>());
+    let wait = WaitLayer::new(limiter, policy, Duration::from_secs(30));
+    let client = wait.layer(Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>());
 
     for number in 1..=12 {
         let request = Request::get(uri.clone()).body(Empty::new())?;
         match client.clone().oneshot(request).await {
             Ok(response) => {
                 let left = response.headers().get("ratelimit").and_then(|value| value.to_str().ok());
-                println!("{number}: {}, {}", response.status(), left.unwrap_or("nothing said"));
+                println!("{number}: {}, {}", response.status(), left.unwrap_or("no rate limit header"));
             }
             Err(error) => println!("{number}: {error}"),
         }
@@ -45,8 +45,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A server that is stricter than we think.
-async fn somebody_else() -> Result<SocketAddr, Box<dyn Error>> {
+/// Starts a server with a stricter limit than the client assumes.
+async fn start_strict_server() -> Result<SocketAddr, Box<dyn Error>> {
     let limiter = Arc::new(Limiter::new(MemoryStore::new()));
     let strict = RateLimitLayer::new(limiter, Policy::parse("strict", ["5/2s strict-window"])?);
     let app = Router::new().route("/", get(async || "hello\n")).layer(strict);

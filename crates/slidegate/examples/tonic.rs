@@ -1,8 +1,8 @@
-//! A gRPC service with ten calls a minute for each client. Whoever calls more often gets `RESOURCE_EXHAUSTED`, and
-//! `retry-after` in the metadata.
+//! gRPC service with ten calls a minute per client. Excess calls fail with `RESOURCE_EXHAUSTED` and `retry-after` in
+//! the metadata.
 //!
-//! `cargo run --example tonic`, with an address behind it (`-- 127.0.0.1:50051`) if it matters. The service is that of
-//! gRPC's health checks, because everybody has a client for it; any other is limited in the same way.
+//! Run `cargo run --example tonic`, optionally with an address (`-- 127.0.0.1:50051`). The example uses gRPC's health
+//! service, because clients for it are common; any other service is limited in the same way.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tonic::transport::server::TcpIncoming;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limiter = Arc::new(Limiter::new(MemoryStore::new()));
-    // By the client's address, which tonic knows.
+    // Counts by client address, which tonic provides.
     let layer = RateLimitLayer::new(limiter, Policy::parse("calls", ["10/1m"])?);
     let (_reporter, service) = tonic_health::server::health_reporter();
 

@@ -105,7 +105,7 @@ async fn resharding_under_load_loses_no_count() {
                 cluster.begin_migration(slot, to);
                 cluster.migrate_keys(slot);
                 cluster.end_migration(slot);
-                cluster.wait_in_order();
+                cluster.wait_healthy();
             }
             cluster
         })

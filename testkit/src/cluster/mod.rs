@@ -1,4 +1,4 @@
-//! A cluster of three masters with a replica each.
+//! Cluster of three masters with one replica each.
 
 mod migration;
 mod view;
@@ -18,17 +18,19 @@ use crate::{Flavour, Server};
 const MASTERS: usize = 3;
 const SLOTS: usize = 16_384;
 
-/// A silent master is replaced after twice this. Shorter, and a busy machine makes masters seem dead.
+/// A master without a response is replaced after twice this time. With less, masters on a busy machine seem dead.
 const NODE_TIMEOUT_MS: u32 = 1_000;
 
-/// Six nodes: at first 0, 1 and 2 are masters of a third of the slots each, in order, and 3, 4 and 5 their replicas.
+/// Cluster of six nodes. At first, nodes 0, 1 and 2 are masters of a third of the slots each, in order. Nodes 3, 4 and
+/// 5 are their replicas.
 ///
-/// Nodes are named by these numbers. Forming it takes some three seconds: a master waits for two before it serves.
+/// The numbers identify the nodes. Forming the cluster takes some three seconds: a master waits for two before it
+/// serves.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<Server>,
     ids: Vec<String>,
-    /// Whom all nodes trust, if they speak TLS, and the folder of its files.
+    /// Authority that all nodes trust if they use TLS, and the folder of its files.
     authority: Option<(Authority, TempDir)>,
 }
 
@@ -37,23 +39,23 @@ fn builder(flavour: Flavour) -> ServerBuilder {
 }
 
 impl Cluster {
-    /// Starts one and waits until all nodes find it in order.
+    /// Starts a cluster and waits until all nodes report it healthy.
     pub fn start(flavour: Flavour) -> Self {
         Self::start_with(flavour, &[])
     }
 
-    /// Starts one whose nodes have more arguments, see [`ServerBuilder::args`].
+    /// Starts a cluster whose nodes have additional options, see [`ServerBuilder::args`].
     pub fn start_with(flavour: Flavour, args: &[&str]) -> Self {
         Self::build(&builder(flavour).args(args.iter().copied()), None)
     }
 
-    /// Starts one that speaks TLS, its nodes with each other too; see [`ca_path`](Self::ca_path).
+    /// Starts a cluster that uses TLS, also between its nodes; see [`ca_path`](Self::ca_path).
     pub fn start_tls(flavour: Flavour) -> Self {
         let folder = tempfile::Builder::new().prefix("slidegate-").tempdir().expect("a folder can be made");
         let authority = Authority::make(folder.path());
         let tls = Tls::shared_args(&authority);
-        let speaks = ["--tls-cluster", "yes", "--tls-replication", "yes"].map(String::from);
-        Self::build(&builder(flavour).tls().args(tls).args(speaks), Some((authority, folder)))
+        let tls_options = ["--tls-cluster", "yes", "--tls-replication", "yes"].map(String::from);
+        Self::build(&builder(flavour).tls().args(tls).args(tls_options), Some((authority, folder)))
     }
 
     fn build(builder: &ServerBuilder, authority: Option<(Authority, TempDir)>) -> Self {
@@ -64,12 +66,12 @@ impl Cluster {
         cluster
     }
 
-    /// All nodes, masters first. Of those that speak TLS, where they do.
+    /// Addresses of all nodes, masters first. With TLS, these are the TLS ports.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.nodes.iter().map(|node| (Ipv4Addr::LOCALHOST, self.port_of(node)).into()).collect()
     }
 
-    /// The certificate of the authority that all nodes trust.
+    /// Path of the certificate of the authority that all nodes trust.
     #[track_caller]
     pub fn ca_path(&self) -> PathBuf {
         let (authority, _) = self.authority.as_ref().expect("it was started with TLS");
@@ -80,42 +82,42 @@ impl Cluster {
         if self.authority.is_some() { node.tls().port() } else { node.port() }
     }
 
-    /// A node by its number.
+    /// Returns a node by its number.
     pub fn node(&self, number: usize) -> &Server {
         &self.nodes[number]
     }
 
-    /// The numbers of those that are masters now.
+    /// Numbers of the current masters.
     pub fn masters(&self) -> Vec<usize> {
         let members = self.members();
-        let masters = members.iter().filter(|member| member.is_master() && member.is_well());
+        let masters = members.iter().filter(|member| member.is_master() && member.is_healthy());
         masters.map(|master| self.number(&master.id)).collect()
     }
 
-    /// The number of the replica of a master.
+    /// Number of the replica of a master.
     #[track_caller]
     pub fn replica_of(&self, master: usize) -> usize {
         let members = self.members();
-        let replica = members.iter().find(|member| member.master == self.ids[master] && member.is_well());
+        let replica = members.iter().find(|member| member.master == self.ids[master] && member.is_healthy());
         self.number(&replica.unwrap_or_else(|| panic!("{master} has no replica")).id)
     }
 
-    /// The number of the master that owns a slot.
+    /// Number of the master that owns a slot.
     #[track_caller]
     pub fn owner_of(&self, slot: u16) -> usize {
         let members = self.members();
         let owner = members.iter().find(|member| member.owns(slot));
-        self.number(&owner.unwrap_or_else(|| panic!("nobody owns {slot}")).id)
+        self.number(&owner.unwrap_or_else(|| panic!("no node owns slot {slot}")).id)
     }
 
-    /// The slot of a key.
+    /// Slot of a key.
     pub fn slot_of(&self, key: impl AsRef<[u8]>) -> u16 {
         let slot =
             self.alive().next().map(|node| node.command(&[b"CLUSTER", b"KEYSLOT".as_slice(), key.as_ref()]));
         slot.and_then(|slot| u16::try_from(slot.int()).ok()).expect("a node is alive and a slot is small")
     }
 
-    /// Kills a master, waits until its replica has taken over and all nodes agree, and gives the replica's number.
+    /// Kills a master, waits until its replica has taken over and all nodes agree, and returns the replica's number.
     pub fn kill_master(&self, master: usize) -> usize {
         let members = self.members();
         let lost = members.iter().find(|member| member.id == self.ids[master]).and_then(Member::first_slot);
@@ -124,27 +126,27 @@ impl Cluster {
         until("a replica has taken over", || {
             self.all_agree(|members| {
                 let owner = members.iter().find(|member| member.owns(slot))?;
-                (owner.id != self.ids[master] && owner.is_well()).then_some(())
+                (owner.id != self.ids[master] && owner.is_healthy()).then_some(())
             })
         });
-        self.wait_in_order();
+        self.wait_healthy();
         self.owner_of(slot)
     }
 
-    /// Waits until all nodes that are alive find the cluster in order, and replicas are linked to their masters: after a
-    /// [`Server::restart`] of one, say. What they have yet to hear is another matter, see
+    /// Waits until all living nodes report a healthy cluster and all replicas are linked to their masters, for example
+    /// after a [`Server::restart`]. Does not wait for the replication of data, see
     /// [`wait_in_sync`](Self::wait_in_sync).
-    pub fn wait_in_order(&self) {
-        until("the cluster is in order", || {
+    pub fn wait_healthy(&self) {
+        until("the cluster is healthy", || {
             self.alive().try_for_each(|node| {
-                self.is_in_order(node).map_err(|seen| format!("{}: {seen}", node.port()))
+                self.check_health(node).map_err(|seen| format!("{}: {seen}", node.port()))
             })
         });
     }
 
-    /// Waits until the replica of each master has all that its master had when this was called.
+    /// Waits until each replica has everything that its master had at the time of the call.
     pub fn wait_in_sync(&self) {
-        self.wait_in_order();
+        self.wait_healthy();
         for master in self.masters() {
             wait_in_sync(self.node(self.replica_of(master)), self.node(master));
         }
@@ -152,7 +154,7 @@ impl Cluster {
 
     fn form(&self) {
         for (number, node) in self.nodes.iter().enumerate() {
-            // Distinct epochs from the start, or the nodes would have to find out who yields to whom.
+            // Distinct epochs avoid a conflict resolution between the nodes.
             node.command(&["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]).ok();
             let bus_port = node.bus_port.expect("a node of a cluster has a bus").to_string();
             let port = self.port_of(node).to_string();
@@ -165,35 +167,35 @@ impl Cluster {
         }
         until("the nodes know each other", || {
             self.all_agree(|members| {
-                (members.len() == 2 * MASTERS && members.iter().all(Member::is_well)).then_some(())
+                (members.len() == 2 * MASTERS && members.iter().all(Member::is_healthy)).then_some(())
             })
         });
         for (master, replica) in (MASTERS..2 * MASTERS).enumerate() {
             self.nodes[replica].command(&["CLUSTER", "REPLICATE", &self.ids[master]]).ok();
         }
-        until("the nodes know who is a replica", || {
+        until("the nodes know the replicas", || {
             self.all_agree(|members| {
                 let replicas = members.iter().filter(|member| self.ids[..MASTERS].contains(&member.master));
                 (replicas.count() == MASTERS).then_some(())
             })
         });
-        self.wait_in_order();
+        self.wait_healthy();
     }
 
-    fn is_in_order(&self, node: &Server) -> Result<(), String> {
+    fn check_health(&self, node: &Server) -> Result<(), String> {
         let state = node.field(&["CLUSTER", "INFO"], "cluster_state")?;
         if state != "ok" {
             return Err(format!("its state is {state}"));
         }
         let members = members(node)?;
         let is_alive = |member: &&Member| self.nodes[self.number(&member.id)].is_alive();
-        if let Some(ill) = members.iter().filter(is_alive).find(|member| !member.is_well()) {
-            return Err(format!("is not well: {ill:?}"));
+        if let Some(unhealthy) = members.iter().filter(is_alive).find(|member| !member.is_healthy()) {
+            return Err(format!("is not healthy: {unhealthy:?}"));
         }
         if let Some(replaced) =
             members.iter().filter(is_alive).find(|member| member.is_master() && !member.has_slots())
         {
-            return Err(format!("has yet to hear who replaced it: {replaced:?}"));
+            return Err(format!("does not know its replacement yet: {replaced:?}"));
         }
         match node.field(&["INFO", "replication"], "master_link_status") {
             Ok(link) if link != "up" => Err(format!("its master is {link}")),
@@ -202,7 +204,7 @@ impl Cluster {
         }
     }
 
-    /// Whether each node that is alive sees what is wanted.
+    /// Returns `Ok` if `wanted` accepts the view of each living node.
     fn all_agree<T>(&self, wanted: impl Fn(&[Member]) -> Option<T>) -> Result<(), String> {
         self.alive().try_for_each(|node| {
             let members = members(node)?;
@@ -214,7 +216,7 @@ impl Cluster {
         self.nodes.iter().filter(|node| node.is_alive())
     }
 
-    /// As the first sees it that is alive and can be asked.
+    /// View of the first living node that responds.
     #[track_caller]
     fn members(&self) -> Vec<Member> {
         self.alive().find_map(|node| members(node).ok()).expect("a node is alive")
@@ -222,6 +224,6 @@ impl Cluster {
 
     #[track_caller]
     fn number(&self, id: &str) -> usize {
-        self.ids.iter().position(|own| own == id).expect("no strangers are in this cluster")
+        self.ids.iter().position(|own| own == id).expect("the ID belongs to this cluster")
     }
 }

@@ -1,13 +1,13 @@
-//! What a node says about the cluster.
+//! A node's view of the cluster.
 
 use crate::{Reply, Server};
 
-/// A line of `CLUSTER NODES`.
+/// Line of `CLUSTER NODES`.
 #[derive(Clone, Debug)]
 pub(super) struct Member {
     pub(super) id: String,
     flags: Vec<String>,
-    /// The one it follows, or `-`.
+    /// ID of its master, or `-`.
     pub(super) master: String,
     is_linked: bool,
     /// Single slots, ranges such as `0-5460`, and migrations such as `[42->-ID]`.
@@ -36,8 +36,8 @@ impl Member {
         self.first_slot().is_some()
     }
 
-    /// Whether it is linked and nobody says or suspects that it has failed.
-    pub(super) fn is_well(&self) -> bool {
+    /// Returns whether the member is linked and no node reports or suspects a failure.
+    pub(super) fn is_healthy(&self) -> bool {
         (self.is_linked || self.is("myself"))
             && !["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| self.is(flag))
     }
@@ -50,19 +50,19 @@ impl Member {
         })
     }
 
-    /// The first slot that it owns.
+    /// Returns the first slot that the member owns.
     pub(super) fn first_slot(&self) -> Option<u16> {
         self.slots.iter().find_map(|slots| slots.split('-').next()?.parse().ok())
     }
 
-    /// To whom it gives a slot away; only a node itself says so.
+    /// Returns the receiver of a migrating slot. Only a node's own line contains it.
     pub(super) fn migrates_to(&self, slot: u16) -> Option<&str> {
         let opening = format!("[{slot}->-");
         self.slots.iter().find_map(|slots| slots.strip_prefix(&opening)?.strip_suffix(']'))
     }
 }
 
-/// All members as this node knows them.
+/// Returns all members in the view of this node.
 pub(super) fn members(node: &Server) -> Result<Vec<Member>, String> {
     let reply =
         node.try_command(&["CLUSTER", "NODES"]).map_err(|error| format!("{}: {error}", node.address()))?;

@@ -1,15 +1,15 @@
-//! Where the binaries of PostgreSQL are.
+//! Location of PostgreSQL's binaries.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where Debian puts those of the version that the tests are written for.
+/// Debian's folder for the version that the tests use.
 const DEBIAN: &str = "/usr/lib/postgresql/15/bin";
 
 const VARIABLE: &str = "SLIDEGATE_POSTGRES_BIN";
 
-/// A binary of the server's package; none of these is on `PATH`.
+/// Returns the path of a server binary. Debian keeps them off `PATH`.
 pub(crate) fn binary(name: &str) -> PathBuf {
     let folder = env::var_os(VARIABLE)
         .map(PathBuf::from)
@@ -23,13 +23,13 @@ pub(crate) fn binary(name: &str) -> PathBuf {
 }
 
 fn by_pg_config() -> Option<PathBuf> {
-    let answer = Command::new("pg_config").arg("--bindir").output().ok()?;
-    Some(String::from_utf8(answer.stdout).ok()?.trim().into())
+    let output = Command::new("pg_config").arg("--bindir").output().ok()?;
+    Some(String::from_utf8(output.stdout).ok()?.trim().into())
 }
 
-/// Such as `15.18`.
+/// Returns the server's version, such as `15.18`.
 pub(crate) fn version() -> String {
-    let answer = Command::new(binary("postgres")).arg("--version").output().expect("it is a binary");
-    let text = String::from_utf8_lossy(&answer.stdout);
-    text.split_whitespace().nth(2).unwrap_or_else(|| panic!("no version in {answer:?}")).to_owned()
+    let output = Command::new(binary("postgres")).arg("--version").output().expect("the binary runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.split_whitespace().nth(2).unwrap_or_else(|| panic!("no version in {output:?}")).to_owned()
 }

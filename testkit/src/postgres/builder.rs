@@ -1,4 +1,4 @@
-//! What a PostgreSQL shall be like.
+//! Builder of a PostgreSQL server.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use crate::port;
 use crate::process::{Launch, Process};
 use crate::tls::Authority;
 
-/// So often may somebody else be faster to take a port.
-const RACES: usize = 20;
+/// Attempts to find a port before another process binds it.
+const PORT_ATTEMPTS: usize = 20;
 
-/// A PostgreSQL to be.
+/// Configuration of a PostgreSQL server that is not started yet.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct PostgresBuilder {
@@ -27,49 +27,50 @@ pub struct PostgresBuilder {
 }
 
 impl PostgresBuilder {
-    /// A line of `postgresql.conf`. `ALTER SYSTEM` can change it later.
+    /// Adds a line to `postgresql.conf`. `ALTER SYSTEM` can change the setting later.
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// A line of `pg_hba.conf`, before those that ask all but the superuser for a password.
+    /// Adds a line to `pg_hba.conf` before the default lines, which require a password from all users except the
+    /// superuser.
     pub fn access(mut self, line: &str) -> Self {
         self.access.push_str(line);
         self.access.push('\n');
         self
     }
 
-    /// Speaks TLS as well, on the same port, see [`Postgres::tls`].
+    /// Also accepts TLS on the same port, see [`Postgres::tls`].
     pub fn tls(mut self) -> Self {
         self.with_tls = true;
         self
     }
 
-    /// Keeps its data on the machine's disk and waits for it, as in production. Otherwise `fsync` is off and the data
-    /// is in memory where this process may mount that, which makes it start faster; what a killed server had
-    /// acknowledged is there all the same, for the kernel has it.
+    /// Keeps the data on disk with `fsync`, as in production. By default `fsync` is off, and the data is in memory if
+    /// this process may mount a tmpfs, which makes the start faster. Acknowledged data survives a kill in both cases,
+    /// because the kernel holds it.
     pub fn durable(mut self) -> Self {
         self.is_durable = true;
         self
     }
 
-    /// Keeps its data in a file system of so many megabytes, see [`Postgres::fill_disk`]. Less than 64 are too few.
-    /// Only root can do this.
+    /// Keeps the data in a file system of `megabytes` MB, see [`Postgres::fill_disk`]. The minimum is 64. Requires
+    /// root.
     pub fn data_on_tmpfs(mut self, megabytes: u32) -> Self {
         self.disk_mb = Some(megabytes);
         self
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts the server and waits until it responds.
     pub fn start(self) -> Postgres {
         self.start_with(|folder| template::copy_to(&folder.data()))
     }
 
-    /// Starts it with data that `fill` puts into its folder.
+    /// Starts the server with data that `fill` writes to its folder.
     pub(crate) fn start_with(self, fill: impl Fn(&Folder)) -> Postgres {
         let mut log = String::new();
-        for _ in 0..RACES {
+        for _ in 0..PORT_ATTEMPTS {
             let server = self.spawn(&fill);
             match server.wait_ready() {
                 Ok(()) => return server,
@@ -77,11 +78,11 @@ impl PostgresBuilder {
                 Err(seen) => panic!("PostgreSQL does not start: {seen}"),
             }
         }
-        panic!("PostgreSQL found no port in {RACES} attempts:\n{log}");
+        panic!("PostgreSQL found no port in {PORT_ATTEMPTS} attempts:\n{log}");
     }
 
     fn spawn(&self, fill: &impl Fn(&Folder)) -> Postgres {
-        // A missing binary shall be found missing before anything is made.
+        // Fails on a missing binary before it creates anything.
         let program = binary::binary("postgres");
         let folder = Folder::make(self.disk());
         let port = port::free();
@@ -109,7 +110,8 @@ impl PostgresBuilder {
         }
     }
 
-    /// Adds to what is there, which for a standby is what its primary has; the last line of a name counts.
+    /// Appends to the existing configuration; a standby has a copy of its primary's. The last line of a setting takes
+    /// effect.
     fn configure(&self, folder: &Folder, port: u16) {
         let mut text = String::from("\n");
         let mut set = |name: &str, value: &str| {

@@ -1,4 +1,4 @@
-//! A disk that is full when a test says so.
+//! Full disks.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -6,16 +6,16 @@ use std::io::{ErrorKind, Write};
 use super::server::Postgres;
 
 impl Postgres {
-    /// Writes a file until nothing more fits beside the data. Panics unless the server was built with
+    /// Fills the disk beside the data. Panics unless the server was built with
     /// [`data_on_tmpfs`](super::PostgresBuilder::data_on_tmpfs).
     ///
-    /// What PostgreSQL had allocated it can still use: the rest of a page, of a segment of its log. Once it needs a new
-    /// segment it panics, and does not always come back by itself when there is room again; then
-    /// [`restart`](Self::restart) it.
+    /// PostgreSQL can still use space that it has allocated: the rest of a page or of a WAL segment. When it needs a
+    /// new segment it panics, and it does not always recover after [`free_disk`](Self::free_disk).
+    /// [`restart`](Self::restart) it then.
     #[track_caller]
     pub fn fill_disk(&self) {
         assert!(self.folder.is_small(), "this server was built without data_on_tmpfs()");
-        let mut ballast = File::create(self.folder.ballast()).expect("a file needs no room");
+        let mut ballast = File::create(self.folder.ballast()).expect("an empty file needs no space");
         let page = [0; 4096];
         loop {
             match ballast.write_all(&page) {
@@ -26,7 +26,7 @@ impl Postgres {
         }
     }
 
-    /// Makes room again.
+    /// Frees the disk after [`fill_disk`](Self::fill_disk).
     pub fn free_disk(&self) {
         fs::remove_file(self.folder.ballast()).expect("the disk was filled");
     }

@@ -1,7 +1,7 @@
-//! A folder that is gone when its server is, even if the test is killed.
+//! Folder that is removed with its server, even if the test is killed.
 //!
-//! A data folder is too large to be left behind, and a mount outlives every process. So a shell waits for the end of
-//! its input, which this process holds open and the kernel closes, and cleans up then.
+//! A data folder is too large to leave behind, and a mount outlives every process. So a shell waits for the end of its
+//! input and then cleans up. This process holds that input open; the kernel closes it when the process ends.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -11,7 +11,8 @@ use std::process::{Child, Command, Stdio};
 use super::user;
 use crate::spawner;
 
-/// Those that still work in the folder are killed: a busy or stopped backend does not notice that its postmaster died.
+/// Kills processes that still run in the folder: a busy or stopped backend does not notice that its postmaster has
+/// died.
 const CLEAN_UP: &str = r#"
 trap '' HUP INT TERM
 read -r _
@@ -26,18 +27,18 @@ while [ -e "$1" ] && [ $tries -lt 100 ]; do
 done
 "#;
 
-/// Where the data is.
+/// Storage of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Disk {
-    /// In the folder, as the folder is.
+    /// On the disk of the folder.
     Machine,
-    /// In memory: ten times faster to copy a thousand files to, on some machines.
+    /// In memory. Copying a thousand files is ten times faster there on some machines.
     Memory,
-    /// In memory, too, and soon full.
+    /// In memory, with a size limit.
     Small { megabytes: u32 },
 }
 
-/// A folder of the one who runs PostgreSQL, with one for the data that may be a disk of its own.
+/// Folder that belongs to PostgreSQL's user. Its subfolder for the data may be a separate mount.
 #[derive(Debug)]
 pub(crate) struct Folder {
     path: PathBuf,
@@ -79,12 +80,12 @@ impl Folder {
         self.disk_path().join("data")
     }
 
-    /// What takes the room that is left.
+    /// File that fills the free space.
     pub(crate) fn ballast(&self) -> PathBuf {
         self.disk_path().join("ballast")
     }
 
-    /// Whether it can be filled without harm to others.
+    /// Returns whether filling the disk affects only this server.
     pub(crate) fn is_small(&self) -> bool {
         matches!(self.disk, Disk::Small { .. })
     }

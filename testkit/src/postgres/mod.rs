@@ -1,11 +1,11 @@
-//! PostgreSQL, what follows it, and what stands in front of it.
+//! PostgreSQL servers, their standbys and PgBouncer.
 
 mod binary;
 mod builder;
 mod disk;
-mod family;
 mod folder;
 mod pgbouncer;
+mod processes;
 mod server;
 mod session;
 mod standby;

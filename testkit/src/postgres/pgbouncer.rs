@@ -1,4 +1,4 @@
-//! A pool of connections in front of a PostgreSQL.
+//! PgBouncer in front of a PostgreSQL server.
 
 use std::env;
 use std::ffi::OsString;
@@ -17,18 +17,18 @@ use super::user;
 use crate::binary::on_path;
 use crate::port;
 use crate::process::{Launch, Process};
-use crate::still::until_still;
+use crate::stopped::until_stopped;
 use crate::wait::until;
 
-/// So often may somebody else be faster to take a port.
-const RACES: usize = 20;
+/// Attempts to find a port before another process binds it.
+const PORT_ATTEMPTS: usize = 20;
 
 const VARIABLE: &str = "SLIDEGATE_PGBOUNCER";
 
-/// Before this version it knew nothing of prepared statements.
+/// First version with support for prepared statements.
 const PREPARES_SINCE: (u32, u32) = (1, 21);
 
-/// A PgBouncer to be.
+/// Configuration of a PgBouncer that is not started yet.
 #[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct PgBouncerBuilder {
@@ -37,22 +37,23 @@ pub struct PgBouncerBuilder {
 }
 
 impl PgBouncerBuilder {
-    /// A line of its configuration: `("pool_mode", "session")`.
+    /// Adds a line to its configuration: `("pool_mode", "session")`.
     pub fn setting(mut self, name: &str, value: &str) -> Self {
         self.settings.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Lets it follow so many prepared statements of a connection; none unless told. Debian 12's version cannot.
+    /// Number of prepared statements that it tracks per connection; the default is 0. Debian 12's version does not
+    /// support them.
     pub fn max_prepared_statements(mut self, count: u32) -> Self {
         self.max_prepared_statements = count;
         self
     }
 
-    /// Starts it and waits until it listens.
+    /// Starts PgBouncer and waits until it listens.
     pub fn in_front_of(self, postgres: &Postgres) -> PgBouncer {
         let mut log = String::new();
-        for _ in 0..RACES {
+        for _ in 0..PORT_ATTEMPTS {
             let bouncer = self.spawn(postgres.port());
             match bouncer.wait_ready() {
                 Ok(()) => return bouncer,
@@ -60,7 +61,7 @@ impl PgBouncerBuilder {
                 Err(seen) => panic!("PgBouncer does not start: {seen}"),
             }
         }
-        panic!("PgBouncer found no port in {RACES} attempts:\n{log}");
+        panic!("PgBouncer found no port in {PORT_ATTEMPTS} attempts:\n{log}");
     }
 
     fn spawn(&self, upstream: u16) -> PgBouncer {
@@ -93,7 +94,7 @@ impl PgBouncerBuilder {
         let mut set = |name: &str, value: &str| {
             writeln!(text, "{name} = {value}").expect("a string takes all");
         };
-        // It would otherwise not try again for 15 seconds after it could not reach the server once.
+        // Without this, PgBouncer waits 15 seconds after a failed connection to the server.
         set("server_login_retry", "0");
         let version = version(program);
         if version >= PREPARES_SINCE {
@@ -101,7 +102,7 @@ impl PgBouncerBuilder {
         } else {
             assert_eq!(
                 self.max_prepared_statements, 0,
-                "PgBouncer {version:?} cannot follow prepared statements: name a newer one in {VARIABLE}"
+                "PgBouncer {version:?} cannot track prepared statements: name a newer one in {VARIABLE}"
             );
         }
         for (name, value) in &self.settings {
@@ -111,9 +112,9 @@ impl PgBouncerBuilder {
     }
 }
 
-/// A PgBouncer on a free port of 127.0.0.1 that gives out connections for a transaction each. Ends when this value does.
+/// PgBouncer on a free port of 127.0.0.1. It assigns server connections per transaction and is killed on drop.
 ///
-/// Only the superuser `postgres` can come in, without a password.
+/// Only the superuser `postgres` can connect, without a password.
 #[derive(Debug)]
 pub struct PgBouncer {
     process: Process,
@@ -122,84 +123,84 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// Starts one as it comes.
+    /// Starts a PgBouncer with the default configuration.
     pub fn in_front_of(postgres: &Postgres) -> Self {
         Self::builder().in_front_of(postgres)
     }
 
-    /// Starts one that is made to measure.
+    /// Returns a builder for a PgBouncer.
     pub fn builder() -> PgBouncerBuilder {
         PgBouncerBuilder::default()
     }
 
-    /// 127.0.0.1 and its port.
+    /// Address: 127.0.0.1 and the port.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// `postgres://postgres@127.0.0.1:PORT/postgres`.
+    /// URL: `postgres://postgres@127.0.0.1:PORT/postgres`.
     pub fn url(&self) -> String {
         format!("postgres://postgres@{}/postgres", self.address())
     }
 
-    /// The number of its process.
+    /// Process ID.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// What it has logged since it was started.
+    /// Log since the last start.
     pub fn log(&self) -> String {
         self.process.log()
     }
 
-    /// Stops it where it is, with SIGSTOP: connections stay open, and nothing answers any more.
+    /// Stops the process with SIGSTOP: connections stay open without responses.
     pub fn stop_signal(&self) {
         self.process.signal(Signal::STOP);
-        until_still(self.process.pid());
+        until_stopped(self.process.pid());
     }
 
-    /// Lets it go on, with SIGCONT.
+    /// Continues the process with SIGCONT.
     pub fn continue_signal(&self) {
         self.process.signal(Signal::CONT);
     }
 
-    /// Kills it, with SIGKILL, and waits until it is gone.
+    /// Kills the process with SIGKILL and waits until it has ended.
     pub fn kill(&self) {
         self.process.kill();
     }
 
-    /// Kills it if need be and starts it anew on the same port; waits until it listens.
+    /// Kills PgBouncer if it is alive and starts it again on the same port. Waits until it listens.
     pub fn restart(&self) {
         until("its port is free again", || {
             self.process.restart();
             match self.wait_ready() {
-                Err(seen) if !self.lost_race() => panic!("PgBouncer does not start again: {seen}"),
+                Err(seen) if !self.lost_race() => panic!("PgBouncer does not restart: {seen}"),
                 outcome => outcome,
             }
         });
     }
 
-    /// A connection as the superuser.
+    /// Opens a connection as the superuser.
     pub fn connect(&self) -> Result<PgSession, String> {
         PgSession::open(self.address())
     }
 
-    /// Executes SQL on a connection of its own and gives the rows. Panics if it fails.
+    /// Executes SQL on a new connection and returns the rows. Panics if it fails.
     #[track_caller]
     pub fn sql(&self, text: &str) -> Rows {
         let rows = self.connect().and_then(|mut session| session.sql(text));
-        rows.unwrap_or_else(|error| panic!("{error}, asked {}: {text}", self.address()))
+        rows.unwrap_or_else(|error| panic!("{}: {error}; query: {text}", self.address()))
     }
 
     fn wait_ready(&self) -> Result<(), String> {
         until("PgBouncer listens", || {
             if !self.process.is_alive() {
-                return Ok(Err(format!("it has ended\n{}", self.process.log_tail())));
+                return Ok(Err(format!("the process has ended\n{}", self.process.log_tail())));
             }
             if self.log().contains("process up:") {
                 return Ok(Ok(()));
             }
-            Err(format!("it is not ready\n{}", self.process.log_tail()))
+            Err(format!("the process is not ready\n{}", self.process.log_tail()))
         })
     }
 
@@ -209,7 +210,7 @@ impl PgBouncer {
 }
 
 fn binary() -> PathBuf {
-    // Debian's place is not on everybody's `PATH`.
+    // Debian installs to a folder that is not on every user's `PATH`.
     let debian = || Some(PathBuf::from("/usr/sbin/pgbouncer")).filter(|binary| binary.is_file());
     env::var_os(VARIABLE)
         .map(PathBuf::from)
@@ -218,11 +219,11 @@ fn binary() -> PathBuf {
         .unwrap_or_else(|| panic!("there is no pgbouncer: run `make deps`, or name the binary in {VARIABLE}"))
 }
 
-/// From a first line such as `PgBouncer 1.18.0`.
+/// Parses the first line of the output, such as `PgBouncer 1.18.0`.
 fn version(program: &Path) -> (u32, u32) {
-    let answer = Command::new(program).arg("--version").output().expect("it is a binary");
-    let text = String::from_utf8_lossy(&answer.stdout);
+    let output = Command::new(program).arg("--version").output().expect("the binary runs");
+    let text = String::from_utf8_lossy(&output.stdout);
     let mut numbers = text.split_whitespace().nth(1).into_iter().flat_map(|version| version.split('.'));
     let mut number = || numbers.next()?.parse().ok();
-    number().zip(number()).unwrap_or_else(|| panic!("no version in {answer:?}"))
+    number().zip(number()).unwrap_or_else(|| panic!("no version in {output:?}"))
 }

@@ -1,10 +1,10 @@
-//! A client that is just good enough to look into a server: one query, its rows, blocking.
+//! Minimal blocking PostgreSQL client: one query, its rows.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longer than any honest answer takes; a stopped server must fail a test and not hang it.
+/// Longer than any healthy server takes. A stopped server fails the test instead of hanging it.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Version 3.0 of the protocol.
@@ -13,49 +13,48 @@ const PROTOCOL: u32 = 3 << 16;
 /// Values as text; `None` is `NULL`.
 pub type Rows = Vec<Vec<Option<String>>>;
 
-/// A connection as the superuser, for whom no password is asked.
+/// Connection as the superuser, without a password.
 #[derive(Debug)]
 pub struct PgSession {
     stream: BufReader<TcpStream>,
 }
 
 impl PgSession {
-    /// Connects to the database `postgres`, directly or through what passes it on. An error is text, as for
-    /// [`sql`](Self::sql).
+    /// Connects to the database `postgres`, directly or through a proxy. Errors are text, as for [`sql`](Self::sql).
     pub fn open(address: SocketAddr) -> Result<Self, String> {
         let mut session = Self { stream: connect(address).map_err(|error| error.to_string())? };
         let body = [&PROTOCOL.to_be_bytes()[..], b"user\0postgres\0database\0postgres\0\0"].concat();
         let mut startup = (body.len() as u32 + 4).to_be_bytes().to_vec();
         startup.extend(body);
-        session.ask(&startup)?;
+        session.request(&startup)?;
         Ok(session)
     }
 
-    /// Executes one or more statements, and gives the rows of all. An error is text: `ERROR 23505: duplicate key …`
+    /// Executes one or more statements and returns the rows of all. Errors are text: `ERROR 23505: duplicate key …`
     /// from the server, or that of a broken connection.
     pub fn sql(&mut self, text: &str) -> Result<Rows, String> {
         let mut query = vec![b'Q'];
         query.extend((text.len() as u32 + 5).to_be_bytes());
         query.extend(text.as_bytes());
         query.push(0);
-        self.ask(&query)
+        self.request(&query)
     }
 
-    fn ask(&mut self, message: &[u8]) -> Result<Rows, String> {
+    fn request(&mut self, message: &[u8]) -> Result<Rows, String> {
         self.stream.get_mut().write_all(message).map_err(|error| error.to_string())?;
         let mut rows = Rows::new();
         let mut outcome = Ok(());
         loop {
             let (kind, body) = match self.read() {
                 Ok(message) => message,
-                // Why it was closed is worth more than that it was.
+                // The server's reason for closing is more useful than the I/O error.
                 Err(error) => return Err(outcome.err().unwrap_or_else(|| error.to_string())),
             };
             match kind {
                 b'D' => rows.push(row(&body).ok_or("not a row")?),
                 b'E' => outcome = Err(error(&body)),
-                b'R' if body != [0; 4] => return Err("a password is wanted".to_owned()),
-                b'G' | b'H' | b'W' => return Err("COPY is not understood".to_owned()),
+                b'R' if body != [0; 4] => return Err("the server requires a password".to_owned()),
+                b'G' | b'H' | b'W' => return Err("COPY is not supported".to_owned()),
                 b'Z' => return outcome.map(|()| rows),
                 _ => {}
             }
@@ -94,7 +93,7 @@ fn row(body: &[u8]) -> Option<Vec<Option<String>>> {
     Some(values)
 }
 
-/// Fields that each begin with a letter.
+/// Formats an error message, whose fields each begin with a letter.
 fn error(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let field = |letter| text.split('\0').find_map(|field| field.strip_prefix(letter)).unwrap_or("?");

@@ -1,4 +1,4 @@
-//! A PostgreSQL that follows another.
+//! Standby of a PostgreSQL server.
 
 use std::ops::Deref;
 
@@ -7,22 +7,22 @@ use super::server::Postgres;
 use super::{binary, user};
 use crate::wait::until;
 
-/// A hot standby; all that a [`Postgres`] can do, it can.
+/// Hot standby. Dereferences to its [`Postgres`].
 ///
-/// It is begun from a base backup, has the primary's settings, and streams without delay but asynchronously. One that
-/// shall be waited for calls itself by `cluster_name`, which the primary's `synchronous_standby_names` names.
+/// It starts from a base backup with the primary's settings and streams asynchronously. For synchronous replication,
+/// set its `cluster_name` and add that name to the primary's `synchronous_standby_names`.
 #[derive(Debug)]
 pub struct Standby {
     server: Postgres,
 }
 
 impl Standby {
-    /// Starts one, and waits until it has all the primary has.
+    /// Starts a standby and waits until it is in sync.
     pub fn of(primary: &Postgres) -> Self {
         Self::build(Postgres::builder(), primary)
     }
 
-    /// Starts one that is made to measure.
+    /// Starts a standby from a builder.
     pub fn build(builder: PostgresBuilder, primary: &Postgres) -> Self {
         let from = format!("host=127.0.0.1 port={} user=postgres", primary.port());
         let server = builder.start_with(|folder| {
@@ -36,10 +36,10 @@ impl Standby {
         standby
     }
 
-    /// Waits until it has all that the primary had when this was called.
+    /// Waits until the standby has everything that the primary had at the time of the call.
     #[track_caller]
     pub fn wait_in_sync(&self, primary: &Postgres) {
-        let wanted = written(primary).expect("the primary answers");
+        let wanted = written(primary).expect("the primary responds");
         until("the standby is in sync", || {
             let rows = self.server.try_sql(&format!(
                 "SELECT pg_last_wal_replay_lsn() >= '{wanted}', pg_last_wal_replay_lsn()"
@@ -48,15 +48,19 @@ impl Standby {
         });
     }
 
-    /// Makes it a primary, and waits until it is one.
+    /// Makes the standby a primary and waits until it is one.
     #[track_caller]
     pub fn promote(&self) {
-        assert_eq!(self.server.sql("SELECT pg_promote()"), [[Some("t".to_owned())]], "it is not promoted");
+        assert_eq!(
+            self.server.sql("SELECT pg_promote()"),
+            [[Some("t".to_owned())]],
+            "the standby is promoted"
+        );
     }
 }
 
-/// Up to where the primary has written its log, commits included that nobody waited for: a commit of ours takes them
-/// along, and does not itself wait for a standby.
+/// Returns the end of the primary's WAL, asynchronous commits included: the local commit here flushes them and does not
+/// wait for a standby.
 fn written(primary: &Postgres) -> Result<String, String> {
     let mut session = primary.connect()?;
     session.sql("SET synchronous_commit = local")?;

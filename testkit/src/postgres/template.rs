@@ -1,4 +1,4 @@
-//! A data folder as `initdb` makes it. That takes a second, so it is done once and copied for each server.
+//! Template data folder. `initdb` takes a second, so it runs once and each server gets a copy.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 
 use super::{binary, user};
 
-/// Where the tools of the tests are, gone with `cargo clean`.
+/// Folder of test tools, removed by `cargo clean`.
 const TOOLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tools");
 
-/// Passwords are asked of all but the superuser, whom every test may be.
+/// All users except the superuser need a password.
 const ACCESS: &str = "\
 local all all trust
 host replication all 127.0.0.1/32 trust
@@ -18,7 +18,7 @@ host all postgres 127.0.0.1/32 trust
 host all all 127.0.0.1/32 scram-sha-256
 ";
 
-/// Fills an empty folder.
+/// Copies the template to an empty folder.
 pub(crate) fn copy_to(data: &Path) {
     static TEMPLATE: OnceLock<PathBuf> = OnceLock::new();
     copy(TEMPLATE.get_or_init(find_or_make), data);
@@ -29,7 +29,7 @@ fn find_or_make() -> PathBuf {
     fs::create_dir_all(tools).expect("the folder of the build is writable");
     let name = format!("postgres-{}-of-{}", binary::version(), user::uid());
     let template = tools.join(&name);
-    // Several test binaries may be the first. Whoever dies meanwhile lets go of the lock.
+    // Several test binaries may start at once. The kernel releases the lock of a process that dies.
     let lock = File::create(tools.join(format!("{name}.lock"))).expect("the folder of the build is writable");
     lock.lock().expect("a file can be locked");
     if !template.exists() {
@@ -39,7 +39,7 @@ fn find_or_make() -> PathBuf {
 }
 
 fn make(template: &Path, draft: &Path) {
-    // The one who runs PostgreSQL need not be able to look into the folder of the build.
+    // PostgreSQL's user may lack access to the build folder.
     let place = tempfile::Builder::new().prefix("slidegate-").tempdir().expect("a folder can be made");
     user::give(place.path());
     let data = place.path().join("data");
@@ -47,7 +47,7 @@ fn make(template: &Path, draft: &Path) {
     let args = ["-D", path, "-U", "postgres", "--no-sync", "--no-locale", "--encoding=UTF8", "--auth=trust"];
     user::run(&binary::binary("initdb"), &args);
     fs::write(data.join("pg_hba.conf"), ACCESS).expect("the folder is writable");
-    // Of somebody who was killed.
+    // A killed process may have left a draft.
     let _ = fs::remove_dir_all(draft);
     fs::create_dir(draft).expect("the folder of the build is writable");
     copy(&data, draft);

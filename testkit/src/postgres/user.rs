@@ -1,4 +1,4 @@
-//! As whom PostgreSQL runs: it refuses to be root, which tests are where they may mount.
+//! User of the PostgreSQL processes. PostgreSQL refuses to run as root, and tests that mount run as root.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,11 +16,11 @@ struct User {
     gid: u32,
 }
 
-/// Somebody else if this process is root, or nobody else.
+/// User to switch to if this process is root, otherwise `None`.
 static USER: LazyLock<Option<User>> = LazyLock::new(|| {
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let somebody = || ["postgres", "nobody"].iter().find_map(|name| User::find(&users, name));
-    geteuid().is_root().then(|| somebody().expect("there is a user postgres or nobody"))
+    let account = || ["postgres", "nobody"].iter().find_map(|name| User::find(&users, name));
+    geteuid().is_root().then(|| account().expect("there is a user `postgres` or `nobody`"))
 });
 
 impl User {
@@ -31,40 +31,40 @@ impl User {
     }
 }
 
-/// The number of the one who runs PostgreSQL.
+/// User ID of the PostgreSQL processes.
 pub(crate) fn uid() -> u32 {
     USER.as_ref().map_or_else(|| getuid().as_raw(), |user| user.uid)
 }
 
-/// Whether this process may mount, and may have namespaces of its own; root in a container often may not.
+/// Returns whether this process may mount and create namespaces. Root in a container often may not.
 pub(crate) fn is_admin() -> bool {
-    static ANSWER: LazyLock<bool> = LazyLock::new(|| {
+    static IS_ADMIN: LazyLock<bool> = LazyLock::new(|| {
         let tried = Command::new("unshare").args(["--ipc", "--mount", "true"]).output();
         USER.is_some() && tried.is_ok_and(|output| output.status.success())
     });
-    *ANSWER
+    *IS_ADMIN
 }
 
-/// What a file system that belongs to the one who runs PostgreSQL is mounted with.
+/// Mount options for a file system that belongs to PostgreSQL's user.
 pub(crate) fn mount_options() -> String {
     USER.as_ref().map(|user| format!("uid={},gid={},mode=0700", user.uid, user.gid)).unwrap_or_default()
 }
 
-/// Gives a file or folder to the one who runs PostgreSQL.
+/// Gives a file or folder to PostgreSQL's user.
 pub(crate) fn give(path: &Path) {
     if let Some(user) = &*USER {
         chown(path, Some(user.uid), Some(user.gid)).expect("root may give what it has");
     }
 }
 
-/// What to run, and its first arguments, so that `program` runs as that one.
+/// Returns the wrapper program and its first arguments that run `program` as PostgreSQL's user.
 ///
-/// Shared memory for which it asks by the calls of System V goes with the last of its processes, for they have a
-/// namespace of their own. Elsewhere a bit of it would stay behind after each SIGKILL, until the machine has no more.
+/// The wrapper creates an IPC namespace, so the kernel frees System V shared memory with the last process. Otherwise
+/// each SIGKILL would leave a segment behind, until the machine has no more.
 pub(crate) fn wrapped(program: &Path) -> (PathBuf, Vec<OsString>) {
     let Some(user) = &*USER else { return (program.to_owned(), Vec::new()) };
     let (uid, gid) = (user.uid.to_string(), user.gid.to_string());
-    // To become another user clears the signal that the spawner asked for, so it is asked for once more.
+    // A change of the user clears the parent-death signal, so the wrapper sets it again.
     let words = ["unshare", "--ipc", "setpriv", "--reuid", &uid, "--regid", &gid, "--clear-groups"];
     let words = if is_admin() { &words[..] } else { &words[2..] };
     let args = words[1..].iter().chain(&["--pdeathsig", "KILL"]).map(OsString::from);
@@ -72,14 +72,14 @@ pub(crate) fn wrapped(program: &Path) -> (PathBuf, Vec<OsString>) {
     (wrapper, args.chain([program.into()]).collect())
 }
 
-/// Runs one of PostgreSQL's tools to its end, which must be a good one.
+/// Runs one of PostgreSQL's tools. Panics if it fails.
 #[track_caller]
 pub(crate) fn run(program: &Path, args: &[&str]) -> Output {
     let (wrapper, first) = wrapped(program);
     let mut command = Command::new(wrapper);
     command.args(first).args(args).env("LC_ALL", "C").current_dir("/");
     let output = command.output().unwrap_or_else(|error| panic!("cannot run {}: {error}", program.display()));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{} {args:?}: {}\n{said}", program.display(), output.status);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{} {args:?}: {}\n{errors}", program.display(), output.status);
     output
 }

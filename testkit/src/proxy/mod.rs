@@ -1,6 +1,6 @@
-//! A network between client and server that fails when a test says so.
+//! Network with faults between client and server.
 
-mod carry;
+mod relay;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// A TCP proxy that can stall, mute, delay, trickle, refuse and cut.
+/// TCP proxy that can stall, mute, delay, trickle, refuse and cut.
 ///
-/// It runs on a thread of its own, so that tests may block, and may pause the time of their runtime. All switches work
-/// at once and at any moment, from any thread.
+/// It runs on its own thread, so a test may block, or pause the time of its runtime. All switches take effect
+/// immediately and work from any thread.
 ///
 /// ```
 /// use slidegate_testkit::{Connection, FaultProxy, Flavour, Server};
@@ -39,11 +39,11 @@ enum Mode {
     Slow(Duration),
     Trickle(Duration),
     Refuse,
-    /// The proxy itself is gone.
+    /// The proxy has been dropped.
     Closed,
 }
 
-/// So many bytes, and how the connection ends then.
+/// Bytes that still pass on a connection, and how it ends after them.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     bytes: usize,
@@ -54,9 +54,9 @@ struct Limit {
 struct Shared {
     upstream: SocketAddr,
     mode: watch::Sender<Mode>,
-    /// How often everything has been cut; connections die when it changes.
+    /// Number of cuts. A change resets all connections.
     cut: watch::Sender<u64>,
-    /// What of a reply shall still pass on the connection that next has one.
+    /// Limit for the next connection that has a reply.
     reply_limit: Mutex<Option<Limit>>,
     connections: AtomicU64,
     bytes_to_server: AtomicU64,
@@ -64,10 +64,10 @@ struct Shared {
 }
 
 impl FaultProxy {
-    /// Listens on a free port of 127.0.0.1 and passes everything on to `upstream`.
+    /// Listens on a free port of 127.0.0.1 and relays everything to `upstream`.
     pub fn start(upstream: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-        listener.set_nonblocking(true).expect("a listener can be asked without waiting");
+        listener.set_nonblocking(true).expect("a listener can be non-blocking");
         let address = listener.local_addr().expect("a listener has an address");
         let shared = Arc::new(Shared {
             upstream,
@@ -84,85 +84,85 @@ impl FaultProxy {
         Self { address, shared }
     }
 
-    /// Where clients connect.
+    /// Address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// `redis://127.0.0.1:PORT`.
+    /// URL: `redis://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("redis://{}", self.address)
     }
 
-    /// Passes everything on, as at the start: no reply is cut any more. What was held while stalled is passed on first.
+    /// Relays everything, as at the start, and cancels a pending cut of a reply. Bytes held while stalled pass first.
     pub fn pass(&self) {
         *self.shared.reply_limit() = None;
         self.shared.mode.send_replace(Mode::Pass);
     }
 
-    /// Accepts connections and bytes but passes nothing on in either direction, until [`pass`](Self::pass).
+    /// Accepts connections and bytes but holds them in both directions, until [`pass`](Self::pass).
     ///
-    /// Like a network that is slow and not one that loses: a request held here reaches the server later, even if the
-    /// client has given up.
+    /// Simulates a slow network, not a lossy one: a held request reaches the server later, even if the client has timed
+    /// out.
     pub fn stall(&self) {
         self.shared.mode.send_replace(Mode::Stall);
     }
 
-    /// Passes requests on but no replies, until [`pass`](Self::pass).
+    /// Relays requests but holds replies, until [`pass`](Self::pass).
     pub fn mute(&self) {
         self.shared.mode.send_replace(Mode::Mute);
     }
 
-    /// Holds each chunk of bytes for so long before it is passed on, one after the other, in both directions, and each
-    /// new connection too, until [`pass`](Self::pass).
+    /// Delays each chunk of bytes in both directions, one after the other, and each new connection, until
+    /// [`pass`](Self::pass).
     pub fn slow(&self, delay: Duration) {
         self.shared.mode.send_replace(Mode::Slow(delay));
     }
 
-    /// Passes one byte at a time in each direction, with a pause after each, until [`pass`](Self::pass).
+    /// Relays one byte at a time in each direction, with a pause after each, until [`pass`](Self::pass).
     pub fn trickle(&self, pause: Duration) {
         self.shared.mode.send_replace(Mode::Trickle(pause));
     }
 
-    /// Closes new connections at once, until [`pass`](Self::pass). Those that exist go on.
+    /// Closes new connections immediately, until [`pass`](Self::pass). Existing connections continue.
     pub fn refuse(&self) {
         self.shared.mode.send_replace(Mode::Refuse);
     }
 
-    /// Resets all connections that have been accepted (see [`connections`](Self::connections)), on both sides. Nothing
-    /// sent on them afterwards is passed on. New ones are welcome.
+    /// Resets all accepted connections (see [`connections`](Self::connections)) on both sides. Later bytes on them are
+    /// dropped. New connections work.
     pub fn cut(&self) {
         self.shared.cut.send_modify(|times| *times += 1);
     }
 
-    /// Passes the first `bytes` bytes of the next reply, or replies, and then resets that connection: the server has
-    /// executed what the client never hears of. Happens once, on the connection that next has a reply.
+    /// Relays the first `bytes` bytes of the next reply or replies, then resets that connection. The server has
+    /// executed a request whose reply the client never receives. Applies once, to the next connection with a reply.
     pub fn cut_reply_after(&self, bytes: usize) {
         *self.shared.reply_limit() = Some(Limit { bytes, is_reset: true });
     }
 
-    /// The same with an orderly end in place of the reset: the client is sure to read those bytes, also if it is still
-    /// sending meanwhile. What it sends is passed on.
+    /// Like [`cut_reply_after`](Self::cut_reply_after), with an orderly end instead of a reset. The client reads those
+    /// bytes for certain, even while it still sends. Its requests are relayed.
     pub fn end_reply_after(&self, bytes: usize) {
         *self.shared.reply_limit() = Some(Limit { bytes, is_reset: false });
     }
 
-    /// Resets the connection that next has a reply, and passes nothing of it.
+    /// Resets the next connection that has a reply, before the first byte of the reply.
     pub fn cut_next_reply(&self) {
         self.cut_reply_after(0);
     }
 
-    /// How many connections clients have made, refused ones included.
+    /// Number of connections from clients, refused ones included.
     pub fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// How many bytes were passed on to the server.
+    /// Number of bytes relayed to the server.
     pub fn bytes_to_server(&self) -> u64 {
         self.shared.bytes_to_server.load(Ordering::Relaxed)
     }
 
-    /// How many bytes were passed on to clients.
+    /// Number of bytes relayed to clients.
     pub fn bytes_to_client(&self) -> u64 {
         self.shared.bytes_to_client.load(Ordering::Relaxed)
     }
@@ -180,23 +180,23 @@ impl Shared {
     }
 }
 
-/// Runs until the proxy is dropped; connections end with it.
+/// Accepts connections until the proxy is dropped. The connections end with it.
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let mut mode = shared.mode.subscribe();
-    let mut carried = JoinSet::new();
+    let mut relays = JoinSet::new();
     loop {
         tokio::select! {
             _ = mode.wait_for(|mode| *mode == Mode::Closed) => return,
-            // The set would otherwise grow with each connection that has ended.
-            Some(_) = carried.join_next() => {}
+            // Removes ended connections; the set would grow without bound.
+            Some(_) = relays.join_next() => {}
             accepted = listener.accept() => {
                 let Ok((client, _)) = accepted else { continue };
-                // Before it is counted: who has seen the count can cut it.
+                // Subscribes before counting, so that a cut reaches every counted connection.
                 let cut = shared.cut.subscribe();
                 shared.connections.fetch_add(1, Ordering::Relaxed);
                 if *shared.mode.borrow() != Mode::Refuse {
-                    carried.spawn(carry::carry(client, Arc::clone(&shared), cut));
+                    relays.spawn(relay::relay(client, Arc::clone(&shared), cut));
                 }
             }
         }

@@ -3,7 +3,7 @@ use slidegate_testkit::Postgres;
 use super::{is_mounted_in, one};
 
 #[test]
-fn its_disk_fills_up_and_is_freed() {
+fn a_full_disk_rejects_writes_until_it_is_freed() {
     let postgres = Postgres::builder().data_on_tmpfs(100).start();
     let folder = postgres.folder().to_owned();
     assert!(is_mounted_in(&folder));
@@ -27,7 +27,7 @@ fn its_disk_fills_up_and_is_freed() {
 }
 
 #[test]
-fn it_is_unmounted_even_if_somebody_looks_into_it() {
+fn the_disk_is_unmounted_despite_an_open_file() {
     let postgres = Postgres::builder().data_on_tmpfs(100).start();
     let folder = postgres.folder().to_owned();
     let held = std::fs::File::open(folder.join("disk/data/PG_VERSION")).unwrap();

@@ -6,7 +6,7 @@ use slidegate_testkit::{FaultProxy, PgSession, Postgres, until};
 use super::{exists, one, processes};
 
 #[test]
-fn it_recovers_from_a_crash_on_the_same_port() {
+fn a_server_recovers_from_a_crash_on_the_same_port() {
     let postgres = Postgres::start();
     postgres.sql("CREATE TABLE t (n int)");
     postgres.sql("INSERT INTO t VALUES (7)");
@@ -24,34 +24,37 @@ fn it_recovers_from_a_crash_on_the_same_port() {
     assert!(postgres.log().contains("automatic recovery in progress"), "{}", postgres.log());
 }
 
-/// A backend that computes does not notice that its postmaster is gone, and would write beside the next one.
+/// A busy backend does not notice the death of its postmaster and would write beside the next server.
 #[test]
-fn what_outlived_the_postmaster_does_not_outlive_a_restart() {
+fn a_restart_ends_backends_that_outlived_the_postmaster() {
     let postgres = Postgres::start();
     let busy = busy_backend(&postgres);
     let pid = postgres.pid().to_string();
     assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
-    until("it is dead", || if postgres.is_alive() { Err("it lives".to_owned()) } else { Ok(()) });
+    until(
+        "the postmaster is dead",
+        || if postgres.is_alive() { Err("it is alive".to_owned()) } else { Ok(()) },
+    );
     assert!(processes(postgres.folder()).contains(&busy));
     postgres.restart();
     assert!(!processes(postgres.folder()).contains(&busy));
     assert_eq!(postgres.sql("SELECT 1"), one("1"));
 }
 
-/// The number of a backend that never ends by itself.
+/// Process ID of a backend that runs until it is killed.
 pub(crate) fn busy_backend(postgres: &Postgres) -> u32 {
     let mut session = postgres.connect().unwrap();
     let pid = session.sql("SELECT pg_backend_pid()").unwrap()[0][0].clone().unwrap();
     thread::spawn(move || session.sql("DO 'BEGIN LOOP END LOOP; END'"));
-    until("it is busy", || {
-        let ask = format!("SELECT 1 FROM pg_stat_activity WHERE pid = {pid} AND query LIKE 'DO%'");
-        if postgres.sql(&ask).is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
+    until("the backend is busy", || {
+        let query = format!("SELECT 1 FROM pg_stat_activity WHERE pid = {pid} AND query LIKE 'DO%'");
+        if postgres.sql(&query).is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
     });
     pid.parse().unwrap()
 }
 
 #[test]
-fn it_stands_still_between_the_signals() {
+fn all_processes_stop_until_the_continue_signal() {
     let postgres = Postgres::start();
     let mut session = postgres.connect().unwrap();
     session.sql("SELECT 1").unwrap();
@@ -62,11 +65,11 @@ fn it_stands_still_between_the_signals() {
     };
     postgres.stop_signal();
     assert!(states().len() > 4 && states().chars().all(|state| state == 'T'), "{}", states());
-    let asking = thread::spawn(move || session.sql("SELECT 2"));
+    let request = thread::spawn(move || session.sql("SELECT 2"));
     postgres.continue_signal();
-    assert_eq!(asking.join().unwrap().unwrap(), one("2"));
+    assert_eq!(request.join().unwrap().unwrap(), one("2"));
 
-    // One that stands still can be killed all the same.
+    // A stopped server can be killed.
     postgres.stop_signal();
     let (pid, folder) = (postgres.pid(), postgres.folder().to_owned());
     drop(postgres);
@@ -74,7 +77,7 @@ fn it_stands_still_between_the_signals() {
 }
 
 #[test]
-fn an_answer_can_be_lost_on_the_way() {
+fn the_proxy_can_cut_a_response() {
     let postgres = Postgres::start();
     postgres.sql("CREATE TABLE t (n int)");
     let proxy = FaultProxy::start(postgres.address());

@@ -1,10 +1,10 @@
-//! PostgreSQL and what stands around it, from outside.
+//! PostgreSQL, standbys and PgBouncer, tested from outside.
 #![expect(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
-mod around;
+mod cleanup;
 mod disk;
-mod end;
 mod faults;
+mod peers;
 mod server;
 
 use std::path::Path;
@@ -16,7 +16,7 @@ fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// The numbers of all processes that work in a folder.
+/// Returns the IDs of all processes that run in a folder.
 fn processes(folder: &Path) -> Vec<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let inside = processes.filter(|process| {
@@ -29,7 +29,7 @@ fn is_mounted_in(folder: &Path) -> bool {
     std::fs::read_to_string("/proc/mounts").unwrap().contains(folder.to_str().unwrap())
 }
 
-/// What PostgreSQL's own client says.
+/// Runs a query with PostgreSQL's own client.
 fn psql(connection: &str, sql: &str) -> Output {
     Command::new("psql").args(["-XAtq", "-c", sql, connection]).output().unwrap()
 }

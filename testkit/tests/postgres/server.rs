@@ -6,7 +6,7 @@ use slidegate_testkit::{Postgres, until};
 use super::{exists, is_mounted_in, one, processes, psql};
 
 #[test]
-fn it_answers_and_is_gone_after_drop() {
+fn a_server_responds_and_is_removed_on_drop() {
     let postgres = Postgres::start();
     let rows = postgres.sql("SELECT 1, NULL, ''; SELECT E'a\\nü'");
     assert_eq!(rows[0], [Some("1".to_owned()), None, Some(String::new())]);
@@ -27,7 +27,7 @@ fn it_answers_and_is_gone_after_drop() {
 }
 
 #[test]
-fn many_start_at_once() {
+fn several_servers_start_concurrently() {
     let starting: Vec<_> = (0..4).map(|_| thread::spawn(Postgres::start)).collect();
     let started: Vec<_> = starting.into_iter().map(|starting| starting.join().unwrap()).collect();
     for (number, postgres) in started.iter().enumerate() {
@@ -39,7 +39,7 @@ fn many_start_at_once() {
 }
 
 #[test]
-fn settings_can_be_made_and_changed() {
+fn settings_apply_and_can_be_changed() {
     let quoted = "%m it's ";
     let builder = Postgres::builder().setting("max_connections", "50").setting("log_line_prefix", quoted);
     let postgres = builder.start();
@@ -56,7 +56,7 @@ fn settings_can_be_made_and_changed() {
 }
 
 #[test]
-fn all_but_the_superuser_need_their_password() {
+fn every_user_except_the_superuser_needs_a_password() {
     let postgres = Postgres::start();
     postgres.sql("CREATE ROLE guest LOGIN PASSWORD 'secret'");
     assert_eq!(psql(&postgres.url_as("guest", "secret"), "SELECT current_user").stdout, b"guest\n");
@@ -65,7 +65,7 @@ fn all_but_the_superuser_need_their_password() {
 }
 
 #[test]
-fn it_listens_on_a_unix_socket() {
+fn the_server_listens_on_a_unix_socket() {
     let postgres = Postgres::start();
     let socket = postgres.socket_folder().to_str().unwrap();
     let connection = format!("host={socket} port={} user=postgres", postgres.port());
@@ -73,46 +73,46 @@ fn it_listens_on_a_unix_socket() {
 }
 
 #[test]
-fn it_speaks_tls_to_those_who_trust_its_authority() {
+fn tls_clients_that_trust_the_authority_connect() {
     let postgres = Postgres::builder().tls().access("hostnossl all guest all reject").start();
     postgres.sql("CREATE ROLE guest LOGIN PASSWORD 'secret'");
-    let ask = |authority: &std::path::Path| {
+    let query = |authority: &std::path::Path| {
         let url = postgres.url_as("guest", "secret");
         let url = format!("{url}?sslmode=verify-full&sslrootcert={}", authority.display());
         psql(&url, "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").stdout
     };
     assert_eq!(std::fs::read(postgres.tls().ca_path()).unwrap(), postgres.tls().ca_pem());
-    assert_eq!(ask(&postgres.tls().ca_path()), b"t\n");
-    let stranger = Postgres::builder().tls().start();
-    assert_eq!(ask(&stranger.tls().ca_path()), b"");
+    assert_eq!(query(&postgres.tls().ca_path()), b"t\n");
+    let other = Postgres::builder().tls().start();
+    assert_eq!(query(&other.tls().ca_path()), b"");
 
     let plain = format!("{}?sslmode=disable", postgres.url_as("guest", "secret"));
-    assert_eq!(psql(&plain, "SELECT 1").stdout, b"", "it is refused by the line that was asked for");
+    assert_eq!(psql(&plain, "SELECT 1").stdout, b"", "the additional line of pg_hba.conf rejects it");
 }
 
 #[test]
 #[should_panic(expected = "unrecognized configuration parameter")]
-fn one_that_does_not_start_says_why() {
+fn a_server_that_fails_to_start_reports_its_error() {
     Postgres::builder().setting("no_such_setting", "1").start();
 }
 
 #[test]
 #[should_panic(expected = "found no port in 20 attempts")]
-fn one_whose_port_was_taken_tries_others() {
+fn a_server_whose_port_is_taken_tries_others() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
-    // Each port that it tries is this one.
+    // Every attempt uses the taken port.
     Postgres::builder().setting("port", &port).start();
 }
 
 #[test]
-fn restarting_it_waits_for_its_port() {
+fn a_restart_waits_for_its_port() {
     let postgres = Postgres::start();
     postgres.kill();
     let taken = TcpListener::bind(postgres.address()).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| postgres.restart());
-        until("it has met the one who took its port", || match postgres.log() {
+        until("the server has failed to bind its port", || match postgres.log() {
             log if log.contains("Address already in use") => Ok(()),
             log => Err(log),
         });

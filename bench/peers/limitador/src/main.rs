@@ -1,6 +1,6 @@
-//! limitador over HTTP: its library in memory behind actix-web, with the body, the binding of values, the counters for
-//! Prometheus, the layer that describes the API, the routes and the answers of its own server, which is not published as a
-//! crate. Routes that nobody asks for here are there to be passed by, as they are there.
+//! limitador over HTTP. Its own server is not published as a crate, so this program assembles the library as that
+//! server does: in-memory limiter, actix-web, the same bodies, bindings, Prometheus counters, API description and
+//! routes. The routes that the benchmark does not request exist because the router has to match past them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,14 +16,14 @@ use paperclip::actix::{Apiv2Schema, OpenApiExt, api_v2_errors, api_v2_operation,
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id};
-use tracing_subscriber::layer::{Context as Within, Layer, SubscriberExt};
+use tracing_subscriber::layer::{Context as LayerContext, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 const KEYS: u64 = 200_000;
 
 #[derive(serde::Deserialize, Apiv2Schema)]
-struct Asked {
+struct CheckRequest {
     namespace: String,
     values: HashMap<String, String>,
     delta: u64,
@@ -31,12 +31,12 @@ struct Asked {
 
 #[api_v2_errors(429, 500)]
 #[derive(Debug)]
-enum Refused {
+enum CheckError {
     Limited,
     Failed,
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for CheckError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Limited => "too many requests",
@@ -45,7 +45,7 @@ impl fmt::Display for Refused {
     }
 }
 
-impl ResponseError for Refused {
+impl ResponseError for CheckError {
     fn status_code(&self) -> StatusCode {
         match self {
             Self::Limited => StatusCode::TOO_MANY_REQUESTS,
@@ -57,23 +57,23 @@ impl ResponseError for Refused {
 #[api_v2_operation]
 async fn check_and_report(
     limiter: web::Data<RateLimiter>,
-    asked: web::Json<Asked>,
-) -> Result<web::Json<()>, Refused> {
-    let Asked { namespace, values, delta } = asked.into_inner();
+    request: web::Json<CheckRequest>,
+) -> Result<web::Json<()>, CheckError> {
+    let CheckRequest { namespace, values, delta } = request.into_inner();
     let mut context = Context::default();
     context.list_binding("descriptors".to_owned(), vec![values]);
     let labels = [("limitador_namespace".to_owned(), namespace.clone())];
     match limiter.check_rate_limited_and_update(&namespace.into(), &context, delta) {
         Ok(checked) if checked.limited => {
             counter!("limited_calls", &labels).increment(1);
-            Err(Refused::Limited)
+            Err(CheckError::Limited)
         }
         Ok(_) => {
             counter!("authorized_calls", &labels).increment(1);
             counter!("authorized_hits", &labels).increment(delta);
             Ok(web::Json(()))
         }
-        Err(_) => Err(Refused::Failed),
+        Err(_) => Err(CheckError::Failed),
     }
 }
 
@@ -83,25 +83,25 @@ async fn status() -> web::Json<()> {
 }
 
 #[api_v2_operation]
-async fn of_namespace(_: web::Path<String>) -> web::Json<()> {
+async fn namespace_status(_: web::Path<String>) -> web::Json<()> {
     web::Json(())
 }
 
-/// Its server times what its store does by the spans of that name, with a layer that is shown every span there is; its log
-/// shows errors alone.
-struct Timed(HashMap<&'static str, ()>);
+/// Times store spans as limitador's server does: a layer receives every span and records those of the configured names.
+/// The log layer shows only errors.
+struct SpanTimer(HashMap<&'static str, ()>);
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Timed {
-    fn on_new_span(&self, _: &Attributes<'_>, id: &Id, within: Within<'_, S>) {
-        if let Some(span) = within.span(id)
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for SpanTimer {
+    fn on_new_span(&self, _: &Attributes<'_>, id: &Id, context: LayerContext<'_, S>) {
+        if let Some(span) = context.span(id)
             && self.0.contains_key(span.name())
         {
             span.extensions_mut().insert(Instant::now());
         }
     }
 
-    fn on_close(&self, id: Id, within: Within<'_, S>) {
-        if let Some(span) = within.span(&id)
+    fn on_close(&self, id: Id, context: LayerContext<'_, S>) {
+        if let Some(span) = context.span(&id)
             && let Some(since) = span.extensions().get::<Instant>()
         {
             histogram!("datastore_latency").record(since.elapsed().as_secs_f64());
@@ -113,7 +113,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Timed {
 async fn main() -> std::io::Result<()> {
     PrometheusBuilder::new().install_recorder().expect("the only recorder");
     let log = tracing_subscriber::fmt::layer().with_filter(LevelFilter::ERROR);
-    tracing_subscriber::registry().with(Timed(HashMap::from([("datastore", ())]))).with(log).init();
+    tracing_subscriber::registry().with(SpanTimer(HashMap::from([("datastore", ())]))).with(log).init();
     let limiter = RateLimiter::new(KEYS);
     let key = "descriptors[0].key".try_into().expect("an expression");
     limiter.add_limit(Limit::new("api", 1000, 60, vec![], vec![key]));
@@ -125,8 +125,8 @@ async fn main() -> std::io::Result<()> {
             .app_data(limiter.clone())
             .route("/status", web::get().to(status))
             .route("/metrics", web::get().to(status))
-            .route("/limits/{namespace}", web::get().to(of_namespace))
-            .route("/counters/{namespace}", web::get().to(of_namespace))
+            .route("/limits/{namespace}", web::get().to(namespace_status))
+            .route("/counters/{namespace}", web::get().to(namespace_status))
             .route("/check_and_report", web::post().to(check_and_report))
             .build()
     };

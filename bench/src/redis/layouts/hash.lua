@@ -14,7 +14,7 @@ if cur + math.ceil(prev * (window - (now - start)) / window) >= limit then
   return 0
 end
 if stored_start == start then
-  -- The rest is as it should be, the remaining life included.
+  -- The other fields and the expiry are already correct.
   redis.call('HINCRBY', keys[1], 'cur', 1)
 else
   redis.call('HSET', keys[1], 'start', string.format('%.0f', start), 'prev', prev, 'cur', 1)

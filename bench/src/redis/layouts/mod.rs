@@ -1,6 +1,6 @@
-//! Ways to keep one sliding window in the server, each as one small script that decides and nothing more.
+//! Server-side layouts of one sliding window, each as a minimal script that decides.
 
-use super::memory::Usual;
+use super::memory::UsualLayouts;
 use super::peers::redis_benchmark;
 use super::rig::Rig;
 use crate::figures::Figures;
@@ -12,7 +12,7 @@ const ONE_HASH: &str = include_str!("hash.lua");
 const TWO_STRINGS: &str = include_str!("two_strings.lua");
 const FUNCTION: &str = "slidegate_bench_decide";
 
-/// A command to be measured.
+/// Command under measurement.
 struct Layout {
     name: &'static str,
     command: Vec<String>,
@@ -26,7 +26,7 @@ impl Layout {
     fn new(name: &'static str, opening: [&str; 2], keys: usize, bytes: Option<f64>) -> Self {
         let mut command: Vec<String> = opening.map(str::to_owned).into();
         command.push(keys.to_string());
-        // What one layout has written, another must not read.
+        // The prefix keeps the keys of the layouts apart.
         let prefix = &opening[1][..opening[1].len().min(4)];
         command.extend((0..keys).map(|_| format!("{prefix}:user:__rand_int__")));
         command.extend(["100", "60000", "120000"].map(str::to_owned));
@@ -40,8 +40,8 @@ impl Layout {
     }
 }
 
-/// Prints how fast each is, what a decision costs the server, and what a key takes there.
-pub(crate) fn report(rig: &Rig, rounds: usize, bytes: &Usual) {
+/// Prints the rate, the server CPU time per decision and the bytes per key of each layout.
+pub(crate) fn report(rig: &Rig, rounds: usize, bytes: &UsualLayouts) {
     rig.empty();
     let packed = load(rig, PACKED);
     let (hash, strings) = (load(rig, ONE_HASH), load(rig, TWO_STRINGS));
@@ -62,7 +62,7 @@ pub(crate) fn report(rig: &Rig, rounds: usize, bytes: &Usual) {
         Layout::new("packed, 16 keys a call", ["EVALSHA", &packed], 16, None),
         Layout::new("packed, 50 keys a call", ["EVALSHA", &packed], 50, None),
     ];
-    // The first round is for the keys to be there.
+    // Round 0 creates the keys.
     for round in 0..=rounds {
         eprintln!("layouts, round {round} of {rounds} …");
         for layout in &mut layouts {

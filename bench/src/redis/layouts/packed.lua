@@ -1,4 +1,4 @@
--- One string of twelve bytes per key: when the window began, what was counted in the one before, what in this one.
+-- One string of twelve bytes per key: start of the window, count of the previous window, count of the current one.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limit, window = tonumber(args[1]), tonumber(args[2])

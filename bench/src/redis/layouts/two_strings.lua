@@ -1,4 +1,4 @@
--- A plain counter per key and window, its number in the name; a decision reads the last two.
+-- One counter per key and window, with the window's number in the name. A decision reads the last two.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limit, window = tonumber(args[1]), tonumber(args[2])
@@ -9,7 +9,7 @@ local prev, cur = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
 if cur + math.ceil(prev * (window - now % window) / window) >= limit then
   return 0
 end
--- Its life is set once, when it is new.
+-- Sets the expiry once, when the counter is new.
 if redis.call('INCR', name) == 1 then
   redis.call('PEXPIRE', name, args[3])
 end

@@ -179,7 +179,7 @@ fn key<S: Store>(
 /// one. If it is a client who makes it up, there is nothing to be done.
 fn warn_if_not_believed(client: &ClientAddress, peer: IpAddr, headers: &HeaderMap) {
     static SAID: Once = Once::new();
-    let is_ignored = headers.contains_key("x-forwarded-for") && !client.believes(peer);
+    let is_ignored = headers.contains_key("x-forwarded-for") && !client.trusts(peer);
     if is_ignored && SAID.is_first() {
         warn!(
             peer = %peer.to_canonical(),

@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
-use slidegate_testkit::until_still;
+use slidegate_testkit::until_stopped;
 
 use crate::rig::{Reply, request};
 
@@ -130,7 +130,7 @@ impl Serving {
     /// Stops it where it is.
     pub(crate) fn stall(&self) {
         self.send_signal("STOP");
-        until_still(self.child.id());
+        until_stopped(self.child.id());
     }
 
     /// How it has ended, if it has.

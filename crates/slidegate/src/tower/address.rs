@@ -1,4 +1,4 @@
-//! Who a client is by its address: the peer, or what trusted proxies say, read from the right.
+//! Client address: the peer, or an address that trusted proxies report, read from the right.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -9,18 +9,18 @@ use super::head::RequestHead;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address of whoever is connected. Put it into a request's extensions where the server does not: axum's `ConnectInfo`
-/// (feature `axum`) and tonic's `TcpConnectInfo` (feature `tonic`) are understood too. This one is believed before them.
+/// Address of the connected peer. Insert it into a request's extensions if the server does not set axum's `ConnectInfo`
+/// (feature `axum`) or tonic's `TcpConnectInfo` (feature `tonic`). It takes precedence over both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// How a client's address is found.
+/// AddressSource of a client's address.
 ///
-/// Anybody can write anything into `X-Forwarded-For`; only what one's own proxies have appended can be believed, and that is
-/// at the right. The leftmost entry is never taken unless everything right of it is trusted.
+/// Any client can write anything into `X-Forwarded-For`. Only entries that trusted proxies have appended are reliable,
+/// and those are at the right. The leftmost entry counts only if every entry to its right is trusted.
 ///
-/// An IPv4 address in IPv6 clothes (`::ffff:192.0.2.1`) is the IPv4 address. Of an IPv6 address only the network counts, 64
-/// bits unless told otherwise: whoever has one address there has them all.
+/// An IPv4-mapped IPv6 address (`::ffff:192.0.2.1`) counts as the IPv4 address. Of an IPv6 address only the network
+/// counts, by default 64 bits, because a client can use all addresses of its network.
 ///
 /// ```
 /// use slidegate::tower::ClientAddress;
@@ -34,12 +34,12 @@ pub struct PeerAddress(pub SocketAddr);
 /// ```
 #[derive(Clone, Debug)]
 pub struct ClientAddress {
-    way: Way,
+    source: AddressSource,
     v6_prefix: u8,
 }
 
 #[derive(Clone, Debug)]
-enum Way {
+enum AddressSource {
     Peer,
     Behind(Vec<IpNet>),
     Hops(usize),
@@ -47,62 +47,62 @@ enum Way {
 }
 
 impl ClientAddress {
-    /// Whoever is connected. For servers that face their clients.
+    /// Uses the connected peer. For servers that face their clients.
     pub fn peer() -> Self {
-        Self::by(Way::Peer)
+        Self::from_source(AddressSource::Peer)
     }
 
-    /// The first address in `X-Forwarded-For`, from the right, that is in none of these networks, if the peer itself is in
-    /// one of them; else the peer.
+    /// Uses the first address in `X-Forwarded-For`, from the right, that is outside these networks. If the peer itself
+    /// is outside, uses the peer.
     pub fn behind(proxies: impl IntoIterator<Item = IpNet>) -> Self {
-        Self::by(Way::Behind(proxies.into_iter().collect()))
+        Self::from_source(AddressSource::Behind(proxies.into_iter().collect()))
     }
 
-    /// The address that the outermost of `count` proxies has seen: the peer is the first of them, and each of the others
-    /// has been appended to `X-Forwarded-For` by the one before.
+    /// Uses the address that the outermost of `count` proxies reports. The peer is the innermost proxy; each proxy
+    /// appends the address of its own peer to `X-Forwarded-For`.
     pub fn hops(count: usize) -> Self {
-        Self::by(Way::Hops(count))
+        Self::from_source(AddressSource::Hops(count))
     }
 
-    /// The one address in this header, which a proxy sets anew for each request. Only for servers that nobody reaches but
-    /// by that proxy.
+    /// Uses the single address in this header, which a proxy overwrites in each request. Only for servers that clients
+    /// can reach through that proxy alone.
     pub fn header(name: HeaderName) -> Self {
-        Self::by(Way::Header(name))
+        Self::from_source(AddressSource::Header(name))
     }
 
-    fn by(way: Way) -> Self {
-        Self { way, v6_prefix: 64 }
+    fn from_source(source: AddressSource) -> Self {
+        Self { source, v6_prefix: 64 }
     }
 
-    /// How many bits of an IPv6 address count, at most 128.
+    /// Sets how many bits of an IPv6 address count, at most 128.
     pub fn v6_prefix(mut self, bits: u8) -> Self {
         self.v6_prefix = bits.min(128);
         self
     }
 
-    /// The client's address, as far as it counts; none if it cannot be said.
+    /// Returns the significant part of the client's address, or `None` if it is unknown.
     pub fn of(&self, request: &RequestHead<'_>) -> Option<IpAddr> {
         self.find(peer(request).map(|peer| peer.ip()), request.headers)
     }
 
-    /// Whether anything is believed of what this peer says about who its clients are.
-    pub fn believes(&self, peer: IpAddr) -> bool {
-        match &self.way {
-            Way::Peer | Way::Hops(0) => false,
-            Way::Behind(proxies) => is_within(proxies, folded(peer)),
-            Way::Hops(_) | Way::Header(_) => true,
+    /// Returns whether headers from this peer can determine the client's address.
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        match &self.source {
+            AddressSource::Peer | AddressSource::Hops(0) => false,
+            AddressSource::Behind(proxies) => is_within(proxies, canonical(peer)),
+            AddressSource::Hops(_) | AddressSource::Header(_) => true,
         }
     }
 
-    /// The client's address if the peer's is `peer`.
+    /// Returns the client's address for a request from `peer`.
     pub fn find(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
-        let found = match &self.way {
-            Way::Peer | Way::Hops(0) => peer,
-            Way::Behind(proxies) => Some(Self::first_untrusted(peer?, proxies, headers)),
-            Way::Hops(count) => forwarded(headers).nth(count - 1)?,
-            Way::Header(name) => {
+        let found = match &self.source {
+            AddressSource::Peer | AddressSource::Hops(0) => peer,
+            AddressSource::Behind(proxies) => Some(Self::first_untrusted(peer?, proxies, headers)),
+            AddressSource::Hops(count) => forwarded(headers).nth(count - 1)?,
+            AddressSource::Header(name) => {
                 let mut values = headers.get_all(name).iter();
-                // If there are two, somebody else has written one of them.
+                // With two values, one may come from the client.
                 let only = values.next().filter(|_| values.next().is_none())?;
                 parse(only.as_bytes())
             }
@@ -112,13 +112,13 @@ impl ClientAddress {
 
     fn first_untrusted(peer: IpAddr, proxies: &[IpNet], headers: &HeaderMap) -> IpAddr {
         let is_trusted = |address| is_within(proxies, address);
-        let mut last = folded(peer);
+        let mut last = canonical(peer);
         if !is_trusted(last) {
             return last;
         }
         for entry in forwarded(headers) {
-            // What a trusted proxy has appended is an address. If it is none, what is left of it cannot be believed,
-            // and the client is whoever that proxy is.
+            // A trusted proxy appends an address. If the entry is malformed, the entries to its left are unreliable and
+            // the client is the proxy itself.
             let Some(address) = entry else { break };
             last = address;
             if !is_trusted(address) {
@@ -133,16 +133,16 @@ fn is_within(networks: &[IpNet], address: IpAddr) -> bool {
     networks.iter().any(|network| network.contains(&address))
 }
 
-/// The entries of all `X-Forwarded-For` lines as one list, from the right.
+/// Returns the entries of all `X-Forwarded-For` lines as one list, from the right.
 fn forwarded(headers: &HeaderMap) -> impl Iterator<Item = Option<IpAddr>> + '_ {
     let lines = headers.get_all(X_FORWARDED_FOR).iter().rev();
     lines.flat_map(|line| line.as_bytes().rsplit(|byte| *byte == b',')).map(parse)
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
+/// Parses `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
 fn parse(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?.trim_matches([' ', '\t']);
-    // A zone names an interface of another machine. With a port, it would be understood if it is a number.
+    // A zone names an interface of another machine. `SocketAddr` would accept a numeric one.
     if text.contains('%') {
         return None;
     }
@@ -151,15 +151,15 @@ fn parse(text: &[u8]) -> Option<IpAddr> {
         .ok()
         .or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
         .or_else(|| text.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6))?;
-    Some(folded(address))
+    Some(canonical(address))
 }
 
-fn folded(address: IpAddr) -> IpAddr {
+fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
 fn masked(address: IpAddr, v6_prefix: u8) -> IpAddr {
-    match folded(address) {
+    match canonical(address) {
         IpAddr::V6(address) => {
             let mask = u128::MAX.checked_shl(128 - u32::from(v6_prefix)).unwrap_or(0);
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
@@ -168,7 +168,7 @@ fn masked(address: IpAddr, v6_prefix: u8) -> IpAddr {
     }
 }
 
-/// Who is connected, if anybody has said so.
+/// Returns the address of the connected peer, if it is in the extensions.
 fn peer(request: &RequestHead<'_>) -> Option<SocketAddr> {
     if let Some(PeerAddress(address)) = request.extensions.get() {
         return Some(*address);
@@ -179,7 +179,7 @@ fn peer(request: &RequestHead<'_>) -> Option<SocketAddr> {
     {
         return Some(*address);
     }
-    // As in axum's own extractor, for tests.
+    // axum's extractor also reads this in tests.
     #[cfg(feature = "axum")]
     if let Some(axum::extract::connect_info::MockConnectInfo(address)) =
         request.extensions.get::<axum::extract::connect_info::MockConnectInfo<SocketAddr>>()
@@ -210,50 +210,49 @@ mod tests {
     }
 
     #[test]
-    fn only_those_are_believed_who_are_trusted() {
+    fn only_trusted_peers_determine_the_client() {
         let behind = ClientAddress::behind(["10.0.0.0/8".parse().unwrap()]);
-        for (peer, is_believed) in [("10.9.9.9", true), ("::ffff:10.9.9.9", true), ("11.0.0.1", false)] {
-            assert_eq!(behind.believes(address(peer)), is_believed, "{peer}");
+        for (peer, is_trusted) in [("10.9.9.9", true), ("::ffff:10.9.9.9", true), ("11.0.0.1", false)] {
+            assert_eq!(behind.trusts(address(peer)), is_trusted, "{peer}");
             assert!(
-                !ClientAddress::peer().believes(address(peer))
-                    && !ClientAddress::hops(0).believes(address(peer))
+                !ClientAddress::peer().trusts(address(peer)) && !ClientAddress::hops(0).trusts(address(peer))
             );
-            assert!(ClientAddress::hops(1).believes(address(peer)));
+            assert!(ClientAddress::hops(1).trusts(address(peer)));
         }
     }
 
-    /// Each attack, and the client that it must be taken for.
+    /// Attacks, each with the expected client.
     #[test]
-    fn nobody_chooses_who_he_is() {
+    fn a_client_cannot_spoof_its_address() {
         let behind =
             ClientAddress::behind(["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().unwrap()));
         let many = vec!["6.6.6.6"; 10_000].join(", ");
         let table: [(&str, &[&str], &str); 29] = [
-            // Not by a proxy: whatever it says is its own invention.
+            // The peer is not a proxy: its header is ignored.
             ("198.51.100.1", &["203.0.113.9"], "198.51.100.1"),
             ("198.51.100.1", &["10.0.0.1"], "198.51.100.1"),
-            // By a proxy.
+            // The peer is a proxy.
             ("10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
             ("10.0.0.1", &["6.6.6.6, 203.0.113.9"], "203.0.113.9"),
             ("10.0.0.1", &["6.6.6.6, 203.0.113.9, 10.0.0.2"], "203.0.113.9"),
             ("10.0.0.1", &["6.6.6.6", "203.0.113.9"], "203.0.113.9"),
             ("10.0.0.1", &["203.0.113.9", "10.0.0.3, 10.0.0.2"], "203.0.113.9"),
             ("10.0.0.1", &[&many, "203.0.113.9"], "203.0.113.9"),
-            // A spoofed entry that looks trusted is only passed over if it is further left than the client.
+            // A spoofed entry that looks trusted does not matter left of the client.
             ("10.0.0.1", &["10.0.0.9, 203.0.113.9"], "203.0.113.9"),
-            // All are trusted: the one furthest left.
+            // All entries are trusted: the leftmost one counts.
             ("10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
             ("10.0.0.1", &[], "10.0.0.1"),
-            // Garbage ends what can be believed.
+            // Entries left of a malformed one are unreliable.
             ("10.0.0.1", &["203.0.113.9, unknown"], "10.0.0.1"),
             ("10.0.0.1", &["203.0.113.9, , 10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", &["203.0.113.9, 999.1.1.1"], "10.0.0.1"),
             ("10.0.0.1", &[""], "10.0.0.1"),
-            // A zone means something on one machine only.
+            // A zone is valid on one machine only.
             ("10.0.0.1", &["203.0.113.9, fe80::1%eth0"], "10.0.0.1"),
             ("10.0.0.1", &["203.0.113.9, [fe80::1%1]:80, 10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", &["fe80::1%eth0, 203.0.113.9"], "203.0.113.9"),
-            // Bytes that are no ASCII, alike digits or not.
+            // Non-ASCII bytes, including full-width digits.
             ("10.0.0.1", &["203.0.113.9, ２０３.0.113.9"], "10.0.0.1"),
             ("10.0.0.1", &["203.0.113.9, \u{a0}198.51.100.7"], "10.0.0.1"),
             ("10.0.0.1", &["größe, 203.0.113.9"], "203.0.113.9"),
@@ -264,16 +263,20 @@ mod tests {
             ("10.0.0.1", &["[2001:db8:0:1::5]"], "2001:db8:0:1::"),
             // Another address of the same network.
             ("10.0.0.1", &["2001:db8:0:1:ffff::6"], "2001:db8:0:1::"),
-            // IPv4 in other clothes, as the client and as the proxy.
+            // IPv4-mapped IPv6, as client and as proxy.
             ("10.0.0.1", &["::ffff:203.0.113.9"], "203.0.113.9"),
             ("::ffff:10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
             ("fd00::1", &["203.0.113.9, fd00::2"], "203.0.113.9"),
         ];
         for (peer, lines, expected) in table {
             let found = behind.find(Some(address(peer)), &headers(lines));
-            assert_eq!(found, Some(address(expected)), "{peer} says {:?}", lines.first());
+            assert_eq!(found, Some(address(expected)), "{peer} sends {:?}", lines.first());
         }
-        assert_eq!(behind.find(None, &headers(&["203.0.113.9"])), None, "without a peer nobody is trusted");
+        assert_eq!(
+            behind.find(None, &headers(&["203.0.113.9"])),
+            None,
+            "without a peer, no header is trusted"
+        );
         let mut no_text = headers(&["203.0.113.9"]);
         no_text.append(X_FORWARDED_FOR, http::HeaderValue::from_bytes(b"\xff\xfe").unwrap());
         assert_eq!(behind.find(Some(address("10.0.0.1")), &no_text), Some(address("10.0.0.1")));
@@ -286,9 +289,9 @@ mod tests {
         assert_eq!(of(0), Some(address("10.0.0.1")));
         assert_eq!(of(1), Some(address("198.51.100.7")));
         assert_eq!(of(2), Some(address("203.0.113.9")));
-        assert_eq!(of(4), None, "fewer have passed than it should have");
+        assert_eq!(of(4), None, "the header has too few entries");
 
-        // What should be there and is no address is nobody's; what is elsewhere is looked at by nobody.
+        // A malformed entry at the selected position gives no address. Other entries are not parsed.
         for (line, expected) in [
             ("6.6.6.6, unknown, 198.51.100.7", None),
             ("6.6.6.6, , 198.51.100.7", None),
@@ -305,20 +308,20 @@ mod tests {
     }
 
     #[test]
-    fn one_header_is_believed_if_there_is_one() {
+    fn a_header_is_used_only_with_a_single_value() {
         let name = HeaderName::from_static("cf-connecting-ip");
-        let way = ClientAddress::header(name.clone());
+        let source = ClientAddress::header(name.clone());
         let mut headers = HeaderMap::new();
-        assert_eq!(way.find(Some(address("10.0.0.1")), &headers), None);
+        assert_eq!(source.find(Some(address("10.0.0.1")), &headers), None);
         headers.append(&name, "203.0.113.9".parse().unwrap());
-        assert_eq!(way.find(None, &headers), Some(address("203.0.113.9")));
+        assert_eq!(source.find(None, &headers), Some(address("203.0.113.9")));
         headers.append(&name, "6.6.6.6".parse().unwrap());
-        assert_eq!(way.find(None, &headers), None, "two are one too many");
+        assert_eq!(source.find(None, &headers), None, "two values are ambiguous");
     }
 
     #[cfg(feature = "axum")]
     #[test]
-    fn who_is_connected_is_found_where_servers_put_it() {
+    fn the_peer_is_found_in_every_known_extension() {
         use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
 
         let addresses: Vec<SocketAddr> =
@@ -331,14 +334,14 @@ mod tests {
         request.extensions_mut().insert(ConnectInfo(addresses[1]));
         assert_eq!(found(&request), Some(addresses[1].ip()));
         request.extensions_mut().insert(PeerAddress(addresses[2]));
-        assert_eq!(found(&request), Some(addresses[2].ip()), "somebody knows better");
+        assert_eq!(found(&request), Some(addresses[2].ip()), "PeerAddress takes precedence");
     }
 
     #[test]
-    fn so_many_bits_count_of_an_ipv6_address() {
+    fn only_the_prefix_of_an_ipv6_address_counts() {
         let found = |bits| {
-            let way = ClientAddress::peer().v6_prefix(bits);
-            way.find(Some(address("2001:db8:1:2:3:4:5:6")), &HeaderMap::new()).unwrap().to_string()
+            let source = ClientAddress::peer().v6_prefix(bits);
+            source.find(Some(address("2001:db8:1:2:3:4:5:6")), &HeaderMap::new()).unwrap().to_string()
         };
         assert_eq!((found(48), found(64)), ("2001:db8:1::".to_owned(), "2001:db8:1:2::".to_owned()));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The body of a response: the inner service's, or one that the layer made itself.
+//! Response body: the inner service's, or a body of the layer's own.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The inner service's body, untouched, or what the layer says itself.
+    /// The inner service's body, unchanged, or a body of the layer's own.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
@@ -21,7 +21,7 @@ pin_project! {
     #[derive(Debug)]
     enum Kind<B> {
         Inner { #[pin] body: B },
-        // Refusals are few. A small pointer keeps all other responses as small as those of the inner service.
+        // Refusals are rare. The pointer keeps all other responses as small as those of the inner service.
         Own { bytes: Option<Box<Bytes>> },
     }
 }
@@ -37,7 +37,7 @@ impl<B> ResponseBody<B> {
     }
 }
 
-/// Empty. Layers outside that answer by themselves ask for it, such as those of tower-http for CORS and time-outs.
+/// An empty body. Outer layers that create responses require it, such as tower-http's for CORS and timeouts.
 impl<B> Default for ResponseBody<B> {
     fn default() -> Self {
         Self::own(Bytes::new())

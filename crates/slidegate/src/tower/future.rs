@@ -1,4 +1,4 @@
-//! The response to come.
+//! Response future of the layer.
 
 use std::fmt;
 use std::future::Future;
@@ -10,10 +10,10 @@ use http::Response;
 use pin_project_lite::pin_project;
 
 use super::body::ResponseBody;
-use super::limited::{Limited, Teller};
+use super::limited::{Annotator, Limited};
 
 pin_project! {
-    /// The response to come: that of the inner service, with what is told about limits, or a refusal.
+    /// Future of a response: the inner service's with rate-limit headers, or a refusal.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F, B, E> {
         #[pin]
@@ -24,28 +24,28 @@ pin_project! {
 pin_project! {
     #[project = KindProjection]
     enum Kind<F, B, E> {
-        Inner { #[pin] future: F, told: Option<(Teller, Limited)> },
-        Refused { response: Option<Refused> },
+        Inner { #[pin] future: F, annotation: Option<(Annotator, Limited)> },
+        Refused { response: Option<BoxedRefusal> },
         Waiting { future: Boxed<B, E> },
     }
 }
 
-/// Behind a pointer: refusals are few, and all others need not carry the room for one around.
-pub(super) type Refused = Box<Response<Bytes>>;
+/// Boxed, because refusals are rare and all other futures would carry their size.
+pub(super) type BoxedRefusal = Box<Response<Bytes>>;
 
 type Boxed<B, E> = Pin<Box<dyn Future<Output = Outcome<B, E>> + Send>>;
 type Outcome<B, E> = Result<Response<ResponseBody<B>>, E>;
 
 impl<F, B, E> ResponseFuture<F, B, E> {
     pub(super) fn passed(future: F) -> Self {
-        Self { kind: Kind::Inner { future, told: None } }
+        Self { kind: Kind::Inner { future, annotation: None } }
     }
 
-    pub(super) fn told(future: F, teller: Teller, limited: Limited) -> Self {
-        Self { kind: Kind::Inner { future, told: Some((teller, limited)) } }
+    pub(super) fn annotated(future: F, annotator: Annotator, limited: Limited) -> Self {
+        Self { kind: Kind::Inner { future, annotation: Some((annotator, limited)) } }
     }
 
-    pub(super) fn refused(response: Refused) -> Self {
+    pub(super) fn refused(response: BoxedRefusal) -> Self {
         Self { kind: Kind::Refused { response: Some(response) } }
     }
 
@@ -59,15 +59,15 @@ impl<F: Future<Output = Result<Response<B>, E>>, B, E> Future for ResponseFuture
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().kind.project() {
-            KindProjection::Inner { future, told } => {
+            KindProjection::Inner { future, annotation } => {
                 let mut response = ready!(future.poll(context))?;
-                if let Some((teller, limited)) = told.take() {
-                    teller.tell(&mut response, limited);
+                if let Some((annotator, limited)) = annotation.take() {
+                    annotator.annotate(&mut response, limited);
                 }
                 Poll::Ready(Ok(response.map(ResponseBody::inner)))
             }
             KindProjection::Refused { response } => {
-                let Some(response) = response.take() else { panic!("polled again after it was over") };
+                let Some(response) = response.take() else { panic!("polled after completion") };
                 Poll::Ready(Ok((*response).map(ResponseBody::own)))
             }
             KindProjection::Waiting { future } => future.as_mut().poll(context),

@@ -1,24 +1,24 @@
-//! What is known of a request before its body.
+//! Request without its body.
 
 use http::request::Parts;
 use http::{Extensions, HeaderMap, Method, Request, Uri};
 
-/// A request without its body, as it stands: what rules are made of. Nothing is moved or copied to look at it.
+/// View of a request without its body, the input of all rules. Borrows everything.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct RequestHead<'a> {
-    /// The method.
+    /// HTTP method.
     pub method: &'a Method,
-    /// The URI. Within an axum router that is nested in another it is only the rest of it; see [`path`](Self::path).
+    /// URI. In a nested axum router it is only the remainder; see [`path`](Self::path).
     pub uri: &'a Uri,
-    /// The headers.
+    /// Headers.
     pub headers: &'a HeaderMap,
-    /// What earlier layers have found out.
+    /// Extensions that earlier layers have set.
     pub extensions: &'a Extensions,
 }
 
 impl<'a> RequestHead<'a> {
-    /// The path that the client has asked for, without the query; also where routers of axum are nested (feature `axum`).
+    /// Returns the request's path without the query, complete also in nested axum routers (feature `axum`).
     pub fn path(&self) -> &'a str {
         #[cfg(feature = "axum")]
         if let Some(axum::extract::OriginalUri(uri)) = self.extensions.get() {

@@ -1,4 +1,4 @@
-//! Whom a request counts for.
+//! Extraction of a request's key.
 
 use std::fmt;
 use std::future::Future;
@@ -10,9 +10,9 @@ use http::HeaderName;
 
 use super::address::ClientAddress;
 use super::head::RequestHead;
-use super::name::Name;
+use super::key_bytes::KeyBytes;
 
-/// What a request counts for, made of one or more of its parts. One that is empty is none.
+/// Extracts the key that a request counts for from one or more of its parts. An empty key counts as missing.
 ///
 /// ```
 /// use slidegate::tower::{ClientAddress, Key};
@@ -21,7 +21,7 @@ use super::name::Name;
 /// struct User(u64);
 ///
 /// let by_address = Key::address(ClientAddress::peer());
-/// // The user that an earlier layer has found, on each path for itself.
+/// // The user that an earlier layer has found, separately on each path.
 /// let by_user = Key::all([Key::extension(|user: &User| user.0.to_string()), Key::path()]);
 /// let by_tenant = Key::by(|request| request.uri.host().map(str::to_owned));
 /// # let _ = (by_address, by_user, by_tenant);
@@ -29,18 +29,18 @@ use super::name::Name;
 #[derive(Clone)]
 pub struct Key {
     extract: Arc<dyn Extract>,
-    /// Whether it is always found at once.
-    is_known: bool,
+    /// Whether extraction always completes without waiting.
+    is_sync: bool,
 }
 
-/// A name, now or later; none if the request does not say who it is.
-pub(super) enum Found<'a> {
-    Now(Option<Name>),
-    Later(Pin<Box<dyn Future<Output = Option<Name>> + Send + 'a>>),
+/// Key of a request, ready or pending; `None` if the request has no key.
+pub(super) enum Extracted<'a> {
+    Now(Option<KeyBytes>),
+    Later(Pin<Box<dyn Future<Output = Option<KeyBytes>> + Send + 'a>>),
 }
 
-impl Found<'_> {
-    pub(super) async fn name(self) -> Option<Name> {
+impl Extracted<'_> {
+    pub(super) async fn resolve(self) -> Option<KeyBytes> {
         match self {
             Self::Now(name) => name,
             Self::Later(name) => name.await,
@@ -49,44 +49,44 @@ impl Found<'_> {
 }
 
 trait Extract: Send + Sync {
-    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a>;
+    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Extracted<'a>;
 }
 
-/// What is known at once.
-struct Known<F>(F);
+/// Extraction without waiting.
+struct SyncExtract<F>(F);
 
-impl<F: Fn(&RequestHead<'_>) -> Option<Name> + Send + Sync> Extract for Known<F> {
-    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a> {
-        Found::Now((self.0)(request))
+impl<F: Fn(&RequestHead<'_>) -> Option<KeyBytes> + Send + Sync> Extract for SyncExtract<F> {
+    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Extracted<'a> {
+        Extracted::Now((self.0)(request))
     }
 }
 
-/// What has to be asked for.
-struct Asked<F>(F);
+/// Extraction with a future.
+struct AsyncExtract<F>(F);
 
-impl<F, R> Extract for Asked<F>
+impl<F, R> Extract for AsyncExtract<F>
 where
     F: Fn(&RequestHead<'_>) -> R + Send + Sync,
-    R: Future<Output = Option<Name>> + Send + 'static,
+    R: Future<Output = Option<KeyBytes>> + Send + 'static,
 {
-    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a> {
-        Found::Later(Box::pin((self.0)(request)))
+    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Extracted<'a> {
+        Extracted::Later(Box::pin((self.0)(request)))
     }
 }
 
 impl Key {
-    /// The client's address.
-    pub fn address(way: ClientAddress) -> Self {
+    /// Counts per client address.
+    pub fn address(source: ClientAddress) -> Self {
         Self::sync(move |request| {
-            way.of(request).map(|address| match address {
+            source.of(request).map(|address| match address {
                 IpAddr::V4(address) => address.octets().as_slice().into(),
                 IpAddr::V6(address) => address.octets().as_slice().into(),
             })
         })
     }
 
-    /// The value of a header, such as an API key. Not for what anybody can write as he likes. None if it is there twice:
-    /// whoever checks it may have looked at the other one.
+    /// Counts per value of a header, such as an API key. Not for headers that clients can set to any value. A header
+    /// with two values counts as missing, because the authentication may have checked the other one.
     pub fn header(name: HeaderName) -> Self {
         Self::sync(move |request| {
             let mut values = request.headers.get_all(&name).iter();
@@ -95,13 +95,13 @@ impl Key {
         })
     }
 
-    /// The [path](RequestHead::path) that the client has asked for, without the query.
+    /// Counts per [path](RequestHead::path), without the query.
     pub fn path() -> Self {
         Self::sync(|request| Some(request.path().as_bytes().into()))
     }
 
-    /// The route that axum has chosen, such as `/users/{id}`: one counter for all its paths. None where no route fits, and
-    /// in layers around the router, which have yet to know.
+    /// Counts per axum route, such as `/users/{id}`: one counter for all its paths. Missing if no route matches, and in
+    /// layers around the router, which run before the match.
     #[cfg(feature = "axum")]
     pub fn matched_path() -> Self {
         Self::sync(|request| {
@@ -110,75 +110,77 @@ impl Key {
         })
     }
 
-    /// The first of these patterns that fits the path: `/users/*/orders` with a `*` for one segment, `/static/**` with
-    /// two for all that follow. So that whoever asks for many paths does not get as many counters.
+    /// Counts per first pattern that matches the path: in `/users/*/orders` a `*` matches one segment, in `/static/**`
+    /// two match all remaining segments. So a client cannot get more counters by requesting more paths.
     pub fn path_pattern<P: Into<String>>(patterns: impl IntoIterator<Item = P>) -> Self {
         let patterns: Vec<String> = patterns.into_iter().map(Into::into).collect();
         Self::sync(move |request| {
-            let fits = |pattern: &&String| fits(pattern, request.path());
-            patterns.iter().find(fits).map(|pattern| pattern.as_bytes().into())
+            let matches_pattern = |pattern: &&String| matches_pattern(pattern, request.path());
+            patterns.iter().find(matches_pattern).map(|pattern| pattern.as_bytes().into())
         })
     }
 
-    /// The method.
+    /// Counts per method.
     pub fn method() -> Self {
         Self::sync(|request| Some(request.method.as_str().as_bytes().into()))
     }
 
-    /// What an earlier layer has put into the request's extensions, such as the user.
+    /// Counts per value that an earlier layer has put into the request's extensions, such as the user.
     pub fn extension<T, K>(name: impl Fn(&T) -> K + Send + Sync + 'static) -> Self
     where
         T: Clone + Send + Sync + 'static,
         K: Into<Vec<u8>>,
     {
-        Self::sync(move |request| request.extensions.get::<T>().map(|found| Name::Long(name(found).into())))
+        Self::sync(move |request| {
+            request.extensions.get::<T>().map(|found| KeyBytes::Long(name(found).into()))
+        })
     }
 
-    /// Whatever `find` says.
+    /// Counts per result of `find`.
     pub fn by<K: Into<Vec<u8>>>(
         find: impl Fn(&RequestHead<'_>) -> Option<K> + Send + Sync + 'static,
     ) -> Self {
-        Self::sync(move |request| find(request).map(|name| Name::Long(name.into())))
+        Self::sync(move |request| find(request).map(|name| KeyBytes::Long(name.into())))
     }
 
-    /// Whatever `find` says after some waiting.
+    /// Counts per result of the future that `find` returns.
     pub fn by_async<R, K>(find: impl Fn(&RequestHead<'_>) -> R + Send + Sync + 'static) -> Self
     where
         R: Future<Output = Option<K>> + Send + 'static,
         K: Into<Vec<u8>>,
     {
-        let extract = Asked(move |request: &RequestHead<'_>| {
+        let extract = AsyncExtract(move |request: &RequestHead<'_>| {
             let found = find(request);
-            async move { found.await.map(|name| Name::Long(name.into())).filter(|name| !name.is_empty()) }
+            async move { found.await.map(|name| KeyBytes::Long(name.into())).filter(|name| !name.is_empty()) }
         });
-        Self { extract: Arc::new(extract), is_known: false }
+        Self { extract: Arc::new(extract), is_sync: false }
     }
 
-    /// All of these together. If one of them is missing, so is the whole; of none, there is none.
+    /// Combines several keys. Missing if one of them is missing, or if there are none.
     pub fn all(keys: impl IntoIterator<Item = Self>) -> Self {
         let keys: Vec<Self> = keys.into_iter().collect();
-        Self { is_known: keys.iter().all(|key| key.is_known), extract: Arc::new(All(keys)) }
+        Self { is_sync: keys.iter().all(|key| key.is_sync), extract: Arc::new(All(keys)) }
     }
 
-    /// The first of these that is there.
+    /// Uses the first key that is present.
     pub fn first_of(keys: impl IntoIterator<Item = Self>) -> Self {
         let keys: Vec<Self> = keys.into_iter().collect();
-        Self { is_known: keys.iter().all(|key| key.is_known), extract: Arc::new(FirstOf(keys)) }
+        Self { is_sync: keys.iter().all(|key| key.is_sync), extract: Arc::new(FirstOf(keys)) }
     }
 
-    fn sync(find: impl Fn(&RequestHead<'_>) -> Option<Name> + Send + Sync + 'static) -> Self {
-        // Who has an empty name has none.
+    fn sync(find: impl Fn(&RequestHead<'_>) -> Option<KeyBytes> + Send + Sync + 'static) -> Self {
+        // An empty key counts as missing.
         let find = move |request: &RequestHead<'_>| find(request).filter(|name| !name.is_empty());
-        Self { extract: Arc::new(Known(find)), is_known: true }
+        Self { extract: Arc::new(SyncExtract(find)), is_sync: true }
     }
 
-    pub(super) fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a> {
+    pub(super) fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Extracted<'a> {
         self.extract.find(request)
     }
 
-    /// The same, but nothing if it may have to be waited for, and then nobody has been asked.
-    pub(super) fn find_now<'a>(&'a self, request: &'a RequestHead<'a>) -> Option<Found<'a>> {
-        self.is_known.then(|| self.find(request))
+    /// Extracts the key without waiting. Returns `None`, without calling any extractor, if it may have to wait.
+    pub(super) fn find_now<'a>(&'a self, request: &'a RequestHead<'a>) -> Option<Extracted<'a>> {
+        self.is_sync.then(|| self.find(request))
     }
 }
 
@@ -191,33 +193,33 @@ impl fmt::Debug for Key {
 struct All(Vec<Key>);
 
 impl Extract for All {
-    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a> {
-        // Nothing is not a name that all have in common.
+    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Extracted<'a> {
+        // An empty list would give all requests the same key.
         if self.0.is_empty() {
-            return Found::Now(None);
+            return Extracted::Now(None);
         }
         let mut joined = Vec::new();
         for (index, key) in self.0.iter().enumerate() {
             match key.find(request) {
-                Found::Now(Some(name)) => join(&mut joined, &name),
-                Found::Now(None) => return Found::Now(None),
-                Found::Later(first) => {
+                Extracted::Now(Some(name)) => join(&mut joined, &name),
+                Extracted::Now(None) => return Extracted::Now(None),
+                Extracted::Later(first) => {
                     let others = &self.0[index + 1..];
-                    return Found::Later(Box::pin(async move {
+                    return Extracted::Later(Box::pin(async move {
                         join(&mut joined, &first.await?);
                         for key in others {
-                            join(&mut joined, &key.find(request).name().await?);
+                            join(&mut joined, &key.find(request).resolve().await?);
                         }
-                        Some(Name::Long(joined))
+                        Some(KeyBytes::Long(joined))
                     }));
                 }
             }
         }
-        Found::Now(Some(Name::Long(joined)))
+        Extracted::Now(Some(KeyBytes::Long(joined)))
     }
 }
 
-/// Each with its length before it, so that `a` and `bc` are not `ab` and `c`.
+/// Appends a key behind its length, so that `a` and `bc` differ from `ab` and `c`.
 fn join(joined: &mut Vec<u8>, name: &[u8]) {
     joined.extend((name.len() as u64).to_be_bytes());
     joined.extend(name);
@@ -226,19 +228,19 @@ fn join(joined: &mut Vec<u8>, name: &[u8]) {
 struct FirstOf(Vec<Key>);
 
 impl Extract for FirstOf {
-    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Found<'a> {
+    fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Extracted<'a> {
         for (index, key) in self.0.iter().enumerate() {
             match key.find(request) {
-                Found::Now(Some(name)) => return Found::Now(Some(numbered(index, &name))),
-                Found::Now(None) => {}
-                Found::Later(first) => {
+                Extracted::Now(Some(name)) => return Extracted::Now(Some(numbered(index, &name))),
+                Extracted::Now(None) => {}
+                Extracted::Later(first) => {
                     let others = &self.0[index + 1..];
-                    return Found::Later(Box::pin(async move {
+                    return Extracted::Later(Box::pin(async move {
                         if let Some(name) = first.await {
                             return Some(numbered(index, &name));
                         }
                         for (more, key) in others.iter().enumerate() {
-                            if let Some(name) = key.find(request).name().await {
+                            if let Some(name) = key.find(request).resolve().await {
                                 return Some(numbered(index + 1 + more, &name));
                             }
                         }
@@ -247,17 +249,18 @@ impl Extract for FirstOf {
                 }
             }
         }
-        Found::Now(None)
+        Extracted::Now(None)
     }
 }
 
-/// With its place before it, so that a user called like somebody's address is not that address.
-fn numbered(index: usize, name: &[u8]) -> Name {
-    Name::Long([&(index as u64).to_be_bytes(), name].concat())
+/// Prefixes a key with its position, so that a user name that looks like an address does not share that address's
+/// counter.
+fn numbered(index: usize, name: &[u8]) -> KeyBytes {
+    KeyBytes::Long([&(index as u64).to_be_bytes(), name].concat())
 }
 
-/// Whether `path` fits a pattern in which `*` stands for one segment and a `**` at the end for all that follow.
-fn fits(pattern: &str, path: &str) -> bool {
+/// Returns whether `path` matches a pattern. `*` matches one segment, a `**` at the end all remaining segments.
+fn matches_pattern(pattern: &str, path: &str) -> bool {
     let mut segments = path.split('/');
     for part in pattern.split('/') {
         match (part, segments.next()) {
@@ -278,8 +281,8 @@ mod tests {
         http::Request::get(uri).header("x-api-key", "secret").body(()).unwrap().into_parts().0
     }
 
-    async fn name(key: Key, request: &http::request::Parts) -> Option<Vec<u8>> {
-        Some(key.find(&request.into()).name().await?.to_vec())
+    async fn extract(key: Key, request: &http::request::Parts) -> Option<Vec<u8>> {
+        Some(key.find(&request.into()).resolve().await?.to_vec())
     }
 
     fn text(text: &'static str) -> Key {
@@ -291,51 +294,55 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn parts_of_a_request_name_it() {
+    async fn each_extractor_reads_its_part_of_the_request() {
         #[derive(Clone)]
         struct User(u8);
         let mut parts = request("/users/7?page=2");
-        assert_eq!(name(Key::path(), &parts).await.unwrap(), b"/users/7");
-        assert_eq!(name(Key::method(), &parts).await.unwrap(), b"GET");
+        assert_eq!(extract(Key::path(), &parts).await.unwrap(), b"/users/7");
+        assert_eq!(extract(Key::method(), &parts).await.unwrap(), b"GET");
         let header = |name| Key::header(HeaderName::from_static(name));
-        assert_eq!(name(header("x-api-key"), &parts).await.unwrap(), b"secret");
-        assert_eq!(name(header("x-other"), &parts).await, None);
+        assert_eq!(extract(header("x-api-key"), &parts).await.unwrap(), b"secret");
+        assert_eq!(extract(header("x-other"), &parts).await, None);
         let user = || Key::extension(|user: &User| [user.0]);
-        assert_eq!(name(user(), &parts).await, None);
+        assert_eq!(extract(user(), &parts).await, None);
         parts.extensions.insert(User(9));
-        assert_eq!(name(user(), &parts).await.unwrap(), [9]);
-        assert_eq!(name(Key::address(ClientAddress::peer()), &parts).await, None);
+        assert_eq!(extract(user(), &parts).await.unwrap(), [9]);
+        assert_eq!(extract(Key::address(ClientAddress::peer()), &parts).await, None);
         parts.headers.append("x-api-key", "another".parse().unwrap());
-        assert_eq!(name(header("x-api-key"), &parts).await, None, "two are one too many");
+        assert_eq!(extract(header("x-api-key"), &parts).await, None, "two values are ambiguous");
         parts.headers.insert("x-api-key", "".parse().unwrap());
         let empty_or_user = Key::first_of([header("x-api-key"), text(""), text_later(""), user()]);
-        assert_eq!(name(empty_or_user, &parts).await.unwrap(), [0, 0, 0, 0, 0, 0, 0, 3, 9], "empty is none");
+        assert_eq!(
+            extract(empty_or_user, &parts).await.unwrap(),
+            [0, 0, 0, 0, 0, 0, 0, 3, 9],
+            "empty is missing"
+        );
     }
 
     #[tokio::test]
-    async fn what_is_joined_cannot_run_into_each_other() {
+    async fn combined_keys_are_unambiguous() {
         let parts = request("/");
-        let joined = |a, b| name(Key::all([text(a), text(b)]), &parts);
+        let joined = |a, b| extract(Key::all([text(a), text(b)]), &parts);
         assert_ne!(joined("a", "bc").await, joined("ab", "c").await);
-        assert_eq!(joined("a", "bc").await, name(Key::all([text_later("a"), text("bc")]), &parts).await);
-        assert_eq!(joined("a", "bc").await, name(Key::all([text("a"), text_later("bc")]), &parts).await);
-        assert_eq!(name(Key::all([text("a"), Key::by(|_| None::<String>)]), &parts).await, None);
-        assert_eq!(name(Key::all([]), &parts).await, None, "of none there is none");
-        assert_eq!(name(Key::first_of([]), &parts).await, None);
-        assert_eq!(name(Key::all([Key::all([]), text("a")]), &parts).await, None);
+        assert_eq!(joined("a", "bc").await, extract(Key::all([text_later("a"), text("bc")]), &parts).await);
+        assert_eq!(joined("a", "bc").await, extract(Key::all([text("a"), text_later("bc")]), &parts).await);
+        assert_eq!(extract(Key::all([text("a"), Key::by(|_| None::<String>)]), &parts).await, None);
+        assert_eq!(extract(Key::all([]), &parts).await, None, "an empty list has no key");
+        assert_eq!(extract(Key::first_of([]), &parts).await, None);
+        assert_eq!(extract(Key::all([Key::all([]), text("a")]), &parts).await, None);
         assert_ne!(
-            name(Key::first_of([text("a")]), &parts).await,
-            name(Key::first_of([Key::by(|_| None::<String>), text("a")]), &parts).await,
-            "found in another place"
+            extract(Key::first_of([text("a")]), &parts).await,
+            extract(Key::first_of([Key::by(|_| None::<String>), text("a")]), &parts).await,
+            "found at another position"
         );
-        let nobody = || Key::by_async(|_| async { None::<String> });
-        let found = name(Key::first_of([nobody(), nobody(), text("a")]), &parts).await;
-        assert_eq!(found, name(Key::first_of([nobody(), nobody(), text_later("a")]), &parts).await);
+        let missing = || Key::by_async(|_| async { None::<String> });
+        let found = extract(Key::first_of([missing(), missing(), text("a")]), &parts).await;
+        assert_eq!(found, extract(Key::first_of([missing(), missing(), text_later("a")]), &parts).await);
         assert!(found.is_some());
     }
 
     #[test]
-    fn patterns_stand_for_segments() {
+    fn patterns_match_segments() {
         for (pattern, path, expected) in [
             ("/users/*", "/users/7", true),
             ("/users/*", "/users/", false),
@@ -346,7 +353,7 @@ mod tests {
             ("/", "/", true),
             ("/a", "/a/", false),
         ] {
-            assert_eq!(fits(pattern, path), expected, "{pattern} {path}");
+            assert_eq!(matches_pattern(pattern, path), expected, "{pattern} {path}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The layer: what it is told.
+//! Rate-limit layer and its configuration.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use http::{Response, response};
 use tower_layer::Layer;
 
 use super::address::ClientAddress;
-use super::after::Payment;
 use super::head::RequestHead;
 use super::key::Key;
+use super::payment::Payment;
 use super::refusal::Refusal;
 use super::service::RateLimit;
 use super::style::HeaderStyle;
@@ -18,15 +18,15 @@ use super::tier::Tier;
 use crate::limiter::Limiter;
 use crate::store::Store;
 
-/// What becomes of a request that does not say whom it counts for.
+/// Handling of a request without a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissingKey {
-    /// All of them count together, as one that has no name.
+    /// All such requests share one counter.
     Shared,
-    /// It is refused with 400.
+    /// The request is refused with 400.
     #[default]
     Refused,
-    /// It passes and is not counted.
+    /// The request passes uncounted.
     Passed,
 }
 
@@ -34,7 +34,7 @@ pub(super) type Choose = Arc<dyn Fn(&RequestHead<'_>) -> Option<Tier> + Send + S
 pub(super) type Cost = Arc<dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync>;
 pub(super) type Refuse = Arc<dyn Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync>;
 
-/// Everything that one layer has been told.
+/// Configuration of a layer.
 pub(super) struct Rules<S> {
     pub(super) limiter: Arc<Limiter<S>>,
     pub(super) choose: Choose,
@@ -83,13 +83,13 @@ pub struct RateLimitLayer<S> {
 }
 
 impl<S: Store> RateLimitLayer<S> {
-    /// Every request meets this policy, each client address for itself.
+    /// Applies one policy to every request, by default per client address.
     pub fn new(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>) -> Self {
         let tier = policy.into();
         Self::choosing(limiter, move |_| Some(tier.clone()))
     }
 
-    /// Each request meets the policy that `choose` says, or none. Make the tiers once and clone them.
+    /// Applies the policy that `choose` returns to each request, or none. Create the tiers once and clone them.
     pub fn choosing(
         limiter: Arc<Limiter<S>>,
         choose: impl Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync + 'static,
@@ -114,23 +114,23 @@ impl<S: Store> RateLimitLayer<S> {
         self
     }
 
-    /// Whom a request counts for; its client's address unless told otherwise.
+    /// Sets the key of requests. The default is the client's address.
     pub fn key(self, key: Key) -> Self {
         self.with(|rules| rules.key = key)
     }
 
-    /// What becomes of requests without a key.
+    /// Sets the handling of requests without a key. The default is [`MissingKey::Refused`].
     pub fn missing_key(self, missing_key: MissingKey) -> Self {
         self.with(|rules| rules.missing_key = missing_key)
     }
 
-    /// What a request costs, 1 unless told otherwise. One that costs 0 is only looked at: it always passes, unless there is
-    /// something to be counted [afterwards](Self::cost_after), and then only while anything is left.
+    /// Sets the cost of requests. The default is 1. A request that costs 0 is not counted and always passes. With a
+    /// cost [afterwards](Self::cost_after), it passes only while units remain.
     pub fn cost(self, cost: impl Fn(&RequestHead<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.cost = Some(Arc::new(cost)))
     }
 
-    /// Requests that meet no limit and are not counted, such as health checks.
+    /// Exempts requests from all limits, such as health checks.
     pub fn skip(self, is_skipped: impl Fn(&RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.with(|rules| {
             let choose = Arc::clone(&rules.choose);
@@ -138,18 +138,18 @@ impl<S: Store> RateLimitLayer<S> {
         })
     }
 
-    /// Gives back what a request has cost if its response is like this: a failure of ours should cost nobody anything.
+    /// Refunds a request whose response matches, so that failures of the service cost clients nothing.
     ///
-    /// Of this, [`count_only_if`](Self::count_only_if) and [`cost_after`](Self::cost_after) the last one set holds.
+    /// Of this, [`count_only_if`](Self::count_only_if) and [`cost_after`](Self::cost_after), the last call applies.
     pub fn refund_if(self, is_refunded: impl Fn(&response::Parts) -> bool + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.payment = Payment::RefundIf(Arc::new(is_refunded)))
     }
 
-    /// Counts a request only if its response is like this, such as a log-in that failed. It is counted while it is on its
-    /// way, so that no more are under way at once than may fail, and given back if its response is another. One that is
-    /// given up before it has a response stays counted.
+    /// Counts a request only if its response matches, such as a failed login. The request is charged when it starts, so
+    /// that concurrent attempts cannot exceed the limit, and refunded if its response does not match. A request that is
+    /// cancelled before its response stays counted.
     ///
-    /// Of this, [`refund_if`](Self::refund_if) and [`cost_after`](Self::cost_after) the last one set holds.
+    /// Of this, [`refund_if`](Self::refund_if) and [`cost_after`](Self::cost_after), the last call applies.
     pub fn count_only_if(
         self,
         is_counted: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
@@ -157,28 +157,28 @@ impl<S: Store> RateLimitLayer<S> {
         self.with(|rules| rules.payment = Payment::OnlyIf(Arc::new(is_counted)))
     }
 
-    /// Counts what a request has cost in truth, once its response says so. Until then it has cost what
-    /// [`cost`](Self::cost) says; what exceeds that takes all that is left, but no more. Quotas are charged alike: each with
-    /// no more than the tightest of them has left, so that one per second keeps one per day from counting it all.
+    /// Corrects the cost of a request from its response. Until then, the request costs [`cost`](Self::cost). An
+    /// additional charge takes at most the remaining units. All quotas are charged the same amount, at most what
+    /// remains in the tightest one, so a quota per second can keep a quota per day from counting the full cost.
     ///
-    /// Of this, [`refund_if`](Self::refund_if) and [`count_only_if`](Self::count_only_if) the last one set holds.
+    /// Of this, [`refund_if`](Self::refund_if) and [`count_only_if`](Self::count_only_if), the last call applies.
     pub fn cost_after(self, cost: impl Fn(&response::Parts) -> u64 + Send + Sync + 'static) -> Self {
         self.with(|rules| rules.payment = Payment::Settled(Arc::new(cost)))
     }
 
-    /// Which headers a response carries.
+    /// Sets the style of the rate-limit headers.
     pub fn headers(self, style: HeaderStyle) -> Self {
         self.with(|rules| rules.style = style)
     }
 
-    /// Puts what was decided into the extensions of every response, as [`Limited`](super::Limited), and not only where
-    /// there is something to tell.
+    /// Puts the decision into the extensions of every response, as [`Limited`](super::Limited), not only of notable
+    /// ones.
     pub fn record_all(self) -> Self {
         self.with(|rules| rules.records_all = true)
     }
 
-    /// What a client hears that is not let through, instead of a problem document or a gRPC status. Headers are added to
-    /// it.
+    /// Sets the response to requests that are not allowed, in place of a problem document or a gRPC status. Rate-limit
+    /// headers are added to it.
     pub fn refuse_with(
         self,
         refuse: impl Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! What was decided about a request, and how it is told.
+//! Decision about a request, and its headers and extension on the response.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use super::style::HeaderStyle;
 use super::tier::Tier;
 use crate::clock::Clock;
 
-/// What was decided about a request: in the extensions of the response, for whoever logs it.
+/// Decision about a request, in the extensions of its response, for logging.
 ///
-/// Found there if there is something to tell: a denial, a decision that the store itself has not made, or one with a
-/// shadow. [`RateLimitLayer::record_all`](super::RateLimitLayer::record_all) puts it there for every request.
+/// Present if it is notable: a denial, a decision that the store has not made, or one with a shadow.
+/// [`RateLimitLayer::record_all`](super::RateLimitLayer::record_all) adds it to every response.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Limited {
-    /// The policy that it met.
+    /// Policy that applied.
     pub tier: Tier,
-    /// What was decided: with its source, and with its shadow if there is one.
+    /// Decision, with its source and with its shadow, if any.
     pub decision: Decision,
-    /// What another layer has decided, further in.
+    /// Decision of an inner layer.
     pub inner: Option<Arc<Self>>,
 }
 
@@ -30,22 +30,22 @@ impl Limited {
     }
 }
 
-/// Says on a response what was decided at a moment.
+/// Writes a decision onto a response.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Teller {
+pub(super) struct Annotator {
     style: HeaderStyle,
     records_all: bool,
     now_ms: u64,
 }
 
-impl Teller {
+impl Annotator {
     pub(super) fn new(style: HeaderStyle, records_all: bool, clock: &dyn Clock) -> Self {
-        // Only one style names a time, and it is that of the decision: the response may be long in coming.
+        // Only this style contains a time, namely that of the decision; the response may take long.
         let now_ms = if style == HeaderStyle::LegacyEpoch { clock.now_ms() } else { 0 };
         Self { style, records_all, now_ms }
     }
 
-    pub(super) fn tell<B>(self, response: &mut Response<B>, mut limited: Limited) {
+    pub(super) fn annotate<B>(self, response: &mut Response<B>, mut limited: Limited) {
         self.style.write(response.headers_mut(), &limited.tier, &limited.decision, self.now_ms);
         if self.records_all || is_notable(&limited.decision) {
             limited.inner = response.extensions_mut().remove().map(Arc::new);
@@ -54,7 +54,7 @@ impl Teller {
     }
 }
 
-/// Three allocations for each request are too many for what is nearly always the same.
+/// Recording every decision would cost three allocations per request.
 fn is_notable(decision: &Decision) -> bool {
     !decision.is_allowed() || decision.source() != Source::Store || decision.shadow().is_some()
 }

@@ -1,15 +1,15 @@
-//! Limits for any [tower](https://docs.rs/tower) service: axum, tonic, hyper, and clients.
+//! Rate limits for [tower](https://docs.rs/tower) services such as axum, tonic and hyper, and for clients.
 
 mod address;
-mod after;
 mod body;
 mod future;
 mod head;
 mod key;
+mod key_bytes;
 mod layer;
 mod limited;
-mod name;
 mod pause;
+mod payment;
 mod refusal;
 mod service;
 mod style;

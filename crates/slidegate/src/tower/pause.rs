@@ -1,4 +1,4 @@
-//! What servers have said about when to come back.
+//! Pauses that servers request in their responses.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -6,34 +6,34 @@ use std::sync::{Mutex, PoisonError};
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderValue, StatusCode, response};
 
-/// So many servers are remembered.
-const MOST: usize = 4096;
-/// No server is believed that says more.
-const LONGEST_MS: u64 = 24 * 60 * 60 * 1000;
+/// Maximum number of servers with a pause.
+const MAX_PAUSES: usize = 4096;
+/// Maximum pause. Longer ones are shortened to it.
+const MAX_PAUSE_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// As a status of gRPC is written in headers.
+/// gRPC status codes as header values.
 const RESOURCE_EXHAUSTED: &[u8] = b"8";
 const UNAVAILABLE: &[u8] = b"14";
 
-/// Until when nobody is to be asked, by key.
+/// End of the pause of each key.
 #[derive(Debug, Default)]
 pub(super) struct Pauses(Mutex<HashMap<Vec<u8>, u64>>);
 
 impl Pauses {
-    /// How long `key` is to be left alone.
+    /// Returns the remaining pause of `key`.
     pub(super) fn left_ms(&self, key: &[u8], now_ms: u64) -> u64 {
         let pauses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pauses.get(key).map_or(0, |until_ms| until_ms.saturating_sub(now_ms))
     }
 
-    /// Takes note of what a response says.
-    pub(super) fn hear(&self, key: &[u8], response: &response::Parts, now_ms: u64) {
+    /// Records the pause that a response requests.
+    pub(super) fn record(&self, key: &[u8], response: &response::Parts, now_ms: u64) {
         let Some(pause_ms) = pause_ms(response, now_ms) else { return };
-        let until_ms = now_ms.saturating_add(pause_ms.min(LONGEST_MS));
+        let until_ms = now_ms.saturating_add(pause_ms.min(MAX_PAUSE_MS));
         let mut pauses = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if pauses.len() >= MOST && !pauses.contains_key(key) {
+        if pauses.len() >= MAX_PAUSES && !pauses.contains_key(key) {
             pauses.retain(|_, until_ms| *until_ms > now_ms);
-            if pauses.len() >= MOST {
+            if pauses.len() >= MAX_PAUSES {
                 return;
             }
         }
@@ -42,16 +42,17 @@ impl Pauses {
     }
 }
 
-/// `Retry-After` of a server that says no, or the wait for a quota in `RateLimit` that has nothing left.
+/// Returns the `Retry-After` of a rejection, or the wait for an exhausted quota in `RateLimit`, whichever is longer.
 fn pause_ms(response: &response::Parts, now_ms: u64) -> Option<u64> {
     let grpc = response.headers.get("grpc-status").map(HeaderValue::as_bytes);
-    let says_no = matches!(response.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
-        || matches!(grpc, Some(RESOURCE_EXHAUSTED | UNAVAILABLE));
-    let retry_after = if says_no { retry_after_ms(&response.headers, now_ms) } else { None };
+    let is_rejected =
+        matches!(response.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+            || matches!(grpc, Some(RESOURCE_EXHAUSTED | UNAVAILABLE));
+    let retry_after = if is_rejected { retry_after_ms(&response.headers, now_ms) } else { None };
     retry_after.max(spent_for_ms(&response.headers))
 }
 
-/// In seconds, or a date.
+/// Parses `Retry-After`, which is a number of seconds or a date.
 fn retry_after_ms(headers: &HeaderMap, now_ms: u64) -> Option<u64> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<u64>() {
@@ -62,7 +63,7 @@ fn retry_after_ms(headers: &HeaderMap, now_ms: u64) -> Option<u64> {
     Some(u64::try_from(date_ms).unwrap_or(u64::MAX).saturating_sub(now_ms))
 }
 
-/// The longest `t` of all quotas whose `r` is 0.
+/// Returns the longest `t` of all quotas whose `r` is 0.
 fn spent_for_ms(headers: &HeaderMap) -> Option<u64> {
     let lines = headers.get_all("ratelimit").iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(items).filter_map(spent_ms).max()
@@ -77,7 +78,7 @@ fn spent_ms(item: &str) -> Option<u64> {
     (number("r")? == 0).then(|| number("t").map(|seconds| seconds.saturating_mul(1000)))?
 }
 
-/// The items of a list, at commas that are not within a name.
+/// Splits a list at commas outside of quoted names.
 fn items(line: &str) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     line.split(move |character| {
@@ -104,15 +105,15 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_understood() {
+    fn pauses_are_parsed_from_responses() {
         assert_eq!(pause(429, &[("retry-after", "30")]), Some(30_000));
         assert_eq!(pause(503, &[("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT")]), Some(777_000));
-        assert_eq!(pause(429, &[("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT")]), Some(0), "it is over");
-        assert_eq!(pause(200, &[("retry-after", "30")]), None, "it says yes");
+        assert_eq!(pause(429, &[("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT")]), Some(0), "in the past");
+        assert_eq!(pause(200, &[("retry-after", "30")]), None, "not a rejection");
         for (status, expected) in [("8", Some(30_000)), ("14", Some(30_000)), ("0", None), ("5", None)] {
             assert_eq!(pause(200, &[("grpc-status", status), ("retry-after", "30")]), expected, "{status}");
         }
-        assert_eq!(pause(200, &[("ratelimit", r#""a";r=5;t=30"#)]), None, "something is left");
+        assert_eq!(pause(200, &[("ratelimit", r#""a";r=5;t=30"#)]), None, "units remain");
         assert_eq!(pause(200, &[("ratelimit", r#""a";r=0;t=30, "b";r=0;t=40, "c";r=1;t=90"#)]), Some(40_000));
         assert_eq!(pause(200, &[("ratelimit", r#""x, \";r=0;t=9, ";r=0;t=7"#)]), Some(7_000));
         assert_eq!(
@@ -125,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn pauses_are_bounded_in_number_and_length() {
         let pauses = Pauses::default();
-        let no = http::Response::builder().status(429).header("retry-after", "99999999999");
-        let (no, ()) = no.body(()).unwrap().into_parts();
-        for number in 0..2 * MOST {
-            pauses.hear(&number.to_be_bytes(), &no, 1000);
+        let rejection = http::Response::builder().status(429).header("retry-after", "99999999999");
+        let (rejection, ()) = rejection.body(()).unwrap().into_parts();
+        for number in 0..2 * MAX_PAUSES {
+            pauses.record(&number.to_be_bytes(), &rejection, 1000);
         }
-        assert_eq!(pauses.0.lock().unwrap().len(), MOST);
-        assert_eq!(pauses.left_ms(&0_usize.to_be_bytes(), 1000), LONGEST_MS, "nobody is believed for ever");
+        assert_eq!(pauses.0.lock().unwrap().len(), MAX_PAUSES);
+        assert_eq!(pauses.left_ms(&0_usize.to_be_bytes(), 1000), MAX_PAUSE_MS, "the pause is capped");
     }
 }

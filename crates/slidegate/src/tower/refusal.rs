@@ -1,4 +1,4 @@
-//! What a client hears that is not let through.
+//! Responses to requests that are not allowed.
 
 use std::fmt::Write;
 
@@ -16,29 +16,29 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// Why a request is not let through.
+/// Reason why a request is not allowed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Refusal<'a> {
-    /// It was denied.
+    /// The decision denied it.
     Denied {
-        /// Under this policy.
+        /// Policy that applied.
         tier: &'a Tier,
-        /// With these numbers.
+        /// Decision with its numbers.
         decision: &'a Decision,
     },
-    /// It does not say whom it counts for.
+    /// The request has no key.
     NoKey,
-    /// The store has not decided, and nothing stands in for it.
+    /// The store failed, and there is no fallback.
     Undecided(&'a StoreError),
 }
 
-/// Why the store has not decided: in the extensions of a response, for whoever logs it. The client does not hear of it.
+/// Error of the store, in the extensions of the response, for logging. Not sent to the client.
 #[derive(Clone, Debug)]
 pub struct Undecided(pub StoreError);
 
 impl Refusal<'_> {
-    /// The status for HTTP: 429, 400 or 503.
+    /// Returns the HTTP status: 429, 400 or 503.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Denied { .. } => StatusCode::TOO_MANY_REQUESTS,
@@ -47,7 +47,7 @@ impl Refusal<'_> {
         }
     }
 
-    /// The status for gRPC: `RESOURCE_EXHAUSTED`, `INVALID_ARGUMENT` or `UNAVAILABLE`.
+    /// Returns the gRPC status: `RESOURCE_EXHAUSTED`, `INVALID_ARGUMENT` or `UNAVAILABLE`.
     fn grpc_status(&self) -> u32 {
         match self {
             Self::Denied { .. } => 8,
@@ -56,20 +56,20 @@ impl Refusal<'_> {
         }
     }
 
-    /// A sentence for people.
+    /// Returns a description for people.
     pub fn detail(&self) -> String {
         match self {
             Self::Denied { decision, .. } => match decision.retry_after_ms() {
                 Some(ms) => format!("too many requests, try again in {ms} ms"),
                 None => "this request can never be allowed".to_owned(),
             },
-            Self::NoKey => "the request does not say whom it counts for".to_owned(),
-            // What failed and where is not the client's business.
-            Self::Undecided(_) => "whether this request is allowed cannot be decided at present".to_owned(),
+            Self::NoKey => "the request has no rate limit key".to_owned(),
+            // Clients must not learn details of the failure.
+            Self::Undecided(_) => "the request cannot be checked at present".to_owned(),
         }
     }
 
-    /// The answer in the client's protocol: a problem document, or a gRPC status.
+    /// Builds the response in the client's protocol: a problem document, or a gRPC status.
     pub(super) fn response(&self, request: &RequestHead<'_>) -> Response<Bytes> {
         let grpc =
             request.headers.get(CONTENT_TYPE).filter(|kind| kind.as_bytes().starts_with(b"application/grpc"));
@@ -85,7 +85,7 @@ impl Refusal<'_> {
         response
     }
 
-    /// In the client's own kind of gRPC: one of the web does not listen to another.
+    /// Repeats the request's content type, because a gRPC-Web client accepts no other variant.
     fn grpc(&self, kind: HeaderValue) -> Response<Bytes> {
         let mut response = Response::new(Bytes::new());
         let headers = response.headers_mut();

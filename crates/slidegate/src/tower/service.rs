@@ -1,4 +1,4 @@
-//! The service: what becomes of a request.
+//! Rate-limiting service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use http::{Request, Response};
 use slidegate_core::{Check, Decision, Verb};
 use tower_service::Service;
 
-use super::after::{Before, Payment};
 use super::body::ResponseBody;
-use super::future::{Refused, ResponseFuture};
+use super::future::{BoxedRefusal, ResponseFuture};
 use super::head::RequestHead;
-use super::key::Found;
+use super::key::Extracted;
+use super::key_bytes::KeyBytes;
 use super::layer::{MissingKey, Rules};
-use super::limited::{Limited, Teller};
-use super::name::Name;
+use super::limited::{Annotator, Limited};
+use super::payment::{Before, Payment};
 use super::refusal::{Refusal, Undecided};
 use super::tier::Tier;
 use crate::error::StoreError;
 use crate::store::{Operation, Store};
 
-/// A service whose requests are limited. Made by [`RateLimitLayer`](super::RateLimitLayer).
+/// Service with limited requests. Created by [`RateLimitLayer`](super::RateLimitLayer).
 pub struct RateLimit<S, I> {
     rules: Arc<Rules<S>>,
     inner: I,
@@ -45,65 +45,70 @@ impl<S, I: fmt::Debug> fmt::Debug for RateLimit<S, I> {
     }
 }
 
-/// What is asked of the store.
-struct Question {
+/// Parameters of a check.
+struct CheckRequest {
     tier: Tier,
-    key: Name,
+    key: KeyBytes,
     cost: u64,
 }
 
-impl Question {
+impl CheckRequest {
     fn check(&self) -> Check<'_> {
         self.tier.policy().key(&*self.key).cost(self.cost)
     }
 }
 
-/// What a request does next.
-enum Next<T> {
-    /// It goes on, and nobody counts it.
+/// Next step of a request.
+enum Step<T> {
+    /// Passes to the inner service uncounted.
     Pass,
-    /// Its client hears this.
-    Refuse(Refused),
-    Go(T),
+    /// Ends with this response.
+    Refuse(BoxedRefusal),
+    Check(T),
 }
 
-/// What a request waits for.
-enum Waiting {
-    ForName(Tier),
-    ForStore(Question),
+/// Missing input of a request that has to wait.
+enum Pending {
+    Key(Tier),
+    Decision(CheckRequest),
 }
 
 impl<S: Store> Rules<S> {
-    /// What to ask about a request of this name.
-    fn question(&self, tier: Tier, name: Option<Name>, request: &RequestHead<'_>) -> Next<Question> {
+    /// Prepares the check of a request, or decides what happens without a key.
+    fn check_request(
+        &self,
+        tier: Tier,
+        name: Option<KeyBytes>,
+        request: &RequestHead<'_>,
+    ) -> Step<CheckRequest> {
         let key = match (name, self.missing_key) {
             (Some(key), _) => key,
-            (None, MissingKey::Shared) => Name::NOBODY,
-            (None, MissingKey::Refused) => return Next::Refuse(self.refusal(&Refusal::NoKey, request)),
-            (None, MissingKey::Passed) => return Next::Pass,
+            (None, MissingKey::Shared) => KeyBytes::EMPTY,
+            (None, MissingKey::Refused) => return Step::Refuse(self.refusal(&Refusal::NoKey, request)),
+            (None, MissingKey::Passed) => return Step::Pass,
         };
-        Next::Go(Question { tier, key, cost: self.cost.as_ref().map_or(1, |cost| cost(request)) })
+        Step::Check(CheckRequest { tier, key, cost: self.cost.as_ref().map_or(1, |cost| cost(request)) })
     }
 
-    /// The store's answer, if it has it at once and nothing is left to do afterwards.
-    fn decide_now(&self, question: &Question) -> Option<Result<Decision, StoreError>> {
-        let operation = Operation { verb: Verb::Check, check: question.check() };
+    /// Decides without waiting, if the store can and nothing has to be settled after the response.
+    fn decide_now(&self, check: &CheckRequest) -> Option<Result<Decision, StoreError>> {
+        let operation = Operation { verb: Verb::Check, check: check.check() };
         matches!(self.payment, Payment::Before).then(|| self.limiter.store().execute_at_once(operation))?
     }
 
-    /// What an answer of the store means.
+    /// Turns the store's result into a decision to annotate the response with, or a refusal.
     fn conclude(
         &self,
         tier: Tier,
         decided: Result<Decision, StoreError>,
         request: &RequestHead<'_>,
-    ) -> Result<Limited, Refused> {
+    ) -> Result<Limited, BoxedRefusal> {
         match decided {
             Ok(decision) if decision.is_allowed() => Ok(Limited::new(tier, decision)),
             Ok(decision) => {
                 let denied = Refusal::Denied { tier: &tier, decision: &decision };
                 let mut response = self.refusal(&denied, request);
-                self.teller().tell(&mut *response, Limited::new(tier, decision));
+                self.annotator().annotate(&mut *response, Limited::new(tier, decision));
                 Err(response)
             }
             Err(error) => {
@@ -114,12 +119,12 @@ impl<S: Store> Rules<S> {
         }
     }
 
-    /// For what was decided at this moment.
-    fn teller(&self) -> Teller {
-        Teller::new(self.style, self.records_all, self.limiter.store().clock())
+    /// Creates an annotator for a decision at the current time.
+    fn annotator(&self) -> Annotator {
+        Annotator::new(self.style, self.records_all, self.limiter.store().clock())
     }
 
-    fn refusal(&self, refusal: &Refusal<'_>, request: &RequestHead<'_>) -> Refused {
+    fn refusal(&self, refusal: &Refusal<'_>, request: &RequestHead<'_>) -> BoxedRefusal {
         Box::new(match &self.refuse {
             Some(refuse) => refuse(refusal, request),
             None => refusal.response(request),
@@ -149,35 +154,37 @@ where
         let Some(tier) = (self.rules.choose)(&head) else {
             return ResponseFuture::passed(self.inner.call(request));
         };
-        let Some(Found::Now(name)) = self.rules.key.find_now(&head) else {
-            return self.wait(Waiting::ForName(tier), request);
+        let Some(Extracted::Now(name)) = self.rules.key.find_now(&head) else {
+            return self.wait(Pending::Key(tier), request);
         };
-        let question = match self.rules.question(tier, name, &head) {
-            Next::Go(question) => question,
-            Next::Pass => return ResponseFuture::passed(self.inner.call(request)),
-            Next::Refuse(response) => return self.refuse(response),
+        let check = match self.rules.check_request(tier, name, &head) {
+            Step::Check(check) => check,
+            Step::Pass => return ResponseFuture::passed(self.inner.call(request)),
+            Step::Refuse(response) => return self.refuse(response),
         };
-        let Some(decided) = self.rules.decide_now(&question) else {
-            return self.wait(Waiting::ForStore(question), request);
+        let Some(decided) = self.rules.decide_now(&check) else {
+            return self.wait(Pending::Decision(check), request);
         };
-        match self.rules.conclude(question.tier, decided, &head) {
-            Ok(limited) => ResponseFuture::told(self.inner.call(request), self.rules.teller(), limited),
+        match self.rules.conclude(check.tier, decided, &head) {
+            Ok(limited) => {
+                ResponseFuture::annotated(self.inner.call(request), self.rules.annotator(), limited)
+            }
             Err(response) => self.refuse(response),
         }
     }
 }
 
 impl<S, I: Clone> RateLimit<S, I> {
-    fn refuse<F, B, E>(&mut self, response: Refused) -> ResponseFuture<F, B, E> {
-        // What the inner service has set aside when it was ready, such as a permit, is not for those that are denied.
+    fn refuse<F, B, E>(&mut self, response: BoxedRefusal) -> ResponseFuture<F, B, E> {
+        // The polled service may hold a permit, which a denied request must not consume.
         self.inner = self.inner.clone();
         ResponseFuture::refused(response)
     }
 }
 
 impl<S: Store + 'static, I> RateLimit<S, I> {
-    /// The same for those that have to wait: for their name, for the store, or to pay afterwards.
-    fn wait<Q, B>(&mut self, waiting: Waiting, request: Request<Q>) -> ResponseFuture<I::Future, B, I::Error>
+    /// Handles requests that wait: for their key, for the store, or for settlement after the response.
+    fn wait<Q, B>(&mut self, pending: Pending, request: Request<Q>) -> ResponseFuture<I::Future, B, I::Error>
     where
         I: Service<Request<Q>, Response = Response<B>> + Clone + Send + 'static,
         I::Future: Send,
@@ -185,50 +192,50 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
         Q: Send + 'static,
         B: Send + 'static,
     {
-        // The one that was polled is ready, its clone may not be.
+        // The polled service is ready; its clone may not be.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let rules = Arc::clone(&self.rules);
-        // Parted, because only the head may be looked at from several threads.
+        // Splits the request, because a body may not be `Sync` and references to the head cross await points.
         let (parts, body) = request.into_parts();
         ResponseFuture::waiting(async move {
-            let next = match waiting {
-                Waiting::ForName(tier) => {
+            let step = match pending {
+                Pending::Key(tier) => {
                     let head = (&parts).into();
-                    rules.question(tier, rules.key.find(&head).name().await, &head)
+                    rules.check_request(tier, rules.key.find(&head).resolve().await, &head)
                 }
-                Waiting::ForStore(question) => Next::Go(question),
+                Pending::Decision(check) => Step::Check(check),
             };
-            let question = match next {
-                Next::Go(question) => question,
-                Next::Pass => {
+            let check = match step {
+                Step::Check(check) => check,
+                Step::Pass => {
                     let response = inner.call(Request::from_parts(parts, body)).await?;
                     return Ok(response.map(ResponseBody::inner));
                 }
-                Next::Refuse(response) => return Ok((*response).map(ResponseBody::own)),
+                Step::Refuse(response) => return Ok((*response).map(ResponseBody::own)),
             };
             let at_ms = rules.limiter.store().clock().now_ms();
-            let decided = rules.payment.before(&rules.limiter, question.check()).await;
-            let mut limited = match rules.conclude(question.tier.clone(), decided, &(&parts).into()) {
+            let decided = rules.payment.before(&rules.limiter, check.check()).await;
+            let mut limited = match rules.conclude(check.tier.clone(), decided, &(&parts).into()) {
                 Ok(limited) => limited,
                 Err(response) => return Ok((*response).map(ResponseBody::own)),
             };
-            let mut teller = rules.teller();
+            let mut annotator = rules.annotator();
             let outcome = inner.call(Request::from_parts(parts, body)).await.map(Response::into_parts);
             let before = Before { decision: &limited.decision, at_ms };
             let head = outcome.as_ref().ok().map(|(head, _)| head);
-            let settled = rules.payment.after(&rules.limiter, question.check(), before, head).await;
+            let settled = rules.payment.after(&rules.limiter, check.check(), before, head).await;
             let (response, body) = outcome?;
             let mut response = Response::from_parts(response, ResponseBody::inner(body));
             match settled {
                 Ok(Some(later)) => {
                     limited.decision = later;
-                    teller = rules.teller();
+                    annotator = rules.annotator();
                 }
                 Ok(None) => {}
                 Err(error) => drop(response.extensions_mut().insert(Undecided(error))),
             }
-            teller.tell(&mut response, limited);
+            annotator.annotate(&mut response, limited);
             Ok(response)
         })
     }

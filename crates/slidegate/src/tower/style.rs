@@ -1,4 +1,4 @@
-//! Rate-limit headers on a response, merged with those that are there.
+//! Rate-limit headers on a response, merged with existing ones.
 
 use http::header::{Entry, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -13,23 +13,23 @@ const LEGACY_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const LEGACY_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// Which headers a response carries. A denial that ends has `retry-after` in all styles but [`None`](Self::None).
+/// Style of the rate-limit headers. A denial that ends has `retry-after` in all styles except [`None`](Self::None).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HeaderStyle {
-    /// `RateLimit-Policy` and `RateLimit`, lists of all quotas, as the IETF draft has it.
+    /// `RateLimit-Policy` and `RateLimit` of the IETF draft, as lists of all quotas.
     #[default]
     Draft,
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` of the tightest quota, the last in seconds since the epoch.
     LegacyEpoch,
-    /// The same, the last in seconds from now.
+    /// Like `LegacyEpoch`, with the reset in seconds from now.
     LegacyDelta,
-    /// None, and no `retry-after` on a denial either.
+    /// No headers, not even `retry-after` on a denial.
     None,
 }
 
 impl HeaderStyle {
-    /// Writes what the decision says, at `now_ms`. Where an inner layer has said something, lists become longer, and of two
-    /// numbers the one that binds the client more stays.
+    /// Writes the headers of a decision at `now_ms`. Extends lists that an inner layer has written. Of two numbers, the
+    /// stricter one stays.
     pub fn write(self, headers: &mut HeaderMap, tier: &Tier, decision: &Decision, now_ms: u64) {
         if !decision.is_counted() {
             return;
@@ -55,7 +55,7 @@ impl HeaderStyle {
         let theirs = || headers.get(RETRY_AFTER).and_then(number);
         let retry_after = match retry_after_seconds(decision) {
             Some(seconds) => Some(seconds.max(theirs().unwrap_or(0))),
-            // Somebody further in names a time to come back: not before there is something left here.
+            // An inner layer sets a retry time. It must not be earlier than the end of an exhausted quota here.
             None if tightest.remaining == 0 => {
                 let empty = decision.quotas().into_iter().filter(|report| report.remaining == 0);
                 let ours = whole_seconds(empty.map(|report| report.more_after_ms).max().unwrap_or(0));
@@ -70,8 +70,8 @@ impl HeaderStyle {
 }
 
 impl HeaderStyle {
-    /// The same for an answer that says nothing of it yet: appends the lines of an HTTP/1.1 head, such as `ratelimit: …`, each
-    /// with its end.
+    /// Appends the headers as lines of an HTTP/1.1 head, such as `ratelimit: …`, each with its line ending. For a
+    /// response without such headers.
     pub fn write_lines(self, head: &mut Vec<u8>, tier: &Tier, decision: &Decision, now_ms: u64) {
         if !decision.is_counted() {
             return;
@@ -96,7 +96,7 @@ impl HeaderStyle {
         }
     }
 
-    /// What the legacy styles say of when all is as if nothing had been spent.
+    /// Returns when all units are available again, in the legacy style's unit.
     fn reset(self, tightest: &QuotaReport, now_ms: u64) -> u64 {
         whole_seconds(if self == Self::LegacyEpoch { now_ms } else { 0 } + tightest.reset_after_ms)
     }
@@ -117,7 +117,7 @@ fn number(value: &HeaderValue) -> Option<u64> {
     value.to_str().ok()?.parse().ok()
 }
 
-/// Puts our part of a list before theirs: who is asked first is named first.
+/// Puts our part of a list before the inner layer's: the outer layer decides first.
 fn append(headers: &mut HeaderMap, name: HeaderName, ours: HeaderValue) {
     match headers.entry(name) {
         Entry::Vacant(entry) => {
@@ -125,7 +125,7 @@ fn append(headers: &mut HeaderMap, name: HeaderName, ours: HeaderValue) {
         }
         Entry::Occupied(mut entry) => {
             let mut list = ours.as_bytes().to_vec();
-            // An empty line adds nothing to a list, but a comma would end it in the air.
+            // A trailing comma behind an empty line would make the list invalid.
             for theirs in entry.iter().filter(|theirs| !theirs.as_bytes().trim_ascii().is_empty()) {
                 list.extend(b", ");
                 list.extend(theirs.as_bytes());
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_say_what_headers_say() {
+    fn lines_and_headers_are_equal() {
         let policy = Policy::parse("api", ["5/1m", "7/1h token-bucket"]).unwrap();
         let tier = Tier::new(policy);
         let report = |remaining, retry| QuotaReport {

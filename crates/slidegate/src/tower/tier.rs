@@ -1,4 +1,4 @@
-//! A policy, with what is said of it in every answer made once.
+//! Policy with precomputed headers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use slidegate_core::{Decision, Policy, QuotaReport};
 
 use crate::headers::{digits, policy_list, sf_string, whole_seconds};
 
-/// A policy that requests meet. Cheap to clone.
+/// Policy that applies to requests, with precomputed headers. Cheap to clone.
 #[derive(Clone)]
-pub struct Tier(Arc<Made>);
+pub struct Tier(Arc<TierData>);
 
-struct Made {
+struct TierData {
     policy: Policy,
     header: HeaderValue,
-    /// `"name";r=` of each quota, after a comma if it is not the first.
+    /// Prefix `"name";r=` of each quota, after a comma except for the first.
     limits: Box<[String]>,
 }
 
 impl Tier {
-    /// Of this policy.
+    /// Creates a tier from a policy.
     pub fn new(policy: Policy) -> Self {
         // A structured field is ASCII without control characters.
         let header = HeaderValue::try_from(policy_list(&policy));
@@ -31,31 +31,31 @@ impl Tier {
             .enumerate()
             .map(|(index, name)| format!("{}{name};r=", if index == 0 { "" } else { ", " }))
             .collect();
-        Self(Arc::new(Made { policy, header, limits }))
+        Self(Arc::new(TierData { policy, header, limits }))
     }
 
-    /// The policy.
+    /// Policy of the tier.
     pub fn policy(&self) -> &Policy {
         &self.0.policy
     }
 
-    /// `ratelimit-policy`.
+    /// Value of `ratelimit-policy`.
     pub(super) fn policy_header(&self) -> &HeaderValue {
         &self.0.header
     }
 
-    /// `ratelimit`. It is made for each response, hence in one allocation and without formatting.
+    /// Value of `ratelimit`, built per response in one allocation and without formatting.
     pub(super) fn limit_header(&self, decision: &Decision) -> Option<HeaderValue> {
         let length = |(start, (left, wait_s)): (&String, (u64, u64))| {
             start.len() + digits(left) + b";t=".len() + digits(wait_s)
         };
-        // Exactly what is needed: with room to spare, `Bytes` would allocate once more.
+        // With spare capacity, `Bytes` would allocate again.
         let mut list = Vec::with_capacity(self.limits(decision).map(length).sum());
         self.write_limits(&mut list, decision);
         HeaderValue::from_maybe_shared(Bytes::from(list)).ok()
     }
 
-    /// The same, appended.
+    /// Appends the value of `ratelimit`.
     pub(super) fn write_limits(&self, list: &mut Vec<u8>, decision: &Decision) {
         for (start, (left, wait_s)) in self.limits(decision) {
             list.extend_from_slice(start.as_bytes());
@@ -65,7 +65,7 @@ impl Tier {
         }
     }
 
-    /// What is said of each quota: the beginning, what is left and how many seconds to wait.
+    /// Returns the prefix, the remaining units and the wait in seconds of each quota.
     fn limits(&self, decision: &Decision) -> impl Iterator<Item = (&String, (u64, u64))> {
         let numbers = |report: QuotaReport| (report.remaining, whole_seconds(report.more_after_ms));
         self.0.limits.iter().zip(decision.quotas().into_iter().map(numbers))

@@ -1,4 +1,4 @@
-//! A layer for clients: it waits to stay under somebody else's limit.
+//! Client layer that waits to stay under another service's limit.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -14,26 +14,26 @@ use slidegate_core::Decision;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use super::after::Before;
 use super::head::RequestHead;
 use super::key::Key;
 use super::pause::Pauses;
+use super::payment::Before;
 use super::tier::Tier;
 use crate::error::StoreError;
 use crate::limiter::Limiter;
 use crate::store::Store;
 
-/// Why a request was not sent, or what became of it.
+/// Reason why a request was not sent, or why it failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WaitError<E> {
-    /// To stay under one's own limit would take longer than the patience.
+    /// The policy requires a wait longer than the maximum.
     TooLong(Decision),
-    /// The server has asked to be left alone for this much longer, which is more than the patience.
+    /// The server requires a pause of this length, longer than the maximum wait.
     Paused(Duration),
-    /// The store has not decided.
+    /// The store failed.
     Undecided(StoreError),
-    /// It was sent and has failed.
+    /// The request was sent and failed.
     Inner(E),
 }
 
@@ -44,7 +44,7 @@ impl<E: fmt::Display> fmt::Display for WaitError<E> {
                 Some(ms) => write!(f, "not sent: the limit allows it in {ms} ms"),
                 None => f.write_str("not sent: the limit never allows it"),
             },
-            Self::Paused(left) => write!(f, "not sent: the server wants to be left alone for {left:?}"),
+            Self::Paused(left) => write!(f, "not sent: the server requires a pause of {left:?}"),
             Self::Undecided(error) => write!(f, "not sent: {error}"),
             Self::Inner(error) => error.fmt(f),
         }
@@ -61,9 +61,9 @@ impl<E: std::error::Error + 'static> std::error::Error for WaitError<E> {
     }
 }
 
-/// Delays outgoing requests so that they stay under a limit, and honours what servers say: after a `Retry-After` with 429 or
-/// 503 (or gRPC's `RESOURCE_EXHAUSTED` or `UNAVAILABLE`), or a `RateLimit` with nothing left, whoever has the same key waits.
-/// Nothing is sent twice.
+/// Delays outgoing requests so that they stay under a limit, and follows responses of the server. All requests with the
+/// same key pause after a `Retry-After` with 429 or 503 (or gRPC's `RESOURCE_EXHAUSTED` or `UNAVAILABLE`), or after a
+/// `RateLimit` without remaining units. Never sends a request twice.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -86,35 +86,37 @@ struct Rules<S> {
     limiter: Arc<Limiter<S>>,
     tier: Tier,
     key: Key,
-    patience: Duration,
+    max_wait: Duration,
     pauses: Pauses,
 }
 
 impl<S: Store> WaitLayer<S> {
-    /// Requests to each host and port stay under this policy; none waits longer than `patience`. The host is that of the
-    /// URI, else that of the `Host` header. All requests that name none count together: those of a tonic client do not,
-    /// because its channel knows where they go.
-    pub fn new(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>, patience: Duration) -> Self {
-        Self::by_key(limiter, policy, patience, Key::by(|request| Some(server(request))))
+    /// Keeps requests to each host and port under this policy. No request waits longer than `max_wait`. The host comes
+    /// from the URI, or from the `Host` header. Requests without a host share one counter, for example all requests of
+    /// a tonic client, whose channel knows the host.
+    pub fn new(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>, max_wait: Duration) -> Self {
+        Self::by_key(limiter, policy, max_wait, Key::by(|request| Some(server_of(request))))
     }
 
-    /// The same, with a key of one's own. Requests without one are not held up.
-    pub fn by_key(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>, patience: Duration, key: Key) -> Self {
-        let rules = Rules { limiter, tier: policy.into(), key, patience, pauses: Pauses::default() };
+    /// Like [`new`](Self::new), with another key. Requests without a key are sent without a wait.
+    pub fn by_key(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>, max_wait: Duration, key: Key) -> Self {
+        let rules = Rules { limiter, tier: policy.into(), key, max_wait, pauses: Pauses::default() };
         Self { rules: Arc::new(rules) }
     }
 }
 
-/// Where requests go that do not say it. No host is called like this.
-const NOWHERE: &str = "?";
+/// Key of requests without a host. Not a valid host name.
+const UNKNOWN_SERVER: &str = "?";
 
-/// Where a request goes, however it is written.
-fn server(request: &RequestHead<'_>) -> String {
+/// Returns the normalised host and port that a request goes to.
+fn server_of(request: &RequestHead<'_>) -> String {
     let named = request.headers.get(HOST).and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    let Some(authority) = request.uri.authority().or(named.as_ref()) else { return NOWHERE.to_owned() };
+    let Some(authority) = request.uri.authority().or(named.as_ref()) else {
+        return UNKNOWN_SERVER.to_owned();
+    };
     let host = authority.host().trim_end_matches('.').to_ascii_lowercase();
     if host.is_empty() {
-        return NOWHERE.to_owned();
+        return UNKNOWN_SERVER.to_owned();
     }
     let port = authority.port_u16().or(match request.uri.scheme_str() {
         Some("https" | "wss") => Some(443),
@@ -132,8 +134,8 @@ impl<S> Clone for WaitLayer<S> {
 
 impl<S> fmt::Debug for WaitLayer<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Rules { tier, patience, .. } = &*self.rules;
-        f.debug_struct("WaitLayer").field("tier", tier).field("patience", patience).finish_non_exhaustive()
+        let Rules { tier, max_wait, .. } = &*self.rules;
+        f.debug_struct("WaitLayer").field("tier", tier).field("max_wait", max_wait).finish_non_exhaustive()
     }
 }
 
@@ -145,7 +147,7 @@ impl<S, I> Layer<I> for WaitLayer<S> {
     }
 }
 
-/// A client that waits. Made by [`WaitLayer`].
+/// Client service that waits. Created by [`WaitLayer`].
 pub struct Wait<S, I> {
     rules: Arc<Rules<S>>,
     inner: I,
@@ -164,15 +166,15 @@ impl<S, I: fmt::Debug> fmt::Debug for Wait<S, I> {
 }
 
 impl<S: Store> Rules<S> {
-    /// Waits until a request with this key may be sent, and `inner` is ready to send it.
+    /// Waits until a request with this key may be sent and `inner` is ready.
     async fn wait<I: Service<Q> + Clone, Q>(
         &self,
         key: &[u8],
         inner: &mut I,
     ) -> Result<(), WaitError<I::Error>> {
         let clock = self.limiter.store().clock();
-        let patience_ms = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
-        let end_ms = clock.now_ms().saturating_add(patience_ms);
+        let max_wait_ms = u64::try_from(self.max_wait.as_millis()).unwrap_or(u64::MAX);
+        let end_ms = clock.now_ms().saturating_add(max_wait_ms);
         let check = self.tier.policy().key(key);
         loop {
             self.wait_for_server(key, end_ms).await?;
@@ -187,8 +189,8 @@ impl<S: Store> Rules<S> {
             if self.pauses.left_ms(key, now_ms) == 0 {
                 return Ok(());
             }
-            // The server has asked to be left alone meanwhile. Nothing was sent, so nothing is spent; if it cannot be
-            // given back, fewer are sent than might be.
+            // A response has requested a pause meanwhile. The request was not sent, so its cost is refunded. Without a
+            // refund, the client only sends fewer requests than allowed.
             *inner = inner.clone();
             if (Before { decision: &decision, at_ms }).is_refundable(check.policy, now_ms) {
                 drop(self.limiter.refund(check).await);
@@ -196,7 +198,7 @@ impl<S: Store> Rules<S> {
         }
     }
 
-    /// Waits as long as the server wants to be left alone.
+    /// Waits while a pause that the server requested lasts.
     async fn wait_for_server<E>(&self, key: &[u8], end_ms: u64) -> Result<(), WaitError<E>> {
         let clock = self.limiter.store().clock();
         loop {
@@ -206,7 +208,7 @@ impl<S: Store> Rules<S> {
                 left_ms if left_ms > end_ms.saturating_sub(now_ms) => {
                     return Err(WaitError::Paused(Duration::from_millis(left_ms)));
                 }
-                // Others may hear of another pause while this one waits.
+                // Another response may extend the pause during this sleep.
                 left_ms => clock.sleep(left_ms).await,
             }
         }
@@ -234,14 +236,13 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        // What the inner service has set aside when it was ready, such as a permit, is not for those who sleep. They ask
-        // for it again when they wake up.
+        // The polled service may hold a permit, which a sleeping request must not hold. It polls again after its sleep.
         self.inner = self.inner.clone();
         let mut inner = self.inner.clone();
         let rules = Arc::clone(&self.rules);
         Box::pin(async move {
             let (parts, body) = request.into_parts();
-            let key = rules.key.find(&(&parts).into()).name().await;
+            let key = rules.key.find(&(&parts).into()).resolve().await;
             match &key {
                 Some(key) => rules.wait(key, &mut inner).await?,
                 None => ready(&mut inner).await?,
@@ -249,7 +250,7 @@ where
             let response = inner.call(Request::from_parts(parts, body)).await.map_err(WaitError::Inner)?;
             let (parts, body) = response.into_parts();
             if let Some(key) = &key {
-                rules.pauses.hear(key, &parts, rules.limiter.store().clock().now_ms());
+                rules.pauses.record(key, &parts, rules.limiter.store().clock().now_ms());
             }
             Ok(Response::from_parts(parts, body))
         })
@@ -261,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_one_however_it_is_written() {
+    fn different_spellings_of_a_server_share_a_key() {
         for (uri, host, expected) in [
             ("http://example.test/a?b", None, "example.test:80"),
             ("http://EXAMPLE.test:80/", None, "example.test:80"),
@@ -278,7 +279,7 @@ mod tests {
         ] {
             let request =
                 host.into_iter().fold(Request::get(uri), |request, host| request.header(HOST, host));
-            assert_eq!(server(&(&request.body(()).unwrap()).into()), expected, "{uri} {host:?}");
+            assert_eq!(server_of(&(&request.body(()).unwrap()).into()), expected, "{uri} {host:?}");
         }
     }
 }

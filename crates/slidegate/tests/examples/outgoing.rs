@@ -29,8 +29,8 @@ async fn a_denying_server_gets_no_further_requests() {
 
     assert_eq!(lines.len(), 12);
     assert_eq!(lines[0], r#"1: 200 OK, "theirs";r=1;t=3600"#);
-    assert_eq!(lines[2], "3: 429 Too Many Requests, nothing said");
-    assert!(lines[3].starts_with("4: not sent: the server wants to be left alone for "), "{}", lines[3]);
+    assert_eq!(lines[2], "3: 429 Too Many Requests, no rate limit header");
+    assert!(lines[3].starts_with("4: not sent: the server requires a pause of "), "{}", lines[3]);
     assert_eq!(requests.load(Ordering::SeqCst), 3, "the client sends nothing during the pause");
 }
 

@@ -27,7 +27,7 @@ async fn a_failover_loses_only_unreplicated_counts() {
     for flavour in Flavour::ALL {
         let primary = Server::start(flavour);
         let link = FaultProxy::start(primary.address());
-        let replica = Replica::by_way_of(&link, &primary);
+        let replica = Replica::through_proxy(&link, &primary);
         let policy = policy("100/1h");
         let limiter = frozen(&primary.url()).await;
         for _ in 0..60 {

@@ -98,7 +98,7 @@ async fn a_denying_server_gets_no_requests_until_its_retry_time() {
 
     let server = self::server(vec![denial()]);
     let outcomes = send("100/1s", 2, &server, 2).await;
-    assert_eq!(outcomes, [Ok(429), Err("not sent: the server wants to be left alone for 3s".to_owned())]);
+    assert_eq!(outcomes, [Ok(429), Err("not sent: the server requires a pause of 3s".to_owned())]);
 }
 
 /// The first response takes 500 ms, and other requests wait for the limit when it arrives.

@@ -1,21 +1,22 @@
-//! Whether a process stands still. A signal that stops it is sent before it does, and some of its threads may go on for a
-//! moment.
+//! Stopped processes. SIGSTOP takes effect with a delay, and threads of one process stop at different times.
 
 use std::{fs, io};
 
 use crate::wait::until;
 
-/// `ESRCH` of Linux.
+/// Linux's `ESRCH`.
 const NO_SUCH_PROCESS: i32 = 3;
 
-/// Waits until all threads of a process that was sent SIGSTOP have stopped, or ended.
+/// Waits until all threads of a process have stopped after SIGSTOP, or ended.
 #[track_caller]
-pub fn until_still(process: u32) {
-    until("it stands still", || if runs(process) { Err(format!("{process} runs")) } else { Ok(()) });
+pub fn until_stopped(process: u32) {
+    until("the process has stopped", || {
+        if is_running(process) { Err(format!("process {process} is running")) } else { Ok(()) }
+    });
 }
 
-/// Whether any of its threads does.
-fn runs(process: u32) -> bool {
+/// Returns whether any thread of the process runs.
+fn is_running(process: u32) -> bool {
     let Some(threads) = unless_gone(fs::read_dir(format!("/proc/{process}/task"))) else { return false };
     threads.filter_map(unless_gone).any(|thread| {
         let stat = unless_gone(fs::read_to_string(thread.path().join("stat")));
@@ -26,11 +27,11 @@ fn runs(process: u32) -> bool {
     })
 }
 
-/// What was read, unless the process or its thread has ended meanwhile.
+/// Returns the result of a read, or `None` if the process or thread has ended meanwhile.
 fn unless_gone<T>(read: io::Result<T>) -> Option<T> {
     match read {
         Ok(read) => Some(read),
-        // The second is said of a thread that ends while it is looked at.
+        // Linux returns `ESRCH` for a thread that ends during the read.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(NO_SUCH_PROCESS) =>
         {

@@ -1,4 +1,4 @@
-//! One connection through the proxy.
+//! Relay of one connection through the proxy.
 
 use std::io;
 use std::sync::Arc;
@@ -13,35 +13,35 @@ use tokio::time::timeout;
 
 use super::{Limit, Mode, Shared};
 
-/// No more than this is held for each direction while stalled; the rest waits in the kernel's buffers.
+/// Bytes held per direction while stalled; the rest waits in the kernel's buffers.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// How a connection ended.
+/// End of a connection.
 enum End {
-    /// Both sides had said all they wanted.
+    /// Both sides have closed.
     Closed,
     Cut,
 }
 
-/// Carries bytes both ways until either side is done or the connection is cut.
-pub(super) async fn carry(mut client: TcpStream, shared: Arc<Shared>, mut cut: Receiver<u64>) {
-    // Else the kernel holds back a second reply until the client has acknowledged the first, which takes 40 ms.
-    // Fails only if the client has gone already.
+/// Relays bytes in both directions until both sides have closed or the connection is cut.
+pub(super) async fn relay(mut client: TcpStream, shared: Arc<Shared>, mut cut: Receiver<u64>) {
+    // Without this, the kernel delays a second reply until the client has acknowledged the first, which takes 40 ms.
+    // Fails only if the client has already disconnected.
     let _ = client.set_nodelay(true);
     let Some(mut server) = (tokio::select! {
         _ = cut.changed() => None,
         server = connect(&shared) => server.ok(),
     }) else {
-        // To the client, a server that cannot be reached has cut the connection.
+        // The client sees an unreachable server as a reset.
         let _ = client.set_zero_linger();
         return;
     };
-    let line = Line { shared: &shared, cut: cut.clone() };
+    let relay = Relay { shared: &shared, cut: cut.clone() };
     let end = {
         let (from_client, to_client) = client.split();
         let (from_server, to_server) = server.split();
         let both = async {
-            tokio::try_join!(line.requests(from_client, to_server), line.replies(from_server, to_client))
+            tokio::try_join!(relay.requests(from_client, to_server), relay.replies(from_server, to_client))
         };
         tokio::select! {
             _ = cut.changed() => End::Cut,
@@ -49,32 +49,32 @@ pub(super) async fn carry(mut client: TcpStream, shared: Arc<Shared>, mut cut: R
         }
     };
     if let End::Cut = end {
-        // Without lingering, closing resets. Fails only if the peer has reset it already.
+        // With `SO_LINGER` 0, closing resets. Fails only if the peer has already reset the connection.
         let _ = client.set_zero_linger();
         let _ = server.set_zero_linger();
     }
 }
 
-/// Connects to the server as soon as anything may pass.
+/// Connects to the server once the mode lets connections pass.
 async fn connect(shared: &Shared) -> io::Result<TcpStream> {
-    released(shared).await;
+    wait_released(shared).await;
     let server = TcpStream::connect(shared.upstream).await?;
     server.set_nodelay(true)?;
     Ok(server)
 }
 
-/// What both directions share.
-struct Line<'a> {
+/// State that both directions share.
+struct Relay<'a> {
     shared: &'a Shared,
     cut: Receiver<u64>,
 }
 
-impl Line<'_> {
+impl Relay<'_> {
     async fn requests(&self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> io::Result<()> {
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
             let length = from.read(&mut chunk).await?;
-            released(self.shared).await;
+            wait_released(self.shared).await;
             if length == 0 {
                 return to.shutdown().await;
             }
@@ -87,11 +87,11 @@ impl Line<'_> {
         let mut limit = None;
         loop {
             let length = from.read(&mut chunk).await?;
-            heard(self.shared).await;
+            wait_replies_released(self.shared).await;
             if length == 0 {
                 return to.shutdown().await;
             }
-            // Who has a reply first takes the limit for itself.
+            // The first connection with a reply takes the limit.
             limit = limit.or_else(|| self.shared.reply_limit().take());
             let passing = limit.map_or(length, |limit: Limit| limit.bytes.min(length));
             self.pass(&mut to, &chunk[..passing], &self.shared.bytes_to_client).await?;
@@ -104,48 +104,48 @@ impl Line<'_> {
         }
     }
 
-    async fn pass(&self, to: &mut WriteHalf<'_>, bytes: &[u8], counted: &AtomicU64) -> io::Result<()> {
+    async fn pass(&self, to: &mut WriteHalf<'_>, bytes: &[u8], counter: &AtomicU64) -> io::Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let mode = *self.shared.mode.borrow();
-            let (passing, later) = match mode {
+            let (passing, held) = match mode {
                 Mode::Trickle(_) => rest.split_at(1),
                 _ => (rest, &[][..]),
             };
-            // These bytes may have come between the cut and the moment that this task hears of it.
+            // The task may read bytes after the cut but before it is notified of it.
             if self.cut.has_changed().unwrap_or(true) {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
-            // Counted first: who has received them must find them counted.
-            counted.fetch_add(passing.len() as u64, Ordering::Relaxed);
+            // Counts before writing, so that a receiver of the bytes always sees them counted.
+            counter.fetch_add(passing.len() as u64, Ordering::Relaxed);
             to.write_all(passing).await?;
             if let Mode::Trickle(pause) = mode {
-                stays(self.shared, mode, pause).await;
-                released(self.shared).await;
+                mode_stays(self.shared, mode, pause).await;
+                wait_released(self.shared).await;
             }
-            rest = later;
+            rest = held;
         }
         Ok(())
     }
 }
 
-/// Waits for as long as the proxy stalls or delays.
-async fn released(shared: &Shared) {
+/// Waits while the proxy stalls or delays.
+async fn wait_released(shared: &Shared) {
     loop {
         let mode = *shared.mode.borrow();
         match mode {
-            // Fails only if the sender is gone, which `shared` holds.
+            // Fails only if the sender is dropped, and `shared` holds it.
             Mode::Stall => drop(shared.mode.subscribe().wait_for(|mode| *mode != Mode::Stall).await),
-            Mode::Slow(delay) if !stays(shared, mode, delay).await => {}
+            Mode::Slow(delay) if !mode_stays(shared, mode, delay).await => {}
             _ => return,
         }
     }
 }
 
-/// The same for replies, which are also held while the proxy mutes the server.
-async fn heard(shared: &Shared) {
+/// Like [`wait_released`], for replies: also waits while the proxy mutes the server.
+async fn wait_replies_released(shared: &Shared) {
     loop {
-        released(shared).await;
+        wait_released(shared).await;
         if *shared.mode.borrow() != Mode::Mute {
             return;
         }
@@ -153,8 +153,8 @@ async fn heard(shared: &Shared) {
     }
 }
 
-/// Waits until `pause` is over, or the mode is another: what was to be slow shall not be so any longer than told. Says
-/// whether it has stayed the same.
-async fn stays(shared: &Shared, mode: Mode, pause: Duration) -> bool {
+/// Waits until `pause` is over or the mode changes, so that a delay ends with its mode. Returns whether the mode is
+/// unchanged.
+async fn mode_stays(shared: &Shared, mode: Mode, pause: Duration) -> bool {
     timeout(pause, shared.mode.subscribe().wait_for(|now| *now != mode)).await.is_err()
 }

@@ -3,7 +3,7 @@ use slidegate_testkit::{PgBouncer, Postgres, Standby, until};
 use super::{exists, one, processes};
 
 #[test]
-fn a_standby_has_what_the_primary_had_and_takes_over() {
+fn a_standby_replicates_and_takes_over() {
     let primary = Postgres::builder().setting("max_connections", "30").tls().start();
     primary.sql("CREATE TABLE t AS SELECT 1 AS n");
     let standby = Standby::of(&primary);
@@ -14,7 +14,7 @@ fn a_standby_has_what_the_primary_had_and_takes_over() {
     let refusal = standby.try_sql("INSERT INTO t VALUES (3)").unwrap_err();
     assert!(refusal.starts_with("ERROR 25006: cannot execute INSERT in a read-only"), "{refusal}");
 
-    // It follows again after a crash of its own.
+    // The standby reconnects after its own crash.
     standby.kill();
     primary.sql("INSERT INTO t VALUES (3)");
     standby.restart();
@@ -30,12 +30,12 @@ fn a_standby_has_what_the_primary_had_and_takes_over() {
 }
 
 #[test]
-fn a_standby_can_be_waited_for() {
+fn a_standby_can_be_synchronous() {
     let primary = Postgres::start();
     let _standby = Standby::build(Postgres::builder().setting("cluster_name", "second"), &primary);
     primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'second'");
     primary.sql("SELECT pg_reload_conf()");
-    until("it is synchronous", || {
+    until("the standby is synchronous", || {
         let rows = primary.sql("SELECT sync_state FROM pg_stat_replication");
         if rows == one("sync") { Ok(()) } else { Err(format!("{rows:?}")) }
     });
@@ -43,18 +43,20 @@ fn a_standby_can_be_waited_for() {
 }
 
 #[test]
-fn pgbouncer_gives_out_connections_for_a_transaction() {
+fn pgbouncer_assigns_connections_per_transaction() {
     let postgres = Postgres::start();
     let bouncer = PgBouncer::builder().setting("default_pool_size", "1").in_front_of(&postgres);
     let own = "SELECT pg_backend_pid()";
     let (mut first, mut second) = (bouncer.connect().unwrap(), bouncer.connect().unwrap());
     let backend = first.sql(own).unwrap();
-    assert_eq!(second.sql(own).unwrap(), backend, "both have the one connection by turns");
+    assert_eq!(second.sql(own).unwrap(), backend, "both sessions use the one connection in turn");
     assert_eq!(super::psql(&bouncer.url(), "SELECT 1").stdout, b"1\n");
 
-    // It finds the server again after a crash, though it refuses those who ask before it has.
+    // PgBouncer reconnects after a crash of the server. Until then it rejects clients.
     postgres.restart();
-    let rows = until("it has found it", || bouncer.connect().and_then(|mut session| session.sql("SELECT 1")));
+    let rows = until("PgBouncer has reconnected", || {
+        bouncer.connect().and_then(|mut session| session.sql("SELECT 1"))
+    });
     assert_eq!(rows, one("1"));
 
     bouncer.kill();
@@ -67,7 +69,7 @@ fn pgbouncer_gives_out_connections_for_a_transaction() {
 }
 
 #[test]
-fn pgbouncer_keeps_a_connection_for_a_session_if_told() {
+fn pgbouncer_in_session_mode_keeps_a_connection_per_session() {
     let postgres = Postgres::start();
     let bouncer = PgBouncer::builder().setting("pool_mode", "session").in_front_of(&postgres);
     let own = "SELECT pg_backend_pid()";
@@ -77,6 +79,6 @@ fn pgbouncer_keeps_a_connection_for_a_session_if_told() {
 
 #[test]
 #[should_panic(expected = "unknown parameter: pgbouncer/no_such_setting")]
-fn a_pgbouncer_that_does_not_start_says_why() {
+fn a_pgbouncer_that_fails_to_start_reports_its_error() {
     PgBouncer::builder().setting("no_such_setting", "1").in_front_of(&Postgres::start());
 }

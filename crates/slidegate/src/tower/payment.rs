@@ -1,4 +1,4 @@
-//! What is counted once the response is known.
+//! Accounting of a request before and after its response.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,24 +14,24 @@ use crate::store::Store;
 type Predicate = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 type Cost = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
 
-/// How often what is left is asked for, if others are faster each time.
-const CHARGES: usize = 4;
+/// Attempts to charge the remaining units while concurrent requests spend them.
+const CHARGE_ATTEMPTS: usize = 4;
 
-/// When a request is paid for.
+/// Moment at which a request is charged.
 #[derive(Clone, Default)]
 pub(super) enum Payment {
     /// Before it is served.
     #[default]
     Before,
-    /// Before it is served, and given back if the response is like this.
+    /// Before it is served, and refunded if the response matches.
     RefundIf(Predicate),
-    /// Before it is served, and given back unless the response is like this.
+    /// Before it is served, and refunded unless the response matches.
     OnlyIf(Predicate),
-    /// Before it is served, and made up for when its true cost is known.
+    /// Before it is served, and corrected when the response determines the true cost.
     Settled(Cost),
 }
 
-/// What was decided before a request was served or sent, and when.
+/// Decision before a request was served or sent, and its time.
 #[derive(Clone, Copy)]
 pub(super) struct Before<'a> {
     pub(super) decision: &'a Decision,
@@ -39,23 +39,23 @@ pub(super) struct Before<'a> {
 }
 
 impl Before<'_> {
-    /// Whether something was spent that can be given back `now_ms`.
+    /// Returns whether the decision's cost can be refunded at `now_ms`.
     pub(super) fn is_refundable(&self, policy: &Policy, now_ms: u64) -> bool {
         let is_spent = self.decision.is_counted() && !self.decision.is_waived();
         is_spent && now_ms.saturating_sub(self.at_ms) < counted_ms(policy, self.decision)
     }
 }
 
-/// How long after a decision all quotas are sure to count what it has spent. Whoever gives it back later takes it from
-/// what others have spent since.
+/// Returns for how long after a decision all quotas certainly count its cost. A later refund would free units that
+/// other requests have spent.
 fn counted_ms(policy: &Policy, decision: &Decision) -> u64 {
     let quotas = policy.quotas().iter().zip(decision.quotas());
     quotas.map(|(quota, report)| quota.window_ms().min(report.reset_after_ms)).min().unwrap_or(0)
 }
 
 impl Payment {
-    /// What is decided before the request is served. One that costs nothing beforehand would fit even if nothing is left, so
-    /// what is paid for afterwards has to find room for one at least.
+    /// Decides before the request is served. A cost of 0 fits even an exhausted quota, so a request that is charged
+    /// afterwards must find at least one remaining unit.
     pub(super) async fn before<S: Store>(
         &self,
         limiter: &Limiter<S>,
@@ -67,9 +67,9 @@ impl Payment {
         }
     }
 
-    /// What is counted after it, or after it has failed without a response; the numbers since then, if any have changed.
-    /// What `before` has not counted, because a rule, a shadow or a store that failed let it pass, is not given back, nor is
-    /// what it has counted too long ago.
+    /// Settles the cost after the response, or after a failure without one. Returns the new numbers if they have
+    /// changed. Refunds nothing that `before` has not counted, because a rule, a shadow or a failed store allowed it,
+    /// and nothing counted too long ago.
     pub(super) async fn after<S: Store>(
         &self,
         limiter: &Limiter<S>,
@@ -77,7 +77,7 @@ impl Payment {
         before: Before<'_>,
         response: Option<&Parts>,
     ) -> Result<Option<Decision>, StoreError> {
-        // Were a shadow enforced, there would have been nothing to pay for.
+        // An enforced shadow would have denied the request, so there is no cost.
         if before.decision.is_waived() {
             return Ok(None);
         }
@@ -89,11 +89,12 @@ impl Payment {
             }
             Ordering::Equal | Ordering::Less => None,
         };
-        // Whoever has been served is not told that he was denied.
+        // The request has been served, so a denial of the charge must not reach its client.
         Ok(settled.filter(Decision::is_allowed))
     }
 
-    /// What a request has cost in the end. One that has failed without a response is a failure of ours; but a try is a try.
+    /// Returns the final cost of a request. A failure without a response is the service's fault and costs nothing,
+    /// except under `OnlyIf`, where an attempt counts.
     fn owed(&self, cost: u64, response: Option<&Parts>) -> u64 {
         match self {
             Self::RefundIf(is_refunded) if response.is_none_or(|response| is_refunded(response)) => 0,
@@ -104,10 +105,10 @@ impl Payment {
     }
 }
 
-/// Spends the cost, or as much of it as is left: what has been used cannot be denied any more.
+/// Spends the cost, or as much of it as remains: served work cannot be denied.
 async fn charge<S: Store>(limiter: &Limiter<S>, check: Check<'_>) -> Result<Decision, StoreError> {
     let mut cost = check.cost;
-    for _ in 0..CHARGES {
+    for _ in 0..CHARGE_ATTEMPTS {
         let decision = limiter.check(check.cost(cost)).await?;
         if decision.is_allowed() && !decision.is_waived() {
             return Ok(decision);

@@ -8,7 +8,7 @@ use super::faults::busy_backend;
 use super::{exists, is_mounted_in, processes};
 
 #[test]
-fn it_is_gone_after_a_panic() {
+fn a_server_is_removed_after_a_panic() {
     let (send, received) = std::sync::mpsc::channel();
     let failed = std::thread::spawn(move || {
         let postgres = Postgres::builder().data_on_tmpfs(100).start();
@@ -20,9 +20,9 @@ fn it_is_gone_after_a_panic() {
     assert!(!exists(pid) && !folder.exists() && !is_mounted_in(&folder) && processes(&folder).is_empty());
 }
 
-/// Runs in a process of its own, which the next test kills.
+/// Runs in a separate process, which the next test kills.
 #[test]
-#[ignore = "it never ends by itself"]
+#[ignore = "runs until it is killed"]
 fn hold_servers_until_killed() {
     let servers = [Postgres::builder().data_on_tmpfs(100).start(), Postgres::start(), Postgres::start()];
     busy_backend(&servers[1]);
@@ -35,9 +35,9 @@ fn hold_servers_until_killed() {
 }
 
 #[test]
-fn they_are_gone_after_the_test_process_is_killed() {
+fn servers_are_removed_after_the_test_process_is_killed() {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--ignored", "--exact", "--nocapture", "end::hold_servers_until_killed"]);
+    command.args(["--ignored", "--exact", "--nocapture", "cleanup::hold_servers_until_killed"]);
     let mut holder = command.stdout(Stdio::piped()).spawn().unwrap();
 
     let mut output = String::new();
@@ -45,7 +45,7 @@ fn they_are_gone_after_the_test_process_is_killed() {
     let folders: Vec<PathBuf> = loop {
         let mut bytes = [0; 256];
         let count = stdout.read(&mut bytes).unwrap();
-        assert_ne!(count, 0, "it has ended: {output}");
+        assert_ne!(count, 0, "the holder has ended: {output}");
         output.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
         let line = output.split_once("holding ").and_then(|(_, rest)| rest.split_once('\n'));
         if let Some((folders, _)) = line {
@@ -57,7 +57,7 @@ fn they_are_gone_after_the_test_process_is_killed() {
     holder.kill().unwrap();
     holder.wait().unwrap();
     for folder in &folders {
-        until("all is gone", || {
+        until("the folder and its processes are gone", || {
             let left = (processes(folder), folder.exists(), is_mounted_in(folder));
             if left == (Vec::new(), false, false) { Ok(()) } else { Err(format!("{folder:?}: {left:?}")) }
         });

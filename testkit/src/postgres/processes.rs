@@ -1,4 +1,4 @@
-//! The processes of one server: the postmaster and its children, each of which is a process group of its own.
+//! Processes of one server: the postmaster and its children. Each child is its own process group.
 
 use std::fs;
 use std::path::Path;
@@ -6,29 +6,29 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::Process;
-use crate::still::until_still;
+use crate::stopped::until_stopped;
 use crate::wait::until;
 
-/// Stops all of them, and waits until they stand still.
+/// Stops all processes with SIGSTOP and waits until they have stopped.
 pub(crate) fn stop(postmaster: &Process, data: &Path) {
-    assert!(freeze(postmaster), "the server has ended:\n{}", postmaster.log_tail());
+    assert!(stop_postmaster(postmaster), "the server has ended:\n{}", postmaster.log_tail());
     let members = members(data);
     signal(&members, Signal::STOP);
     for pid in members {
-        until_still(number(pid));
+        until_stopped(number(pid));
     }
 }
 
-/// Lets all of them go on.
-pub(crate) fn go_on(postmaster: &Process, data: &Path) {
+/// Continues all processes with SIGCONT.
+pub(crate) fn resume(postmaster: &Process, data: &Path) {
     signal(&members(data), Signal::CONT);
     postmaster.signal(Signal::CONT);
 }
 
-/// Kills all of them, also those that outlived a postmaster, and waits until they are gone.
+/// Kills all processes, including backends that outlived their postmaster, and waits until they have ended.
 pub(crate) fn kill(postmaster: &Process, data: &Path) {
-    // It would otherwise see a child die and start others.
-    freeze(postmaster);
+    // A running postmaster would replace a child that dies.
+    stop_postmaster(postmaster);
     let own = postmaster.pid();
     let children = members(data).into_iter().filter(|pid| number(*pid) != own);
     signal(&children.collect::<Vec<_>>(), Signal::KILL);
@@ -40,10 +40,10 @@ pub(crate) fn kill(postmaster: &Process, data: &Path) {
     });
 }
 
-/// Stops the postmaster, so that it neither starts children nor buries them, if it is alive.
-fn freeze(postmaster: &Process) -> bool {
+/// Stops the postmaster if it is alive, so that it neither starts nor reaps children. Returns whether it was alive.
+fn stop_postmaster(postmaster: &Process) -> bool {
     let is_alive = postmaster.try_signal(Signal::STOP);
-    until_still(postmaster.pid());
+    until_stopped(postmaster.pid());
     is_alive
 }
 
@@ -53,12 +53,12 @@ fn number(pid: Pid) -> u32 {
 
 fn signal(members: &[Pid], signal: Signal) {
     for pid in members {
-        // Fails only if it has ended meanwhile.
+        // Fails only if the process has ended meanwhile.
         let _ = kill_process(*pid, signal);
     }
 }
 
-/// Those that work in the data folder. The dead do not, even before they are buried.
+/// Returns the processes that run in the data folder. Zombies have no working folder.
 fn members(data: &Path) -> Vec<Pid> {
     let processes = fs::read_dir("/proc").expect("this is Linux").flatten();
     let members =
