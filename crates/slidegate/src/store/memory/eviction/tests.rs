@@ -1,10 +1,11 @@
-//! What is known of pages without a look at them.
+//! Tests of the index of denied pages.
 
 use slidegate_core::{Decision, Policy, Verb};
 
 use super::super::settings::Settings;
-use super::super::slots::KeyId;
-use super::*;
+use super::super::slots::{KeyId, Slot};
+use super::super::table::Table;
+use super::policy::CandidateKind;
 use crate::clock::ManualClock;
 
 const PAGES: usize = 60;
@@ -28,14 +29,14 @@ fn spend(table: &Table, policy: &Policy, key: &str, now_ms: u64, cost: u64) {
     assert!(execute(table, policy, id, (Verb::Check, now_ms, cost)).is_allowed(), "{key}");
 }
 
-/// How many pages a new key would have to look at.
-fn unknown(table: &Table, now_ms: u64) -> usize {
-    table.barren.others(now_ms).count()
+/// Returns the number of pages that a search for a victim would scan.
+fn possible_pages(table: &Table, now_ms: u64) -> usize {
+    table.denied_pages.possible_pages(now_ms).count()
 }
 
-/// Once wrong: it would have had one check look at a million keys.
+/// Otherwise the first eviction would scan a million keys.
 #[test]
-fn all_is_known_by_the_time_that_somebody_has_to_go() {
+fn all_denied_pages_are_known_before_the_first_eviction() {
     for quota in ["3/1h", "3/1h fixed-window", "3/1h token-bucket", "3/1h sliding-log", "3000000000/1h"] {
         for steps in [1, 3] {
             let (table, policy) = (table(), Policy::parse("api", [quota]).unwrap());
@@ -46,39 +47,39 @@ fn all_is_known_by_the_time_that_somebody_has_to_go() {
                 }
             }
             assert_eq!((table.keys(), table.evicted()), (KEYS, 0));
-            assert_eq!(unknown(&table, NOW), 0, "{quota}, in {steps} steps");
-            assert!(unknown(&table, NOW + 2 * 60 * MINUTE) > 0, "it holds for a time");
+            assert_eq!(possible_pages(&table, NOW), 0, "{quota}, in {steps} steps");
+            assert!(possible_pages(&table, NOW + 2 * 60 * MINUTE) > 0, "entries expire");
         }
     }
 }
 
-/// Once wrong: a page was known to have nobody until the first denial ended, although who was denied so had gone.
+/// An eviction extends the entry of a page to the end of the remaining denials.
 #[test]
-fn it_is_known_for_as_long_as_those_who_are_left_are_denied() {
+fn an_entry_lasts_as_long_as_the_remaining_keys_are_denied() {
     let (table, policy) = (table(), Policy::parse("api", ["1/1m"]).unwrap());
     let mut first: Vec<String> = (0..KEYS).map(|number| format!("first {number}")).collect();
     for key in &first {
         spend(&table, &policy, key, NOW, 1);
     }
-    let is_gone = |key: &String| {
+    let is_evicted = |key: &String| {
         let id = table.id(table.hash(&policy.key(key)));
         execute(&table, &policy, id, (Verb::Peek, NOW + MINUTE, 1)).is_allowed()
     };
-    // Until the very last of them has gone.
+    // Until the last of the first keys is evicted.
     for number in 0.. {
         spend(&table, &policy, &format!("second {number}"), NOW + MINUTE, 1);
-        while first.pop_if(|key| is_gone(key)).is_some() {}
+        while first.pop_if(|key| is_evicted(key)).is_some() {}
         if first.is_empty() {
             break;
         }
     }
-    // Now they would be over, and all others are denied.
-    assert_eq!(unknown(&table, NOW + 2 * MINUTE), 0);
+    // By now their counts would have expired. All other keys are denied.
+    assert_eq!(possible_pages(&table, NOW + 2 * MINUTE), 0);
 }
 
-/// As if they had come after it was found that all are denied: one goes, and it stays known that the other can.
+/// Two evictable keys that came after the page was marked: one is evicted, and the page is not marked again.
 #[test]
-fn who_came_meanwhile_is_not_taken_for_denied() {
+fn a_key_that_came_meanwhile_is_not_treated_as_denied() {
     let mut settings = Settings::default();
     settings.max_keys = 175;
     let (table, policy) = (Table::new(settings), Policy::parse("api", ["5/1h"]).unwrap());
@@ -87,13 +88,13 @@ fn who_came_meanwhile_is_not_taken_for_denied() {
     }
     let mut page = table.pages[0].lock(0);
     let candidates = table.slots.whole_page(0).filter(Slot::is_owned);
-    let look = table.look(candidates, |_, _| false, &page, NOW);
-    assert!(table.clear_denied(Candidate::AnyKey, look.least.unwrap(), &look, &mut page, NOW));
-    assert!(!table.barren.has(0, NOW));
+    let scan = table.scan(candidates, |_, _| false, &page, NOW);
+    assert!(table.clear_denied(CandidateKind::AnyKey, scan.lowest.unwrap(), &scan, &mut page, NOW));
+    assert!(!table.denied_pages.contains(0, NOW));
 }
 
 #[test]
-fn a_clock_that_steps_back_is_believed() {
+fn a_clock_that_steps_back_clears_the_index() {
     let (table, policy) = (table(), Policy::parse("api", ["1/1m"]).unwrap());
     for number in 0..KEYS {
         spend(&table, &policy, &number.to_string(), NOW, 1);
@@ -101,11 +102,11 @@ fn a_clock_that_steps_back_is_believed() {
     spend(&table, &policy, "one more", NOW, 1);
     let earlier = NOW - 1000 * MINUTE;
     spend(&table, &policy, "earlier", earlier, 1);
-    // Who is mended under that clock counts for two of its windows.
+    // The repaired counter of a key expires two windows later.
     let later = earlier + 3 * MINUTE;
     let evicted = table.evicted();
     let id = table.id(table.hash(&policy.key("earlier")));
     assert!(execute(&table, &policy, id, (Verb::Peek, later, 1)).is_allowed());
     spend(&table, &policy, "later", later, 1);
-    assert_eq!(table.evicted(), evicted, "one that counts nothing has gone");
+    assert_eq!(table.evicted(), evicted, "an expired key was removed instead");
 }
