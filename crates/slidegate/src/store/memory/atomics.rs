@@ -1,5 +1,5 @@
-//! Atomics and the lock: those of the standard library, or those of the model checker, which runs the same code in every
-//! possible order (`make loom`).
+//! Atomics and the lock: those of the standard library, or those of the model checker, which runs the same code in
+//! every possible order (`make loom`).
 
 #[cfg(not(slidegate_loom))]
 pub(super) use std::{

@@ -18,7 +18,8 @@ impl Table {
         self.wide.prefetch(id);
     }
 
-    /// Decides for a policy that is a single token bucket. Not inlined, so that other algorithms need not save registers.
+    /// Decides for a policy that is a single token bucket. Not inlined, so that other algorithms need not save
+    /// registers.
     #[inline(never)]
     pub(super) fn execute_bucket(
         &self,
@@ -40,11 +41,11 @@ impl Table {
         Ok(decision)
     }
 
-    /// Decides on the wide part of a slot, under the page's lock. Returns `None` if the slot's word is not that of a token
-    /// bucket of this policy.
+    /// Decides on the wide part of a slot, under the page's lock. Returns `None` if the slot's word is not that of a
+    /// token bucket of this policy.
     ///
-    /// The word is neither changed nor seized: no thread decides by a token bucket's word without the lock. A thread that
-    /// has read the wide part for a former owner finds the former word gone, because removing the owner seized it.
+    /// The word is neither changed nor seized: no thread decides by a token bucket's word without the lock. A thread
+    /// that has read the wide part for a former owner finds the former word gone, because removing the owner seized it.
     #[inline(always)]
     fn execute_on_bucket(
         &self,
@@ -157,7 +158,7 @@ mod tests {
         }
     }
 
-    /// The same tokens are a larger debt in a longer window.
+    /// A longer window turns the same tokens into a larger debt.
     #[test]
     fn a_debt_of_more_than_64_bits_moves_to_a_record() {
         let mut subject = Subject::new();
@@ -217,8 +218,8 @@ mod tests {
         }
     }
 
-    /// Random operations: all verbs, changing quotas of all sizes, and a clock that advances by fractions of windows and
-    /// sometimes steps back.
+    /// Random operations: all verbs, changing quotas of all sizes, and a clock that advances by fractions of windows
+    /// and sometimes steps back.
     #[test]
     fn random_buckets_decide_like_the_core() {
         let (mut wide, mut recorded) = (0, 0);

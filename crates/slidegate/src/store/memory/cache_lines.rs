@@ -20,8 +20,8 @@ impl CacheLines {
         Self { words, skip: skip as u8 }
     }
 
-    /// Creates an array of the same size in which each word has the same number. Operating systems align large allocations
-    /// of one size alike, so its lines are cache lines too; where they are not, access is only slower.
+    /// Creates an array of the same size in which each word has the same number. Operating systems align large
+    /// allocations of one size alike, so its lines are cache lines too; where they are not, access is only slower.
     pub(super) fn new_parallel(&self) -> Self {
         Self { words: zeroed(self.words.len()), skip: self.skip }
     }

@@ -18,11 +18,11 @@ const MIXER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Hash of a key: its place, which determines the home line, and its tag, which identifies it.
 ///
-/// The two halves use independent seeds, so keys of neighbouring places have independent tags. A tag has 63 random bits,
-/// and a lookup compares it with at most 256 others. A new key therefore shares another's counter with a probability of at
-/// most 256 / 2^63 = 2^-55: once in a thousand years at a million *new* keys per second. This assumes, as usual, that the
-/// hash behaves like a random function. Seeds are drawn per table, policy digests per process, and neither they nor the
-/// hashes leave the process, so collisions cannot be provoked.
+/// The two halves use independent seeds, so keys of neighbouring places have independent tags. A tag has 63 random
+/// bits, and a lookup compares it with at most 256 others. A new key therefore shares another's counter with a
+/// probability of at most 256 / 2^63 = 2^-55: once in a thousand years at a million *new* keys per second. This
+/// assumes, as usual, that the hash behaves like a random function. Seeds are drawn per table, policy digests per
+/// process, and neither they nor the hashes leave the process, so collisions cannot be provoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyHash {
     pub(super) tag: u64,
@@ -32,9 +32,9 @@ pub(super) struct KeyHash {
 /// Longest key of the short hash.
 const SHORT: usize = 16;
 
-/// Hasher of keys. Keys of up to 16 bytes, the most common, are hashed in both halves at once: two words of the key are each
-/// combined with a secret and multiplied, and the upper half of the product is folded into the lower one. Foldhash does
-/// the same, but two calls would branch on the length twice. Longer keys are hashed by foldhash.
+/// Hasher of keys. Keys of up to 16 bytes, the most common, are hashed in both halves at once: two words of the key are
+/// each combined with a secret and multiplied, and the upper half of the product is folded into the lower one. Foldhash
+/// does the same, but two calls would branch on the length twice. Longer keys are hashed by foldhash.
 #[derive(Clone)]
 pub(super) struct KeyHasher {
     tag: Seed,
@@ -86,8 +86,8 @@ impl KeyHasher {
         bound
     }
 
-    /// Hashes a key. The policy changes the seeds instead of being part of the input, so policy `a` with key `bc` and policy
-    /// `ab` with key `c` have unrelated hashes.
+    /// Hashes a key. The policy changes the seeds instead of being part of the input, so policy `a` with key `bc` and
+    /// policy `ab` with key `c` have unrelated hashes.
     #[inline(always)]
     pub(super) fn hash(&self, policy: [u64; 2], key: &[u8]) -> KeyHash {
         match words(key) {
@@ -178,7 +178,7 @@ mod tests {
         assert!(high.iter().chain(&low).all(|count| (count - 1000).abs() < 320), "{high:?} {low:?}");
     }
 
-    /// Without the last multiplication, some seeds put so many of these keys into one page that it overflowed.
+    /// Without the last multiplication, some seeds made a page overflow with keys like these.
     #[test]
     fn similar_keys_do_not_cluster_in_a_page_under_any_seed() {
         const PAGES: usize = 100;
@@ -193,8 +193,8 @@ mod tests {
         }
     }
 
-    /// If the length only rotated the policy's part of a secret, a key of another length could compensate for it and have
-    /// the same tag under every seed.
+    /// Guards against secrets whose policy part is only rotated by the length: a key of another length could compensate
+    /// for the rotation and have the same tag under every seed.
     #[test]
     fn a_key_cannot_compensate_for_a_difference_in_length() {
         let policy: [u64; 2] = [0x0123_4567_89AB_CDEF, 0x0F1E_2D3C_4B5A_6978];

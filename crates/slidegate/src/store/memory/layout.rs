@@ -1,12 +1,12 @@
 //! Layouts: encodings of counters in words.
 //!
-//! A word of the table is `layout (10) | generation (6) | payload (48)`. The layout identifies the quota that the payload
-//! was written under, so any word can be decoded by itself: to rank its key for eviction, and to carry its count over
-//! when a limit has changed.
+//! A word of the table is `layout (10) | generation (6) | payload (48)`. The layout identifies the quota that the
+//! payload was written under, so any word can be decoded by itself: to rank its key for eviction, and to carry its
+//! count over when a limit has changed.
 //!
-//! A *packed* payload holds window number, previous and current count. If these need more than 48 bits, or if windows do
-//! not begin at multiples of their length, the layout is *wide*: the payload is the current count, and the rest, which
-//! changes only when a window begins, is in the wide array.
+//! A *packed* payload holds window number, previous and current count. If these need more than 48 bits, or if windows
+//! do not begin at multiples of their length, the layout is *wide*: the payload is the current count, and the rest,
+//! which changes only when a window begins, is in the wide array.
 //!
 //! A token bucket is wide too, but all of its state is in the wide array and changes with every request. Its word only
 //! identifies the quota, so it is decided under the page's lock.
@@ -45,8 +45,8 @@ pub(super) struct Layout {
     /// Number in the registry.
     pub(super) number: u16,
     quota: Quota,
-    /// Quotas of the policy that the layout was made for; none unless they are a sliding window of which every count up to
-    /// the limit fits. The reference keeps the address from being reused, so equal addresses mean equal quotas.
+    /// Quotas of the policy that the layout was made for; none unless they are a sliding window of which every count up
+    /// to the limit fits. The reference keeps the address from being reused, so equal addresses mean equal quotas.
     sliding_quotas: Arc<[Quota]>,
     packing: Option<Packing>,
     /// Whether this is the preferred form of the quota that the quota fits.
@@ -55,8 +55,8 @@ pub(super) struct Layout {
     max_count: u64,
 }
 
-/// Payload of window number, previous count and current count, from the highest bits to the lowest. A fixed window has no
-/// previous count.
+/// Payload of window number, previous count and current count, from the highest bits to the lowest. A fixed window has
+/// no previous count.
 #[derive(Clone, Debug)]
 pub(super) struct Packing {
     base_ms: u64,
@@ -95,8 +95,8 @@ impl Packing {
         }
     }
 
-    /// Encodes counts. Returns `None` if the window began before `base_ms` or between two windows, or if a number is too
-    /// large.
+    /// Encodes counts. Returns `None` if the window began before `base_ms` or between two windows, or if a number is
+    /// too large.
     fn pack(&self, counts: Counts) -> Option<u64> {
         let since_base_ms = counts.start_ms.checked_sub(self.base_ms)?;
         let time = since_base_ms / self.unit_ms;
@@ -168,7 +168,8 @@ impl Counts {
 }
 
 impl Layout {
-    /// Creates a layout for policies whose only quota is the first of these. Returns `None` if it does not fit the form.
+    /// Creates a layout for policies whose only quota is the first of these. Returns `None` if it does not fit the
+    /// form.
     pub(super) fn new(quotas: &Arc<[Quota]>, form: Form, now_ms: u64) -> Option<Self> {
         let quota = *quotas.first()?;
         let is_first_choice = form == Form::Packed || Packing::new(&quota, now_ms).is_none();

@@ -28,8 +28,8 @@ impl LayoutRegistry {
         self.by_number[usize::from(number) % LAYOUTS].get().map(Box::as_ref)
     }
 
-    /// Returns the layout for a policy of one quota, and registers it if it is new. `None` if the quota has no layout of
-    /// this form, or if the registry is full.
+    /// Returns the layout for a policy of one quota, and registers it if it is new. `None` if the quota has no layout
+    /// of this form, or if the registry is full.
     pub(super) fn for_policy(&self, policy: &Policy, form: Form, now_ms: u64) -> Option<&Layout> {
         let quotas = policy.shared_quotas();
         let [quota] = quotas.as_ref() else { return None };

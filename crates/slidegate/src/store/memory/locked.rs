@@ -85,7 +85,8 @@ impl Table {
             }
             Some(slot) => {
                 let decided = self.execute_found(policy, slot, page, request);
-                // Only new keys push old ones out. A request for a live key skips the sweep, which would read other lines.
+                // Only new keys push old ones out. A request for a live key skips the sweep, which would read other
+                // lines.
                 if decided.as_ref().is_ok_and(is_counting) {
                     return decided;
                 }

@@ -40,19 +40,19 @@ const PREFETCH_GROUP: usize = 16;
 
 /// Store in memory: fast, bounded, and lost when the process ends.
 ///
-/// **Bounded.** The store holds at most `max_keys` keys, by default one million, in a table of 24 bytes per key. It uses at
-/// most `max_bytes`, by default 256 bytes per key (at least 64 MiB) in addition to the table. The operating system provides
-/// memory as it is first used. Address space of the table's size is reserved for counters that do not fit into the table;
-/// a system without memory overcommit counts it as used. The table never grows, moves or rehashes, so it never pauses. A
-/// new key in a full table is handled as [`WhenFull`] defines. Each access to a page removes expired keys from it, so
-/// there is no background thread.
+/// **Bounded.** The store holds at most `max_keys` keys, by default one million, in a table of 24 bytes per key. It
+/// uses at most `max_bytes`, by default 256 bytes per key (at least 64 MiB) in addition to the table. The operating
+/// system provides memory as it is first used. Address space of the table's size is reserved for counters that do not
+/// fit into the table; a system without memory overcommit counts it as used. The table never grows, moves or rehashes,
+/// so it never pauses. A new key in a full table is handled as [`WhenFull`] defines. Each access to a page removes
+/// expired keys from it, so there is no background thread.
 ///
-/// **Safe against hostile keys.** Each store draws its own seeds to hash keys. A key is identified by 63 bits of hash in
-/// addition to its position, so a new key shares another's counter with a probability of at most 2^-55. The store does not
-/// keep the keys themselves, so long keys need no more memory than short ones.
+/// **Safe against hostile keys.** Each store draws its own seeds to hash keys. A key is identified by 63 bits of hash
+/// in addition to its position, so a new key shares another's counter with a probability of at most 2^-55. The store
+/// does not keep the keys themselves, so long keys need no more memory than short ones.
 ///
-/// **Atomic.** A request for a single sliding or fixed window changes one word, by compare-and-swap and without a lock; a
-/// denial writes nothing. Everything else is decided under a lock of one of many pages.
+/// **Atomic.** A request for a single sliding or fixed window changes one word, by compare-and-swap and without a lock;
+/// a denial writes nothing. Everything else is decided under a lock of one of many pages.
 ///
 /// ```
 /// use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
@@ -161,8 +161,8 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Resets all keys of the policy's name. A check that begins after the call finds an empty key.
     ///
-    /// The slots of these keys are freed when their counts expire or a new key needs them; until then [`len`](Self::len)
-    /// includes them. Returns an error if the keys of 4096 other policies were reset before.
+    /// The slots of these keys are freed when their counts expire or a new key needs them; until then
+    /// [`len`](Self::len) includes them. Returns an error if the keys of 4096 other policies were reset before.
     pub fn forget_now(&self, policy: &Policy) -> Result<(), StoreError> {
         self.table.forget(policy)
     }
@@ -192,8 +192,8 @@ impl<C: Clock> MemoryStore<C> {
         self.table.settings.max_bytes()
     }
 
-    /// Returns the number of keys evicted although their counts had not expired. If it grows, `max_keys` is too small or a
-    /// client floods the store with keys.
+    /// Returns the number of keys evicted although their counts had not expired. If it grows, `max_keys` is too small
+    /// or a client floods the store with keys.
     pub fn evicted(&self) -> u64 {
         self.table.evicted()
     }
@@ -249,8 +249,8 @@ impl<C: Clock> MemoryStoreBuilder<C> {
         self
     }
 
-    /// Sets the limit of bytes, for the table and the memory outside it. By default 256 bytes per key, at least 64 MiB, in
-    /// addition to the table.
+    /// Sets the limit of bytes, for the table and the memory outside it. By default 256 bytes per key, at least 64 MiB,
+    /// in addition to the table.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.settings.set_max_bytes(max_bytes);
         self

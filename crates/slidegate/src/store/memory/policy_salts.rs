@@ -1,7 +1,7 @@
 //! Salts that invalidate all keys of a policy at once.
 //!
-//! The table stores hashes of keys only, so it cannot find the keys of a policy. A new salt changes the hashes of all keys
-//! of the policy. Lookups no longer reach the former slots, which are evicted, or swept when their counts expire.
+//! The table stores hashes of keys only, so it cannot find the keys of a policy. A new salt changes the hashes of all
+//! keys of the policy. Lookups no longer reach the former slots, which are evicted, or swept when their counts expire.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -9,8 +9,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use super::hash::draw;
 use crate::error::StoreError;
 
-/// Largest number of policies with a salt. A salt lasts as long as the store: without it, the former counts would be found
-/// again.
+/// Largest number of policies with a salt. A salt lasts as long as the store: without it, the former counts would be
+/// found again.
 pub(super) const MAX_POLICIES: usize = 4096;
 
 /// Salts by policy.

@@ -71,8 +71,8 @@ impl Record {
         let states = self.states();
         let each =
             states.iter().zip(self.quotas.iter()).map(|(state, quota)| eviction_rank(state, quota, now_ms));
-        // States beyond the quotas are a block, or counters of another version of the policy. The limit of the latter is
-        // not known here, so they rank just below a denial.
+        // States beyond the quotas are a block, or counters of another version of the policy. The limit of the latter
+        // is not known here, so they rank just below a denial.
         let others = states.iter().skip(self.quotas.len()).filter_map(|state| {
             let until_ms = state.left_until_ms(now_ms)?;
             let is_block = matches!(state, State::Block { .. });

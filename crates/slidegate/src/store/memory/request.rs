@@ -6,13 +6,13 @@ use crate::clock::Clock;
 
 /// An action, and the clock that is read again if the action's time has become too old.
 ///
-/// A thread reads the clock before it reads the counter. In between it may be descheduled or wait for a lock, while other
-/// threads decide for the same key, even in later windows. By its old time, the clock would seem to have stepped back, and
-/// the counter would be moved back to that time and expire too early.
+/// A thread reads the clock before it reads the counter. In between it may be descheduled or wait for a lock, while
+/// other threads decide for the same key, even in later windows. By its old time, the clock would seem to have stepped
+/// back, and the counter would be moved back to that time and expire too early.
 ///
 /// The thread that wrote the counter read the clock before it wrote. The write happens before this thread's read: words
-/// are exchanged with acquire and release ordering, and all else is read under the page's lock or validated by its word.
-/// Hence a clock that never steps back and is read after the counter is not behind the counter.
+/// are exchanged with acquire and release ordering, and all else is read under the page's lock or validated by its
+/// word. Hence a clock that never steps back and is read after the counter is not behind the counter.
 #[derive(Clone, Copy)]
 pub(super) struct TableRequest<'a> {
     action: Action,

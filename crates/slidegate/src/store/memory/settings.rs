@@ -7,12 +7,12 @@ use super::slots::{SLOT_BYTES, SLOTS_PER_PAGE};
 /// Behaviour when a new key comes and the store is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Evicts another key, whose count is forgotten. The default. The table has a page for every 175 keys. The store compares
-    /// the 16 nearest keys of the new key's page, and more while all of them are denied or have spent three quarters of
-    /// their limits. The victim is, in this order:
+    /// Evicts another key, whose count is forgotten. The default. The table has a page for every 175 keys. The store
+    /// compares the 16 nearest keys of the new key's page, and more while all of them are denied or have spent three
+    /// quarters of their limits. The victim is, in this order:
     /// 1. of the compared keys, one whose count has expired;
-    /// 2. of the compared keys that are not denied, the one that has spent the least of its limit, in sixty-fourths, and
-    ///    among equals the one whose count expires first;
+    /// 2. of the compared keys that are not denied, the key with the least part of its limit spent, in sixty-fourths,
+    ///    and among equals the key whose count expires first;
     /// 3. a key of any other page that is not denied, which means that it has something left to spend;
     /// 4. if all keys of the store are denied, the one of this or of another page whose denial ends first.
     ///
@@ -21,8 +21,8 @@ pub enum WhenFull {
     /// outside the table.
     #[default]
     Evict,
-    /// Refuses the new key with an error ([`StoreError::is_full`](crate::StoreError::is_full)), unless the count of a key
-    /// of its page, or of 16 other pages in rotation, has expired.
+    /// Refuses the new key with an error ([`StoreError::is_full`](crate::StoreError::is_full)), unless the count of a
+    /// key of its page, or of 16 other pages in rotation, has expired.
     Refuse,
 }
 
@@ -48,8 +48,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Returns the number of pages. A page of 256 slots serves 175 keys. Keys are distributed at random, with a standard
-    /// deviation of 13 keys per page, so that one in a hundred million pages of a full table overflows.
+    /// Returns the number of pages. A page of 256 slots serves 175 keys. Keys are distributed at random, with a
+    /// standard deviation of 13 keys per page, so that one in a hundred million pages of a full table overflows.
     pub(super) fn pages(&self) -> usize {
         self.max_keys.div_ceil(KEYS_PER_PAGE)
     }

@@ -51,8 +51,8 @@ impl<'a> Slot<'a> {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// Returns whether `tag` owned the slot when its word was last loaded. The former owner's tag is removed before the new
-    /// owner's word is stored, so a thread that sees that word no longer sees the former tag.
+    /// Returns whether `tag` owned the slot when its word was last loaded. The former owner's tag is removed before the
+    /// new owner's word is stored, so a thread that sees that word no longer sees the former tag.
     #[inline(always)]
     pub(super) fn is_owned_by(&self, tag: u64) -> bool {
         self.tag.load(Ordering::Acquire) == tag
@@ -75,8 +75,8 @@ impl<'a> Slot<'a> {
         self.word.load(Ordering::Relaxed) == word.0
     }
 
-    /// Makes the word vacant, which sends all other threads to the page's lock. Returns `false` if it is no longer `word`.
-    /// Requires that lock. The wide part may be written until [`put`](Self::put).
+    /// Makes the word vacant, which sends all other threads to the page's lock. Returns `false` if it is no longer
+    /// `word`. Requires that lock. The wide part may be written until [`put`](Self::put).
     pub(super) fn seize(&self, word: Word) -> bool {
         self.replace(word, Word::new(VACANT, word.generation() + 1, 0))
     }
@@ -177,15 +177,16 @@ impl Slots {
         slot.number.wrapping_sub(self.lines.first_word(id.home_line)) < WORDS_PER_LINE
     }
 
-    /// Returns the slot of a key, like [`find`](Self::find), with a fast path for its home line. Requires the page's lock.
+    /// Returns the slot of a key, like [`find`](Self::find), with a fast path for its home line. Requires the page's
+    /// lock.
     #[inline(always)]
     pub(super) fn find_home_first(&self, id: KeyId) -> Option<Slot<'_>> {
         let in_home_line = self.likely_slot(id).filter(|slot| slot.is_owned_by(id.tag));
         in_home_line.or_else(|| self.find(id))
     }
 
-    /// Returns the slot of a key. A slot that was never used ends the search, because a key takes the nearest free slot and
-    /// a used slot is never marked unused again.
+    /// Returns the slot of a key. A slot that was never used ends the search, because a key takes the nearest free slot
+    /// and a used slot is never marked unused again.
     pub(super) fn find(&self, id: KeyId) -> Option<Slot<'_>> {
         for line in Self::lines_by_distance(id) {
             let words = self.line_words(line)?;

@@ -2,8 +2,8 @@
 
 use std::hint::spin_loop;
 
-/// Spins of the first and the longest wait: about 160 ns and 640 ns, several times that on processors with a slower spin
-/// hint. Tuned on two cores of one kind.
+/// Spins of the first and the longest wait: about 160 ns and 640 ns, several times that on processors with a slower
+/// spin hint. Tuned on two cores of one kind.
 const FIRST: u32 = 16;
 const MAX: u32 = 64;
 

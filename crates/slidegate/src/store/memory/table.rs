@@ -51,7 +51,7 @@ pub(crate) struct Binding {
     hasher: KeyHasher,
     /// Version of the salts that the hasher was made with.
     salts_version: u64,
-    /// Layout of most counters of the policy; one that matches no word unless the policy is a single sliding window.
+    /// Layout of most counters of the policy; matches no word unless the policy is a single sliding window.
     layout: Layout,
 }
 
@@ -315,8 +315,8 @@ impl Table {
         SlowPathResult(decided)
     }
 
-    /// Checks a sliding window and retries with backoff while other threads win the race. Returns `None` if the slot does not
-    /// hold one, if its window has ended, or if the check uses up the limit.
+    /// Checks a sliding window and retries with backoff while other threads win the race. Returns `None` if the slot
+    /// does not hold one, if its window has ended, or if the check uses up the limit.
     fn check_with_backoff(
         &self,
         policy: &Policy,

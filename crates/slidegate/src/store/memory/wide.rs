@@ -1,5 +1,5 @@
-//! Wide counters: the part that does not fit into a slot's word lies in a second array, at the same index as the slot, so
-//! that both can be fetched at once.
+//! Wide counters: the part that does not fit into a slot's word lies in a second array, at the same index as the slot,
+//! so that both can be fetched at once.
 
 use std::sync::atomic::Ordering;
 
@@ -21,16 +21,16 @@ pub(super) struct WideCounters(pub(super) CacheLines);
 pub(super) const WIDE_PAGE_BYTES: usize = SLOTS_PER_PAGE * 2 * size_of::<u64>();
 
 impl WideCounters {
-    /// Returns the outer part for a slot. It is consistent only under the page's lock, or if the slot's word is the same
-    /// before and after.
+    /// Returns the outer part for a slot. It is consistent only under the page's lock, or if the slot's word is the
+    /// same before and after.
     #[inline(always)]
     pub(super) fn load(&self, slot: Slot<'_>) -> Option<WidePart> {
         let [start_ms, prev] = self.0.pair(slot.number)?;
         Some(WidePart { start_ms: start_ms.load(Ordering::Relaxed), prev: prev.load(Ordering::Relaxed) })
     }
 
-    /// Writes the outer part for a slot. Requires the page's lock and a word by which no lock-free thread decides: seized,
-    /// vacant, or that of a token bucket.
+    /// Writes the outer part for a slot. Requires the page's lock and a word by which no lock-free thread decides:
+    /// seized, vacant, or that of a token bucket.
     #[inline]
     pub(super) fn store(&self, slot: Slot<'_>, wide: WidePart) {
         let Some([start_ms, prev]) = self.0.pair(slot.number) else {

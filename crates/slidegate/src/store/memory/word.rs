@@ -33,8 +33,8 @@ impl Word {
         (self.0 >> (64 - LAYOUT_BITS)) as u16
     }
 
-    /// Returns the generation: the number of times that the word was seized. It makes a compare-and-swap by a reader of a
-    /// former owner's word fail, even if the new owner's word is otherwise the same.
+    /// Returns the generation: the number of times that the word was seized. It makes a compare-and-swap by a reader of
+    /// a former owner's word fail, even if the new owner's word is otherwise the same.
     #[inline(always)]
     pub(super) const fn generation(self) -> u64 {
         (self.0 >> PAYLOAD_BITS) & GENERATION_MASK

@@ -21,8 +21,8 @@ const MAX_EVICTIONS_PER_CHECK: usize = 1000;
 pub(in super::super) enum CapacityError {
     Keys,
     Bytes,
-    /// Another thread holds the lock of this page, which may have a victim. The caller retries after it has released its
-    /// own page, for which the other thread may be waiting.
+    /// Another thread holds the lock of this page, which may have a victim. The caller retries after it has released
+    /// its own page, for which the other thread may be waiting.
     Busy(usize),
 }
 
@@ -54,7 +54,8 @@ impl Table {
             return Ok(slot);
         }
         let own = || self.slots.by_distance(id).filter(Slot::is_owned);
-        // The new key inherits the victim's share of `max_keys`. If the count dropped in between, another page could take it.
+        // The new key inherits the victim's share of `max_keys`. If the count dropped in between, another page could
+        // take it.
         match self.evict(CandidateKind::AnyKey, own, vacant.is_some(), page, now_ms)? {
             Evicted::InPage(slot) => Ok(vacant.unwrap_or(slot)),
             Evicted::InOtherPage => vacant.ok_or(CapacityError::Keys),
@@ -67,8 +68,8 @@ impl Table {
         self.keys.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Vacates a slot and frees its record, without changing the count of keys. Returns `false`, and changes nothing, if
-    /// its word is no longer `word`.
+    /// Vacates a slot and frees its record, without changing the count of keys. Returns `false`, and changes nothing,
+    /// if its word is no longer `word`.
     pub(in super::super) fn clear(&self, slot: Slot<'_>, word: Word, page: &mut LockedPage<'_>) -> bool {
         let is_vacated = slot.vacate(word);
         if is_vacated {

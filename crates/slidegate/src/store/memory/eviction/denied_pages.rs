@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Time, for each page, until which all of its keys are denied; 0 if unknown.
 ///
-/// An entry is set under the page's lock after a scan of all keys of the page. It is cleared or shortened, also under the
-/// lock, when a counter of the page changes so that its key becomes evictable sooner: by a refund, a new key, or a repair
-/// after the clock stepped back. Changes without the lock only add to counts, so they never make a key evictable.
+/// An entry is set under the page's lock after a scan of all keys of the page. It is cleared or shortened, also under
+/// the lock, when a counter of the page changes so that its key becomes evictable sooner: by a refund, a new key, or a
+/// repair after the clock stepped back. Changes without the lock only add to counts, so they never make a key
+/// evictable.
 #[derive(Default)]
 pub(in super::super) struct DeniedPages {
     until_ms: Box<[AtomicU64]>,
@@ -35,8 +36,8 @@ impl DeniedPages {
         self.until_ms[page].store(until_ms, Ordering::Relaxed);
     }
 
-    /// Clears all entries if the clock has stepped back since the last call, because denials may then end sooner. Threads
-    /// may differ by a second in their reading of the clock.
+    /// Clears all entries if the clock has stepped back since the last call, because denials may then end sooner.
+    /// Threads may differ by a second in their reading of the clock.
     pub(in super::super) fn clear_if_clock_stepped_back(&self, now_ms: u64) {
         const SLACK_MS: u64 = 1000;
         let last_ms = self.last_ms.load(Ordering::Relaxed);

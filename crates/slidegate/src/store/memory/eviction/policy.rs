@@ -9,14 +9,15 @@ use super::super::table::Table;
 use super::super::word::{RECORD, Word};
 use super::{CapacityError, DeniedPages, EvictionRank, eviction_rank};
 
-/// Keys compared before the lowest-ranked evictable one is evicted. The scan goes on while the lowest-ranked key has spent
-/// [`NEARLY_EXHAUSTED_64THS`] of its limit: a client that requests more than its key has left is denied already.
+/// Keys compared before the lowest-ranked evictable one is evicted. The scan goes on while the lowest-ranked key has
+/// spent [`NEARLY_EXHAUSTED_64THS`] of its limit: a client that requests more than its key has left is denied already.
 const MIN_CANDIDATES: usize = 16;
 const NEARLY_EXHAUSTED_64THS: u64 = 48;
 /// Other pages that [`WhenFull::Refuse`] scans for an idle key, besides the page of the new key.
 const MAX_PAGES_SCANNED: usize = 16;
 /// Excess of keys that another page must have to lose a denied key in place of the new key's page. It keeps the load of
-/// the pages even: a page whose slots are all taken must evict one of its own keys, even if other pages have better victims.
+/// the pages even: a page whose slots are all taken must evict one of its own keys, even if other pages have better
+/// victims.
 const MIN_EXCESS: usize = 16;
 
 /// Keys among which a victim is chosen.
@@ -70,8 +71,8 @@ impl CandidateKind {
         }
     }
 
-    /// Returns whether evictions may begin soon: half of the limit is used. From here on each page receives about as many
-    /// new keys as it holds before the limit is reached, which is enough to learn which pages are denied.
+    /// Returns whether evictions may begin soon: half of the limit is used. From here on each page receives about as
+    /// many new keys as it holds before the limit is reached, which is enough to learn which pages are denied.
     fn is_near_limit(self, table: &Table) -> bool {
         match self {
             Self::AnyKey => table.keys() >= table.settings.max_keys / 2,
@@ -92,7 +93,7 @@ pub(super) struct PageScan<'a> {
     pub(super) lowest: Option<(EvictionRank, Slot<'a>)>,
     /// Time until which all scanned candidates keep their ranks.
     until_ms: u64,
-    /// The same without the lowest-ranked candidate.
+    /// Time until which all scanned candidates except the lowest-ranked keep their ranks.
     others_until_ms: u64,
     scanned: usize,
 }
@@ -197,8 +198,8 @@ impl Table {
         }
     }
 
-    /// Evicts a denied key of another page, when all keys are denied. If the own page has no candidate, any page will do;
-    /// else only the next page in rotation is tried, and only if it has [`MIN_EXCESS`] more candidates.
+    /// Evicts a denied key of another page, when all keys are denied. If the own page has no candidate, any page will
+    /// do; else only the next page in rotation is tried, and only if it has [`MIN_EXCESS`] more candidates.
     fn evict_denied_from_other_page(
         &self,
         kind: CandidateKind,
@@ -316,8 +317,8 @@ impl Table {
         }
     }
 
-    /// Scans candidates for the lowest rank, until `is_enough` of the number scanned and the lowest rank, or until an idle
-    /// key is found.
+    /// Scans candidates for the lowest rank, until `is_enough` of the number scanned and the lowest rank, or until an
+    /// idle key is found.
     pub(super) fn scan<'a>(
         &self,
         candidates: impl Iterator<Item = Slot<'a>>,
@@ -354,8 +355,8 @@ impl Table {
         }
     }
 
-    /// Evicts the key of a slot unless its rank has risen above `max_rank`: other threads count without the lock, and the
-    /// key may be denied by now.
+    /// Evicts the key of a slot unless its rank has risen above `max_rank`: other threads count without the lock, and
+    /// the key may be denied by now.
     fn clear_unless_ranked_above(
         &self,
         max_rank: EvictionRank,

@@ -7,8 +7,8 @@ use slidegate_core::{Counter, Moment, Quota};
 pub(in super::super) enum EvictionRank {
     /// No loss: the counter is zero.
     Idle,
-    /// Loss of a count, in sixty-fourths of the limit, that would expire at `until_ms`. A key with little left is denied
-    /// already if it requests more than that.
+    /// Loss of a count, in sixty-fourths of the limit, that would expire at `until_ms`. A key with little left is
+    /// denied already if it requests more than that.
     Counting { used_64ths: u64, until_ms: u64 },
     /// Loss of a denial of every cost above 0, which would end at `until_ms`.
     Denied { until_ms: u64 },

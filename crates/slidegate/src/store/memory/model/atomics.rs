@@ -1,4 +1,4 @@
-//! The model checker's atomics, each of whose uses may be interrupted.
+//! Atomics of the model checker, with a possible interruption before each use.
 
 use loom::sync::atomic;
 use std::sync::atomic::Ordering;
@@ -8,15 +8,15 @@ pub(crate) use loom::sync::{Mutex, MutexGuard};
 pub(crate) use loom::thread::yield_now;
 
 loom::lazy_static! {
-    static ref TURN: atomic::AtomicUsize = atomic::AtomicUsize::new(0);
+    static ref INTERRUPTION: atomic::AtomicUsize = atomic::AtomicUsize::new(0);
 }
 
-/// Loom runs two uses of an atomic the other way around only if one is the last before the other. A thread that loads
-/// a word and then swaps it would so hide from it that another one had loaded it earlier. Here each use of anything is
-/// preceded by a store to the same place, so that each is the last before the next, and any order is tried. As nobody
-/// ever loads from that place, it orders nothing.
+/// Lets the model checker switch threads here. Loom reverses two uses of an atomic only if one immediately precedes the
+/// other in its trace. A thread that loads a word and then swaps it would hide its load from a race with an earlier
+/// one. A store to one common location before each use makes every use the immediate predecessor of the next, so that
+/// all orders are explored. No thread loads from that location, so it adds no ordering.
 fn interruptible() {
-    TURN.store(0, Ordering::Relaxed);
+    INTERRUPTION.store(0, Ordering::Relaxed);
 }
 
 macro_rules! atomic {

@@ -1,4 +1,4 @@
-//! The memory store as the model checker sees it, see `make loom`.
+//! Model of the memory store for the model checker (`make loom`).
 
 pub(super) mod atomics;
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The whole table under a model checker, which runs small programs in every order that the memory model allows.
+//! Tests of the whole table under a model checker, which runs small programs in every order that the memory model
+//! allows.
 //!
-//! Whatever the order, what threads are told and what is counted in the end has to be what it would be if their steps
-//! had been taken one after the other, in one of the ways to do that. So no limit is exceeded, nothing is lost, nothing
-//! is counted for anybody else, and nobody is evicted who would not have been.
+//! In each order, the decisions and the final counts must equal those of some sequential order of the same steps. So no
+//! limit is exceeded, no count is lost or charged to another key, and no other key is evicted than sequentially.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,10 +16,10 @@ use super::super::table::Table;
 use crate::clock::ManualClock;
 
 const MINUTE: u64 = 60_000;
-/// The beginning of a window.
+/// Beginning of a window.
 const NOW: u64 = 30_000_000 * MINUTE;
 
-/// Limits of three units, and what they are changed to.
+/// Quota of three units, and the quota that it is changed to.
 struct Form {
     quota: &'static str,
     changed: &'static str,
@@ -28,15 +28,15 @@ struct Form {
 
 const PACKED: Form = Form { quota: "3/1m", changed: "4/1m", unit: 1 };
 const WIDE: Form = Form { quota: "30000000000/1m", changed: "40000000000/1m", unit: 10_000_000_000 };
-/// Packed as well, but never decided by the short way.
+/// Packed too, but never decided on the fast path.
 const FIXED: Form = Form { quota: "3/1m fixed-window", changed: "4/1m fixed-window", unit: 1 };
-/// Decided under the lock, beside words that are not.
+/// Decided under the lock, while other words change without it.
 const BUCKET: Form = Form { quota: "3/1m token-bucket", changed: "4/1m token-bucket", unit: 1 };
-/// Both stand in part beside the slot; the one is decided without the lock, the other changes while its word does not.
+/// Both use the wide array: the first is decided without the lock, the second changes while its word does not.
 const MIXED: Form =
     Form { quota: "30000000000/1m", changed: "40000000000/1m token-bucket", unit: 10_000_000_000 };
 
-/// One step of a thread.
+/// One operation of a thread.
 #[derive(Clone, Copy)]
 struct Step {
     verb: Verb,
@@ -68,7 +68,7 @@ impl Step {
     }
 }
 
-/// What happens before, what each thread does, and what is asked afterwards.
+/// Operations before the threads start, of each thread, and after the threads have ended.
 #[derive(Default)]
 struct Scenario {
     max_keys: usize,
@@ -77,55 +77,54 @@ struct Scenario {
     after: Vec<Step>,
 }
 
-/// Everything that can be seen: what each thread is told, what is said afterwards, how many keys there are and how many
-/// were evicted.
+/// Observable result of a scenario: the decisions, and the numbers of keys and of evictions.
 #[derive(Debug, PartialEq)]
-struct Seen {
-    told: Vec<Vec<Decision>>,
+struct Observed {
+    decisions: Vec<Vec<Decision>>,
     after: Vec<Decision>,
     keys: usize,
     evicted: u64,
 }
 
-/// A table whose keys are their numbers: the tens are the page, and the whole is the tag.
-struct Subject {
+/// A table of numbered keys. The tens of a number are the page, the number itself is the tag.
+struct ModelTable {
     table: Table,
     policies: [Policy; 2],
     unit: u64,
-    /// Whoever asks at an earlier moment is late.
+    /// Clock at the time of the latest step; steps of an earlier time are late.
     clock: ManualClock,
 }
 
-impl Subject {
+impl ModelTable {
     fn new(scenario: &Scenario, form: &Form) -> Self {
         let mut settings = Settings::default();
         settings.max_keys = scenario.max_keys;
         let policies = [form.quota, form.changed].map(|quota| Policy::parse("api", [quota]).unwrap());
         let steps = scenario.before.iter().chain(scenario.threads.iter().flatten());
         let clock = ManualClock::at(steps.map(|step| step.now_ms).max().unwrap_or(NOW));
-        let subject = Self { table: Table::new(settings), policies, unit: form.unit, clock };
-        subject.take_all(&scenario.before);
-        subject
+        let model_table = Self { table: Table::new(settings), policies, unit: form.unit, clock };
+        model_table.execute_all(&scenario.before);
+        model_table
     }
 
-    fn take(&self, step: &Step) -> Decision {
+    fn execute(&self, step: &Step) -> Decision {
         let id = KeyId { tag: 2 + step.key, home_line: (step.key / 10) as u32 };
         let policy = &self.policies[usize::from(step.is_changed)];
         self.table.execute(policy, id, step.verb, step.now_ms, step.units * self.unit, &self.clock).unwrap()
     }
 
-    fn take_all(&self, steps: &[Step]) -> Vec<Decision> {
-        steps.iter().map(|step| self.take(step)).collect()
+    fn execute_all(&self, steps: &[Step]) -> Vec<Decision> {
+        steps.iter().map(|step| self.execute(step)).collect()
     }
 
-    fn see(&self, told: Vec<Vec<Decision>>, after: &[Step]) -> Seen {
+    fn observe(&self, decisions: Vec<Vec<Decision>>, after: &[Step]) -> Observed {
         let (keys, evicted) = (self.table.keys(), self.table.evicted());
-        Seen { told, after: self.take_all(after), keys, evicted }
+        Observed { decisions, after: self.execute_all(after), keys, evicted }
     }
 }
 
-/// Every way to take the steps of all threads one after the other: which thread's is the next.
-fn orders(left: &mut [usize], order: &mut Vec<usize>, each: &mut impl FnMut(&[usize])) {
+/// Calls `each` with every sequential order of the steps: the thread of each step.
+fn for_each_order(left: &mut [usize], order: &mut Vec<usize>, each: &mut impl FnMut(&[usize])) {
     if left.iter().all(|left| *left == 0) {
         return each(order);
     }
@@ -133,42 +132,41 @@ fn orders(left: &mut [usize], order: &mut Vec<usize>, each: &mut impl FnMut(&[us
         if left[thread] > 0 {
             left[thread] -= 1;
             order.push(thread);
-            orders(left, order, each);
+            for_each_order(left, order, each);
             order.pop();
             left[thread] += 1;
         }
     }
 }
 
-fn one_after_the_other(scenario: &Scenario, form: &Form) -> Vec<Seen> {
+fn run_sequentially(scenario: &Scenario, form: &Form) -> Vec<Observed> {
     let mut all = Vec::new();
     let mut left: Vec<usize> = scenario.threads.iter().map(Vec::len).collect();
-    orders(&mut left, &mut Vec::new(), &mut |order| {
-        let subject = Subject::new(scenario, form);
-        let mut told = vec![Vec::new(); scenario.threads.len()];
+    for_each_order(&mut left, &mut Vec::new(), &mut |order| {
+        let model_table = ModelTable::new(scenario, form);
+        let mut decisions = vec![Vec::new(); scenario.threads.len()];
         for thread in order {
-            let step = &scenario.threads[*thread][told[*thread].len()];
-            told[*thread].push(subject.take(step));
+            let step = &scenario.threads[*thread][decisions[*thread].len()];
+            decisions[*thread].push(model_table.execute(step));
         }
-        all.push(subject.see(told, &scenario.after));
+        all.push(model_table.observe(decisions, &scenario.after));
     });
     all
 }
 
-fn at_once(scenario: &Arc<Scenario>, form: &Form) -> Seen {
-    let subject = Arc::new(Subject::new(scenario, form));
+fn run_concurrently(scenario: &Arc<Scenario>, form: &Form) -> Observed {
+    let model_table = Arc::new(ModelTable::new(scenario, form));
     let spawn = |number: usize| {
-        let (subject, scenario) = (subject.clone(), scenario.clone());
-        thread::spawn(move || subject.take_all(&scenario.threads[number]))
+        let (model_table, scenario) = (model_table.clone(), scenario.clone());
+        thread::spawn(move || model_table.execute_all(&scenario.threads[number]))
     };
     let others: Vec<_> = (1..scenario.threads.len()).map(spawn).collect();
-    let mut told = vec![subject.take_all(&scenario.threads[0])];
-    told.extend(others.into_iter().map(|thread| thread.join().unwrap()));
-    subject.see(told, &scenario.after)
+    let mut decisions = vec![model_table.execute_all(&scenario.threads[0])];
+    decisions.extend(others.into_iter().map(|thread| thread.join().unwrap()));
+    model_table.observe(decisions, &scenario.after)
 }
 
-/// Runs the scenario in every form and in every order in which threads are interrupted at most `interruptions` times
-/// where they need not be.
+/// Runs the scenario in every form and in every order of at most `interruptions` preemptions.
 fn explore(scenario: Scenario, interruptions: usize) {
     let scenario = Arc::new(scenario);
     let mut model = Builder::new();
@@ -178,25 +176,29 @@ fn explore(scenario: Scenario, interruptions: usize) {
     let forms = [&PACKED, &WIDE, &FIXED, &BUCKET].into_iter().chain(changes.then_some(&MIXED));
     for form in forms {
         let [expected, found] = [(); 2].map(|()| Arc::new(Mutex::new(Vec::new())));
-        // Apart, as atomics of a model exist only in its runs, and each run has to begin like the one before.
+        // Two models: atomics exist only within a run, and all runs of a model must begin alike.
         model.check({
             let (scenario, expected) = (scenario.clone(), expected.clone());
-            move || *lock(&expected) = one_after_the_other(&scenario, form)
+            move || *lock(&expected) = run_sequentially(&scenario, form)
         });
         model.check({
             let (scenario, expected, found) = (scenario.clone(), expected.clone(), found.clone());
             move || {
-                let seen = at_once(&scenario, form);
+                let observed = run_concurrently(&scenario, form);
                 let (expected, mut found) = (lock(&expected), lock(&found));
-                assert!(expected.contains(&seen), "{}: {seen:#?} is none of {expected:#?}", form.quota);
-                if !found.contains(&seen) {
-                    found.push(seen);
+                assert!(
+                    expected.contains(&observed),
+                    "{}: {observed:#?} is none of {expected:#?}",
+                    form.quota
+                );
+                if !found.contains(&observed) {
+                    found.push(observed);
                 }
             }
         });
         let (expected, found) = (lock(&expected), lock(&found));
         assert!(
-            expected.iter().all(|seen| found.contains(seen)),
+            expected.iter().all(|observed| found.contains(observed)),
             "{}: not every order was tried",
             form.quota
         );
@@ -208,7 +210,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[test]
-fn checks_of_one_key_are_counted_each_or_denied() {
+fn each_check_of_one_key_is_counted_or_denied() {
     let scenario = Scenario {
         max_keys: 4,
         before: vec![check(1, 1)],
@@ -219,7 +221,7 @@ fn checks_of_one_key_are_counted_each_or_denied() {
 }
 
 #[test]
-fn a_new_key_takes_one_place() {
+fn a_new_key_takes_one_slot() {
     let scenario = Scenario {
         max_keys: 4,
         threads: vec![vec![check(1, 2)], vec![check(1, 2)]],
@@ -232,7 +234,7 @@ fn a_new_key_takes_one_place() {
 #[test]
 fn a_refund_and_a_check_are_both_counted() {
     let refund = || vec![step(Verb::Refund, 1, 1)];
-    // Three at once take the model long, for a refund needs the lock.
+    // Three threads take the model long, because a refund needs the lock.
     for (threads, interruptions) in
         [(vec![vec![check(1, 2)], refund()], 3), (vec![vec![check(1, 2)], refund(), vec![check(1, 1)]], 1)]
     {
@@ -242,7 +244,7 @@ fn a_refund_and_a_check_are_both_counted() {
 }
 
 #[test]
-fn a_reset_forgets_what_was_counted_before_and_nothing_after() {
+fn a_reset_forgets_earlier_counts_and_no_later_ones() {
     let scenario = Scenario {
         max_keys: 4,
         before: vec![check(1, 1)],
@@ -253,7 +255,7 @@ fn a_reset_forgets_what_was_counted_before_and_nothing_after() {
 }
 
 #[test]
-fn a_slot_that_is_reset_and_taken_by_another_key_is_not_mistaken() {
+fn a_slot_that_passes_to_another_key_is_not_confused() {
     let scenario = Scenario {
         max_keys: 4,
         before: vec![check(1, 1)],
@@ -263,9 +265,9 @@ fn a_slot_that_is_reset_and_taken_by_another_key_is_not_mistaken() {
     explore(scenario, 3);
 }
 
-/// The same as above when the check only reads, and what it reads is another's.
+/// Like the test above, with a check that only reads, from a slot that passes to another key.
 #[test]
-fn a_denial_is_said_by_ones_own_counts() {
+fn a_denial_uses_the_counts_of_its_own_key() {
     let scenario = Scenario {
         max_keys: 4,
         before: vec![check(1, 2)],
@@ -278,9 +280,9 @@ fn a_denial_is_said_by_ones_own_counts() {
     explore(scenario, 2);
 }
 
-/// The same when what stands beside the slot changes for another while that one's word stays.
+/// Like the test above, with a new owner whose wide part changes while its word does not.
 #[test]
-fn what_another_changes_beside_its_word_is_not_taken_for_ones_own() {
+fn a_wide_part_of_another_key_is_not_read() {
     let scenario = Scenario {
         max_keys: 4,
         before: vec![check(1, 2)],
@@ -293,9 +295,8 @@ fn what_another_changes_beside_its_word_is_not_taken_for_ones_own() {
     explore(scenario, 2);
 }
 
-/// Once wrong: a new key was denied by the counts of whoever had the slot before.
 #[test]
-fn a_newcomer_is_not_denied_by_the_counts_of_a_former_owner() {
+fn a_new_key_is_not_denied_by_the_counts_of_a_former_owner() {
     let scenario = Scenario {
         max_keys: 4,
         before: vec![check(1, 3)],
@@ -306,7 +307,7 @@ fn a_newcomer_is_not_denied_by_the_counts_of_a_former_owner() {
 }
 
 #[test]
-fn a_full_page_evicts_and_the_evicted_begins_anew() {
+fn a_full_page_evicts_and_the_evicted_key_starts_empty() {
     let scenario = Scenario {
         max_keys: 4,
         before: vec![check(1, 1), check(2, 2), check(3, 2), check(4, 2)],
@@ -316,9 +317,9 @@ fn a_full_page_evicts_and_the_evicted_begins_anew() {
     explore(scenario, 2);
 }
 
-/// Key 1 has the least to lose until it is denied.
+/// Key 1 has the lowest rank until it is denied.
 #[test]
-fn nobody_is_evicted_who_is_denied_meanwhile() {
+fn a_key_that_is_denied_meanwhile_is_not_evicted() {
     let scenario = Scenario {
         max_keys: 4,
         before: vec![check(1, 1), check(2, 1).at(NOW + MINUTE), check(3, 3), check(4, 3)],
@@ -329,7 +330,7 @@ fn nobody_is_evicted_who_is_denied_meanwhile() {
 }
 
 #[test]
-fn nobody_is_swept_who_counts_again_meanwhile() {
+fn a_key_that_counts_again_meanwhile_is_not_swept() {
     let later = NOW + 2 * MINUTE;
     let scenario = Scenario {
         max_keys: 4,
@@ -341,7 +342,7 @@ fn nobody_is_swept_who_counts_again_meanwhile() {
 }
 
 #[test]
-fn windows_change_for_all_or_nobody() {
+fn a_new_window_begins_for_all_threads_or_none() {
     let scenario = Scenario {
         max_keys: 4,
         before: vec![check(1, 1).at(NOW - MINUTE), check(1, 2)],
@@ -365,9 +366,9 @@ fn a_limit_that_changes_loses_no_count() {
     explore(scenario, 3);
 }
 
-/// Two pages evict at the same time, as the table is full.
+/// Two pages evict at the same time because the table is full.
 #[test]
-fn there_are_never_more_keys_than_may_be() {
+fn there_are_never_more_keys_than_max_keys() {
     let scenario = Scenario {
         max_keys: 5,
         before: vec![check(1, 1), check(2, 1), check(11, 1), check(12, 1), check(13, 1)],
