@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
-use slidegate::degrade::{Fallback, Mode, Switch};
+use slidegate::resilience::{Fallback, Mode, Switch};
 use slidegate::{Limiter, Policy};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use slidegate::degrade::Switch;
+use slidegate::resilience::Switch;
 use slidegate::{MAX_LIMIT, Quota, Verb};
 
 use super::certificate::ClientCertificate;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slidegate::degrade::{BreakerSettings, BreakerState, OnFailure};
+use slidegate::resilience::{BreakerSettings, BreakerState, OnFailure};
 use slidegate::{Clock, PreciseClock};
 use slidegate_testkit::until;
 

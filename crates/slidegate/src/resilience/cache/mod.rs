@@ -46,7 +46,7 @@ use crate::store::{Operation, Store};
 /// ```
 /// use std::time::Duration;
 ///
-/// use slidegate::degrade::DeniedCache;
+/// use slidegate::resilience::DeniedCache;
 /// use slidegate::{Limiter, ManualClock, MemoryStore, Policy, Source};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {

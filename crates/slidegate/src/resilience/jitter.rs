@@ -21,7 +21,7 @@ use crate::store::{Operation, Store};
 /// ```
 /// use std::time::Duration;
 ///
-/// use slidegate::degrade::Jitter;
+/// use slidegate::resilience::Jitter;
 /// use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {

@@ -137,7 +137,7 @@ fn asks(verb: Verb) -> bool {
 /// A store whose policies can be switched while it runs.
 ///
 /// ```
-/// use slidegate::degrade::{Mode, Switch};
+/// use slidegate::resilience::{Mode, Switch};
 /// use slidegate::{Limiter, MemoryStore, Policy};
 ///
 /// # #[tokio::main(flavor = "current_thread")]

@@ -77,7 +77,7 @@ impl BreakerState {
 /// ```
 /// use std::time::Duration;
 ///
-/// use slidegate::degrade::{Breaker, BreakerSettings, BreakerState};
+/// use slidegate::resilience::{Breaker, BreakerSettings, BreakerState};
 ///
 /// let settings = BreakerSettings { over: Duration::ZERO, ..BreakerSettings::default() };
 /// let breaker = Breaker::new(settings);

@@ -17,7 +17,7 @@ use crate::store::{Operation, Store};
 /// ```
 /// use std::time::Duration;
 ///
-/// use slidegate::degrade::Budget;
+/// use slidegate::resilience::Budget;
 /// use slidegate::{Limiter, MemoryStore};
 ///
 /// let limiter = Limiter::new(Budget::new(MemoryStore::new(), Duration::from_millis(5)));

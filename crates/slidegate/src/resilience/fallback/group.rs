@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use slidegate_core::{Policy, Reason};
 
 use crate::clock::Clock;
-use crate::degrade::breaker::{Breaker, BreakerState, Permit};
-use crate::degrade::rules::FailureRule;
-use crate::degrade::signals;
 use crate::error::StoreError;
+use crate::resilience::breaker::{Breaker, BreakerState, Permit};
+use crate::resilience::rules::FailureRule;
+use crate::resilience::signals;
 
 /// No more often than this are beginning and end of falling back told.
 const QUIET_MS: u64 = 1000;

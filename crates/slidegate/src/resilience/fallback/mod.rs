@@ -43,7 +43,7 @@ use crate::store::{Operation, Store};
 /// counts against this node's share nevertheless, because its cost has arisen; the others change nothing here.
 ///
 /// ```
-/// use slidegate::degrade::{Fallback, FailureRule, OnFailure};
+/// use slidegate::resilience::{Fallback, FailureRule, OnFailure};
 /// use slidegate::{Limiter, MemoryStore};
 ///
 /// let login = FailureRule { on_failure: OnFailure::Closed, ..FailureRule::default() };

@@ -7,9 +7,9 @@ use super::Fallback;
 use super::group::Group;
 use super::latest::Latest;
 use crate::clock::{Clock, PreciseClock};
-use crate::degrade::breaker::{Breaker, BreakerSettings};
-use crate::degrade::rules::{FailureRule, OnFailure};
-use crate::degrade::shares::Shares;
+use crate::resilience::breaker::{Breaker, BreakerSettings};
+use crate::resilience::rules::{FailureRule, OnFailure};
+use crate::resilience::shares::Shares;
 use crate::store::Store;
 use crate::store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError};
 
