@@ -1,4 +1,4 @@
-//! An answer within a time, whatever the store does.
+//! Time budget of a store's response.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use crate::error::StoreError;
 use crate::store::invalidation::FeedVersion;
 use crate::store::{Operation, Store};
 
-/// A store that answers within a budget: with an error if nothing better has come by then.
+/// A store that responds within a time budget, with an error if the store below has not responded by then.
 ///
-/// A request that is given up may have been counted, which the error says.
+/// The abandoned request may have been counted; [`StoreError::may_have_counted`] reports this.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,12 +30,12 @@ pub struct Budget<S> {
 }
 
 impl<S> Budget<S> {
-    /// `store`, with so much time for each call.
+    /// Wraps `store` with a budget for each call.
     pub fn new(store: S, budget: Duration) -> Self {
         Self { store, budget }
     }
 
-    /// The store.
+    /// Returns the store below.
     pub fn store(&self) -> &S {
         &self.store
     }
@@ -43,16 +43,16 @@ impl<S> Budget<S> {
 
 impl<S: Store> Store for Budget<S> {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let answer = within(self.budget, self.store.execute(operation)).await;
-        answer.unwrap_or_else(|| Err(too_late(self.budget)))
+        let response = within(self.budget, self.store.execute(operation)).await;
+        response.unwrap_or_else(|| Err(budget_exceeded(self.budget)))
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let answers = within(self.budget, self.store.execute_many(operations)).await;
-        answers.unwrap_or_else(|| vec![Err(too_late(self.budget)); operations.len()])
+        let responses = within(self.budget, self.store.execute_many(operations)).await;
+        responses.unwrap_or_else(|| vec![Err(budget_exceeded(self.budget)); operations.len()])
     }
 
-    /// Without a limit of time, for it takes longer than a decision.
+    /// Forgets the policy without a time limit, because this takes longer than a decision.
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         self.store.forget(policy).await
     }
@@ -66,11 +66,11 @@ impl<S: Store> Store for Budget<S> {
     }
 }
 
-/// What comes within the budget.
-pub(super) async fn within<T>(budget: Duration, answer: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(budget, answer).await.ok()
+/// Returns the response if it arrives within the budget.
+pub(super) async fn within<T>(budget: Duration, response: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(budget, response).await.ok()
 }
 
-pub(super) fn too_late(budget: Duration) -> StoreError {
-    StoreError::lost(format!("the store has not answered within {budget:?}")).too_late()
+pub(super) fn budget_exceeded(budget: Duration) -> StoreError {
+    StoreError::lost(format!("no response of the store within {budget:?}")).too_late()
 }

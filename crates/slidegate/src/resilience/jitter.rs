@@ -1,4 +1,4 @@
-//! A little more to wait, for each a little different.
+//! Random delays added to the retry times of denials.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,12 +11,12 @@ use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::store::{Operation, Store};
 
-/// A store whose denials name a later retry, by a random time, so that those who were denied together do not come back
+/// A store that delays the retry times of denials at random, so that clients which were denied together do not retry
 /// together.
 ///
-/// It only ever adds, whoever made the decision: nobody is told to come before there is something to get. What can
-/// never be allowed stays so. Put it outside of a [`DeniedCache`](super::DeniedCache), which has to be told the
-/// true times.
+/// The delay is never negative, so no retry comes too early, and applies to decisions of any source. A denial without a
+/// possible retry stays one. Place this layer outside of a [`DeniedCache`](super::DeniedCache), which needs the exact
+/// times.
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,38 +44,38 @@ pub struct Jitter<S> {
 }
 
 impl<S> Jitter<S> {
-    /// `store`, with up to `max` more to wait after a denial. Only whole milliseconds of it count.
+    /// Wraps `store` and delays retries by up to `max`, in whole milliseconds.
     pub fn new(store: S, max: Duration) -> Self {
         let random = Mutex::new(fastrand::Rng::new());
         Self { store, max_ms: whole_ms(max), by_policy: HashMap::new(), random }
     }
 
-    /// The same with another time for the policy called `name`, which may be none.
+    /// Sets the maximum delay of the policy called `name`. Zero disables it.
     pub fn policy(mut self, name: &str, max: Duration) -> Self {
         self.by_policy.insert(name.to_owned(), whole_ms(max));
         self
     }
 
-    /// The same, with times that can be repeated.
+    /// Seeds the random delays, so that they are reproducible.
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.random = Mutex::new(fastrand::Rng::with_seed(seed));
         self
     }
 
-    /// The store.
+    /// Returns the store below.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    fn spread(&self, policy: &Policy, decision: Decision) -> Decision {
+    fn delay_retry(&self, policy: &Policy, decision: Decision) -> Decision {
         if decision.is_allowed() {
             return decision;
         }
-        // One that was made of quotas in a request has no name by which it could be meant.
+        // An anonymous policy, made of quotas in a request, has no name to look up.
         let own_ms = if policy.is_anonymous() { None } else { self.by_policy.get(policy.name()).copied() };
         let max_ms = own_ms.unwrap_or(self.max_ms);
-        let more_ms = self.random.lock().unwrap_or_else(PoisonError::into_inner).u64(0..=max_ms);
-        decision.retried_later(more_ms)
+        let delay_ms = self.random.lock().unwrap_or_else(PoisonError::into_inner).u64(0..=max_ms);
+        decision.retried_later(delay_ms)
     }
 }
 
@@ -86,20 +86,20 @@ fn whole_ms(span: Duration) -> u64 {
 impl<S: Store> Store for Jitter<S> {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         let policy = operation.check.policy;
-        self.store.execute(operation).await.map(|decision| self.spread(policy, decision))
+        self.store.execute(operation).await.map(|decision| self.delay_retry(policy, decision))
     }
 
     fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
-        let answer = self.store.execute_at_once(operation)?;
-        Some(answer.map(|decision| self.spread(operation.check.policy, decision)))
+        let response = self.store.execute_at_once(operation)?;
+        Some(response.map(|decision| self.delay_retry(operation.check.policy, decision)))
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let answers = self.store.execute_many(operations).await;
-        let spread = |(operation, answer): (&Operation<'_>, Result<Decision, StoreError>)| {
-            answer.map(|decision| self.spread(operation.check.policy, decision))
+        let responses = self.store.execute_many(operations).await;
+        let delayed = |(operation, response): (&Operation<'_>, Result<Decision, StoreError>)| {
+            response.map(|decision| self.delay_retry(operation.check.policy, decision))
         };
-        operations.iter().zip(answers).map(spread).collect()
+        operations.iter().zip(responses).map(delayed).collect()
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {

@@ -1,6 +1,6 @@
-//! What to do when a store fails, so that the limiter is never the outage.
+//! Layers that keep the limiter available while its store fails.
 //!
-//! Each part is a [`Store`](crate::Store) over another one, usable alone.
+//! Each layer is a [`Store`](crate::Store) that wraps another store and is usable alone.
 
 mod breaker;
 mod budget;
@@ -9,8 +9,8 @@ mod fallback;
 mod jitter;
 mod rules;
 mod shares;
-mod signals;
 mod switch;
+mod telemetry;
 
 pub use breaker::{Breaker, BreakerSettings, BreakerState, Permit};
 pub use budget::Budget;

@@ -1,24 +1,25 @@
-//! What each policy asks for when the store does not decide.
+//! Per-policy rules for requests that the store does not decide.
 
 use std::time::Duration;
 
-/// The time in which a decision is answered unless told otherwise.
+/// Default time within which the store must respond.
 const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
 
-/// What becomes of a request that the store does not decide.
+/// Handling of a request that the store does not decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
-    /// It is allowed. For what is worse to refuse than to serve too often.
+    /// The request is allowed. For services where a rejection is worse than excess load.
     Open,
-    /// It gets the store's error, which is no denial. For what must never be served too often, like a login.
+    /// The request fails with the store's error, which is not a denial. For requests such as logins, whose limit must
+    /// always hold.
     Closed,
-    /// It is decided in memory, by this node's share of the limits.
+    /// The request is decided in memory, by this node's share of the limits.
     #[default]
     Local,
 }
 
 impl OnFailure {
-    /// The name in configuration and in metrics.
+    /// Returns the name in configuration and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -28,12 +29,12 @@ impl OnFailure {
     }
 }
 
-/// What a policy asks of the layer.
+/// Failure handling of one policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailureRule {
-    /// What becomes of a request that the store does not decide.
+    /// Handling of a request that the store does not decide.
     pub on_failure: OnFailure,
-    /// How long the store may take, 20 ms unless told otherwise.
+    /// Time within which the store must respond, 20 ms by default.
     pub budget: Duration,
 }
 

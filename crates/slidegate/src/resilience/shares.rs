@@ -1,4 +1,4 @@
-//! The part of a policy that one node may give away by itself.
+//! Share of a policy's limits that one node may spend without the store.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -7,49 +7,50 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use slidegate_core::{Policy, Quota};
 
-/// So many are kept. Policies made of quotas in requests could be any number.
-const MOST: usize = 1024;
+/// Maximum number of cached shares. Requests may carry any number of different quotas.
+const MAX_SHARES: usize = 1024;
 
-/// Shares that have been worked out, by the policy's digest and by its quotas: tiers of a policy have its name.
+/// Cache of computed shares, by the policy's digest and quotas. The tiers of a policy have the same digest.
 #[derive(Debug)]
 pub(super) struct Shares {
     nodes: NonZeroU32,
-    known: RwLock<HashMap<[u64; 2], Vec<Known>>>,
+    cached: RwLock<HashMap<[u64; 2], Vec<CachedShare>>>,
 }
 
-/// The quotas of which it is the share, and the share.
-type Known = (Arc<[Quota]>, Arc<Policy>);
+/// Quotas of a policy, and their share.
+type CachedShare = (Arc<[Quota]>, Arc<Policy>);
 
 impl Shares {
     pub(super) fn new(nodes: NonZeroU32) -> Self {
-        Self { nodes, known: RwLock::default() }
+        Self { nodes, cached: RwLock::default() }
     }
 
     pub(super) fn of<'a>(&self, policy: &'a Policy) -> Share<'a> {
         if self.nodes == NonZeroU32::MIN {
-            return Share::All(policy);
+            return Share::Whole(policy);
         }
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |(quotas, _): &&Known| quotas == policy.shared_quotas();
-        if let Some((_, share)) = known.get(&policy.digest()).and_then(|tiers| tiers.iter().find(is_it)) {
+        let cached = self.cached.read().unwrap_or_else(PoisonError::into_inner);
+        let has_quotas = |(quotas, _): &&CachedShare| quotas == policy.shared_quotas();
+        if let Some((_, share)) = cached.get(&policy.digest()).and_then(|tiers| tiers.iter().find(has_quotas))
+        {
             return Share::Part(Arc::clone(share));
         }
-        drop(known);
+        drop(cached);
         let share = Arc::new(policy.share(self.nodes));
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.values().map(Vec::len).sum::<usize>() >= MOST {
-            known.clear();
+        let mut cached = self.cached.write().unwrap_or_else(PoisonError::into_inner);
+        if cached.values().map(Vec::len).sum::<usize>() >= MAX_SHARES {
+            cached.clear();
         }
-        let tiers = known.entry(policy.digest()).or_default();
+        let tiers = cached.entry(policy.digest()).or_default();
         tiers.push((Arc::clone(policy.shared_quotas()), Arc::clone(&share)));
         Share::Part(share)
     }
 }
 
-/// What one node may give away.
+/// Policy with the limits of one node.
 pub(super) enum Share<'a> {
-    /// There is only one.
-    All(&'a Policy),
+    /// The whole policy, because there is one node.
+    Whole(&'a Policy),
     Part(Arc<Policy>),
 }
 
@@ -58,7 +59,7 @@ impl Deref for Share<'_> {
 
     fn deref(&self) -> &Policy {
         match self {
-            Self::All(policy) => policy,
+            Self::Whole(policy) => policy,
             Self::Part(share) => share,
         }
     }
@@ -73,10 +74,10 @@ mod tests {
         let shares = Shares::new(NonZeroU32::new(2).unwrap());
         let limit = |text: &str| shares.of(&Policy::parse("api", [text]).unwrap()).quotas()[0].limit();
         assert_eq!((limit("10/1s"), limit("10/1s"), limit("20/1s")), (5, 5, 10));
-        for number in 1..=3 * MOST {
+        for number in 1..=3 * MAX_SHARES {
             shares.of(&Policy::anonymous([format!("{number}/1s").parse().unwrap()]).unwrap());
         }
-        let kept: usize = shares.known.read().unwrap().values().map(Vec::len).sum();
-        assert!((1..=MOST).contains(&kept), "{kept}");
+        let count: usize = shares.cached.read().unwrap().values().map(Vec::len).sum();
+        assert!((1..=MAX_SHARES).contains(&count), "{count}");
     }
 }

@@ -1,5 +1,4 @@
-//! Lists and switches that can be changed while it runs: who is never asked, who is never let in, and which policy is off
-//! or only looks on.
+//! Settings of policies that can be changed at run time: mode, lists of allowed and denied keys, candidate quotas.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -8,26 +7,26 @@ use arc_swap::ArcSwap;
 use futures_util::future::join;
 use slidegate_core::{Check, Decision, Policy, Quota, QuotaError, Source, Verb};
 
-use super::fallback::{reason, unanswered};
-use super::signals;
+use super::fallback::{missing_response, reason};
+use super::telemetry;
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::store::{Operation, Store};
 
-/// What is made of a policy's decisions.
+/// Enforcement mode of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
-    /// They are enforced.
+    /// Decisions are enforced.
     #[default]
     Enforce,
-    /// They are made, counted and reported, and nobody is denied: [`Decision::shadow`] is what was decided.
+    /// Decisions are made, counted and reported in [`Decision::shadow`], but every request is allowed.
     Shadow,
-    /// None are made. Everything is allowed and nothing is counted.
+    /// No decisions are made. Every request is allowed and nothing is counted.
     Off,
 }
 
 impl Mode {
-    /// The name in configuration and in logs.
+    /// Returns the name in configuration and logs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Enforce => "enforce",
@@ -37,21 +36,21 @@ impl Mode {
     }
 }
 
-/// The switches of one policy.
+/// Run-time settings of one policy.
 #[derive(Clone, Debug, Default)]
 pub struct PolicySwitch {
-    /// What is made of its decisions.
+    /// Enforcement mode.
     pub mode: Mode,
     /// Keys that are always allowed and never counted.
     pub allowed_keys: HashSet<Vec<u8>>,
-    /// Keys that are always denied where the policy is enforced, even if they are among those allowed.
+    /// Keys that are always denied while the policy is enforced, even if they are in `allowed_keys`.
     pub denied_keys: HashSet<Vec<u8>>,
     candidate: Option<Arc<Policy>>,
 }
 
 impl PolicySwitch {
-    /// Quotas that are decided beside those of the policy called `name` and not enforced, to see what they would do.
-    /// They count by themselves; each [`Decision::shadow`] is theirs, unless the policy itself is only a shadow.
+    /// Sets quotas that are evaluated beside those of the policy called `name` without being enforced. They have counts
+    /// of their own. [`Decision::shadow`] holds their decision, unless the policy itself is in [`Mode::Shadow`].
     pub fn set_candidate(
         &mut self,
         name: &str,
@@ -61,26 +60,26 @@ impl PolicySwitch {
         Ok(())
     }
 
-    /// The candidate, if there is one.
+    /// Returns the candidate, if one is set.
     pub fn candidate(&self) -> Option<&Policy> {
         self.candidate.as_deref()
     }
 
-    /// Without a candidate.
+    /// Removes the candidate.
     pub fn clear_candidate(&mut self) {
         self.candidate = None;
     }
 
-    /// The answer to `operation` that needs no store.
-    fn answer(&self, operation: &Operation<'_>) -> Option<Decision> {
-        // An operator's block or reset holds in every mode: it must be in force when the policy is enforced again.
+    /// Returns the decision of the mode or of a list, without the store.
+    fn rule_decision(&self, operation: &Operation<'_>) -> Option<Decision> {
+        // Blocks and resets reach the store in every mode, so that they are in force when the policy is enforced again.
         if matches!(operation.verb, Verb::Block | Verb::Reset) {
             return None;
         }
         let (policy, key) = (operation.check.policy, operation.check.key);
         let (rule, decision) = if self.mode == Mode::Off {
             ("off", Decision::unspent(policy, Source::Rule))
-        } else if !asks(operation.verb) {
+        } else if !is_spending(operation.verb) {
             return None;
         } else if self.denied_keys.contains(key) {
             ("denied", Decision::refused(policy, Source::Rule))
@@ -89,7 +88,7 @@ impl PolicySwitch {
         } else {
             return None;
         };
-        signals::ruled(policy, rule);
+        telemetry::count_rule(policy, rule);
         Some(if self.mode == Mode::Shadow && !decision.is_allowed() {
             decision.in_shadow()
         } else {
@@ -97,31 +96,31 @@ impl PolicySwitch {
         })
     }
 
-    /// What is made of the store's answer, and of that to the candidate.
+    /// Combines the store's responses for the policy and its candidate according to the mode.
     fn enforce(
         &self,
         operation: &Operation<'_>,
-        answer: Result<Decision, StoreError>,
+        response: Result<Decision, StoreError>,
         candidate: Option<Result<Decision, StoreError>>,
     ) -> Result<Decision, StoreError> {
         let policy = operation.check.policy;
-        let asks = asks(operation.verb);
-        if let (true, Some(Ok(candidate))) = (asks, &candidate) {
-            signals::shadowed(policy, "candidate", candidate);
+        let is_spending = is_spending(operation.verb);
+        if let (true, Some(Ok(candidate))) = (is_spending, &candidate) {
+            telemetry::count_shadow_denial(policy, "candidate", candidate);
         }
-        match (answer, self.mode) {
-            (Ok(decision), Mode::Shadow) if asks => {
-                signals::shadowed(policy, "policy", &decision);
+        match (response, self.mode) {
+            (Ok(decision), Mode::Shadow) if is_spending => {
+                telemetry::count_shadow_denial(policy, "policy", &decision);
                 Ok(decision.in_shadow())
             }
-            // A policy in shadow denies nothing, also when the store fails. A change that was not stored is an error.
+            // A policy in shadow mode allows every request even while the store fails. A lost change is still an error.
             (Err(error), Mode::Shadow)
                 if matches!(operation.verb, Verb::Check | Verb::Peek | Verb::Refund) =>
             {
                 Ok(Decision::unspent(policy, Source::Fallback(reason(&error))))
             }
             (Ok(decision), _) => match candidate {
-                Some(Ok(candidate)) if asks => Ok(decision.beside(&candidate)),
+                Some(Ok(candidate)) if is_spending => Ok(decision.beside(&candidate)),
                 _ => Ok(decision),
             },
             (Err(error), _) => Err(error),
@@ -129,12 +128,12 @@ impl PolicySwitch {
     }
 }
 
-/// Whether the verb spends or would spend, as opposed to giving back, so that its denial can be waived.
-fn asks(verb: Verb) -> bool {
+/// Returns whether the verb spends or would spend units, so that its denial can be waived.
+fn is_spending(verb: Verb) -> bool {
     matches!(verb, Verb::Check | Verb::Peek | Verb::Charge)
 }
 
-/// A store whose policies can be switched while it runs.
+/// A store with run-time settings for each policy.
 ///
 /// ```
 /// use slidegate::resilience::{Mode, Switch};
@@ -160,22 +159,22 @@ pub struct Switch<S> {
 }
 
 impl<S> Switch<S> {
-    /// `store`, with every policy enforced.
+    /// Wraps `store` with every policy enforced.
     pub fn new(store: S) -> Self {
         Self { store, policies: ArcSwap::default() }
     }
 
-    /// The store.
+    /// Returns the store below.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// The switches of the policy called `name`.
+    /// Returns the settings of the policy called `name`.
     pub fn of(&self, name: &str) -> PolicySwitch {
         self.policies.load().get(name).map(|switch| PolicySwitch::clone(switch)).unwrap_or_default()
     }
 
-    /// Changes the switches of the policy called `name`. Whoever asks from now on sees all of it, and nobody a part.
+    /// Changes the settings of the policy called `name` atomically. Every later request sees the whole change.
     pub fn update(&self, name: &str, change: impl Fn(&mut PolicySwitch)) {
         let (mut before, mut after) = (Mode::default(), Mode::default());
         self.policies.rcu(|policies| {
@@ -187,10 +186,10 @@ impl<S> Switch<S> {
             policies.insert(name.into(), Arc::new(switch));
             policies
         });
-        signals::switched(name, before, after);
+        telemetry::report_mode_change(name, before, after);
     }
 
-    /// Changes the switches of all policies at once; those of a policy that is not named are as they are at first.
+    /// Replaces the settings of all policies atomically. Policies that are not named get the default settings.
     pub fn replace(&self, switches: impl IntoIterator<Item = (String, PolicySwitch)>) {
         let switches = switches.into_iter().map(|(name, switch)| (name.into_boxed_str(), Arc::new(switch)));
         let after: Arc<HashMap<Box<str>, Arc<PolicySwitch>>> = Arc::new(switches.collect());
@@ -200,21 +199,21 @@ impl<S> Switch<S> {
             let mode = |switches: &HashMap<Box<str>, Arc<PolicySwitch>>| {
                 switches.get(name).map(|switch| switch.mode).unwrap_or_default()
             };
-            signals::switched(name, mode(&before), mode(&after));
+            telemetry::report_mode_change(name, mode(&before), mode(&after));
         }
     }
 
     fn switch_of(&self, policy: &Policy) -> Option<Arc<PolicySwitch>> {
-        // One that was made of quotas in a request has no name by which it could be meant.
+        // An anonymous policy, made of quotas in a request, has no name to look up.
         if policy.is_anonymous() { None } else { self.policies.load().get(policy.name()).cloned() }
     }
 }
 
-/// Where the answer to an operation comes from.
+/// Origin of the response to an operation of a batch.
 enum Plan<'a> {
-    Ruled(Decision),
-    /// The next answers of the store: one, and one more if there is a candidate.
-    Asked {
+    Rule(Decision),
+    /// Next response of the store, followed by another one if the policy has a candidate.
+    Store {
         operation: &'a Operation<'a>,
         switch: Option<Arc<PolicySwitch>>,
     },
@@ -225,19 +224,19 @@ impl<S: Store> Store for Switch<S> {
         let Some(switch) = self.switch_of(operation.check.policy) else {
             return self.store.execute(operation).await;
         };
-        if let Some(decision) = switch.answer(&operation) {
+        if let Some(decision) = switch.rule_decision(&operation) {
             return Ok(decision);
         }
         let Some(candidate) = &switch.candidate else {
             return switch.enforce(&operation, self.store.execute(operation).await, None);
         };
-        // At the same time, and each for itself: the candidate's failure is not the policy's.
-        let tried = self.store.execute(instead(&operation, candidate));
-        let (answer, tried) = join(self.store.execute(operation), tried).await;
-        switch.enforce(&operation, answer, Some(tried))
+        // Two concurrent requests, so that a failure of the candidate does not affect the policy.
+        let tried = self.store.execute(with_policy(&operation, candidate));
+        let (response, tried) = join(self.store.execute(operation), tried).await;
+        switch.enforce(&operation, response, Some(tried))
     }
 
-    /// Only where nothing is switched.
+    /// Executes the operation at once if its policy has no settings here.
     fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
         match self.switch_of(operation.check.policy) {
             None => self.store.execute_at_once(operation),
@@ -248,35 +247,35 @@ impl<S: Store> Store for Switch<S> {
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         let plan = |operation| {
             let switch = self.switch_of(Operation::clone(operation).check.policy);
-            match switch.as_ref().and_then(|switch| switch.answer(operation)) {
-                Some(decision) => Plan::Ruled(decision),
-                None => Plan::Asked { operation, switch },
+            match switch.as_ref().and_then(|switch| switch.rule_decision(operation)) {
+                Some(decision) => Plan::Rule(decision),
+                None => Plan::Store { operation, switch },
             }
         };
         let plans: Vec<Plan<'_>> = operations.iter().map(plan).collect();
-        let mut asked = Vec::with_capacity(operations.len());
+        let mut sent = Vec::with_capacity(operations.len());
         for plan in &plans {
-            if let Plan::Asked { operation, switch } = plan {
-                asked.push(**operation);
-                asked.extend(candidate(switch.as_ref()).map(|candidate| instead(operation, candidate)));
+            if let Plan::Store { operation, switch } = plan {
+                sent.push(**operation);
+                sent.extend(candidate(switch.as_ref()).map(|candidate| with_policy(operation, candidate)));
             }
         }
-        let mut answers = self.store.execute_many(&asked).await.into_iter();
+        let mut responses = self.store.execute_many(&sent).await.into_iter();
         let settle = |plan: &Plan<'_>| match plan {
-            Plan::Ruled(decision) => Ok(decision.clone()),
-            Plan::Asked { operation, switch } => {
-                let answer = answers.next().unwrap_or_else(|| Err(unanswered()));
-                let beside = candidate(switch.as_ref()).and_then(|_| answers.next());
+            Plan::Rule(decision) => Ok(decision.clone()),
+            Plan::Store { operation, switch } => {
+                let response = responses.next().unwrap_or_else(|| Err(missing_response()));
+                let tried = candidate(switch.as_ref()).and_then(|_| responses.next());
                 match switch {
-                    Some(switch) => switch.enforce(operation, answer, beside),
-                    None => answer,
+                    Some(switch) => switch.enforce(operation, response, tried),
+                    None => response,
                 }
             }
         };
         plans.iter().map(settle).collect()
     }
 
-    /// The keys of the candidate are forgotten as well. Returns how many there were of the policy.
+    /// Forgets the keys of the policy and of its candidate. Returns the number of keys of the policy.
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         if let Some(candidate) = candidate(self.switch_of(policy).as_ref()) {
             self.store.forget(candidate).await?;
@@ -298,7 +297,7 @@ fn candidate(switch: Option<&Arc<PolicySwitch>>) -> Option<&Policy> {
     switch?.candidate.as_deref()
 }
 
-/// The same under another policy.
-fn instead<'a>(operation: &Operation<'a>, policy: &'a Policy) -> Operation<'a> {
+/// Returns the operation under another policy.
+fn with_policy<'a>(operation: &Operation<'a>, policy: &'a Policy) -> Operation<'a> {
     Operation { verb: operation.verb, check: policy.key(operation.check.key).cost(operation.check.cost) }
 }

@@ -1,4 +1,4 @@
-//! What a breaker does next, without a clock and without a lock.
+//! State machine of the breaker, without a clock and without a lock.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ enum Phase {
     Open {
         until_ms: u64,
     },
-    /// `asked_ms` is when the one on its way was sent, if there is one.
+    /// `sent_at_ms` is the send time of the probe in flight, if there is one.
     Probing {
         left: u32,
-        asked_ms: Option<u64>,
+        sent_at_ms: Option<u64>,
     },
     Recovering {
         since_ms: u64,
@@ -39,18 +39,17 @@ impl Phase {
     }
 }
 
-/// The breaker without a clock and without a lock.
 #[derive(Debug)]
 pub(super) struct Machine {
     settings: BreakerSettings,
     phase: Phase,
-    /// Grows with each rest, so that what was asked before says nothing about what came after.
+    /// Incremented each time the breaker opens, so that outcomes of earlier requests are ignored.
     epoch: u64,
-    /// The last answers, a failure being a one, the latest in the lowest bit.
-    answers: u64,
-    /// When the first of the failures among them was seen.
+    /// Most recent outcomes, one bit each: set for a failure, the latest in the lowest bit.
+    outcomes: u64,
+    /// Time of the first failure among them.
     failing_since_ms: Option<u64>,
-    rest_ms: u64,
+    open_ms: u64,
     random: fastrand::Rng,
 }
 
@@ -58,7 +57,7 @@ impl Machine {
     pub(super) fn new(settings: BreakerSettings, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
         let phase = Phase::Closed;
-        Self { settings, phase, epoch: 0, answers: 0, failing_since_ms: None, rest_ms: 0, random }
+        Self { settings, phase, epoch: 0, outcomes: 0, failing_since_ms: None, open_ms: 0, random }
     }
 
     pub(super) fn state(&self) -> BreakerState {
@@ -70,20 +69,20 @@ impl Machine {
             Phase::Closed => {}
             Phase::Open { until_ms } if now_ms < *until_ms => return None,
             Phase::Open { .. } => {
-                self.phase = Phase::Probing { left: self.settings.probes.max(1), asked_ms: Some(now_ms) };
+                self.phase = Phase::Probing { left: self.settings.probes.max(1), sent_at_ms: Some(now_ms) };
             }
-            // One that is never heard of again, because its caller has put it aside, must not be the last.
-            Phase::Probing { asked_ms: Some(asked_ms), .. }
-                if now_ms.saturating_sub(*asked_ms) < millis(self.settings.longest_rest) =>
+            // A probe whose permit is held without being settled blocks further probes only for a limited time.
+            Phase::Probing { sent_at_ms: Some(sent_at_ms), .. }
+                if now_ms.saturating_sub(*sent_at_ms) < millis(self.settings.max_open_duration) =>
             {
                 return None;
             }
-            Phase::Probing { asked_ms, .. } => *asked_ms = Some(now_ms),
+            Phase::Probing { sent_at_ms, .. } => *sent_at_ms = Some(now_ms),
             Phase::Recovering { since_ms, for_ms } => {
                 let (elapsed_ms, for_ms) = (now_ms.saturating_sub(*since_ms), *for_ms);
                 if elapsed_ms >= for_ms {
                     self.phase = Phase::Closed;
-                    self.rest_ms = 0;
+                    self.open_ms = 0;
                 } else if self.random.u64(0..for_ms) > elapsed_ms + for_ms / 16 {
                     return None;
                 }
@@ -97,61 +96,62 @@ impl Machine {
             return;
         }
         match &mut self.phase {
-            // Nobody is asked while it is open.
+            // No permit is issued while the breaker is open.
             Phase::Open { .. } => {}
             Phase::Closed | Phase::Recovering { .. } => {
                 if outcome == Outcome::Unknown {
                     return;
                 }
-                if self.fails(outcome == Outcome::Failure, now_ms) {
+                if self.record(outcome == Outcome::Failure, now_ms) {
                     self.open(now_ms);
                 }
             }
-            Phase::Probing { left, asked_ms } => match outcome {
+            Phase::Probing { left, sent_at_ms } => match outcome {
                 Outcome::Failure => self.open(now_ms),
-                Outcome::Unknown => *asked_ms = None,
-                Outcome::Success if *left > 1 => (*left, *asked_ms) = (*left - 1, None),
+                Outcome::Unknown => *sent_at_ms = None,
+                Outcome::Success if *left > 1 => (*left, *sent_at_ms) = (*left - 1, None),
                 Outcome::Success => {
-                    let for_ms = shortened(&mut self.random, millis(self.settings.recovery));
+                    let for_ms = shortened(&mut self.random, millis(self.settings.recovery_duration));
                     self.phase = Phase::Recovering { since_ms: now_ms, for_ms };
                 }
             },
         }
     }
 
-    /// Takes note of an answer. Whether there are too many failures, and for long enough.
-    fn fails(&mut self, has_failed: bool, now_ms: u64) -> bool {
-        let among = self.settings.among.clamp(1, 64);
-        self.answers = (self.answers << 1 | u64::from(has_failed)) & (u64::MAX >> (64 - among));
-        if self.answers == 0 {
+    /// Records an outcome. Returns whether the breaker must open.
+    fn record(&mut self, has_failed: bool, now_ms: u64) -> bool {
+        let sample_size = self.settings.sample_size.clamp(1, 64);
+        self.outcomes = (self.outcomes << 1 | u64::from(has_failed)) & (u64::MAX >> (64 - sample_size));
+        if self.outcomes == 0 {
             self.failing_since_ms = None;
         } else if self.failing_since_ms.is_none() {
             self.failing_since_ms = Some(now_ms);
         }
-        let over_ms = u64::try_from(self.settings.over.as_millis()).unwrap_or(u64::MAX);
-        let is_long =
-            self.failing_since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= over_ms);
-        has_failed && is_long && self.answers.count_ones() >= self.settings.failures.clamp(1, among)
+        let min_ms = u64::try_from(self.settings.min_failure_duration.as_millis()).unwrap_or(u64::MAX);
+        let is_long = self.failing_since_ms.is_some_and(|since_ms| now_ms.saturating_sub(since_ms) >= min_ms);
+        has_failed
+            && is_long
+            && self.outcomes.count_ones() >= self.settings.failure_threshold.clamp(1, sample_size)
     }
 
     fn open(&mut self, now_ms: u64) {
-        let longest_ms = millis(self.settings.longest_rest);
-        // Zero unless it has not recovered since the last time.
-        self.rest_ms = (2 * self.rest_ms).max(millis(self.settings.rest)).min(longest_ms);
-        let until_ms = now_ms.saturating_add(shortened(&mut self.random, self.rest_ms));
+        let max_ms = millis(self.settings.max_open_duration);
+        // The previous duration is zero unless the breaker has opened before without closing since.
+        self.open_ms = (2 * self.open_ms).max(millis(self.settings.open_duration)).min(max_ms);
+        let until_ms = now_ms.saturating_add(shortened(&mut self.random, self.open_ms));
         self.phase = Phase::Open { until_ms };
         self.epoch += 1;
-        self.answers = 0;
+        self.outcomes = 0;
         self.failing_since_ms = None;
     }
 }
 
-/// Between half of it and all of it.
+/// Returns a random duration between half of `ms` and `ms`.
 fn shortened(random: &mut fastrand::Rng, ms: u64) -> u64 {
     ms - random.u64(0..=ms / 2)
 }
 
-/// At least one, at most a day.
+/// Converts a duration to milliseconds, between 1 ms and one day.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).clamp(1, 86_400_000)
 }

@@ -1,4 +1,4 @@
-//! A circuit breaker: whoever fails too often is left alone for a while, and then asked again little by little.
+//! Circuit breaker: stops requests to a failing store and resumes them gradually.
 
 mod machine;
 
@@ -9,56 +9,60 @@ use std::time::Duration;
 use self::machine::{Machine, Outcome};
 use crate::clock::{Clock, PreciseClock};
 
-/// When a store is left alone, and how it is taken up again.
+/// Thresholds and durations of a [`Breaker`].
+///
+/// The breaker opens when at least `failure_threshold` of the last `sample_size` requests have failed and the first of
+/// these failures is at least `min_failure_duration` old. Requests that share a connection fail together when it
+/// breaks; the minimum duration counts them as one failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BreakerSettings {
-    /// So many failures …
-    pub failures: u32,
-    /// … among so many answers, at most 64 …
-    pub among: u32,
-    /// … over at least this long, and the store is left alone. Requests that share a connection fail together when it
-    /// breaks, which is one failure and no reason.
-    pub over: Duration,
-    /// For how long at first. Each time that it fails again before it has recovered doubles it.
-    pub rest: Duration,
-    /// The longest that it ever becomes.
-    pub longest_rest: Duration,
-    /// How many requests have to succeed after that, one by one, before others follow.
+    /// Number of failures that opens the breaker.
+    pub failure_threshold: u32,
+    /// Number of most recent requests that are evaluated, at most 64.
+    pub sample_size: u32,
+    /// Minimum age of the first failure among them.
+    pub min_failure_duration: Duration,
+    /// Time for which the breaker stays open at first. It doubles each time the store fails again before it has
+    /// recovered.
+    pub open_duration: Duration,
+    /// Maximum time for which the breaker stays open.
+    pub max_open_duration: Duration,
+    /// Number of requests, one at a time, that must succeed before the breaker recovers.
     pub probes: u32,
-    /// For how long a growing share of requests is let through after that.
-    pub recovery: Duration,
+    /// Time over which the share of admitted requests grows during recovery.
+    pub recovery_duration: Duration,
 }
 
 impl Default for BreakerSettings {
     fn default() -> Self {
         Self {
-            failures: 5,
-            among: 10,
-            over: Duration::from_millis(100),
-            rest: Duration::from_millis(500),
-            longest_rest: Duration::from_secs(10),
+            failure_threshold: 5,
+            sample_size: 10,
+            min_failure_duration: Duration::from_millis(100),
+            open_duration: Duration::from_millis(500),
+            max_open_duration: Duration::from_secs(10),
             probes: 3,
-            recovery: Duration::from_secs(10),
+            recovery_duration: Duration::from_secs(10),
         }
     }
 }
 
-/// What a breaker does with requests.
+/// State of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BreakerState {
-    /// Lets them through.
+    /// Admits all requests.
     Closed,
-    /// Lets none through.
+    /// Admits no requests.
     Open,
-    /// Lets one through at a time, to see whether it succeeds.
+    /// Admits one request at a time.
     Probing,
-    /// Lets a growing share of them through.
+    /// Admits a growing share of requests.
     Recovering,
 }
 
 impl BreakerState {
-    /// The name in logs and metrics.
+    /// Returns the name in logs and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -69,17 +73,17 @@ impl BreakerState {
     }
 }
 
-/// A circuit breaker. Ask it for a [`Permit`] before each request, and tell the permit how it went.
+/// A circuit breaker. [`admit`](Self::admit) returns a [`Permit`] for each request, which reports the outcome.
 ///
-/// Rests and recoveries are shortened at random, by up to half, so that many nodes which saw a store fail together do
-/// not come back together.
+/// Open and recovery durations are shortened at random by up to half, so that nodes which saw a store fail together do
+/// not return together.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use slidegate::resilience::{Breaker, BreakerSettings, BreakerState};
 ///
-/// let settings = BreakerSettings { over: Duration::ZERO, ..BreakerSettings::default() };
+/// let settings = BreakerSettings { min_failure_duration: Duration::ZERO, ..BreakerSettings::default() };
 /// let breaker = Breaker::new(settings);
 /// for _ in 0..5 {
 ///     breaker.admit().expect("still closed").failed();
@@ -89,38 +93,38 @@ impl BreakerState {
 /// ```
 pub struct Breaker<C = PreciseClock> {
     clock: C,
-    /// Whose requests it lets through, for logs and metrics.
+    /// Policy label in logs and metrics.
     policy: Box<str>,
     machine: Mutex<Machine>,
 }
 
 impl Breaker {
-    /// A breaker on the system's clock.
+    /// Creates a breaker on the system clock.
     pub fn new(settings: BreakerSettings) -> Self {
         Self::seeded(settings, PreciseClock::default(), fastrand::u64(..))
     }
 }
 
 impl<C: Clock> Breaker<C> {
-    /// A breaker that does the same each time for the same seed and the same course of events.
+    /// Creates a breaker that is deterministic for a given seed and sequence of events.
     pub fn seeded(settings: BreakerSettings, clock: C, seed: u64) -> Self {
         Self { clock, policy: "(all)".into(), machine: Mutex::new(Machine::new(settings, seed)) }
     }
 
-    /// For the requests of this policy alone, which is how logs and metrics call it.
+    /// Sets the policy label in logs and metrics.
     pub fn for_policy(mut self, policy: &str) -> Self {
         self.policy = policy.into();
-        show(&self.policy, BreakerState::Closed);
+        set_state_gauge(&self.policy, BreakerState::Closed);
         self
     }
 
-    /// Leave to ask the store; `None` if it is to be left alone.
+    /// Returns a permit to send a request, or `None` if the breaker rejects it.
     pub fn admit(&self) -> Option<Permit<'_, C>> {
         let epoch = self.change(Machine::admit)?;
         Some(Permit { breaker: self, epoch, is_settled: false })
     }
 
-    /// What it does with requests. One that has rested long enough is open until the next request.
+    /// Returns the state. An open breaker changes to probing with the next request after its open duration.
     pub fn state(&self) -> BreakerState {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner).state()
     }
@@ -129,7 +133,7 @@ impl<C: Clock> Breaker<C> {
         self.change(|machine, now_ms| machine.settle(epoch, now_ms, outcome));
     }
 
-    /// Changes the machine, and tells of it if that is another state.
+    /// Applies a change to the machine and reports the transition if the state changed.
     fn change<T>(&self, change: impl FnOnce(&mut Machine, u64) -> T) -> T {
         let now_ms = self.clock.now_ms();
         let (changed, before, after) = {
@@ -138,7 +142,7 @@ impl<C: Clock> Breaker<C> {
             (change(&mut machine, now_ms), before, machine.state())
         };
         if before != after {
-            tell(&self.policy, before, after);
+            report_transition(&self.policy, before, after);
         }
         changed
     }
@@ -150,41 +154,41 @@ impl<C> fmt::Debug for Breaker<C> {
     }
 }
 
-fn tell(policy: &str, before: BreakerState, after: BreakerState) {
+fn report_transition(policy: &str, before: BreakerState, after: BreakerState) {
     let (from, to) = (before.name(), after.name());
     metrics::counter!("slidegate_breaker_transitions_total", "policy" => policy.to_owned(), "to" => to)
         .increment(1);
-    show(policy, after);
+    set_state_gauge(policy, after);
     match (before, after) {
-        // As long as a store is away, this is so again and again and says nothing new.
+        // Repeats while the store is unavailable, hence the level.
         (BreakerState::Probing, BreakerState::Open) => {
-            tracing::debug!(policy, from, to, "the store still fails and is left alone for longer");
+            tracing::debug!(policy, from, to, "the store still fails; the breaker stays open for longer");
         }
         (_, BreakerState::Open) => {
-            tracing::warn!(policy, from, to, "the store fails and is left alone for a while");
+            tracing::warn!(policy, from, to, "the store fails; the breaker opens and sends it no requests");
         }
         (_, BreakerState::Probing) => {
-            tracing::debug!(policy, from, to, "the store is asked again, one request at a time");
+            tracing::debug!(policy, from, to, "the breaker sends one request at a time to the store");
         }
         (_, BreakerState::Recovering) => {
-            tracing::info!(policy, from, to, "the store answers again and gets a growing share");
+            tracing::info!(policy, from, to, "the store responds again and gets a growing share of requests");
         }
         (_, BreakerState::Closed) => tracing::info!(policy, from, to, "the store has recovered"),
     }
 }
 
-fn show(policy: &str, now: BreakerState) {
+fn set_state_gauge(policy: &str, now: BreakerState) {
     for state in [BreakerState::Closed, BreakerState::Open, BreakerState::Probing, BreakerState::Recovering] {
-        let is_it = u32::from(state == now);
+        let value = u32::from(state == now);
         metrics::gauge!("slidegate_breaker_state", "policy" => policy.to_owned(), "state" => state.name())
-            .set(is_it);
+            .set(value);
     }
 }
 
-/// Leave for one request. Tell it how the request went; if nobody does, because the caller gave up, nothing is
-/// concluded.
+/// Permit for one request, which takes its outcome. A permit that is dropped, because the caller gave up, counts
+/// neither as a success nor as a failure.
 #[derive(Debug)]
-#[must_use = "a permit has to be told how the request went"]
+#[must_use = "the breaker needs the outcome of the request"]
 pub struct Permit<'a, C: Clock = PreciseClock> {
     breaker: &'a Breaker<C>,
     epoch: u64,
@@ -192,17 +196,17 @@ pub struct Permit<'a, C: Clock = PreciseClock> {
 }
 
 impl<C: Clock> Permit<'_, C> {
-    /// The store has answered.
+    /// Reports a success.
     pub fn succeeded(mut self) {
         self.settle(Outcome::Success);
     }
 
-    /// The store has failed.
+    /// Reports a failure.
     pub fn failed(mut self) {
         self.settle(Outcome::Failure);
     }
 
-    /// The store has failed, or it has not.
+    /// Reports a failure or a success.
     pub(super) fn settled(self, has_failed: bool) {
         if has_failed {
             self.failed();
@@ -235,7 +239,7 @@ mod tests {
         (Breaker::seeded(BreakerSettings::default(), clock.clone(), seed), clock)
     }
 
-    /// Fails so often, for as long as it takes to be noticed.
+    /// Reports failures over the minimum failure duration.
     fn fail(breaker: &Breaker<ManualClock>, times: usize) {
         for _ in 1..times {
             breaker.admit().unwrap().failed();
@@ -245,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn many_failures_at_one_moment_are_one() {
+    fn simultaneous_failures_count_as_one() {
         let (breaker, clock) = breaker(0);
         let at_once: Vec<_> = (0..100).map(|_| breaker.admit().unwrap()).collect();
         at_once.into_iter().for_each(Permit::failed);
@@ -256,26 +260,26 @@ mod tests {
         }
         clock.advance(1000);
         breaker.admit().unwrap().failed();
-        assert_eq!(breaker.state(), BreakerState::Closed, "those before are forgotten");
+        assert_eq!(breaker.state(), BreakerState::Closed, "earlier failures have left the sample");
         fail(&breaker, 4);
         assert_eq!(breaker.state(), BreakerState::Open);
     }
 
     #[test]
-    fn a_probe_that_is_never_heard_of_is_not_waited_for_for_ever() {
+    fn an_unsettled_probe_expires() {
         let (breaker, clock) = breaker(0);
         fail(&breaker, 5);
         clock.advance(500);
-        let put_aside = breaker.admit().unwrap();
+        let held = breaker.admit().unwrap();
         clock.advance(9_999);
         assert!(breaker.admit().is_none());
         clock.advance(1);
         assert!(breaker.admit().is_some());
-        drop(put_aside);
+        drop(held);
     }
 
     #[test]
-    fn a_few_failures_among_many_answers_are_nothing() {
+    fn failures_below_the_threshold_keep_the_breaker_closed() {
         let (breaker, _) = breaker(1);
         for round in 0..100 {
             let permit = breaker.admit().unwrap();
@@ -283,19 +287,19 @@ mod tests {
         }
         assert_eq!(breaker.state(), BreakerState::Closed);
         fail(&breaker, 3);
-        assert_eq!(breaker.state(), BreakerState::Open, "two of the ten before and three");
+        assert_eq!(breaker.state(), BreakerState::Open, "two of the last ten, and three more");
     }
 
     #[test]
-    fn one_at_a_time_after_a_rest_and_then_a_growing_share() {
+    fn an_open_breaker_probes_and_then_admits_a_growing_share() {
         for seed in 0..100 {
             let (breaker, clock) = breaker(seed);
             fail(&breaker, 5);
             clock.advance(249);
-            assert!(breaker.admit().is_none(), "rests at least this long");
+            assert!(breaker.admit().is_none(), "stays open for at least half the duration");
             clock.advance(251);
             for _ in 0..3 {
-                let probe = breaker.admit().expect("rested at most twice as long");
+                let probe = breaker.admit().expect("open for at most the duration");
                 assert_eq!(breaker.state(), BreakerState::Probing);
                 assert!(breaker.admit().is_none(), "one at a time");
                 probe.succeeded();
@@ -316,22 +320,22 @@ mod tests {
     }
 
     #[test]
-    fn whoever_fails_again_rests_twice_as_long_up_to_the_longest() {
+    fn repeated_failures_double_the_open_duration_up_to_the_maximum() {
         let (breaker, clock) = breaker(3);
         fail(&breaker, 5);
-        let mut rest_ms = 500;
+        let mut open_ms = 500;
         for _ in 0..10 {
-            clock.advance(rest_ms);
+            clock.advance(open_ms);
             fail(&breaker, 1);
-            rest_ms = (2 * rest_ms).min(10_000);
-            clock.advance(rest_ms / 2 - 1);
-            assert!(breaker.admit().is_none(), "{rest_ms}");
+            open_ms = (2 * open_ms).min(10_000);
+            clock.advance(open_ms / 2 - 1);
+            assert!(breaker.admit().is_none(), "{open_ms}");
         }
-        assert_eq!(rest_ms, 10_000);
+        assert_eq!(open_ms, 10_000);
     }
 
     #[test]
-    fn a_caller_who_gives_up_leaves_the_place_to_the_next() {
+    fn a_dropped_probe_permit_admits_the_next_probe() {
         let (breaker, clock) = breaker(4);
         fail(&breaker, 5);
         clock.advance(500);
@@ -341,20 +345,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_before_the_rest_says_nothing_after_it() {
+    fn outcomes_of_requests_before_the_breaker_opened_are_ignored() {
         let (breaker, clock) = breaker(5);
         let late: Vec<_> = (0..10).map(|_| breaker.admit().unwrap()).collect();
         fail(&breaker, 5);
         clock.advance(500);
         let probe = breaker.admit().unwrap();
         late.into_iter().for_each(Permit::failed);
-        assert_eq!(breaker.state(), BreakerState::Probing, "late failures do not end a probe");
+        assert_eq!(breaker.state(), BreakerState::Probing, "late failures do not end the probing");
         probe.succeeded();
         assert!(breaker.admit().is_some());
     }
 
     #[test]
-    fn nodes_come_back_at_different_times() {
+    fn breakers_with_different_seeds_probe_at_different_times() {
         let returns = |seed| {
             let (breaker, clock) = breaker(seed);
             fail(&breaker, 5);

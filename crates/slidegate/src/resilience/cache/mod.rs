@@ -1,10 +1,10 @@
-//! A key that is denied need not be asked about again until that ends.
+//! Cache of denials: until a denial expires, requests of its key need no round trip to the store.
 
-mod count;
 mod denial;
+mod invalidation;
+mod metrics;
 mod settings;
 mod table;
-mod undoing;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -13,35 +13,36 @@ use slidegate_core::{Decision, Policy, Verb};
 
 pub use settings::{CacheSettingsError, DeniedCacheBuilder};
 
-use self::count::Why;
-use self::denial::{Ages, Denial, Trip};
-use self::settings::Remembered;
-use self::table::{Epoch, Found, Identity, Table};
-use self::undoing::{Forgetting, Undoing, undone_by};
+use self::denial::{Denial, MaxAges, RoundTrip};
+use self::invalidation::{KeyInvalidation, PolicyInvalidation, invalidation_reason};
+use self::metrics::DropReason;
+use self::settings::CachedPolicies;
+use self::table::{Epoch, Found, KeyHash, Table};
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
 use crate::store::invalidation::FeedVersion;
 use crate::store::{Operation, Store};
 
-/// A store that remembers denials, so that whoever hammers a limit does not hammer the store behind it.
+/// A store that caches denials, so that a client which keeps exceeding its limit puts no load on the store below.
 ///
-/// **Lossless.** Nobody is denied by it whom the store would not have denied, given that the store's clock is true to
-/// the millisecond, as those of Redis and PostgreSQL are; over a coarse one (a [`MemoryStore`](crate::MemoryStore) on the
-/// [`SystemClock`](crate::SystemClock)) a denial may end a tick late. An answer from memory has
-/// [`Source::Cache`](crate::Source::Cache); what it says is counted and left is as of the denial, and its waits go on.
-/// A request that costs more than the one that was denied is told the same wait, which may be too short for it.
+/// **Exact.** The cache denies only what the store would deny, provided that the store's clock is accurate to the
+/// millisecond, as those of Redis and PostgreSQL are. Over a coarse clock (a [`MemoryStore`](crate::MemoryStore) on the
+/// [`SystemClock`](crate::SystemClock)) a denial may expire one tick late. A decision from the cache has
+/// [`Source::Cache`](crate::Source::Cache). Its used and remaining counts are those at the time of the denial; its
+/// retry times keep counting down. A request that costs more than the cached one gets the same retry time, which may be
+/// too short for it.
 ///
-/// **Never old.** A refund, a reset or a forget by way of this cache counts at once, other quotas of the policy as well. What other
-/// nodes give back counts within a second: Redis tells it to all who listen, and PostgreSQL is asked for it five times a
-/// second. Over such a store a denial is remembered for up to ten seconds; over others, on a Redis cluster, and whenever
-/// nothing was heard for a while, no longer than `max_age`.
-/// If the answer to a refund is lost, or not waited for, it may happen later, and is noticed like another node's.
+/// **Up to date.** A refund, a reset, a forgotten policy or changed quotas take effect at once if they pass through
+/// this cache, and within one second if they come from another node: Redis publishes them to all subscribers, and
+/// PostgreSQL is polled five times a second. Over such a store a denial is cached for up to ten seconds. Over other
+/// stores, on a Redis cluster, and while the invalidation feed is interrupted, it is cached for at most `max_age`. A
+/// refund whose response is lost or abandoned may take effect later; it is then treated like one of another node.
 ///
-/// **Bounded.** It remembers at most `capacity` denials, and neither keys nor their length.
+/// **Bounded.** The cache holds at most `capacity` denials. It stores hashes of keys, never the keys.
 ///
 /// Counters of the `metrics` facade: `slidegate_denied_cache_hits_total`, `slidegate_denied_cache_stored_total` and
-/// `slidegate_denied_cache_dropped_total`, with the `reason` (`refund`, `reset`, `forget`, `limits`, or `spent`: something
-/// smaller was allowed).
+/// `slidegate_denied_cache_dropped_total` with the `reason` `refund`, `reset`, `forget`, `limits` or `spent` (a smaller
+/// cost was allowed).
 ///
 /// ```
 /// use std::time::Duration;
@@ -69,161 +70,168 @@ pub struct DeniedCache<S, C = PreciseClock> {
     store: S,
     clock: C,
     table: Table,
-    ages: Ages,
-    remembered: Remembered,
+    max_ages: MaxAges,
+    policies: CachedPolicies,
 }
 
 impl<S> DeniedCache<S> {
-    /// `store`, with a cache of the default size before it.
+    /// Wraps `store` with a cache of default settings.
     pub fn new(store: S) -> Self {
         Self::builder(store).build_valid()
     }
 
-    /// A cache before `store`, to be sized.
+    /// Returns a builder of a cache over `store`.
     pub fn builder(store: S) -> DeniedCacheBuilder<S, PreciseClock> {
         DeniedCacheBuilder::new(store, PreciseClock::default())
     }
 }
 
 impl<S, C> DeniedCache<S, C> {
-    /// The store.
+    /// Returns the store below.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// How many denials it holds, those included that have ended and have not been replaced yet.
+    /// Returns the number of denials held, including expired ones that have not been replaced.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether it holds no denial.
+    /// Returns whether the cache holds no denial.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The most denials that it will hold.
+    /// Returns the maximum number of denials.
     pub fn capacity(&self) -> usize {
         self.table.capacity()
     }
 }
 
-/// A check or a peek on its way to the store.
+/// Context of a request that goes to the store.
 #[derive(Debug)]
-struct Asked {
-    identity: Identity,
+struct CacheMiss {
+    key_hash: KeyHash,
     epoch: Epoch,
     version: Option<FeedVersion>,
-    sent_ms: u64,
+    sent_at_ms: u64,
 }
 
-/// Who answers an operation.
+/// Outcome of a cache lookup.
 #[derive(Debug)]
-enum Step {
-    /// The cache.
-    Known(Decision),
-    /// The store.
-    Ask(Asked),
+enum Lookup {
+    Hit(Decision),
+    Miss(CacheMiss),
 }
 
 impl<S: Store, C: Clock> DeniedCache<S, C> {
-    /// Who answers an operation. The store, whatever is known, if it `must_ask`.
-    fn step(&self, operation: &Operation<'_>, identity: Identity, must_ask: bool) -> Step {
+    /// Looks an operation up. With `is_bypassed` the result is always a miss.
+    fn look_up(&self, operation: &Operation<'_>, key_hash: KeyHash, is_bypassed: bool) -> Lookup {
         let check = &operation.check;
-        // A charge is counted even if it is denied.
-        let must_ask = must_ask || operation.verb == Verb::Charge;
-        let sent_ms = self.clock.now_ms();
-        let Found { denied, epoch } = self.table.find(identity, check, sent_ms);
-        match denied {
-            Some(decision) if !must_ask => {
-                count::hit();
-                Step::Known(decision)
+        // The store counts a charge even if it denies it.
+        let is_bypassed = is_bypassed || operation.verb == Verb::Charge;
+        let sent_at_ms = self.clock.now_ms();
+        let Found { denial, epoch } = self.table.find(key_hash, check, sent_at_ms);
+        match denial {
+            Some(decision) if !is_bypassed => {
+                metrics::count_hit();
+                Lookup::Hit(decision)
             }
-            _ if self.remembered.includes(check.policy) => {
-                Step::Ask(Asked { identity, epoch, version: self.store.feed_version(check), sent_ms })
-            }
-            _ => Step::Ask(Asked { identity, epoch, version: None, sent_ms }),
+            _ if self.policies.includes(check.policy) => Lookup::Miss(CacheMiss {
+                key_hash,
+                epoch,
+                version: self.store.feed_version(check),
+                sent_at_ms,
+            }),
+            _ => Lookup::Miss(CacheMiss { key_hash, epoch, version: None, sent_at_ms }),
         }
     }
 
-    /// Makes use of the store's answer for those who ask later.
-    fn learn(&self, asked: &Asked, operation: &Operation<'_>, answer: &Result<Decision, StoreError>) {
-        let Ok(decision) = answer else { return };
+    /// Updates the table with the store's response.
+    fn update(&self, miss: &CacheMiss, operation: &Operation<'_>, response: &Result<Decision, StoreError>) {
+        let Ok(decision) = response else { return };
         let check = &operation.check;
-        if !self.remembered.includes(check.policy) {
+        if !self.policies.includes(check.policy) {
             return;
         }
         let is_check = operation.verb == Verb::Check;
-        // Of a peek nothing is remembered: if the window has changed, a store counts by the new one from the next check on,
-        // and until then a peek's wait begins anew each time.
+        // Peeks are not cached. After a change of the window, a store counts by the new window only from the next check
+        // on; until then the retry time of each peek starts over.
         if is_check && !decision.is_allowed() {
-            let trip = Trip { sent_ms: asked.sent_ms, received_ms: self.clock.now_ms() };
-            if let Some(denial) = Denial::new(check, decision, trip, self.ages, asked.version.clone())
-                && self.table.remember(asked.identity, asked.epoch, denial, trip.received_ms)
+            let trip = RoundTrip { sent_at_ms: miss.sent_at_ms, received_at_ms: self.clock.now_ms() };
+            if let Some(denial) =
+                Denial::from_decision(check, decision, trip, self.max_ages, miss.version.clone())
+                && self.table.insert(miss.key_hash, miss.epoch, denial, trip.received_at_ms)
             {
-                count::stored();
+                metrics::count_stored();
                 return;
             }
         }
         let is_counted = operation.verb == Verb::Charge || (is_check && decision.is_allowed());
         let has_spent = is_counted && check.cost > 0;
-        self.table.drop_for(asked.identity, |denial| {
-            if denial.is_under(check.policy) { has_spent.then_some(Why::Spent) } else { Some(Why::Limits) }
+        self.table.drop_if(miss.key_hash, |denial| {
+            if denial.has_quotas_of(check.policy) {
+                has_spent.then_some(DropReason::Spent)
+            } else {
+                Some(DropReason::Limits)
+            }
         });
     }
 }
 
 impl<S: Store, C: Clock> Store for DeniedCache<S, C> {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let identity = self.table.identity(&operation.check);
-        if let Some(why) = undone_by(operation.verb) {
-            let _undoing = Undoing::begin(&self.table, identity, why);
+        let key_hash = self.table.hash(&operation.check);
+        if let Some(reason) = invalidation_reason(operation.verb) {
+            let _invalidation = KeyInvalidation::begin(&self.table, key_hash, reason);
             return self.store.execute(operation).await;
         }
-        match self.step(&operation, identity, false) {
-            Step::Known(decision) => Ok(decision),
-            Step::Ask(asked) => {
-                let answer = self.store.execute(operation).await;
-                self.learn(&asked, &operation, &answer);
-                answer
+        match self.look_up(&operation, key_hash, false) {
+            Lookup::Hit(decision) => Ok(decision),
+            Lookup::Miss(miss) => {
+                let response = self.store.execute(operation).await;
+                self.update(&miss, &operation, &response);
+                response
             }
         }
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let identities: Vec<_> =
-            operations.iter().map(|operation| self.table.identity(&operation.check)).collect();
-        let begin = |(operation, identity): (&Operation<'_>, &Identity)| {
-            Some(Undoing::begin(&self.table, *identity, undone_by(operation.verb)?))
+        let key_hashes: Vec<_> =
+            operations.iter().map(|operation| self.table.hash(&operation.check)).collect();
+        let begin = |(operation, key_hash): (&Operation<'_>, &KeyHash)| {
+            Some(KeyInvalidation::begin(&self.table, *key_hash, invalidation_reason(operation.verb)?))
         };
-        let undoings: Vec<_> = operations.iter().zip(&identities).filter_map(begin).collect();
-        // What the store is asked to do to a key first may change what it says next, and only the store knows.
-        let mut asked: HashSet<_> = undoings.iter().map(Undoing::identity).collect();
-        let mut rest = Vec::with_capacity(operations.len());
-        let mut steps = Vec::with_capacity(operations.len());
-        for (operation, identity) in operations.iter().zip(identities) {
-            let step = self.step(operation, identity, asked.contains(&identity));
-            if matches!(step, Step::Ask(_)) {
-                asked.insert(identity);
-                rest.push(*operation);
+        let invalidations: Vec<_> = operations.iter().zip(&key_hashes).filter_map(begin).collect();
+        // An earlier operation of the batch may change the decision of a later one on the same key, which only the
+        // store can decide then.
+        let mut sent: HashSet<_> = invalidations.iter().map(KeyInvalidation::key_hash).collect();
+        let mut misses = Vec::with_capacity(operations.len());
+        let mut lookups = Vec::with_capacity(operations.len());
+        for (operation, key_hash) in operations.iter().zip(key_hashes) {
+            let lookup = self.look_up(operation, key_hash, sent.contains(&key_hash));
+            if matches!(lookup, Lookup::Miss(_)) {
+                sent.insert(key_hash);
+                misses.push(*operation);
             }
-            steps.push(step);
+            lookups.push(lookup);
         }
-        let answers = if rest.is_empty() { Vec::new() } else { self.store.execute_many(&rest).await };
-        let mut answers = answers.into_iter();
-        let answer = |(step, operation): (Step, &Operation<'_>)| match step {
-            Step::Known(decision) => Ok(decision),
-            Step::Ask(asked) => {
-                let missing = || Err(StoreError::lost("the store has answered less than it was asked"));
-                let answer = answers.next().unwrap_or_else(missing);
-                self.learn(&asked, operation, &answer);
-                answer
+        let responses = if misses.is_empty() { Vec::new() } else { self.store.execute_many(&misses).await };
+        let mut responses = responses.into_iter();
+        let response = |(lookup, operation): (Lookup, &Operation<'_>)| match lookup {
+            Lookup::Hit(decision) => Ok(decision),
+            Lookup::Miss(miss) => {
+                let missing = || Err(StoreError::lost("the store returned fewer responses than operations"));
+                let response = responses.next().unwrap_or_else(missing);
+                self.update(&miss, operation, &response);
+                response
             }
         };
-        steps.into_iter().zip(operations).map(answer).collect()
+        lookups.into_iter().zip(operations).map(response).collect()
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
-        let _forgetting = Forgetting::begin(&self.table, policy);
+        let _invalidation = PolicyInvalidation::begin(&self.table, policy);
         self.store.forget(policy).await
     }
 
@@ -237,7 +245,7 @@ impl<S: fmt::Debug, C> fmt::Debug for DeniedCache<S, C> {
         f.debug_struct("DeniedCache")
             .field("store", &self.store)
             .field("capacity", &self.capacity())
-            .field("ages", &self.ages)
+            .field("max_ages", &self.max_ages)
             .finish_non_exhaustive()
     }
 }

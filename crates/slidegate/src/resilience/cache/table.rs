@@ -1,31 +1,31 @@
-//! Where denials are kept: so many places and no more, whoever asks.
+//! Table of cached denials with a fixed number of slots.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use slidegate_core::{Check, Decision, Policy};
 
-use super::count::{self, Why};
 use super::denial::Denial;
+use super::metrics::{DropReason, count_dropped};
 
-/// Each has a lock of its own, so that callers seldom meet.
+/// Each shard has a lock of its own, so that concurrent callers rarely contend.
 const MAX_SHARDS: usize = 64;
-/// In how many places next to each other a key's denial may be.
-const NEIGHBOURS: usize = 8;
+/// Number of adjacent slots in which the denial of a key may lie.
+const MAX_PROBES: usize = 8;
 
-/// Who is denied: 128 bits of two hashes whose seeds are drawn when the table is made and never leave it, so that nobody
-/// can choose keys that are taken for others, and a long key takes no more room than a short one.
+/// 128-bit hash of a policy and a key. The seeds are drawn when the table is created and never leave it, so no client
+/// can construct colliding keys. Long keys take no more memory than short ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Identity([u64; 2]);
+pub(super) struct KeyHash([u64; 2]);
 
-/// How often something was given back in a shard. What was asked before is not remembered after.
+/// Number of invalidations in a shard. A denial requested in an earlier epoch is not stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Epoch(u64);
 
-/// What is known about a request, as of an epoch.
+/// Result of a lookup, as of an epoch.
 #[derive(Debug)]
 pub(super) struct Found {
-    pub(super) denied: Option<Decision>,
+    pub(super) denial: Option<Decision>,
     pub(super) epoch: Epoch,
 }
 
@@ -38,100 +38,99 @@ pub(super) struct Table {
 impl Table {
     pub(super) fn new(capacity: usize) -> Self {
         let shards = capacity.min(MAX_SHARDS);
-        // Some have one place more than others, and all together exactly as many as they may.
-        let shard = |number: usize| Mutex::new(Shard::new((capacity + number) / shards));
+        // The shard sizes differ by at most one slot and add up to the capacity.
+        let shard = |index: usize| Mutex::new(Shard::new((capacity + index) / shards));
         Self { seeds: [RandomState::new(), RandomState::new()], shards: (0..shards).map(shard).collect() }
     }
 
-    pub(super) fn identity(&self, check: &Check<'_>) -> Identity {
-        Identity(self.seeds.each_ref().map(|seed| seed.hash_one((check.policy.digest(), check.key))))
+    pub(super) fn hash(&self, check: &Check<'_>) -> KeyHash {
+        KeyHash(self.seeds.each_ref().map(|seed| seed.hash_one((check.policy.digest(), check.key))))
     }
 
-    /// What is known about a request at `now_ms`. What has ended, or was said of another limit, is dropped.
-    pub(super) fn find(&self, identity: Identity, check: &Check<'_>, now_ms: u64) -> Found {
-        let mut shard = self.shard(identity);
-        let nothing = Found { denied: None, epoch: shard.epoch };
-        let Some(place) = shard.place_of(identity) else { return nothing };
-        let Some(Occupant { denial, .. }) = place else { return nothing };
+    /// Finds the denial of a request at `now_ms`. Drops it if it has expired or belongs to other quotas.
+    pub(super) fn find(&self, key_hash: KeyHash, check: &Check<'_>, now_ms: u64) -> Found {
+        let mut shard = self.shard(key_hash);
+        let nothing = Found { denial: None, epoch: shard.epoch };
+        let Some(slot) = shard.slot_of(key_hash) else { return nothing };
+        let Some(Entry { denial, .. }) = slot else { return nothing };
         if !denial.is_live(now_ms) {
-            *place = None;
+            *slot = None;
             return nothing;
         }
-        if !denial.is_under(check.policy) {
-            *place = None;
+        if !denial.has_quotas_of(check.policy) {
+            *slot = None;
             drop(shard);
-            count::dropped(Why::Limits);
+            count_dropped(DropReason::Limits);
             return nothing;
         }
-        let denied = denial.denies(check.cost).then(|| denial.tell(check.cost, now_ms));
-        Found { denied, ..nothing }
+        let decision = denial.denies(check.cost).then(|| denial.decision_for(check.cost, now_ms));
+        Found { denial: decision, ..nothing }
     }
 
-    /// Remembers a denial that was asked for in `epoch`, unless something has been given back since. `false` if not.
-    pub(super) fn remember(&self, identity: Identity, epoch: Epoch, denial: Denial, now_ms: u64) -> bool {
-        let mut shard = self.shard(identity);
+    /// Stores a denial that was requested in `epoch`. Returns `false` if the shard has had an invalidation since.
+    pub(super) fn insert(&self, key_hash: KeyHash, epoch: Epoch, denial: Denial, now_ms: u64) -> bool {
+        let mut shard = self.shard(key_hash);
         if shard.epoch != epoch {
             return false;
         }
-        *shard.place_for(identity, now_ms) = Some(Occupant { identity, denial: Box::new(denial) });
+        *shard.slot_for_insert(key_hash, now_ms) = Some(Entry { key_hash, denial: Box::new(denial) });
         true
     }
 
-    /// Drops what is known of a key if it is not true any more, and says why.
-    pub(super) fn drop_for(&self, identity: Identity, why: impl FnOnce(&Denial) -> Option<Why>) {
-        let mut shard = self.shard(identity);
-        let Some(place) = shard.place_of(identity) else { return };
-        if let Some(why) = place.as_ref().and_then(|occupant| why(&occupant.denial)) {
-            *place = None;
+    /// Drops the denial of a key if `reason` returns a reason for it.
+    pub(super) fn drop_if(&self, key_hash: KeyHash, reason: impl FnOnce(&Denial) -> Option<DropReason>) {
+        let mut shard = self.shard(key_hash);
+        let Some(slot) = shard.slot_of(key_hash) else { return };
+        if let Some(reason) = slot.as_ref().and_then(|entry| reason(&entry.denial)) {
+            *slot = None;
             drop(shard);
-            count::dropped(why);
+            count_dropped(reason);
         }
     }
 
-    /// Drops what is known of a key, and sees to it that nothing which is on its way by now will be remembered.
-    pub(super) fn forget(&self, identity: Identity, why: Why) {
-        let mut shard = self.shard(identity);
+    /// Drops the denial of a key and prevents that a response which is in flight is stored.
+    pub(super) fn invalidate(&self, key_hash: KeyHash, reason: DropReason) {
+        let mut shard = self.shard(key_hash);
         shard.epoch.0 += 1;
-        let dropped = shard.place_of(identity).and_then(Option::take);
+        let dropped = shard.slot_of(key_hash).and_then(Option::take);
         drop(shard);
         if dropped.is_some() {
-            count::dropped(why);
+            count_dropped(reason);
         }
     }
 
-    /// The same for all keys of a policy. Answers on their way are not remembered, those of other policies neither.
-    pub(super) fn forget_policy(&self, policy: &Policy) {
+    /// Drops the denials of a policy and prevents that responses which are in flight, of any policy, are stored.
+    pub(super) fn invalidate_policy(&self, policy: &Policy) {
         for shard in &self.shards {
             let mut shard = lock(shard);
             shard.epoch.0 += 1;
-            let is_of = |place: &Option<Occupant>| {
-                place.as_ref().is_some_and(|occupant| occupant.denial.is_of(policy))
-            };
+            let has_policy =
+                |slot: &Option<Entry>| slot.as_ref().is_some_and(|entry| entry.denial.belongs_to(policy));
             let mut dropped = 0;
-            for place in shard.places.iter_mut().filter(|place| is_of(place)) {
-                *place = None;
+            for slot in shard.slots.iter_mut().filter(|slot| has_policy(slot)) {
+                *slot = None;
                 dropped += 1;
             }
             drop(shard);
-            (0..dropped).for_each(|_| count::dropped(Why::Forget));
+            (0..dropped).for_each(|_| count_dropped(DropReason::Forget));
         }
     }
 
-    /// How many denials are kept, those included that have ended and have not been replaced yet.
+    /// Returns the number of denials, including expired ones that have not been replaced.
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).places.iter().flatten().count()).sum()
+        self.shards.iter().map(|shard| lock(shard).slots.iter().flatten().count()).sum()
     }
 
     pub(super) fn capacity(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).places.len()).sum()
+        self.shards.iter().map(|shard| lock(shard).slots.len()).sum()
     }
 
-    fn shard(&self, identity: Identity) -> MutexGuard<'_, Shard> {
-        lock(&self.shards[(identity.0[0] % self.shards.len() as u64) as usize])
+    fn shard(&self, key_hash: KeyHash) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[(key_hash.0[0] % self.shards.len() as u64) as usize])
     }
 }
 
-/// Nothing is left half done by a thread that panics, so the others may go on.
+/// Locks a shard. A poisoned lock is safe to use: no critical section leaves a shard half changed.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -139,48 +138,47 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 #[derive(Debug)]
 struct Shard {
     epoch: Epoch,
-    places: Box<[Option<Occupant>]>,
+    slots: Box<[Option<Entry>]>,
 }
 
-/// What is said lies elsewhere, so that a vacant place is small.
+/// Occupied slot. The denial is boxed, so that an empty slot is small.
 #[derive(Debug)]
-struct Occupant {
-    identity: Identity,
+struct Entry {
+    key_hash: KeyHash,
     denial: Box<Denial>,
 }
 
 impl Shard {
-    fn new(places: usize) -> Self {
-        Self { epoch: Epoch::default(), places: (0..places).map(|_| None).collect() }
+    fn new(slots: usize) -> Self {
+        Self { epoch: Epoch::default(), slots: (0..slots).map(|_| None).collect() }
     }
 
-    /// Where a key's denial may be.
-    fn neighbours(&self, identity: Identity) -> impl Iterator<Item = usize> + use<> {
-        let places = self.places.len();
-        let first = (identity.0[1] % places as u64) as usize;
-        (0..NEIGHBOURS.min(places)).map(move |step| (first + step) % places)
+    /// Returns the indices of the slots in which the denial of a key may lie.
+    fn probes(&self, key_hash: KeyHash) -> impl Iterator<Item = usize> + use<> {
+        let slots = self.slots.len();
+        let first = (key_hash.0[1] % slots as u64) as usize;
+        (0..MAX_PROBES.min(slots)).map(move |step| (first + step) % slots)
     }
 
-    /// Where a key's denial is, if there is one.
-    fn place_of(&mut self, identity: Identity) -> Option<&mut Option<Occupant>> {
-        let is_its = |index: &usize| {
-            self.places[*index].as_ref().is_some_and(|occupant| occupant.identity == identity)
-        };
-        let index = self.neighbours(identity).find(is_its)?;
-        Some(&mut self.places[index])
+    /// Returns the slot that holds the denial of a key.
+    fn slot_of(&mut self, key_hash: KeyHash) -> Option<&mut Option<Entry>> {
+        let holds_key =
+            |index: &usize| self.slots[*index].as_ref().is_some_and(|entry| entry.key_hash == key_hash);
+        let index = self.probes(key_hash).find(holds_key)?;
+        Some(&mut self.slots[index])
     }
 
-    /// Where to put a key's denial: in the place of the one before, or a vacant one, or that of one that has ended, or
-    /// else of the one that ends soonest.
-    fn place_for(&mut self, identity: Identity, now_ms: u64) -> &mut Option<Occupant> {
-        let first_to_go = |index: &usize| match &self.places[*index] {
-            Some(occupant) if occupant.identity == identity => (0, 0),
+    /// Returns the slot for a new denial of a key. In order of preference: the slot of the key's previous denial, an
+    /// empty slot, an expired denial, the denial that expires first.
+    fn slot_for_insert(&mut self, key_hash: KeyHash, now_ms: u64) -> &mut Option<Entry> {
+        let preference = |index: &usize| match &self.slots[*index] {
+            Some(entry) if entry.key_hash == key_hash => (0, 0),
             None => (1, 0),
-            Some(occupant) if !occupant.denial.is_live(now_ms) => (2, 0),
-            Some(occupant) => (3, occupant.denial.end_ms()),
+            Some(entry) if !entry.denial.is_live(now_ms) => (2, 0),
+            Some(entry) => (3, entry.denial.expires_at_ms()),
         };
-        let index = self.neighbours(identity).min_by_key(first_to_go).unwrap_or(0);
-        &mut self.places[index]
+        let index = self.probes(key_hash).min_by_key(preference).unwrap_or(0);
+        &mut self.slots[index]
     }
 }
 
@@ -188,10 +186,10 @@ impl Shard {
 mod tests {
     use super::*;
 
-    /// What the documentation of `capacity` says.
+    /// The sizes are those in the documentation of `DeniedCacheBuilder::capacity`.
     #[test]
-    fn denials_are_as_small_as_promised() {
-        assert_eq!(size_of::<Option<Occupant>>(), 24);
+    fn denials_have_the_documented_size() {
+        assert_eq!(size_of::<Option<Entry>>(), 24);
         assert!(size_of::<Denial>() <= 192, "{}", size_of::<Denial>());
     }
 }

@@ -1,8 +1,8 @@
-//! A decision even if the store does not make one, within a time, and marked as what it is.
+//! Decisions without the store: time budget, breaker and fallback.
 
 mod builder;
-mod group;
-mod latest;
+mod last_outcome;
+mod rule_group;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,35 +12,36 @@ use slidegate_core::{Check, Decision, Policy, Quota, QuotaReport, Reason, Retry,
 
 pub use self::builder::FallbackBuilder;
 
-pub use self::latest::Failure;
+pub use self::last_outcome::Failure;
 
-use self::group::Group;
-use self::latest::Latest;
+use self::last_outcome::LastOutcome;
+use self::rule_group::RuleGroup;
 use super::breaker::BreakerState;
-use super::budget::{too_late, within};
+use super::budget::{budget_exceeded, within};
 use super::rules::OnFailure;
 use super::shares::Shares;
-use super::signals;
+use super::telemetry;
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
 use crate::store::invalidation::FeedVersion;
 use crate::store::memory::MemoryStore;
 use crate::store::{Operation, Store};
 
-/// A store that answers in time, and falls back to what the policy asks for when the one below does not decide.
+/// A store that responds in time and applies the policy's failure rule when the store below does not decide.
 ///
-/// - **Time budget.** The store has so long to answer, 20 ms unless told otherwise, whatever it does.
-/// - **Failure policy.** [`OnFailure`] for each policy. What is decided without the store says so: its source is
-///   [`Source::Fallback`] with the reason.
-/// - **Circuit breaker.** A store that fails is left alone and taken up again little by little
-///   ([`Breaker`](super::Breaker)), for each policy that has a rule of its own by itself. A store that is full or
-///   refuses for good is asked on.
-/// - **It counts all the time.** What the store admits here is counted in memory too, against this node's share, if the
-///   policy falls back to it. A store that comes and goes therefore yields what the algorithm promises for the limit, and
-///   once more what it promises for all shares, not once more each time.
+/// - **Time budget.** The store below must respond within the budget, 20 ms by default.
+/// - **Failure rule.** [`OnFailure`] for each policy. A decision without the store has the source [`Source::Fallback`]
+///   with the reason.
+/// - **Circuit breaker.** A failing store gets no requests for a while and then a growing share
+///   ([`Breaker`](super::Breaker)). Each policy with a rule of its own has a breaker of its own. Errors of a store that
+///   is full or rejects requests permanently do not open a breaker.
+/// - **Continuous local counting.** Under [`OnFailure::Local`], units that the store admits are also counted in memory,
+///   against this node's share. A store that fails and recovers many times therefore admits what the algorithm
+///   guarantees for the limit plus, once, what it guarantees for all shares, instead of that per failure.
 ///
-/// Only checks and peeks fall back. A charge, refund, reset or block that the store did not confirm is an error. A charge
-/// counts against this node's share nevertheless, because its cost has arisen; the others change nothing here.
+/// Only checks and peeks fall back. A charge, refund, reset or block that the store did not confirm is an error. Such a
+/// charge still counts against this node's share, because its cost has been incurred; the other verbs change nothing
+/// here.
 ///
 /// ```
 /// use slidegate::resilience::{Fallback, FailureRule, OnFailure};
@@ -57,58 +58,58 @@ pub struct Fallback<S, C: Clock = PreciseClock> {
     clock: C,
     local: MemoryStore<C>,
     shares: Shares,
-    latest: Latest,
-    usual: Group<C>,
-    by_policy: HashMap<Box<str>, Group<C>>,
+    last_outcome: LastOutcome,
+    default_group: RuleGroup<C>,
+    by_policy: HashMap<Box<str>, RuleGroup<C>>,
 }
 
-/// Above this many, a batch that is late says nothing about the store.
-const MOST_TELLING: usize = 64;
+/// Largest batch whose timeout counts as a failure of the store. A larger one may simply need more time.
+const MAX_CONCLUSIVE_BATCH: usize = 64;
 
 impl<S, C: Clock> Fallback<S, C> {
-    /// The store below.
+    /// Returns the store below.
     pub fn store(&self) -> &S {
         &self.store
     }
 
-    /// What is done at present with requests of policies without a rule of their own.
+    /// Returns the state of the breaker for policies without a rule of their own.
     pub fn breaker_state(&self) -> BreakerState {
-        self.usual.breaker.state()
+        self.default_group.breaker.state()
     }
 
-    /// What is done at present with requests of the policy called `name`.
+    /// Returns the state of the breaker for the policy called `name`.
     pub fn breaker_state_of(&self, name: &str) -> BreakerState {
-        self.by_policy.get(name).unwrap_or(&self.usual).breaker.state()
+        self.by_policy.get(name).unwrap_or(&self.default_group).breaker.state()
     }
 
-    /// Why the store did not decide when it was last asked, for whatever policy and key; `None` if it did. A breaker that
-    /// lets requests through says nothing about this: a store that refuses for good is asked on.
+    /// Returns the failure of the most recent request to the store, of any policy and key, or `None` if it succeeded. A
+    /// closed breaker does not imply `None`, because permanent errors do not open it.
     pub fn failure(&self) -> Option<Failure> {
-        self.latest.failure()
+        self.last_outcome.failure()
     }
 
-    /// A policy that was made of quotas in a request has no name by which a rule could be meant.
-    fn group(&self, policy: &Policy) -> &Group<C> {
+    /// Returns the rule group of a policy. An anonymous policy, made of quotas in a request, has no name to look up.
+    fn group(&self, policy: &Policy) -> &RuleGroup<C> {
         let by_name = if policy.is_anonymous() { None } else { self.by_policy.get(policy.name()) };
-        by_name.unwrap_or(&self.usual)
+        by_name.unwrap_or(&self.default_group)
     }
 
-    /// Repeats in memory the change that the store has made.
-    fn keep_up(&self, operation: &Operation<'_>, decision: &Decision) {
+    /// Applies to the local share the change that the store has made.
+    fn mirror(&self, operation: &Operation<'_>, decision: &Decision) {
         match operation.verb {
             Verb::Check if decision.is_allowed() => self.spend_share(operation),
             Verb::Charge => self.spend_share(operation),
             Verb::Check | Verb::Peek => {}
             Verb::Refund | Verb::Reset | Verb::Block => {
                 let share = self.shares.of(operation.check.policy);
-                // A full table here is no reason to doubt the store.
+                // A full local table does not invalidate the store's decision.
                 let _ = self.local_now(&share, operation, operation.check.cost);
             }
         }
     }
 
-    /// Spends the operation's cost of this node's share, and at most what is left of it: a debt in the share would deny
-    /// long after the store's own count has aged.
+    /// Spends the operation's cost from this node's share, at most what remains of it. A debt in the share would deny
+    /// long after the store's own count has expired.
     fn spend_share(&self, operation: &Operation<'_>) {
         if operation.check.cost == 0 {
             return;
@@ -132,23 +133,23 @@ impl<S, C: Clock> Fallback<S, C> {
         self.local.execute_now(Operation { verb: operation.verb, check })
     }
 
-    /// What the policy asks for instead of the store's answer.
+    /// Applies the failure rule of the policy.
     fn fall_back(
         &self,
         operation: &Operation<'_>,
-        group: &Group<C>,
+        group: &RuleGroup<C>,
         reason: Reason,
         error: impl FnOnce() -> StoreError,
     ) -> Result<Decision, StoreError> {
         if !matches!(operation.verb, Verb::Check | Verb::Peek) {
-            // The store has not confirmed the charge, yet the cost has arisen.
+            // The store has not confirmed the charge, but the cost has been incurred.
             if operation.verb == Verb::Charge && group.rule.on_failure == OnFailure::Local {
                 self.spend_share(operation);
             }
             return Err(error());
         }
         let policy = operation.check.policy;
-        group.falls_back(policy, reason, self.clock.now_ms());
+        group.report_fallback(policy, reason, self.clock.now_ms());
         let source = Source::Fallback(reason);
         match group.rule.on_failure {
             OnFailure::Open => Ok(Decision::unspent(policy, source)),
@@ -156,31 +157,32 @@ impl<S, C: Clock> Fallback<S, C> {
             OnFailure::Local => {
                 let share = self.shares.of(policy);
                 let decision = self.local_now(&share, operation, operation.check.cost)?;
-                Ok(not_for_good(decision, policy, operation.check.cost).by(source))
+                Ok(with_temporary_retry(decision, policy, operation.check.cost).by(source))
             }
         }
     }
 
+    /// Turns the store's response into the response of this layer.
     fn settle(
         &self,
         operation: &Operation<'_>,
-        group: &Group<C>,
-        answer: Result<Decision, StoreError>,
+        group: &RuleGroup<C>,
+        response: Result<Decision, StoreError>,
     ) -> Result<Decision, StoreError> {
-        match answer {
+        match response {
             Ok(decision) => {
-                self.latest.decided();
-                group.is_decided(operation.check.policy, self.clock.now_ms());
+                self.last_outcome.set_success();
+                group.report_decision(operation.check.policy, self.clock.now_ms());
                 if group.rule.on_failure == OnFailure::Local {
-                    self.keep_up(operation, &decision);
+                    self.mirror(operation, &decision);
                 }
                 Ok(decision)
             }
             Err(error) => {
-                signals::failed(&error, 1);
-                group.note(&error);
+                telemetry::count_store_errors(&error, 1);
+                group.set_last_error(&error);
                 let reason = reason(&error);
-                self.latest.failed(reason, &error);
+                self.last_outcome.set_failure(reason, &error);
                 self.fall_back(operation, group, reason, || error.clone())
             }
         }
@@ -188,33 +190,36 @@ impl<S, C: Clock> Fallback<S, C> {
 }
 
 impl<S: Store, C: Clock> Fallback<S, C> {
-    /// Operations under one rule, in one call of the store.
+    /// Executes operations of one rule group in one call of the store.
     async fn execute_group(
         &self,
-        group: &Group<C>,
+        group: &RuleGroup<C>,
         operations: &[Operation<'_>],
     ) -> Vec<Result<Decision, StoreError>> {
         let all_fall_back = |reason: Reason, error: &StoreError| {
-            operations.iter().map(|one| self.fall_back(one, group, reason, || error.clone())).collect()
+            operations
+                .iter()
+                .map(|operation| self.fall_back(operation, group, reason, || error.clone()))
+                .collect()
         };
         let Some(permit) = group.breaker.admit() else {
-            return all_fall_back(Reason::Resting, &group.resting());
+            return all_fall_back(Reason::Resting, &group.breaker_error());
         };
         let budget = group.rule.budget;
-        let Some(answers) = within(budget, self.store.execute_many(operations)).await else {
-            let error = too_late(budget);
-            signals::failed(&error, operations.len());
-            group.note(&error);
-            self.latest.failed(Reason::Timeout, &error);
-            if operations.len() <= MOST_TELLING {
-                group.conclude(permit, Some(&error));
+        let Some(responses) = within(budget, self.store.execute_many(operations)).await else {
+            let error = budget_exceeded(budget);
+            telemetry::count_store_errors(&error, operations.len());
+            group.set_last_error(&error);
+            self.last_outcome.set_failure(Reason::Timeout, &error);
+            if operations.len() <= MAX_CONCLUSIVE_BATCH {
+                group.settle(permit, Some(&error));
             }
             return all_fall_back(Reason::Timeout, &error);
         };
-        group.conclude(permit, answers.iter().find_map(hold_up));
-        let missing = std::iter::repeat_with(|| Err(unanswered()));
-        let each = operations.iter().zip(answers.into_iter().chain(missing));
-        each.map(|(operation, answer)| self.settle(operation, group, answer)).collect()
+        group.settle(permit, responses.iter().find_map(breaker_failure));
+        let missing = std::iter::repeat_with(|| Err(missing_response()));
+        let each = operations.iter().zip(responses.into_iter().chain(missing));
+        each.map(|(operation, response)| self.settle(operation, group, response)).collect()
     }
 }
 
@@ -222,53 +227,52 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         let group = self.group(operation.check.policy);
         let Some(permit) = group.breaker.admit() else {
-            return self.fall_back(&operation, group, Reason::Resting, || group.resting());
+            return self.fall_back(&operation, group, Reason::Resting, || group.breaker_error());
         };
         let budget = group.rule.budget;
-        if let Some(answer) = within(budget, self.store.execute(operation)).await {
-            group.conclude(permit, hold_up(&answer));
-            self.settle(&operation, group, answer)
+        if let Some(response) = within(budget, self.store.execute(operation)).await {
+            group.settle(permit, breaker_failure(&response));
+            self.settle(&operation, group, response)
         } else {
-            let error = too_late(budget);
-            signals::failed(&error, 1);
-            self.latest.failed(Reason::Timeout, &error);
-            group.conclude(permit, Some(&error));
+            let error = budget_exceeded(budget);
+            telemetry::count_store_errors(&error, 1);
+            self.last_outcome.set_failure(Reason::Timeout, &error);
+            group.settle(permit, Some(&error));
             self.fall_back(&operation, group, Reason::Timeout, || error)
         }
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let groups: Vec<&Group<C>> =
+        let groups: Vec<&RuleGroup<C>> =
             operations.iter().map(|operation| self.group(operation.check.policy)).collect();
         let Some(first) = groups.first() else { return Vec::new() };
         if groups.iter().all(|group| std::ptr::eq(*group, *first)) {
             return self.execute_group(first, operations).await;
         }
-        // Each rule by itself, at the same time, so that nobody's patience is cut short by another's.
-        let mut parts: Vec<(&Group<C>, Vec<usize>)> = Vec::new();
-        for (place, group) in groups.into_iter().enumerate() {
+        // One concurrent call per rule group, because the budgets differ.
+        let mut parts: Vec<(&RuleGroup<C>, Vec<usize>)> = Vec::new();
+        for (index, group) in groups.into_iter().enumerate() {
             match parts.iter_mut().find(|(known, _)| std::ptr::eq(*known, group)) {
-                Some((_, places)) => places.push(place),
-                None => parts.push((group, vec![place])),
+                Some((_, indices)) => indices.push(index),
+                None => parts.push((group, vec![index])),
             }
         }
-        let mut asked = Vec::new();
-        for (group, places) in parts {
-            let part: Vec<Operation<'_>> = places.iter().map(|place| operations[*place]).collect();
-            asked.push(async move { (places, self.execute_group(group, &part).await) });
+        let mut calls = Vec::new();
+        for (group, indices) in parts {
+            let part: Vec<Operation<'_>> = indices.iter().map(|index| operations[*index]).collect();
+            calls.push(async move { (indices, self.execute_group(group, &part).await) });
         }
-        let answered = join_all(asked).await;
-        let mut answers: Vec<_> = operations.iter().map(|_| Err(unanswered())).collect();
-        for (places, part) in answered {
-            for (place, answer) in places.into_iter().zip(part) {
-                answers[place] = answer;
+        let parts = join_all(calls).await;
+        let mut responses: Vec<_> = operations.iter().map(|_| Err(missing_response())).collect();
+        for (indices, part) in parts {
+            for (index, response) in indices.into_iter().zip(part) {
+                responses[index] = response;
             }
         }
-        answers
+        responses
     }
 
-    /// Takes the time that it takes, whatever the budget and the breaker. What this node counts by itself is forgotten once the
-    /// store has forgotten.
+    /// Forgets the policy in the store, regardless of budget and breaker, and then in the local share.
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         let forgotten = self.store.forget(policy).await?;
         self.local.forget_now(policy)?;
@@ -287,18 +291,19 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
 impl<S: fmt::Debug, C: Clock> fmt::Debug for Fallback<S, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Fallback");
-        debug.field("store", &self.store).field("usual", &self.usual.rule);
+        debug.field("store", &self.store).field("default_rule", &self.default_group.rule);
         debug.finish_non_exhaustive()
     }
 }
 
-pub(super) fn unanswered() -> StoreError {
-    StoreError::permanent("the store has given fewer answers than were asked for").perhaps_counted()
+pub(super) fn missing_response() -> StoreError {
+    StoreError::permanent("the store returned fewer responses than operations").perhaps_counted()
 }
 
-/// The failure for which a store is to be left alone. One that is full or refuses for good may be so to some keys only.
-fn hold_up(answer: &Result<Decision, StoreError>) -> Option<&StoreError> {
-    answer.as_ref().err().filter(|error| error.is_transient() && !error.is_full())
+/// Returns the error if it counts as a failure for the breaker. Errors of a full store and permanent errors do not:
+/// they may concern single keys only.
+fn breaker_failure(response: &Result<Decision, StoreError>) -> Option<&StoreError> {
+    response.as_ref().err().filter(|error| error.is_transient() && !error.is_full())
 }
 
 pub(super) fn reason(error: &StoreError) -> Reason {
@@ -313,15 +318,15 @@ pub(super) fn reason(error: &StoreError) -> Reason {
     }
 }
 
-/// A cost that exceeds this node's share, but not the limit, will be allowed when the store is back. When that is, nobody
-/// knows: one may ask again soon.
-fn not_for_good(decision: Decision, policy: &Policy, cost: u64) -> Decision {
-    const SOON: Retry = Retry::AfterMs(1000);
+/// Replaces a permanent denial by a retry after one second if the cost exceeds this node's share but not the limit. The
+/// store will allow it once it is available again.
+fn with_temporary_retry(decision: Decision, policy: &Policy, cost: u64) -> Decision {
+    const RETRY: Retry = Retry::AfterMs(1000);
     if !decision.is_never() || policy.quotas().iter().any(|quota: &Quota| cost > quota.capacity()) {
         return decision;
     }
     let report = |report: &QuotaReport| match report.retry {
-        Some(Retry::Never) => QuotaReport { retry: Some(SOON), ..*report },
+        Some(Retry::Never) => QuotaReport { retry: Some(RETRY), ..*report },
         _ => *report,
     };
     Decision::new(false, decision.source(), decision.quotas().iter().map(report).collect())

@@ -1,4 +1,4 @@
-//! What others hear of this layer: metrics by the `metrics` facade. Labels come from configuration, never from requests.
+//! Metrics and log lines of this module. Labels come from the configuration, never from requests.
 
 use slidegate_core::{Decision, Policy, Reason};
 
@@ -6,13 +6,13 @@ use super::rules::OnFailure;
 use super::switch::Mode;
 use crate::error::StoreError;
 
-/// The store was asked so many things and failed, whatever is answered instead.
-pub(super) fn failed(error: &StoreError, operations: usize) {
+/// Counts operations for which the store returned an error, whether or not a fallback decided them.
+pub(super) fn count_store_errors(error: &StoreError, operations: usize) {
     metrics::counter!("slidegate_store_errors_total", "kind" => error.kind()).increment(operations as u64);
 }
 
-/// A decision was made without the store.
-pub(super) fn fell_back(policy: &Policy, mode: OnFailure, reason: Reason) {
+/// Counts a decision without the store.
+pub(super) fn count_fallback(policy: &Policy, mode: OnFailure, reason: Reason) {
     metrics::counter!(
         "slidegate_fallback_total",
         "policy" => label(policy),
@@ -22,8 +22,8 @@ pub(super) fn fell_back(policy: &Policy, mode: OnFailure, reason: Reason) {
     .increment(1);
 }
 
-/// The first of such decisions.
-pub(super) fn began_to_fall_back(
+/// Logs the first decision without the store.
+pub(super) fn log_fallback_start(
     policy: &Policy,
     mode: OnFailure,
     reason: Reason,
@@ -34,18 +34,18 @@ pub(super) fn began_to_fall_back(
     tracing::warn!(policy, mode, reason, error, "the store does not decide");
 }
 
-/// The first decision by the store after such.
-pub(super) fn is_decided_again(policy: &Policy) {
+/// Logs the first decision of the store after a fallback.
+pub(super) fn log_fallback_end(policy: &Policy) {
     tracing::warn!(policy = label(policy), "the store decides again");
 }
 
-/// A list or a switch has decided.
-pub(super) fn ruled(policy: &Policy, rule: &'static str) {
+/// Counts a decision by a list or by the mode of a switch.
+pub(super) fn count_rule(policy: &Policy, rule: &'static str) {
     metrics::counter!("slidegate_ruled_total", "policy" => label(policy), "rule" => rule).increment(1);
 }
 
-/// A decision was made that is not enforced, by the policy itself or by a candidate.
-pub(super) fn shadowed(policy: &Policy, by: &'static str, decision: &Decision) {
+/// Counts a denial that is not enforced, by the policy itself or by its candidate.
+pub(super) fn count_shadow_denial(policy: &Policy, by: &'static str, decision: &Decision) {
     if !decision.is_allowed() {
         let (policy, source) = (label(policy), decision.source().name());
         metrics::counter!("slidegate_shadow_denials_total", "policy" => policy, "by" => by, "source" => source)
@@ -53,8 +53,8 @@ pub(super) fn shadowed(policy: &Policy, by: &'static str, decision: &Decision) {
     }
 }
 
-/// A policy's mode was set.
-pub(super) fn switched(policy: &str, before: Mode, after: Mode) {
+/// Counts and logs a change of a policy's mode.
+pub(super) fn report_mode_change(policy: &str, before: Mode, after: Mode) {
     if before != after {
         let (from, to) = (before.name(), after.name());
         metrics::counter!("slidegate_switched_total", "policy" => policy.to_owned(), "to" => to).increment(1);
@@ -62,7 +62,7 @@ pub(super) fn switched(policy: &str, before: Mode, after: Mode) {
     }
 }
 
-/// The policy's name, unless it was made of what a request brought along.
+/// Returns the policy's name, or a constant for anonymous policies.
 pub(super) fn label(policy: &Policy) -> String {
     if policy.is_anonymous() { "(in request)".to_owned() } else { policy.name().to_owned() }
 }

@@ -1,19 +1,19 @@
-//! What a cache of denials counts about itself. No key is among it.
+//! Metrics of the denial cache. No label contains a key.
 
-/// Why a denial was dropped before its end.
+/// Reason for which a cached denial was dropped before it expired.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Why {
+pub(super) enum DropReason {
     Refund,
     Reset,
     /// All keys of the policy were forgotten.
     Forget,
-    /// The policy has other quotas now.
+    /// The quotas of the policy changed.
     Limits,
-    /// The key has spent something that was small enough, so that the numbers are not true any more.
+    /// The key spent a smaller cost that was still allowed, so the cached numbers are outdated.
     Spent,
 }
 
-impl Why {
+impl DropReason {
     fn name(self) -> &'static str {
         match self {
             Self::Refund => "refund",
@@ -25,14 +25,14 @@ impl Why {
     }
 }
 
-pub(super) fn hit() {
+pub(super) fn count_hit() {
     metrics::counter!("slidegate_denied_cache_hits_total").increment(1);
 }
 
-pub(super) fn stored() {
+pub(super) fn count_stored() {
     metrics::counter!("slidegate_denied_cache_stored_total").increment(1);
 }
 
-pub(super) fn dropped(why: Why) {
-    metrics::counter!("slidegate_denied_cache_dropped_total", "reason" => why.name()).increment(1);
+pub(super) fn count_dropped(reason: DropReason) {
+    metrics::counter!("slidegate_denied_cache_dropped_total", "reason" => reason.name()).increment(1);
 }

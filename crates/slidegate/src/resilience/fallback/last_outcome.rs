@@ -1,4 +1,4 @@
-//! What came of it when the store was last asked, whoever asked.
+//! Outcome of the most recent request to the store.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,38 +7,37 @@ use slidegate_core::Reason;
 
 use crate::error::StoreError;
 
-/// Why a store did not decide.
+/// Reason for which the store did not decide.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Failure {
-    /// As it stands in decisions that were made without the store.
+    /// Reason as reported in fallback decisions.
     pub reason: Reason,
-    /// What exactly has happened. It may name servers and users.
+    /// The store's error. Its text may contain names of servers and users.
     pub error: StoreError,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Latest {
+pub(super) struct LastOutcome {
     is_failure: AtomicBool,
     failure: Mutex<Option<Failure>>,
 }
 
-impl Latest {
-    /// It has not decided.
-    pub(super) fn failed(&self, reason: Reason, error: &StoreError) {
+impl LastOutcome {
+    pub(super) fn set_failure(&self, reason: Reason, error: &StoreError) {
         let failure = Failure { reason, error: error.clone() };
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
         self.is_failure.store(true, Ordering::Release);
     }
 
-    /// It has.
-    pub(super) fn decided(&self) {
-        // Looked at first: the same word is written by nobody as long as all is well.
+    pub(super) fn set_success(&self) {
+        // The load comes first, so that the cache line stays shared while the store works.
         if self.is_failure.load(Ordering::Relaxed) {
             self.is_failure.store(false, Ordering::Relaxed);
         }
     }
 
+    /// Returns the failure if the last outcome was one.
     pub(super) fn failure(&self) -> Option<Failure> {
         let is_failure = self.is_failure.load(Ordering::Acquire);
         is_failure.then(|| self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone())?
