@@ -21,6 +21,7 @@ mod lane;
 mod manual;
 mod outages;
 mod overrides;
+mod peek_report;
 mod postgres;
 mod probing;
 mod process;
