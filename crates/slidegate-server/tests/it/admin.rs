@@ -1,7 +1,7 @@
 //! The admin API: what it changes, where that is kept, and who may.
 
-mod forgetting;
 mod nodes;
+mod policy_reset;
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -9,8 +9,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 use slidegate_testkit::until;
 
+use crate::harness::{Reply, request_with};
 use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::{Reply, request_with};
 
 const POLICIES: &str = "
 policies:

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use slidegate::{ManualClock, MemoryStore, WhenFull};
 
-use crate::rig::{START_MS, Server};
+use crate::harness::{START_MS, Server};
 
 #[test]
 fn each_stands_for_itself_in_order() {

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::harness::request_with;
 use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::request_with;
 
 const TOKEN: &str = "0123456789abcdef-admin";
 

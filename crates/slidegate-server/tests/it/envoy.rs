@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use slidegate_testkit::until;
 use tempfile::TempDir;
 
+use crate::harness::{Reply, reply};
 use crate::process::{Serving, slidegate};
-use crate::rig::{Reply, reply};
 
 /// As shipped, with years in place of seconds, so that no window ends while a test runs.
 const LIMITS: &str = "

@@ -6,8 +6,8 @@ use std::net::TcpStream;
 
 use serde_json::json;
 
+use crate::harness::{Reply, Server, reply, request_with};
 use crate::process::{Serving, TempFile, slidegate};
-use crate::rig::{Reply, Server, reply, request_with};
 
 const FILE: &str = "
 trusted_proxies: [127.0.0.1/32]

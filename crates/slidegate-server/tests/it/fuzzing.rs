@@ -2,8 +2,8 @@
 //!
 //! `make fuzz` does it for longer. A failure says its seed; `SLIDEGATE_FUZZ_SEED` begins there.
 
-mod answers;
 mod mutation;
+mod responses;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -69,7 +69,7 @@ fn try_one(url: &str, corpus: &[Vec<u8>], seed: u64) {
     let bytes =
         if has_head_changed { changed(&mut random, corpus) } else { with_changed_body(&mut random, corpus) };
     let said = exchange(url, &bytes);
-    let judged = answers::judge(&bytes, &said);
+    let judged = responses::judge(&bytes, &said);
     let judged = judged.and_then(|answers| match answers {
         1 => Ok(()),
         _ if has_head_changed => Ok(()),
@@ -100,7 +100,7 @@ fn whatever_is_sent_it_is_answered_properly_or_not_at_all() {
     command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]);
     let serving = Serving::start_with_log(&mut command, to_file);
     for bytes in &corpus {
-        answers::judge(bytes, &exchange(serving.url(), bytes)).unwrap();
+        responses::judge(bytes, &exchange(serving.url(), bytes)).unwrap();
     }
     let before_kb = resident_kb(&serving);
     std::thread::scope(|scope| {

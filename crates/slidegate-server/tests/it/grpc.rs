@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 
 use slidegate_testkit::Authority;
 
+use crate::harness::reply;
 use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::reply;
 use crate::rls::LIMITS;
 
 fn client(what: &str, server: &Serving) -> Command {

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Postgres, Server, until};
 
+use crate::harness::Reply;
 use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::Reply;
 
 /// A server whose policies fail closed, so that failures of the store are seen as they are.
 fn serve(store: &str) -> Serving {

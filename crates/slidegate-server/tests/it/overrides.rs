@@ -3,8 +3,8 @@
 use serde_json::json;
 use slidegate_testkit::until;
 
+use crate::harness::{START_MS, Server};
 use crate::process::{Serving, TempFile, slidegate};
-use crate::rig::{START_MS, Server};
 
 const FILE: &str = r#"
 headers: legacy-delta

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::Value;
 use slidegate_testkit::until_stopped;
 
-use crate::rig::{Reply, request};
+use crate::harness::{Reply, request};
 
 pub(crate) fn slidegate() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slidegate"));

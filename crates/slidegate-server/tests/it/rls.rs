@@ -1,7 +1,7 @@
 //! Envoy's rate limit service, asked as JSON: which limit a descriptor meets, and what is said of it.
 
-mod charging;
-mod shared;
+mod reported_costs;
+mod shared_store;
 mod wildcards;
 
 use std::fs;
@@ -12,8 +12,8 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::Reply;
 use crate::process::{Serving, slidegate};
-use crate::rig::Reply;
 
 /// Years, so that no window ends while a test runs.
 pub(crate) const LIMITS: &str = "

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Server as Redis, until};
 
+use crate::harness::{Reply, Server, request_with};
 use crate::process::{Serving, TempFile, slidegate};
-use crate::rig::{Reply, Server, request_with};
 
 const JSON: &str = "content-type: application/json\r\n";
 

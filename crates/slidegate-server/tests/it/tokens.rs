@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use slidegate_testkit::{Connection, until};
 
+use crate::harness::{Reply, Server, request, request_with};
 use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::{Reply, Server, request, request_with};
 
 const TOKEN: &str = "hush-0123456789abcdef";
 const BODY: &[u8] = br#"{"policy": "api", "key": "a"}"#;

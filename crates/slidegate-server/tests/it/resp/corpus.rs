@@ -6,7 +6,7 @@ use std::net::Shutdown;
 use std::path::Path;
 use std::process::Stdio;
 
-use super::throttle::Dice;
+use super::gcra::Dice;
 use super::{address_of, open};
 use crate::process::{Serving, TempFile, slidegate};
 

@@ -1,18 +1,18 @@
 //! The protocol of Redis: a server in this process on a clock of its own, or the real binary, and clients that hide
 //! nothing.
 
-mod around;
+mod charge_and_block;
 mod clients;
 mod commands;
+mod connections;
 mod corpus;
 mod forget;
+mod gcra;
 mod grammar;
-mod introductions;
+mod handshake;
 mod keys;
-mod shared;
-mod throttle;
+mod shared_store;
 mod throttlecrab;
-mod verbs;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -27,8 +27,8 @@ use slidegate_testkit::{Connection, Reply};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use crate::harness::{POLICIES, START_MS};
 use crate::process::Serving;
-use crate::rig::{POLICIES, START_MS};
 
 /// Longer than any honest answer takes.
 const PATIENCE: Duration = Duration::from_secs(30);

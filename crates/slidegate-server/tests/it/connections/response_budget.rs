@@ -8,9 +8,9 @@ use slidegate::{ManualClock, MemoryStore};
 use slidegate_server::{Door, Limits};
 
 use super::SOON;
-use super::frames::{Client, DATA};
+use super::http2_client::{Client, DATA};
+use crate::harness::{START_MS, Server, request};
 use crate::process::{Serving, TempFile, slidegate};
-use crate::rig::{START_MS, Server, request};
 
 /// As many as fit into what is answered without hyper.
 const BATCH: usize = 640;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use slidegate::ManualClock;
 
-use crate::rig::{Server, reply};
+use crate::harness::{Server, reply};
 
 const BODY: &str = r#"{"policy": "api", "key": "a"}"#;
 

@@ -9,7 +9,7 @@ use slidegate_server::Limits;
 use slidegate_testkit::until;
 
 use super::{PASSWORD, Resp, command};
-use crate::stopping::until_waiting;
+use crate::shutdown::until_waiting;
 
 /// So short that a test need not wait, and so long that a busy machine makes it.
 const SOON: Duration = Duration::from_millis(200);

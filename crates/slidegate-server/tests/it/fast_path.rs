@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use crate::rig::{Server, one, reply, request_with};
-use crate::stopping::until_draining;
+use crate::harness::{Server, one, reply, request_with};
+use crate::shutdown::until_draining;
 
 /// Anything that says how a connection goes on makes a request one for hyper. This says so and changes nothing.
 const FOR_HYPER: &str = "te: trailers\r\n";

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::rig::{Server, request};
+use crate::harness::{Server, request};
 
 #[test]
 fn an_allowed_check() {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use slidegate_server::Limits;
 
-use super::frames::{Client, DATA, Frame, GO_AWAY, HEADERS, PING};
+use super::http2_client::{Client, DATA, Frame, GO_AWAY, HEADERS, PING};
 use super::{BODY, SOON, behind};
-use crate::rig::Server;
+use crate::harness::Server;
 
 /// How often a server may ask whether somebody is there before it should have hung up.
 const MOST_PINGS: usize = 50;

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Postgres, Server as Redis};
 
+use crate::harness::{Reply, Server};
 use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::{Reply, Server};
 
 const LONGEST_MS: u64 = 366 * 86_400_000;
 

@@ -1,10 +1,10 @@
 //! Connections: who is let in, for how long, and what it may take.
 
-mod crowding;
-mod frames;
+mod body_budget;
+mod certificates;
 mod http2;
-mod listening;
-mod rotation;
+mod http2_client;
+mod response_budget;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,8 +18,8 @@ use slidegate::{ManualClock, MemoryStore};
 use slidegate_server::{Door, Limits};
 use slidegate_testkit::Authority;
 
+use crate::harness::{START_MS, Server, reply};
 use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::{START_MS, Server, reply};
 
 const BODY: &str = r#"{"policy": "api", "key": "a"}"#;
 /// So short that a test need not wait, and so long that a busy machine makes it.

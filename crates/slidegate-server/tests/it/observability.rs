@@ -8,8 +8,8 @@ use std::process::Stdio;
 use serde_json::json;
 use slidegate_testkit::{Flavour, Server};
 
+use crate::harness;
 use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig;
 
 fn start(config: &TempFile, more: &[&str]) -> Serving {
     Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]).args(more))
@@ -242,8 +242,8 @@ fn a_memory_store_that_is_full_is_counted_as_such() {
 
 #[test]
 fn without_a_recorder_there_is_nothing_to_read() {
-    let server = rig::Server::start();
-    assert_eq!(rig::request(server.address, "GET", "/metrics", b"").status, 404);
+    let server = harness::Server::start();
+    assert_eq!(harness::request(server.address, "GET", "/metrics", b"").status, 404);
 }
 
 /// A line for each, without the key, and no more of them in a second than allowed; the rest are counted.
@@ -284,7 +284,7 @@ fn a_line_of_the_log_may_be_json_and_says_for_which_path_a_proxy_asked() {
     let server = Serving::start_with_log(&mut command, Stdio::from(fs::File::create(log.path()).unwrap()));
     let address = server.url().strip_prefix("http://").unwrap().parse().unwrap();
     for lines in ["", "x-forwarded-uri: /orders?token=hush\r\n", ""] {
-        rig::request_with(address, "GET", "/forward-auth/api/below", lines, b"");
+        harness::request_with(address, "GET", "/forward-auth/api/below", lines, b"");
     }
     let text = fs::read_to_string(log.path()).unwrap();
     let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());

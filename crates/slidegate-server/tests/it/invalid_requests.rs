@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::rig::{Server, request};
+use crate::harness::{Server, request};
 
 /// Body, status, field, and a part of the detail.
 const TABLE: [(&str, u16, Option<&str>, &str); 46] = [

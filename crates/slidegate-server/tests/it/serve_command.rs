@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::stopping::begin;
+use crate::shutdown::begin;
 
 fn on_a_free_port() -> Command {
     let mut command = slidegate();

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 
 use super::{Resp, command};
-use crate::rig::START_MS;
+use crate::harness::START_MS;
 
 /// Numbers that look random and are the same each time.
 pub(super) struct Dice(u64);

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use crate::harness::Server;
 use crate::process::{TempFile, outcome, slidegate};
-use crate::rig::Server;
 
 fn check(arguments: &[&str]) -> (i32, String, String) {
     outcome(slidegate().arg("check").args(arguments))

@@ -13,9 +13,9 @@ use slidegate::{ManualClock, MemoryStore};
 use slidegate_server::{Door, Tls, TlsFiles};
 use slidegate_testkit::{Authority, until};
 
+use crate::harness::{START_MS, Server};
 use crate::process::{Serving, slidegate};
-use crate::rig::{START_MS, Server};
-use crate::stopping::until_draining;
+use crate::shutdown::until_draining;
 
 const CONNECTIONS: usize = 48;
 const ROUNDS: usize = 3;

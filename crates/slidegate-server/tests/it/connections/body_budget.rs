@@ -5,8 +5,8 @@ use std::net::TcpStream;
 
 use serde_json::json;
 
+use crate::harness::Reply;
 use crate::process::{Serving, TempFile, slidegate};
-use crate::rig::Reply;
 
 /// With as much before it as makes it large.
 fn large() -> String {
@@ -14,7 +14,7 @@ fn large() -> String {
 }
 
 fn ask(server: &Serving) -> Reply {
-    crate::rig::request(server.address(), "POST", "/v1/check", large().as_bytes())
+    crate::harness::request(server.address(), "POST", "/v1/check", large().as_bytes())
 }
 
 /// One more who keeps as much room as `large` needs: the last byte is missing.
