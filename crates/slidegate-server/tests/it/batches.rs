@@ -15,8 +15,8 @@ fn each_stands_for_itself_in_order() {
         {"quotas": ["5/1s"], "key": "a", "cost": 6},
         {"policy": "api", "tier": "premium", "key": "a"},
     ]);
-    let reply = server.check(batch.to_string());
-    let answers = reply.decision();
+    let response = server.check(batch.to_string());
+    let answers = response.decision();
     let field = |name: &str| -> Vec<Value> {
         answers.as_array().unwrap().iter().map(|answer| answer[name].clone()).collect()
     };
@@ -24,7 +24,7 @@ fn each_stands_for_itself_in_order() {
     assert_eq!(field("policy"), [json!("login"), json!("login"), json!("login"), json!(null), json!("api")]);
     assert_eq!(field("remaining"), [json!(0), json!(0), json!(1), json!(5), json!(999)]);
     assert_eq!(field("never"), [json!(null), json!(null), json!(null), json!(true), json!(null)]);
-    assert_eq!(reply.header("ratelimit"), None);
+    assert_eq!(response.header("ratelimit"), None);
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn a_batch_that_is_no_json_is_refused_whole_and_spends_nothing() {
         format!("[{good} {good}]"),
         format!("[{good}, {{\"key\": 1 2}}]"),
     ] {
-        let reply = server.check(bad.clone());
-        assert_eq!(reply.status, 400, "{bad}: {reply:?}");
+        let response = server.check(bad.clone());
+        assert_eq!(response.status, 400, "{bad}: {response:?}");
         assert_eq!(server.post("/v1/peek", good).decision()["remaining"], 100, "{bad}");
     }
 }
@@ -124,19 +124,22 @@ fn a_batch_may_be_long() {
         let expected: Vec<_> = (0..count).map(|place| place < 100).collect();
         assert_eq!(allowed, expected, "{count}");
     }
-    let reply = server.check(format!("[{}]", vec!["1"; 50_001].join(",")));
-    assert_eq!(reply.status, 422);
-    assert_eq!(reply.json()["detail"], "the array has more than 50000 elements; at most 50000 are allowed");
+    let response = server.check(format!("[{}]", vec!["1"; 50_001].join(",")));
+    assert_eq!(response.status, 422);
+    assert_eq!(
+        response.json()["detail"],
+        "the array has more than 50000 elements; at most 50000 are allowed"
+    );
 }
 
 #[test]
 fn an_answer_that_would_be_too_large_is_not_begun() {
     let quotas: Vec<_> = (1..=16).map(|hours| format!("9/{hours}h")).collect();
-    let server = Server::of(&json!({"policies": {"p": {"quotas": quotas}}}).to_string());
+    let server = Server::with_config(&json!({"policies": {"p": {"quotas": quotas}}}).to_string());
     let request = r#"{"policy":"p","key":"a"}"#;
-    let reply = server.check(format!("[{}]", vec![request; 20_000].join(",")));
-    assert_eq!(reply.status, 413, "{reply:?}");
-    assert!(reply.body.contains("send smaller batches"), "{reply:?}");
+    let response = server.check(format!("[{}]", vec![request; 20_000].join(",")));
+    assert_eq!(response.status, 413, "{response:?}");
+    assert!(response.body.contains("send smaller batches"), "{response:?}");
     assert_eq!(server.post("/v1/peek", request).decision()["remaining"], 9, "nothing was spent");
 }
 
@@ -144,17 +147,17 @@ fn an_answer_that_would_be_too_large_is_not_begun() {
 fn a_store_that_has_no_room_says_so() {
     let clock = ManualClock::at(START_MS);
     let store = MemoryStore::builder().max_keys(1).when_full(WhenFull::Refuse).clock(clock.clone());
-    let server = Server::over(store.build().unwrap(), clock);
+    let server = Server::with_store(store.build().unwrap(), clock);
     let request = |key: &str| json!({"policy": "api", "key": key});
     let answers = server.check(json!([request("a"), request("b"), request("a")]).to_string()).decision();
     assert_eq!(answers[0]["remaining"], 99);
     assert_eq!((&answers[1]["status"], answers[1].get("allowed")), (&json!(503), None));
     assert_eq!(answers[2]["remaining"], 98);
-    let reply = server.check(request("b").to_string());
-    assert_eq!(reply.status, 503);
-    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
-    let problem = reply.json();
-    assert!(problem["detail"].as_str().unwrap().starts_with("the memory store is full"), "{reply:?}");
+    let response = server.check(request("b").to_string());
+    assert_eq!(response.status, 503);
+    assert_eq!(response.header("content-type"), Some("application/problem+json"));
+    let problem = response.json();
+    assert!(problem["detail"].as_str().unwrap().starts_with("the memory store is full"), "{response:?}");
     assert_eq!((&problem["transient"], &problem["may_have_counted"]), (&json!(true), &json!(false)));
-    assert_eq!(reply.header("retry-after"), Some("1"));
+    assert_eq!(response.header("retry-after"), Some("1"));
 }

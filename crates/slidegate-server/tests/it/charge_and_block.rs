@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Postgres, Server as Redis};
 
-use crate::harness::{Reply, Server};
-use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::harness::{Response, Server};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 const LONGEST_MS: u64 = 366 * 86_400_000;
 
@@ -108,7 +108,7 @@ fn every_node_forgets_and_the_store_counts_the_keys() {
         let config = TempFile::new("forget", "policies: {api: {quotas: [10/1h]}}\n");
         let url = format!("{url}?budget_ms=5000");
         let args = ["serve", "--http", "127.0.0.1:0", "--config", config.path(), "--store", &url];
-        let nodes = [(); 2].map(|()| Serving::start(slidegate().args(args)));
+        let nodes = [(); 2].map(|()| ServeProcess::start(slidegate().args(args)));
         for key in ["a", "b", "c"] {
             nodes[0].check(&json!({"policy": "api", "key": key, "cost": 10}));
         }
@@ -125,7 +125,7 @@ fn every_node_forgets_and_the_store_counts_the_keys() {
 #[test]
 fn what_goes_with_a_block_goes_with_nothing_else() {
     let server = Server::start();
-    let refused = |path: &str, body: &Value| -> Reply { server.post(path, body.to_string()) };
+    let refused = |path: &str, body: &Value| -> Response { server.post(path, body.to_string()) };
     for (path, field, more) in [
         ("/v1/block", "for_ms", json!({})),
         ("/v1/block", "for_ms", json!({"for_ms": 0})),
@@ -139,8 +139,12 @@ fn what_goes_with_a_block_goes_with_nothing_else() {
     ] {
         let mut body = json!({"policy": "api", "key": "a"});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let reply = refused(path, &body);
-        assert_eq!((reply.status, &reply.json()["field"]), (422, &json!(field)), "{path} {more}: {reply:?}");
+        let response = refused(path, &body);
+        assert_eq!(
+            (response.status, &response.json()["field"]),
+            (422, &json!(field)),
+            "{path} {more}: {response:?}"
+        );
     }
     // Of a batch only what is wrong is refused.
     let one = |key: &str, for_ms: u64| json!({"policy": "api", "key": key, "for_ms": for_ms});
@@ -205,7 +209,7 @@ fn a_reset_says_whether_it_found_the_key() {
 #[test]
 fn a_limit_of_zero_denies_every_cost_for_good() {
     let file = "policies:\n  closed: {quotas: [0/1h]}\n  open: {quotas: [{limit: 5, window: 1h}], tiers: {none: {quotas: [{limit: 0, window: 1h}]}}}\n";
-    let server = Server::of(file);
+    let server = Server::with_config(file);
     let ask = |body: Value| server.check(body.to_string()).decision();
     for body in [
         json!({"policy": "closed", "key": "a"}),
@@ -228,7 +232,7 @@ fn is_done_in(store: &str) {
     let config = TempFile::new("verbs", "policies:\n  api: {quotas: [5/1h]}\n");
     let mut serve = slidegate();
     serve.args(["serve", "--http", "127.0.0.1:0", "--store", store, "--config", config.path()]);
-    let server = Serving::start(&mut serve);
+    let server = ServeProcess::start(&mut serve);
     let of_server = ["--server", server.url()];
     let of_store = ["--store", store, "--config", config.path()];
     let run = |words: &[&str], place: &[&str]| {

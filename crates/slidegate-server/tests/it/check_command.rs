@@ -141,7 +141,7 @@ fn spending_looking_giving_back_and_forgetting() {
     let store = redis.url();
     let mut serve = slidegate();
     serve.args(["serve", "--http", "127.0.0.1:0", "--store", &store, "--config", config.path()]);
-    let server = crate::process::Serving::start(&mut serve);
+    let server = crate::process::ServeProcess::start(&mut serve);
     let of_server = ["--server", server.url()];
     let of_store = ["--store", &store, "--config", config.path()];
     for (verb, place, more, expected) in [
@@ -180,7 +180,7 @@ fn a_file_says_the_same_to_the_shell_and_to_the_service() {
          [1/1h], mode: shadow}\n",
     );
     let mut serve = slidegate();
-    let server = crate::process::Serving::start(serve.args([
+    let server = crate::process::ServeProcess::start(serve.args([
         "serve",
         "--http",
         "127.0.0.1:0",

@@ -18,8 +18,8 @@ use slidegate::{ManualClock, MemoryStore};
 use slidegate_server::{Door, Limits};
 use slidegate_testkit::Authority;
 
-use crate::harness::{START_MS, Server, reply};
-use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::harness::{START_MS, Server, read_last_response};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 const BODY: &str = r#"{"policy": "api", "key": "a"}"#;
 /// So short that a test need not wait, and so long that a busy machine makes it.
@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_millis(200);
 fn behind(limits: Limits) -> Server {
     let clock = ManualClock::at(START_MS);
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    Server::behind(Door { limits, ..Door::default() }, store, clock)
+    Server::with_options(Door { limits, ..Door::default() }, store, clock)
 }
 
 #[test]
@@ -114,9 +114,9 @@ fn a_body_that_does_not_come_is_refused() {
         let head = "POST /v1/check HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 29\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(begun.as_bytes()).unwrap();
-        let reply = reply(&mut stream);
-        assert_eq!(reply.status, 408, "{reply:?}");
-        assert_eq!(reply.json()["detail"], "the body was not complete within 200ms");
+        let response = read_last_response(&mut stream);
+        assert_eq!(response.status, 408, "{response:?}");
+        assert_eq!(response.json()["detail"], "the body was not complete within 200ms");
     }
     assert_eq!(server.check(BODY).decision()["remaining"], 99, "and nothing was spent");
 }
@@ -177,7 +177,7 @@ fn http_2_is_spoken_too() {
 
 /// A server with certificates of its own.
 struct Secure {
-    serving: Serving,
+    server: ServeProcess,
     authority: Authority,
     folder: PathBuf,
     _config: TempFile,
@@ -199,9 +199,9 @@ fn secure(name: &str, needs_clients: bool) -> Secure {
         tls["client_ca"] = json!(file("ca.crt"));
     }
     let config = TempFile::new(name, &format!("tls: {tls}\npolicies: {{api: {{quotas: [100/1m]}}}}\n"));
-    let serving =
-        Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
-    Secure { serving, authority, folder, _config: config }
+    let server =
+        ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
+    Secure { server, authority, folder, _config: config }
 }
 
 /// What others have made for themselves, and where it is.
@@ -212,7 +212,7 @@ fn strangers(secure: &Secure) -> (Authority, PathBuf) {
 }
 
 fn curl(secure: &Secure, more: &[&str]) -> (i32, String, String) {
-    let url = format!("{}/v1/check", secure.serving.url());
+    let url = format!("{}/v1/check", secure.server.url());
     let ca = secure.authority.ca_path();
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--cacert", ca.to_str().unwrap(), "-w", " %{http_version}", "-d", BODY]);
@@ -222,15 +222,15 @@ fn curl(secure: &Secure, more: &[&str]) -> (i32, String, String) {
 #[test]
 fn with_a_certificate_it_is_served_over_tls_alone() {
     let secure = secure("tls", false);
-    assert!(secure.serving.url().starts_with("https://"));
-    let (code, out, err) = outcome(Command::new("sh").args(["-c", secure.serving.line_to_try()]));
+    assert!(secure.server.url().starts_with("https://"));
+    let (code, out, err) = outcome(Command::new("sh").args(["-c", secure.server.example_command()]));
     assert!(code == 0 && out.contains(r#""remaining":99"#), "{out}{err}");
     for (more, version) in [(&["--http2"][..], " 2"), (&["--http1.1"], " 1.1")] {
         let (code, out, err) = curl(&secure, more);
         assert_eq!(code, 0, "{err}");
         assert!(out.contains(r#""allowed":true"#) && out.ends_with(version), "{out}");
     }
-    let plain = secure.serving.url().replace("https://", "");
+    let plain = secure.server.url().replace("https://", "");
     let mut stream = TcpStream::connect(&plain).unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -242,7 +242,7 @@ fn with_a_certificate_it_is_served_over_tls_alone() {
 fn the_command_asks_over_tls_whoever_it_trusts() {
     let secure = secure("client", false);
     let ask = |trusted: &str| {
-        let arguments = ["check", "user:1", "--policy", "api", "--server", secure.serving.url()];
+        let arguments = ["check", "user:1", "--policy", "api", "--server", secure.server.url()];
         outcome(slidegate().args(arguments).env("SSL_CERT_FILE", trusted))
     };
     let authority = secure.folder.join("ca.crt").display().to_string();
@@ -258,7 +258,7 @@ fn the_command_asks_over_tls_whoever_it_trusts() {
     let expected =
         "nobody whom this machine trusts vouches for its certificate; name its authority by SSL_CERT_FILE\n";
     assert!(code == 2 && err.ends_with(expected), "{err}");
-    let plain = secure.serving.url().replace("https", "http");
+    let plain = secure.server.url().replace("https", "http");
     let (code, _, err) = outcome(slidegate().args(["check", "a", "--policy", "api", "--server", &plain]));
     assert!(
         code == 2 && err.contains("; is it the port for HTTP? If it speaks TLS, write https://"),
@@ -269,7 +269,7 @@ fn the_command_asks_over_tls_whoever_it_trusts() {
 #[test]
 fn a_client_without_a_certificate_is_not_let_in_where_one_is_asked_for() {
     let secure = secure("mtls", true);
-    let words = secure.serving.line_to_try();
+    let words = secure.server.example_command();
     assert!(words.contains("--cert CLIENT.crt --key CLIENT.key https://"), "{words}");
     let (code, out, _) = curl(&secure, &[]);
     assert!(code != 0 && !out.contains("allowed"), "{out}");
@@ -286,7 +286,7 @@ fn the_commands_show_a_certificate_where_one_is_asked_for() {
     let run = |words: &[&str], more: &[&str]| {
         outcome(slidegate().args(words).args(more).env("SSL_CERT_FILE", file("ca.crt")))
     };
-    let url = secure.serving.url();
+    let url = secure.server.url();
     let check = ["check", "user:1", "--policy", "api", "--server", url];
     let (cert, key) = (file("server.crt"), file("server.key"));
     let shown = ["--client-cert", &cert, "--client-key", &key];
@@ -296,7 +296,7 @@ fn the_commands_show_a_certificate_where_one_is_asked_for() {
         let (code, out, err) = run(&[&[verb], &check[1..]].concat(), &shown);
         assert!(code == 0 && out.contains(" of 100 left"), "{verb}: {out}{err}");
     }
-    let admin = secure.serving.greeting.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
+    let admin = secure.server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
     let (code, out, err) = run(&["top", "--once", "--admin", admin], &shown);
     assert!(code == 0 && out.contains("POLICY"), "{out}{err}");
 
@@ -375,9 +375,9 @@ fn an_authority_that_serves_by_itself_is_not_believed_and_it_is_said_why() {
     let mut secure = secure("authority", false);
     let tls = json!({"cert": secure.folder.join("ca.crt"), "key": secure.folder.join("ca.key")});
     let config = TempFile::new("authority", &format!("tls: {tls}\npolicies: {{api: {{quotas: [1/1m]}}}}\n"));
-    secure.serving =
-        Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
-    let check = ["check", "a", "--policy", "api", "--server", secure.serving.url()];
+    secure.server =
+        ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
+    let check = ["check", "a", "--policy", "api", "--server", secure.server.url()];
     let (code, _, err) = outcome(slidegate().args(check).env("SSL_CERT_FILE", secure.authority.ca_path()));
     assert!(code == 2 && err.contains("its certificate is that of an authority"), "{err}");
 }
@@ -391,7 +391,7 @@ fn ten_thousand_idle_connections_are_no_burden() {
     for variable in ["SLIDEGATE_CONFIG", "SLIDEGATE_STORE", "SLIDEGATE_HTTP", "RUST_LOG"] {
         shell.env_remove(variable);
     }
-    let serving = Serving::start(shell.args(["-c", &command]));
+    let server = ServeProcess::start(shell.args(["-c", &command]));
     let crowd = r#"
 import json, resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
@@ -404,7 +404,7 @@ for one in crowd[::1000] + [socket.create_connection(("127.0.0.1", port))]:
     assert one.recv(4096).startswith(b"HTTP/1.1 200"), "not answered"
 print("fine")
 "#;
-    let port = serving.url().rsplit(':').next().unwrap();
+    let port = server.url().rsplit(':').next().unwrap();
     let (code, out, err) = outcome(Command::new("python3").args(["-c", crowd, port]));
     assert_eq!((code, out.as_str()), (0, "fine\n"), "{err}");
 }

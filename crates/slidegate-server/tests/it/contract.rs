@@ -5,13 +5,13 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::request_with;
-use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::harness::request_with_headers;
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 const TOKEN: &str = "0123456789abcdef-admin";
 
-fn start(config: &TempFile) -> Serving {
-    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]))
+fn start(config: &TempFile) -> ServeProcess {
+    ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]))
 }
 
 fn config(name: &str) -> TempFile {
@@ -24,8 +24,8 @@ fn admin_config(name: &str, scope: &str) -> TempFile {
     TempFile::new(name, &(admin + &policies))
 }
 
-fn admin_url(server: &Serving) -> &str {
-    server.greeting.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap()
+fn admin_url(server: &ServeProcess) -> &str {
+    server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap()
 }
 
 /// All that a document refers to.
@@ -82,9 +82,9 @@ fn the_admin_api_is_described_to_those_who_may_look() {
     let config = admin_config("admin-described", "read");
     let server = start(&config);
     let address = admin_url(&server).strip_prefix("http://").unwrap().parse().unwrap();
-    assert_eq!(request_with(address, "GET", "/openapi.json", "", b"").status, 401);
+    assert_eq!(request_with_headers(address, "GET", "/openapi.json", "", b"").status, 401);
     let line = format!("authorization: Bearer {TOKEN}\r\n");
-    let document = request_with(address, "GET", "/openapi.json", &line, b"").json();
+    let document = request_with_headers(address, "GET", "/openapi.json", &line, b"").json();
     assert_eq!(
         paths(&document),
         [

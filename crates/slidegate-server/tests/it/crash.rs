@@ -7,15 +7,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Postgres, Server, until};
 
-use crate::process::{Serving, slidegate};
+use crate::process::{ServeProcess, slidegate};
 
 const LIMIT: usize = 300;
 const ASKERS: usize = 8;
 /// How many are allowed before it is killed.
 const SOME: usize = 60;
 
-fn serve(store: &str) -> Serving {
-    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--store", store]))
+fn serve(store: &str) -> ServeProcess {
+    ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--store", store]))
 }
 
 fn asked_for() -> String {
@@ -66,7 +66,7 @@ fn nothing_is_given_twice_and_only_what_was_under_way_is_lost(store: &str) {
             some if some >= SOME => Ok(()),
             few => Err(few.to_string()),
         });
-        first.signal("KILL");
+        first.signal_and_wait("KILL");
     });
     let before = allowed.load(Ordering::Relaxed);
     assert!(before < LIMIT, "it was killed too late to show anything");

@@ -8,7 +8,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Server};
 
-use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -53,7 +53,9 @@ fn metrics_shown() -> BTreeSet<String> {
     let body = json!({"policy": "api", "key": "a"});
     let start = |more: &[&str]| {
         let mut command = slidegate();
-        Serving::start(command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]).args(more))
+        ServeProcess::start(
+            command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]).args(more),
+        )
     };
     let limits = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/envoy/limits");
     let here = start(&["--envoy-config", limits.to_str().unwrap()]);
@@ -160,10 +162,10 @@ fn the_manifests_are_whole_and_their_configuration_is_valid() {
     for variable in container["env"].as_array().unwrap() {
         assert!(help.contains(variable["name"].as_str().unwrap()), "{variable}");
     }
-    let serving = Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
+    let server = ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
     for probe in ["startupProbe", "livenessProbe", "readinessProbe"] {
         let path = container[probe]["httpGet"]["path"].as_str().unwrap();
-        assert_eq!(serving.get(path).status, 200, "{probe}");
+        assert_eq!(server.get(path).status, 200, "{probe}");
     }
     let selector = &deployment["selector"]["matchLabels"];
     for labels in [
@@ -239,13 +241,13 @@ fn the_container_runs_what_there_is_as_nobody() {
     // The check of its health says so of a server that is well, and only of that.
     let health = after("HEALTHCHECK ")[0].split_once("CMD ").unwrap().1;
     let health = arguments(health);
-    let mut serving = Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
-    let url = serving.url().to_owned();
+    let mut server = ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
+    let url = server.url().to_owned();
     let ask = || {
         let words = health[1..].iter().map(|word| if word.starts_with("http://") { &url } else { word });
         outcome(slidegate().args(words)).0
     };
     assert_eq!(ask(), 0);
-    serving.signal("KILL");
+    server.signal_and_wait("KILL");
     assert_eq!(ask(), 2);
 }

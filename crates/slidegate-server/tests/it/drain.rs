@@ -14,7 +14,7 @@ use slidegate_server::{Door, Tls, TlsFiles};
 use slidegate_testkit::{Authority, until};
 
 use crate::harness::{START_MS, Server};
-use crate::process::{Serving, slidegate};
+use crate::process::{ServeProcess, slidegate};
 use crate::shutdown::until_draining;
 
 const CONNECTIONS: usize = 48;
@@ -92,7 +92,7 @@ fn a_stop_loses_no_request_on_kept_connections() {
         let address = server.address;
         // Without hyper, and with it.
         let requests = [post(""), post("te: trailers\r\n"), get("/healthz")];
-        let lost = lost(|| connect(address), &requests, || server.ask_to_stop());
+        let lost = lost(|| connect(address), &requests, || server.begin_shutdown());
         assert_eq!(lost, 0, "round {round}");
         server.join();
     }
@@ -106,7 +106,7 @@ fn secure_server() -> (Server, Arc<ClientConfig>) {
     let tls = Tls::load(&TlsFiles { cert, key, client_ca: None }).unwrap();
     let clock = ManualClock::at(START_MS);
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    let server = Server::behind(Door { tls: Some(tls), ..Door::default() }, store, clock);
+    let server = Server::with_options(Door { tls: Some(tls), ..Door::default() }, store, clock);
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.ca_pem()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -124,7 +124,7 @@ fn a_stop_loses_no_request_over_tls() {
             let connection = ClientConnection::new(Arc::clone(&config), name).unwrap();
             StreamOwned::new(connection, connect(address))
         };
-        let lost = lost(connect, &[post(""), post("te: trailers\r\n")], || server.ask_to_stop());
+        let lost = lost(connect, &[post(""), post("te: trailers\r\n")], || server.begin_shutdown());
         assert_eq!(lost, 0, "round {round}");
         server.join();
     }
@@ -133,12 +133,12 @@ fn a_stop_loses_no_request_over_tls() {
 #[test]
 fn a_stop_loses_no_request_to_the_admin_api() {
     for round in 0..ROUNDS {
-        let mut server = Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
-        let admin = server.greeting.iter().find_map(|line| line.strip_prefix("admin: http://")).unwrap();
+        let mut server = ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
+        let admin = server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: http://")).unwrap();
         let admin: SocketAddr = admin.parse().unwrap();
         let lost = lost(|| connect(admin), &[get("/v1/changes")], || server.send_signal("TERM"));
         assert_eq!(lost, 0, "round {round}");
-        until("the service ends", || server.ended().ok_or_else(String::new));
+        until("the service ends", || server.try_wait().ok_or_else(String::new));
     }
 }
 
@@ -159,7 +159,7 @@ fn requests_that_were_sent_together_are_all_answered() {
         let mut stream = connect(server.address);
         stream.write_all(first.as_bytes()).unwrap();
         assert_eq!(announces_close(&mut stream), Some(false));
-        server.ask_to_stop();
+        server.begin_shutdown();
         until_draining(&server);
         let count = 5 * request.matches("HTTP/1.1").count();
         stream.write_all(request.repeat(5).as_bytes()).unwrap();
@@ -183,7 +183,7 @@ fn a_request_that_has_begun_is_answered_after_the_grace_period() {
         let (begin, rest) = request.split_at(10);
         stream.write_all((request.clone() + begin).as_bytes()).unwrap();
         assert_eq!(announces_close(&mut stream), Some(false), "the server has received the first part, too");
-        server.ask_to_stop();
+        server.begin_shutdown();
         until_draining(&server);
         server.clock.advance(1000);
         assert_eq!(idle.read(&mut [0]).unwrap(), 0, "the grace period is over");
@@ -198,7 +198,7 @@ fn a_connection_that_has_not_been_used_yet_is_answered_once() {
     for request in [post(""), get("/healthz")] {
         let mut server = Server::start();
         let mut stream = connect(server.address);
-        server.ask_to_stop();
+        server.begin_shutdown();
         until_draining(&server);
         stream.write_all(request.as_bytes()).unwrap();
         assert_eq!(announces_close(&mut stream), Some(true), "{request}");
@@ -216,7 +216,7 @@ fn an_idle_connection_is_closed_after_the_grace_period() {
             stream.write_all(post(lines).as_bytes()).unwrap();
             assert_eq!(announces_close(stream), Some(false));
         }
-        server.ask_to_stop();
+        server.begin_shutdown();
         until_draining(&server);
         server.clock.advance(999);
         late.write_all(post(lines).as_bytes()).unwrap();
@@ -240,7 +240,7 @@ fn connections_that_wait_to_be_accepted_are_answered() {
         for stream in &mut streams {
             stream.write_all(post("").as_bytes()).unwrap();
         }
-        server.ask_to_stop();
+        server.begin_shutdown();
         assert!(streams.iter_mut().all(|stream| announces_close(stream).is_some()));
         drop(streams);
         server.join();
@@ -310,7 +310,7 @@ mod http2 {
             std::iter::from_fn(|| Frame::read(client)).find(|frame| is_wanted(frame)).unwrap()
         };
         next(&mut client, &|frame| frame.is_end_of(1));
-        server.ask_to_stop();
+        server.begin_shutdown();
         let first = next(&mut client, &|frame| frame.kind == GOAWAY);
         assert_eq!(first.last_stream(), LAST_POSSIBLE);
         let ping = next(&mut client, &|frame| frame.kind == PING && frame.flags == 0);

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
-use crate::harness::{Server, one, reply, request_with};
+use crate::harness::{Server, read_last_response, read_response, request_with_headers};
 use crate::shutdown::until_draining;
 
 /// Anything that says how a connection goes on makes a request one for hyper. This says so and changes nothing.
@@ -78,8 +78,8 @@ fn hyper_would_have_said_the_same() {
 #[test]
 fn a_date_is_always_told() {
     let server = Server::start();
-    let reply = server.check(r#"{"policy": "api", "key": "a"}"#);
-    let date = reply.header("date").unwrap();
+    let response = server.check(r#"{"policy": "api", "key": "a"}"#);
+    let date = response.header("date").unwrap();
     assert!(date.ends_with(" GMT") && date.len() == "Sun, 15 Nov 2026 00:00:00 GMT".len(), "{date}");
 }
 
@@ -123,10 +123,10 @@ fn whoever_says_that_it_was_all_is_still_answered() {
 
 #[test]
 fn tokens_are_asked_for_on_the_lane_too() {
-    let server = Server::of(TOKENS);
+    let server = Server::with_config(TOKENS);
     let status = |lines: &str| {
         let body = br#"{"policy": "api", "key": "a"}"#;
-        request_with(server.address, "POST", "/v1/check", lines, body).status
+        request_with_headers(server.address, "POST", "/v1/check", lines, body).status
     };
     for lines in
         ["", "authorization: Bearer 0123456789abcdee\r\n", "authorization: Basic 0123456789abcdef\r\n"]
@@ -148,7 +148,7 @@ fn what_has_begun_when_it_stops_is_answered_for_the_last_time() {
         // A connection that was used before is no other.
         if !begun.is_empty() {
             stream.write_all(check("a").as_bytes()).unwrap();
-            assert_eq!(one(&mut stream).header("connection"), None);
+            assert_eq!(read_response(&mut stream).header("connection"), None);
         }
         let whole = plain("check", &format!("{begun}{rest}"), body);
         let cut = "POST /v1/check HTTP/1.1\r\nhost: a\r\n".len() + begun.len();
@@ -157,10 +157,10 @@ fn what_has_begun_when_it_stops_is_answered_for_the_last_time() {
         for _ in 0..3 {
             server.check(r#"{"policy": "api", "key": "other"}"#).decision();
         }
-        server.ask_to_stop();
+        server.begin_shutdown();
         until_draining(&server);
         stream.write_all(&whole.as_bytes()[cut..]).unwrap();
-        let last = reply(&mut stream);
+        let last = read_last_response(&mut stream);
         assert_eq!((last.status, last.header("connection")), (200, Some("close")), "{begun} {rest} {last:?}");
         server.join();
     }
@@ -171,7 +171,7 @@ fn who_began_with_http_1_does_not_go_on_with_http_2() {
     let server = Server::start();
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.write_all(check("a").as_bytes()).unwrap();
-    one(&mut stream).decision();
+    read_response(&mut stream).decision();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
     let mut answer = Vec::new();
     // It may be reset, with something unread.

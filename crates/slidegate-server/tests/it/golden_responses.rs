@@ -7,16 +7,16 @@ use crate::harness::{Server, request};
 #[test]
 fn an_allowed_check() {
     let server = Server::start();
-    let reply = server.check(r#"{"policy": "api", "key": "user:1"}"#);
-    assert_eq!(reply.status, 200);
+    let response = server.check(r#"{"policy": "api", "key": "user:1"}"#);
+    assert_eq!(response.status, 200);
     assert_eq!(
-        reply.body,
+        response.body,
         r#"{"allowed":true,"policy":"api","limit":100,"remaining":99,"reset_after_ms":120000,"retry_after_ms":null,"violated":[],"source":"store","quotas":[{"name":"100/1m","limit":100,"window_ms":60000,"used":1,"remaining":99,"reset_after_ms":120000,"retry_after_ms":null}]}"#
     );
-    assert_eq!(reply.header("content-type"), Some("application/json"));
-    assert_eq!(reply.header("ratelimit-policy"), Some(r#""100/1m";q=100;w=60"#));
-    assert_eq!(reply.header("ratelimit"), Some(r#""100/1m";r=99;t=120"#));
-    assert_eq!(reply.header("retry-after"), None);
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    assert_eq!(response.header("ratelimit-policy"), Some(r#""100/1m";q=100;w=60"#));
+    assert_eq!(response.header("ratelimit"), Some(r#""100/1m";r=99;t=120"#));
+    assert_eq!(response.header("retry-after"), None);
 }
 
 #[test]
@@ -25,9 +25,9 @@ fn a_denied_check_names_what_denied_it_and_when_to_come_back() {
     let body = r#"{"policy": "login", "key": "a", "cost": 2}"#;
     assert_eq!(server.check(body).decision()["allowed"], true);
     server.clock.advance(1);
-    let reply = server.check(body);
+    let response = server.check(body);
     assert_eq!(
-        reply.decision(),
+        response.decision(),
         json!({
             "allowed": false, "policy": "login", "limit": 2, "remaining": 0, "reset_after_ms": 1999,
             "retry_after_ms": 1999, "violated": ["burst"], "source": "store",
@@ -39,9 +39,9 @@ fn a_denied_check_names_what_denied_it_and_when_to_come_back() {
             ],
         })
     );
-    assert_eq!(reply.header("ratelimit-policy"), Some(r#""burst";q=2;w=1, "daily";q=5;w=86400"#));
-    assert_eq!(reply.header("ratelimit"), Some(r#""burst";r=0;t=2, "daily";r=3;t=86400"#));
-    assert_eq!(reply.header("retry-after"), Some("2"));
+    assert_eq!(response.header("ratelimit-policy"), Some(r#""burst";q=2;w=1, "daily";q=5;w=86400"#));
+    assert_eq!(response.header("ratelimit"), Some(r#""burst";r=0;t=2, "daily";r=3;t=86400"#));
+    assert_eq!(response.header("retry-after"), Some("2"));
 
     server.clock.advance(1998);
     assert_eq!(server.check(body).decision()["allowed"], false);
@@ -52,11 +52,11 @@ fn a_denied_check_names_what_denied_it_and_when_to_come_back() {
 #[test]
 fn a_cost_above_the_limit_is_denied_for_ever() {
     let server = Server::start();
-    let reply = server.check(r#"{"policy": "api", "key": "a", "cost": 101}"#);
-    let answer = reply.decision();
+    let response = server.check(r#"{"policy": "api", "key": "a", "cost": 101}"#);
+    let answer = response.decision();
     assert_eq!((&answer["allowed"], &answer["never"]), (&json!(false), &json!(true)));
     assert_eq!((&answer["retry_after_ms"], &answer["violated"]), (&json!(null), &json!(["100/1m"])));
-    assert_eq!(reply.header("retry-after"), None);
+    assert_eq!(response.header("retry-after"), None);
     let allowed = server.check(r#"{"policy": "api", "key": "a", "cost": 100}"#).decision();
     assert_eq!((&allowed["allowed"], allowed.get("never")), (&json!(true), None));
 }
@@ -64,10 +64,10 @@ fn a_cost_above_the_limit_is_denied_for_ever() {
 #[test]
 fn quotas_in_the_request_are_counted_by_what_they_are() {
     let server = Server::start();
-    let reply = server.check(
+    let response = server.check(
         r#"{"quotas": ["10/1s", {"limit": 1000, "window": "1h", "algorithm": "strict-window"}], "key": "user:1"}"#,
     );
-    let answer = reply.decision();
+    let answer = response.decision();
     assert_eq!(answer["policy"], json!(null));
     assert_eq!(answer["remaining"], 9);
     assert_eq!(answer["quotas"][1]["name"], "1000/1h");
@@ -110,6 +110,6 @@ fn peek_refund_and_reset_take_the_same_body() {
 #[test]
 fn it_is_healthy() {
     let server = Server::start();
-    let reply = request(server.address, "GET", "/healthz", b"");
-    assert_eq!((reply.status, reply.body.as_str()), (200, "ok\n"));
+    let response = request(server.address, "GET", "/healthz", b"");
+    assert_eq!((response.status, response.body.as_str()), (200, "ok\n"));
 }

@@ -1,4 +1,4 @@
-//! A server in this process on a free port and a clock of its own, and a client that hides nothing.
+//! A server in the test process, on a free port and a manual clock, and a minimal HTTP/1.1 client.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use slidegate_server::{App, Door, Entrance, run};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-/// The start of a minute, so that numbers are round.
+/// Initial time of the manual clock: the start of a minute, so that reset times are round numbers.
 pub(crate) const START_MS: u64 = 1_800_000_000_000;
 
 pub(crate) const POLICIES: &str = "
@@ -38,27 +38,27 @@ impl Server {
     pub(crate) fn start() -> Self {
         let clock = ManualClock::at(START_MS);
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        Self::over(store, clock)
+        Self::with_store(store, clock)
     }
 
-    pub(crate) fn over<C: Clock>(store: MemoryStore<C>, clock: ManualClock) -> Self {
-        Self::behind(Door::default(), store, clock)
+    pub(crate) fn with_store<C: Clock>(store: MemoryStore<C>, clock: ManualClock) -> Self {
+        Self::with_options(Door::default(), store, clock)
     }
 
-    pub(crate) fn behind<C: Clock>(door: Door, store: MemoryStore<C>, clock: ManualClock) -> Self {
-        Self::configured(POLICIES, door, store, clock)
+    pub(crate) fn with_options<C: Clock>(options: Door, store: MemoryStore<C>, clock: ManualClock) -> Self {
+        Self::with_config_and_store(POLICIES, options, store, clock)
     }
 
-    /// With the policies and tokens of this file.
-    pub(crate) fn of(file: &str) -> Self {
+    /// Starts with the policies and tokens of the configuration `file`.
+    pub(crate) fn with_config(file: &str) -> Self {
         let clock = ManualClock::at(START_MS);
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        Self::configured(file, Door::default(), store, clock)
+        Self::with_config_and_store(file, Door::default(), store, clock)
     }
 
-    pub(crate) fn configured<C: Clock>(
+    pub(crate) fn with_config_and_store<C: Clock>(
         file: &str,
-        door: Door,
+        options: Door,
         store: MemoryStore<C>,
         clock: ManualClock,
     ) -> Self {
@@ -71,24 +71,24 @@ impl Server {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let entrances = vec![Entrance::decisions(listener, &app, &door)];
-        let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, door, shutdown)));
+        let entrances = vec![Entrance::decisions(listener, &app, &options)];
+        let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, options, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }
 
-    pub(crate) fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Reply {
+    pub(crate) fn post(&self, path: &str, body: impl AsRef<[u8]>) -> Response {
         request(self.address, "POST", path, body.as_ref())
     }
 
-    pub(crate) fn check(&self, body: impl AsRef<[u8]>) -> Reply {
+    pub(crate) fn check(&self, body: impl AsRef<[u8]>) -> Response {
         self.post("/v1/check", body)
     }
 
-    pub(crate) fn ask_to_stop(&mut self) {
+    pub(crate) fn begin_shutdown(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
-    /// Waits until it has stopped.
+    /// Waits until the server has stopped.
     pub(crate) fn join(&mut self) {
         self.thread.take().unwrap().join().unwrap();
     }
@@ -96,19 +96,19 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Its thread ends by itself; joining here would hide a test's failure behind a wait.
+        // No join: the thread ends by itself, and a join after a failed assertion could hang the test.
         drop(self.stop.take());
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Reply {
+impl Response {
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
@@ -117,33 +117,39 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The body of an answer that must be a decision.
+    /// Asserts status 200 and returns the body.
     pub(crate) fn decision(&self) -> Value {
         assert_eq!(self.status, 200, "{self:?}");
         self.json()
     }
 }
 
-pub(crate) fn request(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Reply {
-    request_with(address, method, path, "", body)
+pub(crate) fn request(address: SocketAddr, method: &str, path: &str, body: &[u8]) -> Response {
+    request_with_headers(address, method, path, "", body)
 }
 
-/// With more lines in its head, each with its end.
-pub(crate) fn request_with(address: SocketAddr, method: &str, path: &str, lines: &str, body: &[u8]) -> Reply {
+/// Sends a request with the additional header lines `lines`, each ended by CRLF.
+pub(crate) fn request_with_headers(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    lines: &str,
+    body: &[u8],
+) -> Response {
     let mut stream = TcpStream::connect(address).unwrap();
     let length = body.len();
-    // Decisions are asked for plainly, with nothing about the connection in the head, as most ask for them.
+    // A check without a `connection` header takes the fast path of the server, as most clients' checks do.
     let is_plain = method == "POST" && path.starts_with("/v1/");
     let close = if is_plain { "" } else { "connection: close\r\n" };
     let head = format!(
         "{method} {path} HTTP/1.1\r\nhost: {address}\r\n{close}{lines}content-length: {length}\r\n\r\n"
     );
     stream.write_all(&[head.as_bytes(), body].concat()).unwrap();
-    if is_plain { one(&mut stream) } else { reply(&mut stream) }
+    if is_plain { read_response(&mut stream) } else { read_last_response(&mut stream) }
 }
 
-/// Reads one answer, and no byte more.
-pub(crate) fn one(stream: &mut TcpStream) -> Reply {
+/// Reads exactly one response and leaves the rest of the stream unread.
+pub(crate) fn read_response(stream: &mut TcpStream) -> Response {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -152,22 +158,22 @@ pub(crate) fn one(stream: &mut TcpStream) -> Reply {
     }
     let head = String::from_utf8(head).unwrap();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    let mut body = vec![0; length.unwrap_or_else(|| panic!("no length: {head}")).parse().unwrap()];
+    let mut body = vec![0; length.unwrap_or_else(|| panic!("no content-length: {head}")).parse().unwrap()];
     stream.read_exact(&mut body).unwrap();
-    parse(&(head + str::from_utf8(&body).unwrap()))
+    parse_response(&(head + str::from_utf8(&body).unwrap()))
 }
 
-/// Reads an answer after which the server closes the connection.
-pub(crate) fn reply(stream: &mut TcpStream) -> Reply {
+/// Reads the stream to its end and parses it as one response.
+pub(crate) fn read_last_response(stream: &mut TcpStream) -> Response {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
-    parse(&text)
+    parse_response(&text)
 }
 
-fn parse(text: &str) -> Reply {
-    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+fn parse_response(text: &str) -> Response {
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no response: {text:?}"));
     let mut lines = head.lines();
     let status = lines.next().and_then(|line| line.split(' ').nth(1)).unwrap().parse().unwrap();
     let header = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
-    Reply { status, headers: lines.filter_map(header).collect(), body: body.to_owned() }
+    Response { status, headers: lines.filter_map(header).collect(), body: body.to_owned() }
 }

@@ -112,13 +112,13 @@ fn bad_requests_are_refused_and_change_nothing() {
     let before = server.post("/v1/peek", body).decision();
     for path in ["/v1/check", "/v1/peek", "/v1/refund", "/v1/reset"] {
         for (bad, status, field, detail) in TABLE {
-            let reply = server.post(path, bad);
-            let problem = reply.json();
-            assert_eq!((reply.status, problem["field"].as_str()), (status, field), "{bad}: {reply:?}");
-            assert!(problem["detail"].as_str().unwrap().contains(detail), "{bad}: {reply:?}");
+            let response = server.post(path, bad);
+            let problem = response.json();
+            assert_eq!((response.status, problem["field"].as_str()), (status, field), "{bad}: {response:?}");
+            assert!(problem["detail"].as_str().unwrap().contains(detail), "{bad}: {response:?}");
             assert_eq!((&problem["status"], &problem["type"]), (&json!(status), &json!("about:blank")));
-            assert!(problem["title"].is_string(), "{reply:?}");
-            assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{bad}");
+            assert!(problem["title"].is_string(), "{response:?}");
+            assert_eq!(response.header("content-type"), Some("application/problem+json"), "{bad}");
             assert_eq!(server.post("/v1/peek", body).decision(), before, "{bad}");
         }
     }
@@ -126,9 +126,9 @@ fn bad_requests_are_refused_and_change_nothing() {
 
 #[test]
 fn bytes_that_are_not_utf8_are_malformed() {
-    let reply = Server::start().check(b"{\"policy\": \"api\", \"key\": \"\xff\"}");
-    assert_eq!(reply.status, 400);
-    assert!(reply.json()["detail"].as_str().unwrap().contains("not UTF-8"), "{reply:?}");
+    let response = Server::start().check(b"{\"policy\": \"api\", \"key\": \"\xff\"}");
+    assert_eq!(response.status, 400);
+    assert!(response.json()["detail"].as_str().unwrap().contains("not UTF-8"), "{response:?}");
 }
 
 #[test]
@@ -136,8 +136,8 @@ fn keys_up_to_4096_bytes_are_taken() {
     let server = Server::start();
     let body = |bytes: usize| json!({"policy": "api", "key": "k".repeat(bytes)}).to_string();
     assert_eq!(server.check(body(4096)).status, 200);
-    let reply = server.check(body(4097));
-    assert_eq!((reply.status, &reply.json()["field"]), (422, &json!("key")));
+    let response = server.check(body(4097));
+    assert_eq!((response.status, &response.json()["field"]), (422, &json!("key")));
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn bodies_are_bounded() {
     assert_eq!(server.check(padded(single, 64 << 10)).status, 200);
     assert_eq!(server.check(padded(single, (64 << 10) + 1)).status, 413);
     assert_eq!(server.check(padded(batch, 1 << 20)).status, 200);
-    let reply = server.check(padded(batch, (1 << 20) + 1));
-    assert_eq!((reply.status, &reply.json()["status"]), (413, &json!(413)));
+    let response = server.check(padded(batch, (1 << 20) + 1));
+    assert_eq!((response.status, &response.json()["status"]), (413, &json!(413)));
     let remaining = server.post("/v1/peek", single).decision()["remaining"].clone();
     assert_eq!(remaining, 98);
 }
@@ -175,9 +175,9 @@ fn wrong_methods_and_paths_are_problems_too() {
         ("POST", "/v1/check/", 404, None),
     ];
     for (method, path, status, allow) in table {
-        let reply = request(server.address, method, path, b"");
-        assert_eq!((reply.status, reply.header("allow")), (status, allow), "{method} {path}");
-        assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{method} {path}");
-        assert_eq!(reply.json()["status"], status, "{method} {path}");
+        let response = request(server.address, method, path, b"");
+        assert_eq!((response.status, response.header("allow")), (status, allow), "{method} {path}");
+        assert_eq!(response.header("content-type"), Some("application/problem+json"), "{method} {path}");
+        assert_eq!(response.json()["status"], status, "{method} {path}");
     }
 }

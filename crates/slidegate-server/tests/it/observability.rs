@@ -9,18 +9,20 @@ use serde_json::json;
 use slidegate_testkit::{Flavour, Server};
 
 use crate::harness;
-use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
-fn start(config: &TempFile, more: &[&str]) -> Serving {
-    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]).args(more))
+fn start(config: &TempFile, more: &[&str]) -> ServeProcess {
+    ServeProcess::start(
+        slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]).args(more),
+    )
 }
 
 /// Every series and its value.
-fn metrics(server: &Serving) -> HashMap<String, f64> {
-    let reply = server.get("/metrics");
-    assert_eq!(reply.status, 200);
-    assert!(reply.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
-    let lines = reply.body.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+fn metrics(server: &ServeProcess) -> HashMap<String, f64> {
+    let response = server.get("/metrics");
+    assert_eq!(response.status, 200);
+    assert!(response.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
+    let lines = response.body.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     lines
         .map(|line| {
             let (series, value) = line.rsplit_once(' ').unwrap();
@@ -171,7 +173,7 @@ fn a_store_that_refuses_is_told_although_it_is_asked() {
     let ready = server.get("/readyz").json();
     assert_eq!((&ready["ready"], &ready["breaker"]), (&json!(true), &json!("closed")));
     assert_eq!(ready["store_error"], "refused", "and no more to whoever may not know: {ready}");
-    let admin = server.greeting.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
+    let admin = server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
     let (code, out, err) = outcome(slidegate().args(["top", "--once", "--admin", admin]));
     let told = "  store: asked\nthe store did not decide when it was last asked: redis: NOPERM";
     assert!(code == 0 && out.contains(told), "{out}{err}");
@@ -180,7 +182,7 @@ fn a_store_that_refuses_is_told_although_it_is_asked() {
     assert!(server.get("/readyz").json().get("store_error").is_none());
 }
 
-fn store_errors(server: &Serving, kind: &str) -> f64 {
+fn store_errors(server: &ServeProcess, kind: &str) -> f64 {
     metrics(server)[&format!(r#"slidegate_store_errors_total{{kind="{kind}"}}"#)]
 }
 
@@ -253,7 +255,8 @@ fn denials_are_logged_but_not_all_of_an_attack() {
     let log = TempFile::new("violations-log", "");
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]);
-    let server = Serving::start_with_log(&mut command, Stdio::from(fs::File::create(log.path()).unwrap()));
+    let server =
+        ServeProcess::start_with_log(&mut command, Stdio::from(fs::File::create(log.path()).unwrap()));
     let body: Vec<_> = (0..200).map(|_| json!({"policy": "api", "key": "user:hush"})).collect();
     server.check(&json!(body));
     // A second later, so that there is another line, which says how many were left out.
@@ -281,10 +284,11 @@ fn a_line_of_the_log_may_be_json_and_says_for_which_path_a_proxy_asked() {
     let log = TempFile::new("json-log-lines", "");
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--log-format", "json", "--config", config.path()]);
-    let server = Serving::start_with_log(&mut command, Stdio::from(fs::File::create(log.path()).unwrap()));
+    let server =
+        ServeProcess::start_with_log(&mut command, Stdio::from(fs::File::create(log.path()).unwrap()));
     let address = server.url().strip_prefix("http://").unwrap().parse().unwrap();
     for lines in ["", "x-forwarded-uri: /orders?token=hush\r\n", ""] {
-        harness::request_with(address, "GET", "/forward-auth/api/below", lines, b"");
+        harness::request_with_headers(address, "GET", "/forward-auth/api/below", lines, b"");
     }
     let text = fs::read_to_string(log.path()).unwrap();
     let events = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());

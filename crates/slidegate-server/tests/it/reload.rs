@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use crate::process::{Serving, TempFile, slidegate};
+use crate::process::{ServeProcess, TempFile, slidegate};
 
 fn file(quota: &str, more: &str) -> String {
     format!("policies:\n  api:\n    quotas: [\"{quota}\"]\n{more}")
@@ -21,7 +21,7 @@ fn serve(path: &str) -> Command {
     command
 }
 
-fn check(server: &Serving, key: &str) -> Value {
+fn check(server: &ServeProcess, key: &str) -> Value {
     server.check(&json!({"policy": "api", "key": key})).json()
 }
 
@@ -33,7 +33,7 @@ fn replace(path: &str, text: &str) {
 }
 
 /// Asks until the answer is as wanted. A process that looks now and then has to have looked.
-fn until(server: &Serving, key: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+fn until(server: &ServeProcess, key: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
     loop {
         let answer = check(server, key);
         if is_wanted(&answer) {
@@ -46,7 +46,7 @@ fn until(server: &Serving, key: &str, is_wanted: impl Fn(&Value) -> bool) -> Val
 #[test]
 fn a_policy_is_switched_by_a_signal_and_counts_go_on() {
     let config = TempFile::new("switched", &file("1/1h", ""));
-    let server = Serving::start(&mut serve(config.path()));
+    let server = ServeProcess::start(&mut serve(config.path()));
     assert_eq!(check(&server, "a")["allowed"], true);
     assert_eq!(check(&server, "a")["allowed"], false);
     replace(config.path(), &file("1/1h", "    mode: shadow\n    deny: [b]\n    allow: [c]\n"));
@@ -64,7 +64,7 @@ fn a_policy_is_switched_by_a_signal_and_counts_go_on() {
 #[test]
 fn a_file_that_changes_is_read_again() {
     let config = TempFile::new("changed", &file("1/1h", ""));
-    let server = Serving::start(&mut serve(config.path()));
+    let server = ServeProcess::start(&mut serve(config.path()));
     assert_eq!(check(&server, "a")["limit"], 1);
     replace(config.path(), &file("3/1h", ""));
     let answer = until(&server, "a", |answer| answer["limit"] == 3);
@@ -83,7 +83,7 @@ fn a_link_that_leads_elsewhere_is_followed() {
     }
     symlink("v1", root.join("data")).unwrap();
     symlink("data/slidegate.yaml", root.join("slidegate.yaml")).unwrap();
-    let server = Serving::start(&mut serve(root.join("slidegate.yaml").to_str().unwrap()));
+    let server = ServeProcess::start(&mut serve(root.join("slidegate.yaml").to_str().unwrap()));
     assert_eq!(check(&server, "a")["limit"], 1);
     symlink("v2", root.join("next")).unwrap();
     fs::rename(root.join("next"), root.join("data")).unwrap();
@@ -96,8 +96,10 @@ fn a_link_that_leads_elsewhere_is_followed() {
 fn a_file_with_mistakes_changes_nothing_and_is_told() {
     let config = TempFile::new("mistaken", &file("2/1h", ""));
     let log = TempFile::new("log", "");
-    let server =
-        Serving::start_with_log(&mut serve(config.path()), Stdio::from(File::create(log.path()).unwrap()));
+    let server = ServeProcess::start_with_log(
+        &mut serve(config.path()),
+        Stdio::from(File::create(log.path()).unwrap()),
+    );
     replace(config.path(), &file("281474976710657/1h", "    mode: maybe\n"));
     server.send_signal("HUP");
     let said = |text: &str| {
@@ -139,7 +141,7 @@ fn a_file_with_mistakes_changes_nothing_and_is_told() {
 #[test]
 fn nobody_is_turned_away_while_it_changes() {
     let config = TempFile::new("busy", &file("1000000/1h", ""));
-    let server = Serving::start(&mut serve(config.path()));
+    let server = ServeProcess::start(&mut serve(config.path()));
     let is_over = AtomicBool::new(false);
     let answers = std::thread::scope(|scope| {
         let callers: Vec<_> = (0..4)
@@ -176,7 +178,7 @@ fn policies_that_are_renamed_make_no_series_without_end() {
         format!("policies:\n{}", lines.concat())
     };
     let config = TempFile::new("renamed", &policies("a"));
-    let server = Serving::start(&mut serve(config.path()));
+    let server = ServeProcess::start(&mut serve(config.path()));
     replace(config.path(), &policies("b"));
     server.send_signal("HUP");
     slidegate_testkit::until("the new names are known", || {
@@ -194,8 +196,10 @@ fn policies_that_are_renamed_make_no_series_without_end() {
 fn a_file_that_never_rests_is_read_and_the_log_says_so() {
     let config = TempFile::new("restless", &file("1/1h", ""));
     let log = TempFile::new("restless-log", "");
-    let server =
-        Serving::start_with_log(&mut serve(config.path()), Stdio::from(File::create(log.path()).unwrap()));
+    let server = ServeProcess::start_with_log(
+        &mut serve(config.path()),
+        Stdio::from(File::create(log.path()).unwrap()),
+    );
     slidegate_testkit::until("the file is read", || {
         (0..100).for_each(|_| replace(config.path(), &file("5/1h", "")));
         let logged = fs::read_to_string(log.path()).unwrap();

@@ -5,7 +5,7 @@ use std::fs::File;
 use serde_json::json;
 use slidegate_testkit::{Flavour, Server, until};
 
-use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 const PASSWORD: &str = "hush-hush";
 
@@ -20,20 +20,20 @@ fn a_running_server_shows_none() {
     let store = format!("redis://:{PASSWORD}@{}?budget_ms=20000&secret={PASSWORD}", redis.address());
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0"]).env("SLIDEGATE_STORE", &store).env("RUST_LOG", "trace");
-    let mut serving = Serving::start_with_log(&mut command, File::create(log.path()).unwrap().into());
-    assert_eq!(serving.greeting[1], format!("store: redis://{}", redis.address()));
-    let mut shown = serving.greeting.join("\n");
+    let mut server = ServeProcess::start_with_log(&mut command, File::create(log.path()).unwrap().into());
+    assert_eq!(server.startup_lines[1], format!("store: redis://{}", redis.address()));
+    let mut shown = server.startup_lines.join("\n");
     let body = json!({"policy": "api", "key": "a"});
-    serving.check(&body).decision();
+    server.check(&body).decision();
     redis.kill();
     until("the store is away", || {
-        let reply = serving.check(&body);
-        shown.push_str(&reply.body);
-        if reply.body.contains("\"fallback\"") { Ok(()) } else { Err(reply.body) }
+        let response = server.check(&body);
+        shown.push_str(&response.body);
+        if response.body.contains("\"fallback\"") { Ok(()) } else { Err(response.body) }
     });
     // What a failure says of itself is shown to whoever asks for something that does not fall back.
-    shown.push_str(&serving.refund(&body).body);
-    serving.signal("TERM");
+    shown.push_str(&server.refund(&body).body);
+    server.signal_and_wait("TERM");
     shown.push_str(&std::fs::read_to_string(log.path()).unwrap());
     assert!(shown.contains("redis is away"), "the log is looked at: {shown}");
     assert!(!shown.contains("hush"), "{shown}");

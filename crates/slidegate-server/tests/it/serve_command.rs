@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::shutdown::begin;
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
+use crate::shutdown::begin_request;
 
 fn on_a_free_port() -> Command {
     let mut command = slidegate();
@@ -16,9 +16,9 @@ fn on_a_free_port() -> Command {
 }
 
 /// Runs the line that was printed, as it was printed, and gives the head and the answer.
-fn try_it(serving: &Serving) -> (String, Value) {
+fn try_it(server: &ServeProcess) -> (String, Value) {
     let (code, stdout, stderr) =
-        outcome(Command::new("sh").args(["-c", serving.line_to_try()]).env("NO_PROXY", "*"));
+        outcome(Command::new("sh").args(["-c", server.example_command()]).env("NO_PROXY", "*"));
     assert_eq!(code, 0, "{stderr}");
     let (head, body) = stdout.split_once("\r\n\r\n").unwrap();
     (head.to_owned(), serde_json::from_str(body).unwrap())
@@ -26,14 +26,14 @@ fn try_it(serving: &Serving) -> (String, Value) {
 
 #[test]
 fn without_a_file_it_serves_a_sample_and_says_what_to_try() {
-    let serving = Serving::start(&mut on_a_free_port());
-    assert_eq!(serving.greeting[1..3], ["store: memory:", "policy api: 100/1m"]);
-    assert!(serving.line_to_try().starts_with(&format!("curl -sSi {}/v1/check", serving.url())));
-    let (head, answer) = try_it(&serving);
+    let server = ServeProcess::start(&mut on_a_free_port());
+    assert_eq!(server.startup_lines[1..3], ["store: memory:", "policy api: 100/1m"]);
+    assert!(server.example_command().starts_with(&format!("curl -sSi {}/v1/check", server.url())));
+    let (head, answer) = try_it(&server);
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     assert!(head.contains(r#"ratelimit-policy: "100/1m";q=100;w=60"#), "{head}");
     assert_eq!((&answer["policy"], &answer["remaining"]), (&"api".into(), &99.into()));
-    assert_eq!(try_it(&serving).1["remaining"], 98);
+    assert_eq!(try_it(&server).1["remaining"], 98);
 }
 
 #[test]
@@ -44,25 +44,25 @@ fn the_line_to_try_survives_any_policy_name_and_address() {
     );
     let mut command = slidegate();
     command.args(["serve", "--http", "0.0.0.0:0", "--config", file.path()]);
-    let serving = Serving::start(&mut command);
-    assert!(serving.url().starts_with("http://0.0.0.0:"));
-    let answer = try_it(&serving).1;
+    let server = ServeProcess::start(&mut command);
+    assert!(server.url().starts_with("http://0.0.0.0:"));
+    let answer = try_it(&server).1;
     assert_eq!((&answer["policy"], &answer["limit"]), (&"it's \"$HOME\" `ls`".into(), &5.into()));
 }
 
 #[test]
 fn without_policies_the_line_to_try_brings_its_quotas() {
     let file = TempFile::new("none", "store: memory\n");
-    let serving = Serving::start(on_a_free_port().args(["--config", file.path()]));
-    assert_eq!(try_it(&serving).1["policy"], Value::Null);
+    let server = ServeProcess::start(on_a_free_port().args(["--config", file.path()]));
+    assert_eq!(try_it(&server).1["policy"], Value::Null);
 }
 
 #[test]
 fn sigterm_and_ctrl_c_end_it_with_success() {
     for signal in ["TERM", "INT"] {
-        let mut serving = Serving::start(&mut on_a_free_port());
-        try_it(&serving);
-        assert_eq!(serving.signal(signal).code(), Some(0), "{signal}");
+        let mut server = ServeProcess::start(&mut on_a_free_port());
+        try_it(&server);
+        assert_eq!(server.signal_and_wait(signal).code(), Some(0), "{signal}");
     }
 }
 
@@ -71,13 +71,13 @@ fn whoever_says_twice_that_it_is_to_stop_waits_for_nobody() {
     let log = TempFile::new("hurry", "");
     let file = || File::options().append(true).open(log.path()).unwrap().into();
     let said = || fs::read_to_string(log.path()).unwrap();
-    let mut serving = Serving::start_with_log(&mut on_a_free_port(), file());
-    let unfinished = begin(serving.address());
-    serving.send_signal("TERM");
+    let mut server = ServeProcess::start_with_log(&mut on_a_free_port(), file());
+    let unfinished = begin_request(server.address());
+    server.send_signal("TERM");
     // A moment later: what comes at once is the same signal, which others have handed on.
     let code = loop {
-        serving.send_signal("TERM");
-        if let Some(status) = serving.ended() {
+        server.send_signal("TERM");
+        if let Some(status) = server.try_wait() {
             break status.code();
         }
     };
@@ -89,8 +89,8 @@ fn whoever_says_twice_that_it_is_to_stop_waits_for_nobody() {
     }
     drop(unfinished);
 
-    let mut serving = Serving::start_with_log(&mut on_a_free_port(), file());
-    assert_eq!(serving.signal("TERM").code(), Some(0));
+    let mut server = ServeProcess::start_with_log(&mut on_a_free_port(), file());
+    assert_eq!(server.signal_and_wait("TERM").code(), Some(0));
     assert!(said().trim_end().ends_with("stopped"), "{}", said());
 }
 
@@ -104,9 +104,9 @@ fn a_variable_that_is_empty_says_nothing() {
     }
     let log = TempFile::new("unsaid", "");
     let file = File::options().append(true).open(log.path()).unwrap();
-    let mut serving = Serving::start_with_log(&mut command, file.into());
-    try_it(&serving);
-    serving.signal("TERM");
+    let mut server = ServeProcess::start_with_log(&mut command, file.into());
+    try_it(&server);
+    server.signal_and_wait("TERM");
     assert!(
         fs::read_to_string(log.path()).unwrap().contains("told to stop"),
         "it logs as if nothing was said"
@@ -120,9 +120,9 @@ fn a_variable_that_is_empty_says_nothing() {
 
 #[test]
 fn a_store_that_speaks_another_language_is_told_apart() {
-    let serving = Serving::start(&mut on_a_free_port());
+    let server = ServeProcess::start(&mut on_a_free_port());
     for (scheme, name) in [("redis", "Redis"), ("postgres", "PostgreSQL")] {
-        let store = format!("{scheme}://{}", serving.address());
+        let store = format!("{scheme}://{}", server.address());
         let (code, _, err) = outcome(slidegate().args(["check", "a", "--quota", "5/1m", "--store", &store]));
         let expected = format!("it does not answer as {name} does; is this the port of one?\n");
         assert!(code == 2 && err.ends_with(&expected), "{err}");
@@ -173,8 +173,8 @@ fn what_the_environment_says_wrong_is_named_by_its_variable() {
     for misread in ["==", "dbug", "dbug,wran"] {
         fs::write(log.path(), "").unwrap();
         let file = File::options().append(true).open(log.path()).unwrap();
-        let mut serving = Serving::start_with_log(on_a_free_port().env("RUST_LOG", misread), file.into());
-        serving.signal("TERM");
+        let mut server = ServeProcess::start_with_log(on_a_free_port().env("RUST_LOG", misread), file.into());
+        server.signal_and_wait("TERM");
         let logged = fs::read_to_string(log.path()).unwrap();
         assert!(logged.contains("RUST_LOG is not understood"), "{misread}: {logged}");
     }
@@ -194,10 +194,10 @@ fn flags_go_over_the_environment_and_that_over_the_file() {
     refused(slidegate().arg("serve").env("SLIDEGATE_HTTP", &taken));
 
     let by_environment = [("SLIDEGATE_CONFIG", file.path()), ("SLIDEGATE_HTTP", "127.0.0.1:0")];
-    let serving = Serving::start(slidegate().arg("serve").envs(by_environment));
-    assert_eq!(try_it(&serving).1["policy"], "mine");
-    let serving = Serving::start(on_a_free_port().env("SLIDEGATE_HTTP", &taken));
-    assert_eq!(try_it(&serving).1["policy"], "api");
+    let server = ServeProcess::start(slidegate().arg("serve").envs(by_environment));
+    assert_eq!(try_it(&server).1["policy"], "mine");
+    let server = ServeProcess::start(on_a_free_port().env("SLIDEGATE_HTTP", &taken));
+    assert_eq!(try_it(&server).1["policy"], "api");
 }
 
 #[test]

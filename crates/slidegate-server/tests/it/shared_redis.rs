@@ -6,13 +6,13 @@ use std::process::Command;
 use serde_json::{Value, json};
 use slidegate_testkit::{Cluster, Flavour, Sentinels, Server};
 
-use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 /// Machines that run tests are busy; whoever does not test the budget gives plenty.
 const PATIENT: &str = "?budget_ms=20000";
 
-fn serve(store: &str) -> Serving {
-    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--store", store]))
+fn serve(store: &str) -> ServeProcess {
+    ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--store", store]))
 }
 
 fn check(store: &str, more: &[&str]) -> (i32, String, String) {
@@ -27,7 +27,7 @@ fn two_servers_share_one_limit_exactly() {
         let store = redis.url() + PATIENT;
         let servers = [serve(&store), serve(&store)];
         let body = json!({"quotas": [format!("{LIMIT}/1d sliding-log")], "key": "user:1"});
-        let ask = |server: &Serving| -> usize {
+        let ask = |server: &ServeProcess| -> usize {
             let answers = (0..LIMIT / 2).map(|_| server.check(&body).decision());
             answers.filter(|answer| answer["allowed"] == true).count()
         };
@@ -83,14 +83,15 @@ fn flag_environment_and_file_name_the_store_and_the_greeting_repeats_it() {
         command
     };
     let file = TempFile::new("store", &format!("store: {url}\n"));
-    let from_file = |command: &mut Command| Serving::start(command.args(["--config", file.path()]));
-    assert_eq!(from_file(&mut on_a_free_port()).greeting[1], shown);
+    let from_file = |command: &mut Command| ServeProcess::start(command.args(["--config", file.path()]));
+    assert_eq!(from_file(&mut on_a_free_port()).startup_lines[1], shown);
     // What goes over the file is used, and the file's store is not.
     let over_the_file = from_file(on_a_free_port().env("SLIDEGATE_STORE", "memory:"));
-    assert_eq!(over_the_file.greeting[1], "store: memory:");
-    let serving = Serving::start(on_a_free_port().args(["--store", &url]).env("SLIDEGATE_STORE", "memory:"));
-    assert_eq!(serving.greeting[1], shown);
-    serving.check(&json!({"policy": "api", "key": "a"})).decision();
+    assert_eq!(over_the_file.startup_lines[1], "store: memory:");
+    let server =
+        ServeProcess::start(on_a_free_port().args(["--store", &url]).env("SLIDEGATE_STORE", "memory:"));
+    assert_eq!(server.startup_lines[1], shown);
+    server.check(&json!({"policy": "api", "key": "a"})).decision();
     let mut connection = redis.connect().unwrap();
     connection.command(&["SELECT", "2"]).unwrap().ok();
     assert_eq!(connection.command(&["DBSIZE"]).unwrap().int(), 1);

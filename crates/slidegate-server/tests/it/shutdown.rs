@@ -1,16 +1,16 @@
-//! Stopping: what has begun is finished, and what does not finish is not waited for without end.
+//! Graceful shutdown: requests in progress are answered, up to a deadline of 10 s; idle connections are closed after 1 s.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
 use slidegate::ManualClock;
 
-use crate::harness::{Server, reply};
+use crate::harness::{Server, read_last_response};
 
 const BODY: &str = r#"{"policy": "api", "key": "a"}"#;
 
-/// A request whose body is still to come, and of which the server has seen the head.
-pub(crate) fn begin(address: SocketAddr) -> TcpStream {
+/// Sends the head of a request and waits until the server has read it. The body is still missing.
+pub(crate) fn begin_request(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
     let length = BODY.len();
     let head = format!(
@@ -23,51 +23,55 @@ pub(crate) fn begin(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Spins until the server waits for its requests to end, and for idle connections; no time passes.
+/// Spins until the server waits for requests in progress and for idle connections. The clock does not advance.
 pub(crate) fn until_draining(server: &Server) {
-    until_waiting(&server.clock);
+    until_clock_has_sleepers(&server.clock);
 }
 
-/// The same for any server that has this clock to itself.
-pub(crate) fn until_waiting(clock: &ManualClock) {
+/// Spins until both timers of a shutdown sleep on `clock`, which only one server may use.
+pub(crate) fn until_clock_has_sleepers(clock: &ManualClock) {
     while clock.sleepers() < 2 {
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn a_request_that_has_begun_is_answered() {
+fn shutdown_answers_a_request_in_progress() {
     let mut server = Server::start();
-    let mut stream = begin(server.address);
-    server.ask_to_stop();
+    let mut stream = begin_request(server.address);
+    server.begin_shutdown();
     until_draining(&server);
-    assert!(TcpStream::connect(server.address).is_err(), "nobody new is let in");
+    assert!(TcpStream::connect(server.address).is_err(), "the listener is closed");
     stream.write_all(BODY.as_bytes()).unwrap();
-    assert_eq!(reply(&mut stream).decision()["remaining"], 99);
+    assert_eq!(read_last_response(&mut stream).decision()["remaining"], 99);
     server.join();
 }
 
 #[test]
-fn a_request_that_does_not_end_is_waited_for_ten_seconds() {
+fn shutdown_waits_ten_seconds_for_an_unfinished_request() {
     for waited_ms in [9999, 10_000] {
         let mut server = Server::start();
-        let mut stream = begin(server.address);
-        server.ask_to_stop();
+        let mut stream = begin_request(server.address);
+        server.begin_shutdown();
         until_draining(&server);
         server.clock.advance(waited_ms);
         if waited_ms < 10_000 {
             stream.write_all(BODY.as_bytes()).unwrap();
-            assert_eq!(reply(&mut stream).decision()["remaining"], 99, "there was time left");
+            assert_eq!(
+                read_last_response(&mut stream).decision()["remaining"],
+                99,
+                "answered before the deadline"
+            );
         }
         server.join();
     }
 }
 
 #[test]
-fn a_connection_that_is_idle_holds_it_up_for_the_grace_period_alone() {
+fn an_idle_connection_delays_the_shutdown_by_the_grace_period_only() {
     let mut server = Server::start();
     let _idle = TcpStream::connect(server.address).unwrap();
-    server.ask_to_stop();
+    server.begin_shutdown();
     until_draining(&server);
     server.clock.advance(1000);
     server.join();

@@ -4,16 +4,16 @@ use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Postgres, Server, until};
 
 use super::{POLICIES, READ, WRITE, admin_address, ask, ask_as, audited, done, put, serve};
-use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 const RESET: &str = "/v1/policies/api/reset";
 
-fn check(server: &Serving, policy: &str, key: &str) -> Value {
+fn check(server: &ServeProcess, policy: &str, key: &str) -> Value {
     server.check(&json!({"policy": policy, "key": key, "cost": 2})).decision()
 }
 
 /// Spends all that two keys have.
-fn spend(server: &Serving) {
+fn spend(server: &ServeProcess) {
     for key in ["a", "b"] {
         assert_eq!(check(server, "api", key)["allowed"], true);
         assert_eq!(check(server, "api", key)["allowed"], false);

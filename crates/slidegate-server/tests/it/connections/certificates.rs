@@ -13,7 +13,7 @@ struct Talk(Child);
 
 impl Talk {
     fn begin(secure: &Secure) -> Self {
-        let address = secure.serving.url().replace("https://", "");
+        let address = secure.server.url().replace("https://", "");
         let mut client = Command::new("openssl");
         client.args(["s_client", "-quiet", "-connect", &address]);
         Self(client.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
@@ -58,7 +58,7 @@ fn a_connection_is_closed_so_that_it_can_be_told_from_one_that_broke() {
     let mut secure = secure("closing", false);
     let mut talk = Talk::begin(&secure);
     assert!(talk.is_answered());
-    assert!(secure.serving.signal("TERM").success());
+    assert!(secure.server.signal_and_wait("TERM").success());
     let words = talk.last_words();
     assert!(!words.contains("unexpected eof"), "{words}");
 }
@@ -74,7 +74,7 @@ fn a_new_certificate_is_shown_to_whoever_comes_and_others_go_on() {
     assert!(talk.is_answered(), "a connection goes on");
 
     fs::write(secure.folder.join("server.key"), "no key").unwrap();
-    let admin = secure.serving.greeting.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
+    let admin = secure.server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
     let live = format!("{admin}/v1/live");
     let ca = secure.authority.ca_path();
     loop {

@@ -10,7 +10,7 @@ use slidegate_server::{Door, Limits};
 use super::SOON;
 use super::http2_client::{Client, DATA};
 use crate::harness::{START_MS, Server, request};
-use crate::process::{Serving, TempFile, slidegate};
+use crate::process::{ServeProcess, TempFile, slidegate};
 
 /// As many as fit into what is answered without hyper.
 const BATCH: usize = 640;
@@ -29,8 +29,8 @@ fn batch() -> String {
 
 /// After this each answer names all quotas twice.
 fn exhaust(address: SocketAddr) {
-    let reply = request(address, "POST", "/v1/check", br#"{"policy":"w","key":"a"}"#);
-    assert_eq!(reply.decision()["allowed"], true);
+    let response = request(address, "POST", "/v1/check", br#"{"policy":"w","key":"a"}"#);
+    assert_eq!(response.decision()["allowed"], true);
 }
 
 /// The ways to ask, with or without hyper.
@@ -66,7 +66,7 @@ fn is_heard_by_http2(client: &mut Client) -> bool {
     said.starts_with(b"[")
 }
 
-fn crowd<T>(server: &Serving, mut come: impl FnMut() -> (T, bool)) {
+fn crowd<T>(server: &ServeProcess, mut come: impl FnMut() -> (T, bool)) {
     let mut inside = Vec::new();
     loop {
         let (guest, is_answered) = come();
@@ -88,7 +88,7 @@ fn crowd<T>(server: &Serving, mut come: impl FnMut() -> (T, bool)) {
 fn answers_to_batches_have_only_so_much_room_together() {
     let config = TempFile::new("listening", &config());
     let server =
-        Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
+        ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
     exhaust(server.address());
     let whole = || request(server.address(), "POST", "/v1/peek", batch().as_bytes());
     for lines in LINES {
@@ -111,8 +111,8 @@ fn answers_to_batches_have_only_so_much_room_together() {
 fn impatient() -> Server {
     let clock = ManualClock::at(START_MS);
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    let door = Door { limits: Limits { head_timeout: SOON, ..Limits::default() }, ..Door::default() };
-    Server::configured(&config(), door, store, clock)
+    let options = Door { limits: Limits { head_timeout: SOON, ..Limits::default() }, ..Door::default() };
+    Server::with_config_and_store(&config(), options, store, clock)
 }
 
 /// There is always some of it that is taken, but it would take far too long.

@@ -9,7 +9,7 @@ use slidegate_server::Limits;
 use slidegate_testkit::until;
 
 use super::{PASSWORD, Resp, command};
-use crate::shutdown::until_waiting;
+use crate::shutdown::until_clock_has_sleepers;
 
 /// So short that a test need not wait, and so long that a busy machine makes it.
 const SOON: Duration = Duration::from_millis(200);
@@ -144,8 +144,8 @@ fn a_stop_ends_idle_connections_and_answers_what_has_begun() {
     begun.write_all(b"PING\r\n*1\r\n$4\r\nPI").unwrap();
     let mut first = [0; 7];
     begun.read_exact(&mut first).unwrap();
-    server.ask_to_stop();
-    until_waiting(&server.clock);
+    server.begin_shutdown();
+    until_clock_has_sleepers(&server.clock);
     // A command that crosses the stop is answered, and the connection ends with that.
     server.clock.advance(999);
     late.write_all(b"PING\r\nPING\r\n").unwrap();
@@ -206,7 +206,7 @@ fn a_stop_loses_no_command_on_kept_connections() {
                 count if count >= 2000 => Ok(()),
                 count => Err(count.to_string()),
             });
-            server.ask_to_stop();
+            server.begin_shutdown();
             clients.into_iter().map(|client| client.join().unwrap()).sum()
         });
         assert_eq!(lost, 0, "round {round}");

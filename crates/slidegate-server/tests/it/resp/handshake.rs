@@ -7,19 +7,19 @@ use super::{PASSWORD, Resp, command};
 #[test]
 fn what_clients_say_on_connecting_is_answered() {
     let server = Resp::start();
-    let greeting = |opening: &str, version: u8, number: u8| {
+    let startup_lines = |opening: &str, version: u8, number: u8| {
         format!(
             "{opening}\r\n$6\r\nserver\r\n$9\r\nslidegate\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:{version}\r\n\
              $2\r\nid\r\n:{number}\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"
         )
     };
-    assert_eq!(server.answer("HELLO\r\n"), greeting("*14", 2, 1));
-    assert_eq!(server.answer("hello 3\r\n"), greeting("%7", 3, 2));
+    assert_eq!(server.answer("HELLO\r\n"), startup_lines("*14", 2, 1));
+    assert_eq!(server.answer("hello 3\r\n"), startup_lines("%7", 3, 2));
     assert_eq!(
         server.answer("HELLO 3 SETNAME me\r\nCLIENT GETNAME\r\n"),
-        greeting("%7", 3, 3) + "$2\r\nme\r\n"
+        startup_lines("%7", 3, 3) + "$2\r\nme\r\n"
     );
-    assert_eq!(server.answer("HELLO 2 AUTH default x\r\n"), greeting("*14", 2, 4));
+    assert_eq!(server.answer("HELLO 2 AUTH default x\r\n"), startup_lines("*14", 2, 4));
     for (said, answer) in [
         ("HELLO 4", "-NOPROTO unsupported protocol version\r\n"),
         ("HELLO 3 SETNAME", "-ERR syntax error\r\n"),

@@ -28,7 +28,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::harness::{POLICIES, START_MS};
-use crate::process::Serving;
+use crate::process::ServeProcess;
 
 /// Longer than any honest answer takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -66,8 +66,8 @@ impl Resp {
             let _ = stopped.await;
         };
         let entrances = vec![Entrance::resp(listener, passwords)];
-        let door = Door { limits, ..Door::default() };
-        let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, door, shutdown)));
+        let options = Door { limits, ..Door::default() };
+        let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, options, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }
 
@@ -89,7 +89,7 @@ impl Resp {
         answer
     }
 
-    fn ask_to_stop(&mut self) {
+    fn begin_shutdown(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
@@ -107,8 +107,8 @@ fn open(address: SocketAddr) -> TcpStream {
 }
 
 /// Where the binary speaks it.
-fn address_of(serving: &Serving) -> SocketAddr {
-    let line = serving.greeting.iter().find_map(|line| line.strip_prefix("resp: ")).unwrap();
+fn address_of(server: &ServeProcess) -> SocketAddr {
+    let line = server.startup_lines.iter().find_map(|line| line.strip_prefix("resp: ")).unwrap();
     line.rsplit('/').next().unwrap().parse().unwrap()
 }
 
@@ -120,7 +120,7 @@ fn command(words: &[&str]) -> String {
 
 /// The numbers of a decision.
 #[track_caller]
-fn five(reply: Reply) -> [i64; 5] {
-    let numbers: Vec<i64> = reply.array().iter().map(Reply::int).collect();
+fn five(response: Reply) -> [i64; 5] {
+    let numbers: Vec<i64> = response.array().iter().map(Reply::int).collect();
     numbers.try_into().unwrap()
 }

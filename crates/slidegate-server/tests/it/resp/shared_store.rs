@@ -5,13 +5,13 @@ use std::io::{Read, Write};
 use slidegate_testkit::{Connection, Flavour, Reply, Server, until};
 
 use super::{address_of, command, five, open};
-use crate::process::{Serving, TempFile, slidegate};
+use crate::process::{ServeProcess, TempFile, slidegate};
 
-fn serve(store: &str) -> Serving {
+fn serve(store: &str) -> ServeProcess {
     let config = "degrade: {on_failure: closed}\npolicies: {api: {quotas: [100/1m]}}\n";
     let file = TempFile::new("resp-shared", config);
     let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--store", store, "--config"];
-    Serving::start(slidegate().args(arguments).arg(file.path()))
+    ServeProcess::start(slidegate().args(arguments).arg(file.path()))
 }
 
 /// Whether in memory or elsewhere.
@@ -19,16 +19,16 @@ fn serve(store: &str) -> Serving {
 fn what_is_answered_together_is_measured_once() {
     let redis = Server::start(Flavour::Redis);
     for store in [redis.url() + "?budget_ms=20000", "memory:".to_owned()] {
-        let serving = serve(&store);
-        let mut client = Connection::open(address_of(&serving)).unwrap();
+        let server = serve(&store);
+        let mut client = Connection::open(address_of(&server)).unwrap();
         client.command(&["SLIDEGATE.CHECK", "api", "k"]).unwrap();
         client.command(&["PING"]).unwrap();
-        let mut stream = open(address_of(&serving));
+        let mut stream = open(address_of(&server));
         stream
             .write_all((command(&["SLIDEGATE.CHECK", "api", "k"]).repeat(9) + "QUIT\r\n").as_bytes())
             .unwrap();
         stream.read_to_string(&mut String::new()).unwrap();
-        let metrics = serving.get("/metrics").body;
+        let metrics = server.get("/metrics").body;
         let expected = "slidegate_request_seconds_count{verb=\"resp\",stage=\"whole\"} 3";
         assert!(metrics.lines().any(|line| line == expected), "{metrics}");
     }
@@ -37,14 +37,14 @@ fn what_is_answered_together_is_measured_once() {
 #[test]
 fn a_pipeline_is_decided_together_and_answered_in_its_order() {
     let redis = Server::start(Flavour::Redis);
-    let serving = serve(&(redis.url() + "?budget_ms=20000"));
-    let mut stream = open(address_of(&serving));
+    let server = serve(&(redis.url() + "?budget_ms=20000"));
+    let mut stream = open(address_of(&server));
     let throttle = command(&["CL.THROTTLE", "k", "9", "10", "3600"]);
     let said =
         throttle.repeat(20) + &command(&["ECHO", "between"]) + &command(&["SLIDEGATE.CHECK", "api", "k"]);
     // Once before, to load the script.
     let before = {
-        let mut client = Connection::open(address_of(&serving)).unwrap();
+        let mut client = Connection::open(address_of(&server)).unwrap();
         assert_eq!(five(client.command(&["SLIDEGATE.CHECK", "api", "k"]).unwrap())[2], 99);
         redis.scripts_run()
     };
@@ -70,8 +70,8 @@ fn a_pipeline_is_decided_together_and_answered_in_its_order() {
 #[test]
 fn a_store_that_is_away_is_told_and_the_connection_goes_on() {
     let redis = Server::start(Flavour::Redis);
-    let serving = serve(&redis.url());
-    let mut client = Connection::open(address_of(&serving)).unwrap();
+    let server = serve(&redis.url());
+    let mut client = Connection::open(address_of(&server)).unwrap();
     let throttle = ["CL.THROTTLE", "k", "9", "10", "3600"];
     assert_eq!(five(client.command(&throttle).unwrap())[0], 0);
     redis.kill();
@@ -87,6 +87,6 @@ fn a_store_that_is_away_is_told_and_the_connection_goes_on() {
         Reply::Array(_) => Ok(()),
         other => Err(format!("{other:?}")),
     });
-    let metrics = serving.get("/metrics").body;
+    let metrics = server.get("/metrics").body;
     assert!(metrics.contains(r#"slidegate_refusals_total{reason="store-unavailable"}"#), "{metrics}");
 }

@@ -12,7 +12,7 @@ fn a_store_that_is_away_fails_nobody_who_meets_a_shadow_alone() {
     let shop = Shop::open(&["--config", config.path(), "--store", "redis://127.0.0.1:1"]);
     let ask = |keys: &[&str]| {
         let descriptors: Vec<_> = keys.iter().map(|key| descriptor(&[(key, "")])).collect();
-        shop.reply(&json!({"domain": "shop", "descriptors": descriptors}))
+        shop.post(&json!({"domain": "shop", "descriptors": descriptors}))
     };
     assert_eq!(ask(&["soft"]).json(), json!({"overallCode": "OK", "statuses": [{"code": "OK"}]}));
     assert_eq!(ask(&["soft", "soft"]).status, 200);
