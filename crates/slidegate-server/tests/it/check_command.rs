@@ -1,4 +1,4 @@
-//! `slidegate check`, the real binary: exit codes and what it prints.
+//! `slidegate check`, its sibling commands and `slidegate validate`: exit codes and output of the real binary.
 
 use serde_json::Value;
 
@@ -10,17 +10,17 @@ fn check(arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[test]
-fn allowed_is_0_denied_is_1() {
+fn exit_codes_are_0_for_allowed_and_1_for_denied() {
     let (code, stdout, _) = check(&["user:1", "--quota", "100/1m", "--cost", "3"]);
     assert_eq!(code, 0);
     assert!(stdout.starts_with("allowed: 97 of 100 left, whole again in "), "{stdout}");
-    // A store that starts empty denies only what it always would.
+    // The store starts empty, so only a cost above the limit is denied.
     let (code, stdout, _) = check(&["user:1", "--quota", "100/1m", "--quota", "2/1h", "--cost", "3"]);
     assert_eq!((code, stdout.as_str()), (1, "denied by 2/1h: never, because the cost exceeds the limit\n"));
 }
 
 #[test]
-fn json_is_the_whole_answer() {
+fn the_json_flag_prints_the_whole_response() {
     let (code, stdout, _) = check(&["a", "--quota", "5/1m token-bucket", "--cost", "0", "--json"]);
     assert_eq!(code, 0);
     assert_eq!(
@@ -32,7 +32,7 @@ fn json_is_the_whole_answer() {
 }
 
 #[test]
-fn errors_are_2() {
+fn the_exit_code_of_an_error_is_2() {
     let table: [(&[&str], &str); 15] = [
         (&["a", "--quota", "1/s", "--tier", "gold"], "cannot be used with"),
         (&["a", "--quota", "1/s", "--config", "slidegate.yaml"], "cannot be used with"),
@@ -73,12 +73,12 @@ fn a_server_keeps_the_counts_between_calls() {
     assert_eq!(third, (1, "denied by 2/1m: retry in 89.999 s\n".to_owned(), String::new()));
 
     let (code, stdout, _) = check(&["a", "--server", &url, "--policy", "api", "--cost", "7", "--json"]);
-    let answer: Value = serde_json::from_str(&stdout).unwrap();
-    assert_eq!((code, &answer["policy"], &answer["remaining"]), (0, &"api".into(), &93.into()));
+    let decision: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((code, &decision["policy"], &decision["remaining"]), (0, &"api".into(), &93.into()));
 }
 
 #[test]
-fn what_a_server_refuses_is_2_with_its_reason() {
+fn an_error_of_the_server_exits_with_2_and_its_reason() {
     let server = Server::start();
     let url = format!("http://{}", server.address);
     let (code, _, stderr) = check(&["a", "--server", &url, "--policy", "nope"]);
@@ -88,10 +88,10 @@ fn what_a_server_refuses_is_2_with_its_reason() {
     assert_eq!((code, stderr), (2, expected));
     let (code, _, stderr) = check(&["a", "--server", &format!("{url}/elsewhere"), "--quota", "1/s"]);
     assert!(code == 2 && stderr.contains("404 Not Found: there is nothing at this path"), "{stderr}");
-    // Port 1 of this machine is nobody's.
+    // No process listens on port 1.
     let (code, _, stderr) = check(&["a", "--server", "http://127.0.0.1:1", "--quota", "1/s"]);
     assert!(code == 2 && stderr.starts_with("error: cannot ask http://127.0.0.1:1: "), "{stderr}");
-    // As one who takes the one port for the other.
+    // The URL of the HTTP listener in place of the admin API's.
     let (code, _, stderr) = outcome(slidegate().args(["top", "--once", "--admin", &url]));
     assert!(code == 2 && stderr.contains("; is this the address of its admin API?"), "{stderr}");
     let tls = url.replace("http", "https");
@@ -132,9 +132,9 @@ fn validate_lists_every_problem_of_every_file() {
     assert!(code == 2 && stderr.starts_with("-:2: store: not a store; write memory:, redis://"), "{stderr}");
 }
 
-/// All that can be asked, of a server and of a store, with quotas and with a policy.
+/// Runs each command once through a server and once on its store.
 #[test]
-fn spending_looking_giving_back_and_forgetting() {
+fn check_peek_refund_and_reset_work_on_a_server_and_on_its_store() {
     let redis = slidegate_testkit::Server::start(slidegate_testkit::Flavour::Redis);
     let config =
         TempFile::new("verbs", "policies:\n  api: {quotas: [5/1h], tiers: {gold: {quotas: [50/1h]}}}\n");
@@ -142,28 +142,28 @@ fn spending_looking_giving_back_and_forgetting() {
     let mut serve = slidegate();
     serve.args(["serve", "--http", "127.0.0.1:0", "--store", &store, "--config", config.path()]);
     let server = crate::process::ServeProcess::start(&mut serve);
-    let of_server = ["--server", server.url()];
-    let of_store = ["--store", &store, "--config", config.path()];
-    for (verb, place, more, expected) in [
-        ("check", &of_server[..], &["--cost", "4"][..], "allowed: 1 of 5 left, whole again in "),
-        ("peek", &of_store[..], &["--cost", "2"], "denied by 5/1h: retry in "),
-        ("peek", &of_server, &[], "allowed: 1 of 5 left"),
-        ("refund", &of_store, &["--cost", "3"], "given back: 4 of 5 left\n"),
-        ("refund", &of_server, &["--cost", "100"], "given back: 5 of 5 left\n"),
-        ("check", &of_store, &["--tier", "gold", "--cost", "7"], "allowed: 43 of 50 left"),
-        ("check", &of_server, &["--tier", "gold", "--cost", "44"], "denied by 50/1h: retry in "),
-        ("reset", &of_server, &[], "forgotten: 5 of 5 left\n"),
-        ("peek", &of_store, &["--tier", "gold"], "allowed: 50 of 50 left"),
+    let server_args = ["--server", server.url()];
+    let store_args = ["--store", &store, "--config", config.path()];
+    for (verb, target, more, expected) in [
+        ("check", &server_args[..], &["--cost", "4"][..], "allowed: 1 of 5 left, whole again in "),
+        ("peek", &store_args[..], &["--cost", "2"], "denied by 5/1h: retry in "),
+        ("peek", &server_args, &[], "allowed: 1 of 5 left"),
+        ("refund", &store_args, &["--cost", "3"], "given back: 4 of 5 left\n"),
+        ("refund", &server_args, &["--cost", "100"], "given back: 5 of 5 left\n"),
+        ("check", &store_args, &["--tier", "gold", "--cost", "7"], "allowed: 43 of 50 left"),
+        ("check", &server_args, &["--tier", "gold", "--cost", "44"], "denied by 50/1h: retry in "),
+        ("reset", &server_args, &[], "forgotten: 5 of 5 left\n"),
+        ("peek", &store_args, &["--tier", "gold"], "allowed: 50 of 50 left"),
     ] {
         let (code, stdout, stderr) =
-            outcome(slidegate().args([verb, "user:1", "--policy", "api"]).args(place).args(more));
+            outcome(slidegate().args([verb, "user:1", "--policy", "api"]).args(target).args(more));
         assert!(stdout.starts_with(expected), "{verb} {more:?}: {stdout}{stderr}");
         assert_eq!(code, i32::from(stdout.starts_with("denied")), "{verb} {more:?}");
     }
-    let (code, _, stderr) = outcome(slidegate().args(["reset", "a", "--policy", "no"]).args(of_store));
+    let (code, _, stderr) = outcome(slidegate().args(["reset", "a", "--policy", "no"]).args(store_args));
     assert_eq!(code, 2);
     assert!(stderr.contains("there is no policy \"no\"; there is \"api\""), "{stderr}");
-    // Of what a process counts by itself nobody else can take anything back, and it would be gone with the answer.
+    // Counts in memory belong to one process, so another process cannot change them.
     for verb in ["refund", "reset"] {
         let (code, out, stderr) = outcome(slidegate().args([verb, "a", "--quota", "5/1m"]));
         assert_eq!((code, out.as_str()), (2, ""));
@@ -171,9 +171,9 @@ fn spending_looking_giving_back_and_forgetting() {
     }
 }
 
-/// Lists and switches of the file hold at the shell as they do in the service.
+/// Lists and modes of policies apply to the command line as they do to the service.
 #[test]
-fn a_file_says_the_same_to_the_shell_and_to_the_service() {
+fn policies_of_a_file_apply_to_the_command_line_and_to_the_service() {
     let config = TempFile::new(
         "switched",
         "policies:\n  lists: {quotas: [5/1h], deny: [bad], allow: [good]}\n  off: {quotas: [1/1h], mode: off}\n  look: {quotas: \
@@ -193,10 +193,10 @@ fn a_file_says_the_same_to_the_shell_and_to_the_service() {
         ("a", "off", "9", 0, "allowed: 1 of 1 left, whole again in 0 s (by a rule, and not counted)\n"),
         ("a", "look", "9", 0, "allowed: would be denied, and is only looked at (1 of 1 left)\n"),
     ] {
-        for place in [["--config", config.path()], ["--server", server.url()]] {
-            let (found, stdout, stderr) =
-                check(&[&[key, "--policy", policy, "--cost", cost][..], &place].concat());
-            assert_eq!((found, stdout.as_str()), (code, expected), "{place:?}: {stderr}");
+        for target in [["--config", config.path()], ["--server", server.url()]] {
+            let (exit_code, stdout, stderr) =
+                check(&[&[key, "--policy", policy, "--cost", cost][..], &target].concat());
+            assert_eq!((exit_code, stdout.as_str()), (code, expected), "{target:?}: {stderr}");
         }
     }
 }

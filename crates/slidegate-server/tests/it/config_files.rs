@@ -1,5 +1,5 @@
-//! Config files: one for each thing that can be wrong with them, in `tests/configs`. The first lines, as comments,
-//! say what is expected.
+//! Configuration files in `tests/configs`, one for each kind of mistake. The leading `#!` comments of a bad file are its
+//! expected error messages.
 
 use std::path::{Path, PathBuf};
 
@@ -16,7 +16,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn each_bad_file_is_refused_as_it_says_itself() {
+fn each_bad_file_is_rejected_with_its_expected_errors() {
     for file in files("bad") {
         let name = file.file_name().unwrap().to_str().unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
@@ -24,14 +24,14 @@ fn each_bad_file_is_refused_as_it_says_itself() {
         for line in text.lines().map_while(|line| line.strip_prefix("#! ")) {
             expected.extend([name, ":", line, "\n"]);
         }
-        assert!(!expected.is_empty(), "{name} says nothing");
+        assert!(!expected.is_empty(), "{name} expects no error");
         let found = outcome(slidegate().args(["validate", name]).current_dir(file.parent().unwrap()));
         assert_eq!(found, (2, String::new(), expected), "{name}");
     }
 }
 
 #[test]
-fn good_files_are_taken() {
+fn good_files_are_valid() {
     for file in files("good") {
         let (code, _, stderr) = outcome(slidegate().arg("validate").arg(&file));
         assert_eq!(code, 0, "{}: {stderr}", file.display());
@@ -39,7 +39,7 @@ fn good_files_are_taken() {
 }
 
 #[test]
-fn no_file_is_read_without_end() {
+fn the_size_of_a_file_and_the_number_of_problems_are_bounded() {
     let validate = |path: &str| {
         let (code, _, stderr) = outcome(slidegate().args(["validate", path]));
         assert_eq!(code, 2, "{stderr}");
@@ -57,12 +57,12 @@ fn no_file_is_read_without_end() {
     assert!(validate(deep.path()).contains("nested"));
 }
 
-/// What means something to YAML.
-const MARKS: &[u8] = b"[]{}:,-&*!|>'\"#%@`?~\n \t0";
+/// Characters with a meaning in YAML.
+const YAML_MARKS: &[u8] = b"[]{}:,-&*!|>'\"#%@`?~\n \t0";
 
-/// Files that are nearly right, and files that are nearly wrong: whatever stands there, it is read or refused.
+/// Parses 5000 random mutations of the good and bad files. Each is either accepted or rejected with a problem.
 #[test]
-fn no_text_is_more_than_the_reader_can_take() {
+fn the_parser_survives_mutated_files() {
     let texts: Vec<Vec<u8>> =
         [files("good"), files("bad")].concat().iter().map(|file| std::fs::read(file).unwrap()).collect();
     let mut state = 1_u64;
@@ -70,14 +70,14 @@ fn no_text_is_more_than_the_reader_can_take() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as usize % below
     };
-    let (mut right, mut wrong) = (0, 0);
+    let (mut accepted, mut rejected) = (0, 0);
     for _ in 0..5000 {
         let mut text = texts[random(texts.len())].clone();
         for _ in 0..=random(4) {
             let place = random(text.len() + 1);
             match random(4) {
                 0 => text.truncate(place),
-                1 => text.insert(place, MARKS[random(MARKS.len())]),
+                1 => text.insert(place, YAML_MARKS[random(YAML_MARKS.len())]),
                 2 => drop(text.drain(place..(place + random(9)).min(text.len()))),
                 _ => {
                     let other = &texts[random(texts.len())];
@@ -90,14 +90,14 @@ fn no_text_is_more_than_the_reader_can_take() {
             }
         }
         match Config::parse(&String::from_utf8_lossy(&text)) {
-            Ok(_) => right += 1,
+            Ok(_) => accepted += 1,
             Err(problems) => {
-                assert!(!problems.is_empty(), "{text:?} is refused for nothing");
-                wrong += 1;
+                assert!(!problems.is_empty(), "{text:?} is rejected without a problem");
+                rejected += 1;
             }
         }
     }
-    assert!(right > 100 && wrong > 100, "{right} {wrong}");
+    assert!(accepted > 100 && rejected > 100, "{accepted} {rejected}");
 }
 
 #[test]

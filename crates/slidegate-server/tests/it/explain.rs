@@ -1,4 +1,4 @@
-//! `slidegate validate --explain`: what a request would meet, and why.
+//! `slidegate validate --explain`: the policy, key, tier and quotas that a request resolves to, and why.
 
 use crate::process::{TempFile, outcome, slidegate};
 
@@ -38,7 +38,7 @@ fn explained(request: &str) -> String {
 }
 
 #[test]
-fn each_step_of_the_choice_is_a_line() {
+fn each_step_of_the_resolution_is_a_line() {
     assert_eq!(
         explained(r#"{"policy": "api", "key": "customer:1"}"#),
         "\
@@ -75,7 +75,7 @@ headers       ietf, the policy's own style
 }
 
 #[test]
-fn what_goes_over_what_is_said() {
+fn the_precedence_of_overrides_tiers_and_lists_is_explained() {
     let table = [
         (
             r#"{"policy": "api", "key": "a", "tier": "premium"}"#,
@@ -110,7 +110,7 @@ fn what_goes_over_what_is_said() {
 }
 
 #[test]
-fn the_key_of_what_a_proxy_asks_about_is_worked_out() {
+fn the_key_of_a_forward_auth_request_is_explained() {
     let found = explained(
         r#"{"policy": "api", "peer": "10.0.0.1", "headers": {"x-api-key": "k", "x-forwarded-for": "6.6.6.6, 203.0.113.7"}}"#,
     );
@@ -136,7 +136,7 @@ fn the_key_of_what_a_proxy_asks_about_is_worked_out() {
 }
 
 #[test]
-fn who_takes_it_for_a_command_is_told_which_one_it_is() {
+fn explain_as_a_command_names_the_validate_flag() {
     for arguments in [vec!["explain"], vec!["explain", "limits.yaml", "--key", "a"]] {
         let (code, stdout, stderr) = outcome(slidegate().args(&arguments));
         assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
@@ -145,7 +145,7 @@ fn who_takes_it_for_a_command_is_told_which_one_it_is() {
 }
 
 #[test]
-fn a_folder_is_not_explained() {
+fn explain_needs_a_file_and_no_folder() {
     let folder = std::env::temp_dir();
     let (code, out, err) = outcome(
         slidegate().arg("validate").arg(&folder).args(["--explain", r#"{"policy": "api", "key": "a"}"#]),
@@ -155,7 +155,7 @@ fn a_folder_is_not_explained() {
 }
 
 #[test]
-fn what_the_service_refuses_is_refused_alike() {
+fn requests_that_the_service_rejects_are_rejected_with_the_same_errors() {
     let table = [
         (
             r#"{"policy": "nope", "key": "a"}"#,

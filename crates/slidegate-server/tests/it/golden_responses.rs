@@ -1,4 +1,4 @@
-//! Golden answers to single requests, byte for byte.
+//! Golden responses to single requests, compared byte for byte.
 
 use serde_json::json;
 
@@ -20,7 +20,7 @@ fn an_allowed_check() {
 }
 
 #[test]
-fn a_denied_check_names_what_denied_it_and_when_to_come_back() {
+fn a_denied_check_names_the_violated_quota_and_the_retry_time() {
     let server = Server::start();
     let body = r#"{"policy": "login", "key": "a", "cost": 2}"#;
     assert_eq!(server.check(body).decision()["allowed"], true);
@@ -50,40 +50,43 @@ fn a_denied_check_names_what_denied_it_and_when_to_come_back() {
 }
 
 #[test]
-fn a_cost_above_the_limit_is_denied_for_ever() {
+fn a_cost_above_the_limit_is_never_allowed() {
     let server = Server::start();
     let response = server.check(r#"{"policy": "api", "key": "a", "cost": 101}"#);
-    let answer = response.decision();
-    assert_eq!((&answer["allowed"], &answer["never"]), (&json!(false), &json!(true)));
-    assert_eq!((&answer["retry_after_ms"], &answer["violated"]), (&json!(null), &json!(["100/1m"])));
+    let decision = response.decision();
+    assert_eq!((&decision["allowed"], &decision["never"]), (&json!(false), &json!(true)));
+    assert_eq!((&decision["retry_after_ms"], &decision["violated"]), (&json!(null), &json!(["100/1m"])));
     assert_eq!(response.header("retry-after"), None);
     let allowed = server.check(r#"{"policy": "api", "key": "a", "cost": 100}"#).decision();
     assert_eq!((&allowed["allowed"], allowed.get("never")), (&json!(true), None));
 }
 
 #[test]
-fn quotas_in_the_request_are_counted_by_what_they_are() {
+fn quotas_in_the_request_are_counted_by_limit_window_and_algorithm() {
     let server = Server::start();
     let response = server.check(
         r#"{"quotas": ["10/1s", {"limit": 1000, "window": "1h", "algorithm": "strict-window"}], "key": "user:1"}"#,
     );
-    let answer = response.decision();
-    assert_eq!(answer["policy"], json!(null));
-    assert_eq!(answer["remaining"], 9);
-    assert_eq!(answer["quotas"][1]["name"], "1000/1h");
+    let decision = response.decision();
+    assert_eq!(decision["policy"], json!(null));
+    assert_eq!(decision["remaining"], 9);
+    assert_eq!(decision["quotas"][1]["name"], "1000/1h");
     let renamed = r#"{"quotas": [{"limit": 10, "window": "1s", "name": "fast", "algorithm": "sliding-window"},
         "1000/1h strict-window"], "key": "user:1"}"#;
-    let answer = server.check(renamed).decision();
-    assert_eq!((&answer["quotas"][0]["name"], &answer["remaining"]), (&json!("fast"), &json!(8)));
+    let decision = server.check(renamed).decision();
+    assert_eq!((&decision["quotas"][0]["name"], &decision["remaining"]), (&json!("fast"), &json!(8)));
     let others = r#"{"quotas": [{"limit": 5, "window": "1s", "algorithm": "token-bucket", "burst": 20},
         {"limit": 9, "window": "1m", "anchor": "first-request"},
         {"limit": 9, "window": "1h", "algorithm": "strict-window", "slots": 32}], "key": "user:1"}"#;
-    let answer = server.check(others).decision();
-    assert_eq!((&answer["quotas"][0]["limit"], &answer["quotas"][0]["remaining"]), (&json!(20), &json!(19)));
+    let decision = server.check(others).decision();
+    assert_eq!(
+        (&decision["quotas"][0]["limit"], &decision["quotas"][0]["remaining"]),
+        (&json!(20), &json!(19))
+    );
 }
 
 #[test]
-fn a_tier_has_other_limits_and_the_same_counts() {
+fn a_tier_changes_the_limits_and_keeps_the_counts() {
     let server = Server::start();
     let standard = r#"{"policy": "api", "key": "a", "cost": 100}"#;
     let premium = r#"{"policy": "api", "tier": "premium", "key": "a", "cost": 100}"#;
@@ -108,7 +111,7 @@ fn peek_refund_and_reset_take_the_same_body() {
 }
 
 #[test]
-fn it_is_healthy() {
+fn healthz_responds_ok() {
     let server = Server::start();
     let response = request(server.address, "GET", "/healthz", b"");
     assert_eq!((response.status, response.body.as_str()), (200, "ok\n"));

@@ -1,10 +1,10 @@
-//! Requests that are refused: with which status, which field is to blame, and that nothing was spent.
+//! Invalid requests: status, blamed field and detail of each problem document, and that nothing is charged.
 
 use serde_json::json;
 
 use crate::harness::{Server, request};
 
-/// Body, status, field, and a part of the detail.
+/// Body, status, field and a part of the detail.
 const TABLE: [(&str, u16, Option<&str>, &str); 46] = [
     ("", 400, None, "neither a JSON object nor an array"),
     ("   ", 400, None, "neither a JSON object nor an array"),
@@ -105,7 +105,7 @@ const TABLE: [(&str, u16, Option<&str>, &str); 46] = [
 ];
 
 #[test]
-fn bad_requests_are_refused_and_change_nothing() {
+fn invalid_requests_are_rejected_and_change_nothing() {
     let server = Server::start();
     let body = r#"{"policy": "api", "key": "a"}"#;
     server.check(body).decision();
@@ -125,14 +125,14 @@ fn bad_requests_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn bytes_that_are_not_utf8_are_malformed() {
+fn a_body_that_is_not_utf8_is_rejected() {
     let response = Server::start().check(b"{\"policy\": \"api\", \"key\": \"\xff\"}");
     assert_eq!(response.status, 400);
     assert!(response.json()["detail"].as_str().unwrap().contains("not UTF-8"), "{response:?}");
 }
 
 #[test]
-fn keys_up_to_4096_bytes_are_taken() {
+fn keys_up_to_4096_bytes_are_accepted() {
     let server = Server::start();
     let body = |bytes: usize| json!({"policy": "api", "key": "k".repeat(bytes)}).to_string();
     assert_eq!(server.check(body(4096)).status, 200);
@@ -141,7 +141,7 @@ fn keys_up_to_4096_bytes_are_taken() {
 }
 
 #[test]
-fn the_largest_cost_is_taken() {
+fn the_largest_cost_is_accepted() {
     let server = Server::start();
     let body = r#"{"quotas": ["281474976710656/1d"], "key": "a", "cost": 281474976710656}"#;
     assert_eq!(server.check(body).decision()["remaining"], 0);
@@ -149,7 +149,7 @@ fn the_largest_cost_is_taken() {
 }
 
 #[test]
-fn bodies_are_bounded() {
+fn the_size_of_bodies_is_bounded() {
     let server = Server::start();
     let padded = |text: &str, bytes: usize| format!("{text}{}", " ".repeat(bytes - text.len()));
     let single = r#"{"policy": "api", "key": "a"}"#;
@@ -164,7 +164,7 @@ fn bodies_are_bounded() {
 }
 
 #[test]
-fn wrong_methods_and_paths_are_problems_too() {
+fn wrong_methods_and_paths_get_problem_documents() {
     let server = Server::start();
     let table = [
         ("GET", "/v1/check", 405, Some("POST")),

@@ -1,10 +1,10 @@
-//! What shells and `man` are told.
+//! Shell completions and manual pages.
 
 use std::process::{Output, Stdio};
 
 use crate::process::{outcome, slidegate};
 
-/// The names of all commands, as the help lists them.
+/// Returns the names of all commands from `--help`.
 fn commands() -> Vec<String> {
     let (_, help, _) = outcome(slidegate().arg("--help"));
     let (_, listed) = help.split_once("Commands:\n").unwrap();
@@ -15,9 +15,9 @@ fn commands() -> Vec<String> {
     names
 }
 
-/// As `head` does.
+/// `head` closes the pipe early.
 #[test]
-fn whoever_stops_reading_is_not_told_of_it() {
+fn a_closed_pipe_is_no_error() {
     for words in [&["man"][..], &["schema"], &["completions", "bash"], &["check", "a", "--quota", "5/1m"]] {
         let mut command = slidegate();
         let mut child = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -28,7 +28,7 @@ fn whoever_stops_reading_is_not_told_of_it() {
 }
 
 #[test]
-fn completions_know_every_command_in_every_shell() {
+fn completions_list_every_command_in_every_shell() {
     for shell in ["bash", "zsh", "fish"] {
         let (code, script, err) = outcome(slidegate().args(["completions", shell]));
         assert_eq!(code, 0, "{err}");
@@ -42,7 +42,7 @@ fn completions_know_every_command_in_every_shell() {
 }
 
 #[test]
-fn the_manual_has_every_command_and_a_page_for_each() {
+fn the_manual_has_a_page_for_every_command() {
     let (code, page, _) = outcome(slidegate().arg("man"));
     assert!(code == 0 && page.contains(".TH slidegate 1"), "{page}");
     for name in commands() {
