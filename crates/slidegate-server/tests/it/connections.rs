@@ -1,4 +1,4 @@
-//! Connections: who is let in, for how long, and what it may take.
+//! Connections: timeouts, limits of size and number, TLS and client certificates.
 
 mod body_budget;
 mod certificates;
@@ -22,31 +22,31 @@ use crate::harness::{START_MS, Server, read_last_response};
 use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 const BODY: &str = r#"{"policy": "api", "key": "a"}"#;
-/// So short that a test need not wait, and so long that a busy machine makes it.
+/// Timeout that is short enough for a test and long enough for a busy machine.
 const SOON: Duration = Duration::from_millis(200);
 
-fn behind(limits: Limits) -> Server {
+fn with_limits(limits: Limits) -> Server {
     let clock = ManualClock::at(START_MS);
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     Server::with_options(Door { limits, ..Door::default() }, store, clock)
 }
 
 #[test]
-fn whoever_does_not_get_to_the_point_is_hung_up_on() {
-    let server = behind(Limits { head_timeout: SOON, ..Limits::default() });
-    for said in ["", "P", "PRI * HTTP/2.0\r\n\r\n", "POST /v1/check HTTP/1.1\r\nhost: a\r\nx-a: "] {
+fn an_incomplete_head_times_out() {
+    let server = with_limits(Limits { head_timeout: SOON, ..Limits::default() });
+    for sent in ["", "P", "PRI * HTTP/2.0\r\n\r\n", "POST /v1/check HTTP/1.1\r\nhost: a\r\nx-a: "] {
         let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.write_all(said.as_bytes()).unwrap();
+        stream.write_all(sent.as_bytes()).unwrap();
         let mut answer = Vec::new();
-        // Would last forever if the server had the patience.
+        // Blocks forever if the server does not close the connection.
         let _ = stream.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "after {said:?}: {answer}");
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "after {sent:?}: {answer}");
     }
 }
 
-/// A connection on which one request was answered.
-fn greeted(server: &Server) -> TcpStream {
+/// Opens a connection and completes one request on it.
+fn connection_after_one_request(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).unwrap();
     let head = format!("POST /v1/peek HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
     stream.write_all(head.as_bytes()).unwrap();
@@ -61,17 +61,17 @@ fn greeted(server: &Server) -> TcpStream {
 }
 
 #[test]
-fn whoever_says_nothing_more_is_hung_up_on_too() {
-    let server = behind(Limits { head_timeout: SOON, ..Limits::default() });
-    // Would last forever if the server had the patience.
-    let _ = greeted(&server).read_to_end(&mut Vec::new());
+fn an_idle_connection_times_out() {
+    let server = with_limits(Limits { head_timeout: SOON, ..Limits::default() });
+    // Blocks forever if the server does not close the connection.
+    let _ = connection_after_one_request(&server).read_to_end(&mut Vec::new());
 }
 
-/// One byte after the other, for as long as the server takes them.
+/// Sends one byte at a time for as long as the connection is open.
 #[test]
-fn a_head_that_never_ends_is_not_waited_for_because_there_is_always_more_of_it() {
-    let server = behind(Limits { head_timeout: SOON, ..Limits::default() });
-    for mut stream in [greeted(&server), TcpStream::connect(server.address).unwrap()] {
+fn an_endless_head_times_out_although_bytes_keep_arriving() {
+    let server = with_limits(Limits { head_timeout: SOON, ..Limits::default() });
+    for mut stream in [connection_after_one_request(&server), TcpStream::connect(server.address).unwrap()] {
         stream.write_all(b"POST /v1/check HTTP/1.1\r\nhost: a\r\nx-a: ").unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
         let is_open = |stream: &mut TcpStream| {
@@ -79,14 +79,14 @@ fn a_head_that_never_ends_is_not_waited_for_because_there_is_always_more_of_it()
             let read = stream.read(&mut [0; 1]);
             is_taken && read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
         };
-        assert!((0..3000).any(|_| !is_open(&mut stream)), "it still listens");
+        assert!((0..3000).any(|_| !is_open(&mut stream)), "the connection is still open");
     }
 }
 
-/// Answers that fill whatever there is to hold them, and nobody who reads them.
+/// Sends requests and never reads, so that the responses fill all buffers.
 #[test]
-fn whoever_asks_and_never_listens_is_hung_up_on() {
-    let server = behind(Limits { head_timeout: SOON, ..Limits::default() });
+fn a_client_that_never_reads_responses_is_disconnected() {
+    let server = with_limits(Limits { head_timeout: SOON, ..Limits::default() });
     let mut stream = TcpStream::connect(server.address).unwrap();
     let body = format!("[{}]", vec![r#"{"policy": "login", "key": "a"}"#; 1000].join(","));
     let request =
@@ -103,12 +103,12 @@ fn whoever_asks_and_never_listens_is_hung_up_on() {
         }
         Err(error) => error.kind() == std::io::ErrorKind::WouldBlock,
     };
-    assert!((0..3000).any(|_| !is_open()), "it still waits");
+    assert!((0..3000).any(|_| !is_open()), "the connection is still open");
 }
 
 #[test]
-fn a_body_that_does_not_come_is_refused() {
-    let server = behind(Limits { body_timeout: SOON, ..Limits::default() });
+fn an_incomplete_body_is_rejected_with_408() {
+    let server = with_limits(Limits { body_timeout: SOON, ..Limits::default() });
     for begun in ["", "{\"pol"] {
         let mut stream = TcpStream::connect(server.address).unwrap();
         let head = "POST /v1/check HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 29\r\n\r\n";
@@ -118,27 +118,29 @@ fn a_body_that_does_not_come_is_refused() {
         assert_eq!(response.status, 408, "{response:?}");
         assert_eq!(response.json()["detail"], "the body was not complete within 200ms");
     }
-    assert_eq!(server.check(BODY).decision()["remaining"], 99, "and nothing was spent");
+    assert_eq!(server.check(BODY).decision()["remaining"], 99, "nothing was charged");
 }
 
-/// Whoever asks for others must hear the answer, although it was still talking: a proxy that is cut off lets through
-/// whatever it has asked for, if it is set up so.
+/// A proxy must receive the error although it is still sending. If the connection were reset, a proxy that fails open would
+/// let the request through.
 #[test]
-fn what_is_too_large_is_refused_so_that_it_is_heard() {
-    let server = behind(Limits::default());
+fn a_too_large_request_gets_an_error_response_before_the_close() {
+    let server = with_limits(Limits::default());
     let head = format!("POST /v1/check HTTP/1.1\r\nhost: a\r\nx-a: {}\r\n\r\n", "a".repeat(500_000));
     let body = format!(
         "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 500000\r\n\r\n{}",
         " ".repeat(500_000)
     );
-    // Nobody waits for what will not be taken, or asks for it.
-    let announced = |lines: &str| {
+    // The body is rejected by its announced length: the server neither waits for it nor sends 100 Continue.
+    let announcing_length = |lines: &str| {
         format!("POST /v1/check HTTP/1.1\r\nhost: a\r\n{lines}content-length: 99999999999\r\n\r\n")
     };
-    let asking = announced("expect: 100-continue\r\n");
-    for (said, status) in [(head, "431"), (body, "413"), (announced(""), "413"), (asking, "413")] {
+    let expecting_continue = announcing_length("expect: 100-continue\r\n");
+    for (sent, status) in
+        [(head, "431"), (body, "413"), (announcing_length(""), "413"), (expecting_continue, "413")]
+    {
         let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.write_all(said.as_bytes()).unwrap();
+        stream.write_all(sent.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
@@ -147,26 +149,26 @@ fn what_is_too_large_is_refused_so_that_it_is_heard() {
 }
 
 #[test]
-fn one_connection_too_many_is_closed_and_the_next_one_is_let_in_when_there_is_room() {
-    let server = behind(Limits { connections: 2, ..Limits::default() });
-    let greet = |stream: &mut TcpStream| {
+fn connections_above_the_limit_are_closed_until_one_ends() {
+    let server = with_limits(Limits { connections: 2, ..Limits::default() });
+    let is_served = |stream: &mut TcpStream| {
         let head =
             format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
         let mut first = [0; 12];
-        let said = stream.write_all(head.as_bytes()).and_then(|()| stream.read_exact(&mut first));
-        said.is_ok_and(|()| &first == b"HTTP/1.1 200")
+        let exchanged = stream.write_all(head.as_bytes()).and_then(|()| stream.read_exact(&mut first));
+        exchanged.is_ok_and(|()| &first == b"HTTP/1.1 200")
     };
-    let mut inside: Vec<_> = (0..2).map(|_| TcpStream::connect(server.address).unwrap()).collect();
-    assert!(inside.iter_mut().all(greet));
-    assert!(!greet(&mut TcpStream::connect(server.address).unwrap()));
-    drop(inside.pop());
-    // The server has to see that first.
-    while !greet(&mut TcpStream::connect(server.address).unwrap()) {}
+    let mut open_connections: Vec<_> = (0..2).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+    assert!(open_connections.iter_mut().all(is_served));
+    assert!(!is_served(&mut TcpStream::connect(server.address).unwrap()));
+    drop(open_connections.pop());
+    // The server may take a moment to see the closed connection.
+    while !is_served(&mut TcpStream::connect(server.address).unwrap()) {}
 }
 
 #[test]
-fn http_2_is_spoken_too() {
-    let server = behind(Limits::default());
+fn http_2_with_prior_knowledge_works() {
+    let server = with_limits(Limits::default());
     let url = format!("http://{}/v1/check", server.address);
     let mut curl = Command::new("curl");
     curl.args(["-s", "--http2-prior-knowledge", "-w", " %{http_version}", "-d", BODY, &url]);
@@ -175,62 +177,62 @@ fn http_2_is_spoken_too() {
     assert!(out.ends_with(" 2") && out.contains(r#""remaining":99"#), "{out}");
 }
 
-/// A server with certificates of its own.
-struct Secure {
-    server: ServeProcess,
+/// A server over TLS with a test authority.
+struct TlsServer {
+    process: ServeProcess,
     authority: Authority,
     folder: PathBuf,
     _config: TempFile,
 }
 
-impl Drop for Secure {
+impl Drop for TlsServer {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-fn secure(name: &str, needs_clients: bool) -> Secure {
+fn tls_server(name: &str, requires_client_cert: bool) -> TlsServer {
     let folder = std::env::temp_dir().join(format!("slidegate-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let authority = Authority::make(&folder);
     let file = |name: &str| folder.join(name).display().to_string();
     let mut tls = json!({"cert": file("server.crt"), "key": file("server.key")});
-    if needs_clients {
+    if requires_client_cert {
         tls["client_ca"] = json!(file("ca.crt"));
     }
     let config = TempFile::new(name, &format!("tls: {tls}\npolicies: {{api: {{quotas: [100/1m]}}}}\n"));
-    let server =
+    let process =
         ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
-    Secure { server, authority, folder, _config: config }
+    TlsServer { process, authority, folder, _config: config }
 }
 
-/// What others have made for themselves, and where it is.
-fn strangers(secure: &Secure) -> (Authority, PathBuf) {
-    let folder = secure.folder.join("stranger");
+/// Creates a second, untrusted authority and returns the folder of its files.
+fn untrusted_authority(server: &TlsServer) -> (Authority, PathBuf) {
+    let folder = server.folder.join("untrusted");
     fs::create_dir_all(&folder).unwrap();
     (Authority::make(&folder), folder)
 }
 
-fn curl(secure: &Secure, more: &[&str]) -> (i32, String, String) {
-    let url = format!("{}/v1/check", secure.server.url());
-    let ca = secure.authority.ca_path();
+fn curl(server: &TlsServer, more: &[&str]) -> (i32, String, String) {
+    let url = format!("{}/v1/check", server.process.url());
+    let ca = server.authority.ca_path();
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--cacert", ca.to_str().unwrap(), "-w", " %{http_version}", "-d", BODY]);
     outcome(curl.args(more).arg(&url))
 }
 
 #[test]
-fn with_a_certificate_it_is_served_over_tls_alone() {
-    let secure = secure("tls", false);
-    assert!(secure.server.url().starts_with("https://"));
-    let (code, out, err) = outcome(Command::new("sh").args(["-c", secure.server.example_command()]));
+fn with_a_certificate_the_server_accepts_only_tls() {
+    let server = tls_server("tls", false);
+    assert!(server.process.url().starts_with("https://"));
+    let (code, out, err) = outcome(Command::new("sh").args(["-c", server.process.example_command()]));
     assert!(code == 0 && out.contains(r#""remaining":99"#), "{out}{err}");
     for (more, version) in [(&["--http2"][..], " 2"), (&["--http1.1"], " 1.1")] {
-        let (code, out, err) = curl(&secure, more);
+        let (code, out, err) = curl(&server, more);
         assert_eq!(code, 0, "{err}");
         assert!(out.contains(r#""allowed":true"#) && out.ends_with(version), "{out}");
     }
-    let plain = secure.server.url().replace("https://", "");
+    let plain = server.process.url().replace("https://", "");
     let mut stream = TcpStream::connect(&plain).unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
     let mut answer = Vec::new();
@@ -239,26 +241,26 @@ fn with_a_certificate_it_is_served_over_tls_alone() {
 }
 
 #[test]
-fn the_command_asks_over_tls_whoever_it_trusts() {
-    let secure = secure("client", false);
-    let ask = |trusted: &str| {
-        let arguments = ["check", "user:1", "--policy", "api", "--server", secure.server.url()];
+fn the_check_command_verifies_the_certificate_of_the_server() {
+    let server = tls_server("client", false);
+    let check_trusting = |trusted: &str| {
+        let arguments = ["check", "user:1", "--policy", "api", "--server", server.process.url()];
         outcome(slidegate().args(arguments).env("SSL_CERT_FILE", trusted))
     };
-    let authority = secure.folder.join("ca.crt").display().to_string();
-    let (code, out, err) = ask(&authority);
+    let authority = server.folder.join("ca.crt").display().to_string();
+    let (code, out, err) = check_trusting(&authority);
     assert!(code == 0 && out.starts_with("allowed"), "{out}{err}");
-    let (code, _, err) = ask("/nowhere");
+    let (code, _, err) = check_trusting("/nowhere");
     assert!(code == 2 && err.starts_with("error: SSL_CERT_FILE: /nowhere: "), "{err}");
-    let key = secure.folder.join("server.key").display().to_string();
-    let (code, _, err) = ask(&key);
+    let key = server.folder.join("server.key").display().to_string();
+    let (code, _, err) = check_trusting(&key);
     assert!(code == 2 && err.contains("server.key: there is no certificate in it"), "{err}");
-    let (stranger, _) = strangers(&secure);
-    let (code, _, err) = ask(&stranger.ca_path().display().to_string());
+    let (untrusted, _) = untrusted_authority(&server);
+    let (code, _, err) = check_trusting(&untrusted.ca_path().display().to_string());
     let expected =
         "nobody whom this machine trusts vouches for its certificate; name its authority by SSL_CERT_FILE\n";
     assert!(code == 2 && err.ends_with(expected), "{err}");
-    let plain = secure.server.url().replace("https", "http");
+    let plain = server.process.url().replace("https", "http");
     let (code, _, err) = outcome(slidegate().args(["check", "a", "--policy", "api", "--server", &plain]));
     assert!(
         code == 2 && err.contains("; is it the port for HTTP? If it speaks TLS, write https://"),
@@ -267,50 +269,50 @@ fn the_command_asks_over_tls_whoever_it_trusts() {
 }
 
 #[test]
-fn a_client_without_a_certificate_is_not_let_in_where_one_is_asked_for() {
-    let secure = secure("mtls", true);
-    let words = secure.server.example_command();
+fn a_client_without_the_required_certificate_is_rejected() {
+    let server = tls_server("mtls", true);
+    let words = server.process.example_command();
     assert!(words.contains("--cert CLIENT.crt --key CLIENT.key https://"), "{words}");
-    let (code, out, _) = curl(&secure, &[]);
+    let (code, out, _) = curl(&server, &[]);
     assert!(code != 0 && !out.contains("allowed"), "{out}");
-    let file = |name: &str| secure.folder.join(name).display().to_string();
-    let (code, out, err) = curl(&secure, &["--cert", &file("server.crt"), "--key", &file("server.key")]);
+    let file = |name: &str| server.folder.join(name).display().to_string();
+    let (code, out, err) = curl(&server, &["--cert", &file("server.crt"), "--key", &file("server.key")]);
     assert_eq!(code, 0, "{err}");
     assert!(out.contains(r#""allowed":true"#), "{out}");
 }
 
 #[test]
-fn the_commands_show_a_certificate_where_one_is_asked_for() {
-    let secure = secure("mtls-client", true);
-    let file = |name: &str| secure.folder.join(name).display().to_string();
+fn the_commands_present_a_client_certificate() {
+    let server = tls_server("mtls-client", true);
+    let file = |name: &str| server.folder.join(name).display().to_string();
     let run = |words: &[&str], more: &[&str]| {
         outcome(slidegate().args(words).args(more).env("SSL_CERT_FILE", file("ca.crt")))
     };
-    let url = secure.server.url();
+    let url = server.process.url();
     let check = ["check", "user:1", "--policy", "api", "--server", url];
     let (cert, key) = (file("server.crt"), file("server.key"));
-    let shown = ["--client-cert", &cert, "--client-key", &key];
-    let (code, out, err) = run(&check, &shown);
+    let client_cert = ["--client-cert", &cert, "--client-key", &key];
+    let (code, out, err) = run(&check, &client_cert);
     assert!(code == 0 && out.starts_with("allowed: 99"), "{out}{err}");
     for verb in ["peek", "refund", "reset"] {
-        let (code, out, err) = run(&[&[verb], &check[1..]].concat(), &shown);
+        let (code, out, err) = run(&[&[verb], &check[1..]].concat(), &client_cert);
         assert!(code == 0 && out.contains(" of 100 left"), "{verb}: {out}{err}");
     }
-    let admin = secure.server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
-    let (code, out, err) = run(&["top", "--once", "--admin", admin], &shown);
+    let admin = server.process.startup_lines.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
+    let (code, out, err) = run(&["top", "--once", "--admin", admin], &client_cert);
     assert!(code == 0 && out.contains("POLICY"), "{out}{err}");
 
-    strangers(&secure);
-    let (strange_cert, strange_key) = (file("stranger/server.crt"), file("stranger/server.key"));
-    for more in [&[][..], &["--client-cert", &strange_cert, "--client-key", &strange_key]] {
+    untrusted_authority(&server);
+    let (untrusted_cert, untrusted_key) = (file("untrusted/server.crt"), file("untrusted/server.key"));
+    for more in [&[][..], &["--client-cert", &untrusted_cert, "--client-key", &untrusted_key]] {
         let (code, out, err) = run(&check, more);
         let is_refused = err.starts_with(&format!("error: cannot ask {url}: "));
         assert!(code == 2 && out.is_empty() && is_refused, "{more:?}: {out}{err}");
-        assert!(!err.ends_with("connection error\n"), "it says why: {err}");
+        assert!(!err.ends_with("connection error\n"), "the reason is missing: {err}");
     }
     let (_, _, err) = run(&check, &[]);
     assert!(err.contains("; it wants to see a certificate: --client-cert and --client-key"), "{err}");
-    // What is of no use is named before anybody is asked.
+    // Unusable files and flags are rejected before any connection.
     let here = ["check", "user:1", "--quota", "1/1h"];
     let plain = ["check", "user:1", "--policy", "api", "--server", "http://127.0.0.1:1"];
     for (words, more, expected) in [
@@ -321,11 +323,11 @@ fn the_commands_show_a_certificate_where_one_is_asked_for() {
         (&check, &["--client-cert", &cert, "--client-key", &cert], "there is no private key in it"),
         (
             &check,
-            &["--client-cert", &cert, "--client-key", &strange_key],
+            &["--client-cert", &cert, "--client-key", &untrusted_key],
             "not the key of the certificate in",
         ),
-        (&here, &shown, "error: --client-cert: there is nobody to show it to"),
-        (&plain, &shown, "error: --client-cert: http://127.0.0.1:1 is not https://"),
+        (&here, &client_cert, "error: --client-cert: there is nobody to show it to"),
+        (&plain, &client_cert, "error: --client-cert: http://127.0.0.1:1 is not https://"),
     ] {
         let (code, out, err) = run(words, more);
         assert_eq!((code, out.as_str()), (2, ""), "{more:?}: {err}");
@@ -334,7 +336,7 @@ fn the_commands_show_a_certificate_where_one_is_asked_for() {
 }
 
 #[test]
-fn a_certificate_that_is_of_no_use_is_named() {
+fn an_unusable_certificate_is_named() {
     let empty = TempFile::new("empty", "");
     let config = TempFile::new(
         "no-cert",
@@ -346,10 +348,10 @@ fn a_certificate_that_is_of_no_use_is_named() {
 }
 
 #[test]
-fn a_key_that_is_of_no_use_is_named() {
-    let secure = secure("mismatch", false);
-    let (_, stranger) = strangers(&secure);
-    let (cert, key) = (secure.folder.join("server.crt"), stranger.join("server.key"));
+fn an_unusable_private_key_is_named() {
+    let server = tls_server("mismatch", false);
+    let (_, untrusted) = untrusted_authority(&server);
+    let (cert, key) = (server.folder.join("server.crt"), untrusted.join("server.key"));
     let refused = |key: &Path, expected: &str| {
         let tls = json!({"cert": cert, "key": key});
         let file = format!("tls: {tls}\npolicies: {{api: {{quotas: [1/1m]}}}}\n");
@@ -371,20 +373,20 @@ fn a_key_that_is_of_no_use_is_named() {
 }
 
 #[test]
-fn an_authority_that_serves_by_itself_is_not_believed_and_it_is_said_why() {
-    let mut secure = secure("authority", false);
-    let tls = json!({"cert": secure.folder.join("ca.crt"), "key": secure.folder.join("ca.key")});
+fn an_authority_certificate_as_server_certificate_is_rejected_with_the_reason() {
+    let mut server = tls_server("authority", false);
+    let tls = json!({"cert": server.folder.join("ca.crt"), "key": server.folder.join("ca.key")});
     let config = TempFile::new("authority", &format!("tls: {tls}\npolicies: {{api: {{quotas: [1/1m]}}}}\n"));
-    secure.server =
+    server.process =
         ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
-    let check = ["check", "a", "--policy", "api", "--server", secure.server.url()];
-    let (code, _, err) = outcome(slidegate().args(check).env("SSL_CERT_FILE", secure.authority.ca_path()));
+    let check = ["check", "a", "--policy", "api", "--server", server.process.url()];
+    let (code, _, err) = outcome(slidegate().args(check).env("SSL_CERT_FILE", server.authority.ca_path()));
     assert!(code == 2 && err.contains("its certificate is that of an authority"), "{err}");
 }
 
-/// Ten thousand who say nothing, from a process that may have as many open, and one who is served.
+/// Opens 10000 connections from another process and sends requests on a few of them.
 #[test]
-fn ten_thousand_idle_connections_are_no_burden() {
+fn ten_thousand_idle_connections_do_not_block_requests() {
     let command =
         format!("ulimit -n 20000 && exec {} serve --http 127.0.0.1:0", env!("CARGO_BIN_EXE_slidegate"));
     let mut shell = Command::new("sh");
@@ -397,11 +399,11 @@ import json, resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
 port = int(sys.argv[1])
 body = b'{"policy": "api", "key": "a"}'
-ask = b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+request = b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
 crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(10000)]
-for one in crowd[::1000] + [socket.create_connection(("127.0.0.1", port))]:
-    one.sendall(ask)
-    assert one.recv(4096).startswith(b"HTTP/1.1 200"), "not answered"
+for client in crowd[::1000] + [socket.create_connection(("127.0.0.1", port))]:
+    client.sendall(request)
+    assert client.recv(4096).startswith(b"HTTP/1.1 200"), "not answered"
 print("fine")
 "#;
     let port = server.url().rsplit(':').next().unwrap();

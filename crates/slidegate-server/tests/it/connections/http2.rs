@@ -1,125 +1,131 @@
-//! HTTP/2, where many requests share a connection and none of them may keep it for ever.
+//! HTTP/2: no client and no stream keeps a connection or its buffers forever.
 
 use std::time::Duration;
 
 use slidegate_server::Limits;
 
 use super::http2_client::{Client, DATA, Frame, GO_AWAY, HEADERS, PING};
-use super::{BODY, SOON, behind};
+use super::{BODY, SOON, with_limits};
 use crate::harness::Server;
 
-/// How often a server may ask whether somebody is there before it should have hung up.
-const MOST_PINGS: usize = 50;
+/// Number of keep-alive pings after which the server should have closed the connection.
+const MAX_PINGS: usize = 50;
 
-fn impatient() -> Server {
-    behind(Limits { head_timeout: SOON, ..Limits::default() })
+fn server_with_short_timeout() -> Server {
+    with_limits(Limits { head_timeout: SOON, ..Limits::default() })
 }
 
-/// With an answer of more than 100 kB.
+/// A batch with a response of more than 100 kB.
 fn batch() -> String {
     format!("[{}]", vec![r#"{"policy": "login", "key": "a"}"#; 1000].join(","))
 }
 
-/// Reads until the server hangs up, which it must before it has asked too often whether anybody is there.
-fn until_hung_up(client: &mut Client) -> Vec<Frame> {
+/// Reads frames until the server closes the connection, which must happen within `MAX_PINGS` pings.
+fn frames_until_close(client: &mut Client) -> Vec<Frame> {
     let mut frames = Vec::new();
-    while let Some(frame) = client.next() {
+    while let Some(frame) = client.next_frame() {
         frames.push(frame);
         let pings = frames.iter().filter(|frame| frame.kind == PING).count();
-        assert!(pings < MOST_PINGS, "it is still there");
+        assert!(pings < MAX_PINGS, "the connection is still open");
     }
     frames
 }
 
 #[test]
-fn whoever_only_answers_pings_is_hung_up_on() {
-    let server = impatient();
-    until_hung_up(&mut Client::connect(server.address, 65_535));
+fn a_client_that_only_answers_pings_times_out() {
+    let server = server_with_short_timeout();
+    frames_until_close(&mut Client::connect(server.address, 65_535));
     let mut client = Client::connect(server.address, 65_535);
-    client.ask(1, "/v1/check", BODY);
-    let frames = until_hung_up(&mut client);
-    assert!(frames.iter().any(|frame| frame.stream == 1 && frame.is_end()), "not before it was answered");
+    client.send_request(1, "/v1/check", BODY);
+    let frames = frames_until_close(&mut client);
+    assert!(
+        frames.iter().any(|frame| frame.stream == 1 && frame.is_end_of_stream()),
+        "the request was not answered before the close"
+    );
 }
 
 #[test]
-fn whoever_takes_no_answer_is_hung_up_on() {
-    let server = impatient();
+fn a_client_with_a_closed_window_times_out() {
+    let server = server_with_short_timeout();
     for body in [BODY, &batch()] {
         let mut client = Client::connect(server.address, 0);
         for stream in [1, 3, 5] {
-            client.ask(stream, "/v1/peek", body);
+            client.send_request(stream, "/v1/peek", body);
         }
-        let frames = until_hung_up(&mut client);
+        let frames = frames_until_close(&mut client);
         assert!(frames.iter().all(|frame| frame.kind != DATA), "{frames:?}");
     }
 }
 
-/// One answer that nobody takes, and many that are taken.
+/// The client takes no byte of one response and all bytes of many others.
 #[test]
-fn an_answer_that_is_not_taken_is_not_kept_because_others_are() {
-    let server = impatient();
+fn an_unread_response_times_out_although_others_are_read() {
+    let server = server_with_short_timeout();
     let mut client = Client::connect(server.address, 0);
-    client.ask(1, "/v1/peek", &batch());
+    client.send_request(1, "/v1/peek", &batch());
     let mut is_answered = |stream: u32| {
-        client.ask(stream, "/v1/peek", BODY);
+        client.send_request(stream, "/v1/peek", BODY);
         for window in [0, stream] {
-            client.open(window, 10_000);
+            client.add_window(window, 10_000);
         }
         loop {
-            match client.next() {
+            match client.next_frame() {
                 None => return false,
-                Some(frame) if frame.stream == stream && frame.is_end() => return true,
+                Some(frame) if frame.stream == stream && frame.is_end_of_stream() => return true,
                 Some(_) => {}
             }
         }
     };
-    assert!((1..100_000).any(|number| !is_answered(2 * number + 1)), "it is still kept");
+    assert!((1..100_000).any(|number| !is_answered(2 * number + 1)), "the connection is still open");
 }
 
 #[test]
-fn no_more_is_answered_than_a_client_takes() {
-    let server = behind(Limits::default());
+fn the_server_limits_concurrent_unread_responses() {
+    let server = with_limits(Limits::default());
     let mut client = Client::connect(server.address, 0);
-    // All of them together fit into what anybody may say before the server has told how much that is.
+    // All bodies together fit into the default windows, which hold before the settings of the server arrive.
     let (streams, batch) = (20, format!("[{}]", [BODY; 100].join(",")));
     for number in 0..streams {
-        client.ask(2 * number + 1, "/v1/peek", &batch);
+        client.send_request(2 * number + 1, "/v1/peek", &batch);
     }
-    let (mut begun, mut pongs, mut ended) = (0, 0, 0);
-    while pongs < 20 {
-        let frame = client.next().unwrap();
+    let (mut started, mut ping_acks, mut ended) = (0, 0, 0);
+    while ping_acks < 20 {
+        let frame = client.next_frame().unwrap();
         assert_ne!(frame.kind, GO_AWAY, "{frame:?}");
-        begun += usize::from(frame.kind == HEADERS);
-        if frame.is_pong() || (frame.kind == HEADERS && begun == 8) {
-            pongs += usize::from(frame.is_pong());
+        started += usize::from(frame.kind == HEADERS);
+        if frame.is_ping_ack() || (frame.kind == HEADERS && started == 8) {
+            ping_acks += usize::from(frame.is_ping_ack());
             client.ping();
         }
     }
-    assert_eq!(begun, 8);
+    assert_eq!(started, 8);
     client.set_window(1 << 20);
-    client.open(0, 1 << 30);
+    client.add_window(0, 1 << 30);
     while ended < streams {
-        ended += u32::from(client.next().unwrap().is_end());
+        ended += u32::from(client.next_frame().unwrap().is_end_of_stream());
     }
 }
 
 #[test]
-fn a_body_that_does_not_come_is_not_waited_for() {
-    let server =
-        behind(Limits { body_timeout: SOON, head_timeout: Duration::from_hours(1), ..Limits::default() });
+fn an_incomplete_body_times_out() {
+    let server = with_limits(Limits {
+        body_timeout: SOON,
+        head_timeout: Duration::from_hours(1),
+        ..Limits::default()
+    });
     let mut client = Client::connect(server.address, 65_535);
-    client.begin(1, "/v1/check");
-    let mut said = Vec::new();
+    client.send_headers(1, "/v1/check");
+    let mut body = Vec::new();
     loop {
-        let frame = client.next().unwrap();
+        let frame = client.next_frame().unwrap();
         if frame.kind == DATA {
-            said.extend_from_slice(&frame.payload);
+            body.extend_from_slice(&frame.payload);
         }
-        if frame.is_end() {
+        if frame.is_end_of_stream() {
             break;
         }
     }
-    let said = String::from_utf8(said).unwrap();
-    assert!(said.contains(r#""status":408"#) && said.contains("not complete within 200ms"), "{said}");
-    assert_eq!(server.check(BODY).decision()["remaining"], 99, "and nothing was spent");
+    let body = String::from_utf8(body).unwrap();
+    assert!(body.contains(r#""status":408"#) && body.contains("not complete within 200ms"), "{body}");
+    assert_eq!(server.check(BODY).decision()["remaining"], 99, "nothing was charged");
 }
