@@ -121,7 +121,7 @@ impl Exchange {
             message(connection, pipeline, Some(index))
         });
         let mut messages: Vec<Message> = load.into_iter().chain(calls).collect();
-        // An error of SCRIPT LOAD or ASKING explains the error of the call, and is reported in its place.
+        // An error of `SCRIPT LOAD` or `ASKING` explains the error of the call, and is reported in its place.
         let (mut load_error, mut connection_error) = (None, None);
         let mut take = |(index, result): Replied| match (index, result) {
             (_, Err(error)) => connection_error = Some(error),
