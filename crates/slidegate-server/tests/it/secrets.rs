@@ -35,7 +35,7 @@ fn a_running_server_never_shows_a_password() {
     shown.push_str(&server.refund(&body).body);
     server.signal_and_wait("TERM");
     shown.push_str(&std::fs::read_to_string(log.path()).unwrap());
-    assert!(shown.contains("redis is away"), "the outage is logged: {shown}");
+    assert!(shown.contains("redis is unavailable"), "the outage is logged: {shown}");
     assert!(!shown.contains("hush"), "{shown}");
 }
 
