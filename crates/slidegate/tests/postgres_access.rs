@@ -207,7 +207,7 @@ async fn a_port_of_another_service_is_reported() {
     for (response, expected) in [
         (
             "HTTP/1.1 400 Bad Request\r\n\r\n",
-            "it does not answer as PostgreSQL does; is this the port of one?",
+            "the server does not speak the PostgreSQL protocol; check the port",
         ),
         ("", "it hung up before it answered; is this the port of PostgreSQL?"),
     ] {

@@ -313,7 +313,7 @@ async fn a_full_queue_rejects_requests_at_once() {
     for _ in 0..90 {
         let error = callers.join_next().await.unwrap().unwrap().unwrap_err();
         assert!(error.is_transient() && !error.may_have_counted(), "{error}");
-        assert_eq!(error.to_string(), "postgres: 4 calls wait already");
+        assert_eq!(error.to_string(), "postgres: the queue of 4 requests is full; retry later");
     }
     proxy.pass();
     let mut answered = 0;

@@ -202,7 +202,10 @@ async fn a_replica_named_as_primary_by_a_sentinel_is_rejected() {
     let replica = Replica::of(&server);
     let sentinels = Sentinels::start_many(1, &replica, "main");
     let error = connect(&format!("redis+sentinel://{}/main", sentinels.addresses()[0])).await.unwrap_err();
-    let expected = format!("redis at {}: the sentinel says primary, it says otherwise", replica.address());
+    let expected = format!(
+        "redis at {}: the sentinel names it as the primary, but its role is another one",
+        replica.address()
+    );
     assert_eq!((error.is_transient(), error.to_string()), (true, expected));
 }
 
@@ -230,11 +233,11 @@ async fn a_server_that_requires_client_certificates_gets_one() {
     let server = Server::builder(Flavour::Redis).tls().args(["--tls-auth-clients", "yes"]).start();
     let url = format!("{}?ca={}", server.tls().url(), server.tls().ca_path().display());
     let error = connect(&url).await.unwrap_err();
-    assert!(!error.is_transient() && error.to_string().contains("write ?cert=FILE&key=FILE"), "{error}");
+    assert!(!error.is_transient() && error.to_string().contains("use ?cert=FILE&key=FILE"), "{error}");
     let [cert, key] = server.tls().signed_paths().map(|path| path.display().to_string());
     exercise(connect(&format!("{url}&cert={cert}&key={key}")).await.unwrap()).await;
     let error = connect(&format!("{url}&cert={cert}")).await.unwrap_err();
-    assert_eq!(error.to_string(), "store: key: it is missing; it goes with cert");
+    assert_eq!(error.to_string(), "store: key: it is required together with cert");
     // Invalid files are a permanent error.
     let ca = server.tls().ca_path().display().to_string();
     for wrong in [format!("ca={ca}&cert={key}&key={cert}"), format!("ca={key}")] {
@@ -276,8 +279,8 @@ async fn connects_over_tls_over_a_socket_and_with_a_password() {
     assert!(!error.is_transient(), "not a cluster: {error}");
 
     for (url, hint) in [
-        (server.url(), "it wants a password: write redis://:PASSWORD@HOST"),
-        (server.url().replace("://", "://:wrong@"), "look at the user and the password in the URL"),
+        (server.url(), "the server requires a password: use redis://:PASSWORD@HOST"),
+        (server.url().replace("://", "://:wrong@"), "check the user and the password in the URL"),
     ] {
         let error = connect(&url).await.unwrap_err();
         assert!(!error.is_transient() && error.to_string().contains(hint), "{error}");

@@ -110,7 +110,7 @@ fn a_store_that_was_demoted_is_told_of_once() {
     until("the store decides again", || is("store"));
     let said = std::fs::read_to_string(log.path()).unwrap();
     let times = |words: &str| said.lines().filter(|line| line.contains(words)).count();
-    assert_eq!((times("redis is away"), times("redis is back")), (1, 1), "{said}");
+    assert_eq!((times("redis is unavailable"), times("redis is available again")), (1, 1), "{said}");
 }
 
 /// As servers do that are told a `timeout`. All connections but the first are closed without having been used.
@@ -128,14 +128,14 @@ fn a_store_that_hangs_up_on_whoever_is_idle_is_not_away() {
     });
     assert_eq!(serving.check(&request("a")).decision()["source"], "store");
     let said = std::fs::read_to_string(log.path()).unwrap();
-    assert!(!said.contains("redis is away"), "{said}");
+    assert!(!said.contains("redis is unavailable"), "{said}");
 }
 
 #[test]
 fn a_url_with_a_mistake_is_refused_with_what_is_allowed() {
     let refusals = [
         ("redis://", "a host is missing; allowed are redis://["),
-        ("redis+ring://a", "\"redis+ring\" is not one of its schemes; allowed are redis://["),
+        ("redis+ring://a", "the scheme \"redis+ring\" is unknown; allowed are redis://["),
         ("redis://a?budget=1", "budget: there is no such option; allowed are prefix, secret, "),
         ("disk", "not a store; write memory:, redis://HOST:PORT, "),
     ];

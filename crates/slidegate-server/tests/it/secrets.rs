@@ -35,7 +35,7 @@ fn a_running_server_shows_none() {
     shown.push_str(&serving.refund(&body).body);
     serving.signal("TERM");
     shown.push_str(&std::fs::read_to_string(log.path()).unwrap());
-    assert!(shown.contains("redis is away"), "the log is looked at: {shown}");
+    assert!(shown.contains("redis is unavailable"), "the log is looked at: {shown}");
     assert!(!shown.contains("hush"), "{shown}");
 }
 

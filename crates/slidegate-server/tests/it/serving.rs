@@ -124,7 +124,7 @@ fn a_store_that_speaks_another_language_is_told_apart() {
     for (scheme, name) in [("redis", "Redis"), ("postgres", "PostgreSQL")] {
         let store = format!("{scheme}://{}", serving.address());
         let (code, _, err) = outcome(slidegate().args(["check", "a", "--quota", "5/1m", "--store", &store]));
-        let expected = format!("it does not answer as {name} does; is this the port of one?\n");
+        let expected = format!("the server does not speak the {name} protocol; check the port\n");
         assert!(code == 2 && err.ends_with(&expected), "{err}");
     }
 }

@@ -2,9 +2,9 @@
 
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod backoff;
-#[cfg(any(feature = "redis", feature = "postgres"))]
-mod identity;
 pub(crate) mod invalidation;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod key_hash;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;

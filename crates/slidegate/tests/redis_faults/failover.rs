@@ -128,10 +128,10 @@ async fn a_denial_does_not_count_as_recovery() {
         assert!(!eventually(&limiter, policy.key("denied")).await.is_allowed());
         assert!(limiter.check(policy.key("new")).await.unwrap_err().is_transient());
     }
-    assert_eq!((log.times("redis is away"), log.times("redis is back")), (1, 0));
+    assert_eq!((log.times("redis is unavailable"), log.times("redis is available again")), (1, 0));
     server.command(&["REPLICAOF", "NO", "ONE"]).ok();
     assert!(eventually(&limiter, policy.key("new")).await.is_allowed());
     // The log message follows the response, so a second request waits for it.
     assert!(!eventually(&limiter, policy.key("new")).await.is_allowed());
-    assert_eq!((log.times("redis is away"), log.times("redis is back")), (1, 1));
+    assert_eq!((log.times("redis is unavailable"), log.times("redis is available again")), (1, 1));
 }

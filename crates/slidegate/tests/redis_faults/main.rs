@@ -328,7 +328,7 @@ async fn a_panicked_task_restarts_and_fails_its_requests_at_once() {
         is_faulty.store(true, Relaxed);
         // At once, not after the budget of 20 s.
         let error = limiter.check(policy.key("a")).await.unwrap_err();
-        assert!(error.to_string().contains("broke before the reply"), "{error}");
+        assert!(error.to_string().contains("broke before the response"), "{error}");
     }
 }
 
@@ -349,7 +349,7 @@ async fn a_full_queue_rejects_requests_at_once() {
     for _ in 0..84 {
         let error = callers.join_next().await.unwrap().unwrap().unwrap_err();
         assert!(error.is_transient() && !error.may_have_counted(), "{error}");
-        assert_eq!(error.to_string(), "redis: 4 calls wait already");
+        assert_eq!(error.to_string(), "redis: the queue of 4 requests is full; retry later");
     }
     proxy.pass();
     let mut answered = 0;

@@ -9,7 +9,7 @@ use super::answers::{Answers, place};
 use super::statement::Unreadable;
 use crate::error::StoreError;
 use crate::store::Operation;
-use crate::store::remote::{MOST_COST, Refuse, Reply};
+use crate::store::remote::{MAX_COST, Reject, Responder};
 
 /// As `sql/step.sql` has it.
 const CHECK: i64 = 1;
@@ -43,7 +43,7 @@ pub(crate) struct Request {
     pub(super) verb: Verb,
     /// Everything but the key, as the functions read it.
     pub(super) description: Vec<i64>,
-    pub(super) reply: Reply<Answer>,
+    pub(super) reply: Responder<Answer>,
 }
 
 impl Request {
@@ -52,8 +52,8 @@ impl Request {
     }
 }
 
-impl Refuse for Request {
-    fn refuse(self, error: StoreError) {
+impl Reject for Request {
+    fn reject(self, error: StoreError) {
         self.answer(Err(error));
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn describe(operation: &Operation<'_>) -> Vec<i64> {
         Verb::Charge => 5,
         Verb::Block => 6,
     };
-    let cost = operation.check.cost.min(MOST_COST);
+    let cost = operation.check.cost.min(MAX_COST);
     let mut numbers = vec![verb, cost.cast_signed(), i64::from(place(quotas.len())) - 1];
     for quota in quotas {
         let (algorithm, option) = match quota.algorithm() {

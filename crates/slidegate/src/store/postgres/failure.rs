@@ -74,7 +74,7 @@ pub(super) fn connect_error(place: &str, error: &Error) -> StoreError {
             format!("postgres at {place}: it refuses the user, the password or this host ({code})")
         }
         None if is_nonsense(error) => {
-            format!("postgres at {place}: it does not answer as PostgreSQL does; is this the port of one?")
+            format!("postgres at {place}: the server does not speak the PostgreSQL protocol; check the port")
         }
         None if has_hung_up(error) => {
             format!("postgres at {place}: it hung up before it answered; is this the port of PostgreSQL?")

@@ -13,7 +13,7 @@ use self::piles::{Blocked, Call, MAX_BATCH, Next, Ready, Sent, is_large};
 use super::batch::{Batch, Name, Request};
 use super::call::call;
 use super::pool::Shared;
-use crate::store::remote::{Line, Waiting};
+use crate::store::remote::{QueueReceiver, Queued};
 use crate::store::supervise::supervise;
 
 /// One is served while the other is prepared.
@@ -22,7 +22,7 @@ const USUAL_CALLS: usize = 2;
 const MAX_STAGED: usize = 1024;
 
 /// Starts the task that serves the queue, for as long as somebody holds its sender.
-pub(super) fn start(waiting: Line<Request>, shared: Arc<Shared>) {
+pub(super) fn start(waiting: QueueReceiver<Request>, shared: Arc<Shared>) {
     let gatherer = Arc::new(Mutex::new(Gatherer::new(waiting, shared)));
     supervise("the task of a postgres store", move || {
         let gatherer = Arc::clone(&gatherer);
@@ -32,17 +32,17 @@ pub(super) fn start(waiting: Line<Request>, shared: Arc<Shared>) {
 
 /// For any key the order is: what is under way, what is blocked, what is ready, what waits.
 struct Gatherer {
-    waiting: Line<Request>,
+    waiting: QueueReceiver<Request>,
     ready: Ready,
     /// Batches that need a call of their own. They keep their room in the queue.
-    large: VecDeque<Waiting<Request>>,
+    large: VecDeque<Queued<Request>>,
     was_large: bool,
     blocked: Blocked,
     shared: Arc<Shared>,
 }
 
 impl Gatherer {
-    fn new(waiting: Line<Request>, shared: Arc<Shared>) -> Self {
+    fn new(waiting: QueueReceiver<Request>, shared: Arc<Shared>) -> Self {
         let (ready, blocked, large) = (Ready::default(), Blocked::default(), VecDeque::new());
         Self { waiting, ready, large, was_large: false, blocked, shared }
     }
@@ -73,12 +73,12 @@ impl Gatherer {
                 Some(carried) = in_flight.next() => {
                     sent.remove(&carried);
                     self.release(&carried.names);
-                    if self.ready.requests + self.waiting.requests() < carried.requests {
+                    if self.ready.requests + self.waiting.waiting_requests() < carried.requests {
                         // Let those who were just answered ask again, so that they go together.
                         tokio::task::yield_now().await;
                     }
                 }
-                waiting = self.waiting.next(), if has_room => match waiting {
+                waiting = self.waiting.recv(), if has_room => match waiting {
                     Some(waiting) => self.stage(waiting, &sent),
                     None => return,
                 },
@@ -93,7 +93,7 @@ impl Gatherer {
     /// Beyond the usual calls one more has to carry half as much as those under way, for its fixed part weighs most.
     fn is_worth_a_call(&self, calls: usize, sent: &Sent) -> bool {
         let usual = sent.requests.min(calls * MAX_BATCH);
-        calls < USUAL_CALLS || 2 * calls * (self.ready.requests + self.waiting.requests()) >= usual
+        calls < USUAL_CALLS || 2 * calls * (self.ready.requests + self.waiting.waiting_requests()) >= usual
     }
 
     /// A large batch, if one may go, or what else there is.
@@ -114,11 +114,11 @@ impl Gatherer {
             && let Some(waiting) = self.large.pop_front()
         {
             let mut next = Next::default();
-            self.waiting.let_in(&waiting);
+            self.waiting.release(&waiting);
             self.take(waiting, sent, &mut next);
             // Those that are few, and need both tables, go with others of their kind.
             while let Some(waiting) = self.large.pop_front_if(|waiting| next.has_room_for(waiting)) {
-                self.waiting.let_in(&waiting);
+                self.waiting.release(&waiting);
                 self.take(waiting, sent, &mut next);
             }
             if next.requests > 0 {
@@ -139,15 +139,15 @@ impl Gatherer {
         {
             self.take(waiting, sent, &mut next);
         }
-        let all = self.waiting.requests() + next.requests + sent.requests;
+        let all = self.waiting.waiting_requests() + next.requests + sent.requests;
         let share = all.div_ceil(self.shared.connections.min(USUAL_CALLS)).min(MAX_BATCH);
         while next.requests < share && self.ready.requests == 0 && !self.is_full() {
-            let Some(waiting) = self.waiting.next_now() else { break };
+            let Some(waiting) = self.waiting.try_recv() else { break };
             if is_large(&waiting) {
                 self.large.push_back(waiting);
                 continue;
             }
-            self.waiting.let_in(&waiting);
+            self.waiting.release(&waiting);
             if next.has_room_for(&waiting) {
                 self.take(waiting, sent, &mut next);
             } else {
@@ -158,7 +158,7 @@ impl Gatherer {
         next.batches.into_iter().filter(has_any).map(|batches| Call::of(batches, false)).collect()
     }
 
-    fn take(&mut self, waiting: Waiting<Request>, sent: &Sent, next: &mut Next) {
+    fn take(&mut self, waiting: Queued<Request>, sent: &Sent, next: &mut Next) {
         waiting.for_each(|request| {
             if sent.names.contains(&request.name) {
                 self.blocked.add(request);
@@ -169,14 +169,14 @@ impl Gatherer {
     }
 
     /// Keeps it until a call is worth it. If its keys are under way, apart, unless others of these keys may be before it.
-    fn stage(&mut self, waiting: Waiting<Request>, sent: &Sent) {
+    fn stage(&mut self, waiting: Queued<Request>, sent: &Sent) {
         if is_large(&waiting) {
             return self.large.push_back(waiting);
         }
-        self.waiting.let_in(&waiting);
+        self.waiting.release(&waiting);
         let is_under_way = |request: &Request| sent.names.contains(&request.name);
         match waiting {
-            Waiting::One(request) if self.ready.requests == 0 && is_under_way(&request) => {
+            Queued::Single(request) if self.ready.requests == 0 && is_under_way(&request) => {
                 self.blocked.add(request);
             }
             _ => self.ready.push(waiting),
@@ -186,7 +186,7 @@ impl Gatherer {
     /// Those who waited for these keys go before all who came later.
     fn release(&mut self, names: &[Name]) {
         for request in names.iter().rev().flat_map(|name| self.blocked.remove(name).into_iter().rev()) {
-            self.ready.push_first(Waiting::One(request));
+            self.ready.push_first(Queued::Single(request));
         }
     }
 }

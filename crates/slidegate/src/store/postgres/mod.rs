@@ -27,9 +27,9 @@ pub use self::settings::{PostgresSettingsError, PostgresStoreBuilder, Synchronou
 
 use self::batch::{Answer, Name, Request};
 use self::pool::Shared;
-use super::identity::Identities;
 use super::invalidation::FeedVersion;
-use super::remote::{self, Known, Pending, Queue, Remote};
+use super::key_hash::KeyHasher;
+use super::remote::{self, PendingResponse, PriorState, QueueSender, RemoteStore};
 use super::supervise::supervise;
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
@@ -50,8 +50,8 @@ use crate::error::StoreError;
 /// # }
 /// ```
 pub struct PostgresStore {
-    identities: Identities,
-    queue: Queue<Request>,
+    key_hasher: KeyHasher,
+    queue: QueueSender<Request>,
     shared: Arc<Shared>,
     is_durable: bool,
     durability: HashMap<String, bool>,
@@ -117,7 +117,7 @@ impl PostgresStore {
         let (queue, waiting) = remote::queue(Self::NAME, builder.max_waiting);
         gather::start(waiting, Arc::clone(&shared));
         Self {
-            identities: Identities::new(builder.secret.as_deref()),
+            key_hasher: KeyHasher::new(builder.secret.as_deref()),
             queue,
             shared,
             is_durable: builder.is_durable,
@@ -128,9 +128,9 @@ impl PostgresStore {
     }
 }
 
-impl Remote for PostgresStore {
+impl RemoteStore for PostgresStore {
     type Request = Request;
-    type Answer = Answer;
+    type Response = Answer;
 
     const NAME: &'static str = "postgres";
 
@@ -142,11 +142,11 @@ impl Remote for PostgresStore {
         self.queue.max_waiting()
     }
 
-    fn request(&self, operation: &Operation<'_>) -> (Request, Pending<Answer>) {
-        let (reply, pending) = remote::channel();
+    fn request(&self, operation: &Operation<'_>) -> (Request, PendingResponse<Answer>) {
+        let (reply, pending) = remote::response_channel();
         let policy = operation.check.policy;
         let request = Request {
-            name: Name(self.identities.of(policy, operation.check.key)),
+            name: Name(self.key_hasher.hash(policy, operation.check.key)),
             is_durable: self.is_durable(policy),
             verb: operation.verb,
             description: batch::describe(operation),
@@ -155,23 +155,25 @@ impl Remote for PostgresStore {
         (request, pending)
     }
 
-    async fn send_now(&self, request: Request) {
-        self.queue.send_now(request);
+    async fn enqueue(&self, request: Request) {
+        self.queue.try_send(request);
     }
 
-    async fn send_together(&self, requests: Vec<Request>) {
-        self.queue.send_together(requests).await;
+    async fn enqueue_group(&self, requests: Vec<Request>) {
+        self.queue.send_group(requests).await;
     }
 
-    fn read(&self, operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
+    fn decode(&self, operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
         let policy = operation.check.policy;
         let known = match operation.verb {
             // It says no more than whether there was something to forget.
-            Verb::Reset => Some(Known { is_found: !answer.before.is_empty(), ..Known::empty(policy) }),
+            Verb::Reset => {
+                Some(PriorState { is_found: !answer.before.is_empty(), ..PriorState::empty(policy) })
+            }
             _ => record::read(&answer.before, policy).ok(),
         };
         let now = Moment::within(answer.now_ms, self.grain_ms);
-        remote::work_out::<Self>(operation, now, answer.is_allowed, known)
+        remote::compute_decision::<Self>(operation, now, answer.is_allowed, known)
     }
 }
 
@@ -185,7 +187,7 @@ impl Store for PostgresStore {
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
-        forget::forget(&self.shared, &self.identities.range(policy)).await.map(Some)
+        forget::forget(&self.shared, &self.key_hasher.range(policy)).await.map(Some)
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -194,6 +196,6 @@ impl Store for PostgresStore {
 
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         let subscriber = &self.shared.subscriber[usize::from(self.is_durable(check.policy))];
-        Some(subscriber.version(&self.shared, Name(self.identities.of(check.policy, check.key))))
+        Some(subscriber.version(&self.shared, Name(self.key_hasher.hash(check.policy, check.key))))
     }
 }

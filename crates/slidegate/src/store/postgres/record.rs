@@ -5,21 +5,21 @@ use slidegate_core::{
 };
 
 use super::statement::Unreadable;
-use crate::store::remote::Known;
+use crate::store::remote::PriorState;
 
 /// What a decision under `policy` was made from.
-pub(super) fn read(record: &[i64], policy: &Policy) -> Result<Known, Unreadable> {
+pub(super) fn read(record: &[i64], policy: &Policy) -> Result<PriorState, Unreadable> {
     if record.is_empty() {
-        return Ok(Known::empty(policy));
+        return Ok(PriorState::empty(policy));
     }
     let mut rest = record;
     let states =
         policy.quotas().iter().map(|quota| read_state(&mut rest, quota)).collect::<Result<_, _>>()?;
-    let known = Known::of(states);
+    let known = PriorState::from_states(states);
     match rest {
         [] => Ok(known),
         // A block.
-        [6, 0, 1, until] => Ok(Known { blocked_until_ms: whole(*until)?, ..known }),
+        [6, 0, 1, until] => Ok(PriorState { blocked_until_ms: whole(*until)?, ..known }),
         _ => Err(Unreadable),
     }
 }

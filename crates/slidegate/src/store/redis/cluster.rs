@@ -1,4 +1,4 @@
-//! A cluster: which server has which slot, and what to do when it no longer has.
+//! Cluster: map of the slots to servers, and its refresh when slots move.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -7,38 +7,39 @@ use arc_swap::ArcSwap;
 use redis::Value;
 use tokio::sync::{Notify, watch};
 
-use super::call::{Call, Request};
-use super::endpoint::Target;
+use super::batch::{Request, ScriptCall};
+use super::endpoint::Endpoint;
 use super::node::{self, NodeHandle, Shared};
-use super::staggered::first_of;
+use super::staggered_race::first_success;
 use super::url::{Address, parse_address};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
-use crate::store::remote::Waiting;
+use crate::store::remote::Queued;
 use crate::store::supervise::supervise;
 
 const SLOTS: usize = 16384;
-/// More often than this nobody is sent elsewhere.
-const MAX_HOPS: u8 = 5;
-/// Even if nobody complains.
-const REFRESH_EVERY_MS: u64 = 30_000;
-/// For so many refreshes a server without slots is kept.
-const MAX_ABSENT: u8 = 10;
+/// Largest number of redirects of a request.
+const MAX_REDIRECTS: u8 = 5;
+/// Interval of the refreshes that nothing has triggered.
+const REFRESH_INTERVAL_MS: u64 = 30_000;
+/// Number of consecutive refreshes for which a server without slots is kept.
+const MAX_REFRESHES_WITHOUT_SLOTS: u8 = 10;
 
-/// The servers and their slots, as last heard.
+/// Servers and their slots, as of the last refresh.
 #[derive(Default)]
-struct Map {
-    /// With how often in a row they were not among those that have slots: one that slots move to has none yet.
+struct SlotMap {
+    /// Each server with the number of consecutive refreshes in which it had no slots. A server that slots are moving to
+    /// has none yet.
     nodes: HashMap<Address, (NodeHandle, u8)>,
-    /// From the first slot on, by ranges in order.
-    ranges: Vec<Range>,
+    /// Sorted by slot.
+    ranges: Vec<SlotRange>,
 }
 
-/// The first and the last slot, and who has them.
-pub(super) type Range = (u16, u16, Address);
+/// First slot, last slot, and the server that owns them.
+pub(super) type SlotRange = (u16, u16, Address);
 
-impl Map {
+impl SlotMap {
     fn owner(&self, slot: u16) -> Option<&NodeHandle> {
         self.nodes.get(self.address(slot)?).map(|(node, _)| node)
     }
@@ -50,13 +51,14 @@ impl Map {
     }
 }
 
-/// The way to a cluster.
+/// Handle of a cluster.
 pub(super) struct Cluster {
-    map: ArcSwap<Map>,
+    map: ArcSwap<SlotMap>,
     seeds: Vec<Address>,
     shared: Arc<Shared>,
-    complaints: Arc<Notify>,
-    known: watch::Sender<Option<Result<(), StoreError>>>,
+    refresh_requested: Arc<Notify>,
+    /// Result of the last refresh; `None` before the first.
+    last_refresh: watch::Sender<Option<Result<(), StoreError>>>,
     this: Weak<Self>,
 }
 
@@ -66,16 +68,16 @@ impl Cluster {
             map: ArcSwap::default(),
             seeds,
             shared,
-            complaints: Arc::default(),
-            known: watch::channel(None).0,
+            refresh_requested: Arc::default(),
+            last_refresh: watch::channel(None).0,
             this: Weak::clone(this),
         });
         let this = Arc::downgrade(&cluster);
-        supervise("the task of a redis cluster", move || keep_refreshed(Weak::clone(&this)));
+        supervise("redis cluster task", move || refresh_repeatedly(Weak::clone(&this)));
         cluster
     }
 
-    /// By how much the clock of the server that is furthest off is ahead.
+    /// Returns the largest clock skew of any server, by its absolute value.
     pub(super) fn server_ahead_ms(&self) -> Option<i64> {
         let map = self.map.load();
         map.nodes
@@ -84,17 +86,17 @@ impl Cluster {
             .max_by_key(|ms| ms.unsigned_abs())
     }
 
-    /// Waits until the slots are known, or cannot be.
+    /// Waits for the first refresh, and returns the result of the last one.
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
-        let mut known = self.known.subscribe();
-        match known.wait_for(Option::is_some).await.as_deref() {
+        let mut last_refresh = self.last_refresh.subscribe();
+        match last_refresh.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(result)) => result.clone(),
-            _ => Err(StoreError::transient("redis: the cluster's task is gone")),
+            _ => Err(StoreError::transient("redis: the task that refreshes the cluster's slots has stopped")),
         }
     }
 
-    /// Waits until it is known of all servers whether they can be reached. Those who use one that cannot will hear why.
-    pub(super) async fn acquainted(&self) -> Result<(), StoreError> {
+    /// Waits until each server is connected or unavailable. Requests to an unavailable server fail with its error.
+    pub(super) async fn nodes_ready(&self) -> Result<(), StoreError> {
         self.ready().await?;
         for (node, _) in self.map.load_full().nodes.values() {
             let _ = node.ready().await;
@@ -102,16 +104,16 @@ impl Cluster {
         Ok(())
     }
 
-    /// Of `slots`, the first of each server.
-    pub(super) fn one_of_each(&self, slots: impl Iterator<Item = u16>) -> Vec<usize> {
+    /// Returns the index of the first of `slots` on each server.
+    pub(super) fn first_on_each_node(&self, slots: impl Iterator<Item = u16>) -> Vec<usize> {
         let map = self.map.load_full();
         let mut owners: HashSet<&Address> = map.ranges.iter().map(|(_, _, address)| address).collect();
         let is_first =
             |slot: &(usize, u16)| map.address(slot.1).is_some_and(|address| owners.remove(address));
-        slots.enumerate().filter(is_first).map(|(place, _)| place).collect()
+        slots.enumerate().filter(is_first).map(|(index, _)| index).collect()
     }
 
-    /// The server that has the slot, or why nobody does.
+    /// Returns the server that owns the slot. Waits for the slot map if needed.
     pub(super) async fn node(&self, slot: u16) -> Result<NodeHandle, StoreError> {
         if let Some(node) = self.map.load().owner(slot) {
             return Ok(node.clone());
@@ -120,52 +122,53 @@ impl Cluster {
         self.owner(slot)
     }
 
-    /// Where the server is that has the slot.
+    /// Returns the address of the server that owns the slot.
     pub(super) async fn address(&self, slot: u16) -> Result<Address, StoreError> {
         self.ready().await?;
-        self.map.load().address(slot).cloned().ok_or_else(|| self.ownerless(slot))
+        self.map.load().address(slot).cloned().ok_or_else(|| self.no_owner(slot))
     }
 
     fn owner(&self, slot: u16) -> Result<NodeHandle, StoreError> {
-        self.map.load().owner(slot).cloned().ok_or_else(|| self.ownerless(slot))
+        self.map.load().owner(slot).cloned().ok_or_else(|| self.no_owner(slot))
     }
 
-    fn ownerless(&self, slot: u16) -> StoreError {
+    fn no_owner(&self, slot: u16) -> StoreError {
         self.refresh();
         StoreError::transient(format!("redis: no server of the cluster has slot {slot}"))
     }
 
-    /// Somebody saw that the map is wrong.
+    /// Requests a refresh of the slot map.
     pub(super) fn refresh(&self) {
-        self.complaints.notify_one();
+        self.refresh_requested.notify_one();
     }
 
-    /// Sends a call, which was not executed, to the server that was named.
-    pub(super) fn redirect(&self, call: Call, address: &str, asked_host: &str) {
-        let is_asking = call.is_asking();
-        if !is_asking {
+    /// Sends a call, which was not executed, to the address that the server `replying_host` returned.
+    pub(super) fn redirect(&self, call: ScriptCall, address: &str, replying_host: &str) {
+        if !call.is_importing() {
             self.refresh();
         }
-        // Without a host it is at the same one, at another port.
+        // An address without a host means another port of the same host.
         let full = match address.strip_prefix("?:").or(address.strip_prefix(':')) {
-            Some(port) if asked_host.contains(':') => format!("[{asked_host}]:{port}"),
-            Some(port) => format!("{asked_host}:{port}"),
+            Some(port) if replying_host.contains(':') => format!("[{replying_host}]:{port}"),
+            Some(port) => format!("{replying_host}:{port}"),
             None => address.to_owned(),
         };
         let node = parse_address(&full, 6379).ok().map(|address| self.node_at(&address));
-        pass_on(call, |_| {
+        forward(call, |_| {
             node.clone().ok_or_else(|| {
-                StoreError::transient(format!("redis: moved to {address:?}, which is no address"))
+                StoreError::transient(format!(
+                    "redis: redirected to {address:?}, which is not a valid address"
+                ))
             })
         });
     }
 
     /// Sends a call, which was not executed, again.
-    pub(super) fn resend(&self, call: Call) {
-        pass_on(call, |request| self.owner(request.slot));
+    pub(super) fn resend(&self, call: ScriptCall) {
+        forward(call, |request| self.owner(request.slot));
     }
 
-    /// The server at an address, which may be a new one.
+    /// Returns the server at an address; starts its task if the server is new.
     fn node_at(&self, address: &Address) -> NodeHandle {
         if let Some((node, _)) = self.map.load().nodes.get(address) {
             return node.clone();
@@ -174,133 +177,138 @@ impl Cluster {
         self.map.rcu(|map| {
             let mut nodes = map.nodes.clone();
             nodes.entry(address.clone()).or_insert_with(|| (node.clone(), 0));
-            Map { nodes, ranges: map.ranges.clone() }
+            SlotMap { nodes, ranges: map.ranges.clone() }
         });
         self.map.load().nodes.get(address).map_or(node, |(node, _)| node.clone())
     }
 
     fn start_node(&self, address: &Address) -> NodeHandle {
-        let target = Target::At(self.shared.access.at(address));
-        node::start(target, Arc::clone(&self.shared), Weak::clone(&self.this))
+        let endpoint = Endpoint::Fixed(self.shared.connector.address(address));
+        node::start(endpoint, Arc::clone(&self.shared), Weak::clone(&self.this))
     }
 
-    /// Learns the slots from whoever answers first. Returns whether anything is new.
-    async fn learn(&self) -> Result<bool, StoreError> {
+    /// Updates the slot map from the first server that replies. Returns whether the ranges changed.
+    async fn update(&self) -> Result<bool, StoreError> {
         let map = self.map.load_full();
-        let places = map.nodes.keys().chain(&self.seeds);
-        let questions = places.map(|address| self.ask(address)).collect();
-        let ranges = first_of(questions, "redis: no server of the cluster is known").await?;
-        Ok(self.adopt(&ranges))
+        let addresses = map.nodes.keys().chain(&self.seeds);
+        let attempts = addresses.map(|address| self.fetch_ranges(address)).collect();
+        let ranges = first_success(attempts, "redis: no server of the cluster is known").await?;
+        Ok(self.set_ranges(&ranges))
     }
 
-    /// The ranges as they are now.
-    pub(super) async fn ranges_now(&self) -> Result<Vec<Range>, StoreError> {
-        self.learn().await?;
+    /// Updates the slot map and returns its ranges.
+    pub(super) async fn current_ranges(&self) -> Result<Vec<SlotRange>, StoreError> {
+        self.update().await?;
         Ok(self.map.load().ranges.clone())
     }
 
-    async fn ask(&self, address: &Address) -> Result<Vec<Range>, StoreError> {
-        let access = &self.shared.access;
-        let mut link = access.connect(&access.at(address)).await?;
-        let mut question = redis::cmd("CLUSTER");
-        question.arg("SLOTS");
-        let ranges = read_ranges(link.ask(&question, access.budget).await?, address);
+    async fn fetch_ranges(&self, address: &Address) -> Result<Vec<SlotRange>, StoreError> {
+        let connector = &self.shared.connector;
+        let mut link = connector.connect(&connector.address(address)).await?;
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let ranges = parse_ranges(link.query(&command, connector.budget).await?, address);
         if ranges.is_empty() {
-            return Err(StoreError::transient(format!("redis at {address}: it knows of no slots")));
+            return Err(StoreError::transient(format!(
+                "redis at {address}: no slots are assigned to a server"
+            )));
         }
         Ok(ranges)
     }
 
-    /// Keeps the servers that have slots or had some lately, with their connections. Returns whether anything is new.
-    fn adopt(&self, ranges: &[Range]) -> bool {
-        let is_new = self.map.load().ranges != ranges;
+    /// Replaces the ranges. Keeps the connections of the servers that have slots, or had some recently. Returns whether
+    /// the ranges changed.
+    fn set_ranges(&self, ranges: &[SlotRange]) -> bool {
+        let is_changed = self.map.load().ranges != ranges;
         let mut started: HashMap<Address, NodeHandle> = HashMap::new();
         self.map.rcu(|old| {
             let mut nodes: HashMap<_, _> = old
                 .nodes
                 .iter()
-                .map(|(address, (node, absent))| (address.clone(), (node.clone(), absent.saturating_add(1))))
+                .map(|(address, (node, refreshes))| {
+                    (address.clone(), (node.clone(), refreshes.saturating_add(1)))
+                })
                 .collect();
             for (_, _, address) in ranges {
                 let mut start =
                     || started.entry(address.clone()).or_insert_with(|| self.start_node(address)).clone();
                 nodes.entry(address.clone()).or_insert_with(|| (start(), 0)).1 = 0;
             }
-            nodes.retain(|_, (_, absent)| *absent <= MAX_ABSENT);
-            Map { nodes, ranges: ranges.to_vec() }
+            nodes.retain(|_, (_, refreshes)| *refreshes <= MAX_REFRESHES_WITHOUT_SLOTS);
+            SlotMap { nodes, ranges: ranges.to_vec() }
         });
-        is_new
+        is_changed
     }
 }
 
-/// Sends the requests of a call, which are of one slot, to whoever has it now; together, as they may be of one key.
-fn pass_on(call: Call, node: impl FnOnce(&Request) -> Result<NodeHandle, StoreError>) {
-    let mut going = Vec::with_capacity(call.requests.len());
+/// Sends the requests of a call to `node`, as one group, because several of them may have the same key.
+fn forward(call: ScriptCall, node: impl FnOnce(&Request) -> Result<NodeHandle, StoreError>) {
+    let mut forwarded = Vec::with_capacity(call.requests.len());
     for mut request in call.requests {
-        request.hops += 1;
-        if request.hops > MAX_HOPS {
-            let error = format!("redis: slot {} was moved {MAX_HOPS} times in a row", request.slot);
-            request.answer(Err(StoreError::transient(error)));
+        request.redirects += 1;
+        if request.redirects > MAX_REDIRECTS {
+            let error = format!("redis: slot {} was redirected {MAX_REDIRECTS} times in a row", request.slot);
+            request.respond(Err(StoreError::transient(error)));
         } else {
-            going.push(request);
+            forwarded.push(request);
         }
     }
-    let Some(first) = going.first() else { return };
+    let Some(first) = forwarded.first() else { return };
     match node(first) {
-        Ok(node) => node.queue.send_together_now(going),
-        Err(error) => Waiting::Many(going).refuse(&error),
+        Ok(node) => node.queue.try_send_group(forwarded),
+        Err(error) => Queued::Group(forwarded).reject(&error),
     }
 }
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // The task that refreshes the map finds it gone.
-        self.complaints.notify_one();
+        // Wakes the refresh task, which then ends.
+        self.refresh_requested.notify_one();
     }
 }
 
-/// Refreshes the map when somebody complains, and now and then, for as long as anybody uses it.
-async fn keep_refreshed(this: Weak<Cluster>) {
+/// Refreshes the slot map on request and at intervals, until the cluster is dropped.
+async fn refresh_repeatedly(this: Weak<Cluster>) {
     let clock = SystemClock::default();
     let mut backoff = Backoff::default();
     loop {
         let Some(cluster) = this.upgrade() else { return };
-        let learned = cluster.learn().await;
-        let pause_ms = match &learned {
+        let result = cluster.update().await;
+        let pause_ms = match &result {
             Ok(true) => {
                 backoff = Backoff::default();
                 backoff.next_ms()
             }
-            // Whoever complains, it is as it was: the servers have not agreed yet.
+            // A refresh was requested, but the ranges are unchanged: the servers do not agree on the new owner yet.
             Ok(false) => backoff.next_ms(),
             Err(error) => {
-                tracing::warn!(%error, "cannot learn the slots of the redis cluster");
+                tracing::warn!(%error, "cannot refresh the slots of the redis cluster; trying again");
                 backoff.next_ms()
             }
         };
-        let is_known = learned.is_ok();
-        cluster.known.send_replace(Some(learned.map(|_| ())));
-        let complaints = Arc::clone(&cluster.complaints);
-        // Not held while waiting, or the cluster would outlive its store.
+        let is_success = result.is_ok();
+        cluster.last_refresh.send_replace(Some(result.map(|_| ())));
+        let refresh_requested = Arc::clone(&cluster.refresh_requested);
+        // A strong reference held across the wait would keep the cluster alive.
         drop(cluster);
         clock.sleep(pause_ms).await;
-        if is_known {
+        if is_success {
             tokio::select! {
-                () = complaints.notified() => {}
-                () = clock.sleep(REFRESH_EVERY_MS) => {}
+                () = refresh_requested.notified() => {}
+                () = clock.sleep(REFRESH_INTERVAL_MS) => {}
             }
         }
     }
 }
 
-/// Reads `CLUSTER SLOTS`: per range the first and the last slot, the primary and its replicas.
-fn read_ranges(rows: Vec<Value>, asked: &Address) -> Vec<Range> {
-    let mut ranges: Vec<_> = rows.into_iter().filter_map(|row| read_range(row, asked)).collect();
+/// Parses the reply to `CLUSTER SLOTS`: per range the first slot, the last slot, the primary and its replicas.
+fn parse_ranges(rows: Vec<Value>, queried: &Address) -> Vec<SlotRange> {
+    let mut ranges: Vec<_> = rows.into_iter().filter_map(|row| parse_range(row, queried)).collect();
     ranges.sort_unstable_by_key(|(first, _, _)| *first);
     ranges
 }
 
-fn read_range(row: Value, asked: &Address) -> Option<Range> {
+fn parse_range(row: Value, queried: &Address) -> Option<SlotRange> {
     let Value::Array(row) = row else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = row.as_slice() else {
         return None;
@@ -310,18 +318,18 @@ fn read_range(row: Value, asked: &Address) -> Option<Range> {
         Value::BulkString(host) => String::from_utf8(host.clone()).ok().filter(|host| !host.is_empty()),
         _ => None,
     };
-    // A server that does not know its own name says so by a question mark, perhaps with its address beside. One that says
-    // nothing wants to be asked where it was, whatever its address is.
+    // "?" is the host of a server that does not know its own; the metadata may contain its IP address. An empty host means
+    // the host that the command was sent to.
     let host = match text(host) {
         Some(host) if host == "?" => metadata_ip(primary).and_then(text),
         host => host,
     };
-    let host = host.unwrap_or_else(|| asked.host.clone());
+    let host = host.unwrap_or_else(|| queried.host.clone());
     let slot = |slot: &i64| u16::try_from(*slot).ok().filter(|slot| usize::from(*slot) < SLOTS);
     Some((slot(first)?, slot(last)?, Address { host, port: u16::try_from(*port).ok()? }))
 }
 
-/// The address that stands beside a server's name, if it does.
+/// Returns the IP address from a server's metadata.
 fn metadata_ip(server: &[Value]) -> Option<&Value> {
     let is_ip = |name: &Value| matches!(name, Value::BulkString(name) if name == b"ip");
     match server.get(3)? {
@@ -336,21 +344,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_without_a_name_is_found() {
+    fn an_unknown_host_is_replaced_by_metadata_or_the_queried_host() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
-        let asked = Address { host: "seed".to_owned(), port: 7000 };
-        let beside = || Value::Map(vec![(text("ip"), text("10.0.0.1"))]);
+        let queried = Address { host: "seed".to_owned(), port: 7000 };
+        let metadata = || Value::Map(vec![(text("ip"), text("10.0.0.1"))]);
         for (host, expected) in [
             (text("redis-1"), "redis-1"),
-            // It does not know it, but its address.
+            // The metadata contains the IP address.
             (text("?"), "10.0.0.1"),
-            // It wants to be asked where it was asked, for it may be known there by another address.
+            // No host: the queried host, even if the metadata has an IP address.
             (Value::Nil, "seed"),
             (text(""), "seed"),
         ] {
-            let server = Value::Array(vec![host, Value::Int(7001), text("id"), beside()]);
+            let server = Value::Array(vec![host, Value::Int(7001), text("id"), metadata()]);
             let row = Value::Array(vec![Value::Int(0), Value::Int(16383), server]);
-            let (first, last, address) = read_range(row, &asked).unwrap();
+            let (first, last, address) = parse_range(row, &queried).unwrap();
             assert_eq!((first, last, address.port), (0, 16383, 7001));
             assert_eq!(address.host, expected);
         }

@@ -1,4 +1,4 @@
-//! How a connection to one server comes about.
+//! Connection to one server: address, TLS and login.
 
 use std::time::Duration;
 
@@ -12,59 +12,60 @@ use tokio::sync::watch;
 
 use super::failure::connect_error;
 use super::invalidation::Subscriber;
+use super::sentinel::connect_primary;
 use super::settings::RedisStoreBuilder;
 use super::url::{Address, Topology};
 use crate::error::StoreError;
 
-/// A connection, and word of its end.
+/// Connection, and the notification that it was closed.
 pub(super) struct Link {
-    /// The server's address, for messages.
-    pub(super) place: String,
+    /// Address of the server, for messages.
+    pub(super) server: String,
     pub(super) connection: MultiplexedConnection,
-    /// True once the server has hung up.
-    pub(super) is_over: watch::Receiver<bool>,
+    /// True once the server has closed the connection.
+    pub(super) is_closed: watch::Receiver<bool>,
 }
 
 impl Link {
-    /// Asks one thing, within the budget.
-    pub(super) async fn ask<T: FromRedisValue>(
+    /// Executes one command, within the budget.
+    pub(super) async fn query<T: FromRedisValue>(
         &mut self,
-        question: &Cmd,
+        command: &Cmd,
         budget: Duration,
     ) -> Result<T, StoreError> {
-        match tokio::time::timeout(budget, question.query_async(&mut self.connection)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(connect_error(&self.place, &error)),
+        match tokio::time::timeout(budget, command.query_async(&mut self.connection)).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) => Err(connect_error(&self.server, &error)),
             Err(_) => {
-                let message = format!("redis at {}: it lets us in and then says nothing", self.place);
+                let message = format!("redis at {}: no reply within {budget:?} after the login", self.server);
                 Err(StoreError::transient(message))
             }
         }
     }
 }
 
-/// What all connections of a store have in common.
+/// Settings that all connections of a store share.
 #[derive(Clone)]
-pub(super) struct Access {
+pub(super) struct Connector {
     login: RedisConnectionInfo,
     is_tls: bool,
     ca_pem: Option<Vec<u8>>,
-    /// A certificate and its key.
+    /// Client certificate and its key.
     client_pem: Option<(Vec<u8>, Vec<u8>)>,
     pub(super) budget: Duration,
     subscriber: Subscriber,
 }
 
-/// Where to connect to.
+/// Server to connect to.
 #[derive(Clone)]
-pub(super) enum Target {
-    /// A socket or an address.
-    At(ConnectionAddr),
-    /// Whoever the sentinels say is the primary.
-    Primary { sentinels: Vec<Address>, name: String, sentinel_access: Access },
+pub(super) enum Endpoint {
+    /// Fixed address or Unix socket.
+    Fixed(ConnectionAddr),
+    /// Primary that the sentinels name.
+    Primary { sentinels: Vec<Address>, name: String, sentinel_connector: Connector },
 }
 
-impl Access {
+impl Connector {
     pub(super) fn new(builder: &RedisStoreBuilder) -> Self {
         let mut login = login(builder.url.user.as_deref(), builder.url.password.as_deref());
         login = login.set_db(builder.url.database);
@@ -87,7 +88,7 @@ impl Access {
         Self { login, ..Self::new(builder) }
     }
 
-    pub(super) fn at(&self, address: &Address) -> ConnectionAddr {
+    pub(super) fn address(&self, address: &Address) -> ConnectionAddr {
         let Address { host, port } = address.clone();
         if self.is_tls {
             ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
@@ -96,29 +97,31 @@ impl Access {
         }
     }
 
-    /// Connects, logs in and says hello, within the budget.
+    /// Connects and logs in, within the budget.
     pub(super) async fn connect(&self, address: &ConnectionAddr) -> Result<Link, StoreError> {
-        let place = address.to_string();
+        let server = address.to_string();
         match tokio::time::timeout(self.budget, self.open(address.clone())).await {
             Ok(Ok(link)) => Ok(link),
-            Ok(Err(error)) => Err(connect_error(&place, &error)),
+            Ok(Err(error)) => Err(connect_error(&server, &error)),
             Err(_) => {
                 let hint =
                     if self.is_tls { "; does it speak TLS at this port, as rediss:// expects?" } else { "" };
                 let budget = self.budget;
-                Err(StoreError::transient(format!("redis at {place}: no connection within {budget:?}{hint}")))
+                Err(StoreError::transient(format!(
+                    "redis at {server}: no connection within {budget:?}{hint}"
+                )))
             }
         }
     }
 
     async fn open(&self, address: ConnectionAddr) -> Result<Link, RedisError> {
-        // A request is one small write, and the next one comes after its answer: waiting to fill a packet only delays.
+        // A request is one small write, and the next one often follows its reply: delaying it to fill a packet costs time.
         let tcp = TcpSettings::default().set_nodelay(true);
-        let place = address.to_string();
+        let server = address.to_string();
         let info =
             address.into_connection_info()?.set_redis_settings(self.login.clone()).set_tcp_settings(tcp);
         let client = if self.is_tls {
-            provide_cryptography();
+            install_crypto_provider();
             let root_cert = self.ca_pem.clone();
             let client_tls = self.client_pem.clone();
             let client_tls =
@@ -127,59 +130,59 @@ impl Access {
         } else {
             Client::open(info)?
         };
-        let (over, is_over) = watch::channel(false);
+        let (closed, is_closed) = watch::channel(false);
         let subscriber = self.subscriber.clone();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            // As many calls as there may be in one go on a cluster.
+            // On a cluster, a batch may contain as many script calls as requests.
             .set_pipeline_buffer_size(256)
             .set_push_sender(move |push: PushInfo| {
                 if push.kind == PushKind::Disconnection {
-                    over.send_replace(true);
+                    closed.send_replace(true);
                 } else {
-                    subscriber.hear(&push);
+                    subscriber.receive(&push);
                 }
                 Ok::<_, SendError>(())
             });
         let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Link { place, connection, is_over })
+        Ok(Link { server, connection, is_closed })
     }
 }
 
-impl Target {
-    pub(super) fn new(builder: &RedisStoreBuilder, access: &Access) -> Self {
+impl Endpoint {
+    pub(super) fn new(builder: &RedisStoreBuilder, connector: &Connector) -> Self {
         match &builder.url.topology {
-            Topology::Unix(path) => Self::At(ConnectionAddr::Unix(path.clone())),
+            Topology::Unix(path) => Self::Fixed(ConnectionAddr::Unix(path.clone())),
             Topology::Sentinel { name } => Self::Primary {
                 sentinels: builder.url.hosts.clone(),
                 name: name.clone(),
-                sentinel_access: Access::for_sentinels(builder),
+                sentinel_connector: Connector::for_sentinels(builder),
             },
-            Topology::One | Topology::Cluster => Self::At(access.at(&builder.url.hosts[0])),
+            Topology::One | Topology::Cluster => Self::Fixed(connector.address(&builder.url.hosts[0])),
         }
     }
 
-    /// The host, if it is known.
+    /// Returns the host; empty for a socket or a primary behind sentinels.
     pub(super) fn host(&self) -> String {
         match self {
-            Self::At(ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host.clone(),
+            Self::Fixed(ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. }) => host.clone(),
             _ => String::new(),
         }
     }
 
-    pub(super) async fn connect(&self, access: &Access) -> Result<Link, StoreError> {
+    pub(super) async fn connect(&self, connector: &Connector) -> Result<Link, StoreError> {
         match self {
-            Self::At(address) => access.connect(address).await,
-            Self::Primary { sentinels, name, sentinel_access } => {
-                super::sentinel::connect_primary(sentinels, name, sentinel_access, access).await
+            Self::Fixed(address) => connector.connect(address).await,
+            Self::Primary { sentinels, name, sentinel_connector } => {
+                connect_primary(sentinels, name, sentinel_connector, connector).await
             }
         }
     }
 }
 
 fn login(user: Option<&str>, password: Option<&str>) -> RedisConnectionInfo {
-    // With the newer protocol the connection tells us when the server hangs up, and not only with the next request.
+    // With RESP3 the client library reports a closed connection at once, and not only with the next request.
     let mut login =
         RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_skip_set_lib_name();
     if let Some(user) = user {
@@ -191,10 +194,10 @@ fn login(user: Option<&str>, password: Option<&str>) -> RedisConnectionInfo {
     login
 }
 
-/// rustls leaves the choice to the application; if it has made none, this one does.
-fn provide_cryptography() {
+/// Installs a default cryptography provider for rustls, unless the application has installed one.
+fn install_crypto_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // It fails only if another thread was faster.
+        // Fails only if another thread was first.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }

@@ -1,4 +1,5 @@
-//! Gathered go out, replies come in: once, and never again for what may have been executed.
+//! Exchange of one batch: sends its script calls and collects the replies. A call that may have been executed is never
+//! sent again.
 
 use std::future::{poll_fn, ready};
 use std::pin::Pin;
@@ -10,66 +11,67 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
 
-use super::call::{Call, Gathered, UNKNOWN_SHAPE};
+use super::batch::{Batch, ScriptCall, UNEXPECTED_FORMAT};
 use super::cluster::Cluster;
 use super::endpoint::Link;
-use super::failure::{Refusal, is_a_cluster, is_wrong_server, refusal, server_error};
+use super::failure::{Rejection, cluster_error, is_not_serving, rejection, server_error};
 use super::node::Shared;
 use super::script;
 use super::skew::Skew;
 use crate::clock::wall_ms;
 use crate::error::StoreError;
 
-/// How often a script that the server has forgotten is sent again. Each time nothing was executed.
+/// Number of times that a script is loaded again. Nothing was executed each time.
 const MAX_RELOADS: usize = 3;
 
-/// Gathered and what became of them.
+/// Batch and its replies.
 pub(super) struct Exchange {
-    calls: Vec<(Call, Option<Value>)>,
+    calls: Vec<(ScriptCall, Option<Value>)>,
     pub(super) requests: usize,
     sent_ms: u64,
-    /// Why the rest has no reply.
-    broken: Option<StoreError>,
+    /// Error of the calls without a reply.
+    failure: Option<StoreError>,
 }
 
-/// Who answers.
-pub(super) struct Origin {
+/// Server at the other end of a connection.
+pub(super) struct Peer {
     pub(super) cluster: Weak<Cluster>,
-    /// Its host, for those who say only that a slot is at another port.
+    /// Host of the server, for redirects that name only a port.
     pub(super) host: String,
-    /// Whether others say who is the primary, and may have named another one since.
-    pub(super) is_appointed: bool,
+    /// Whether sentinels name the primary, and may have named another one since.
+    pub(super) is_named_by_sentinel: bool,
     pub(super) skew: Arc<Skew>,
 }
 
-impl Origin {
-    /// Whether whoever answered so is not the one to ask any more. A primary without its replicas may have been replaced by
-    /// one of them.
-    fn is_wrong(&self, error: &ServerError) -> bool {
-        is_wrong_server(error) || (self.is_appointed && error.code() == "NOREPLICAS")
+impl Peer {
+    /// Returns whether the error shows that requests have to go to another server. A primary without replicas may have
+    /// been replaced by one of them.
+    fn is_wrong_server(&self, error: &ServerError) -> bool {
+        is_not_serving(error) || (self.is_named_by_sentinel && error.code() == "NOREPLICAS")
     }
 }
 
-/// What calls say about the server.
+/// State of the connection and the server after a batch.
 pub(super) enum Outcome {
-    /// It answers. One that may not write does so too, as long as it is asked by those who are denied.
-    Fine { has_written: bool },
-    /// The connection is lost.
+    /// The server replied. Without a write this does not prove that it is the primary: a replica also replies to denied
+    /// requests.
+    Served { has_written: bool },
+    /// The connection failed.
     Broken(StoreError),
-    /// It answers, but it is not the one to ask any more.
+    /// The server replied, but requests have to go to another one.
     WrongServer(StoreError),
 }
 
-/// Sends the calls in one go and collects the replies.
+/// Sends the calls of a batch together and collects the replies.
 pub(super) async fn exchange(
     connection: MultiplexedConnection,
-    calls: Gathered,
+    batch: Batch,
     given_ms: Option<u64>,
     budget: Duration,
 ) -> Exchange {
-    let requests = calls.requests;
-    let calls = calls.calls.into_iter().map(|call| (call, None)).collect();
-    let mut exchange = Exchange { calls, requests, sent_ms: wall_ms(), broken: None };
+    let requests = batch.requests;
+    let calls = batch.calls.into_iter().map(|call| (call, None)).collect();
+    let mut exchange = Exchange { calls, requests, sent_ms: wall_ms(), failure: None };
     let rounds = async {
         for round in 0..=MAX_RELOADS {
             if !exchange.send_round(&connection, given_ms, round > 0).await? {
@@ -78,7 +80,7 @@ pub(super) async fn exchange(
         }
         Ok::<_, RedisError>(())
     };
-    exchange.broken = match tokio::time::timeout(budget, rounds).await {
+    exchange.failure = match tokio::time::timeout(budget, rounds).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(StoreError::lost(format!("redis: the reply was lost: {error}"))),
         Err(_) => Some(StoreError::lost(format!("redis: no reply within {budget:?}")).too_late()),
@@ -87,10 +89,10 @@ pub(super) async fn exchange(
 }
 
 impl Exchange {
-    /// Sends what has no reply yet, or only that the script is unknown. Returns whether there was anything to send.
+    /// Sends the calls that have no reply, or whose reply is that the script is unknown. Returns whether there were any.
     ///
-    /// Each call is a message of its own, with an answer of its own, and the connection writes them together: what comes too
-    /// late, or not at all, spoils nothing else.
+    /// Each call is a message with a reply of its own, and the connection writes all messages together: a late or missing
+    /// reply affects no other call.
     async fn send_round(
         &mut self,
         connection: &MultiplexedConnection,
@@ -102,97 +104,97 @@ impl Exchange {
         if open.is_empty() {
             return Ok(false);
         }
-        let loading = is_reload.then(|| {
-            // By itself, since a call that brings it along may be sent elsewhere before it is read.
-            let mut load = Pipeline::new();
-            load.cmd("SCRIPT").arg("LOAD").arg(script::TEXT);
-            message(connection, load, None)
+        let load = is_reload.then(|| {
+            // A message of its own: a call that carries the script may be redirected before the script is loaded.
+            let mut pipeline = Pipeline::new();
+            pipeline.cmd("SCRIPT").arg("LOAD").arg(script::TEXT);
+            message(connection, pipeline, None)
         });
-        let sending = open.into_iter().map(|index| {
+        let calls = open.into_iter().map(|index| {
             let (call, reply) = &mut self.calls[index];
             *reply = None;
             let mut pipeline = Pipeline::new();
-            if call.is_asking() {
+            if call.is_importing() {
                 pipeline.cmd("ASKING");
             }
             pipeline.add_command(call.command(given_ms));
             message(connection, pipeline, Some(index))
         });
-        let mut messages: Vec<Message> = loading.into_iter().chain(sending).collect();
-        // If a script must not be loaded or a slot not asked for, that is what the caller has to hear.
-        let (mut unloaded, mut broken) = (None, None);
-        let mut take = |(index, replied): Replied| match (index, replied) {
-            (_, Err(error)) => broken = Some(error),
-            (None, Ok(values)) => unloaded = values.into_iter().find(is_refused),
+        let mut messages: Vec<Message> = load.into_iter().chain(calls).collect();
+        // An error of SCRIPT LOAD or ASKING explains the error of the call, and is reported in its place.
+        let (mut load_error, mut connection_error) = (None, None);
+        let mut take = |(index, result): Replied| match (index, result) {
+            (_, Err(error)) => connection_error = Some(error),
+            (None, Ok(values)) => load_error = values.into_iter().find(is_error),
             (Some(index), Ok(mut values)) => {
                 let reply = values.pop();
-                // Unless it was executed all the same.
-                let is_executed = !reply.as_ref().is_some_and(is_refused);
-                let unasked = values.pop().filter(|asked| is_refused(asked) && !is_executed);
-                self.calls[index].1 = unasked.or(reply);
+                let is_executed = !reply.as_ref().is_some_and(is_error);
+                let import_error = values.pop().filter(|value| is_error(value) && !is_executed);
+                self.calls[index].1 = import_error.or(reply);
             }
         };
         match messages.pop() {
-            // As it is everywhere but on a cluster.
+            // The usual case without a cluster.
             Some(only) if messages.is_empty() => take(only.await),
             last => {
                 messages.extend(last);
-                let mut under_way = in_order(messages).await;
-                while let Some(replied) = under_way.next().await {
+                let mut in_flight = send_in_order(messages).await;
+                while let Some(replied) = in_flight.next().await {
                     take(replied);
                 }
             }
         }
-        if let Some(unloaded) = unloaded {
+        if let Some(load_error) = load_error {
             let replies = self.calls.iter_mut().filter_map(|(_, reply)| reply.as_mut());
-            replies.filter(|reply| is_unknown_script(reply)).for_each(|reply| *reply = unloaded.clone());
+            replies.filter(|reply| is_unknown_script(reply)).for_each(|reply| *reply = load_error.clone());
         }
-        broken.map_or(Ok(true), Err)
+        connection_error.map_or(Ok(true), Err)
     }
 
-    /// Whether the server refused nothing of it, so that more may be sent there before it is settled.
-    pub(super) fn is_taken(&self) -> bool {
-        self.calls.iter().all(|(_, reply)| reply.as_ref().is_some_and(is_taken))
+    /// Returns whether the server decided every request, so that a further batch cannot overtake any of them.
+    pub(super) fn is_decided(&self) -> bool {
+        self.calls.iter().all(|(_, reply)| reply.as_ref().is_some_and(is_decided))
     }
 
-    /// Hands out the replies.
-    pub(super) fn settle(self, shared: &Shared, from: &Origin) -> Outcome {
-        let mut wrong = None;
+    /// Responds to the requests.
+    pub(super) fn complete(self, shared: &Shared, peer: &Peer) -> Outcome {
+        let mut wrong_server = None;
         let (mut server_ms, mut has_written) = (None, false);
         for (call, reply) in self.calls {
             match reply {
                 Some(Value::Array(values)) => {
-                    let told = call.settle(values);
-                    server_ms = told.now_ms.or(server_ms);
-                    has_written |= told.has_written;
-                    wrong = told.refused.filter(|error| from.is_wrong(error)).or(wrong);
+                    let summary = call.complete(values);
+                    server_ms = summary.server_ms.or(server_ms);
+                    has_written |= summary.has_written;
+                    let key_error = summary.key_error.filter(|error| peer.is_wrong_server(error));
+                    wrong_server = key_error.or(wrong_server);
                 }
                 Some(Value::ServerError(error)) => {
-                    refuse(call, &error, from);
-                    wrong = Some(error).filter(|error| from.is_wrong(error)).or(wrong);
+                    handle_rejection(call, &error, peer);
+                    wrong_server = Some(error).filter(|error| peer.is_wrong_server(error)).or(wrong_server);
                 }
-                Some(_) => call.fail(&StoreError::lost(UNKNOWN_SHAPE)),
+                Some(_) => call.fail(&StoreError::lost(UNEXPECTED_FORMAT)),
                 None => {
-                    let lost = self.broken.clone();
-                    call.fail(&lost.unwrap_or_else(|| StoreError::lost("redis: the reply was lost")));
+                    let failure = self.failure.clone();
+                    call.fail(&failure.unwrap_or_else(|| StoreError::lost("redis: the reply was lost")));
                 }
             }
         }
         if let (Some(server_ms), None) = (server_ms, &shared.given_time) {
-            from.skew.observe(server_ms, self.sent_ms);
+            peer.skew.observe(server_ms, self.sent_ms);
         }
-        match (wrong, self.broken) {
-            (Some(wrong), _) => Outcome::WrongServer(server_error(&wrong)),
-            (None, Some(broken)) => {
-                // Whoever asks next has not been sent, so nothing of it can have been counted.
-                Outcome::Broken(StoreError::transient(broken.to_string()))
+        match (wrong_server, self.failure) {
+            (Some(error), _) => Outcome::WrongServer(server_error(&error)),
+            (None, Some(failure)) => {
+                // For later requests: these were not sent, so they cannot have been counted.
+                Outcome::Broken(StoreError::transient(failure.to_string()))
             }
-            (None, None) => Outcome::Fine { has_written },
+            (None, None) => Outcome::Served { has_written },
         }
     }
 }
 
-/// What became of a message: for which call it was, none for a script, and the replies to its commands.
+/// Result of a message: the index of its call, or `None` for `SCRIPT LOAD`, and the replies to its commands.
 type Replied = (Option<usize>, Result<Vec<Value>, RedisError>);
 
 type Message = Pin<Box<dyn Future<Output = Replied> + Send>>;
@@ -205,67 +207,67 @@ fn message(connection: &MultiplexedConnection, pipeline: Pipeline, call: Option<
     })
 }
 
-/// Hands messages to the connection one after the other; they are answered as they come.
-async fn in_order(messages: Vec<Message>) -> FuturesUnordered<Message> {
-    let under_way = FuturesUnordered::new();
+/// Passes messages to the connection in order. Their replies are awaited together.
+async fn send_in_order(messages: Vec<Message>) -> FuturesUnordered<Message> {
+    let in_flight = FuturesUnordered::new();
     for mut message in messages {
         let polled = poll_fn(|context| Poll::Ready(message.as_mut().poll(context))).await;
-        under_way.push(match polled {
+        in_flight.push(match polled {
             Poll::Ready(replied) => Box::pin(ready(replied)),
             Poll::Pending => message,
         });
     }
-    under_way
+    in_flight
 }
 
-fn is_refused(reply: &Value) -> bool {
+fn is_error(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(_))
 }
 
-/// Whether all keys of a call were decided.
-fn is_taken(reply: &Value) -> bool {
-    let refuses = |part: &Value| match part {
-        Value::Array(keys) => keys.iter().any(is_refused),
-        other => is_refused(other),
+/// Returns whether a call's reply contains a decision for each of its keys.
+fn is_decided(reply: &Value) -> bool {
+    let has_error = |part: &Value| match part {
+        Value::Array(keys) => keys.iter().any(is_error),
+        other => is_error(other),
     };
-    matches!(reply, Value::Array(parts) if !parts.iter().any(refuses))
+    matches!(reply, Value::Array(parts) if !parts.iter().any(has_error))
 }
 
 fn is_unknown_script(reply: &Value) -> bool {
-    matches!(reply, Value::ServerError(error) if refusal(error) == Refusal::NoScript)
+    matches!(reply, Value::ServerError(error) if rejection(error) == Rejection::NoScript)
 }
 
-/// Passes on what a server refused as a whole: to whoever it names, or to the callers.
-fn refuse(mut call: Call, error: &ServerError, from: &Origin) {
-    let failed = match (refusal(error), from.cluster.upgrade()) {
-        (Refusal::Elsewhere { address, is_asking }, Some(cluster)) => {
+/// Sends a call that the server rejected as a whole to the right server, or fails its requests.
+fn handle_rejection(mut call: ScriptCall, error: &ServerError, peer: &Peer) {
+    let failure = match (rejection(error), peer.cluster.upgrade()) {
+        (Rejection::Redirect { address, is_importing }, Some(cluster)) => {
             for request in &mut call.requests {
-                request.is_asking = is_asking;
+                request.is_importing = is_importing;
             }
-            return cluster.redirect(call, &address, &from.host);
+            return cluster.redirect(call, &address, &peer.host);
         }
-        (Refusal::OneByOne, Some(cluster)) => {
+        (Rejection::Split, Some(cluster)) => {
             for request in &mut call.requests {
-                request.is_alone = true;
+                request.is_unbatched = true;
             }
             return cluster.resend(call);
         }
-        (Refusal::Elsewhere { .. }, None) => is_a_cluster(error),
-        (Refusal::Failed(failed), cluster) => {
+        (Rejection::Redirect { .. }, None) => cluster_error(error),
+        (Rejection::Failed(failure), cluster) => {
             if let ("CLUSTERDOWN", Some(cluster)) = (error.code(), cluster) {
                 cluster.refresh();
             }
-            failed
+            failure
         }
         (_, _) => server_error(error),
     };
-    call.fail(&failed);
+    call.fail(&failure);
 }
 
-/// Asks for the time, to learn the skew before anybody asks for anything.
+/// Measures the clock skew of a new connection.
 pub(super) async fn measure_skew(link: &mut Link, shared: &Shared, skew: &Skew) -> Result<(), StoreError> {
     let sent_ms = wall_ms();
-    let (seconds, micros): (u64, u64) = link.ask(&redis::cmd("TIME"), shared.access.budget).await?;
+    let (seconds, micros): (u64, u64) = link.query(&redis::cmd("TIME"), shared.connector.budget).await?;
     if shared.given_time.is_none() {
         skew.observe(seconds * 1000 + micros / 1000, sent_ms);
     }
@@ -276,14 +278,14 @@ pub(super) async fn measure_skew(link: &mut Link, shared: &Shared, skew: &Skew) 
 mod tests {
     use super::*;
 
-    /// A server that may not write any more says so for each key of a call that it ran all the same.
+    /// A demoted primary runs the script and returns an error for each key that it would write.
     #[test]
-    fn what_refuses_even_one_key_is_not_taken() {
-        let is_taken = |text: &str| is_taken(&redis::parse_redis_value(text.as_bytes()).unwrap());
-        assert!(is_taken("*3\r\n:1\r\n$0\r\n\r\n$3\r\n1,2\r\n"));
-        assert!(is_taken("*3\r\n:1\r\n$0\r\n\r\n*2\r\n:1\r\n:2\r\n"));
-        assert!(!is_taken("*3\r\n:1\r\n$0\r\n\r\n*2\r\n:1\r\n-READONLY no\r\n"));
-        assert!(!is_taken("-MOVED 1 a:1\r\n"));
-        assert!(!is_taken("$2\r\nOK\r\n"));
+    fn a_reply_with_the_error_of_one_key_is_not_decided() {
+        let is_decided = |text: &str| is_decided(&redis::parse_redis_value(text.as_bytes()).unwrap());
+        assert!(is_decided("*3\r\n:1\r\n$0\r\n\r\n$3\r\n1,2\r\n"));
+        assert!(is_decided("*3\r\n:1\r\n$0\r\n\r\n*2\r\n:1\r\n:2\r\n"));
+        assert!(!is_decided("*3\r\n:1\r\n$0\r\n\r\n*2\r\n:1\r\n-READONLY no\r\n"));
+        assert!(!is_decided("-MOVED 1 a:1\r\n"));
+        assert!(!is_decided("$2\r\nOK\r\n"));
     }
 }

@@ -1,114 +1,119 @@
-//! What a server's refusal means for the caller.
+//! Meaning of a server's errors for the caller.
 
 use redis::{ErrorKind, RedisError, ServerError};
 
 use crate::error::StoreError;
 
-/// A refusal that says that nothing was executed, and what to do about it.
+/// Meaning of an error reply to a script call. Nothing was executed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// The server has forgotten the script.
+pub(super) enum Rejection {
+    /// The server does not have the script.
     NoScript,
-    /// The slot lives elsewhere, for good or while it moves.
-    Elsewhere { address: String, is_asking: bool },
-    /// Some keys of the call have moved and some have not: they have to be asked for one by one.
-    OneByOne,
-    /// Anything else, for the caller.
+    /// The slot is on another server: permanently, or, with `is_importing`, while it migrates there.
+    Redirect { address: String, is_importing: bool },
+    /// Some keys of the call have migrated and some have not: each request has to be sent by itself.
+    Split,
+    /// Any other error, for the caller.
     Failed(StoreError),
 }
 
-/// What an error reply means.
-pub(super) fn refusal(error: &ServerError) -> Refusal {
+/// Classifies an error reply.
+pub(super) fn rejection(error: &ServerError) -> Rejection {
     match error.code() {
-        "NOSCRIPT" => Refusal::NoScript,
-        "TRYAGAIN" => Refusal::OneByOne,
+        "NOSCRIPT" => Rejection::NoScript,
+        "TRYAGAIN" => Rejection::Split,
         code @ ("MOVED" | "ASK") => match error.details().and_then(|details| details.split_once(' ')) {
             Some((_slot, address)) => {
-                Refusal::Elsewhere { address: address.to_owned(), is_asking: code == "ASK" }
+                Rejection::Redirect { address: address.to_owned(), is_importing: code == "ASK" }
             }
-            None => Refusal::Failed(server_error(error)),
+            None => Rejection::Failed(server_error(error)),
         },
-        _ => Refusal::Failed(server_error(error)),
+        _ => Rejection::Failed(server_error(error)),
     }
 }
 
-/// What to do about a user who may do too little.
-const TOO_LITTLE: &str = "; the least that a user has to be allowed is in docs/redis.md";
+/// Next step for a user without the necessary permissions.
+const PERMISSIONS_HINT: &str = "; docs/redis.md lists the permissions that the user needs";
 
-/// An error reply, for the caller. Nothing was spent.
+/// Converts an error reply for the caller. The request was not counted.
 pub(super) fn server_error(error: &ServerError) -> StoreError {
     let details = error.details().unwrap_or_default();
     let message = format!("redis: {} {details}", error.code());
     match error.code() {
         "OOM" | "SLIDEGATEFULL" => StoreError::full(message),
-        // It is starting, busy, without its primary, out of touch with its replicas or its disk, or no longer the
-        // primary: others are at work on it.
+        // The server is starting, busy, without its primary, cut off from its replicas or its disk, or not the primary any
+        // more. These states end without a change of the configuration.
         "LOADING" | "BUSY" | "MASTERDOWN" | "READONLY" | "CLUSTERDOWN" | "TRYAGAIN" | "MOVED" | "ASK"
         | "NOSCRIPT" | "MISCONF" | "NOREPLICAS" | "UNBLOCKED" => StoreError::transient(message),
-        "CROSSSLOT" => is_a_cluster(error),
+        "CROSSSLOT" => cluster_error(error),
         "ERR" if details.starts_with("max number of clients") => StoreError::transient(message),
-        "NOPERM" => StoreError::permanent(message + TOO_LITTLE),
-        // What a script says whose user may not do all that it does.
-        "ERR" if details.contains("user executing the script") => StoreError::permanent(message + TOO_LITTLE),
-        // Wrong credentials, a key that is none of ours, a script that this server cannot run.
+        "NOPERM" => StoreError::permanent(message + PERMISSIONS_HINT),
+        // A script whose user lacks the permission for one of its commands.
+        "ERR" if details.contains("user executing the script") => {
+            StoreError::permanent(message + PERMISSIONS_HINT)
+        }
+        // Wrong credentials, a key of another application, a script that this server cannot run.
         _ => StoreError::permanent(message),
     }
 }
 
-/// Whether whoever answered so is not the one to ask any more.
-pub(super) fn is_wrong_server(error: &ServerError) -> bool {
+/// Returns whether the server is not a primary that serves requests.
+pub(super) fn is_not_serving(error: &ServerError) -> bool {
     matches!(error.code(), "READONLY" | "MASTERDOWN" | "LOADING")
 }
 
-/// A reply that only a cluster gives, to somebody who took it for a single server.
-pub(super) fn is_a_cluster(error: &ServerError) -> StoreError {
+/// Converts an error reply that only a server of a cluster gives, for a store that was configured with a single server.
+pub(super) fn cluster_error(error: &ServerError) -> StoreError {
     StoreError::permanent(format!(
-        "redis: {} {}; this server is part of a cluster: write redis+cluster://",
+        "redis: {} {}; this server is part of a cluster: use redis+cluster://",
         error.code(),
         error.details().unwrap_or_default()
     ))
 }
 
-/// What a server says that knows its clients by their certificates.
-const WANTS_CERTIFICATE: &str = "received fatal alert: CertificateRequired";
+/// TLS alert of a server that requires a client certificate.
+const CERTIFICATE_REQUIRED: &str = "received fatal alert: CertificateRequired";
 
-/// Whether one of the two does not trust the other, or does not speak as the other does, which will be so the next time.
-/// By its words, for what was an error of TLS has become text before it comes here.
-fn is_refused_by_tls(said: &str) -> bool {
-    let is_alert = said.contains("received fatal alert: ") && !said.contains("alert: InternalError");
-    // The latter is said of files that are none of certificates or keys.
+/// Returns whether a connection failed because of TLS in a way that a retry does not mend: one side does not trust the
+/// other, or they have no protocol in common. The text decides, because errors of TLS arrive here as text.
+fn is_tls_failure(text: &str) -> bool {
+    let is_alert = text.contains("received fatal alert: ") && !text.contains("alert: InternalError");
+    // "Unable to …" concerns files that contain no certificate or key.
     is_alert
         || ["invalid peer certificate", "Unable to parse", "Unable to extract"]
             .iter()
-            .any(|words| said.contains(words))
+            .any(|words| text.contains(words))
 }
 
-/// Why no connection came about. Nothing was spent.
-pub(super) fn connect_error(place: &str, error: &RedisError) -> StoreError {
-    let said = error.to_string();
+/// Converts the error of a failed connection. No request was counted.
+pub(super) fn connect_error(server: &str, error: &RedisError) -> StoreError {
+    let text = error.to_string();
     let hint = match error.code() {
-        _ if said.contains(WANTS_CERTIFICATE) => "; it wants to see a certificate: write ?cert=FILE&key=FILE",
-        Some("NOPERM") => TOO_LITTLE,
-        Some("NOAUTH") => "; it wants a password: write redis://:PASSWORD@HOST, or USER:PASSWORD@",
-        Some("WRONGPASS") => "; look at the user and the password in the URL",
+        _ if text.contains(CERTIFICATE_REQUIRED) => {
+            "; the server requires a client certificate: use ?cert=FILE&key=FILE"
+        }
+        Some("NOPERM") => PERMISSIONS_HINT,
+        Some("NOAUTH") => "; the server requires a password: use redis://:PASSWORD@HOST or USER:PASSWORD@",
+        Some("WRONGPASS") => "; check the user and the password in the URL",
         _ => "",
     };
     let message = match error.kind() {
-        // Which bytes were not expected is of use to nobody.
+        // The parser's own message only names the unexpected bytes.
         ErrorKind::Parse => {
-            format!("redis at {place}: it does not answer as Redis does; is this the port of one?")
+            format!("redis at {server}: the server does not speak the Redis protocol; check the port")
         }
-        _ => format!("redis at {place}: {said}{hint}"),
+        _ => format!("redis at {server}: {text}{hint}"),
     };
-    let passes = matches!(error.code(), Some("LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN"))
-        || error.detail().is_some_and(|detail| detail.contains("max number of clients"));
+    let is_passing =
+        matches!(error.code(), Some("LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN"))
+            || error.detail().is_some_and(|detail| detail.contains("max number of clients"));
     let is_permanent = match error.kind() {
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported => {
             true
         }
-        // It answers, and says no: wrong credentials, no permission, no such database, not a cluster.
-        ErrorKind::Server(_) | ErrorKind::Extension => !passes,
-        _ => is_refused_by_tls(&said),
+        // Error replies: wrong credentials, no permission, no such database, not a cluster.
+        ErrorKind::Server(_) | ErrorKind::Extension => !is_passing,
+        _ => is_tls_failure(&text),
     };
     if is_permanent { StoreError::permanent(message) } else { StoreError::transient(message) }
 }
@@ -127,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_by_itself_is_told_from_what_does_not() {
+    fn transient_permanent_and_full_errors_are_distinguished() {
         for text in [
             "LOADING Redis is loading the dataset in memory",
             "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
@@ -170,15 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn who_is_elsewhere_is_followed() {
-        let elsewhere = |text: &str| match refusal(&reply(text)) {
-            Refusal::Elsewhere { address, is_asking } => (address, is_asking),
+    fn redirects_name_an_address() {
+        let redirect = |text: &str| match rejection(&reply(text)) {
+            Rejection::Redirect { address, is_importing } => (address, is_importing),
             _ => panic!("{text}"),
         };
-        assert_eq!(elsewhere("MOVED 3999 127.0.0.1:6381"), ("127.0.0.1:6381".to_owned(), false));
-        assert_eq!(elsewhere("ASK 3999 [::1]:6381"), ("[::1]:6381".to_owned(), true));
-        assert!(matches!(refusal(&reply("NOSCRIPT No matching script.")), Refusal::NoScript));
-        assert!(matches!(refusal(&reply("TRYAGAIN Multiple keys")), Refusal::OneByOne));
-        assert!(matches!(refusal(&reply("MOVED nonsense")), Refusal::Failed(error) if error.is_transient()));
+        assert_eq!(redirect("MOVED 3999 127.0.0.1:6381"), ("127.0.0.1:6381".to_owned(), false));
+        assert_eq!(redirect("ASK 3999 [::1]:6381"), ("[::1]:6381".to_owned(), true));
+        assert!(matches!(rejection(&reply("NOSCRIPT No matching script.")), Rejection::NoScript));
+        assert!(matches!(rejection(&reply("TRYAGAIN Multiple keys")), Rejection::Split));
+        assert!(
+            matches!(rejection(&reply("MOVED nonsense")), Rejection::Failed(error) if error.is_transient())
+        );
     }
 }

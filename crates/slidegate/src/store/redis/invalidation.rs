@@ -1,8 +1,8 @@
-//! Hears from the server what is given back to keys, by whomever.
+//! Subscription to the invalidations that other nodes cause.
 //!
-//! The script publishes the key's name whenever it gives something back, before it does so; whoever listens gets it when
-//! the script is over. Calls and messages share one connection, so that an answer means that all messages before it have
-//! been read, and whoever counts with one server also listens to that one.
+//! Before the script gives units back to a key, it publishes the key's name; subscribers receive the message once the
+//! script has ended. Replies and messages share one connection: when a reply arrives, all messages before it have arrived,
+//! and they are from the server that counts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,133 +18,135 @@ use crate::clock::{Clock, SystemClock};
 use crate::store::invalidation::{FeedVersion, InvalidationFeed, VERSION_LIFE_MS};
 use crate::store::supervise::supervise;
 
-/// A part for each slot of a cluster, which is what the names are told apart by.
-const PARTS: u16 = 16_384;
-/// How often it is asked whether there was anything else.
-const PAUSE_MS: u64 = 200;
-/// Without an answer for longer than this, nobody relies on having heard everything.
-const PATIENCE: Duration = Duration::from_millis(700);
-/// How long to leave it at that when the server does not let us listen.
-const LONG_PAUSE_MS: u64 = 60_000;
+/// Partitions of the feed: one per cluster slot, because the slot of a name is its partition.
+const PARTITIONS: u16 = 16_384;
+/// Interval of the commands whose replies confirm the feed.
+const CONFIRM_INTERVAL_MS: u64 = 200;
+/// Timeout of such a command.
+const CONFIRM_TIMEOUT: Duration = Duration::from_millis(700);
+/// Pause before the next attempt after the server has rejected the subscription.
+const SUBSCRIBE_RETRY_MS: u64 = 60_000;
 
-/// What is heard, and whether anybody wants to know.
+/// Invalidation feed of a store, fed by the subscription on its connection.
 #[derive(Clone)]
 pub(super) struct Subscriber {
     channel: Arc<str>,
     feed: Arc<InvalidationFeed>,
-    wanted: Arc<Wanted>,
+    demand: Arc<Demand>,
 }
 
+/// Demand for versions of the feed.
 #[derive(Default)]
-struct Wanted {
-    /// When a version was taken last.
+struct Demand {
+    /// Time of the last version; 0 before the first.
     last_ms: AtomicU64,
-    again: Notify,
+    resumed: Notify,
 }
 
 impl Subscriber {
     pub(super) fn new(prefix: &str) -> Self {
         let channel = format!("{prefix}:news").into();
-        Self { channel, feed: Arc::new(InvalidationFeed::new(PARTS)), wanted: Arc::default() }
+        Self { channel, feed: Arc::new(InvalidationFeed::new(PARTITIONS)), demand: Arc::default() }
     }
 
-    /// Where it is published what is given back.
+    /// Returns the channel on which invalidations are published.
     pub(super) fn channel(&self) -> &str {
         &self.channel
     }
 
-    /// What is known about a name now. From the first time on, it is listened to.
+    /// Returns the present version for a name. The first call starts the subscription.
     pub(super) fn version(&self, name: &[u8]) -> FeedVersion {
         let now_ms = self.feed.now_ms();
-        if !is_wanted(self.wanted.last_ms.swap(now_ms, Relaxed), now_ms) {
-            self.wanted.again.notify_one();
+        if !is_in_demand(self.demand.last_ms.swap(now_ms, Relaxed), now_ms) {
+            self.demand.resumed.notify_one();
         }
         self.feed.version(key::slot(name))
     }
 
-    /// Takes what a server says without being asked.
-    pub(super) fn hear(&self, push: &PushInfo) {
-        if let (PushKind::Message, [_, Value::BulkString(name)]) = (&push.kind, push.data.as_slice()) {
-            match parts(name) {
-                Some(parts) => parts.for_each(|part| self.feed.record(part)),
-                None => self.feed.record(key::slot(name)),
+    /// Records the invalidations of a push message.
+    pub(super) fn receive(&self, push: &PushInfo) {
+        if let (PushKind::Message, [_, Value::BulkString(message)]) = (&push.kind, push.data.as_slice()) {
+            match partitions(message) {
+                Some(partitions) => partitions.for_each(|partition| self.feed.record(partition)),
+                None => self.feed.record(key::slot(message)),
             }
         }
     }
 
-    /// Listens on a connection until it breaks, or what is returned is dropped.
-    pub(super) fn listen(&self, connection: MultiplexedConnection) -> Listening {
+    /// Subscribes on a connection, until the connection breaks or the returned subscription is dropped.
+    pub(super) fn subscribe(&self, connection: MultiplexedConnection) -> Subscription {
         let subscriber = self.clone();
-        Listening(supervise("listening to redis", move || subscriber.clone().listen_on(connection.clone())))
+        let task = move || subscriber.clone().run(connection.clone());
+        Subscription(supervise("redis subscription task", task))
     }
 
-    async fn listen_on(self, mut connection: MultiplexedConnection) {
+    async fn run(self, mut connection: MultiplexedConnection) {
         let clock = SystemClock::default();
-        self.until_wanted().await;
+        self.wait_for_demand().await;
         while let Err(error) = connection.subscribe(&*self.channel).await {
-            if is_over(&error) {
+            if is_disconnected(&error) {
                 return;
             }
             let channel = self.channel();
             tracing::warn!(
                 %error, channel,
-                "redis does not tell what is given back; denials are remembered for less time"
+                "cannot subscribe to the invalidations of redis; cached denials expire sooner"
             );
-            clock.sleep(LONG_PAUSE_MS).await;
+            clock.sleep(SUBSCRIBE_RETRY_MS).await;
         }
-        // What was said until now has been missed.
+        // Messages before the subscription were missed.
         self.feed.record_gap();
         loop {
-            self.until_wanted().await;
+            self.wait_for_demand().await;
             let sent_ms = self.feed.now_ms();
             let time = redis::cmd("TIME");
-            match tokio::time::timeout(PATIENCE, time.query_async::<Value>(&mut connection)).await {
+            match tokio::time::timeout(CONFIRM_TIMEOUT, time.query_async::<Value>(&mut connection)).await {
                 Ok(Ok(_)) => self.feed.confirm(sent_ms),
-                Ok(Err(error)) if is_over(&error) => return,
-                // It is busy, or says nothing: not now.
+                Ok(Err(error)) if is_disconnected(&error) => return,
+                // A busy server or a late reply: the next command may confirm.
                 Ok(Err(_)) | Err(_) => {}
             }
-            clock.sleep(PAUSE_MS).await;
+            clock.sleep(CONFIRM_INTERVAL_MS).await;
         }
     }
 
-    /// While nobody remembers anything, nothing is asked. What is said is heard all the same.
-    async fn until_wanted(&self) {
-        while !is_wanted(self.wanted.last_ms.load(Relaxed), self.feed.now_ms()) {
-            self.wanted.again.notified().await;
+    /// Waits until versions are in demand. Without demand no commands are sent; messages are received nevertheless.
+    async fn wait_for_demand(&self) {
+        while !is_in_demand(self.demand.last_ms.load(Relaxed), self.feed.now_ms()) {
+            self.demand.resumed.notified().await;
         }
     }
 }
 
-/// What no name begins with.
-const OF_PARTS: u8 = 0;
+/// First byte of a message that lists partitions. No name begins with it.
+const PARTITIONS_TAG: u8 = 0;
 
-/// A message about many names at once: the parts that they belong to.
+/// Encodes the invalidation of many names as the list of their partitions.
 pub(super) fn message(names: &[Vec<u8>]) -> Vec<u8> {
-    let parts = names.iter().flat_map(|name| key::slot(name).to_be_bytes());
-    std::iter::once(OF_PARTS).chain(parts).collect()
+    let partitions = names.iter().flat_map(|name| key::slot(name).to_be_bytes());
+    std::iter::once(PARTITIONS_TAG).chain(partitions).collect()
 }
 
-/// The parts that such a message is about.
-fn parts(message: &[u8]) -> Option<impl Iterator<Item = u16>> {
-    let parts = message.strip_prefix(&[OF_PARTS])?;
-    Some(parts.as_chunks::<2>().0.iter().map(|part| u16::from_be_bytes(*part)))
+/// Decodes a message that lists partitions; `None` for the name of a key.
+fn partitions(message: &[u8]) -> Option<impl Iterator<Item = u16>> {
+    let partitions = message.strip_prefix(&[PARTITIONS_TAG])?;
+    Some(partitions.as_chunks::<2>().0.iter().map(|partition| u16::from_be_bytes(*partition)))
 }
 
-/// Whether a version that was taken at `last_ms` may be of use to anybody.
-fn is_wanted(last_ms: u64, now_ms: u64) -> bool {
+/// Returns whether a version that was taken at `last_ms` may still be in use.
+fn is_in_demand(last_ms: u64, now_ms: u64) -> bool {
     last_ms > 0 && now_ms.saturating_sub(last_ms) <= VERSION_LIFE_MS
 }
 
-/// Whether the connection is of no use any more, as opposed to what the server was asked.
-fn is_over(error: &RedisError) -> bool {
+/// Returns whether the connection is broken, as opposed to a command that failed.
+fn is_disconnected(error: &RedisError) -> bool {
     error.is_io_error() || error.is_unrecoverable_error()
 }
 
-/// Ends with whoever holds it.
-pub(super) struct Listening(JoinHandle<()>);
+/// Subscription, which ends when it is dropped.
+pub(super) struct Subscription(JoinHandle<()>);
 
-impl Drop for Listening {
+impl Drop for Subscription {
     fn drop(&mut self) {
         self.0.abort();
     }

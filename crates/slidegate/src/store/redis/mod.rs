@@ -1,8 +1,8 @@
-//! The Redis store: decisions are made by one script, in the server, by the server's time.
+//! Redis store: one script decides, in the server, by the server's time.
 
-mod call;
+mod batch;
 mod cluster;
-mod description;
+mod encoded_operation;
 mod endpoint;
 mod exchange;
 mod failure;
@@ -16,7 +16,7 @@ mod sentinel;
 mod settings;
 mod shared_document;
 mod skew;
-mod staggered;
+mod staggered_race;
 mod url;
 
 use std::collections::{HashMap, HashSet};
@@ -31,31 +31,31 @@ pub use self::key::KeyStyle;
 pub use self::settings::RedisStoreBuilder;
 pub use self::url::UrlError;
 
-use self::call::{Answer, Before, Request};
+use self::batch::{GROUP_REPEAT_RANGE, MAX_BATCH_WEIGHT, PriorRecord, Request, Response};
 use self::cluster::Cluster;
-use self::description::Description;
-use self::endpoint::{Access, Target};
-use self::key::Names;
-use self::node::{MAX_WEIGHT, MOST_REPEATED, NodeHandle, Shared};
+use self::encoded_operation::EncodedOperation;
+use self::endpoint::{Connector, Endpoint};
+use self::key::KeyNames;
+use self::node::{NodeHandle, Shared};
 use self::shared_document::DocumentLink;
 use self::url::Topology;
 use super::invalidation::FeedVersion;
-use super::remote::{self, Known, Pending, Remote};
+use super::remote::{self, PendingResponse, PriorState, RemoteStore};
 use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 
-/// How much longer than needed records live if the server's time is not what decides.
+/// Extension of a record's time to live if a given clock decides in place of the server's.
 const GIVEN_TIME_SLACK_MS: u64 = 3_600_000;
-/// Among so many keys are some of each server of a cluster.
-const MOST_PROBES: usize = 1000;
-/// The latest moment that a record can hold.
+/// Number of keys among which each server of a cluster has one.
+const MAX_PROBES: usize = 1000;
+/// Latest time that a record can hold.
 const LATEST_MS: u64 = 1 << 47;
 
-/// Counts in Redis or Valkey: one server, one watched over by sentinels, or a cluster.
+/// Store that counts in Redis or Valkey: one server, a primary behind sentinels, or a cluster.
 ///
-/// Any number of processes share their limits through it. Each decision is one run of one script on one key; checks
-/// that are made at the same time are gathered into one call.
+/// Any number of processes share their limits through it. A script decides in the server; concurrent checks are sent in
+/// one script call.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -68,20 +68,21 @@ const LATEST_MS: u64 = 1 << 47;
 /// # }
 /// ```
 pub struct RedisStore {
-    names: Names,
-    road: Road,
-    target: Target,
+    names: KeyNames,
+    route: Route,
+    endpoint: Endpoint,
     document: DocumentLink,
     shared: Arc<Shared>,
-    /// Of the time that decides.
+    /// Resolution of the time that decides.
     grain_ms: u64,
+    /// Extension of a record's time to live.
     slack_ms: u64,
     clock: Arc<dyn Clock>,
 }
 
-/// Who gets a request.
-enum Road {
-    One(NodeHandle),
+/// Route of a request to its server.
+enum Route {
+    Single(NodeHandle),
     Cluster(Arc<Cluster>),
 }
 
@@ -92,48 +93,48 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// Sets up a store. The URL says where the servers are: `redis://host`, `rediss://…` for TLS,
-    /// `redis+unix:///path`, `redis+sentinel://a,b,c/name`, `redis+cluster://a,b,c`; each with `user:password@` and
-    /// options behind a question mark: `prefix`, `secret`, `keys=plain`, `budget_ms`, `ca`, `cert`, `key`, `database`, `sentinel_user`,
+    /// Returns a builder with the settings of a URL: `redis://host`, `rediss://…` for TLS, `redis+unix:///path`,
+    /// `redis+sentinel://a,b,c/name` or `redis+cluster://a,b,c`. Each form accepts `user:password@`, and options after a
+    /// question mark: `prefix`, `secret`, `keys=plain`, `budget_ms`, `ca`, `cert`, `key`, `database`, `sentinel_user`,
     /// `sentinel_password`.
     pub fn builder(url: &str) -> Result<RedisStoreBuilder, UrlError> {
         RedisStoreBuilder::parse(url)
     }
 
-    /// Connects with what the URL says.
+    /// Connects with the settings of a URL.
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let builder = Self::builder(url).map_err(|error| StoreError::permanent(error.to_string()))?;
         builder.connect().await
     }
 
-    /// By how many milliseconds the server's clock is ahead of this host's, as last measured; negative if it is
-    /// behind. Of a cluster, that of the server that is furthest off. Limits follow the server's clock alone.
+    /// Returns by how many milliseconds the server's clock is ahead of this host's, as last measured; negative if it is
+    /// behind. For a cluster, returns the largest skew of any server. Only the server's clock affects limits.
     pub fn server_ahead_ms(&self) -> Option<i64> {
-        match &self.road {
-            Road::One(node) => node.skew.server_ahead_ms(),
-            Road::Cluster(cluster) => cluster.server_ahead_ms(),
+        match &self.route {
+            Route::Single(node) => node.skew.server_ahead_ms(),
+            Route::Cluster(cluster) => cluster.server_ahead_ms(),
         }
     }
 
     fn start(builder: RedisStoreBuilder) -> Self {
-        let access = Access::new(&builder);
-        let target = Target::new(&builder, &access);
+        let connector = Connector::new(&builder);
+        let endpoint = Endpoint::new(&builder, &connector);
         let shared = Arc::new(Shared {
-            access,
+            connector,
             budget: builder.budget,
             max_waiting: builder.max_waiting,
             given_time: builder.given_time.clone(),
         });
-        let road = match builder.url.topology {
+        let route = match builder.url.topology {
             Topology::Cluster => {
-                Road::Cluster(Cluster::start(builder.url.hosts.clone(), Arc::clone(&shared)))
+                Route::Cluster(Cluster::start(builder.url.hosts.clone(), Arc::clone(&shared)))
             }
-            _ => Road::One(node::start(target.clone(), Arc::clone(&shared), Weak::new())),
+            _ => Route::Single(node::start(endpoint.clone(), Arc::clone(&shared), Weak::new())),
         };
         Self {
             names: builder.names(),
-            road,
-            target,
+            route,
+            endpoint,
             document: builder.document(),
             grain_ms: u64::from(builder.given_time.is_none()),
             slack_ms: if builder.given_time.is_some() { GIVEN_TIME_SLACK_MS } else { 0 },
@@ -142,52 +143,52 @@ impl RedisStore {
         }
     }
 
-    /// Waits until the servers can be reached, and sees that they do as they are asked: permissions, the prefix, the script,
-    /// and whether it is a replica are better known now than with the first request.
+    /// Waits for the connections, and executes each kind of operation on a probe key of each server. Missing permissions,
+    /// a rejected prefix or script, and a replica are thereby reported before the first request.
     async fn ready(&self) -> Result<(), StoreError> {
         let policy =
             Policy::parse("slidegate", ["9/1m"]).map_err(|error| StoreError::permanent(error.to_string()))?;
         let key = |number: usize| format!("probe {number}");
-        let keys = match &self.road {
-            Road::One(node) => {
+        let keys = match &self.route {
+            Route::Single(node) => {
                 node.ready().await?;
                 vec![key(0)]
             }
-            Road::Cluster(cluster) => {
-                cluster.acquainted().await?;
+            Route::Cluster(cluster) => {
+                cluster.nodes_ready().await?;
                 let slot = |number| key::slot(&self.names.name(&policy, key(number).as_bytes()));
-                cluster.one_of_each((0..MOST_PROBES).map(slot)).into_iter().map(key).collect()
+                cluster.first_on_each_node((0..MAX_PROBES).map(slot)).into_iter().map(key).collect()
             }
         };
-        let mut answers = Vec::new();
+        let mut results = Vec::new();
         for key in &keys {
             let probe = |verb| Operation { verb, check: policy.key(key) };
-            // One is written, the next counts on, and both are read at once. A reset is told to those who listen, too.
-            let mut all = self.execute_many(&[probe(Verb::Check), probe(Verb::Check)]).await;
-            all.push(self.execute(probe(Verb::Reset)).await);
-            // One that is full still denies.
-            let failed = all.into_iter().filter_map(Result::err).find(|error| !error.is_full());
-            answers.push(failed.map_or(Ok(()), Err));
+            // The first check writes a record and the second changes it. Both are read by one MGET. The reset also publishes.
+            let mut responses = self.execute_many(&[probe(Verb::Check), probe(Verb::Check)]).await;
+            responses.push(self.execute(probe(Verb::Reset)).await);
+            // A full server still denies.
+            let failure = responses.into_iter().filter_map(Result::err).find(|error| !error.is_full());
+            results.push(failure.map_or(Ok(()), Err));
         }
-        // With one server of a cluster away the others serve; but who may not do something must know.
-        let is_served = answers.iter().any(Result::is_ok);
-        answers
+        // An unavailable server of a cluster is tolerated while others serve. A permanent error is not.
+        let is_served = results.iter().any(Result::is_ok);
+        results
             .into_iter()
-            .filter(|answer| !is_served || answer.as_ref().is_err_and(|error| !error.is_transient()))
+            .filter(|result| !is_served || result.as_ref().is_err_and(|error| !error.is_transient()))
             .collect()
     }
 
     async fn node(&self, slot: u16) -> Result<NodeHandle, StoreError> {
-        match &self.road {
-            Road::One(node) => Ok(node.clone()),
-            Road::Cluster(cluster) => cluster.node(slot).await,
+        match &self.route {
+            Route::Single(node) => Ok(node.clone()),
+            Route::Cluster(cluster) => cluster.node(slot).await,
         }
     }
 }
 
-impl Remote for RedisStore {
+impl RemoteStore for RedisStore {
     type Request = Request;
-    type Answer = Answer;
+    type Response = Response;
 
     const NAME: &'static str = "redis";
 
@@ -199,91 +200,97 @@ impl Remote for RedisStore {
         self.shared.max_waiting
     }
 
-    fn request(&self, operation: &Operation<'_>) -> (Request, Pending<Answer>) {
-        let (reply, pending) = remote::channel();
+    fn request(&self, operation: &Operation<'_>) -> (Request, PendingResponse<Response>) {
+        let (responder, pending) = remote::response_channel();
         let name = self.names.name(operation.check.policy, operation.check.key);
         let request = Request {
-            slot: if matches!(self.road, Road::Cluster(_)) { key::slot(&name) } else { 0 },
+            slot: if matches!(self.route, Route::Cluster(_)) { key::slot(&name) } else { 0 },
             name,
-            description: Description::new(operation, self.slack_ms, matches!(self.road, Road::One(_))),
-            reply,
-            weight: description::weight(operation.check.policy.quotas()),
+            operation: EncodedOperation::new(
+                operation,
+                self.slack_ms,
+                matches!(self.route, Route::Single(_)),
+            ),
+            responder,
+            weight: encoded_operation::weight(operation.check.policy.quotas()),
             is_spending: matches!(operation.verb, Verb::Check | Verb::Charge) && operation.check.cost > 0,
-            hops: 0,
-            is_asking: false,
-            is_alone: false,
+            redirects: 0,
+            is_importing: false,
+            is_unbatched: false,
         };
         (request, pending)
     }
 
-    /// A call that is refused as a whole is sent again, and those that were sent behind it may have been executed. So what
-    /// is asked of one key is in one call, or waits until the call before has been answered.
-    fn most_together(operations: &[Operation<'_>]) -> usize {
-        /// Even if all of them walk long logs it is some milliseconds of the server's time.
-        const MOST_WEIGHT: usize = 16 * MAX_WEIGHT;
+    /// A script call that is rejected as a whole is sent again, after later calls that may have been executed. The requests
+    /// of one key in a group therefore share a call, or the later ones wait for the response to the earlier ones.
+    fn group_len(operations: &[Operation<'_>]) -> usize {
+        /// Weight of the requests before a repeated key. Even for long logs it is a few milliseconds of server time.
+        const MAX_WEIGHT: usize = 16 * MAX_BATCH_WEIGHT;
         let mut seen = HashSet::with_capacity(operations.len());
         let mut weight = 0;
         for (count, Operation { check, .. }) in operations.iter().enumerate() {
             let is_new = seen.insert((check.policy.name(), check.key));
-            if !is_new && (count >= MOST_REPEATED || weight >= MOST_WEIGHT) {
+            if !is_new && (count >= GROUP_REPEAT_RANGE || weight >= MAX_WEIGHT) {
                 return count;
             }
-            weight += description::weight(check.policy.quotas());
+            weight += encoded_operation::weight(check.policy.quotas());
         }
         operations.len()
     }
 
-    async fn send_now(&self, request: Request) {
-        match &self.road {
-            Road::One(node) => node.queue.send_now(request),
-            Road::Cluster(cluster) => match cluster.node(request.slot).await {
-                Ok(node) => node.queue.send_now(request),
-                Err(error) => request.answer(Err(error)),
+    async fn enqueue(&self, request: Request) {
+        match &self.route {
+            Route::Single(node) => node.queue.try_send(request),
+            Route::Cluster(cluster) => match cluster.node(request.slot).await {
+                Ok(node) => node.queue.try_send(request),
+                Err(error) => request.respond(Err(error)),
             },
         }
     }
 
-    async fn send_together(&self, requests: Vec<Request>) {
+    async fn enqueue_group(&self, requests: Vec<Request>) {
         let mut by_node: Vec<(NodeHandle, Vec<Request>)> = Vec::new();
-        // Once for each slot: who has it may change meanwhile, and what is asked of one key stays together.
-        let mut places: HashMap<u16, usize> = HashMap::new();
+        // One lookup per slot: its owner may change meanwhile, and the requests of one key must go to one server.
+        let mut index_by_slot: HashMap<u16, usize> = HashMap::new();
         for request in requests {
-            if let Some(place) = places.get(&request.slot) {
-                by_node[*place].1.push(request);
+            if let Some(index) = index_by_slot.get(&request.slot) {
+                by_node[*index].1.push(request);
                 continue;
             }
             let slot = request.slot;
             match self.node(slot).await {
                 Ok(node) => {
-                    let known = by_node.iter().position(|(other, _)| other.queue.is_same(&node.queue));
-                    let place = known.unwrap_or_else(|| {
+                    let known = by_node.iter().position(|(other, _)| other.queue.is_same_queue(&node.queue));
+                    let index = known.unwrap_or_else(|| {
                         by_node.push((node, Vec::new()));
                         by_node.len() - 1
                     });
-                    by_node[place].1.push(request);
-                    places.insert(slot, place);
+                    by_node[index].1.push(request);
+                    index_by_slot.insert(slot, index);
                 }
-                Err(error) => request.answer(Err(error)),
+                Err(error) => request.respond(Err(error)),
             }
         }
-        // At the same time, so that one whose queue is full holds up no other.
+        // Concurrently, so that a full queue delays only its own group.
         let sending = by_node.into_iter().map(|(node, requests)| async move {
-            node.queue.send_together(requests).await;
+            node.queue.send_group(requests).await;
         });
         join_all(sending).await;
     }
 
-    fn read(&self, operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
+    fn decode(&self, operation: &Operation<'_>, response: Response) -> Result<Decision, StoreError> {
         let policy = operation.check.policy;
-        let known = match &answer.before {
-            Before::Nothing => Some(Known::empty(policy)),
-            // It says no more than that there was something to forget.
-            _ if operation.verb == Verb::Reset => Some(Known { is_found: true, ..Known::empty(policy) }),
-            Before::Number(number) => record::read_number(*number, policy.quotas()).ok(),
-            Before::Record(record) => record::read(record, policy.quotas()).ok(),
+        let prior = match &response.prior {
+            PriorRecord::Absent => Some(PriorState::empty(policy)),
+            // The response to a reset contains no record, only whether there was one.
+            _ if operation.verb == Verb::Reset => {
+                Some(PriorState { is_found: true, ..PriorState::empty(policy) })
+            }
+            PriorRecord::Number(number) => record::decode_number(*number, policy.quotas()).ok(),
+            PriorRecord::Bytes(record) => record::decode(record, policy.quotas()).ok(),
         };
-        let now = Moment::within(answer.now_ms.min(LATEST_MS), self.grain_ms);
-        remote::work_out::<Self>(operation, now, answer.is_allowed, known)
+        let now = Moment::within(response.now_ms.min(LATEST_MS), self.grain_ms);
+        remote::compute_decision::<Self>(operation, now, response.is_allowed, prior)
     }
 }
 
@@ -305,12 +312,12 @@ impl Store for RedisStore {
     }
 
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
-        match &self.road {
-            Road::One(_) => {
-                Some(self.shared.access.subscriber().version(&self.names.name(check.policy, check.key)))
+        match &self.route {
+            Route::Single(_) => {
+                Some(self.shared.connector.subscriber().version(&self.names.name(check.policy, check.key)))
             }
-            // Keys move from one server to another, and what is said on the way reaches nobody for sure.
-            Road::Cluster(_) => None,
+            // Invalidations are not delivered reliably while a key moves from one server to another.
+            Route::Cluster(_) => None,
         }
     }
 }

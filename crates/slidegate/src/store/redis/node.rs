@@ -1,7 +1,7 @@
-//! One server: gathers what waits for it into calls, and keeps a connection to it.
+//! Task of one server: keeps a connection to it, and sends the queued requests in batches.
 //!
-//! Whatever waits while calls are under way goes together in the next one. Nobody waits for company: a lone request
-//! leaves at once.
+//! Requests that are queued while batches are in flight leave together in the next batch. No timer delays a batch: a lone
+//! request is sent at once.
 
 use std::future::{poll_fn, ready};
 use std::pin::Pin;
@@ -14,44 +14,36 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Mutex, watch};
 
 use super::RedisStore;
-use super::call::{Gathered, Request};
+use super::batch::{Batch, Batcher, GROUP_REPEAT_RANGE, Request};
 use super::cluster::Cluster;
-use super::endpoint::{Access, Link, Target};
-use super::exchange::{Exchange, Origin, Outcome, exchange, measure_skew};
+use super::endpoint::{Connector, Endpoint, Link};
+use super::exchange::{Exchange, Outcome, Peer, exchange, measure_skew};
 use super::skew::Skew;
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
-use crate::store::remote::{Line, Queue, Remote, Waiting, gone, queue};
+use crate::store::remote::{QueueReceiver, QueueSender, Queued, RemoteStore, queue, task_stopped};
 use crate::store::supervise::supervise;
 
-/// Two, so that one call is prepared and its answers are read while the server is busy with the other.
-const MAX_CALLS: usize = 2;
-/// As long as fewer requests than this are under way the server has little to do, and nobody waits for others. When there
-/// are as many, it has too much to do for each to have a call of its own, until it has next to nothing to do again: else
-/// each would wait for all those before it.
-const MAX_SINGLE: usize = 8;
+/// Number of batches in flight. With two, one is prepared and its responses are read while the server executes the other.
+const MAX_BATCHES: usize = 2;
+/// Number of requests in flight below which each request is sent at once. When it is reached, the server is busy: requests
+/// are batched until it is almost idle again. Sent one by one, each would wait for all requests before it.
+const MAX_UNBATCHED: usize = 8;
 
-/// So many ordinary keys keep the server busy for some 0.3 ms, a cluster's, in as many calls, for some 1 ms; larger calls would
-/// save little more and delay others.
-pub(super) const MAX_WEIGHT: usize = 64;
-/// A call takes no more than this even of one key: the script names places in it by a byte.
-const MOST_OF_A_CALL: usize = 255;
-/// Among so many of a batch keys may come again, and are then in one call.
-pub(super) const MOST_REPEATED: usize = MOST_OF_A_CALL - MAX_WEIGHT;
+/// Age at which an idle connection may be closed by the server's idle timeout, of which the shortest is one second. A
+/// connection that is closed earlier was rejected.
+const MIN_IDLE_TIMEOUT_MS: u64 = 900;
 
-/// Whoever hangs up on an idle connection sooner than this hangs up at once. No server can be told to close idle ones sooner.
-const LONG_ENOUGH_MS: u64 = 900;
-
-/// What the connections of a store share.
+/// Settings and state that the connections of a store share.
 pub(super) struct Shared {
-    pub(super) access: Access,
+    pub(super) connector: Connector,
     pub(super) budget: Duration,
     pub(super) max_waiting: usize,
     pub(super) given_time: Option<Arc<dyn Clock>>,
 }
 
-/// How a server is doing.
+/// State of the connection to a server.
 #[derive(Clone, Debug)]
 pub(super) enum Health {
     Connecting,
@@ -59,92 +51,94 @@ pub(super) enum Health {
     Down(StoreError),
 }
 
-/// The way to a node.
+/// Handle of a server's task.
 #[derive(Clone)]
 pub(super) struct NodeHandle {
-    pub(super) queue: Queue<Request>,
+    pub(super) queue: QueueSender<Request>,
     health: watch::Receiver<Health>,
     pub(super) skew: Arc<Skew>,
 }
 
 impl NodeHandle {
-    /// Waits until it is known whether the server can be reached.
+    /// Waits for the result of the first connection attempt.
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
         let mut health = self.health.clone();
         match health.wait_for(|health| !matches!(health, Health::Connecting)).await.as_deref() {
             Ok(Health::Down(error)) => Err(error.clone()),
             Ok(_) => Ok(()),
-            Err(_) => Err(gone(RedisStore::NAME)),
+            Err(_) => Err(task_stopped(RedisStore::NAME)),
         }
     }
 }
 
-/// Starts the task that serves a server, for as long as somebody holds its handle.
-pub(super) fn start(target: Target, shared: Arc<Shared>, cluster: Weak<Cluster>) -> NodeHandle {
-    let (queue, waiting) = queue(RedisStore::NAME, shared.max_waiting);
+/// Starts the task of a server. It ends when all handles are dropped.
+pub(super) fn start(endpoint: Endpoint, shared: Arc<Shared>, cluster: Weak<Cluster>) -> NodeHandle {
+    let (sender, queue) = queue(RedisStore::NAME, shared.max_waiting);
     let (health, watched) = watch::channel(Health::Connecting);
     let skew = Arc::new(Skew::default());
-    let is_appointed = matches!(target, Target::Primary { .. });
-    let origin = Origin { cluster, host: target.host(), is_appointed, skew: Arc::clone(&skew) };
-    let node = Arc::new(Mutex::new(Node { waiting, target, shared, origin, health, is_away: false }));
-    supervise("the task of a redis server", move || {
+    let is_named_by_sentinel = matches!(endpoint, Endpoint::Primary { .. });
+    let peer = Peer { cluster, host: endpoint.host(), is_named_by_sentinel, skew: Arc::clone(&skew) };
+    let node = Arc::new(Mutex::new(Node { queue, endpoint, shared, peer, health, is_outage_logged: false }));
+    supervise("redis connection task", move || {
         let node = Arc::clone(&node);
         async move { node.lock().await.run().await }
     });
-    NodeHandle { queue, health: watched, skew }
+    NodeHandle { queue: sender, health: watched, skew }
 }
 
 struct Node {
-    waiting: Line<Request>,
-    target: Target,
+    queue: QueueReceiver<Request>,
+    endpoint: Endpoint,
     shared: Arc<Shared>,
-    origin: Origin,
+    peer: Peer,
     health: watch::Sender<Health>,
-    /// Whether the log says so.
-    is_away: bool,
+    is_outage_logged: bool,
 }
 
-/// Nobody holds the handle any more.
-struct Closed;
+/// Signal that all handles of the node were dropped.
+struct HandlesDropped;
 
-/// Why a connection is given up.
-enum End {
-    /// It ended, as connections do.
-    HungUp,
-    /// It cannot be had, or whoever is at its other end cannot serve.
-    Useless(StoreError),
+/// Reason to give up a connection.
+enum Disconnect {
+    /// The connection was closed after it had worked.
+    Closed,
+    /// No connection is possible, or the server cannot serve requests.
+    Unusable(StoreError),
 }
 
-/// What is under way on a connection, and what answers have said of that.
+/// Batches in flight on a connection, and the state that their replies show.
 #[derive(Default)]
-struct Traffic {
-    calls: FuturesUnordered<Pin<Box<dyn Future<Output = Exchange> + Send>>>,
-    /// How many there are in them.
+struct InFlight {
+    exchanges: FuturesUnordered<Pin<Box<dyn Future<Output = Exchange> + Send>>>,
     requests: usize,
-    /// Whether the server has too much to do for calls of one.
+    /// Whether the server is too busy for requests that are sent one by one.
     is_busy: bool,
-    was_useful: bool,
-    /// Why nothing more is sent.
-    end: Option<End>,
+    has_served: bool,
+    /// Reason to send no further batch.
+    disconnect: Option<Disconnect>,
 }
 
-impl Traffic {
-    fn has_room(&self) -> bool {
-        let may_be_single = !self.is_busy && self.requests < MAX_SINGLE;
-        self.end.is_none() && (self.calls.len() < MAX_CALLS || may_be_single)
+impl InFlight {
+    fn can_send(&self) -> bool {
+        let is_unbatched = !self.is_busy && self.requests < MAX_UNBATCHED;
+        self.disconnect.is_none() && (self.exchanges.len() < MAX_BATCHES || is_unbatched)
     }
 
-    fn learn(&mut self, outcome: Outcome, backoff: &mut Backoff) {
+    fn record(&mut self, outcome: Outcome, backoff: &mut Backoff) {
         match outcome {
-            Outcome::Fine { has_written } => {
-                self.was_useful = true;
+            Outcome::Served { has_written } => {
+                self.has_served = true;
                 if has_written {
                     *backoff = Backoff::default();
                 }
             }
-            // One that has worked is worth another attempt at once.
-            Outcome::Broken(_) if self.was_useful => self.end = self.end.take().or(Some(End::HungUp)),
-            Outcome::Broken(error) | Outcome::WrongServer(error) => self.end = Some(End::Useless(error)),
+            // A connection that worked is replaced at once, without a backoff.
+            Outcome::Broken(_) if self.has_served => {
+                self.disconnect = self.disconnect.take().or(Some(Disconnect::Closed));
+            }
+            Outcome::Broken(error) | Outcome::WrongServer(error) => {
+                self.disconnect = Some(Disconnect::Unusable(error));
+            }
         }
     }
 }
@@ -153,18 +147,18 @@ impl Node {
     async fn run(&mut self) {
         let mut backoff = Backoff::default();
         loop {
-            let end = match self.connect().await {
+            let disconnect = match self.connect().await {
                 Ok(Ok(link)) => {
                     self.health.send_replace(Health::Up);
                     self.serve(link, &mut backoff).await
                 }
-                Ok(Err(error)) => Ok(End::Useless(error)),
-                Err(Closed) => return,
+                Ok(Err(error)) => Ok(Disconnect::Unusable(error)),
+                Err(HandlesDropped) => return,
             };
-            let paused = match end {
-                Ok(End::HungUp) => Ok(()),
-                Ok(End::Useless(error)) => self.stay_away(error, backoff.next_ms()).await,
-                Err(Closed) => return,
+            let paused = match disconnect {
+                Ok(Disconnect::Closed) => Ok(()),
+                Ok(Disconnect::Unusable(error)) => self.pause(error, backoff.next_ms()).await,
+                Err(HandlesDropped) => return,
             };
             if paused.is_err() {
                 return;
@@ -172,204 +166,176 @@ impl Node {
         }
     }
 
-    /// Leaves a server alone for a while, and callers know.
-    async fn stay_away(&mut self, error: StoreError, pause_ms: u64) -> Result<(), Closed> {
-        // Once for each outage, however many attempts it takes.
-        if self.is_away {
-            tracing::debug!(%error, pause_ms, "redis is still away");
+    /// Waits before the next connection attempt. Requests are rejected with `error` meanwhile.
+    async fn pause(&mut self, error: StoreError, pause_ms: u64) -> Result<(), HandlesDropped> {
+        // One warning per outage, not per attempt.
+        if self.is_outage_logged {
+            tracing::debug!(%error, pause_ms, "redis is still unavailable");
         } else if error.is_transient() {
-            tracing::warn!(%error, "redis is away");
+            tracing::warn!(%error, "redis is unavailable; reconnecting");
         } else {
-            tracing::warn!(%error, "redis refuses to serve");
+            tracing::warn!(%error, "redis cannot be used; check the store's URL and the server's configuration");
         }
-        self.is_away = true;
+        self.is_outage_logged = true;
         self.health.send_replace(Health::Down(error));
-        if let Some(cluster) = self.origin.cluster.upgrade() {
+        if let Some(cluster) = self.peer.cluster.upgrade() {
             cluster.refresh();
         }
-        self.refuse_until(SystemClock::default().sleep(pause_ms)).await
+        self.reject_until(SystemClock::default().sleep(pause_ms)).await
     }
 
-    /// Connects. After a connection that worked, callers wait for this as long as they can; after an attempt that
-    /// failed they are told at once.
-    async fn connect(&mut self) -> Result<Result<Link, StoreError>, Closed> {
-        let (target, shared) = (self.target.clone(), Arc::clone(&self.shared));
-        let skew = Arc::clone(&self.origin.skew);
+    /// Connects. After a connection that worked, requests stay in the queue meanwhile. After a failed attempt they are
+    /// rejected at once.
+    async fn connect(&mut self) -> Result<Result<Link, StoreError>, HandlesDropped> {
+        let (endpoint, shared) = (self.endpoint.clone(), Arc::clone(&self.shared));
+        let skew = Arc::clone(&self.peer.skew);
         let attempt = async move {
-            let mut link = target.connect(&shared.access).await?;
+            let mut link = endpoint.connect(&shared.connector).await?;
             measure_skew(&mut link, &shared, &skew).await?;
             Ok(link)
         };
         if matches!(*self.health.borrow(), Health::Down(_)) {
-            self.refuse_until(attempt).await
+            self.reject_until(attempt).await
         } else {
             Ok(attempt.await)
         }
     }
 
-    /// Tells callers why they get no answer, until `done`.
-    async fn refuse_until<T>(&mut self, done: impl Future<Output = T>) -> Result<T, Closed> {
+    /// Rejects requests with the error of the outage until `done` completes.
+    async fn reject_until<T>(&mut self, done: impl Future<Output = T>) -> Result<T, HandlesDropped> {
         let mut done = std::pin::pin!(done);
         loop {
             tokio::select! {
                 biased;
                 result = &mut done => return Ok(result),
-                waiting = self.waiting.next() => {
-                    let Some(waiting) = waiting else { return Err(Closed) };
-                    self.waiting.let_in(&waiting);
+                entry = self.queue.recv() => {
+                    let Some(entry) = entry else { return Err(HandlesDropped) };
+                    self.queue.release(&entry);
                     match &*self.health.borrow() {
-                        Health::Down(error) => waiting.refuse(error),
-                        _ => waiting.refuse(&gone(RedisStore::NAME)),
+                        Health::Down(error) => entry.reject(error),
+                        _ => entry.reject(&task_stopped(RedisStore::NAME)),
                     }
                 }
             }
         }
     }
 
-    /// Serves callers until the connection breaks, or the server turns out to be of no use.
-    async fn serve(&mut self, mut link: Link, backoff: &mut Backoff) -> Result<End, Closed> {
-        let _listening = self.shared.access.subscriber().listen(link.connection.clone());
-        let (mut traffic, mut is_closed) = (Traffic::default(), false);
+    /// Serves requests until the connection breaks or the server cannot serve them.
+    async fn serve(&mut self, mut link: Link, backoff: &mut Backoff) -> Result<Disconnect, HandlesDropped> {
+        let _subscription = self.shared.connector.subscriber().subscribe(link.connection.clone());
+        let (mut in_flight, mut are_handles_dropped) = (InFlight::default(), false);
         let clock = SystemClock::default();
-        let since_ms = clock.now_ms();
+        let connected_ms = clock.now_ms();
         loop {
             tokio::select! {
                 biased;
-                // Before the next answers are read, or two calls that were answered together would go out together
-                // again, and server and caller would take turns at being idle.
-                first = self.waiting.next(), if traffic.has_room() && !is_closed => match first {
-                    None => is_closed = true,
+                // Ahead of the replies: two batches that were answered together would otherwise also be replaced together,
+                // and server and client would be idle in turns.
+                first = self.queue.recv(), if in_flight.can_send() && !are_handles_dropped => match first {
+                    None => are_handles_dropped = true,
                     Some(first) => {
-                        for calls in self.gather(first, traffic.requests) {
-                            self.set_out(&mut traffic, &link, calls).await;
+                        for batch in self.next_batches(first, in_flight.requests) {
+                            self.send(&mut in_flight, &link, batch).await;
                         }
                     }
                 },
-                Some(exchange) = traffic.calls.next() => {
-                    self.settle(&mut traffic, &link, exchange, backoff).await;
-                    // Let those who were just answered ask again, so that they go together.
+                Some(exchange) = in_flight.exchanges.next() => {
+                    self.complete(&mut in_flight, &link, exchange, backoff).await;
+                    // The callers that got a response run first, so that their next requests leave together.
                     tokio::task::yield_now().await;
                 }
-                // With calls under way their own ends tell more.
-                _ = link.is_over.changed(), if traffic.calls.is_empty() => {
-                    let error = || StoreError::transient(format!("redis at {}: it hangs up at once", link.place));
-                    // Servers close what is idle for long, and it has answered when it let us in.
-                    let has_lasted = clock.now_ms().saturating_sub(since_ms) >= LONG_ENOUGH_MS;
-                    let is_usual = traffic.was_useful || has_lasted;
-                    return Ok(if is_usual { End::HungUp } else { End::Useless(error()) });
+                // With batches in flight, their own errors are more precise.
+                _ = link.is_closed.changed(), if in_flight.exchanges.is_empty() => {
+                    let error = || {
+                        let message = "the server closed the connection right after the login";
+                        StoreError::transient(format!("redis at {}: {message}", link.server))
+                    };
+                    // A server closes idle connections, and this one replied during the login.
+                    let has_lasted = clock.now_ms().saturating_sub(connected_ms) >= MIN_IDLE_TIMEOUT_MS;
+                    let is_usual = in_flight.has_served || has_lasted;
+                    return Ok(if is_usual { Disconnect::Closed } else { Disconnect::Unusable(error()) });
                 }
             }
-            // Whoever is under way is heard out first.
-            if traffic.calls.is_empty() {
-                if is_closed {
-                    return Err(Closed);
+            // The replies to batches in flight are awaited first.
+            if in_flight.exchanges.is_empty() {
+                if are_handles_dropped {
+                    return Err(HandlesDropped);
                 }
-                if let Some(end) = traffic.end.take() {
-                    return Ok(end);
+                if let Some(disconnect) = in_flight.disconnect.take() {
+                    return Ok(disconnect);
                 }
             }
         }
     }
 
-    /// Hands out answers. If enough wait, the server has something to do again before anybody is told: else it would be
-    /// idle meanwhile, and a queue that has grown once would not go down.
-    async fn settle(
+    /// Responds to the requests of a batch. If enough requests wait, the next batch is sent first: the server would
+    /// otherwise be idle meanwhile, and a queue that has grown once would never shrink.
+    async fn complete(
         &mut self,
-        traffic: &mut Traffic,
+        in_flight: &mut InFlight,
         link: &Link,
         exchange: Exchange,
         backoff: &mut Backoff,
     ) {
-        traffic.requests -= exchange.requests;
-        if self.waiting.requests() == 0 && traffic.calls.len() <= 1 {
-            traffic.is_busy = false;
+        in_flight.requests -= exchange.requests;
+        if self.queue.waiting_requests() == 0 && in_flight.exchanges.len() <= 1 {
+            in_flight.is_busy = false;
         }
-        let do_enough_wait = self.waiting.requests() >= traffic.requests.div_ceil(MAX_CALLS).max(1);
-        let goes_on = traffic.has_room() && do_enough_wait && exchange.is_taken();
-        let first = if goes_on { self.waiting.next_now() } else { None };
-        let mut gathered = first.map(|first| self.gather(first, traffic.requests));
-        if let Some(calls) = gathered.as_mut().and_then(Iterator::next) {
-            self.set_out(traffic, link, calls).await;
+        let threshold = in_flight.requests.div_ceil(MAX_BATCHES).max(1);
+        let is_enough = self.queue.waiting_requests() >= threshold;
+        let sends_first = in_flight.can_send() && is_enough && exchange.is_decided();
+        let first = if sends_first { self.queue.try_recv() } else { None };
+        let mut batches = first.map(|first| self.next_batches(first, in_flight.requests));
+        if let Some(batch) = batches.as_mut().and_then(Iterator::next) {
+            self.send(in_flight, link, batch).await;
         }
-        let outcome = exchange.settle(&self.shared, &self.origin);
-        // Not as soon as it lets us in, or denies somebody: one that was demoted does, again and again.
-        if self.is_away && matches!(outcome, Outcome::Fine { has_written: true }) {
-            self.is_away = false;
-            tracing::info!(server = link.place, "redis is back");
+        let outcome = exchange.complete(&self.shared, &self.peer);
+        // Only a write proves that the outage is over: a demoted primary accepts logins and denies requests.
+        if self.is_outage_logged && matches!(outcome, Outcome::Served { has_written: true }) {
+            self.is_outage_logged = false;
+            tracing::info!(server = link.server, "redis is available again");
         }
-        traffic.learn(outcome, backoff);
-        for calls in gathered.into_iter().flatten() {
-            self.set_out(traffic, link, calls).await;
+        in_flight.record(outcome, backoff);
+        for batch in batches.into_iter().flatten() {
+            self.send(in_flight, link, batch).await;
         }
     }
 
-    /// Sends a call and lets the connection's task run, so that it is on its way before anything else is done. None waits
-    /// for another's answer, and each has its own: what was asked for together is decided in one round trip, and what
-    /// takes too long spoils nothing else.
-    async fn set_out(&self, traffic: &mut Traffic, link: &Link, calls: Gathered) {
-        traffic.requests += calls.requests;
-        traffic.is_busy |= traffic.requests >= MAX_SINGLE;
+    /// Sends a batch, and yields so that the connection's task writes it before anything else is done. The batches of a
+    /// group are sent without waiting for each other's replies, in one round trip, and each has a timeout of its own.
+    async fn send(&self, in_flight: &mut InFlight, link: &Link, batch: Batch) {
+        in_flight.requests += batch.requests;
+        in_flight.is_busy |= in_flight.requests >= MAX_UNBATCHED;
         let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
-        let mut call = Box::pin(exchange(link.connection.clone(), calls, given_ms, self.shared.budget));
-        let polled = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+        let mut exchange = Box::pin(exchange(link.connection.clone(), batch, given_ms, self.shared.budget));
+        let polled = poll_fn(|context| Poll::Ready(exchange.as_mut().poll(context))).await;
         tokio::task::yield_now().await;
-        traffic.calls.push(match polled {
-            // The connection was gone already.
+        in_flight.exchanges.push(match polled {
+            // The connection was closed already.
             Poll::Ready(exchange) => Box::pin(ready(exchange)),
-            Poll::Pending => call,
+            Poll::Pending => exchange,
         });
     }
 
-    /// Takes half of all that is waiting or under way, so that both calls in flight are of one size and neither
-    /// side idles; more of it, in as many calls as it takes, if it was asked for together.
-    fn gather(&mut self, first: Waiting<Request>, sent: usize) -> impl Iterator<Item = Gathered> + use<> {
-        let share = (1 + self.waiting.requests() + sent).div_ceil(MAX_CALLS);
-        let mut gathered = Batches::default();
+    /// Takes half of all requests that are queued or in flight, so that both batches in flight have the same size and
+    /// neither side is idle. A group is taken as a whole, in as many batches as it needs.
+    fn next_batches(&mut self, first: Queued<Request>, sent: usize) -> impl Iterator<Item = Batch> + use<> {
+        let share = (1 + self.queue.waiting_requests() + sent).div_ceil(MAX_BATCHES);
+        let mut batcher = Batcher::default();
         let mut next = Some(first);
-        while let Some(waiting) = next {
-            self.waiting.let_in(&waiting);
-            let mut place = 0;
-            waiting.for_each(|request| {
-                // Behind these no key of a batch comes again, and whoever asks alone waits for the answer; but not if it was
-                // sent here from elsewhere.
-                let may_be_another = place > 0 && place < MOST_REPEATED || request.hops > 0;
-                place += 1;
-                gathered.add(request, may_be_another);
+        while let Some(entry) = next {
+            self.queue.release(&entry);
+            let mut index = 0;
+            entry.for_each(|request| {
+                // Keys repeat only in the first part of a group, and among redirected requests. A caller that sends a
+                // single request waits for its response.
+                let may_repeat = index > 0 && index < GROUP_REPEAT_RANGE || request.redirects > 0;
+                index += 1;
+                batcher.add(request, may_repeat);
             });
-            next = if gathered.has(share) { None } else { self.waiting.next_now() };
+            next = if batcher.is_filled(share) { None } else { self.queue.try_recv() };
         }
-        gathered.full.into_iter().chain(Some(gathered.last).filter(|last| last.requests > 0))
-    }
-}
-
-/// What is gathered, none of it heavier than a call should be.
-#[derive(Default)]
-struct Batches {
-    full: Vec<Gathered>,
-    last: Gathered,
-}
-
-impl Batches {
-    /// Adds a request, unless its caller has given up. If it `may_be_another` of its key, it goes with the one before.
-    fn add(&mut self, request: Request, may_be_another: bool) {
-        if !request.reply.leave() {
-            return;
-        }
-        let has_its_key = |gathered: &Gathered| {
-            may_be_another && gathered.requests < MOST_OF_A_CALL && gathered.has_key(&request.name)
-        };
-        if let Some(before) = self.full.iter().rposition(has_its_key) {
-            return self.full[before].add(request);
-        }
-        if self.last.weight >= MAX_WEIGHT && !has_its_key(&self.last) {
-            self.full.push(std::mem::take(&mut self.last));
-        }
-        self.last.add(request);
-    }
-
-    /// Whether it is as much as `share`, or fills a call.
-    fn has(&self, share: usize) -> bool {
-        !self.full.is_empty() || self.last.requests >= share || self.last.weight >= MAX_WEIGHT
+        batcher.into_batches()
     }
 }
 
@@ -382,56 +348,28 @@ mod tests {
 
     use super::*;
     use crate::store::Operation;
+    use crate::store::redis::batch::MAX_BATCH_WEIGHT;
 
-    /// More than two calls.
-    const MANY: usize = 3 * MAX_WEIGHT;
+    /// Three full batches.
+    const MANY: usize = 3 * MAX_BATCH_WEIGHT;
 
     #[tokio::test]
-    async fn the_next_call_leaves_before_the_last_is_told() {
+    async fn the_next_batch_is_sent_before_the_last_one_is_responded_to() {
         let server = Server::start(Flavour::Redis);
         let store = RedisStore::connect(&format!("{}?budget_ms=20000", server.url())).await.unwrap();
         let policy = Policy::parse("order", ["1000/1m"]).unwrap();
         let mut pending = Vec::new();
-        // Nothing else runs before the first of these waits, so all are there when the first call is gathered.
+        // The node's task does not run before the first `await` below that waits: all requests are queued by then.
         for number in 0..MANY {
             let key = number.to_string();
-            let (request, theirs) = store.request(&Operation { verb: Verb::Check, check: policy.key(&key) });
-            store.send_now(request).await;
-            pending.push(theirs);
+            let (request, response) =
+                store.request(&Operation { verb: Verb::Check, check: policy.key(&key) });
+            store.enqueue(request).await;
+            pending.push(response);
         }
         let last = pending.pop().unwrap();
-        assert!(!last.has_left.load(Relaxed));
-        (&mut pending[0].answer).await.unwrap().unwrap();
-        assert!(last.has_left.load(Relaxed), "the third call waits for the first to be told");
-    }
-
-    /// Those of one key that were sent here from elsewhere stay in one call, whatever else is gathered: a second one could be
-    /// executed before the first, if that is refused as a whole.
-    #[tokio::test]
-    async fn what_is_asked_of_one_key_stays_in_one_call_on_its_way_elsewhere() {
-        let store = RedisStore::builder("redis://127.0.0.1:1").unwrap().connect_lazily();
-        let policy = Policy::parse("order", ["1000/1m"]).unwrap();
-        let (mut batches, mut pending) = (Batches::default(), Vec::new());
-        let mut add = |key: &str, hops| {
-            let operation = Operation { verb: Verb::Check, check: policy.key(key) };
-            let (mut request, theirs) = store.request(&operation);
-            request.hops = hops;
-            pending.push(theirs);
-            batches.add(request, hops > 0);
-        };
-        (0..MAX_WEIGHT).for_each(|number| add(&number.to_string(), 0));
-        for number in 0..MOST_REPEATED {
-            add("hot", 1);
-            add(&format!("cold {number}"), 0);
-        }
-        let name = store.names.name(&policy, b"hot");
-        let all: Vec<Gathered> = batches.full.into_iter().chain(Some(batches.last)).collect();
-        let hot = |gathered: &Gathered| {
-            let requests = gathered.calls.iter().flat_map(|call| &call.requests);
-            requests.filter(|request| request.name == name).count()
-        };
-        let counts: Vec<usize> = all.iter().map(hot).filter(|count| *count > 0).collect();
-        assert_eq!(counts, [MOST_REPEATED]);
-        assert!(all.iter().all(|gathered| gathered.requests <= MOST_OF_A_CALL));
+        assert!(!last.is_dispatched.load(Relaxed));
+        (&mut pending[0].receiver).await.unwrap().unwrap();
+        assert!(last.is_dispatched.load(Relaxed), "the third batch waits for the responses to the first");
     }
 }

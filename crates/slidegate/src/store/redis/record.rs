@@ -1,37 +1,37 @@
-//! What the script keeps of a key: the state of every quota, one after the other. Here it is only read; the script
-//! writes it, and its comments say what each part consists of.
+//! Decoding of a key's record: the states of all quotas, one after another. The script writes records; its comments
+//! document the format of each state.
 
 use slidegate_core::{
     Counter, FixedWindow, Pair, Quota, SlidingLog, SlidingWindow, State, StrictWindow, TokenBucket,
 };
 
-use super::description::USUAL_WINDOWS;
-use crate::store::remote::Known;
+use super::encoded_operation::USUAL_WINDOWS;
+use crate::store::remote::PriorState;
 
-/// From when on windows are numbered in decimal records.
+/// Time from which decimal records number their windows.
 const Y2020_MS: u64 = 1_577_836_800_000;
 
-/// It is not a record that this version knows.
+/// Error of a record in a format that this version does not know.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unreadable;
 
-/// Before a block.
+/// Tag of a block.
 const BLOCK_TAG: u8 = 8;
 
-/// What a decision under `quotas` was made from.
-pub(super) fn read(record: &[u8], quotas: &[Quota]) -> Result<Known, Unreadable> {
+/// Decodes a binary record.
+pub(super) fn decode(record: &[u8], quotas: &[Quota]) -> Result<PriorState, Unreadable> {
     let mut reader = Reader { rest: record };
     let states = quotas.iter().map(|quota| reader.state(quota)).collect::<Result<Vec<_>, _>>()?;
-    let mut known = Known::of(states);
+    let mut prior = PriorState::from_states(states);
     if let Some((&BLOCK_TAG, block)) = reader.rest.split_first() {
         reader.rest = block;
-        known.blocked_until_ms = reader.number(6)?;
+        prior.blocked_until_ms = reader.number(6)?;
     }
-    if reader.rest.is_empty() { Ok(known) } else { Err(Unreadable) }
+    if reader.rest.is_empty() { Ok(prior) } else { Err(Unreadable) }
 }
 
-/// A sliding window, alone in its policy, that is written as one decimal number.
-pub(super) fn read_number(digits: u64, quotas: &[Quota]) -> Result<Known, Unreadable> {
+/// Decodes a decimal record, which holds the sliding window of a policy with a single quota.
+pub(super) fn decode_number(digits: u64, quotas: &[Quota]) -> Result<PriorState, Unreadable> {
     let [quota] = quotas else { return Err(Unreadable) };
     let (number, usual) = (digits / 10_000_000_000, digits / 100_000_000 % 100);
     let (prev, cur) = (digits / 10_000 % 10_000, digits % 10_000);
@@ -39,7 +39,11 @@ pub(super) fn read_number(digits: u64, quotas: &[Quota]) -> Result<Known, Unread
     let window_ms = USUAL_WINDOWS.get(place).ok_or(Unreadable)? * 1000;
     let start_ms = (number + Y2020_MS / window_ms) * window_ms;
     let state = State::SlidingWindow(SlidingWindow { start_ms, window_ms, prev, cur });
-    if state.algorithm() == Some(quota.algorithm()) { Ok(Known::of(vec![state])) } else { Err(Unreadable) }
+    if state.algorithm() == Some(quota.algorithm()) {
+        Ok(PriorState::from_states(vec![state]))
+    } else {
+        Err(Unreadable)
+    }
 }
 
 struct Reader<'a> {
@@ -117,7 +121,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The next `width` bytes, the highest first.
+    /// Reads `width` bytes in big-endian order.
     fn number(&mut self, width: usize) -> Result<u64, Unreadable> {
         Ok(self.take(width)?.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
@@ -143,7 +147,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// In how many bytes the parts of a sliding window are written, and what its times are multiples of.
+/// Format of a sliding window: the byte widths of its fields, and the unit of its times.
 struct Widths {
     time: usize,
     window: usize,

@@ -1,8 +1,9 @@
-//! The script that decides in the server.
+//! Script that decides in the server.
 
 use std::sync::LazyLock;
 
-/// All of it. What most callers never need is inside one function, so that a call does not define it in vain.
+/// Source of the script. The parts that most calls never need are inside one function, so that a call defines them only
+/// when it needs them.
 pub(super) const TEXT: &str = concat!(
     "local function general(invoke)\n",
     include_str!("lua/exact.lua"),
@@ -16,5 +17,5 @@ pub(super) const TEXT: &str = concat!(
     include_str!("lua/main.lua"),
 );
 
-/// What `EVALSHA` calls it.
+/// SHA-1 digest of the script, for `EVALSHA`.
 pub(super) static SHA: LazyLock<String> = LazyLock::new(|| redis::Script::new(TEXT).get_hash().to_owned());

@@ -1,6 +1,4 @@
-//! The note that all who share a server can read and change.
-//!
-//! On a connection of its own: nobody who waits for a decision waits for it.
+//! Storage of the shared document, on a connection of its own, so that it never delays a decision.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -8,17 +6,17 @@ use std::time::Duration;
 use redis::{FromRedisValue, Script};
 use tokio::sync::Mutex;
 
-use super::endpoint::{Link, Target};
-use super::{RedisStore, Road, key};
+use super::endpoint::{Endpoint, Link};
+use super::{RedisStore, Route, key};
 use crate::error::StoreError;
 use crate::store::shared_document::{SharedDocument, SharedDocuments};
 
-/// How long a server may take.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout of one script call.
+const TIMEOUT: Duration = Duration::from_secs(1);
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/note.lua")));
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("lua/shared_document.lua")));
 
-/// The way to the note.
+/// Key of the document and the connection to its server.
 pub(super) struct DocumentLink {
     name: String,
     link: Mutex<Option<Link>>,
@@ -32,12 +30,12 @@ impl DocumentLink {
 
 impl RedisStore {
     async fn document_link(&self) -> Result<Link, StoreError> {
-        let access = &self.shared.access;
-        match &self.road {
-            Road::One(_) => self.target.connect(access).await,
-            Road::Cluster(cluster) => {
+        let connector = &self.shared.connector;
+        match &self.route {
+            Route::Single(_) => self.endpoint.connect(connector).await,
+            Route::Cluster(cluster) => {
                 let address = cluster.address(key::slot(self.document.name.as_bytes())).await?;
-                Target::At(access.at(&address)).connect(access).await
+                Endpoint::Fixed(connector.address(&address)).connect(connector).await
             }
         }
     }
@@ -47,10 +45,10 @@ impl RedisStore {
         known: u64,
         text: Option<&str>,
     ) -> Result<T, StoreError> {
-        // Not waited for by two: the second would find the answer of the first out of date.
+        // Held during the call: calls run one after another.
         let mut held = self.document.link.lock().await;
         let mut link = match held.take() {
-            Some(link) if !*link.is_over.borrow() => link,
+            Some(link) if !*link.is_closed.borrow() => link,
             _ => self.document_link().await?,
         };
         let mut call = SCRIPT.key(self.document.name.as_str());
@@ -58,25 +56,24 @@ impl RedisStore {
         if let Some(text) = text {
             call.arg(text);
         }
-        let answer = tokio::time::timeout(PATIENCE, call.invoke_async(&mut link.connection)).await;
-        match answer {
-            Ok(Ok(answer)) => {
+        match tokio::time::timeout(TIMEOUT, call.invoke_async(&mut link.connection)).await {
+            Ok(Ok(reply)) => {
                 *held = Some(link);
-                Ok(answer)
+                Ok(reply)
             }
-            // Whoever refuses may not be the one to ask any more: the next one asks anew who is.
+            // The server may not be the right one any more. The next call connects anew.
             Ok(Err(error)) => {
-                if let Road::Cluster(cluster) = &self.road {
+                if let Route::Cluster(cluster) = &self.route {
                     cluster.refresh();
                 }
-                let message = format!("redis at {}: the note: {error}", link.place);
+                let message = format!("redis at {}: the shared document: {error}", link.server);
                 Err(if error.is_io_error() {
                     StoreError::lost(message)
                 } else {
                     StoreError::transient(message)
                 })
             }
-            Err(_) => Err(StoreError::lost(format!("redis at {}: no reply within {PATIENCE:?}", link.place))),
+            Err(_) => Err(StoreError::lost(format!("redis at {}: no reply within {TIMEOUT:?}", link.server))),
         }
     }
 }
@@ -85,14 +82,19 @@ impl SharedDocuments for RedisStore {
     async fn read_document(&self, known: u64) -> Result<Option<SharedDocument>, StoreError> {
         let found: Option<String> = self.run_document_call(known, None).await?;
         let Some(found) = found else { return Ok(None) };
-        let unreadable = || StoreError::permanent(format!("redis: {:?} is not a note", self.document.name));
+        let unreadable = || {
+            StoreError::permanent(format!(
+                "redis: the value of {:?} is not a shared document",
+                self.document.name
+            ))
+        };
         let (version, text) = found.split_once(' ').ok_or_else(unreadable)?;
         let version = version.parse().map_err(|_| unreadable())?;
         Ok(Some(SharedDocument { version, text: text.to_owned() }))
     }
 
-    async fn write_document(&self, known: u64, note: &SharedDocument) -> Result<bool, StoreError> {
-        let text = format!("{} {}", note.version, note.text);
+    async fn write_document(&self, known: u64, document: &SharedDocument) -> Result<bool, StoreError> {
+        let text = format!("{} {}", document.version, document.text);
         self.run_document_call::<i64>(known, Some(&text)).await.map(|is_written| is_written == 1)
     }
 }

@@ -1,15 +1,15 @@
-//! Where the servers are, as one line of text.
+//! URL of the servers.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
-/// What is allowed, for whoever gets it wrong.
+/// Forms of the URL, for error messages.
 const FORMS: &str = "redis://[user:password@]host[:port][/database], rediss:// for TLS, redis+unix:///path, \
                      redis+sentinel://host[:port],…/name[/database], redis+cluster://host[:port],…";
 
-/// A URL that is not one of a Redis store: what is wrong with it and what is allowed.
+/// Error of an invalid URL of a Redis store. The message names the mistake and the allowed forms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlError {
     message: String,
@@ -23,7 +23,7 @@ impl fmt::Display for UrlError {
 
 impl std::error::Error for UrlError {}
 
-/// How the servers stand to each other.
+/// Arrangement of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Topology {
     One,
@@ -32,7 +32,7 @@ pub(super) enum Topology {
     Cluster,
 }
 
-/// A host and a port.
+/// Host and port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Address {
     pub(super) host: String,
@@ -49,7 +49,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// What a URL says.
+/// Parsed URL.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Url {
     pub(super) topology: Topology,
@@ -58,16 +58,16 @@ pub(super) struct Url {
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
     pub(super) database: i64,
-    /// What stands behind the question mark, for the settings.
+    /// Options after the question mark, for the settings.
     pub(super) options: Vec<(String, String)>,
 }
 
 impl Url {
     pub(super) fn parse(text: &str) -> Result<Self, UrlError> {
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("it has no scheme"))?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid("it has no scheme"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         if query.contains('@') {
-            return Err(wrong("a password's ? is written %3F, and an option's @ is written %40"));
+            return Err(invalid("escape ? in a password as %3F, and @ in an option as %40"));
         }
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (userinfo, hosts) = authority.rsplit_once('@').map_or((None, authority), |(u, h)| (Some(u), h));
@@ -77,7 +77,7 @@ impl Url {
             _ => match scheme.split_once('+') {
                 Some(("redis" | "valkey", kind)) => (kind, false),
                 Some(("rediss" | "valkeys", kind)) => (kind, true),
-                _ => return Err(wrong(&format!("{scheme:?} is not one of its schemes"))),
+                _ => return Err(invalid(&format!("the scheme {scheme:?} is unknown"))),
             },
         };
         let options = parse_options(query)?;
@@ -89,18 +89,18 @@ impl Url {
                 url.hosts = parse_hosts(hosts, 6379)?;
                 url.database = parse_database(path)?;
                 if url.hosts.len() > 1 {
-                    return Err(wrong("several hosts need redis+cluster:// or redis+sentinel://"));
+                    return Err(invalid("several hosts need redis+cluster:// or redis+sentinel://"));
                 }
             }
-            "unix" if is_tls => return Err(wrong("nothing is encrypted on a socket; write redis+unix://")),
+            "unix" if is_tls => return Err(invalid("a Unix socket does not use TLS; use redis+unix://")),
             "unix" if hosts.is_empty() && !path.is_empty() => {
                 url.topology = Topology::Unix(PathBuf::from(format!("/{}", decode(path)?)));
             }
-            "unix" => return Err(wrong("a socket's path begins with three slashes")),
+            "unix" => return Err(invalid("the path of a Unix socket is absolute: redis+unix:///path")),
             "sentinel" => {
                 let (name, database) = path.split_once('/').unwrap_or((path, ""));
                 if name.is_empty() {
-                    return Err(wrong("the name of the primary is missing after the sentinels"));
+                    return Err(invalid("the name of the primary is missing after the sentinels"));
                 }
                 url.hosts = parse_hosts(hosts, 26379)?;
                 url.database = parse_database(database)?;
@@ -108,18 +108,18 @@ impl Url {
             }
             "cluster" => {
                 if !path.is_empty() {
-                    return Err(wrong("a cluster has only database 0"));
+                    return Err(invalid("a cluster has only database 0"));
                 }
                 url.hosts = parse_hosts(hosts, 6379)?;
                 url.topology = Topology::Cluster;
             }
-            _ => return Err(wrong(&format!("{scheme:?} is not one of its schemes"))),
+            _ => return Err(invalid(&format!("the scheme {scheme:?} is unknown"))),
         }
         Ok(url)
     }
 }
 
-/// Without the password.
+/// Omits the password.
 impl fmt::Debug for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Url")
@@ -129,12 +129,12 @@ impl fmt::Debug for Url {
     }
 }
 
-fn wrong(why: &str) -> UrlError {
+fn invalid(why: &str) -> UrlError {
     UrlError { message: format!("store: {why}; allowed are {FORMS}") }
 }
 
-/// An error about one of the options.
-pub(super) fn wrong_option(name: &str, why: impl fmt::Display) -> UrlError {
+/// Error of an option.
+pub(super) fn invalid_option(name: &str, why: impl fmt::Display) -> UrlError {
     UrlError { message: format!("store: {name}: {why}") }
 }
 
@@ -142,7 +142,7 @@ fn parse_user(userinfo: Option<&str>) -> Result<(Option<String>, Option<String>)
     let Some(userinfo) = userinfo else { return Ok((None, None)) };
     let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
     if !user.is_empty() && password.is_empty() {
-        return Err(wrong("there is a user but no password; a password alone is written :password@"));
+        return Err(invalid("the user has no password; a password without a user is written :password@"));
     }
     let some = |text: &str| decode(text).map(|text| Some(text).filter(|text| !text.is_empty()));
     Ok((some(user)?, some(password)?))
@@ -152,14 +152,14 @@ fn parse_hosts(hosts: &str, default_port: u16) -> Result<Vec<Address>, UrlError>
     hosts.split(',').map(|host| parse_address(host, default_port)).collect()
 }
 
-/// `host`, `host:port`, `[v6]` or `[v6]:port`.
+/// Parses `host`, `host:port`, `[v6]` or `[v6]:port`.
 pub(super) fn parse_address(text: &str, default_port: u16) -> Result<Address, UrlError> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or_else(|| wrong("a [ is never closed"))?;
+            let (host, port) = rest.split_once(']').ok_or_else(|| invalid("a [ has no ]"))?;
             match port.strip_prefix(':') {
                 None if !port.is_empty() => {
-                    return Err(wrong("behind a ] comes a port, with a colon before it"));
+                    return Err(invalid("only a colon and a port may follow a ]"));
                 }
                 port => (host, port),
             }
@@ -167,12 +167,12 @@ pub(super) fn parse_address(text: &str, default_port: u16) -> Result<Address, Ur
         None => text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
     };
     if host.is_empty() {
-        return Err(wrong("a host is missing"));
+        return Err(invalid("a host is missing"));
     }
     let port = match port {
         None => default_port,
-        // Not repeated: with a slash in a password that is not escaped, this is the password's beginning.
-        Some(port) => port.parse().map_err(|_| wrong("a port is not a number up to 65535"))?,
+        // The message omits the text: it is the beginning of a password that contains an unescaped slash.
+        Some(port) => port.parse().map_err(|_| invalid("a port is not a number up to 65535"))?,
     };
     Ok(Address { host: decode(host)?, port })
 }
@@ -182,8 +182,8 @@ fn parse_database(text: &str) -> Result<i64, UrlError> {
         "" => Ok(0),
         _ => match text.parse() {
             Ok(number @ 0..) => Ok(number),
-            // Not repeated: it may be the rest of a password.
-            _ => Err(wrong("the database is not a number")),
+            // The message omits the text: it may be the end of such a password.
+            _ => Err(invalid("the database is not a number")),
         },
     }
 }
@@ -199,7 +199,7 @@ fn parse_options(query: &str) -> Result<Vec<(String, String)>, UrlError> {
         .try_fold(Vec::new(), |mut options: Vec<(String, String)>, option: Result<_, UrlError>| {
             let option = option?;
             if options.iter().any(|(name, _)| *name == option.0) {
-                return Err(wrong_option(&option.0, "it is given twice"));
+                return Err(invalid_option(&option.0, "it is given twice"));
             }
             options.push(option);
             Ok(options)
@@ -207,8 +207,9 @@ fn parse_options(query: &str) -> Result<Vec<(String, String)>, UrlError> {
 }
 
 fn decode(text: &str) -> Result<String, UrlError> {
-    let decoded =
-        percent_decode_str(text).decode_utf8().map_err(|_| wrong("what it escapes is not UTF-8"))?;
+    let decoded = percent_decode_str(text)
+        .decode_utf8()
+        .map_err(|_| invalid("its percent-encoded text is not UTF-8"))?;
     Ok(decoded.into_owned())
 }
 
@@ -216,12 +217,12 @@ fn decode(text: &str) -> Result<String, UrlError> {
 mod tests {
     use super::*;
 
-    fn refusal(text: &str) -> String {
+    fn error_of(text: &str) -> String {
         Url::parse(text).unwrap_err().to_string()
     }
 
     #[test]
-    fn reads_every_form() {
+    fn parses_every_form() {
         let url = Url::parse("rediss://ann:p%40ss@cache:7000/3?prefix=a&keys=plain").unwrap();
         assert!(url.is_tls && url.topology == Topology::One);
         assert_eq!(url.hosts[0].to_string(), "cache:7000");
@@ -248,28 +249,28 @@ mod tests {
     }
 
     #[test]
-    fn refuses_with_what_is_allowed() {
-        assert!(refusal("cache:6379").starts_with("store: it has no scheme; allowed are redis://["));
-        assert!(refusal("http://a").starts_with("store: \"http\" is not one of its schemes"));
-        assert!(refusal("redis+ring://a").starts_with("store: \"redis+ring\" is not one of its schemes"));
-        assert!(refusal("redis://").starts_with("store: a host is missing"));
-        assert!(refusal("redis://[::1]7911").starts_with("store: behind a ] comes a port"));
-        assert!(refusal("redis://a?prefix=b&prefix=c").starts_with("store: prefix: it is given twice"));
-        assert!(refusal("redis://a?secret=p@ss").contains("an option's @ is written %40"));
-        assert!(refusal("redis://a:b").starts_with("store: a port is not a number up to 65535"));
-        assert!(refusal("redis://a/x").starts_with("store: the database is not a number"));
-        assert!(refusal("redis://a/-1").starts_with("store: the database is not a number"));
-        assert!(refusal("redis://a,b").starts_with("store: several hosts need redis+cluster://"));
-        assert!(refusal("redis+sentinel://a").starts_with("store: the name of the primary is missing"));
-        assert!(refusal("redis+cluster://a/1").starts_with("store: a cluster has only database 0"));
-        assert!(refusal("redis+unix://x").starts_with("store: a socket's path begins with three slashes"));
-        assert!(refusal("rediss+unix:///x").starts_with("store: nothing is encrypted on a socket"));
-        assert!(refusal("redis://a%ff").starts_with("store: what it escapes is not UTF-8"));
-        assert!(refusal("redis://hush@cache").starts_with("store: there is a user but no password"));
-        assert!(refusal("redis://me:12?hush@cache").starts_with("store: a password's ? is written %3F"));
+    fn errors_name_the_mistake_and_the_allowed_forms() {
+        assert!(error_of("cache:6379").starts_with("store: it has no scheme; allowed are redis://["));
+        assert!(error_of("http://a").starts_with("store: the scheme \"http\" is unknown; allowed are"));
+        assert!(error_of("redis+ring://a").starts_with("store: the scheme \"redis+ring\" is unknown"));
+        assert!(error_of("redis://").starts_with("store: a host is missing"));
+        assert!(error_of("redis://[::1]7911").starts_with("store: only a colon and a port may follow a ]"));
+        assert!(error_of("redis://a?prefix=b&prefix=c").starts_with("store: prefix: it is given twice"));
+        assert!(error_of("redis://a?secret=p@ss").contains("@ in an option as %40"));
+        assert!(error_of("redis://a:b").starts_with("store: a port is not a number up to 65535"));
+        assert!(error_of("redis://a/x").starts_with("store: the database is not a number"));
+        assert!(error_of("redis://a/-1").starts_with("store: the database is not a number"));
+        assert!(error_of("redis://a,b").starts_with("store: several hosts need redis+cluster://"));
+        assert!(error_of("redis+sentinel://a").starts_with("store: the name of the primary is missing"));
+        assert!(error_of("redis+cluster://a/1").starts_with("store: a cluster has only database 0"));
+        assert!(error_of("redis+unix://x").starts_with("store: the path of a Unix socket is absolute"));
+        assert!(error_of("rediss+unix:///x").starts_with("store: a Unix socket does not use TLS"));
+        assert!(error_of("redis://a%ff").starts_with("store: its percent-encoded text is not UTF-8"));
+        assert!(error_of("redis://hush@cache").starts_with("store: the user has no password"));
+        assert!(error_of("redis://me:12?hush@cache").starts_with("store: escape ? in a password as %3F"));
         assert!(!format!("{:?}", Url::parse("redis://:hush@a").unwrap()).contains("hush"));
         for unescaped in ["redis://me:hush/hush@a", "redis://me:hush?hush@a", "redis://me:1/hush@a"] {
-            assert!(!refusal(unescaped).contains("hush"), "{unescaped}");
+            assert!(!error_of(unescaped).contains("hush"), "{unescaped}");
         }
     }
 }

@@ -1,5 +1,7 @@
-//! What stores in other processes have in common on the caller's side: a request is put into a queue, its caller waits as
-//! long as the budget lasts, and the core works out the numbers of the answer.
+//! Caller's side of the stores that run in other processes.
+//!
+//! A request enters a queue, its caller waits until the budget is spent, and the core computes the numbers of the
+//! decision from the state that the server returns.
 
 mod queue;
 
@@ -11,192 +13,201 @@ use std::time::Duration;
 use slidegate_core::{Action, Counter, Decision, Moment, Policy, State, decide_matched};
 use tokio::sync::oneshot;
 
-pub(crate) use self::queue::{Line, Queue, Refuse, Waiting, gone, queue};
+pub(crate) use self::queue::{QueueReceiver, QueueSender, Queued, Reject, queue, task_stopped};
 
 use super::Operation;
 use crate::error::StoreError;
 
-/// No count is larger, so that a larger cost is denied, or gives back all, just as this one.
-pub(crate) const MOST_COST: u64 = 1 << 50;
+/// Largest cost that is sent to a server. No count is larger, so a larger cost has the same effect: a check is denied, a
+/// refund gives back everything.
+pub(crate) const MAX_COST: u64 = 1 << 50;
 
-/// No more than this of a batch is sent at once.
-const MOST_TOGETHER: usize = 1024;
+/// Largest number of requests that are enqueued as one group.
+const MAX_GROUP_REQUESTS: usize = 1024;
 
-/// The end of a request that its answer is given to.
+/// Sending end of a request's response.
 #[derive(Debug)]
-pub(crate) struct Reply<A> {
+pub(crate) struct Responder<A> {
     sender: oneshot::Sender<Result<A, StoreError>>,
-    has_left: Arc<AtomicBool>,
+    is_dispatched: Arc<AtomicBool>,
 }
 
-/// The end that its caller holds.
+/// Receiving end of a request's response, held by its caller.
 #[derive(Debug)]
-pub(crate) struct Pending<A> {
-    pub(super) answer: oneshot::Receiver<Result<A, StoreError>>,
-    /// Whether it may have been counted.
-    pub(super) has_left: Arc<AtomicBool>,
+pub(crate) struct PendingResponse<A> {
+    pub(super) receiver: oneshot::Receiver<Result<A, StoreError>>,
+    /// Whether the request has left the queue. From then on the server may count it.
+    pub(super) is_dispatched: Arc<AtomicBool>,
 }
 
-pub(crate) fn channel<A>() -> (Reply<A>, Pending<A>) {
-    let (sender, answer) = oneshot::channel();
-    let has_left = Arc::new(AtomicBool::new(false));
-    (Reply { sender, has_left: Arc::clone(&has_left) }, Pending { answer, has_left })
+pub(crate) fn response_channel<A>() -> (Responder<A>, PendingResponse<A>) {
+    let (sender, receiver) = oneshot::channel();
+    let is_dispatched = Arc::new(AtomicBool::new(false));
+    (
+        Responder { sender, is_dispatched: Arc::clone(&is_dispatched) },
+        PendingResponse { receiver, is_dispatched },
+    )
 }
 
-impl<A> Reply<A> {
-    /// Takes the request out of the queue. False if the caller has given up: then it does not leave, and is not counted.
-    pub(crate) fn leave(&self) -> bool {
-        // In this order, and the caller in the other one: if it did not see this, this sees it.
-        self.has_left.store(true, Relaxed);
+impl<A> Responder<A> {
+    /// Marks the request as dispatched. Returns `false` if its caller has given up; the request must not be sent then.
+    pub(crate) fn mark_dispatched(&self) -> bool {
+        // The caller closes the channel first and reads the flag second (see `timed_out`). With the fences, a caller that
+        // misses the flag is seen here as closed, so a request that is reported as not counted is never sent.
+        self.is_dispatched.store(true, Relaxed);
         fence(SeqCst);
         !self.sender.is_closed()
     }
 
-    pub(crate) fn send(self, answer: Result<A, StoreError>) {
-        // Fails if the caller has given up, which is the caller's right.
-        let _ = self.sender.send(answer);
+    pub(crate) fn send(self, response: Result<A, StoreError>) {
+        // Fails if the caller has given up.
+        let _ = self.sender.send(response);
     }
 }
 
-/// A store that requests are sent to.
-pub(crate) trait Remote: Sync {
+/// Store that sends its requests to a server.
+pub(crate) trait RemoteStore: Sync {
     type Request: Send;
-    type Answer: Send;
+    type Response: Send;
 
-    /// What messages begin with.
+    /// Name of the store in messages.
     const NAME: &'static str;
 
     fn budget(&self) -> Duration;
 
     fn max_waiting(&self) -> usize;
 
-    fn request(&self, operation: &Operation<'_>) -> (Self::Request, Pending<Self::Answer>);
+    fn request(&self, operation: &Operation<'_>) -> (Self::Request, PendingResponse<Self::Response>);
 
-    /// Puts a request into the queue, or answers that it is full.
-    fn send_now(&self, request: Self::Request) -> impl Future<Output = ()> + Send;
+    /// Enqueues a request, or rejects it if the queue is full.
+    fn enqueue(&self, request: Self::Request) -> impl Future<Output = ()> + Send;
 
-    /// How many of these, from the first on, may be under way together without one of them overtaking another of its key.
-    fn most_together(operations: &[Operation<'_>]) -> usize {
+    /// Returns the number of leading operations that may be in flight together without one overtaking another of the
+    /// same key.
+    fn group_len(operations: &[Operation<'_>]) -> usize {
         operations.len()
     }
 
-    /// Puts requests into the queue as soon as there is room, so that they leave together if they can. There are not more
-    /// than may wait.
-    fn send_together(&self, requests: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
+    /// Waits for free slots and enqueues the requests as one group, so that they are sent together where possible. The
+    /// group must not exceed `max_waiting`.
+    fn enqueue_group(&self, requests: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
 
-    fn read(&self, operation: &Operation<'_>, answer: Self::Answer) -> Result<Decision, StoreError>;
+    /// Turns the server's response into a decision.
+    fn decode(&self, operation: &Operation<'_>, response: Self::Response) -> Result<Decision, StoreError>;
 }
 
-/// What a server decided from.
+/// State of a key that the server based its decision on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    /// A state for each quota.
+pub(crate) struct PriorState {
+    /// One state per quota.
     pub(crate) states: Vec<State>,
-    /// Until when the key is blocked; 0 if it is not.
+    /// End of the key's block; 0 if it is not blocked.
     pub(crate) blocked_until_ms: u64,
-    /// Whether a reset has found something.
+    /// Whether a reset removed anything.
     pub(crate) is_found: bool,
 }
 
-impl Known {
-    /// Nothing.
+impl PriorState {
+    /// Returns the state of a key without a record.
     pub(crate) fn empty(policy: &Policy) -> Self {
-        Self::of(policy.quotas().iter().map(State::empty).collect())
+        Self::from_states(policy.quotas().iter().map(State::empty).collect())
     }
 
-    /// These states.
-    pub(crate) fn of(states: Vec<State>) -> Self {
+    pub(crate) fn from_states(states: Vec<State>) -> Self {
         Self { states, blocked_until_ms: 0, is_found: false }
     }
 }
 
-pub(crate) async fn execute<R: Remote>(
-    remote: &R,
+pub(crate) async fn execute<R: RemoteStore>(
+    store: &R,
     operation: &Operation<'_>,
 ) -> Result<Decision, StoreError> {
-    let (request, mut pending) = remote.request(operation);
+    let (request, mut pending) = store.request(operation);
     let in_time = async {
-        remote.send_now(request).await;
+        store.enqueue(request).await;
         wait::<R>(&mut pending).await
     };
-    let answer = match tokio::time::timeout(remote.budget(), in_time).await {
-        Ok(answer) => answer,
-        Err(_) => give_up(remote, &mut pending),
+    let response = match tokio::time::timeout(store.budget(), in_time).await {
+        Ok(response) => response,
+        Err(_) => timed_out(store, &mut pending),
     };
-    remote.read(operation, answer?)
+    store.decode(operation, response?)
 }
 
-pub(crate) async fn execute_many<R: Remote>(
-    remote: &R,
+pub(crate) async fn execute_many<R: RemoteStore>(
+    store: &R,
     operations: &[Operation<'_>],
 ) -> Vec<Result<Decision, StoreError>> {
-    let mut pending: Vec<Pending<R::Answer>> = Vec::with_capacity(operations.len());
-    let mut answers = Vec::with_capacity(operations.len());
-    // No batch, however large, takes the queue from everybody else, or keeps a connection for long.
-    let most = (remote.max_waiting() / 8).clamp(1, MOST_TOGETHER);
+    let mut pending: Vec<PendingResponse<R::Response>> = Vec::with_capacity(operations.len());
+    let mut responses = Vec::with_capacity(operations.len());
+    // Bounds the share of the queue, and the time on a connection, that one caller takes.
+    let max_group = (store.max_waiting() / 8).clamp(1, MAX_GROUP_REQUESTS);
     let in_time = async {
         let mut rest = operations;
         while !rest.is_empty() {
-            let count = R::most_together(&rest[..rest.len().min(most)]).max(1);
-            let (together, later) = rest.split_at(count);
+            let len = R::group_len(&rest[..rest.len().min(max_group)]).max(1);
+            let (group, later) = rest.split_at(len);
             rest = later;
-            let (requests, theirs): (Vec<_>, Vec<_>) =
-                together.iter().map(|operation| remote.request(operation)).unzip();
-            pending.extend(theirs);
-            remote.send_together(requests).await;
-            while answers.len() < pending.len() {
-                let oldest = answers.len();
-                answers.push(wait::<R>(&mut pending[oldest]).await);
+            let (requests, group_pending): (Vec<_>, Vec<_>) =
+                group.iter().map(|operation| store.request(operation)).unzip();
+            pending.extend(group_pending);
+            store.enqueue_group(requests).await;
+            while responses.len() < pending.len() {
+                let oldest = responses.len();
+                responses.push(wait::<R>(&mut pending[oldest]).await);
             }
         }
     };
-    if tokio::time::timeout(remote.budget(), in_time).await.is_err() {
-        for one in pending.iter_mut().skip(answers.len()) {
-            answers.push(give_up(remote, one));
+    if tokio::time::timeout(store.budget(), in_time).await.is_err() {
+        for pending in pending.iter_mut().skip(responses.len()) {
+            responses.push(timed_out(store, pending));
         }
-        let unsent = format!("{}: not sent within {:?}", R::NAME, remote.budget());
-        answers.resize_with(operations.len(), || Err(StoreError::transient(unsent.clone()).too_late()));
+        let unsent = format!("{}: request not sent within {:?}", R::NAME, store.budget());
+        responses.resize_with(operations.len(), || Err(StoreError::transient(unsent.clone()).too_late()));
     }
-    operations.iter().zip(answers).map(|(operation, answer)| remote.read(operation, answer?)).collect()
+    operations.iter().zip(responses).map(|(operation, response)| store.decode(operation, response?)).collect()
 }
 
-async fn wait<R: Remote>(pending: &mut Pending<R::Answer>) -> Result<R::Answer, StoreError> {
-    let lost = |_| StoreError::lost(format!("{}: the connection broke before the reply", R::NAME));
-    (&mut pending.answer).await.map_err(lost)?
+async fn wait<R: RemoteStore>(pending: &mut PendingResponse<R::Response>) -> Result<R::Response, StoreError> {
+    let lost = |_| StoreError::lost(format!("{}: the connection broke before the response", R::NAME));
+    (&mut pending.receiver).await.map_err(lost)?
 }
 
-/// What to tell a caller whose time is over.
-fn give_up<R: Remote>(remote: &R, pending: &mut Pending<R::Answer>) -> Result<R::Answer, StoreError> {
-    pending.answer.close();
-    if let Ok(arrived) = pending.answer.try_recv() {
+/// Returns the response if it arrived with the timeout, else the error of a request whose budget is spent.
+fn timed_out<R: RemoteStore>(
+    store: &R,
+    pending: &mut PendingResponse<R::Response>,
+) -> Result<R::Response, StoreError> {
+    pending.receiver.close();
+    if let Ok(arrived) = pending.receiver.try_recv() {
         return arrived;
     }
     fence(SeqCst);
-    let message = format!("{}: no answer within {:?}", R::NAME, remote.budget());
-    let has_left = pending.has_left.load(Relaxed);
-    Err(if has_left { StoreError::lost(message) } else { StoreError::transient(message) }.too_late())
+    let message = format!("{}: no response within {:?}", R::NAME, store.budget());
+    let is_dispatched = pending.is_dispatched.load(Relaxed);
+    Err(if is_dispatched { StoreError::lost(message) } else { StoreError::transient(message) }.too_late())
 }
 
-/// Works out the decision from what the server decided from; `None` if that makes no sense. It has spent; these are the
-/// numbers.
-pub(crate) fn work_out<R: Remote>(
+/// Computes the decision from the state that the server based its own on; `prior` is `None` if it is unreadable. The
+/// server has counted the request already: this yields the numbers, and an error if the two decisions differ.
+pub(crate) fn compute_decision<R: RemoteStore>(
     operation: &Operation<'_>,
     now: Moment,
     is_allowed: bool,
-    known: Option<Known>,
+    prior: Option<PriorState>,
 ) -> Result<Decision, StoreError> {
-    // Whatever comes of its answer here, the server has decided.
-    let odd = |what| {
-        let message = format!("{}: {what}; is another version at work?", R::NAME);
+    // The server has decided, whichever error follows.
+    let mismatch = |what| {
+        let message = format!("{}: {what}; check that all nodes run the same version of Slidegate", R::NAME);
         StoreError::permanent(message).perhaps_counted()
     };
-    let mut known = known.ok_or_else(|| odd("the record makes no sense"))?;
+    let mut prior = prior.ok_or_else(|| mismatch("the record of the key is unreadable"))?;
     let action = Action::at(operation.verb, now, operation.check.cost);
-    let (policy, blocked_until_ms) = (operation.check.policy, known.blocked_until_ms);
-    let (decision, _) = decide_matched(&mut known.states, policy, action, blocked_until_ms);
+    let (policy, blocked_until_ms) = (operation.check.policy, prior.blocked_until_ms);
+    let (decision, _) = decide_matched(&mut prior.states, policy, action, blocked_until_ms);
     if decision.is_allowed() == is_allowed {
-        Ok(decision.found(known.is_found))
+        Ok(decision.found(prior.is_found))
     } else {
-        Err(odd("the server and the library disagree"))
+        Err(mismatch("the decision of the server differs from that of the library"))
     }
 }

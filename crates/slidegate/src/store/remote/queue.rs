@@ -1,4 +1,4 @@
-//! Where requests wait for a call, and what was asked for together stays together.
+//! Queue between the callers and the task that sends their requests. Requests enqueued as a group are dequeued as one.
 
 use std::sync::Arc;
 
@@ -7,157 +7,162 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::error::StoreError;
 
-/// A request that can be told why nothing comes of it.
-pub(crate) trait Refuse {
-    fn refuse(self, error: StoreError);
+/// Request that can be completed with an error.
+pub(crate) trait Reject {
+    fn reject(self, error: StoreError);
 }
 
-/// What waits for a call: requests that were asked for together, mostly one by itself.
-pub(crate) enum Waiting<R> {
-    One(R),
-    Many(Vec<R>),
+/// Entry of the queue.
+pub(crate) enum Queued<R> {
+    Single(R),
+    /// Requests that were enqueued together.
+    Group(Vec<R>),
 }
 
-impl<R> Waiting<R> {
-    /// How many requests it is.
-    pub(crate) fn count(&self) -> usize {
+impl<R> Queued<R> {
+    /// Returns the number of requests.
+    pub(crate) fn len(&self) -> usize {
         match self {
-            Self::One(_) => 1,
-            Self::Many(requests) => requests.len(),
+            Self::Single(_) => 1,
+            Self::Group(requests) => requests.len(),
         }
     }
 
     pub(crate) fn for_each(self, mut take: impl FnMut(R)) {
         match self {
-            Self::One(request) => take(request),
-            Self::Many(requests) => requests.into_iter().for_each(take),
+            Self::Single(request) => take(request),
+            Self::Group(requests) => requests.into_iter().for_each(take),
         }
     }
 }
 
-impl<R: Refuse> Waiting<R> {
-    pub(crate) fn refuse(self, error: &StoreError) {
-        self.for_each(|request| request.refuse(error.clone()));
+impl<R: Reject> Queued<R> {
+    pub(crate) fn reject(self, error: &StoreError) {
+        self.for_each(|request| request.reject(error.clone()));
     }
 }
 
-/// The end that requests are put into.
-pub(crate) struct Queue<R> {
-    /// What messages begin with.
-    name: &'static str,
-    sender: mpsc::Sender<Waiting<R>>,
-    company: Arc<Semaphore>,
+/// Callers' end of the queue.
+pub(crate) struct QueueSender<R> {
+    /// Name of the store in messages.
+    store: &'static str,
+    sender: mpsc::Sender<Queued<R>>,
+    group_slots: Arc<Semaphore>,
 }
 
-/// The end that calls are gathered from.
-pub(crate) struct Line<R> {
-    receiver: mpsc::Receiver<Waiting<R>>,
-    /// Room for as many as may wait alone, for those who came in the company of another. Apart from the channel's, so that
-    /// a batch that waits for room takes it from nobody who needs little.
-    company: Arc<Semaphore>,
+/// Sending task's end of the queue.
+pub(crate) struct QueueReceiver<R> {
+    receiver: mpsc::Receiver<Queued<R>>,
+    /// Slots for the requests of each group beyond its first, as many as the channel has. They are separate from the
+    /// channel's, so that a group that waits for slots does not block single requests.
+    group_slots: Arc<Semaphore>,
 }
 
-/// A queue for so many.
-pub(crate) fn queue<R>(name: &'static str, max_waiting: usize) -> (Queue<R>, Line<R>) {
+/// Creates a queue for `max_waiting` entries.
+pub(crate) fn queue<R>(store: &'static str, max_waiting: usize) -> (QueueSender<R>, QueueReceiver<R>) {
     let (sender, receiver) = mpsc::channel(max_waiting);
-    let company = Arc::new(Semaphore::new(max_waiting));
-    (Queue { name, sender, company: Arc::clone(&company) }, Line { receiver, company })
+    let group_slots = Arc::new(Semaphore::new(max_waiting));
+    (
+        QueueSender { store, sender, group_slots: Arc::clone(&group_slots) },
+        QueueReceiver { receiver, group_slots },
+    )
 }
 
-// Not derived: a request need not be one that can be cloned.
-impl<R> Clone for Queue<R> {
+// Not derived: that would require requests to be `Clone`.
+impl<R> Clone for QueueSender<R> {
     fn clone(&self) -> Self {
-        Self { name: self.name, sender: self.sender.clone(), company: Arc::clone(&self.company) }
+        Self { store: self.store, sender: self.sender.clone(), group_slots: Arc::clone(&self.group_slots) }
     }
 }
 
-impl<R: Refuse> Queue<R> {
+impl<R: Reject> QueueSender<R> {
     pub(crate) fn max_waiting(&self) -> usize {
         self.sender.max_capacity()
     }
 
-    /// Puts a request into the queue, or refuses it if that is full.
-    pub(crate) fn send_now(&self, request: R) {
-        if let Err(refused) = self.sender.try_send(Waiting::One(request)) {
-            self.refuse(refused);
+    /// Enqueues a request, or rejects it if the queue is full.
+    pub(crate) fn try_send(&self, request: R) {
+        if let Err(unsent) = self.sender.try_send(Queued::Single(request)) {
+            self.reject(unsent);
         }
     }
 
-    /// Puts requests into the queue, so that they leave together, or refuses them if there is no room for all of them.
-    pub(crate) fn send_together_now(&self, requests: Vec<R>) {
-        let waiting = Waiting::Many(requests);
-        let Ok(room) = self.company.try_acquire_many(company_of(&waiting)) else {
-            return self.refuse(TrySendError::Full(waiting));
+    /// Enqueues requests as one group, or rejects them if the queue has too few slots for all of them.
+    pub(crate) fn try_send_group(&self, requests: Vec<R>) {
+        let group = Queued::Group(requests);
+        let Ok(slots) = self.group_slots.try_acquire_many(extra_slots(&group)) else {
+            return self.reject(TrySendError::Full(group));
         };
-        match self.sender.try_send(waiting) {
-            // Whoever takes them gives it back.
-            Ok(()) => room.forget(),
-            Err(refused) => self.refuse(refused),
+        match self.sender.try_send(group) {
+            // `QueueReceiver::release` frees them.
+            Ok(()) => slots.forget(),
+            Err(unsent) => self.reject(unsent),
         }
     }
 
-    fn refuse(&self, refused: TrySendError<Waiting<R>>) {
-        match refused {
-            TrySendError::Full(waiting) => {
-                let (name, most) = (self.name, self.max_waiting());
-                waiting.refuse(&StoreError::transient(format!("{name}: {most} calls wait already")));
+    fn reject(&self, unsent: TrySendError<Queued<R>>) {
+        match unsent {
+            TrySendError::Full(entry) => {
+                let (store, max) = (self.store, self.max_waiting());
+                let message = format!("{store}: the queue of {max} requests is full; retry later");
+                entry.reject(&StoreError::transient(message));
             }
-            TrySendError::Closed(waiting) => waiting.refuse(&gone(self.name)),
+            TrySendError::Closed(entry) => entry.reject(&task_stopped(self.store)),
         }
     }
 
-    /// Puts requests into the queue as soon as there is room for all of them, so that they leave together. There are not
-    /// more than may wait.
-    pub(crate) async fn send_together(&self, requests: Vec<R>) {
-        let waiting = Waiting::Many(requests);
-        let company = self.company.acquire_many(company_of(&waiting)).await;
-        match (company, self.sender.reserve().await) {
-            (Ok(room), Ok(place)) => {
-                place.send(waiting);
-                // Whoever takes them gives it back.
-                room.forget();
+    /// Waits for free slots and enqueues requests as one group. The group must not exceed `max_waiting`.
+    pub(crate) async fn send_group(&self, requests: Vec<R>) {
+        let group = Queued::Group(requests);
+        let slots = self.group_slots.acquire_many(extra_slots(&group)).await;
+        match (slots, self.sender.reserve().await) {
+            (Ok(slots), Ok(permit)) => {
+                permit.send(group);
+                // `QueueReceiver::release` frees them.
+                slots.forget();
             }
-            _ => waiting.refuse(&gone(self.name)),
+            _ => group.reject(&task_stopped(self.store)),
         }
     }
 
-    /// Whether both lead to the same.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
+    /// Returns whether both are senders of the same queue.
+    pub(crate) fn is_same_queue(&self, other: &Self) -> bool {
         self.sender.same_channel(&other.sender)
     }
 }
 
-impl<R> Line<R> {
-    /// How many requests wait, or have not been let in.
-    pub(crate) fn requests(&self) -> usize {
-        let company = self.receiver.max_capacity().saturating_sub(self.company.available_permits());
-        self.receiver.len() + company
+impl<R> QueueReceiver<R> {
+    /// Returns the number of requests that are queued, or that were received and not [released](Self::release) yet.
+    pub(crate) fn waiting_requests(&self) -> usize {
+        let extra = self.receiver.max_capacity().saturating_sub(self.group_slots.available_permits());
+        self.receiver.len() + extra
     }
 
-    /// The next; `None` if nobody can ask any more. It has its room until it is [let in](Self::let_in).
-    pub(crate) async fn next(&mut self) -> Option<Waiting<R>> {
+    /// Waits for the next entry; `None` once all senders are dropped. A group keeps its slots until it is
+    /// [released](Self::release).
+    pub(crate) async fn recv(&mut self) -> Option<Queued<R>> {
         self.receiver.recv().await
     }
 
-    /// The next, if somebody waits.
-    pub(crate) fn next_now(&mut self) -> Option<Waiting<R>> {
+    /// Returns the next entry, if there is one.
+    pub(crate) fn try_recv(&mut self) -> Option<Queued<R>> {
         self.receiver.try_recv().ok()
     }
 
-    /// From now on others have its room.
-    pub(crate) fn let_in(&self, waiting: &Waiting<R>) {
-        if let Waiting::Many(requests) = waiting {
-            self.company.add_permits(requests.len().saturating_sub(1));
+    /// Frees the slots of an entry that was received.
+    pub(crate) fn release(&self, entry: &Queued<R>) {
+        if let Queued::Group(requests) = entry {
+            self.group_slots.add_permits(requests.len().saturating_sub(1));
         }
     }
 }
 
-/// How many came in the company of the first.
-fn company_of<R>(waiting: &Waiting<R>) -> u32 {
-    u32::try_from(waiting.count().saturating_sub(1)).unwrap_or(u32::MAX)
+/// Returns the number of slots that an entry takes beyond its slot in the channel.
+fn extra_slots<R>(entry: &Queued<R>) -> u32 {
+    u32::try_from(entry.len().saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
-/// Why nobody will ever take a request.
-pub(crate) fn gone(name: &str) -> StoreError {
-    StoreError::transient(format!("{name}: the task that asks it is gone"))
+/// Error of a request that no task will send any more.
+pub(crate) fn task_stopped(store: &str) -> StoreError {
+    StoreError::transient(format!("{store}: the task that sends requests has stopped; retry later"))
 }

@@ -3,16 +3,16 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::store::postgres::batch::{Batch, Name, Request};
-use crate::store::remote::Waiting;
+use crate::store::remote::Queued;
 
 /// So many keep a connection busy for some 2 ms.
 pub(super) const MAX_BATCH: usize = 64;
 
 /// Whether it takes more than one transaction: others must not wait for all of these.
-pub(super) fn is_large(waiting: &Waiting<Request>) -> bool {
+pub(super) fn is_large(waiting: &Queued<Request>) -> bool {
     match waiting {
-        Waiting::One(_) => false,
-        Waiting::Many(requests) => {
+        Queued::Single(_) => false,
+        Queued::Group(requests) => {
             let has = |is_durable| requests.iter().any(|request| request.is_durable == is_durable);
             requests.len() > MAX_BATCH || (has(true) && has(false))
         }
@@ -22,27 +22,27 @@ pub(super) fn is_large(waiting: &Waiting<Request>) -> bool {
 /// Taken from the queue and not under way.
 #[derive(Default)]
 pub(super) struct Ready {
-    waiting: VecDeque<Waiting<Request>>,
+    waiting: VecDeque<Queued<Request>>,
     pub(super) requests: usize,
 }
 
 impl Ready {
-    pub(super) fn push(&mut self, waiting: Waiting<Request>) {
-        self.requests += waiting.count();
+    pub(super) fn push(&mut self, waiting: Queued<Request>) {
+        self.requests += waiting.len();
         self.waiting.push_back(waiting);
     }
 
-    pub(super) fn push_first(&mut self, waiting: Waiting<Request>) {
-        self.requests += waiting.count();
+    pub(super) fn push_first(&mut self, waiting: Queued<Request>) {
+        self.requests += waiting.len();
         self.waiting.push_front(waiting);
     }
 
     pub(super) fn pop_if(
         &mut self,
-        is_wanted: impl FnOnce(&Waiting<Request>) -> bool,
-    ) -> Option<Waiting<Request>> {
+        is_wanted: impl FnOnce(&Queued<Request>) -> bool,
+    ) -> Option<Queued<Request>> {
         let waiting = self.waiting.pop_front_if(|waiting| is_wanted(waiting))?;
-        self.requests -= waiting.count();
+        self.requests -= waiting.len();
         Some(waiting)
     }
 }
@@ -80,13 +80,13 @@ pub(super) struct Next {
 
 impl Next {
     /// Whoever does not fit waits for the next call, so that those who were asked for together are one statement.
-    pub(super) fn has_room_for(&self, waiting: &Waiting<Request>) -> bool {
-        self.requests + waiting.count() <= MAX_BATCH
+    pub(super) fn has_room_for(&self, waiting: &Queued<Request>) -> bool {
+        self.requests + waiting.len() <= MAX_BATCH
     }
 
     /// Adds a request, unless its caller has given up.
     pub(super) fn add(&mut self, request: Request) {
-        if !request.reply.leave() {
+        if !request.reply.mark_dispatched() {
             return;
         }
         self.requests += 1;

@@ -5,13 +5,13 @@ use slidegate_core::Verb;
 use super::*;
 use crate::store::postgres::PostgresStoreBuilder;
 use crate::store::postgres::batch::Answer;
-use crate::store::remote::{Pending, Queue, channel, queue};
+use crate::store::remote::{PendingResponse, QueueSender, queue, response_channel};
 
 struct Rig {
     gatherer: Gatherer,
-    queue: Queue<Request>,
+    queue: QueueSender<Request>,
     /// Who gives up is left out.
-    callers: Vec<Pending<Answer>>,
+    callers: Vec<PendingResponse<Answer>>,
     sent: Sent,
 }
 
@@ -25,7 +25,7 @@ impl Rig {
 
     /// One that can be told from others by its number.
     fn request(&mut self, key: u8, number: i64, is_durable: bool) -> Request {
-        let (reply, pending) = channel();
+        let (reply, pending) = response_channel();
         self.callers.push(pending);
         let name = Name([key; 16]);
         Request { name, is_durable, verb: Verb::Check, description: vec![number], reply }
@@ -33,12 +33,12 @@ impl Rig {
 
     async fn ask_together(&mut self, keys: impl IntoIterator<Item = u8>, is_durable: fn(u8) -> bool) {
         let requests = keys.into_iter().map(|key| self.request(key, 0, is_durable(key))).collect();
-        self.queue.send_together(requests).await;
+        self.queue.send_group(requests).await;
     }
 
     fn stage(&mut self, key: u8, number: i64) {
         let request = self.request(key, number, false);
-        self.gatherer.stage(Waiting::One(request), &self.sent);
+        self.gatherer.stage(Queued::Single(request), &self.sent);
     }
 
     fn set_out(&mut self) -> Vec<Call> {
@@ -89,7 +89,7 @@ async fn what_is_large_leaves_a_connection_to_others() {
     assert_eq!(rig.set_out()[0].carried.requests, 3);
     rig.come_back(&large[0]);
     assert_eq!(rig.set_out()[0].carried.requests, 100);
-    assert_eq!(rig.gatherer.waiting.requests(), 0, "all the room is free again");
+    assert_eq!(rig.gatherer.waiting.waiting_requests(), 0, "all the room is free again");
 }
 
 #[tokio::test]
@@ -114,7 +114,7 @@ async fn nobody_waits_for_another_table_who_did_not_ask_for_it() {
     let mut rig = Rig::new(4);
     for (key, is_durable) in [(1, false), (2, true), (3, false)] {
         let request = rig.request(key, 0, is_durable);
-        rig.queue.send_now(request);
+        rig.queue.try_send(request);
     }
     rig.ask_together(4..=9, |key| key % 2 == 0).await;
     let calls = rig.set_out();
@@ -145,5 +145,5 @@ async fn a_batch_whose_caller_has_gone_leaves_nothing_behind() {
     rig.ask_together(0..=9, |_| false).await;
     rig.callers.clear();
     assert!(rig.set_out().is_empty() && rig.set_out().is_empty());
-    assert_eq!(rig.gatherer.waiting.requests(), 0);
+    assert_eq!(rig.gatherer.waiting.waiting_requests(), 0);
 }
