@@ -25,6 +25,7 @@ mod man_pages;
 mod observability;
 mod outages;
 mod overrides;
+mod peek_report;
 mod postgres;
 mod process;
 mod proxies;
