@@ -1,5 +1,5 @@
-//! The code for Envoy's messages is committed, so that nobody who builds the service needs a compiler for them. It must
-//! be what that compiler makes of `proto/` today; `SLIDEGATE_BLESS=1 cargo test --test generated` writes it anew.
+//! The code for Envoy's messages is committed, so that a build needs no protobuf compiler. This test compares it with
+//! the output for `proto/`; `SLIDEGATE_BLESS=1 cargo test --test generated` regenerates it.
 #![expect(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 use std::fs;
@@ -11,46 +11,50 @@ use prost_types::{DescriptorProto, FileDescriptorSet};
 const PROTO: &str = "envoy/service/ratelimit/v3/rls.proto";
 const DESCRIPTORS: &str = "descriptors.bin";
 
-/// Every file, in a folder of its own, that the compiler makes.
+/// Generates all files into `folder`.
 fn generate(folder: &Path) {
     let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
     let descriptors = protox::compile([PROTO], [protos]).unwrap();
-    fs::write(folder.join(DESCRIPTORS), prost::Message::encode_to_vec(&without_places(descriptors.clone())))
-        .unwrap();
+    fs::write(
+        folder.join(DESCRIPTORS),
+        prost::Message::encode_to_vec(&without_source_info(descriptors.clone())),
+    )
+    .unwrap();
     tonic_prost_build::configure()
         .build_client(false)
         .build_transport(false)
         .out_dir(folder)
-        .compile_fds(with_any_bytes(descriptors))
+        .compile_fds(with_bytes_fields(descriptors))
         .unwrap();
 }
 
-/// Envoy copies what clients send into these texts, whether it is UTF-8 or not. A message with a text that is not would be
-/// refused as a whole, and Envoy would let the request through; hence they are read as bytes, which are the same on the
-/// wire. Reflection calls them what Envoy does.
-const OF_CLIENTS: [(&str, &str); 3] = [("RateLimitRequest", "domain"), ("Entry", "key"), ("Entry", "value")];
+/// String fields that carry input of clients and are generated as bytes. Envoy does not check this input for UTF-8; a
+/// message with an invalid string would be rejected as a whole, and Envoy would let the request through. Both types are
+/// the same on the wire. Reflection still describes the fields as strings.
+const CLIENT_FIELDS: [(&str, &str); 3] =
+    [("RateLimitRequest", "domain"), ("Entry", "key"), ("Entry", "value")];
 
-fn with_any_bytes(mut descriptors: FileDescriptorSet) -> FileDescriptorSet {
+fn with_bytes_fields(mut descriptors: FileDescriptorSet) -> FileDescriptorSet {
     let mut changed = 0;
     let messages = descriptors.file.iter_mut().flat_map(|file| &mut file.message_type);
     for message in messages {
-        changed += of_clients(message) + message.nested_type.iter_mut().map(of_clients).sum::<usize>();
+        changed += use_bytes(message) + message.nested_type.iter_mut().map(use_bytes).sum::<usize>();
     }
-    assert_eq!(changed, OF_CLIENTS.len());
+    assert_eq!(changed, CLIENT_FIELDS.len());
     descriptors
 }
 
-/// Makes bytes of such fields, and says of how many.
-fn of_clients(message: &mut DescriptorProto) -> usize {
+/// Changes the type of the client fields of a message to bytes and returns their number.
+fn use_bytes(message: &mut DescriptorProto) -> usize {
     let fields = message.field.iter_mut();
-    let of_clients = fields.filter(|field| {
-        OF_CLIENTS.contains(&(message.name.as_deref().unwrap(), field.name.as_deref().unwrap()))
+    let client_fields = fields.filter(|field| {
+        CLIENT_FIELDS.contains(&(message.name.as_deref().unwrap(), field.name.as_deref().unwrap()))
     });
-    of_clients.map(|field| field.set_type(Type::Bytes)).count()
+    client_fields.map(|field| field.set_type(Type::Bytes)).count()
 }
 
-/// Who asks for reflection has no use for comments and columns.
-fn without_places(mut descriptors: FileDescriptorSet) -> FileDescriptorSet {
+/// Removes comments and source positions, which reflection does not need.
+fn without_source_info(mut descriptors: FileDescriptorSet) -> FileDescriptorSet {
     for file in &mut descriptors.file {
         file.source_code_info = None;
     }
@@ -65,7 +69,7 @@ fn names(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_committed_is_what_is_generated() {
+fn committed_code_is_up_to_date() {
     let fresh = tempfile::tempdir().unwrap();
     generate(fresh.path());
     let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rls/generated");
@@ -79,6 +83,6 @@ fn what_is_committed_is_what_is_generated() {
     assert_eq!(names(&committed), names(fresh.path()));
     for name in names(&committed) {
         let is_same = fs::read(committed.join(&name)).unwrap() == fs::read(fresh.path().join(&name)).unwrap();
-        assert!(is_same, "{} is not what proto/ says", name.display());
+        assert!(is_same, "{} is not the output for proto/", name.display());
     }
 }

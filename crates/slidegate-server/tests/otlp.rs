@@ -1,4 +1,4 @@
-//! Traces, sent to a collector of another make. `make test` builds the service with them for this.
+//! Traces over OTLP to a collector on grpcio. `make test` builds the service with the feature `otlp`.
 #![cfg(feature = "otlp")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Prints the port that it listens on, and then each request that it gets.
+/// Collector in Python: prints its port and then each request in hex.
 const COLLECTOR: &str = r#"
 import sys, grpc
 from concurrent import futures
@@ -27,10 +27,10 @@ server.start()
 sys.stdin.read()
 "#;
 
-/// Ends with the test.
-struct Running(Child);
+/// Child process that is killed on drop.
+struct KillOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -38,21 +38,21 @@ impl Drop for Running {
 }
 
 #[test]
-fn a_request_is_a_span_of_the_trace_that_it_is_a_part_of() {
+fn a_request_becomes_a_span_of_its_trace() {
     let grpc = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/grpc");
     assert!(grpc.exists(), "make deps installs it");
     let mut python = Command::new("python3");
     python.env("PYTHONPATH", grpc).args(["-c", COLLECTOR]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut collector = Running(python.spawn().unwrap());
+    let mut collector = KillOnDrop(python.spawn().unwrap());
     let mut collected = BufReader::new(collector.0.stdout.take().unwrap()).lines();
     let port = collected.next().unwrap().unwrap();
 
     let mut serve = Command::new(env!("CARGO_BIN_EXE_slidegate"));
     serve.args(["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--admin", "off"]);
     serve.env("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://127.0.0.1:{port}")).stdout(Stdio::piped());
-    let mut server = Running(serve.spawn().unwrap());
-    let mut greeting = BufReader::new(server.0.stdout.take().unwrap()).lines();
-    let first = greeting.next().unwrap().unwrap();
+    let mut server = KillOnDrop(serve.spawn().unwrap());
+    let mut startup_lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let first = startup_lines.next().unwrap().unwrap();
     let address = first.strip_prefix("slidegate serves http://").unwrap().to_owned();
 
     let (trace, body) = ("0af7651916cd43dd8448eb211c80319c", r#"{"policy": "api", "key": "user:1"}"#);
@@ -63,11 +63,11 @@ fn a_request_is_a_span_of_the_trace_that_it_is_a_part_of() {
     );
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.contains(r#""allowed":true"#), "{answer}");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(response.contains(r#""allowed":true"#), "{response}");
 
-    // At its end it sends what it has not sent yet.
+    // The server flushes its spans when it exits.
     let kill = format!("kill -TERM {}", server.0.id());
     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     assert!(server.0.wait().unwrap().success());

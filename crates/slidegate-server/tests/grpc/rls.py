@@ -1,6 +1,6 @@
-"""An independent client of the rate limit service: messages as Envoy defines them, by grpcio and protoc.
+"""Independent client of the rate limit service: messages as Envoy defines them, compiled by protoc, sent by grpcio.
 
-usage: rls.py wire|fuzz|drain|ask|hold ADDRESS [CERTIFICATE_OF_THE_AUTHORITY]
+usage: rls.py wire|fuzz|drain|check|hold ADDRESS [CERTIFICATE_OF_THE_AUTHORITY]
 """
 
 import pathlib
@@ -58,31 +58,31 @@ TIMEOUT_S = 30
 
 def compiled():
     folder = pathlib.Path(tempfile.mkdtemp())
-    (folder / "ours.proto").write_text(PROTO)
+    (folder / "rls.proto").write_text(PROTO)
     include = pathlib.Path(protoc.__file__).parent / "_proto"
-    code = protoc.main(["protoc", f"-I{folder}", f"-I{include}", f"--python_out={folder}", "ours.proto"])
+    code = protoc.main(["protoc", f"-I{folder}", f"-I{include}", f"--python_out={folder}", "rls.proto"])
     assert code == 0
     sys.path.insert(0, str(folder))
-    import ours_pb2
+    import rls_pb2
 
-    return ours_pb2
+    return rls_pb2
 
 
 def request(pb, descriptors, domain="shop", **more):
-    asked = pb.RateLimitRequest(domain=domain, **more)
+    message = pb.RateLimitRequest(domain=domain, **more)
     for entries in descriptors:
-        descriptor = asked.descriptors.add()
+        descriptor = message.descriptors.add()
         for key, value in entries:
             descriptor.entries.add(key=key, value=value)
-    return asked
+    return message
 
 
 def wire(channel):
     pb = compiled()
-    ask = channel.unary_unary(METHOD, pb.RateLimitRequest.SerializeToString, pb.RateLimitResponse.FromString)
-    call = lambda asked: ask(asked, timeout=TIMEOUT_S)
+    method = channel.unary_unary(METHOD, pb.RateLimitRequest.SerializeToString, pb.RateLimitResponse.FromString)
+    call = lambda message: method(message, timeout=TIMEOUT_S)
 
-    first = call(request(pb, [[("user", "a")], [("nobody", "")], [("user", "vip")], [("user", "a"), ("path", "/")]]))
+    first = call(request(pb, [[("user", "a")], [("unknown", "")], [("user", "vip")], [("user", "a"), ("path", "/")]]))
     assert first.overall_code == OK, first
     assert [status.code for status in first.statuses] == [OK] * 4, first
     limit = first.statuses[0].current_limit
@@ -111,46 +111,46 @@ def wire(channel):
     over.descriptors[0].limit.unit = MINUTE
     assert call(over).statuses[0].current_limit.requests_per_unit == 5
 
-    for asked, words in [
+    for message, words in [
         (request(pb, []), "descriptors: 0 are given"),
         (request(pb, [[]], domain=""), "domain"),
         (request(pb, [[]] * 101), "descriptors: 101 are given"),
     ]:
-        refused(lambda: call(asked), grpc.StatusCode.INVALID_ARGUMENT, words)
+        assert_rejected(lambda: call(message), grpc.StatusCode.INVALID_ARGUMENT, words)
     large = request(pb, [[("user", "x" * 1_000_000)]] * 2)
-    assert [call(large).overall_code for _ in range(2)] == [OK, OVER_LIMIT], "large headers are no way around a limit"
+    assert [call(large).overall_code for _ in range(2)] == [OK, OVER_LIMIT], "large values are limited, too"
     too_large = request(pb, [[("user", "x" * 5_000_000)]])
-    refused(lambda: call(too_large), grpc.StatusCode.OUT_OF_RANGE, "4194304")
+    assert_rejected(lambda: call(too_large), grpc.StatusCode.OUT_OF_RANGE, "4194304")
     any_bytes = channel.unary_unary(METHOD, bytes, pb.RateLimitResponse.FromString)
     for value in [b"\xff", b"\xfe"]:
-        asked = request(pb, [[("user", "?")]]).SerializeToString().replace(b"?", value)
-        codes = [any_bytes(asked, timeout=TIMEOUT_S).overall_code for _ in range(3)]
-        assert codes == [OK, OK, OVER_LIMIT], "what is not UTF-8 is counted as it is"
+        message = request(pb, [[("user", "?")]]).SerializeToString().replace(b"?", value)
+        codes = [any_bytes(message, timeout=TIMEOUT_S).overall_code for _ in range(3)]
+        assert codes == [OK, OK, OVER_LIMIT], "values that are not UTF-8 are counted byte by byte"
     unknown = channel.unary_unary("/envoy.service.ratelimit.v3.RateLimitService/Other", bytes, bytes)
-    refused(lambda: unknown(b"", timeout=TIMEOUT_S), grpc.StatusCode.UNIMPLEMENTED, "")
+    assert_rejected(lambda: unknown(b"", timeout=TIMEOUT_S), grpc.StatusCode.UNIMPLEMENTED, "")
     health(channel)
     reflection(channel)
 
 
-def refused(call, code, words):
+def assert_rejected(call, code, words):
     try:
         call()
     except grpc.RpcError as error:
         assert error.code() == code and words in error.details(), error
     else:
-        raise AssertionError(f"{words}: not refused")
+        raise AssertionError(f"{words}: not rejected")
 
 
 def health(channel):
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     stub = health_pb2_grpc.HealthStub(channel)
-    # `ratelimit` is what clients of envoyproxy/ratelimit ask for.
+    # Clients of envoyproxy/ratelimit check the service name `ratelimit`.
     for service in ["", SERVICE, "ratelimit"]:
-        answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT_S)
-        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        response = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT_S)
+        assert response.status == health_pb2.HealthCheckResponse.SERVING
     other = health_pb2.HealthCheckRequest(service="other")
-    refused(lambda: stub.Check(other, timeout=TIMEOUT_S), grpc.StatusCode.NOT_FOUND, "")
+    assert_rejected(lambda: stub.Check(other, timeout=TIMEOUT_S), grpc.StatusCode.NOT_FOUND, "")
 
 
 def reflection(channel):
@@ -160,8 +160,8 @@ def reflection(channel):
     database = ProtoReflectionDescriptorDatabase(channel)
     assert SERVICE in database.get_services() and "grpc.health.v1.Health" in database.get_services()
     service = DescriptorPool(database).FindServiceByName(SERVICE)
-    asked = service.FindMethodByName("ShouldRateLimit").input_type
-    assert [(field.name, field.number) for field in asked.fields] == [
+    message = service.FindMethodByName("ShouldRateLimit").input_type
+    assert [(field.name, field.number) for field in message.fields] == [
         ("domain", 1),
         ("descriptors", 2),
         ("hits_addend", 3),
@@ -186,16 +186,16 @@ def mutated(random, message):
 
 
 def fuzz(channel):
-    """Messages that are nearly right: each is answered or refused, and the server lives on."""
+    """Sends mutated messages. Each is answered or rejected, and the server keeps serving."""
     seeds = [file.read_bytes() for file in sorted((pathlib.Path(__file__).parent / "corpus").iterdir())]
     assert seeds
-    ask = channel.unary_unary(METHOD, bytes, bytes)
+    call = channel.unary_unary(METHOD, bytes, bytes)
     allowed = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
     dice, answered, rejected = random.Random(8), 0, 0
     pending = []
     for number in range(4000):
         message = seeds[number] if number < len(seeds) else mutated(dice, dice.choice(seeds))
-        pending.append((message, ask.future(message, timeout=TIMEOUT_S)))
+        pending.append((message, call.future(message, timeout=TIMEOUT_S)))
         if len(pending) < 50:
             continue
         for message, future in pending:
@@ -211,17 +211,17 @@ def fuzz(channel):
 
 
 def drain(channel):
-    """Watches until it is told to stop."""
+    """Prints each status of a health watch until the server ends it."""
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
     statuses = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE))
-    for answer in statuses:
-        name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+    for response in statuses:
+        name = health_pb2.HealthCheckResponse.ServingStatus.Name(response.status)
         print(name, flush=True)
 
 
-def ask(channel):
-    """Says what becomes of one request."""
+def check(channel):
+    """Prints the overall code or the error status of one request."""
     pb = compiled()
     call = channel.unary_unary(METHOD, pb.RateLimitRequest.SerializeToString, pb.RateLimitResponse.FromString)
     try:
@@ -231,7 +231,7 @@ def ask(channel):
 
 
 def hold(channel):
-    """Streams of requests that do not end, and one that is too large: neither is kept."""
+    """Opens endless reflection streams and sends a too large request; the server ends the streams."""
     for version in ["v1", "v1alpha"]:
         method = f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo"
         reflect = channel.stream_stream(method, bytes, bytes)
@@ -256,4 +256,4 @@ def channel_to(address, authority=None):
 
 
 with channel_to(*sys.argv[2:]) as made:
-    {"wire": wire, "fuzz": fuzz, "drain": drain, "ask": ask, "hold": hold}[sys.argv[1]](made)
+    {"wire": wire, "fuzz": fuzz, "drain": drain, "check": check, "hold": hold}[sys.argv[1]](made)

@@ -1,4 +1,4 @@
-//! The admin API: what it changes, where that is kept, and who may.
+//! The admin API: changes of policies and keys, their persistence, the audit and authorization.
 
 mod nodes;
 mod policy_reset;
@@ -37,63 +37,63 @@ fn admin_address(server: &ServeProcess) -> SocketAddr {
     line.unwrap().parse().unwrap()
 }
 
-fn ask(server: &ServeProcess, method: &str, path: &str, body: &Value) -> Response {
-    ask_as(server, "", method, path, body)
+fn send(server: &ServeProcess, method: &str, path: &str, body: &Value) -> Response {
+    send_with_token(server, "", method, path, body)
 }
 
-fn ask_as(server: &ServeProcess, token: &str, method: &str, path: &str, body: &Value) -> Response {
+fn send_with_token(server: &ServeProcess, token: &str, method: &str, path: &str, body: &Value) -> Response {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let line = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
     request_with_headers(admin_address(server), method, path, &line, body.as_bytes())
 }
 
-fn done(response: &Response) -> Value {
+fn ok_json(response: &Response) -> Value {
     assert_eq!(response.status, 200, "{response:?}");
     response.json()
 }
 
 fn get(server: &ServeProcess, path: &str) -> Value {
-    done(&ask(server, "GET", path, &Value::Null))
+    ok_json(&send(server, "GET", path, &Value::Null))
 }
 
 fn put(server: &ServeProcess, path: &str, body: &Value) -> Value {
-    done(&ask(server, "PUT", path, body))
+    ok_json(&send(server, "PUT", path, body))
 }
 
-/// What the audit has of one kind, the latest first.
-fn audited(server: &ServeProcess, action: &str) -> Vec<Value> {
+/// Returns the audit entries with this action, latest first.
+fn audit_entries(server: &ServeProcess, action: &str) -> Vec<Value> {
     let entries = get(server, "/v1/audit")["audit"].as_array().unwrap().clone();
     entries.into_iter().filter(|entry| entry["action"] == action).collect()
 }
 
 fn until_expired(server: &ServeProcess, count: usize) -> Vec<Value> {
-    until("an end is written down", || {
-        let entries = audited(server, "expire");
+    until("the expiry is in the audit", || {
+        let entries = audit_entries(server, "expire");
         if entries.len() >= count { Ok(entries) } else { Err(format!("{entries:?}")) }
     })
 }
 
 fn limit(server: &ServeProcess, key: &str) -> Value {
-    let asked = request_with_headers(
+    let peeked = request_with_headers(
         server.url().strip_prefix("http://").unwrap().parse().unwrap(),
         "POST",
         "/v1/peek",
         "",
         json!({"policy": "api", "key": key}).to_string().as_bytes(),
     );
-    asked.decision()["limit"].clone()
+    peeked.decision()["limit"].clone()
 }
 
-/// Waits until the limit of a key is what another node has made it.
+/// Waits until a change of another node has set the limit of a key.
 fn until_limit(server: &ServeProcess, key: &str, wanted: u64) {
-    until("the limit of another node", || {
+    until("the limit set by another node", || {
         let seen = limit(server, key);
         if seen == json!(wanted) { Ok(()) } else { Err(seen.to_string()) }
     });
 }
 
 #[test]
-fn policies_are_listed_as_they_are_in_force_with_live_numbers() {
+fn policies_are_listed_with_changes_and_live_numbers() {
     let config = TempFile::new("listed", POLICIES);
     let server = serve(&config, &[]);
     for _ in 0..3 {
@@ -108,7 +108,7 @@ fn policies_are_listed_as_they_are_in_force_with_live_numbers() {
     assert_eq!((&api["since_start"], &api["last_minute"], &api["advice"]), (&live, &live, &Value::Null));
     assert_eq!((&login["mode"], &login["changes"][0]["note"]), (&json!("shadow"), &json!("ticket 7")));
     assert_eq!(get(&server, "/v1/policies/login")["mode"], "shadow");
-    // What stands out is told without delay and in full, as long as it is little.
+    // Heavy hitters are exact while there are few keys, and appear without delay.
     let live = get(&server, "/v1/live");
     let hitter = |count| json!([{"policy": "api", "key": "a", "count": count, "error": 0}]);
     assert_eq!((&live["busiest"], &live["most_denied"]), (&hitter(3), &hitter(1)));
@@ -116,7 +116,7 @@ fn policies_are_listed_as_they_are_in_force_with_live_numbers() {
 }
 
 #[test]
-fn a_limit_is_changed_at_once_and_goes_back_to_the_files() {
+fn a_changed_limit_applies_at_once_and_can_be_removed() {
     let config = TempFile::new("limit", POLICIES);
     let server = serve(&config, &[]);
     let answer = put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
@@ -127,7 +127,7 @@ fn a_limit_is_changed_at_once_and_goes_back_to_the_files() {
     put(&server, "/v1/policies/api/keys/customer%3A42%2Feu", &json!({"quotas": ["1000/1h"], "for": "3d"}));
     put(&server, "/v1/policies/api/keys/partner", &json!({"tier": "premium", "until": "2030-01-01"}));
     assert_eq!((limit(&server, "customer:42/eu"), limit(&server, "partner")), (json!(1000), json!(70)));
-    // One about the same takes its place.
+    // A change of the same key replaces the previous one.
     put(&server, "/v1/policies/api/keys/partner", &json!({"quotas": ["9/1h"]}));
     assert_eq!((limit(&server, "partner"), limit(&server, "a")), (json!(9), json!(7)));
     let changes = get(&server, "/v1/changes");
@@ -135,26 +135,26 @@ fn a_limit_is_changed_at_once_and_goes_back_to_the_files() {
 
     for path in ["quotas", "tiers/premium", "keys/customer:42%2Feu", "keys/partner"] {
         let path = format!("/v1/policies/api/{path}");
-        assert_eq!(done(&ask(&server, "DELETE", &path, &Value::Null))["action"], "remove");
-        assert_eq!(ask(&server, "DELETE", &path, &Value::Null).status, 404);
+        assert_eq!(ok_json(&send(&server, "DELETE", &path, &Value::Null))["action"], "remove");
+        assert_eq!(send(&server, "DELETE", &path, &Value::Null).status, 404);
     }
     assert_eq!((limit(&server, "customer:42/eu"), limit(&server, "a")), (json!(2), json!(2)));
 }
 
 #[test]
-fn what_lasts_longer_is_in_force_again_when_a_change_ends() {
+fn a_longer_change_applies_again_when_a_shorter_one_expires() {
     let config = TempFile::new("layers", POLICIES);
     let server = serve(&config, &[]);
     let path = "/v1/policies/api/keys/customer";
     put(&server, path, &json!({"quotas": ["500/1h"]}));
     put(&server, path, &json!({"quotas": ["1000/1h"], "for": "200ms"}));
     until_limit(&server, "customer", 500);
-    let set = audited(&server, "set");
+    let set = audit_entries(&server, "set");
     assert_eq!(set[0]["before"], json!({"quotas": ["500/1h"]}));
-    assert_eq!(set[1]["before"], Value::Null, "the file says nothing of this key");
-    // To take it back takes back all of it.
+    assert_eq!(set[1]["before"], Value::Null, "the file has no override for this key");
+    // DELETE removes all changes of the key.
     put(&server, path, &json!({"quotas": ["1000/1h"], "for": "1h"}));
-    assert_eq!(done(&ask(&server, "DELETE", path, &Value::Null))["before"]["quotas"], json!(["1000/1h"]));
+    assert_eq!(ok_json(&send(&server, "DELETE", path, &Value::Null))["before"]["quotas"], json!(["1000/1h"]));
     assert_eq!(limit(&server, "customer"), 2);
 }
 
@@ -168,12 +168,12 @@ fn a_policy_is_switched_off_and_on() {
     assert_eq!((&check()["allowed"], &check()["source"]), (&json!(true), &json!("rule")));
     put(&server, "/v1/policies/api/mode", &json!({"mode": "shadow"}));
     assert_eq!((&check()["allowed"], &check()["shadow"]["allowed"]), (&json!(true), &json!(false)));
-    done(&ask(&server, "DELETE", "/v1/policies/api/mode", &Value::Null));
+    ok_json(&send(&server, "DELETE", "/v1/policies/api/mode", &Value::Null));
     assert_eq!(check()["allowed"], false);
 }
 
 #[test]
-fn a_key_is_looked_at_given_back_and_written_down() {
+fn key_inspection_refund_and_reset_are_audited() {
     let config = TempFile::new("key", POLICIES);
     let server = serve(&config, &[]);
     for _ in 0..3 {
@@ -186,21 +186,22 @@ fn a_key_is_looked_at_given_back_and_written_down() {
         (&seen["mode"], &seen["always_denied"], &seen["change"]),
         (&json!("enforce"), &json!(false), &Value::Null)
     );
-    let back = done(&ask(&server, "POST", &format!("{path}/refund"), &json!({"cost": 2, "note": "sorry"})));
+    let back =
+        ok_json(&send(&server, "POST", &format!("{path}/refund"), &json!({"cost": 2, "note": "sorry"})));
     assert_eq!((&back["state"]["remaining"], &back["kept"]), (&json!(2), &json!(true)));
-    done(&ask(&server, "POST", &format!("{path}/reset"), &Value::Null));
+    ok_json(&send(&server, "POST", &format!("{path}/reset"), &Value::Null));
     assert_eq!(get(&server, path)["state"]["remaining"], 3);
     let audit = get(&server, "/v1/audit");
     let [reset, refund] = audit["audit"].as_array().unwrap().as_slice() else { panic!("{audit}") };
-    let told =
+    let summary =
         |entry: &Value| json!([entry["action"], entry["by"], entry["before"], entry["after"], entry["note"]]);
     let used = |used| json!({"used": {"daily": used}});
-    assert_eq!(told(refund), json!(["refund", "(no token)", used(3), used(1), "sorry"]));
-    assert_eq!(told(reset), json!(["reset", "(no token)", used(1), used(0), null]));
+    assert_eq!(summary(refund), json!(["refund", "(no token)", used(3), used(1), "sorry"]));
+    assert_eq!(summary(reset), json!(["reset", "(no token)", used(1), used(0), null]));
 }
 
 #[test]
-fn a_key_is_blocked_and_that_is_audited() {
+fn a_block_of_a_key_is_audited() {
     let config = TempFile::new("block", POLICIES);
     let server = serve(&config, &[]);
     let path = "/v1/policies/login/keys/a";
@@ -208,10 +209,11 @@ fn a_key_is_blocked_and_that_is_audited() {
     let seen = get(&server, path);
     let quota = &seen["state"]["quotas"][0];
     assert_eq!(json!([quota["previous"], quota["current"], quota["oldest_age_ms"]]), json!([0, 1, null]));
-    let said = done(&ask(&server, "POST", &format!("{path}/block"), &json!({"for": "1h", "note": "abuse"})));
-    assert_eq!((&said["state"]["remaining"], &said["kept"]), (&json!(0), &json!(true)));
-    let entry = &audited(&server, "block")[0];
-    assert_eq!(entry, &said["audit"]);
+    let blocked =
+        ok_json(&send(&server, "POST", &format!("{path}/block"), &json!({"for": "1h", "note": "abuse"})));
+    assert_eq!((&blocked["state"]["remaining"], &blocked["kept"]), (&json!(0), &json!(true)));
+    let entry = &audit_entries(&server, "block")[0];
+    assert_eq!(entry, &blocked["audit"]);
     assert_eq!((&entry["before"], &entry["note"]), (&json!({"used": {"daily": 1}}), &json!("abuse")));
     assert_eq!(entry["after"]["used"], json!({"daily": 1}));
     let [at, until] =
@@ -220,7 +222,7 @@ fn a_key_is_blocked_and_that_is_audited() {
     let denied = server.check(&json!({"policy": "login", "key": "a"})).decision();
     assert!(denied["retry_after_ms"].as_u64().unwrap() > 3_500_000, "{denied}");
     assert_eq!(get(&server, path)["state"]["allowed"], false);
-    let reset = done(&ask(&server, "POST", &format!("{path}/reset"), &Value::Null));
+    let reset = ok_json(&send(&server, "POST", &format!("{path}/reset"), &Value::Null));
     assert_eq!(reset["state"]["found"], true);
     assert_eq!(get(&server, path)["state"]["allowed"], true);
     for body in [
@@ -230,13 +232,13 @@ fn a_key_is_blocked_and_that_is_audited() {
         json!({"for": "367d"}),
         json!({"for": "1h", "cost": 1}),
     ] {
-        let refused = ask(&server, "POST", &format!("{path}/block"), &body);
+        let refused = send(&server, "POST", &format!("{path}/block"), &body);
         assert_eq!(refused.status, 422, "{body}: {refused:?}");
     }
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_and_changes_nothing() {
+fn invalid_changes_are_rejected_and_change_nothing() {
     let config = TempFile::new("nonsense", POLICIES);
     let server = serve(&config, &[]);
     let table = [
@@ -256,20 +258,20 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
         ("keys/a", json!({"tier": "premium", "quotas": ["5/1h"]}), 422, "quotas"),
     ];
     for (part, body, status, field) in table {
-        let response = ask(&server, "PUT", &format!("/v1/policies/api/{part}"), &body);
+        let response = send(&server, "PUT", &format!("/v1/policies/api/{part}"), &body);
         assert_eq!(response.status, status, "{body}: {response:?}");
         assert_eq!(response.header("content-type"), Some("application/problem+json"), "{body}");
         assert!(response.json()["field"] == field || field == "why", "{body}: {response:?}");
     }
-    assert_eq!(ask(&server, "PUT", "/v1/policies/nobody/mode", &json!({"mode": "off"})).status, 404);
-    assert_eq!(ask(&server, "GET", "/v1/policies/nobody", &Value::Null).status, 404);
-    assert_eq!(ask(&server, "POST", "/v1/policies", &Value::Null).status, 405);
-    assert_eq!(ask(&server, "GET", "/v1/policies/api/keys/%FF", &Value::Null).status, 400);
-    assert_eq!(ask(&server, "POST", "/v1/policies/api/keys/a/reset", &json!({"cost": 1})).status, 422);
+    assert_eq!(send(&server, "PUT", "/v1/policies/unknown/mode", &json!({"mode": "off"})).status, 404);
+    assert_eq!(send(&server, "GET", "/v1/policies/unknown", &Value::Null).status, 404);
+    assert_eq!(send(&server, "POST", "/v1/policies", &Value::Null).status, 405);
+    assert_eq!(send(&server, "GET", "/v1/policies/api/keys/%FF", &Value::Null).status, 400);
+    assert_eq!(send(&server, "POST", "/v1/policies/api/keys/a/reset", &json!({"cost": 1})).status, 422);
     let text = request_with_headers(admin_address(&server), "PUT", "/v1/policies/api/mode", "", b"{");
     assert_eq!(text.status, 400);
     let long = format!("/v1/policies/api/keys/{}", "k".repeat(5000));
-    assert_eq!(ask(&server, "PUT", &long, &json!({"quotas": ["5/1h"]})).json()["field"], "key");
+    assert_eq!(send(&server, "PUT", &long, &json!({"quotas": ["5/1h"]})).json()["field"], "key");
     assert_eq!(get(&server, "/v1/changes")["changes"], json!([]));
     assert_eq!(get(&server, "/v1/audit")["audit"], json!([]));
 }
@@ -278,7 +280,7 @@ const READ: &str = "0123456789abcdef-read";
 const WRITE: &str = "0123456789abcdef-write";
 
 #[test]
-fn only_who_has_a_token_gets_in_and_only_its_scope_far() {
+fn requests_need_a_token_with_the_right_scope() {
     let tokens = format!(
         "{POLICIES}\nadmin:\n  tokens:\n    - {{name: viewer, token: {READ}}}\n    - {{name: ops, token: {WRITE}, scope: write}}\n"
     );
@@ -288,22 +290,25 @@ fn only_who_has_a_token_gets_in_and_only_its_scope_far() {
     let off = json!({"mode": "off"});
     for token in ["", "0123456789abcdef-wrong"] {
         for (method, path) in [("GET", "/v1/policies"), ("PUT", path), ("GET", "/nowhere")] {
-            let refused = ask_as(&server, token, method, path, &off);
+            let refused = send_with_token(&server, token, method, path, &off);
             assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")), "{path}");
         }
     }
-    assert_eq!(ask_as(&server, READ, "GET", "/v1/policies", &Value::Null).status, 200);
-    let refused = ask_as(&server, READ, "PUT", path, &off);
+    assert_eq!(send_with_token(&server, READ, "GET", "/v1/policies", &Value::Null).status, 200);
+    let refused = send_with_token(&server, READ, "PUT", path, &off);
     assert!(refused.status == 403 && refused.body.contains("viewer"), "{refused:?}");
-    assert_eq!(ask_as(&server, READ, "DELETE", path, &Value::Null).status, 403);
-    assert_eq!(ask_as(&server, READ, "POST", "/v1/policies/api/keys/a/reset", &Value::Null).status, 403);
-    done(&ask_as(&server, WRITE, "PUT", path, &off));
-    let audit = done(&ask_as(&server, READ, "GET", "/v1/audit", &Value::Null));
+    assert_eq!(send_with_token(&server, READ, "DELETE", path, &Value::Null).status, 403);
+    assert_eq!(
+        send_with_token(&server, READ, "POST", "/v1/policies/api/keys/a/reset", &Value::Null).status,
+        403
+    );
+    ok_json(&send_with_token(&server, WRITE, "PUT", path, &off));
+    let audit = ok_json(&send_with_token(&server, READ, "GET", "/v1/audit", &Value::Null));
     assert_eq!(audit["audit"][0]["by"], "ops");
 }
 
 #[test]
-fn without_tokens_a_page_in_a_browser_is_not_let_in() {
+fn without_tokens_requests_of_a_browser_page_are_rejected() {
     let config = TempFile::new("page", POLICIES);
     let server = serve(&config, &[]);
     let origin = "origin: https://evil.example\r\n";
@@ -312,7 +317,7 @@ fn without_tokens_a_page_in_a_browser_is_not_let_in() {
 }
 
 #[test]
-fn changes_survive_an_end_without_warning() {
+fn changes_survive_a_killed_server() {
     let config = TempFile::new("killed", POLICIES);
     let state = config.path().replace(".yaml", ".state.json");
     let mut server = serve(&config, &[]);
@@ -323,28 +328,29 @@ fn changes_survive_an_end_without_warning() {
     assert_eq!(limit(&server, "customer"), 1000);
     assert_eq!(get(&server, "/v1/policies/login")["mode"], "off");
     assert_eq!(get(&server, "/v1/audit")["audit"].as_array().unwrap().len(), 2);
-    let is_greeted = |server: &ServeProcess, line: &str| server.startup_lines.iter().any(|said| said == line);
+    let has_startup_line =
+        |server: &ServeProcess, line: &str| server.startup_lines.iter().any(|other| other == line);
     assert!(
-        is_greeted(&server, "changes: 2 changes by the admin API are in force"),
+        has_startup_line(&server, "changes: 2 changes by the admin API are in force"),
         "{:?}",
         server.startup_lines
     );
     put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
-    assert!(is_greeted(&server, "policy api: 2/1h"), "{:?}", server.startup_lines);
+    assert!(has_startup_line(&server, "policy api: 2/1h"), "{:?}", server.startup_lines);
     drop(server);
     let server = serve(&config, &[]);
-    assert!(is_greeted(&server, "policy api: 7/1h"), "{:?}", server.startup_lines);
+    assert!(has_startup_line(&server, "policy api: 7/1h"), "{:?}", server.startup_lines);
     std::fs::remove_file(state).unwrap();
 }
 
 #[test]
-fn a_change_that_cannot_be_kept_is_not_made() {
+fn a_change_that_cannot_be_persisted_is_rejected() {
     let config =
         TempFile::new("nowhere", &format!("{POLICIES}\nadmin: {{state: /nonexistent/state.json}}\n"));
     let log = TempFile::new("nowhere-log", "");
     let server = serve_with_log(&config, &log);
-    until_said(&log, "/nonexistent/state.json");
-    let refused = ask(&server, "PUT", "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
+    until_logged(&log, "/nonexistent/state.json");
+    let refused = send(&server, "PUT", "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
     assert_eq!(refused.status, 503, "{refused:?}");
     assert!(
         refused.body.contains("nothing was changed") && refused.body.contains("/nonexistent"),
@@ -354,9 +360,9 @@ fn a_change_that_cannot_be_kept_is_not_made() {
     assert_eq!(get(&server, "/v1/changes")["changes"], json!([]));
 }
 
-/// Whoever edits the file is told where that has no effect, and of keys no more than elsewhere in the log.
+/// A reload logs each entry of the file that a change hides. Keys are not logged in plain text.
 #[test]
-fn what_the_file_says_in_vain_is_told_when_it_is_read_again() {
+fn a_reload_logs_entries_of_the_file_that_changes_hide() {
     let overridden = POLICIES.replace("  login:", "    overrides: {vip: {quotas: [9/1h]}}\n  login:");
     let config = TempFile::new("in-vain", &overridden);
     let log = TempFile::new("in-vain-log", "");
@@ -365,18 +371,18 @@ fn what_the_file_says_in_vain_is_told_when_it_is_read_again() {
     put(&server, "/v1/policies/api/keys/vip", &json!({"quotas": ["8/1h"]}));
     put(&server, "/v1/policies/api/keys/other", &json!({"quotas": ["8/1h"]}));
     server.send_signal("HUP");
-    until_said(&log, "the configuration was read again");
+    until_logged(&log, "the configuration was read again");
     let logged = std::fs::read_to_string(log.path()).unwrap();
-    let told: Vec<_> = logged.lines().filter(|line| line.contains("the file says")).collect();
-    assert!(told.len() == 2 && told[0].contains(r#"name="premium""#), "{logged}");
-    assert!(told[1].contains(r#"of="key""#) && !told[1].contains("vip"), "{logged}");
+    let hidden: Vec<_> = logged.lines().filter(|line| line.contains("the file says")).collect();
+    assert!(hidden.len() == 2 && hidden[0].contains(r#"name="premium""#), "{logged}");
+    assert!(hidden[1].contains(r#"of="key""#) && !hidden[1].contains("vip"), "{logged}");
 }
 
 fn serve_with_log(config: &TempFile, log: &TempFile) -> ServeProcess {
     ServeProcess::start_with_log(&mut command(config), std::fs::File::create(log.path()).unwrap().into())
 }
 
-fn until_said(log: &TempFile, text: &str) {
+fn until_logged(log: &TempFile, text: &str) {
     until("a line in the log", || {
         let logged = std::fs::read_to_string(log.path()).unwrap();
         if logged.contains(text) { Ok(()) } else { Err(logged) }
@@ -384,7 +390,7 @@ fn until_said(log: &TempFile, text: &str) {
 }
 
 #[test]
-fn a_change_ends_by_itself() {
+fn a_change_expires() {
     let config = TempFile::new("ends", POLICIES);
     let server = serve(&config, &[]);
     put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"], "for": "100ms"}));
@@ -393,7 +399,7 @@ fn a_change_ends_by_itself() {
 }
 
 #[test]
-fn what_has_ended_while_nobody_looked_is_written_down_before_anything_else() {
+fn a_change_that_expired_during_downtime_is_audited_first() {
     let config = TempFile::new("unseen", POLICIES);
     let log = TempFile::new("unseen-log", "");
     let mut before = serve(&config, &[]);
@@ -405,27 +411,27 @@ fn what_has_ended_while_nobody_looked_is_written_down_before_anything_else() {
     let audit = get(&server, "/v1/audit");
     let actions: Vec<_> = audit["audit"].as_array().unwrap().iter().map(|entry| &entry["action"]).collect();
     assert_eq!(actions, ["set", "expire", "set"], "{audit}");
-    until_said(&log, "by=\"expiry\" action=Expire policy=\"api\" of=\"key\"");
+    until_logged(&log, "by=\"expiry\" action=Expire policy=\"api\" of=\"key\"");
     assert!(!std::fs::read_to_string(log.path()).unwrap().contains("hush"), "keys are hashed in the log");
 }
 
 #[test]
-fn over_http_2_a_page_in_a_browser_is_not_let_in_either() {
+fn without_tokens_http_2_requests_of_a_browser_page_are_rejected() {
     let config = TempFile::new("page2", POLICIES);
     let server = serve(&config, &[]);
     let address = admin_address(&server);
-    let ask = |host: &str| {
+    let send = |host: &str| {
         let (port, to) = (address.port(), format!("{host}:{}:{}", address.port(), address.ip()));
         let url = format!("http://{host}:{port}/v1/policies");
         let arguments =
             ["-s", "-o", "/dev/null", "-w", "%{http_code}", "--http2-prior-knowledge", "--resolve"];
         outcome(Command::new("curl").args(arguments).args([to, url])).1
     };
-    assert_eq!((ask("localhost").as_str(), ask("evil.example").as_str()), ("200", "403"));
+    assert_eq!((send("localhost").as_str(), send("evil.example").as_str()), ("200", "403"));
 }
 
 #[test]
-fn top_shows_what_a_running_server_does() {
+fn top_shows_decisions_and_heavy_hitters() {
     let config = TempFile::new("top", POLICIES);
     let server = serve(&config, &[]);
     for _ in 0..3 {
@@ -442,12 +448,12 @@ fn top_shows_what_a_running_server_does() {
 }
 
 #[test]
-fn a_body_that_is_no_object_or_too_large_is_refused_in_the_usual_words() {
+fn an_invalid_or_too_large_body_gets_a_problem_document() {
     let config = TempFile::new("bodies", POLICIES);
     let server = serve(&config, &[]);
     let put =
         |body: &[u8]| request_with_headers(admin_address(&server), "PUT", "/v1/policies/api/mode", "", body);
-    // Not even one that has the fields' values in their order.
+    // An array of the field values in declaration order is no object either.
     let list = put(br#"["off", null, null, null, null, null]"#);
     assert_eq!((list.status, list.header("content-type")), (400, Some("application/problem+json")));
     let large = put(" ".repeat(70_000).as_bytes());

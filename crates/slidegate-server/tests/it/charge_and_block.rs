@@ -1,4 +1,4 @@
-//! Charges, blocks, limits of 0, and what answers say beyond those of a check.
+//! Charges, blocks, resets, limits of 0 and the additional fields of a peek.
 
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Postgres, Server as Redis};
@@ -6,56 +6,58 @@ use slidegate_testkit::{Flavour, Postgres, Server as Redis};
 use crate::harness::{Response, Server};
 use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
-const LONGEST_MS: u64 = 366 * 86_400_000;
+const MAX_BLOCK_MS: u64 = 366 * 86_400_000;
 
 #[test]
-fn a_charge_counts_beyond_the_limit_and_ages_like_anything_else() {
+fn a_charge_counts_beyond_the_limit_and_expires_with_its_window() {
     let server = Server::start();
-    let ask = |verb: &str, cost: u64| {
+    let send = |verb: &str, cost: u64| {
         let body = json!({"quotas": ["10/1m fixed-window"], "key": "a", "cost": cost});
         server.post(&format!("/v1/{verb}"), body.to_string()).decision()
     };
-    let told = |answer: &Value| json!([answer["allowed"], answer["quotas"][0]["used"], answer["remaining"]]);
-    assert_eq!(told(&ask("charge", 7)), json!([true, 7, 3]));
-    let over = ask("charge", 7);
-    assert_eq!(told(&over), json!([false, 14, 0]));
+    let summary =
+        |decision: &Value| json!([decision["allowed"], decision["quotas"][0]["used"], decision["remaining"]]);
+    assert_eq!(summary(&send("charge", 7)), json!([true, 7, 3]));
+    let over = send("charge", 7);
+    assert_eq!(summary(&over), json!([false, 14, 0]));
     assert_eq!((&over["violated"], &over["source"]), (&json!(["10/1m"]), &json!("store")));
-    assert_eq!(told(&ask("check", 1)), json!([false, 14, 0]));
-    assert_eq!(told(&ask("peek", 0)), json!([false, 14, 0]), "it is exceeded");
-    assert_eq!(told(&ask("refund", 4)), json!([true, 10, 0]));
-    assert_eq!(told(&ask("peek", 0)), json!([true, 10, 0]));
+    assert_eq!(summary(&send("check", 1)), json!([false, 14, 0]));
+    assert_eq!(summary(&send("peek", 0)), json!([false, 14, 0]), "the limit is exceeded");
+    assert_eq!(summary(&send("refund", 4)), json!([true, 10, 0]));
+    assert_eq!(summary(&send("peek", 0)), json!([true, 10, 0]));
     server.clock.advance(60_000);
-    assert_eq!(told(&ask("check", 1)), json!([true, 1, 9]));
+    assert_eq!(summary(&send("check", 1)), json!([true, 1, 9]));
 }
 
 #[test]
-fn a_block_denies_a_key_for_its_time_or_until_a_reset() {
+fn a_block_denies_a_key_until_it_expires_or_a_reset() {
     let server = Server::start();
-    let ask = |verb: &str, more: &Value| {
+    let send = |verb: &str, more: &Value| {
         let mut body = json!({"policy": "api", "key": "a"});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         server.post(&format!("/v1/{verb}"), body.to_string()).decision()
     };
     let nothing = json!({});
-    let told = |answer: &Value| json!([answer["allowed"], answer["remaining"], answer["retry_after_ms"]]);
-    assert_eq!(told(&ask("check", &nothing)), json!([true, 99, null]));
-    assert_eq!(told(&ask("block", &json!({"for_ms": 600_000}))), json!([true, 0, null]));
-    assert_eq!(told(&ask("check", &nothing)), json!([false, 0, 600_000]));
+    let summary =
+        |decision: &Value| json!([decision["allowed"], decision["remaining"], decision["retry_after_ms"]]);
+    assert_eq!(summary(&send("check", &nothing)), json!([true, 99, null]));
+    assert_eq!(summary(&send("block", &json!({"for_ms": 600_000}))), json!([true, 0, null]));
+    assert_eq!(summary(&send("check", &nothing)), json!([false, 0, 600_000]));
     server.clock.advance(599_999);
-    assert_eq!(told(&ask("peek", &json!({"tier": "premium"}))), json!([false, 0, 1]), "in every tier");
+    assert_eq!(summary(&send("peek", &json!({"tier": "premium"}))), json!([false, 0, 1]), "in every tier");
     server.clock.advance(1);
-    assert_eq!(told(&ask("check", &nothing)), json!([true, 99, null]));
-    // A shorter one takes its place, and a reset ends it.
-    for for_ms in [LONGEST_MS, 5] {
-        assert_eq!(ask("block", &json!({"for_ms": for_ms}))["allowed"], true);
-        assert_eq!(told(&ask("check", &nothing)), json!([false, 0, for_ms]));
+    assert_eq!(summary(&send("check", &nothing)), json!([true, 99, null]));
+    // A shorter block replaces the longer one, and a reset ends it.
+    for for_ms in [MAX_BLOCK_MS, 5] {
+        assert_eq!(send("block", &json!({"for_ms": for_ms}))["allowed"], true);
+        assert_eq!(summary(&send("check", &nothing)), json!([false, 0, for_ms]));
     }
-    assert_eq!(ask("reset", &nothing)["found"], true);
-    assert_eq!(told(&ask("check", &nothing)), json!([true, 99, null]));
+    assert_eq!(send("reset", &nothing)["found"], true);
+    assert_eq!(summary(&send("check", &nothing)), json!([true, 99, null]));
 }
 
 #[test]
-fn a_forgotten_policy_has_no_counts_and_no_blocks() {
+fn forget_removes_all_counts_and_blocks_of_a_policy() {
     let server = Server::start();
     let request = |verb: &str, body: Value| server.post(&format!("/v1/{verb}"), body.to_string());
     for key in ["a", "b"] {
@@ -68,7 +70,7 @@ fn a_forgotten_policy_has_no_counts_and_no_blocks() {
     assert_eq!(
         forgotten.json(),
         json!({"policy": "api", "done": true, "keys": null}),
-        "memory has no number"
+        "the memory store does not count the keys"
     );
     for key in ["a", "b"] {
         let peek = |policy: &str| request("peek", json!({"policy": policy, "key": key})).decision();
@@ -78,7 +80,7 @@ fn a_forgotten_policy_has_no_counts_and_no_blocks() {
 }
 
 #[test]
-fn a_request_to_forget_that_is_wrong_changes_nothing() {
+fn an_invalid_forget_changes_nothing() {
     let server = Server::start();
     let request = |verb: &str, body: &str| server.post(&format!("/v1/{verb}"), body.to_owned());
     request("check", r#"{"policy": "api", "key": "a", "cost": 60}"#);
@@ -93,15 +95,15 @@ fn a_request_to_forget_that_is_wrong_changes_nothing() {
     ] {
         let refused = request("forget", body);
         assert_eq!(refused.status, status, "{body}: {:?}", refused.json());
-        let told = refused.json()["detail"].as_str().unwrap().to_owned();
-        assert!(told.contains(detail), "{body}: {told}");
+        let message = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(message.contains(detail), "{body}: {message}");
     }
     let peeked = request("peek", r#"{"policy": "api", "key": "a"}"#).decision();
     assert_eq!(peeked["remaining"], 40);
 }
 
 #[test]
-fn every_node_forgets_and_the_store_counts_the_keys() {
+fn forget_reaches_every_node_and_returns_the_number_of_keys() {
     let redis = Redis::start(Flavour::Redis);
     let postgres = Postgres::start();
     for url in [redis.url(), postgres.url()] {
@@ -123,13 +125,13 @@ fn every_node_forgets_and_the_store_counts_the_keys() {
 }
 
 #[test]
-fn what_goes_with_a_block_goes_with_nothing_else() {
+fn for_ms_is_required_by_blocks_and_rejected_elsewhere() {
     let server = Server::start();
     let refused = |path: &str, body: &Value| -> Response { server.post(path, body.to_string()) };
     for (path, field, more) in [
         ("/v1/block", "for_ms", json!({})),
         ("/v1/block", "for_ms", json!({"for_ms": 0})),
-        ("/v1/block", "for_ms", json!({"for_ms": LONGEST_MS + 1})),
+        ("/v1/block", "for_ms", json!({"for_ms": MAX_BLOCK_MS + 1})),
         ("/v1/block", "for_ms", json!({"for_ms": "10m"})),
         ("/v1/block", "for_ms", json!({"for_ms": 1.5})),
         ("/v1/block", "cost", json!({"for_ms": 5, "cost": 1})),
@@ -146,145 +148,146 @@ fn what_goes_with_a_block_goes_with_nothing_else() {
             "{path} {more}: {response:?}"
         );
     }
-    // Of a batch only what is wrong is refused.
+    // Only the invalid request of a batch is rejected.
     let one = |key: &str, for_ms: u64| json!({"policy": "api", "key": key, "for_ms": for_ms});
     let batch = refused("/v1/block", &json!([one("x", 1000), one("y", 0), one("z", 2000)])).decision();
     assert_eq!((&batch[0]["allowed"], &batch[1]["status"]), (&json!(true), &json!(422)));
     let seen = refused("/v1/peek", &json!(["x", "y", "z"].map(|key| json!({"policy": "api", "key": key}))))
         .decision();
     let waits: Vec<&Value> =
-        seen.as_array().unwrap().iter().map(|answer| &answer["retry_after_ms"]).collect();
+        seen.as_array().unwrap().iter().map(|decision| &decision["retry_after_ms"]).collect();
     assert_eq!(waits, [&json!(1000), &Value::Null, &json!(2000)]);
 }
 
 #[test]
-fn a_peek_says_what_a_count_is_made_of_and_a_check_does_not() {
+fn a_peek_lists_the_parts_of_a_count_and_a_check_does_not() {
     let server = Server::start();
     let quotas = ["20/1m", "20/2m sliding-log", "20/3m fixed-window"];
-    let ask = |verb: &str, cost: u64| {
+    let send = |verb: &str, cost: u64| {
         let body = json!({"quotas": quotas, "key": "a", "cost": cost});
         server.post(&format!("/v1/{verb}"), body.to_string()).decision()
     };
-    let parts = |answer: &Value| -> Vec<Value> {
-        let each = answer["quotas"].as_array().unwrap().iter();
+    let parts = |decision: &Value| -> Vec<Value> {
+        let each = decision["quotas"].as_array().unwrap().iter();
         each.map(|quota| json!([quota["used"], quota["previous"], quota["current"], quota["oldest_age_ms"]]))
             .collect()
     };
     assert_eq!(
-        parts(&ask("peek", 0)),
+        parts(&send("peek", 0)),
         [json!([0, 0, 0, null]), json!([0, 0, 0, null]), json!([0, 0, 0, null])]
     );
-    let check = ask("check", 4);
+    let check = send("check", 4);
     let names: Vec<&String> = check["quotas"][0].as_object().unwrap().keys().collect();
     let mut expected =
         ["name", "limit", "window_ms", "used", "remaining", "reset_after_ms", "retry_after_ms"];
     expected.sort_unstable();
-    assert_eq!(names, expected, "the shape of a check is a contract");
+    assert_eq!(names, expected, "the fields of a check are part of the API");
     server.clock.advance(90_000);
-    let _ = ask("charge", 3);
-    let seen = ask("peek", 0);
-    // Half of the four are over.
+    let _ = send("charge", 3);
+    let seen = send("peek", 0);
+    // The sliding window counts half of the previous 4.
     assert_eq!(parts(&seen), [json!([5, 4, 3, null]), json!([7, 0, 7, 90_000]), json!([7, 0, 7, null])]);
     let quota = seen["quotas"][0].as_object().unwrap();
-    assert!(quota.contains_key("oldest_age_ms"), "null is said");
+    assert!(quota.contains_key("oldest_age_ms"), "null is written out");
     for verb in ["check", "charge", "refund", "reset"] {
-        assert!(ask(verb, 0)["quotas"][0].get("previous").is_none(), "{verb}");
+        assert!(send(verb, 0)["quotas"][0].get("previous").is_none(), "{verb}");
     }
 }
 
 #[test]
-fn a_reset_says_whether_it_found_the_key() {
+fn a_reset_reports_whether_the_key_existed() {
     let server = Server::start();
-    let ask =
+    let send =
         |verb: &str| server.post(&format!("/v1/{verb}"), r#"{"quotas": ["2/1s"], "key": "a"}"#).decision();
-    assert_eq!(ask("reset")["found"], false);
-    assert!(ask("check").get("found").is_none() && ask("peek").get("found").is_none());
-    assert_eq!(ask("reset")["found"], true);
-    assert_eq!(ask("reset")["found"], false);
-    let _ = ask("check");
+    assert_eq!(send("reset")["found"], false);
+    assert!(send("check").get("found").is_none() && send("peek").get("found").is_none());
+    assert_eq!(send("reset")["found"], true);
+    assert_eq!(send("reset")["found"], false);
+    let _ = send("check");
     server.clock.advance(2000);
-    assert_eq!(ask("reset")["found"], false, "it counted nothing any more");
+    assert_eq!(send("reset")["found"], false, "all counts have expired");
 }
 
 #[test]
-fn a_limit_of_zero_denies_every_cost_for_good() {
+fn a_limit_of_zero_denies_every_cost_above_zero() {
     let file = "policies:\n  closed: {quotas: [0/1h]}\n  open: {quotas: [{limit: 5, window: 1h}], tiers: {none: {quotas: [{limit: 0, window: 1h}]}}}\n";
     let server = Server::with_config(file);
-    let ask = |body: Value| server.check(body.to_string()).decision();
+    let send = |body: Value| server.check(body.to_string()).decision();
     for body in [
         json!({"policy": "closed", "key": "a"}),
         json!({"policy": "open", "tier": "none", "key": "a"}),
         json!({"quotas": ["0/1m"], "key": "a"}),
         json!({"quotas": [{"limit": 0, "window": "1m", "algorithm": "token-bucket"}, "5/1m"], "key": "a"}),
     ] {
-        let answer = ask(body.clone());
-        let told = json!([answer["allowed"], answer["never"], answer["limit"], answer["retry_after_ms"]]);
-        assert_eq!(told, json!([false, true, 0, null]), "{body}");
+        let decision = send(body.clone());
+        let summary =
+            json!([decision["allowed"], decision["never"], decision["limit"], decision["retry_after_ms"]]);
+        assert_eq!(summary, json!([false, true, 0, null]), "{body}");
         let mut free = body;
         free["cost"] = json!(0);
-        assert_eq!(ask(free)["allowed"], true);
+        assert_eq!(send(free)["allowed"], true);
     }
-    assert_eq!(ask(json!({"policy": "open", "key": "a"}))["remaining"], 4);
+    assert_eq!(send(json!({"policy": "open", "key": "a"}))["remaining"], 4);
 }
 
-/// The same by a store elsewhere, over HTTP and at the shell.
-fn is_done_in(store: &str) {
+/// Runs all commands on a shared store, through a server and directly.
+fn assert_commands_work_on(store: &str) {
     let config = TempFile::new("verbs", "policies:\n  api: {quotas: [5/1h]}\n");
     let mut serve = slidegate();
     serve.args(["serve", "--http", "127.0.0.1:0", "--store", store, "--config", config.path()]);
     let server = ServeProcess::start(&mut serve);
-    let of_server = ["--server", server.url()];
-    let of_store = ["--store", store, "--config", config.path()];
-    let run = |words: &[&str], place: &[&str]| {
+    let server_args = ["--server", server.url()];
+    let store_args = ["--store", store, "--config", config.path()];
+    let run = |words: &[&str], target: &[&str]| {
         let (code, out, err) =
-            outcome(slidegate().args(words).args(["user:1", "--policy", "api"]).args(place));
+            outcome(slidegate().args(words).args(["user:1", "--policy", "api"]).args(target));
         (code, if out.is_empty() { err } else { out })
     };
-    for (words, place, code, begin) in [
-        (&["reset"][..], &of_server[..], 0, "nothing to forget: 5 of 5 left\n"),
-        (&["charge", "--cost", "3"], &of_store, 0, "charged: 2 of 5 left\n"),
-        (&["charge", "--cost", "4"], &of_server, 1, "charged: over 5/1h, within it again in "),
-        (&["check"], &of_store, 1, "denied by 5/1h: retry in "),
-        (&["reset"], &of_store, 0, "forgotten: 5 of 5 left\n"),
-        (&["block", "--for", "1h"], &of_server, 0, "blocked: 0 of 5 left, whole again in 3600 s\n"),
-        (&["check"], &of_store, 1, "denied by 5/1h: retry in 3"),
-        (&["block", "--for", "2h"], &of_store, 0, "blocked: 0 of 5 left, whole again in 7200 s\n"),
-        (&["check"], &of_server, 1, "denied by 5/1h: retry in 7"),
-        (&["reset"], &of_server, 0, "forgotten: 5 of 5 left\n"),
-        (&["check"], &of_store, 0, "allowed: 4 of 5 left"),
-        (&["block", "--for", "0s"], &of_server, 2, "error: invalid value '0s' for '--for <TIME>'"),
-        (&["block", "--for", "367d"], &of_server, 2, "error: invalid value '367d' for '--for <TIME>'"),
+    for (words, target, code, expected) in [
+        (&["reset"][..], &server_args[..], 0, "nothing to forget: 5 of 5 left\n"),
+        (&["charge", "--cost", "3"], &store_args, 0, "charged: 2 of 5 left\n"),
+        (&["charge", "--cost", "4"], &server_args, 1, "charged: over 5/1h, within it again in "),
+        (&["check"], &store_args, 1, "denied by 5/1h: retry in "),
+        (&["reset"], &store_args, 0, "forgotten: 5 of 5 left\n"),
+        (&["block", "--for", "1h"], &server_args, 0, "blocked: 0 of 5 left, whole again in 3600 s\n"),
+        (&["check"], &store_args, 1, "denied by 5/1h: retry in 3"),
+        (&["block", "--for", "2h"], &store_args, 0, "blocked: 0 of 5 left, whole again in 7200 s\n"),
+        (&["check"], &server_args, 1, "denied by 5/1h: retry in 7"),
+        (&["reset"], &server_args, 0, "forgotten: 5 of 5 left\n"),
+        (&["check"], &store_args, 0, "allowed: 4 of 5 left"),
+        (&["block", "--for", "0s"], &server_args, 2, "error: invalid value '0s' for '--for <TIME>'"),
+        (&["block", "--for", "367d"], &server_args, 2, "error: invalid value '367d' for '--for <TIME>'"),
         (
             &["block"],
-            &of_server,
+            &server_args,
             2,
             "error: the following required arguments were not provided:\n  --for <TIME>",
         ),
     ] {
-        let (found, said) = run(words, place);
-        assert_eq!(found, code, "{words:?}: {said}");
-        assert!(said.starts_with(begin), "{words:?}: {begin} in {said}");
+        let (exit_code, output) = run(words, target);
+        assert_eq!(exit_code, code, "{words:?}: {output}");
+        assert!(output.starts_with(expected), "{words:?}: {expected} in {output}");
     }
     let peek = server.post("/v1/peek", &json!({"policy": "api", "key": "user:1"})).decision();
     assert_eq!(json!([peek["quotas"][0]["current"], peek["quotas"][0]["previous"]]), json!([1, 0]));
 }
 
 #[test]
-fn redis_charges_and_blocks() {
+fn charge_and_block_work_on_redis() {
     for flavour in Flavour::ALL {
         let redis = Redis::start(flavour);
-        is_done_in(&format!("{}?budget_ms=5000", redis.url()));
+        assert_commands_work_on(&format!("{}?budget_ms=5000", redis.url()));
     }
 }
 
 #[test]
-fn postgres_charges_and_blocks() {
+fn charge_and_block_work_on_postgres() {
     let postgres = Postgres::start();
-    is_done_in(&format!("{}?budget_ms=5000", postgres.url()));
+    assert_commands_work_on(&format!("{}?budget_ms=5000", postgres.url()));
 }
 
 #[test]
-fn nothing_is_charged_or_blocked_in_a_memory_that_ends() {
+fn charge_and_block_need_a_persistent_store() {
     for words in [&["charge", "a"][..], &["block", "a", "--for", "1m"]] {
         let (code, out, err) = outcome(slidegate().args(words).args(["--quota", "5/1m"]));
         assert_eq!((code, out.as_str()), (2, ""), "{words:?}");

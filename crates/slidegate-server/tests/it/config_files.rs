@@ -1,5 +1,5 @@
-//! Configuration files in `tests/configs`, one for each kind of mistake. The leading `#!` comments of a bad file are its
-//! expected error messages.
+//! Configuration files in `tests/configs`, one for each kind of mistake. The leading `#!` comments of a bad file are
+//! its expected error messages.
 
 use std::path::{Path, PathBuf};
 

@@ -121,8 +121,8 @@ fn an_incomplete_body_is_rejected_with_408() {
     assert_eq!(server.check(BODY).decision()["remaining"], 99, "nothing was charged");
 }
 
-/// A proxy must receive the error although it is still sending. If the connection were reset, a proxy that fails open would
-/// let the request through.
+/// A proxy must receive the error although it is still sending. If the connection were reset, a proxy that fails open
+/// would let the request through.
 #[test]
 fn a_too_large_request_gets_an_error_response_before_the_close() {
     let server = with_limits(Limits::default());

@@ -112,7 +112,8 @@ fn assert_conforms(url: &str, operations: usize, more: &[&str]) {
     let mut fuzz = Command::new("python3");
     let settings = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/contract.toml");
     fuzz.args(["-m", "schemathesis.cli", "--config-file", settings, "run", &format!("{url}/openapi.json")])
-        // The schema cannot express that `policy` and `quotas` exclude each other. contract.py calls the second check itself.
+        // The schema cannot express that `policy` and `quotas` exclude each other. contract.py calls the second check
+        // itself.
         .args(["--checks", "all", "--exclude-checks", "positive_data_acceptance,negative_data_rejection"])
         .args(["--seed", "1", "--no-color"])
         .args(more)

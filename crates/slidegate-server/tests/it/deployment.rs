@@ -1,4 +1,4 @@
-//! What is in `deploy/`: it names what there is, and says it in a way that can be read.
+//! Files of `deploy/`: valid for their tools, with existing metrics, flags and variables.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// What `make deps` has installed.
+/// Returns the path of a tool that `make deps` installs.
 fn tool(path: &str) -> PathBuf {
     let path = root().join("target/tools").join(path);
     path.canonicalize().unwrap_or_else(|error| panic!("{}: {error}; make deps installs it", path.display()))
@@ -29,13 +29,13 @@ fn yaml(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// Whether the command would take these arguments; it prints its help instead.
-fn assert_taken(arguments: &[&str]) {
+/// Asserts that the command accepts the arguments. `--help` keeps it from running.
+fn assert_valid_arguments(arguments: &[&str]) {
     let (code, _, err) = outcome(slidegate().args(arguments).arg("--help"));
     assert_eq!(code, 0, "{arguments:?}: {err}");
 }
 
-/// The names of all metrics in a text, without what Prometheus makes of a histogram.
+/// Returns the names of all metrics in the text, without the suffixes of histograms.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
     let words = text.split(|letter: char| !is_name(letter)).filter(|word| word.starts_with("slidegate_"));
@@ -47,8 +47,8 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// What servers show that have been through everything.
-fn metrics_shown() -> BTreeSet<String> {
+/// Returns the names of all metrics of two servers that have had reloads, fallbacks and cached denials.
+fn exported_metrics() -> BTreeSet<String> {
     let config = TempFile::new("shown", "policies: {api: {quotas: [1/1h]}}\n");
     let body = json!({"policy": "api", "key": "a"});
     let start = |more: &[&str]| {
@@ -58,26 +58,26 @@ fn metrics_shown() -> BTreeSet<String> {
         )
     };
     let limits = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../deploy/envoy/limits");
-    let here = start(&["--envoy-config", limits.to_str().unwrap()]);
-    here.check(&json!({"policy": "nope", "key": "a"}));
-    here.send_signal("HUP");
-    while !here.get("/metrics").body.contains("slidegate_reloads_total") {}
+    let local = start(&["--envoy-config", limits.to_str().unwrap()]);
+    local.check(&json!({"policy": "nope", "key": "a"}));
+    local.send_signal("HUP");
+    while !local.get("/metrics").body.contains("slidegate_reloads_total") {}
     let redis = Server::start(Flavour::Redis);
-    let elsewhere = start(&["--store", &redis.url()]);
-    while !elsewhere.get("/metrics").body.contains("slidegate_denied_cache_hits_total") {
-        elsewhere.check(&body);
+    let remote = start(&["--store", &redis.url()]);
+    while !remote.get("/metrics").body.contains("slidegate_denied_cache_hits_total") {
+        remote.check(&body);
     }
     redis.kill();
-    while !elsewhere.get("/metrics").body.contains("slidegate_fallback_total") {
-        elsewhere.check(&json!({"policy": "api", "key": "b"}));
+    while !remote.get("/metrics").body.contains("slidegate_fallback_total") {
+        remote.check(&json!({"policy": "api", "key": "b"}));
     }
-    let shown = [here.get("/metrics").body, elsewhere.get("/metrics").body].concat();
-    // Not what only describes them.
-    metrics_in(&shown.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n"))
+    let exported = [local.get("/metrics").body, remote.get("/metrics").body].concat();
+    // Leaves out `# HELP` and `# TYPE`.
+    metrics_in(&exported.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n"))
 }
 
 #[test]
-fn rules_and_dashboard_ask_for_metrics_that_there_are() {
+fn rules_and_dashboard_use_existing_metrics() {
     let rules = yaml(&read("deploy/prometheus/slidegate.rules.yml"));
     let rules = rules["groups"][0]["rules"].as_array().unwrap();
     let dashboard: Value = serde_json::from_str(&read("deploy/grafana/slidegate.json")).unwrap();
@@ -87,26 +87,26 @@ fn rules_and_dashboard_ask_for_metrics_that_there_are() {
         expressions.extend(targets.iter().map(|target| target["expr"].as_str().unwrap()));
     }
     expressions.push(dashboard["templating"]["list"][1]["query"].as_str().unwrap());
-    let shown = metrics_shown();
+    let exported = exported_metrics();
     for expression in expressions {
-        let named = metrics_in(expression);
+        let names = metrics_in(expression);
         let is_recorded = expression.contains("policy:slidegate_hit_rate");
-        assert!(!named.is_empty() || is_recorded, "{expression}");
-        for name in named {
-            assert!(shown.contains(&name), "{name} of {expression} is not in {shown:#?}");
+        assert!(!names.is_empty() || is_recorded, "{expression}");
+        for name in names {
+            assert!(exported.contains(&name), "{name} of {expression} is not in {exported:#?}");
         }
         assert_eq!(expression.matches('(').count(), expression.matches(')').count(), "{expression}");
     }
     for rule in rules.iter().filter(|rule| rule.get("alert").is_some()) {
-        let (for_how_long, summary) = (&rule["for"], &rule["annotations"]["summary"]);
-        assert!(for_how_long.is_string() && summary.is_string(), "{rule}");
+        let (duration, summary) = (&rule["for"], &rule["annotations"]["summary"]);
+        assert!(duration.is_string() && summary.is_string(), "{rule}");
         assert!(rule["labels"]["severity"].is_string(), "{rule}");
     }
 }
 
-/// By Prometheus's own tool: that it reads them, and when they go off.
+/// Runs promtool over the rules and over test cases for each alert.
 #[test]
-fn alerts_go_off_when_they_should() {
+fn alerts_fire_as_the_promtool_cases_expect() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("slidegate.rules.yml"), read("deploy/prometheus/slidegate.rules.yml"))
         .unwrap();
@@ -116,7 +116,7 @@ fn alerts_go_off_when_they_should() {
     for alert in
         rules["groups"][0]["rules"].as_array().unwrap().iter().filter_map(|rule| rule["alert"].as_str())
     {
-        assert!(cases.contains(&format!("alertname: {alert}\n")), "{alert} has no case in which it goes off");
+        assert!(cases.contains(&format!("alertname: {alert}\n")), "{alert} has no case in which it fires");
     }
     for arguments in [["check", "rules", "slidegate.rules.yml"], ["test", "rules", "rules.yml"]] {
         let mut promtool = Command::new(tool("prometheus/usr/bin/promtool"));
@@ -125,9 +125,9 @@ fn alerts_go_off_when_they_should() {
     }
 }
 
-/// By the schemas of Kubernetes, with nothing in them that it does not know.
+/// Validates the manifests strictly by the schemas of Kubernetes.
 #[test]
-fn kubernetes_knows_all_that_the_manifests_say() {
+fn kubernetes_manifests_are_valid() {
     let mut validate = Command::new("python3");
     validate.env("PYTHONPATH", tool("kubernetes-validate"));
     validate.args(["-m", "kubernetes_validate", "--strict"]);
@@ -142,7 +142,7 @@ fn kubernetes_knows_all_that_the_manifests_say() {
 }
 
 #[test]
-fn the_manifests_are_whole_and_their_configuration_is_valid() {
+fn kubernetes_manifests_are_consistent() {
     let text = read("deploy/kubernetes/slidegate.yaml");
     let documents: Vec<Value> = text.split("\n---\n").map(yaml).collect();
     let by_kind: BTreeMap<&str, &Value> =
@@ -157,7 +157,7 @@ fn the_manifests_are_whole_and_their_configuration_is_valid() {
     let container = &pod["spec"]["containers"][0];
     let arguments: Vec<&str> =
         container["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap()).collect();
-    assert_taken(&arguments);
+    assert_valid_arguments(&arguments);
     let (_, help, _) = outcome(slidegate().args(["serve", "--help"]));
     for variable in container["env"].as_array().unwrap() {
         assert!(help.contains(variable["name"].as_str().unwrap()), "{variable}");
@@ -181,7 +181,7 @@ fn the_manifests_are_whole_and_their_configuration_is_valid() {
 }
 
 #[test]
-fn the_unit_starts_what_there_is() {
+fn the_systemd_unit_is_valid() {
     let unit = read("deploy/systemd/slidegate.service");
     let settings: Vec<(&str, &str)> = unit
         .lines()
@@ -193,7 +193,7 @@ fn the_unit_starts_what_there_is() {
     for (_, command) in commands {
         let words: Vec<&str> = command.split(' ').collect();
         assert_eq!(words[0], "/usr/local/bin/slidegate");
-        assert_taken(&words[1..]);
+        assert_valid_arguments(&words[1..]);
         count += 1;
     }
     assert_eq!(count, 2);
@@ -203,7 +203,7 @@ fn the_unit_starts_what_there_is() {
     verify(&unit);
 }
 
-/// By systemd itself, where there is one.
+/// Verifies the unit with systemd-analyze if it is installed.
 fn verify(unit: &str) {
     let folder = std::env::temp_dir().join(format!("slidegate-unit-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
@@ -212,22 +212,22 @@ fn verify(unit: &str) {
     let verified = Command::new("systemd-analyze").arg("verify").arg(&file).output();
     fs::remove_dir_all(folder).unwrap();
     if let Ok(output) = verified {
-        let said = String::from_utf8_lossy(&output.stderr);
-        // It looks at other units of the machine as well.
-        assert!(!said.contains("slidegate.service"), "{said}");
+        let output = String::from_utf8_lossy(&output.stderr);
+        // The output may also be about other units of the machine.
+        assert!(!output.contains("slidegate.service"), "{output}");
     }
 }
 
 #[test]
-fn the_container_runs_what_there_is_as_nobody() {
+fn the_container_runs_valid_commands_without_root() {
     let file = read("deploy/Containerfile");
     let after =
         |start: &str| -> Vec<&str> { file.lines().filter_map(|line| line.strip_prefix(start)).collect() };
     let arguments = |json: &str| serde_json::from_str::<Vec<String>>(json).unwrap();
     let [entry, command] = ["ENTRYPOINT ", "CMD "].map(|start| arguments(after(start)[0]));
     assert_eq!(entry, ["/usr/local/bin/slidegate"]);
-    assert_taken(&command.iter().map(String::as_str).collect::<Vec<_>>());
-    // As variables, which hold with other arguments too.
+    assert_valid_arguments(&command.iter().map(String::as_str).collect::<Vec<_>>());
+    // Environment variables also apply when the arguments are replaced.
     let (_, help, _) = outcome(slidegate().args(["serve", "--help"]));
     for variable in after("ENV ").iter().filter(|variable| !variable.starts_with("STATE_DIRECTORY=")) {
         assert!(help.contains(variable.split_once('=').unwrap().0), "{variable}");
@@ -238,16 +238,16 @@ fn the_container_runs_what_there_is_as_nobody() {
     let version = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
     let image = format!("docker.io/library/rust:{}-slim-bookworm AS build", version.trim_matches('"'));
     assert_eq!(after("FROM ")[0], image);
-    // The check of its health says so of a server that is well, and only of that.
+    // The health check succeeds on a running server and fails on a killed one.
     let health = after("HEALTHCHECK ")[0].split_once("CMD ").unwrap().1;
     let health = arguments(health);
     let mut server = ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
     let url = server.url().to_owned();
-    let ask = || {
+    let health_status = || {
         let words = health[1..].iter().map(|word| if word.starts_with("http://") { &url } else { word });
         outcome(slidegate().args(words)).0
     };
-    assert_eq!(ask(), 0);
+    assert_eq!(health_status(), 0);
     server.signal_and_wait("KILL");
-    assert_eq!(ask(), 2);
+    assert_eq!(health_status(), 2);
 }

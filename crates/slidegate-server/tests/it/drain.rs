@@ -1,4 +1,4 @@
-//! Connections that are kept and in use when the service stops: no request is lost.
+//! Draining: a shutdown loses no request on keep-alive connections.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -29,7 +29,7 @@ fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n")
 }
 
-/// Reads one response. `None` if the connection ends first, else whether the response announces the end.
+/// Reads one response and returns whether it has `connection: close`, or `None` if the connection ends first.
 fn announces_close(stream: &mut impl Read) -> Option<bool> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -45,7 +45,7 @@ fn announces_close(stream: &mut impl Read) -> Option<bool> {
     Some(head.contains("connection: close\r\n"))
 }
 
-/// Sends one request after the other until a response announces the end of the connection. Whether all were answered.
+/// Sends requests until a response has `connection: close`. Returns whether all requests were answered.
 fn are_all_answered(stream: &mut (impl Read + Write), request: &str, answered: &AtomicUsize) -> bool {
     loop {
         if stream.write_all(request.as_bytes()).and_then(|()| stream.flush()).is_err() {
@@ -59,8 +59,12 @@ fn are_all_answered(stream: &mut (impl Read + Write), request: &str, answered: &
     }
 }
 
-/// How many requests get no answer while `stop` is called in their midst, `requests` being sent by turns.
-fn lost<S: Read + Write + Send>(connect: impl Fn() -> S, requests: &[String], stop: impl FnOnce()) -> usize {
+/// Counts the connections that lose a request while `shutdown` runs. The connections use `requests` in turn.
+fn count_lost<S: Read + Write + Send>(
+    connect: impl Fn() -> S,
+    requests: &[String],
+    shutdown: impl FnOnce(),
+) -> usize {
     let answered = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..CONNECTIONS)
@@ -70,11 +74,11 @@ fn lost<S: Read + Write + Send>(connect: impl Fn() -> S, requests: &[String], st
                 scope.spawn(move || are_all_answered(&mut stream, request, answered))
             })
             .collect();
-        until("all are in use", || match answered.load(Ordering::Relaxed) {
+        until("all connections are in use", || match answered.load(Ordering::Relaxed) {
             count if count >= 20 * CONNECTIONS => Ok(()),
             count => Err(count.to_string()),
         });
-        stop();
+        shutdown();
         clients.into_iter().map(|client| usize::from(!client.join().unwrap())).sum()
     })
 }
@@ -86,20 +90,20 @@ fn connect(address: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn a_stop_loses_no_request_on_kept_connections() {
+fn shutdown_loses_no_request_on_keep_alive_connections() {
     for round in 0..ROUNDS {
         let mut server = Server::start();
         let address = server.address;
-        // Without hyper, and with it.
+        // The fast path and hyper.
         let requests = [post(""), post("te: trailers\r\n"), get("/healthz")];
-        let lost = lost(|| connect(address), &requests, || server.begin_shutdown());
-        assert_eq!(lost, 0, "round {round}");
+        let lost_count = count_lost(|| connect(address), &requests, || server.begin_shutdown());
+        assert_eq!(lost_count, 0, "round {round}");
         server.join();
     }
 }
 
-/// A server with a certificate of its own, and what a client needs to trust it.
-fn secure_server() -> (Server, Arc<ClientConfig>) {
+/// Starts a server over TLS and returns it with a client configuration that trusts its authority.
+fn tls_server() -> (Server, Arc<ClientConfig>) {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::make(folder.path());
     let [cert, key]: [PathBuf; 2] = authority.signed_paths();
@@ -115,36 +119,37 @@ fn secure_server() -> (Server, Arc<ClientConfig>) {
 }
 
 #[test]
-fn a_stop_loses_no_request_over_tls() {
+fn shutdown_loses_no_request_over_tls() {
     for round in 0..ROUNDS {
-        let (mut server, config) = secure_server();
+        let (mut server, config) = tls_server();
         let address = server.address;
         let connect = || {
             let name = ServerName::try_from("localhost").unwrap();
             let connection = ClientConnection::new(Arc::clone(&config), name).unwrap();
             StreamOwned::new(connection, connect(address))
         };
-        let lost = lost(connect, &[post(""), post("te: trailers\r\n")], || server.begin_shutdown());
-        assert_eq!(lost, 0, "round {round}");
+        let lost_count =
+            count_lost(connect, &[post(""), post("te: trailers\r\n")], || server.begin_shutdown());
+        assert_eq!(lost_count, 0, "round {round}");
         server.join();
     }
 }
 
 #[test]
-fn a_stop_loses_no_request_to_the_admin_api() {
+fn shutdown_loses_no_request_to_the_admin_api() {
     for round in 0..ROUNDS {
         let mut server = ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
         let admin = server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: http://")).unwrap();
         let admin: SocketAddr = admin.parse().unwrap();
-        let lost = lost(|| connect(admin), &[get("/v1/changes")], || server.send_signal("TERM"));
-        assert_eq!(lost, 0, "round {round}");
+        let lost_count = count_lost(|| connect(admin), &[get("/v1/changes")], || server.send_signal("TERM"));
+        assert_eq!(lost_count, 0, "round {round}");
         until("the service ends", || server.try_wait().ok_or_else(String::new));
     }
 }
 
-/// The response that announces the end answers the last request that was received, on the fast path and by hyper.
+/// Only the last response has `connection: close`, on the fast path and with hyper.
 #[test]
-fn requests_that_were_sent_together_are_all_answered() {
+fn shutdown_answers_all_pipelined_requests() {
     let chunked = "POST /v1/check HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
     let chunked = format!("{chunked}{:x}\r\n{BODY}\r\n0\r\n\r\n", BODY.len());
     for (first, request) in [
@@ -170,9 +175,9 @@ fn requests_that_were_sent_together_are_all_answered() {
     }
 }
 
-/// A request that began within the grace period is answered after it, also on a connection that hyper has served before.
+/// A request that started within the grace period is answered after it, also on a connection that hyper has served.
 #[test]
-fn a_request_that_has_begun_is_answered_after_the_grace_period() {
+fn a_request_that_started_in_the_grace_period_is_answered_after_it() {
     for request in [post("te: trailers\r\n"), get("/healthz")] {
         let mut server = Server::start();
         let [mut stream, mut idle] = [(); 2].map(|()| connect(server.address));
@@ -180,9 +185,13 @@ fn a_request_that_has_begun_is_answered_after_the_grace_period() {
             stream.write_all(request.as_bytes()).unwrap();
             assert_eq!(announces_close(stream), Some(false));
         }
-        let (begin, rest) = request.split_at(10);
-        stream.write_all((request.clone() + begin).as_bytes()).unwrap();
-        assert_eq!(announces_close(&mut stream), Some(false), "the server has received the first part, too");
+        let (start, rest) = request.split_at(10);
+        stream.write_all((request.clone() + start).as_bytes()).unwrap();
+        assert_eq!(
+            announces_close(&mut stream),
+            Some(false),
+            "the server has received the start of the next request, too"
+        );
         server.begin_shutdown();
         until_draining(&server);
         server.clock.advance(1000);
@@ -194,7 +203,7 @@ fn a_request_that_has_begun_is_answered_after_the_grace_period() {
 }
 
 #[test]
-fn a_connection_that_has_not_been_used_yet_is_answered_once() {
+fn an_unused_connection_gets_one_response() {
     for request in [post(""), get("/healthz")] {
         let mut server = Server::start();
         let mut stream = connect(server.address);
@@ -220,10 +229,10 @@ fn an_idle_connection_is_closed_after_the_grace_period() {
         until_draining(&server);
         server.clock.advance(999);
         late.write_all(post(lines).as_bytes()).unwrap();
-        assert_eq!(announces_close(&mut late), Some(true), "there was time left");
+        assert_eq!(announces_close(&mut late), Some(true), "sent within the grace period");
         server.clock.advance(1);
         assert_eq!(idle.read(&mut [0]).unwrap(), 0);
-        // A request that crosses the end meets a closed connection and not a reset, so its client may send it again.
+        // A request that crosses the close sees EOF and not a reset, so the client may send it again.
         idle.write_all(post(lines).as_bytes()).unwrap();
         assert_eq!(idle.read(&mut [0]).unwrap(), 0);
         drop(idle);
@@ -231,9 +240,9 @@ fn an_idle_connection_is_closed_after_the_grace_period() {
     }
 }
 
-/// Connections that the kernel has accepted and the service has not.
+/// The kernel has accepted the connections and the service has not.
 #[test]
-fn connections_that_wait_to_be_accepted_are_answered() {
+fn connections_in_the_accept_queue_are_answered() {
     for _ in 0..20 {
         let mut server = Server::start();
         let mut streams: Vec<_> = (0..20).map(|_| connect(server.address)).collect();
@@ -256,7 +265,7 @@ mod http2 {
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;
     const GOAWAY: u8 = 7;
-    const LAST_POSSIBLE: u32 = (1 << 31) - 1;
+    const MAX_STREAM_ID: u32 = (1 << 31) - 1;
 
     struct Frame {
         kind: u8,
@@ -295,14 +304,14 @@ mod http2 {
         }
     }
 
-    /// `GET /healthz` without a table of headers.
+    /// Encodes `GET /healthz` without the dynamic table of HPACK.
     fn request(stream: u32) -> Vec<u8> {
         let headers = [b"\x82\x86\x04\x08/healthz".as_slice(), b"\x01\x01a"].concat();
         Frame::write(HEADERS, 5, stream, &headers)
     }
 
     #[test]
-    fn a_stop_says_twice_which_streams_are_answered() {
+    fn shutdown_sends_a_final_goaway_after_requests_in_flight() {
         let mut server = Server::start();
         let mut client = connect(server.address);
         client.write_all(&[PREFACE, &Frame::write(SETTINGS, 0, 0, &[]), &request(1)].concat()).unwrap();
@@ -312,9 +321,9 @@ mod http2 {
         next(&mut client, &|frame| frame.is_end_of(1));
         server.begin_shutdown();
         let first = next(&mut client, &|frame| frame.kind == GOAWAY);
-        assert_eq!(first.last_stream(), LAST_POSSIBLE);
+        assert_eq!(first.last_stream(), MAX_STREAM_ID);
         let ping = next(&mut client, &|frame| frame.kind == PING && frame.flags == 0);
-        // A request that crossed the announcement.
+        // A request that crosses the first GOAWAY.
         client.write_all(&request(3)).unwrap();
         client.write_all(&Frame::write(PING, 1, 0, &ping.payload)).unwrap();
         let rest: Vec<_> = std::iter::from_fn(|| Frame::read(&mut client)).collect();

@@ -1,4 +1,5 @@
-//! Files of envoyproxy/ratelimit, in `tests/envoy`: the first lines, as comments, say what is understood, or what is wrong.
+//! Files of envoyproxy/ratelimit, in `tests/envoy`: the first lines, as comments, say what is understood, or what is
+//! wrong.
 
 mod limitador;
 

@@ -1,4 +1,4 @@
-//! Plain requests are answered without hyper, and nobody can tell.
+//! The fast path answers plain requests without hyper, with the same bytes as hyper.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -6,9 +6,9 @@ use std::net::{Shutdown, TcpStream};
 use crate::harness::{Server, read_last_response, read_response, request_with_headers};
 use crate::shutdown::until_draining;
 
-/// Anything that says how a connection goes on makes a request one for hyper. This says so and changes nothing.
+/// A connection-related header without effect, which takes a request off the fast path to hyper.
 const FOR_HYPER: &str = "te: trailers\r\n";
-/// Another for hyper, so that a connection that began plainly ends by itself.
+/// A last request, for hyper, that closes the connection.
 const LAST: &str = "GET /healthz HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
 const TOKENS: &str = "
 policies: {api: {quotas: [100/1m]}}
@@ -24,7 +24,7 @@ fn check(key: &str) -> String {
     plain("check", "", &format!(r#"{{"policy": "api", "key": "{key}"}}"#))
 }
 
-/// All that comes back for `parts`, each sent by itself, without the dates.
+/// Sends each part in its own write and returns all response bytes without `date` headers.
 fn exchange(server: &Server, parts: &[&str]) -> String {
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -41,8 +41,8 @@ fn without_dates(stream: &mut TcpStream) -> String {
 }
 
 #[test]
-fn hyper_would_have_said_the_same() {
-    let [plainly, by_hyper] = [(); 2].map(|()| Server::start());
+fn the_fast_path_gives_the_same_bytes_as_hyper() {
+    let [fast, hyper] = [(); 2].map(|()| Server::start());
     let large = format!(r#"{{"policy": "api", "key": "{}"}}"#, "k".repeat(5000));
     let batch = format!("[{}]", [r#"{"policy": "api", "key": "a"}"#; 90].join(","));
     for body in [
@@ -67,16 +67,16 @@ fn hyper_would_have_said_the_same() {
         &batch,
     ] {
         for verb in ["peek", "check", "refund", "check", "reset"] {
-            let ours = exchange(&plainly, &[&plain(verb, "", body), LAST]);
-            let theirs = exchange(&by_hyper, &[&plain(verb, FOR_HYPER, body), LAST]);
-            assert!(ours.starts_with("HTTP/1.1 "), "{verb} {body}: {ours:?}");
-            assert_eq!(ours, theirs, "{verb} {body}");
+            let fast_response = exchange(&fast, &[&plain(verb, "", body), LAST]);
+            let hyper_response = exchange(&hyper, &[&plain(verb, FOR_HYPER, body), LAST]);
+            assert!(fast_response.starts_with("HTTP/1.1 "), "{verb} {body}: {fast_response:?}");
+            assert_eq!(fast_response, hyper_response, "{verb} {body}");
         }
     }
 }
 
 #[test]
-fn a_date_is_always_told() {
+fn a_response_has_a_date() {
     let server = Server::start();
     let response = server.check(r#"{"policy": "api", "key": "a"}"#);
     let date = response.header("date").unwrap();
@@ -84,11 +84,11 @@ fn a_date_is_always_told() {
 }
 
 #[test]
-fn many_may_come_at_once_and_hyper_takes_over_in_between() {
+fn pipelined_requests_may_switch_to_hyper() {
     let server = Server::start();
-    let asked =
+    let requests =
         [check("a"), check("a"), plain("check", FOR_HYPER, r#"{"policy": "api", "key": "a"}"#), check("a")];
-    let text = exchange(&server, &[&asked.concat(), LAST]);
+    let text = exchange(&server, &[&requests.concat(), LAST]);
     let left: Vec<_> = text
         .match_indices(r#","limit":100,"remaining":"#)
         .map(|(at, found)| &text[at + found.len()..at + found.len() + 2])
@@ -98,7 +98,7 @@ fn many_may_come_at_once_and_hyper_takes_over_in_between() {
 }
 
 #[test]
-fn it_does_not_matter_where_a_request_is_cut() {
+fn a_request_may_be_split_anywhere() {
     let server = Server::start();
     let whole = check("a") + LAST;
     let first = exchange(&server, &[&whole]);
@@ -110,7 +110,7 @@ fn it_does_not_matter_where_a_request_is_cut() {
 }
 
 #[test]
-fn whoever_says_that_it_was_all_is_still_answered() {
+fn complete_requests_before_a_half_close_are_answered() {
     let server = Server::start();
     let mut stream = TcpStream::connect(server.address).unwrap();
     let whole = check("a");
@@ -122,7 +122,7 @@ fn whoever_says_that_it_was_all_is_still_answered() {
 }
 
 #[test]
-fn tokens_are_asked_for_on_the_lane_too() {
+fn the_fast_path_checks_tokens() {
     let server = Server::with_config(TOKENS);
     let status = |lines: &str| {
         let body = br#"{"policy": "api", "key": "a"}"#;
@@ -138,22 +138,22 @@ fn tokens_are_asked_for_on_the_lane_too() {
     }
 }
 
-/// With half of a request on the lane when it is told to stop: the rest may be plain, or hyper's.
+/// The shutdown begins while half of a request is on the fast path. The rest of it is for the fast path or for hyper.
 #[test]
-fn what_has_begun_when_it_stops_is_answered_for_the_last_time() {
+fn a_request_in_progress_at_shutdown_gets_the_last_response() {
     let body = r#"{"policy": "api", "key": "a"}"#;
-    for (begun, rest) in [("", ""), ("", FOR_HYPER), ("kept: a\r\n", ""), ("kept: a\r\n", FOR_HYPER)] {
+    for (sent_header, rest) in [("", ""), ("", FOR_HYPER), ("kept: a\r\n", ""), ("kept: a\r\n", FOR_HYPER)] {
         let mut server = Server::start();
         let mut stream = TcpStream::connect(server.address).unwrap();
-        // A connection that was used before is no other.
-        if !begun.is_empty() {
+        // Also on a connection with an earlier request.
+        if !sent_header.is_empty() {
             stream.write_all(check("a").as_bytes()).unwrap();
             assert_eq!(read_response(&mut stream).header("connection"), None);
         }
-        let whole = plain("check", &format!("{begun}{rest}"), body);
-        let cut = "POST /v1/check HTTP/1.1\r\nhost: a\r\n".len() + begun.len();
+        let whole = plain("check", &format!("{sent_header}{rest}"), body);
+        let cut = "POST /v1/check HTTP/1.1\r\nhost: a\r\n".len() + sent_header.len();
         stream.write_all(&whole.as_bytes()[..cut]).unwrap();
-        // The server does one thing after the other: when somebody later is answered, this was read, and is not idle.
+        // The server is single-threaded: after responses to later requests it has read this one, so it is not idle.
         for _ in 0..3 {
             server.check(r#"{"policy": "api", "key": "other"}"#).decision();
         }
@@ -161,26 +161,30 @@ fn what_has_begun_when_it_stops_is_answered_for_the_last_time() {
         until_draining(&server);
         stream.write_all(&whole.as_bytes()[cut..]).unwrap();
         let last = read_last_response(&mut stream);
-        assert_eq!((last.status, last.header("connection")), (200, Some("close")), "{begun} {rest} {last:?}");
+        assert_eq!(
+            (last.status, last.header("connection")),
+            (200, Some("close")),
+            "{sent_header} {rest} {last:?}"
+        );
         server.join();
     }
 }
 
 #[test]
-fn who_began_with_http_1_does_not_go_on_with_http_2() {
+fn http_2_after_http_1_is_rejected() {
     let server = Server::start();
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.write_all(check("a").as_bytes()).unwrap();
     read_response(&mut stream).decision();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
-    let mut answer = Vec::new();
-    // It may be reset, with something unread.
-    let _ = stream.read_to_end(&mut answer);
-    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 4"), "{answer:?}");
+    let mut response = Vec::new();
+    // The connection may be reset because of unread bytes.
+    let _ = stream.read_to_end(&mut response);
+    assert!(response.is_empty() || response.starts_with(b"HTTP/1.1 4"), "{response:?}");
 }
 
 #[test]
-fn many_at_once_are_answered_in_turns_and_none_is_lost() {
+fn a_long_pipeline_is_answered_completely() {
     let server = Server::start();
     let count = 200;
     let text = exchange(&server, &[&check("a").repeat(count), LAST]);

@@ -1,4 +1,4 @@
-//! What a proxy is told that asks before it passes a request on.
+//! `/forward-auth`: the decision for a proxy that checks each request before it forwards it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,7 +18,7 @@ policies:
   old: {quotas: [1/1m], headers: legacy-delta}
 ";
 
-fn ask(server: &Server, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
+fn forward(server: &Server, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
     let mut stream = TcpStream::connect(server.address).unwrap();
     let lines =
         headers.iter().fold(String::new(), |all, (name, value)| all + &format!("{name}: {value}\r\n"));
@@ -32,11 +32,11 @@ fn forwarded(address: &str) -> [(&'static str, &str); 1] {
 }
 
 #[test]
-fn an_allowed_request_is_204_and_a_denied_one_says_why_and_until_when() {
+fn an_allowed_request_gets_204_and_a_denied_request_a_problem_document() {
     let server = Server::with_config(FILE);
     let client = forwarded("203.0.113.7");
     for (path, left) in [("/forward-auth/api", 1), ("/forward-auth/api/some/path?and=query", 0)] {
-        let allowed = ask(&server, "GET", path, &client);
+        let allowed = forward(&server, "GET", path, &client);
         assert_eq!((allowed.status, allowed.body.as_str()), (204, ""), "{allowed:?}");
         assert_eq!(allowed.header("ratelimit-policy"), Some(r#""burst";q=2;w=60, "daily";q=100;w=86400"#));
         let limits = allowed.header("ratelimit").unwrap();
@@ -44,7 +44,7 @@ fn an_allowed_request_is_204_and_a_denied_one_says_why_and_until_when() {
         assert_eq!(allowed.header("retry-after"), None);
     }
     for method in ["GET", "POST", "DELETE", "OPTIONS", "PATCH", "PURGE"] {
-        let denied = ask(&server, method, "/forward-auth/api/", &client);
+        let denied = forward(&server, method, "/forward-auth/api/", &client);
         assert_eq!(denied.status, 429, "{method}: {denied:?}");
         assert_eq!(denied.header("content-type"), Some("application/problem+json"));
         assert_eq!(denied.header("retry-after"), Some("60"));
@@ -58,50 +58,49 @@ fn an_allowed_request_is_204_and_a_denied_one_says_why_and_until_when() {
             })
         );
     }
-    assert_eq!(ask(&server, "HEAD", "/forward-auth/api", &client).status, 429);
+    assert_eq!(forward(&server, "HEAD", "/forward-auth/api", &client).status, 429);
 }
 
 #[test]
-fn a_proxy_may_want_another_status_but_not_any() {
+fn the_status_codes_are_configurable_within_limits() {
     let server = Server::with_config(FILE);
     let client = forwarded("203.0.113.7");
     for _ in 0..2 {
-        assert_eq!(ask(&server, "GET", "/forward-auth/api?deny_status=403", &client).status, 204);
+        assert_eq!(forward(&server, "GET", "/forward-auth/api?deny_status=403", &client).status, 204);
     }
     for status in [401, 403, 429] {
-        let denied = ask(&server, "GET", &format!("/forward-auth/api?deny_status={status}&a=b"), &client);
+        let denied = forward(&server, "GET", &format!("/forward-auth/api?deny_status={status}&a=b"), &client);
         assert_eq!((denied.status, &denied.json()["status"]), (status, &json!(status)));
         assert_eq!(denied.header("retry-after"), Some("60"), "{denied:?}");
     }
     let other = forwarded("203.0.113.8");
     assert_eq!(
-        ask(&server, "GET", "/forward-auth/api?allow_status=200&path=/a?deny_status=9", &other).status,
+        forward(&server, "GET", "/forward-auth/api?allow_status=200&path=/a?deny_status=9", &other).status,
         200
     );
-    let refused = ask(&server, "GET", "/forward-auth/api?allow_status=403", &other);
+    let refused = forward(&server, "GET", "/forward-auth/api?allow_status=403", &other);
     assert_eq!((refused.status, &refused.json()["field"]), (422, &json!("allow_status")));
     for wrong in ["200", "302", "500", "503", "4030", "", "x"] {
-        let refused = ask(&server, "GET", &format!("/forward-auth/api?deny_status={wrong}"), &client);
+        let refused = forward(&server, "GET", &format!("/forward-auth/api?deny_status={wrong}"), &client);
         assert_eq!((refused.status, &refused.json()["field"]), (422, &json!("deny_status")));
         assert_eq!(refused.json()["detail"], format!("{wrong:?} is not one of 401, 403, 429"));
     }
 }
 
-/// Proxies append what clients ask for, by a path below or behind `path=`.
+/// Proxies append the URI of the client, as a path below the policy or behind `path=`.
 #[test]
-fn a_client_has_no_say_in_the_status() {
+fn a_client_cannot_choose_the_status() {
     let server = Server::with_config(FILE);
     let client = forwarded("203.0.113.7");
     let (prefix, pinned) = ("/forward-auth/api", "/forward-auth/api?allow_status=200&deny_status=429&path=");
-    assert_eq!(ask(&server, "GET", &format!("{prefix}/?allow_status=1"), &client).status, 204);
-    assert_eq!(ask(&server, "GET", &format!("{pinned}/?&allow_status=204"), &client).status, 200);
+    assert_eq!(forward(&server, "GET", &format!("{prefix}/?allow_status=1"), &client).status, 204);
+    assert_eq!(forward(&server, "GET", &format!("{pinned}/?&allow_status=204"), &client).status, 200);
     for option in ["deny_status=401", "deny_status=503", "deny_status=x", "allow_status=1", "deny_status"] {
         for path in ["/", "/x", "/%ff", "/x/y"] {
-            for asked in [format!("{path}?{option}"), format!("{path}?&{option}"), format!("{path}&{option}")]
-            {
+            for uri in [format!("{path}?{option}"), format!("{path}?&{option}"), format!("{path}&{option}")] {
                 for before in [prefix, pinned, "/forward-auth/api?path="] {
-                    let denied = ask(&server, "GET", &format!("{before}{asked}"), &client);
-                    assert_eq!(denied.status, 429, "{before}{asked}: {denied:?}");
+                    let denied = forward(&server, "GET", &format!("{before}{uri}"), &client);
+                    assert_eq!(denied.status, 429, "{before}{uri}: {denied:?}");
                 }
             }
         }
@@ -109,90 +108,99 @@ fn a_client_has_no_say_in_the_status() {
 }
 
 #[test]
-fn the_client_is_whom_a_trusted_proxy_names_and_nobody_else() {
+fn only_a_trusted_proxy_names_the_client() {
     let server = Server::with_config(FILE);
-    let spent = |entry: &str| ask(&server, "GET", "/forward-auth/old", &forwarded(entry)).status == 429;
-    assert!(!spent("198.51.100.1"));
-    assert!(spent("198.51.100.1") && spent("10.0.0.1, 198.51.100.1"), "what stands left of it is hearsay");
-    assert!(spent("8.8.8.8, 198.51.100.1, 127.0.0.1"), "the proxy itself is trusted");
-    assert!(spent("::ffff:198.51.100.1"));
-    assert!(!spent("2001:db8::1") && spent("2001:db8::2"), "of IPv6 the network counts");
-    assert!(!spent("198.51.100.2"));
-    // Nobody is trusted, so whoever is connected is the client, whatever it says.
+    let is_denied =
+        |entry: &str| forward(&server, "GET", "/forward-auth/old", &forwarded(entry)).status == 429;
+    assert!(!is_denied("198.51.100.1"));
+    assert!(
+        is_denied("198.51.100.1") && is_denied("10.0.0.1, 198.51.100.1"),
+        "entries to the left are not trusted"
+    );
+    assert!(is_denied("8.8.8.8, 198.51.100.1, 127.0.0.1"), "the proxy itself is trusted");
+    assert!(is_denied("::ffff:198.51.100.1"));
+    assert!(!is_denied("2001:db8::1") && is_denied("2001:db8::2"), "IPv6 addresses are limited by network");
+    assert!(!is_denied("198.51.100.2"));
+    // Without trusted proxies, the peer is the client.
     let server = Server::with_config("policies: {api: {quotas: [1/1m]}}");
-    let spent = |entry: &str| ask(&server, "GET", "/forward-auth/api", &forwarded(entry)).status == 429;
-    assert!(!spent("198.51.100.1") && spent("198.51.100.2"));
+    let is_denied =
+        |entry: &str| forward(&server, "GET", "/forward-auth/api", &forwarded(entry)).status == 429;
+    assert!(!is_denied("198.51.100.1") && is_denied("198.51.100.2"));
 }
 
 #[test]
-fn a_key_may_be_made_of_headers_and_one_that_cannot_be_made_is_not_let_through() {
+fn a_request_without_the_headers_of_its_key_is_rejected() {
     let server = Server::with_config(FILE);
-    let ask = |policy: &str, headers: &[(&str, &str)]| {
-        ask(&server, "GET", &format!("/forward-auth/{policy}"), headers)
+    let forward = |policy: &str, headers: &[(&str, &str)]| {
+        forward(&server, "GET", &format!("/forward-auth/{policy}"), headers)
     };
-    assert_eq!(ask("keyed", &[("x-api-key", "a")]).status, 204);
-    assert_eq!(ask("keyed", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.4")]).status, 429);
-    assert_eq!(ask("keyed", &[("x-api-key", "b")]).status, 204);
-    assert_eq!(ask("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.4")]).status, 204);
-    assert_eq!(ask("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.5")]).status, 204);
-    assert_eq!(ask("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.5")]).status, 429);
+    assert_eq!(forward("keyed", &[("x-api-key", "a")]).status, 204);
+    assert_eq!(forward("keyed", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.4")]).status, 429);
+    assert_eq!(forward("keyed", &[("x-api-key", "b")]).status, 204);
+    assert_eq!(forward("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.4")]).status, 204);
+    assert_eq!(forward("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.5")]).status, 204);
+    assert_eq!(forward("both", &[("x-api-key", "a"), ("x-forwarded-for", "1.2.3.5")]).status, 429);
     let long = "x".repeat(20_000);
     for (key, status) in [(long.as_str(), 204), (&long, 429), (&long[1..], 204)] {
-        assert_eq!(ask("keyed", &[("x-api-key", key)]).status, status, "{} bytes", key.len());
+        assert_eq!(forward("keyed", &[("x-api-key", key)]).status, status, "{} bytes", key.len());
     }
-    let refused = ask("keyed", &[]);
+    let refused = forward("keyed", &[]);
     assert_eq!((refused.status, &refused.json()["field"]), (400, &json!("key")), "{refused:?}");
     let detail = "made of header x-api-key, and the request has no header x-api-key, or two";
     assert_eq!(refused.json()["detail"], detail);
-    assert_eq!(ask("keyed", &[("x-api-key", "a"), ("x-api-key", "c")]).status, 400);
-    let refused = ask("keyed?deny_status=403", &[]);
+    assert_eq!(forward("keyed", &[("x-api-key", "a"), ("x-api-key", "c")]).status, 400);
+    let refused = forward("keyed?deny_status=403", &[]);
     assert_eq!(
         (refused.status, &refused.json()["status"]),
         (403, &json!(403)),
-        "as the proxy understands it"
+        "with the status for the proxy"
     );
 }
 
 #[test]
-fn headers_are_those_of_the_policy_and_an_unknown_one_is_not_found() {
+fn headers_follow_the_policy_and_an_unknown_policy_is_not_found() {
     let server = Server::with_config(FILE);
-    let allowed = ask(&server, "GET", "/forward-auth/old", &[]);
+    let allowed = forward(&server, "GET", "/forward-auth/old", &[]);
     assert_eq!((allowed.header("x-ratelimit-limit"), allowed.header("ratelimit")), (Some("1"), None));
-    let unknown = ask(&server, "GET", "/forward-auth/nothing", &[]);
+    let unknown = forward(&server, "GET", "/forward-auth/nothing", &[]);
     assert_eq!((unknown.status, &unknown.json()["field"]), (404, &json!("policy")));
-    assert_eq!(ask(&server, "GET", "/forward-auth/%ff", &[]).status, 400);
+    assert_eq!(forward(&server, "GET", "/forward-auth/%ff", &[]).status, 400);
     assert_eq!(
-        ask(&server, "GET", "/forward-auth/api/%ff", &[]).status,
+        forward(&server, "GET", "/forward-auth/api/%ff", &[]).status,
         204,
-        "what is below is the client's"
+        "the path below belongs to the client"
     );
-    assert_eq!(ask(&server, "GET", "/forward-auth/", &[]).status, 404);
-    assert_eq!(ask(&server, "GET", "/forward-auth/a%70i", &[]).status, 204, "as it is meant");
+    assert_eq!(forward(&server, "GET", "/forward-auth/", &[]).status, 404);
+    assert_eq!(
+        forward(&server, "GET", "/forward-auth/a%70i", &[]).status,
+        204,
+        "the policy is percent-decoded"
+    );
 }
 
-/// Whoever forgets to name the proxy finds out why all clients are one.
+/// The warning explains why all clients share one key if the proxy is not trusted.
 #[test]
-fn what_is_not_believed_is_said_once() {
-    let config = TempFile::new("disbelief", &FILE.replace("127.0.0.1/32", ""));
+fn an_untrusted_forwarded_header_is_logged_once() {
+    let config = TempFile::new("untrusted-proxy", &FILE.replace("127.0.0.1/32", ""));
     let log = TempFile::new("log", "");
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]);
     let mut server = ServeProcess::start_with_log(&mut command, File::create(log.path()).unwrap().into());
-    let ask = |policy: &str| {
+    let forward = |policy: &str| {
         let path = format!("/forward-auth/{policy}");
         let lines = "x-forwarded-for: 203.0.113.7\r\nx-api-key: k\r\n";
         request_with_headers(server.address(), "GET", &path, lines, b"").status
     };
-    assert_eq!(["keyed", "api", "api"].map(ask), [204; 3]);
-    // Nor does a proxy say what it was told.
-    assert_eq!(["nope", "nope"].map(ask), [404; 2]);
+    assert_eq!(["keyed", "api", "api"].map(forward), [204; 3]);
+    // Proxies do not log the error of an unknown policy, so the server logs it.
+    assert_eq!(["nope", "nope"].map(forward), [404; 2]);
     server.signal_and_wait("TERM");
     let logged = fs::read_to_string(log.path()).unwrap();
     assert_eq!(logged.matches("there is no policy \"nope\"").count(), 1, "{logged}");
-    let said: Vec<&str> =
+    let warnings: Vec<&str> =
         logged.lines().filter(|line| line.contains("X-Forwarded-For is not believed")).collect();
     assert!(
-        said.len() == 1 && said[0].contains("127.0.0.1") && said[0].contains("trusted_proxies"),
+        warnings.len() == 1 && warnings[0].contains("127.0.0.1") && warnings[0].contains("trusted_proxies"),
         "{logged}"
     );
 }

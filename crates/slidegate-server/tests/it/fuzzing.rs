@@ -1,6 +1,6 @@
-//! What nobody would send on purpose: a corpus of requests, good and bad, changed at random and sent to the real binary.
+//! Fuzzing over HTTP: mutates a corpus of valid and invalid requests and sends it to the real binary.
 //!
-//! `make fuzz` does it for longer. A failure says its seed; `SLIDEGATE_FUZZ_SEED` begins there.
+//! `make fuzz` runs more cases. A failure prints its seed; `SLIDEGATE_FUZZ_SEED` starts with that seed.
 
 mod mutation;
 mod responses;
@@ -14,10 +14,10 @@ use std::{env, fs};
 
 use serde_json::json;
 
-use self::mutation::{changed, with_changed_body};
+use self::mutation::{mutated, with_mutated_body};
 use crate::process::{ServeProcess, TempFile, slidegate};
 
-/// Tables are small and patience is short, so that what grows or hangs is seen soon.
+/// Small tables and short timeouts, so that growth and hangs show early.
 const CONFIG: &str = "
 memory: {max_keys: 10000}
 limits: {head_timeout: 100ms, body_timeout: 100ms}
@@ -29,16 +29,16 @@ policies:
   login: {quotas: [{limit: 2, window: 1s, name: burst}, 5/1d strict-window]}
 ";
 const SENDERS: u64 = 16;
-/// Whoever waits so long for a server that has a tenth of a second is held for good.
-const HELD: Duration = Duration::from_mins(1);
-/// What it may grow by: its table, and what an allocator keeps for later.
-const MOST_GROWTH_KB: u64 = 64 << 10;
+/// Read timeout after which a connection counts as hung. The timeouts of the server are 100 ms.
+const HANG_TIMEOUT: Duration = Duration::from_mins(1);
+/// Allowed growth of memory: the table of keys and the reserves of the allocator.
+const MAX_GROWTH_KB: u64 = 64 << 10;
 
-fn from_environment(name: &str, otherwise: u64) -> u64 {
-    env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+fn from_environment(name: &str, default: u64) -> u64 {
+    env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
 }
 
-/// In the order of their names, so that a seed means the same each time.
+/// Reads the corpus in the order of file names, so that a seed always gives the same requests.
 fn corpus() -> Vec<Vec<u8>> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/http");
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
@@ -46,40 +46,42 @@ fn corpus() -> Vec<Vec<u8>> {
     files.iter().map(|file| fs::read(file).unwrap()).collect()
 }
 
-/// All that the server says until it hangs up.
+/// Sends `bytes` and returns the response bytes up to the end of the connection.
 fn exchange(url: &str, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(url.strip_prefix("http://").unwrap()).unwrap();
-    stream.set_read_timeout(Some(HELD)).unwrap();
-    // It may hang up before it has read all of it, and what it has said may then be lost.
+    stream.set_read_timeout(Some(HANG_TIMEOUT)).unwrap();
+    // If the server closes before it has read everything, a reset may discard its response.
     let is_sent = stream.write_all(bytes).is_ok();
-    let mut said = Vec::new();
-    match stream.read_to_end(&mut said) {
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("it is still connected"),
-        Err(_) => said.clear(),
-        Ok(_) if !is_sent => said.clear(),
+    let mut received = Vec::new();
+    match stream.read_to_end(&mut received) {
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => panic!("the connection hangs"),
+        Err(_) => received.clear(),
+        Ok(_) if !is_sent => received.clear(),
         Ok(_) => {}
     }
     let _ = stream.shutdown(Shutdown::Both);
-    said
+    received
 }
 
-fn try_one(url: &str, corpus: &[Vec<u8>], seed: u64) {
+fn run_case(url: &str, corpus: &[Vec<u8>], seed: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
-    let has_head_changed = random.bool();
+    let mutates_head = random.bool();
     let bytes =
-        if has_head_changed { changed(&mut random, corpus) } else { with_changed_body(&mut random, corpus) };
-    let said = exchange(url, &bytes);
-    let judged = responses::judge(&bytes, &said);
-    let judged = judged.and_then(|answers| match answers {
+        if mutates_head { mutated(&mut random, corpus) } else { with_mutated_body(&mut random, corpus) };
+    let received = exchange(url, &bytes);
+    let checked = responses::check_responses(&bytes, &received);
+    let checked = checked.and_then(|count| match count {
         1 => Ok(()),
-        _ if has_head_changed => Ok(()),
-        // Too large to be read to its end, and hung up on.
-        0 if said.is_empty() && bytes.len() > 1 << 16 => Ok(()),
-        answers => Err(format!("{answers} answers to one request")),
+        _ if mutates_head => Ok(()),
+        // Too large: the server closes before it has read the body.
+        0 if received.is_empty() && bytes.len() > 1 << 16 => Ok(()),
+        count => Err(format!("{count} responses to one request")),
     });
-    if let Err(why) = judged {
-        let (asked, said) = (bytes.escape_ascii(), said.escape_ascii());
-        panic!("SLIDEGATE_FUZZ_SEED={seed} SLIDEGATE_FUZZ_CASES=1: {why}\n{asked}\nwas answered by\n{said}");
+    if let Err(why) = checked {
+        let (request, response) = (bytes.escape_ascii(), received.escape_ascii());
+        panic!(
+            "SLIDEGATE_FUZZ_SEED={seed} SLIDEGATE_FUZZ_CASES=1: {why}\nrequest:\n{request}\nresponse:\n{response}"
+        );
     }
 }
 
@@ -90,7 +92,7 @@ fn resident_kb(server: &ServeProcess) -> u64 {
 }
 
 #[test]
-fn whatever_is_sent_it_is_answered_properly_or_not_at_all() {
+fn mutated_requests_get_valid_responses_or_none() {
     let cases = from_environment("SLIDEGATE_FUZZ_CASES", 1500);
     let first = from_environment("SLIDEGATE_FUZZ_SEED", 1);
     let (corpus, config) = (corpus(), TempFile::new("fuzzing", CONFIG));
@@ -100,7 +102,7 @@ fn whatever_is_sent_it_is_answered_properly_or_not_at_all() {
     command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]);
     let server = ServeProcess::start_with_log(&mut command, to_file);
     for bytes in &corpus {
-        responses::judge(bytes, &exchange(server.url(), bytes)).unwrap();
+        responses::check_responses(bytes, &exchange(server.url(), bytes)).unwrap();
     }
     let before_kb = resident_kb(&server);
     std::thread::scope(|scope| {
@@ -108,14 +110,14 @@ fn whatever_is_sent_it_is_answered_properly_or_not_at_all() {
             let (url, corpus) = (server.url(), &corpus);
             scope.spawn(move || {
                 for seed in (first + sender..first + cases).step_by(SENDERS as usize) {
-                    try_one(url, corpus, seed);
+                    run_case(url, corpus, seed);
                 }
             });
         }
     });
     let grown_kb = resident_kb(&server).saturating_sub(before_kb);
-    assert!(grown_kb < MOST_GROWTH_KB, "{grown_kb} kB more than before");
-    server.check(&json!({"policy": "api", "key": "somebody else"})).decision();
-    let said = fs::read_to_string(log.path()).unwrap();
-    assert!(!said.contains("panicked"), "{said}");
+    assert!(grown_kb < MAX_GROWTH_KB, "{grown_kb} kB more than before");
+    server.check(&json!({"policy": "api", "key": "another client"})).decision();
+    let logged = fs::read_to_string(log.path()).unwrap();
+    assert!(!logged.contains("panicked"), "{logged}");
 }

@@ -1,4 +1,5 @@
-//! The wire, asked by a client that shares nothing with the server: grpcio, with messages written by hand.
+//! Envoy's rate limit service over gRPC, tested with grpcio and hand-written messages, which share no code with the
+//! server.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -12,12 +13,12 @@ use crate::harness::read_last_response;
 use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 use crate::rls::LIMITS;
 
-fn client(what: &str, server: &ServeProcess) -> Command {
+fn client(mode: &str, server: &ServeProcess) -> Command {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tools: PathBuf = here.join("../../target/tools/grpc");
-    assert!(tools.is_dir(), "`make deps` puts grpcio into {}", tools.display());
+    assert!(tools.is_dir(), "`make deps` installs grpcio into {}", tools.display());
     let mut command = Command::new("python3");
-    command.arg(here.join("tests/grpc/rls.py")).args([what, server.grpc_address()]);
+    command.arg(here.join("tests/grpc/rls.py")).args([mode, server.grpc_address()]);
     command.env("PYTHONPATH", tools).env("PYTHONDONTWRITEBYTECODE", "1");
     command
 }
@@ -28,7 +29,7 @@ fn serve(limits: &TempFile, more: &[&str]) -> ServeProcess {
     ServeProcess::start(&mut command)
 }
 
-/// Sends what it is given as the body of a request, and prints the head of the answer.
+/// A curl command that sends its standard input as a gRPC request and prints the head of the response.
 fn curl(server: &ServeProcess, more: &[&str]) -> Command {
     let mut command = Command::new("curl");
     command
@@ -45,7 +46,7 @@ fn curl(server: &ServeProcess, more: &[&str]) -> Command {
 }
 
 #[test]
-fn another_client_understands_every_field_health_and_reflection() {
+fn an_independent_client_decodes_every_field_health_and_reflection() {
     let limits = TempFile::new("wire", LIMITS);
     let server = serve(&limits, &[]);
     let (code, out, err) = outcome(&mut client("wire", &server));
@@ -53,30 +54,30 @@ fn another_client_understands_every_field_health_and_reflection() {
 }
 
 #[test]
-fn whatever_is_sent_is_answered_or_refused() {
+fn malformed_messages_are_answered_or_rejected() {
     let limits = TempFile::new("fuzzed", LIMITS);
     let server = serve(&limits, &[]);
     let (code, out, err) = outcome(&mut client("fuzz", &server));
     assert_eq!(code, 0, "{out}{err}");
-    // Frames that no client library sends: compressed, longer than said, longer than allowed, none at all.
+    // Frames that no client library sends: compressed, shorter than their length, longer than allowed, empty, cut off.
     let frames: [&[u8]; 5] = [b"\x01\0\0\0\x01a", b"\0\0\0\0\x10short", b"\0\xff\xff\xff\xff", b"", b"\x07"];
     for frame in frames {
         let mut curl = curl(&server, &["--data-binary", "@-"]).spawn().unwrap();
         curl.stdin.take().unwrap().write_all(frame).unwrap();
-        let answered = String::from_utf8(curl.wait_with_output().unwrap().stdout).unwrap();
-        assert!(answered.starts_with("HTTP/2 200") && !answered.contains("grpc-status: 0"), "{answered}");
+        let response = String::from_utf8(curl.wait_with_output().unwrap().stdout).unwrap();
+        assert!(response.starts_with("HTTP/2 200") && !response.contains("grpc-status: 0"), "{response}");
     }
     for reason in ["malformed", "too-large"] {
         let counted = format!("slidegate_refusals_total{{reason=\"{reason}\"}} ");
         let metrics = server.get("/metrics").body;
         assert!(metrics.lines().any(|line| line.starts_with(&counted) && !line.ends_with(" 0")), "{metrics}");
     }
-    let (_, said, _) = outcome(&mut client("ask", &server));
-    assert!(["1\n", "2\n"].contains(&said.as_str()), "{said}");
+    let (_, output, _) = outcome(&mut client("check", &server));
+    assert!(["1\n", "2\n"].contains(&output.as_str()), "{output}");
 }
 
 #[test]
-fn a_body_that_does_not_come_is_given_up() {
+fn an_incomplete_body_times_out() {
     let limits = TempFile::new("slow", LIMITS);
     let config = TempFile::new("slow-config", "limits: {body_timeout: 100ms}\n");
     let server = serve(&limits, &["--config", config.path()]);
@@ -84,12 +85,12 @@ fn a_body_that_does_not_come_is_given_up() {
     let head = "POST /envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit HTTP/1.1\r\nhost: test\r\n\
                 content-type: application/grpc\r\ncontent-length: 9\r\nconnection: close\r\n\r\n\0";
     stream.write_all(head.as_bytes()).unwrap();
-    let answered = read_last_response(&mut stream);
-    assert_eq!(answered.header("grpc-status"), Some("4"), "{answered:?}");
+    let response = read_last_response(&mut stream);
+    assert_eq!(response.header("grpc-status"), Some("4"), "{response:?}");
 }
 
 #[test]
-fn who_goes_on_asking_for_reflection_is_not_kept() {
+fn endless_reflection_streams_are_ended() {
     let limits = TempFile::new("held", LIMITS);
     let config = TempFile::new("held-config", "limits: {body_timeout: 300ms}\n");
     let server = serve(&limits, &["--config", config.path()]);
@@ -98,7 +99,7 @@ fn who_goes_on_asking_for_reflection_is_not_kept() {
 }
 
 #[test]
-fn who_watches_hears_that_it_stops_and_does_not_hold_it_up() {
+fn a_health_watch_sees_the_shutdown_and_does_not_delay_it() {
     let limits = TempFile::new("drained", LIMITS);
     let mut server = serve(&limits, &[]);
     let mut watching = client("drain", &server).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -110,17 +111,17 @@ fn who_watches_hears_that_it_stops_and_does_not_hold_it_up() {
 }
 
 #[test]
-fn a_store_that_is_away_is_unavailable_where_policies_fail_closed() {
+fn an_unavailable_store_is_unavailable_if_policies_fail_closed() {
     let limits = TempFile::new("closed", LIMITS);
     let config = TempFile::new("closed-config", "degrade: {on_failure: closed}\n");
     let server = serve(&limits, &["--config", config.path(), "--store", "redis://127.0.0.1:1"]);
-    assert_eq!(outcome(&mut client("ask", &server)), (0, "UNAVAILABLE\n".to_owned(), String::new()));
+    assert_eq!(outcome(&mut client("check", &server)), (0, "UNAVAILABLE\n".to_owned(), String::new()));
     let degraded = serve(&limits, &["--store", "redis://127.0.0.1:1"]);
-    assert_eq!(outcome(&mut client("ask", &degraded)), (0, "1\n".to_owned(), String::new()));
+    assert_eq!(outcome(&mut client("check", &degraded)), (0, "1\n".to_owned(), String::new()));
 }
 
 #[test]
-fn with_a_certificate_it_is_served_over_tls_alone() {
+fn with_a_certificate_grpc_accepts_only_tls() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::make(folder.path());
     let file = |name: &str| folder.path().join(name).display().to_string();
@@ -130,12 +131,12 @@ fn with_a_certificate_it_is_served_over_tls_alone() {
     let server = serve(&limits, &["--config", config.path()]);
     let (code, out, err) = outcome(client("wire", &server).arg(authority.ca_path()));
     assert_eq!(code, 0, "{out}{err}");
-    assert_eq!(outcome(&mut client("ask", &server)).1, "UNAVAILABLE\n");
+    assert_eq!(outcome(&mut client("check", &server)).1, "UNAVAILABLE\n");
 }
 
 #[test]
-fn with_limits_for_envoy_a_port_that_is_taken_is_a_mistake() {
-    // Or somebody else has it.
+fn with_limits_for_envoy_a_port_in_use_is_an_error() {
+    // Ignores an error: another process may have the port already.
     let _taken = TcpListener::bind("127.0.0.1:8081");
     let limits = TempFile::new("taken", LIMITS);
     let config = TempFile::new("taken-config", &format!("envoy: {{config: {:?}}}\n", deploy_limits()));
@@ -144,13 +145,16 @@ fn with_limits_for_envoy_a_port_that_is_taken_is_a_mistake() {
         command.args(["serve", "--http", "127.0.0.1:0", option, value]).env_remove("SLIDEGATE_GRPC");
         let mut started = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let startup_lines = BufReader::new(started.stdout.take().unwrap()).lines().next();
-        // If it serves all the same.
+        // Ends a server that has started in spite of the port.
         let _ = started.kill();
         assert!(startup_lines.is_none(), "{startup_lines:?}");
         let ended = started.wait_with_output().unwrap();
-        let said = String::from_utf8(ended.stderr).unwrap();
-        assert_eq!(ended.status.code(), Some(2), "{said}");
-        assert!(said.contains("cannot listen on 127.0.0.1:8081: ") && said.contains("--grpc"), "{said}");
+        let output = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(2), "{output}");
+        assert!(
+            output.contains("cannot listen on 127.0.0.1:8081: ") && output.contains("--grpc"),
+            "{output}"
+        );
     }
 }
 
@@ -159,15 +163,15 @@ fn deploy_limits() -> PathBuf {
 }
 
 #[test]
-fn it_is_off_if_told_so() {
+fn grpc_can_be_turned_off() {
     let server = ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--grpc", "off"]));
     assert!(!server.startup_lines.iter().any(|line| line.starts_with("grpc: ")));
     drop(server);
-    // With limits for Envoy that may be a mistake, and may be meant.
+    // gRPC off together with limits for Envoy may be a mistake, so it is logged.
     let (limits, log) = (TempFile::new("off", LIMITS), TempFile::new("off-log", ""));
     let mut serve = slidegate();
     serve.args(["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--envoy-config", limits.path()]);
     drop(ServeProcess::start_with_log(&mut serve, fs::File::create(log.path()).unwrap().into()));
-    let said = fs::read_to_string(log.path()).unwrap();
-    assert!(said.contains("gRPC is off; POST /json still asks for them"), "{said}");
+    let output = fs::read_to_string(log.path()).unwrap();
+    assert!(output.contains("gRPC is off; POST /json still asks for them"), "{output}");
 }

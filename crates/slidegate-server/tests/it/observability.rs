@@ -1,4 +1,4 @@
-//! What those see who look after it.
+//! Metrics, readiness and log lines.
 #![allow(clippy::float_cmp, reason = "whole numbers")]
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ fn start(config: &TempFile, more: &[&str]) -> ServeProcess {
     )
 }
 
-/// Every series and its value.
+/// Scrapes all series with their values.
 fn metrics(server: &ServeProcess) -> HashMap<String, f64> {
     let response = server.get("/metrics");
     assert_eq!(response.status, 200);
@@ -78,9 +78,9 @@ fn decisions_are_counted_by_policy_quota_and_outcome() {
     assert!(seen["slidegate_memory_keys"] >= 4.0 && seen["slidegate_memory_bytes"] > 0.0);
 }
 
-/// Whatever is sent, there are no more series than the file has made.
+/// The number of series depends on the configuration only.
 #[test]
-fn no_caller_makes_series() {
+fn requests_create_no_metric_series() {
     let config = TempFile::new("series", "policies: {api: {quotas: [20/1h]}}\n");
     let server = start(&config, &[]);
     server.check(&json!({"policy": "api", "key": "a"}));
@@ -98,7 +98,7 @@ fn no_caller_makes_series() {
 }
 
 #[test]
-fn a_file_that_is_not_in_force_is_told() {
+fn readyz_reports_an_invalid_file() {
     let config = TempFile::new("unused", "policies: {api: {quotas: [20/1h]}}\n");
     let server = start(&config, &[]);
     assert_eq!(server.get("/readyz").json(), json!({"ready": true}));
@@ -106,7 +106,7 @@ fn a_file_that_is_not_in_force_is_told() {
     server.send_signal("HUP");
     let error = loop {
         let ready = server.get("/readyz");
-        assert_eq!(ready.status, 200, "it serves all the same");
+        assert_eq!(ready.status, 200, "an invalid file does not make the service unready");
         if let Some(error) = ready.json()["config_error"].as_str() {
             break error.to_owned();
         }
@@ -124,7 +124,7 @@ fn a_file_that_is_not_in_force_is_told() {
 }
 
 #[test]
-fn a_file_that_is_gone_is_told() {
+fn readyz_reports_a_missing_file() {
     let config = TempFile::new("gone", "policies: {api: {quotas: [20/1h]}}\n");
     let server = start(&config, &[]);
     fs::remove_file(config.path()).unwrap();
@@ -141,7 +141,7 @@ fn a_file_that_is_gone_is_told() {
 }
 
 #[test]
-fn a_store_that_is_away_is_told_and_no_reason_to_go_elsewhere() {
+fn readyz_stays_ready_and_reports_an_unavailable_store() {
     let redis = Server::start(Flavour::Redis);
     let config = TempFile::new("away", "policies: {api: {quotas: [20/1h]}}\n");
     let server = start(&config, &["--store", &redis.url()]);
@@ -160,25 +160,25 @@ fn a_store_that_is_away_is_told_and_no_reason_to_go_elsewhere() {
     assert!(fallbacks.map(|(_, count)| *count).sum::<f64>() > 0.0, "{seen:#?}");
 }
 
-/// One that refuses is asked on, so that a breaker alone would look as if all were well.
+/// A store that rejects commands does not open the breaker, so readiness reports the error itself.
 #[test]
-fn a_store_that_refuses_is_told_although_it_is_asked() {
+fn readyz_reports_a_store_that_rejects_commands() {
     let redis = Server::start(Flavour::Redis);
     let config = TempFile::new("refusing", "policies: {api: {quotas: [1000000/1h]}}\n");
     let server = start(&config, &["--store", &format!("{}?budget_ms=5000", redis.url())]);
-    let ask = || server.check(&json!({"policy": "api", "key": "a"})).decision();
-    assert_eq!(ask()["source"], "store");
+    let check = || server.check(&json!({"policy": "api", "key": "a"})).decision();
+    assert_eq!(check()["source"], "store");
     redis.command(&["ACL", "SETUSER", "default", "-evalsha"]);
-    assert_eq!((&ask()["source"], &ask()["reason"]), (&json!("fallback"), &json!("refused")));
+    assert_eq!((&check()["source"], &check()["reason"]), (&json!("fallback"), &json!("refused")));
     let ready = server.get("/readyz").json();
     assert_eq!((&ready["ready"], &ready["breaker"]), (&json!(true), &json!("closed")));
-    assert_eq!(ready["store_error"], "refused", "and no more to whoever may not know: {ready}");
+    assert_eq!(ready["store_error"], "refused", "no detail without authentication: {ready}");
     let admin = server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
     let (code, out, err) = outcome(slidegate().args(["top", "--once", "--admin", admin]));
-    let told = "  store: asked\nthe store did not decide when it was last asked: redis: NOPERM";
-    assert!(code == 0 && out.contains(told), "{out}{err}");
+    let expected = "  store: asked\nthe store did not decide when it was last asked: redis: NOPERM";
+    assert!(code == 0 && out.contains(expected), "{out}{err}");
     redis.command(&["ACL", "SETUSER", "default", "+evalsha"]);
-    assert_eq!(ask()["source"], "store");
+    assert_eq!(check()["source"], "store");
     assert!(server.get("/readyz").json().get("store_error").is_none());
 }
 
@@ -186,9 +186,9 @@ fn store_errors(server: &ServeProcess, kind: &str) -> f64 {
     metrics(server)[&format!(r#"slidegate_store_errors_total{{kind="{kind}"}}"#)]
 }
 
-/// Also those that nobody sees, because something else was answered.
+/// Failures that a fallback hides from the client count, too.
 #[test]
-fn failures_of_the_store_are_counted_by_kind() {
+fn store_errors_are_counted_by_kind() {
     let redis = Server::start(Flavour::Redis);
     let config = TempFile::new("failures", "policies: {api: {quotas: [20/1h]}}\n");
     let store = format!("{}?budget_ms=20000", redis.url());
@@ -199,19 +199,19 @@ fn failures_of_the_store_are_counted_by_kind() {
         assert_eq!(store_errors(&server, kind), 0.0, "{kind}");
     }
 
-    // Somebody else's value in the place of the record.
+    // A foreign value under the name of the record.
     let name = redis.command(&["KEYS", "*"]).array()[0].text();
     redis.command(&["DEL", &name]);
     redis.command(&["LPUSH", &name, "not ours"]);
     server.check(&json!([request("a"), request("b")])).decision();
     server.check(&request("a")).decision();
-    assert_eq!(store_errors(&server, "permanent"), 2.0, "one of the batch, and one alone");
+    assert_eq!(store_errors(&server, "permanent"), 2.0, "one in the batch and one alone");
 
-    let impatient = start(&config, &["--store", &format!("{}?budget_ms=30", redis.url())]);
+    let server_with_short_budget = start(&config, &["--store", &format!("{}?budget_ms=30", redis.url())]);
     redis.stop_signal();
-    impatient.check(&request("a")).decision();
-    impatient.check(&json!([request("a"), request("b")])).decision();
-    assert_eq!(store_errors(&impatient, "too-late"), 3.0);
+    server_with_short_budget.check(&request("a")).decision();
+    server_with_short_budget.check(&json!([request("a"), request("b")])).decision();
+    assert_eq!(store_errors(&server_with_short_budget, "too-late"), 3.0);
     redis.continue_signal();
 
     redis.kill();
@@ -226,13 +226,13 @@ fn failures_of_the_store_are_counted_by_kind() {
         let series = seen.iter().filter(|(name, _)| name.starts_with(start) && !name.contains(without));
         series.map(|(_, count)| *count).sum()
     };
-    // Who asks while it is left alone does not make it fail.
+    // A fallback while the breaker is open (reason `resting`) is no store error.
     let fallbacks = sum("slidegate_fallback_total", "resting");
     assert_eq!(sum("slidegate_store_errors_total", "none is left out"), fallbacks, "{seen:#?}");
 }
 
 #[test]
-fn a_memory_store_that_is_full_is_counted_as_such() {
+fn errors_of_a_full_memory_store_are_counted() {
     let file = "memory: {max_keys: 1, when_full: refuse}\npolicies: {api: {quotas: [20/1h]}}\n";
     let server = start(&TempFile::new("full", file), &[]);
     let request = |key: &str| json!({"policy": "api", "key": key});
@@ -243,14 +243,14 @@ fn a_memory_store_that_is_full_is_counted_as_such() {
 }
 
 #[test]
-fn without_a_recorder_there_is_nothing_to_read() {
+fn without_a_recorder_metrics_are_not_found() {
     let server = harness::Server::start();
     assert_eq!(harness::request(server.address, "GET", "/metrics", b"").status, 404);
 }
 
-/// A line for each, without the key, and no more of them in a second than allowed; the rest are counted.
+/// Each denial is one line without the key, up to the configured rate. Later lines count the omitted ones.
 #[test]
-fn denials_are_logged_but_not_all_of_an_attack() {
+fn logged_denials_are_rate_limited() {
     let config = TempFile::new("violations", "log: {violations: 3}\npolicies: {api: {quotas: [1/1h]}}\n");
     let log = TempFile::new("violations-log", "");
     let mut command = slidegate();
@@ -259,7 +259,7 @@ fn denials_are_logged_but_not_all_of_an_attack() {
         ServeProcess::start_with_log(&mut command, Stdio::from(fs::File::create(log.path()).unwrap()));
     let body: Vec<_> = (0..200).map(|_| json!({"policy": "api", "key": "user:hush"})).collect();
     server.check(&json!(body));
-    // A second later, so that there is another line, which says how many were left out.
+    // Polls into the next second, whose first line has the number of omitted lines.
     let text = loop {
         server.check(&json!({"policy": "api", "key": "user:hush"}));
         let text = fs::read_to_string(log.path()).unwrap();
@@ -275,11 +275,11 @@ fn denials_are_logged_but_not_all_of_an_attack() {
     assert!(lines.iter().map(|line| left_out(line)).max() >= Some(196), "{lines:#?}");
     assert!(!text.contains("hush"), "no key is in the log");
     let denied = &metrics(&server)[r#"slidegate_decisions_total{policy="api",tier="",source="store",outcome="denied"}"#];
-    assert!(*denied >= 200.0, "and all are counted: {denied}");
+    assert!(*denied >= 200.0, "metrics count all denials: {denied}");
 }
 
 #[test]
-fn a_line_of_the_log_may_be_json_and_says_for_which_path_a_proxy_asked() {
+fn json_log_lines_have_the_path_of_forward_auth_requests() {
     let config = TempFile::new("json-log", "policies: {api: {quotas: [1/1h]}}\n");
     let log = TempFile::new("json-log-lines", "");
     let mut command = slidegate();

@@ -1,4 +1,4 @@
-//! What holds for single keys and single policies: limits, and the headers that tell of them.
+//! Overrides of single keys, and rate limit headers of single policies.
 
 use serde_json::json;
 use slidegate_testkit::until;
@@ -22,7 +22,7 @@ policies:
 "#;
 
 #[test]
-fn a_keys_own_rule_goes_over_what_its_requests_say() {
+fn an_override_wins_over_the_tier_of_the_request() {
     let server = Server::with_config(FILE);
     let limit = |body: serde_json::Value| server.check(body.to_string()).decision()["limit"].clone();
     assert_eq!(limit(json!({"policy": "api", "key": "customer:42"})), 3);
@@ -30,22 +30,30 @@ fn a_keys_own_rule_goes_over_what_its_requests_say() {
     assert_eq!(limit(json!({"policy": "api", "key": "partner:7"})), 20);
     assert_eq!(limit(json!({"policy": "api", "key": "customer:4"})), 2);
     assert_eq!(limit(json!({"policy": "api", "key": "customer:4", "tier": "premium"})), 20);
-    assert_eq!(limit(json!({"policy": "ietf", "key": "customer:42"})), 2, "another policy's");
+    assert_eq!(
+        limit(json!({"policy": "ietf", "key": "customer:42"})),
+        2,
+        "the override belongs to another policy"
+    );
     let response = server.check(r#"{"policy": "api", "key": "customer:42", "tier": "gold"}"#);
-    assert_eq!(response.status, 422, "a tier that there is not is a mistake whoever makes it: {response:?}");
-    // The same keys as before, in one go.
+    assert_eq!(
+        response.status, 422,
+        "an unknown tier is an error also for a key with an override: {response:?}"
+    );
+    // The same keys in one batch.
     let batch = server.check(r#"[{"policy": "api", "key": "customer:42"}, {"policy": "api", "key": "a"}]"#);
     let batch = batch.json();
     assert_eq!((&batch[0]["remaining"], &batch[1]["remaining"]), (&json!(0), &json!(1)));
 }
 
 #[test]
-fn headers_are_in_the_style_that_is_asked_for() {
+fn headers_have_the_style_of_the_policy() {
     let server = Server::with_config(FILE);
     let headers = |subject: &str, key: &str| {
         let response = server.check(format!(r#"{{{subject}, "key": "{key}"}}"#));
-        let told = |(name, _): &&(String, String)| name.contains("ratelimit") || name == "retry-after";
-        response.headers.iter().filter(told).cloned().collect::<Vec<_>>()
+        let is_limit_header =
+            |(name, _): &&(String, String)| name.contains("ratelimit") || name == "retry-after";
+        response.headers.iter().filter(is_limit_header).cloned().collect::<Vec<_>>()
     };
     let legacy = |remaining: u64, reset: u64, retry: Option<u64>| {
         let names = ["limit", "remaining", "reset"].map(|part| format!("x-ratelimit-{part}"));
@@ -56,7 +64,7 @@ fn headers_are_in_the_style_that_is_asked_for() {
     };
     let epoch = START_MS / 1000;
     assert_eq!(headers(r#""policy": "api""#, "a"), legacy(1, 120, None));
-    assert_eq!(headers(r#""quotas": ["2/1m"]"#, "a"), legacy(1, 120, None), "as the file has it for all");
+    assert_eq!(headers(r#""quotas": ["2/1m"]"#, "a"), legacy(1, 120, None), "the default of the file");
     assert_eq!(headers(r#""policy": "epoch""#, "a"), legacy(1, epoch + 120, None));
     assert_eq!(headers(r#""policy": "epoch", "cost": 2"#, "b"), legacy(0, epoch + 120, None));
     let denied = headers(r#""policy": "epoch""#, "b");
@@ -71,7 +79,7 @@ fn headers_are_in_the_style_that_is_asked_for() {
 }
 
 #[test]
-fn they_change_with_the_file_and_are_counted_together() {
+fn overrides_are_reloaded_and_share_metric_series() {
     let file = |overrides: &str| format!("headers: none\npolicies:\n  api:\n    quotas: [1/1h]\n{overrides}");
     let config = TempFile::new("overrides", &file(""));
     let server =
@@ -86,7 +94,7 @@ fn they_change_with_the_file_and_are_counted_together() {
         let response = check("a");
         if response.decision()["limit"] == 2 { Ok(response) } else { Err(response.body) }
     });
-    assert_eq!(response.decision()["remaining"], 0, "the one before was counted");
+    assert_eq!(response.decision()["remaining"], 0, "the check before the reload was counted");
     assert_eq!(response.header("x-ratelimit-remaining"), Some("0"));
     assert_eq!(check("a").decision()["allowed"], false);
     assert_eq!(check("b").decision()["allowed"], true);

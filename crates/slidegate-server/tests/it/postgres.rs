@@ -1,12 +1,12 @@
-//! Limits shared through PostgreSQL: a real server, the real binary.
+//! Limits shared through a real PostgreSQL server.
 
 use serde_json::json;
 use slidegate_testkit::Postgres;
 
 use crate::process::{ServeProcess, outcome, slidegate};
 
-/// Machines that run tests are busy; whoever does not test the budget gives plenty.
-const PATIENT: &str = "budget_ms=20000";
+/// Budget of 20 s, so that a busy machine does not cause a fallback.
+const LONG_BUDGET: &str = "budget_ms=20000";
 
 fn serve(store: &str) -> ServeProcess {
     ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--store", store]))
@@ -21,17 +21,21 @@ fn two_servers_and_a_check_share_one_limit_exactly() {
     const LIMIT: usize = 50;
     let postgres = Postgres::start();
     for table in ["durable=false", "durable=true"] {
-        let store = format!("{}?{PATIENT}&{table}", postgres.url());
+        let store = format!("{}?{LONG_BUDGET}&{table}", postgres.url());
         let servers = [serve(&store), serve(&store)];
         let body = json!({"quotas": [format!("{LIMIT}/1d sliding-log")], "key": "user:1"});
-        let ask = |server: &ServeProcess| -> usize {
-            let answers = (0..LIMIT / 2).map(|_| server.check(&body).decision());
-            answers.filter(|answer| answer["allowed"] == true).count()
+        let count_allowed = |server: &ServeProcess| -> usize {
+            let decisions = (0..LIMIT / 2).map(|_| server.check(&body).decision());
+            decisions.filter(|decision| decision["allowed"] == true).count()
         };
         let allowed: usize = std::thread::scope(|scope| {
-            let askers: Vec<_> =
-                servers.iter().cycle().take(8).map(|server| scope.spawn(move || ask(server))).collect();
-            askers.into_iter().map(|asker| asker.join().unwrap()).sum()
+            let clients: Vec<_> = servers
+                .iter()
+                .cycle()
+                .take(8)
+                .map(|server| scope.spawn(move || count_allowed(server)))
+                .collect();
+            clients.into_iter().map(|client| client.join().unwrap()).sum()
         });
         assert_eq!(allowed, LIMIT, "{table}");
         let quota = format!("{LIMIT}/1d sliding-log");
@@ -41,12 +45,12 @@ fn two_servers_and_a_check_share_one_limit_exactly() {
 }
 
 #[test]
-fn whoever_may_only_call_functions_can_serve_check_and_clean_what_the_owner_has_made() {
+fn a_role_that_may_only_call_functions_can_serve_check_and_clean() {
     let postgres = Postgres::start();
     let owner = postgres.url();
     let (code, script, stderr) = run("migrate", &owner, &["--print"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
-    assert_eq!(postgres.sql("SELECT to_regnamespace('slidegate')"), [[None]], "nothing is made by printing");
+    assert_eq!(postgres.sql("SELECT to_regnamespace('slidegate')"), [[None]], "printing creates nothing");
     postgres.sql(&script);
     for _ in 0..2 {
         assert_eq!(run("migrate", &owner, &[]), (0, "the schema is up to date\n".into(), String::new()));
@@ -56,7 +60,7 @@ fn whoever_may_only_call_functions_can_serve_check_and_clean_what_the_owner_has_
          GRANT USAGE ON SCHEMA slidegate TO app;
          GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA slidegate TO app",
     );
-    let app = format!("{}?{PATIENT}&secret=hush", postgres.url_as("app", "hush"));
+    let app = format!("{}?{LONG_BUDGET}&secret=hush", postgres.url_as("app", "hush"));
     let server = serve(&app);
     assert_eq!(server.startup_lines[1], format!("store: postgres://{}/postgres", postgres.address()));
     let body = json!({"policy": "api", "key": "a"});
@@ -71,9 +75,9 @@ fn whoever_may_only_call_functions_can_serve_check_and_clean_what_the_owner_has_
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_the_reason_and_without_secrets() {
+fn an_unusable_database_is_rejected_with_the_reason_and_without_secrets() {
     let postgres = Postgres::start();
-    let refusal = |verb: &str, store: &str, more: &[&str]| {
+    let error_of = |verb: &str, store: &str, more: &[&str]| {
         let (code, stdout, stderr) = run(verb, store, more);
         assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");
         assert!(!stderr.contains("hush"), "{stderr}");
@@ -82,17 +86,19 @@ fn what_cannot_be_used_is_refused_with_the_reason_and_without_secrets() {
     let check = ["a", "--quota", "1/1d"];
     let wrong = postgres.url_as("hush", "hush");
     assert!(
-        refusal("check", &wrong, &check).contains("it refuses the user, the password or this host (28P01)")
+        error_of("check", &wrong, &check).contains("it refuses the user, the password or this host (28P01)")
     );
     assert!(
-        refusal("clean", "memory:", &[]).contains("--store: memory: needs none of this; write postgres://")
+        error_of("clean", "memory:", &[]).contains("--store: memory: needs none of this; write postgres://")
     );
-    assert!(refusal("migrate", "redis://:hush@a", &[]).contains("--store: redis://a needs none of this"));
-    assert!(refusal("clean", &postgres.url(), &[]).contains("has `slidegate migrate` been run?"));
+    assert!(error_of("migrate", "redis://:hush@a", &[]).contains("--store: redis://a needs none of this"));
+    assert!(error_of("clean", &postgres.url(), &[]).contains("has `slidegate migrate` been run?"));
     postgres.sql(&run("migrate", &postgres.url(), &["--print"]).1);
     postgres.sql("UPDATE slidegate.version SET version = 1000");
-    assert!(refusal("check", &postgres.url(), &check).contains("is of version 1000, and this is made for 6"));
-    assert!(refusal("migrate", &postgres.url(), &[]).contains("is of version 1000, and this is made for 6"));
+    assert!(
+        error_of("check", &postgres.url(), &check).contains("is of version 1000, and this is made for 6")
+    );
+    assert!(error_of("migrate", &postgres.url(), &[]).contains("is of version 1000, and this is made for 6"));
     postgres.kill();
-    assert!(refusal("check", &postgres.url(), &check).contains("Connection refused"));
+    assert!(error_of("check", &postgres.url(), &check).contains("Connection refused"));
 }

@@ -1,8 +1,9 @@
 //! The release promise in real time: no window of a client's own monotonic clock admits more than the limit under
 //! `strict-window` and `sliding-log`.
 //!
-//! An admission happens between sending the request and receiving its response, so more than the limit was admitted within a
-//! window for certain if all of these requests were sent, and all their responses received, within less than a window.
+//! A request is admitted between its sending and the receipt of its response. So more than the limit was certainly
+//! admitted within a window if all these requests were sent, and all their responses received, within less than a
+//! window.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +16,7 @@ use crate::process::{ServeProcess, TempFile, slidegate};
 
 const ALGORITHMS: [&str; 2] = ["strict-window", "sliding-log"];
 
-/// A limit, its window, and how many keys are attacked, each for a little longer than a window.
+/// A limit, its window and the number of attacked keys. Each key is attacked for a little longer than a window.
 #[derive(Clone, Copy)]
 struct Target {
     limit: usize,
@@ -33,18 +34,18 @@ impl Target {
     }
 }
 
-/// A single unit: the time that a response takes to arrive, which hides what was admitted too early, is shortest.
+/// Limit of one unit: its responses are the fastest, so they hide the least of an early admission.
 const SINGLE: Target = Target { limit: 1, window_ms: 20, keys: 40 };
 const SHORT: Target = Target { limit: 20, window_ms: 50, keys: 12 };
 const LARGE: Target = Target { limit: 200, window_ms: 100, keys: 8 };
 const LONG: Target = Target { limit: 20, window_ms: 1000, keys: 2 };
 
-#[expect(clippy::disallowed_methods, reason = "the client's own clock is what the promise is measured by")]
+#[expect(clippy::disallowed_methods, reason = "the promise is measured by the clock of the client")]
 fn now() -> Instant {
     Instant::now()
 }
 
-/// Requests that were sent together.
+/// Requests that are sent together, and the number of admitted ones.
 struct Burst {
     key: u32,
     sent: Instant,
@@ -63,7 +64,7 @@ enum Attack {
     Pipeline,
 }
 
-/// A connection that stays open.
+/// A client with one keep-alive connection.
 struct Client {
     stream: TcpStream,
     attack: Attack,
@@ -137,7 +138,7 @@ fn serve(store: &str) -> ServeProcess {
         .into_iter()
         .flat_map(|target| ALGORITHMS.map(|algorithm| quota(target, algorithm)))
         .collect();
-    // A remembered denial would hide when the store admits again.
+    // A cached denial would hide that the store admits again.
     let config = json!({"policies": policies, "degrade": {"cache_denials": false}});
     let file = TempFile::new("real-time", &config.to_string());
     let addresses = ["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
@@ -149,17 +150,17 @@ fn serve(store: &str) -> ServeProcess {
     ]))
 }
 
-/// Sends bursts without a pause from one connection to each node, all for the same key, and for another one each time a window
-/// and a third is over. That is no multiple of any clock's grain: first bursts fall everywhere into it, and those that follow
-/// without a pause meet the first moment at which something is admitted again.
+/// Sends bursts without a pause from one connection to each node, all for the same key. The key changes every 4/3
+/// windows plus 790 µs, which is no multiple of a clock's resolution. So first bursts fall anywhere into it, and later
+/// bursts meet the first moment at which the key is admitted again.
 fn bursts(nodes: &[ServeProcess], attack: Attack, target: Target, policy: &str) -> Vec<Burst> {
-    let time_for_a_key = target.window() * 4 / 3 + Duration::from_micros(790);
+    let time_per_key = target.window() * 4 / 3 + Duration::from_micros(790);
     let mut clients: Vec<_> = nodes.iter().map(|node| Client::connect(node, attack)).collect();
-    let begun = now();
+    let start = now();
     let attack_from = |client: &mut Client| {
         let mut bursts = Vec::new();
         loop {
-            let key = ((now() - begun).as_nanos() / time_for_a_key.as_nanos()) as u32;
+            let key = ((now() - start).as_nanos() / time_per_key.as_nanos()) as u32;
             if key >= target.keys {
                 return bursts;
             }
@@ -173,8 +174,8 @@ fn bursts(nodes: &[ServeProcess], attack: Attack, target: Target, policy: &str) 
     })
 }
 
-/// The most units of one key that were certainly admitted within less than a window.
-fn busiest(bursts: &[Burst], window: Duration) -> usize {
+/// Returns the largest number of units of one key that were certainly admitted within less than a window.
+fn max_admitted_in_window(bursts: &[Burst], window: Duration) -> usize {
     let within = |first: &Burst| {
         let others = bursts.iter().filter(|other| other.key == first.key && other.sent >= first.sent);
         let certain = others.filter(|other| other.received - first.sent < window);
@@ -183,69 +184,70 @@ fn busiest(bursts: &[Burst], window: Duration) -> usize {
     bursts.iter().filter(|burst| burst.admitted > 0).map(within).max().unwrap_or(0)
 }
 
-/// Runs an attack on both exact algorithms.
-fn holds(name: &str, nodes: &[ServeProcess], attack: Attack, target: Target) {
-    let mut broken = Vec::new();
+/// Runs an attack on both exact algorithms and asserts that no window admits more than the limit.
+fn assert_limit_holds(name: &str, nodes: &[ServeProcess], attack: Attack, target: Target) {
+    let mut violations = Vec::new();
     for algorithm in ALGORITHMS {
         let bursts = bursts(nodes, attack, target, &target.policy(algorithm));
-        let most = busiest(&bursts, target.window());
+        let max_admitted = max_admitted_in_window(&bursts, target.window());
         let admitted: usize = bursts.iter().map(|burst| burst.admitted).sum();
-        assert!(admitted >= target.limit, "{name}, {attack:?}, {algorithm}: {admitted} in all");
-        if most > target.limit {
-            broken.push(format!("{algorithm}: {most} of {} in {} ms", target.limit, target.window_ms));
+        assert!(admitted >= target.limit, "{name}, {attack:?}, {algorithm}: {admitted} in total");
+        if max_admitted > target.limit {
+            violations
+                .push(format!("{algorithm}: {max_admitted} of {} in {} ms", target.limit, target.window_ms));
         }
     }
-    assert!(broken.is_empty(), "{name}, {attack:?}, {} nodes: {}", nodes.len(), broken.join("; "));
+    assert!(violations.is_empty(), "{name}, {attack:?}, {} nodes: {}", nodes.len(), violations.join("; "));
 }
 
 mod in_memory {
     use super::*;
 
     #[test]
-    fn a_loop_is_never_admitted_more_than_the_limit() {
+    fn a_loop_gets_at_most_the_limit() {
         let nodes = [serve("memory:")];
-        holds("memory", &nodes, Attack::Loop, SHORT);
-        holds("memory", &nodes, Attack::Loop, LONG);
+        assert_limit_holds("memory", &nodes, Attack::Loop, SHORT);
+        assert_limit_holds("memory", &nodes, Attack::Loop, LONG);
     }
 
     #[test]
-    fn batches_are_never_admitted_more_than_the_limit() {
+    fn batches_get_at_most_the_limit() {
         let nodes = [serve("memory:")];
-        holds("memory", &nodes, Attack::Batch, SHORT);
-        holds("memory", &nodes, Attack::Batch, LARGE);
+        assert_limit_holds("memory", &nodes, Attack::Batch, SHORT);
+        assert_limit_holds("memory", &nodes, Attack::Batch, LARGE);
     }
 
     #[test]
-    fn a_pipeline_is_never_admitted_more_than_the_limit() {
-        holds("memory", &[serve("memory:")], Attack::Pipeline, SHORT);
+    fn a_pipeline_gets_at_most_the_limit() {
+        assert_limit_holds("memory", &[serve("memory:")], Attack::Pipeline, SHORT);
     }
 }
 
-fn attack_shared(name: &str, store: &str) {
+fn attack_shared_store(name: &str, store: &str) {
     let nodes = [serve(store), serve(store)];
-    holds(name, &nodes[..1], Attack::Pipeline, SINGLE);
-    holds(name, &nodes[..1], Attack::Pipeline, SHORT);
-    holds(name, &nodes[..1], Attack::Batch, SHORT);
-    holds(name, &nodes, Attack::Pipeline, SHORT);
+    assert_limit_holds(name, &nodes[..1], Attack::Pipeline, SINGLE);
+    assert_limit_holds(name, &nodes[..1], Attack::Pipeline, SHORT);
+    assert_limit_holds(name, &nodes[..1], Attack::Batch, SHORT);
+    assert_limit_holds(name, &nodes, Attack::Pipeline, SHORT);
 }
 
 #[test]
-fn a_redis_never_admits_more_than_the_limit() {
+fn redis_admits_at_most_the_limit() {
     let redis = Server::start(Flavour::Redis);
-    attack_shared("Redis", &(redis.url() + "?budget_ms=20000"));
+    attack_shared_store("Redis", &(redis.url() + "?budget_ms=20000"));
 }
 
 #[test]
-fn a_valkey_never_admits_more_than_the_limit() {
+fn valkey_admits_at_most_the_limit() {
     let valkey = Server::start(Flavour::Valkey);
-    attack_shared("Valkey", &(valkey.url() + "?budget_ms=20000"));
+    attack_shared_store("Valkey", &(valkey.url() + "?budget_ms=20000"));
 }
 
 #[test]
-fn a_postgres_never_admits_more_than_the_limit() {
+fn postgres_admits_at_most_the_limit() {
     let postgres = Postgres::start();
     for table in ["durable=false", "durable=true"] {
-        attack_shared(
+        attack_shared_store(
             &format!("PostgreSQL, {table}"),
             &format!("{}?budget_ms=20000&{table}", postgres.url()),
         );

@@ -1,4 +1,4 @@
-//! A configuration that changes while it runs.
+//! Reload of the configuration: by signal and by polling the file.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -25,55 +25,59 @@ fn check(server: &ServeProcess, key: &str) -> Value {
     server.check(&json!({"policy": "api", "key": key})).json()
 }
 
-/// Puts another file in its place, at once.
+/// Replaces the file atomically.
 fn replace(path: &str, text: &str) {
     let next = PathBuf::from(format!("{path}.next"));
     fs::write(&next, text).unwrap();
     fs::rename(next, path).unwrap();
 }
 
-/// Asks until the answer is as wanted. A process that looks now and then has to have looked.
+/// Checks until the decision is as wanted. The server polls the file.
 fn until(server: &ServeProcess, key: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
     loop {
-        let answer = check(server, key);
-        if is_wanted(&answer) {
-            return answer;
+        let decision = check(server, key);
+        if is_wanted(&decision) {
+            return decision;
         }
         std::thread::yield_now();
     }
 }
 
 #[test]
-fn a_policy_is_switched_by_a_signal_and_counts_go_on() {
+fn a_reload_by_signal_switches_modes_and_keeps_counts() {
     let config = TempFile::new("switched", &file("1/1h", ""));
     let server = ServeProcess::start(&mut serve(config.path()));
     assert_eq!(check(&server, "a")["allowed"], true);
     assert_eq!(check(&server, "a")["allowed"], false);
     replace(config.path(), &file("1/1h", "    mode: shadow\n    deny: [b]\n    allow: [c]\n"));
     server.send_signal("HUP");
-    let answer = until(&server, "a", |answer| answer["allowed"] == true);
-    assert_eq!(answer["shadow"]["allowed"], false);
+    let decision = until(&server, "a", |decision| decision["allowed"] == true);
+    assert_eq!(decision["shadow"]["allowed"], false);
     assert_eq!(check(&server, "c")["source"], "rule");
 
     replace(config.path(), &file("1/1h", ""));
     server.send_signal("HUP");
-    until(&server, "a", |answer| answer["allowed"] == false);
-    assert_eq!(check(&server, "c")["source"], "store", "a list that is gone is no list");
+    until(&server, "a", |decision| decision["allowed"] == false);
+    assert_eq!(check(&server, "c")["source"], "store", "a removed list has no effect");
 }
 
 #[test]
-fn a_file_that_changes_is_read_again() {
+fn a_changed_file_is_reloaded() {
     let config = TempFile::new("changed", &file("1/1h", ""));
     let server = ServeProcess::start(&mut serve(config.path()));
     assert_eq!(check(&server, "a")["limit"], 1);
     replace(config.path(), &file("3/1h", ""));
-    let answer = until(&server, "a", |answer| answer["limit"] == 3);
-    assert_eq!((&answer["allowed"], &answer["remaining"]), (&json!(true), &json!(1)), "one was spent before");
+    let decision = until(&server, "a", |decision| decision["limit"] == 3);
+    assert_eq!(
+        (&decision["allowed"], &decision["remaining"]),
+        (&json!(true), &json!(1)),
+        "the check before the reload counts"
+    );
 }
 
-/// As Kubernetes changes a mounted `ConfigMap`: the file is a link into a folder that is a link itself.
+/// Kubernetes mounts a `ConfigMap` as a link into a folder that is itself a link, and swaps that link.
 #[test]
-fn a_link_that_leads_elsewhere_is_followed() {
+fn a_swapped_symlink_is_followed() {
     let folder = TempFile::new("folder", "");
     fs::remove_file(folder.path()).unwrap();
     let root = Path::new(folder.path());
@@ -87,13 +91,13 @@ fn a_link_that_leads_elsewhere_is_followed() {
     assert_eq!(check(&server, "a")["limit"], 1);
     symlink("v2", root.join("next")).unwrap();
     fs::rename(root.join("next"), root.join("data")).unwrap();
-    until(&server, "a", |answer| answer["limit"] == 2);
+    until(&server, "a", |decision| decision["limit"] == 2);
     drop(server);
     fs::remove_dir_all(root).unwrap();
 }
 
 #[test]
-fn a_file_with_mistakes_changes_nothing_and_is_told() {
+fn an_invalid_file_changes_nothing_and_is_logged() {
     let config = TempFile::new("mistaken", &file("2/1h", ""));
     let log = TempFile::new("log", "");
     let server = ServeProcess::start_with_log(
@@ -102,15 +106,16 @@ fn a_file_with_mistakes_changes_nothing_and_is_told() {
     );
     replace(config.path(), &file("281474976710657/1h", "    mode: maybe\n"));
     server.send_signal("HUP");
-    let said = |text: &str| {
+    let is_logged = |text: &str| {
         let lines = BufReader::new(File::open(log.path()).unwrap()).lines();
         lines.map_while(Result::ok).any(|line| line.contains(text))
     };
-    while !said("policies.api.mode: \"maybe\" is not one of enforce, shadow, off") {
+    while !is_logged("policies.api.mode: \"maybe\" is not one of enforce, shadow, off") {
         std::thread::yield_now();
     }
     assert!(
-        said("policies.api.quotas[0]: limit: 281474976710657 is not between") && said("is left as it was")
+        is_logged("policies.api.quotas[0]: limit: 281474976710657 is not between")
+            && is_logged("is left as it was")
     );
     assert_eq!(check(&server, "a")["limit"], 2);
 
@@ -122,7 +127,7 @@ fn a_file_with_mistakes_changes_nothing_and_is_told() {
         ),
     ] {
         replace(config.path(), text);
-        while !said(mistake) {
+        while !is_logged(mistake) {
             std::thread::yield_now();
         }
         assert_eq!(check(&server, "a")["limit"], 2);
@@ -130,8 +135,8 @@ fn a_file_with_mistakes_changes_nothing_and_is_told() {
 
     let fixed = "http: 127.0.0.1:1\ngrpc: off\nresp: 127.0.0.1:1\nadmin: off\ntokens: [{name: a, token: 0123456789abcdef}]\n";
     replace(config.path(), &format!("{fixed}{}", file("4/1h", "    budget: 5ms\n")));
-    until(&server, "a", |answer| answer["limit"] == 4);
-    while !said(
+    until(&server, "a", |decision| decision["limit"] == 4);
+    while !is_logged(
         "read at start only, and so not changed: http; grpc; resp; admin; tokens (whether there are any); on_failure, budget",
     ) {
         std::thread::yield_now();
@@ -139,40 +144,36 @@ fn a_file_with_mistakes_changes_nothing_and_is_told() {
 }
 
 #[test]
-fn nobody_is_turned_away_while_it_changes() {
+fn no_request_fails_during_reloads() {
     let config = TempFile::new("busy", &file("1000000/1h", ""));
     let server = ServeProcess::start(&mut serve(config.path()));
-    let is_over = AtomicBool::new(false);
-    let answers = std::thread::scope(|scope| {
+    let is_finished = AtomicBool::new(false);
+    let check_count = std::thread::scope(|scope| {
         let callers: Vec<_> = (0..4)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut answers = 0;
-                    while !is_over.load(Ordering::Relaxed) {
+                    let mut count = 0;
+                    while !is_finished.load(Ordering::Relaxed) {
                         assert_eq!(check(&server, "a")["allowed"], true);
-                        answers += 1;
+                        count += 1;
                     }
-                    answers
+                    count
                 })
             })
             .collect();
         for limit in 1_000_001..1_000_005 {
             replace(config.path(), &file(&format!("{limit}/1h"), ""));
             server.send_signal("HUP");
-            until(&server, "b", |answer| answer["limit"] == limit);
+            until(&server, "b", |decision| decision["limit"] == limit);
         }
-        is_over.store(true, Ordering::Relaxed);
+        is_finished.store(true, Ordering::Relaxed);
         callers.into_iter().map(|caller| caller.join().unwrap()).sum::<u64>()
     });
-    assert_eq!(
-        check(&server, "a")["remaining"],
-        1_000_004 - answers - 1,
-        "and every answer was counted once"
-    );
+    assert_eq!(check(&server, "a")["remaining"], 1_000_004 - check_count - 1, "every check was counted once");
 }
 
 #[test]
-fn policies_that_are_renamed_make_no_series_without_end() {
+fn renamed_policies_do_not_grow_metric_series_without_bound() {
     let policies = |name: &str| {
         let lines: Vec<String> = (0..400).map(|n| format!("  {name}{n}: {{quotas: [9/1h]}}\n")).collect();
         format!("policies:\n{}", lines.concat())
@@ -181,19 +182,19 @@ fn policies_that_are_renamed_make_no_series_without_end() {
     let server = ServeProcess::start(&mut serve(config.path()));
     replace(config.path(), &policies("b"));
     server.send_signal("HUP");
-    slidegate_testkit::until("the new names are known", || {
+    slidegate_testkit::until("the new policies apply", || {
         let status = server.check(&json!({"policy": "b399", "key": "k"})).status;
         if status == 200 { Ok(()) } else { Err(status.to_string()) }
     });
     let metrics = server.get("/metrics").body;
     let series = metrics.lines().filter(|line| line.starts_with("slidegate_decisions_total{"));
     let names = series.map(|line| line.split('"').nth(1).unwrap()).collect::<std::collections::BTreeSet<_>>();
-    // As many as are counted apart, and all others together.
+    // 500 policies have their own series, and all others share one.
     assert_eq!((names.len(), names.contains("(others)")), (501, true));
 }
 
 #[test]
-fn a_file_that_never_rests_is_read_and_the_log_says_so() {
+fn a_constantly_changing_file_is_reloaded_with_a_warning() {
     let config = TempFile::new("restless", &file("1/1h", ""));
     let log = TempFile::new("restless-log", "");
     let server = ServeProcess::start_with_log(

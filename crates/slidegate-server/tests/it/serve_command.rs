@@ -1,4 +1,4 @@
-//! `slidegate serve`, the real binary.
+//! `slidegate serve`: startup output, flags, environment variables and signals.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -9,14 +9,14 @@ use serde_json::Value;
 use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 use crate::shutdown::begin_request;
 
-fn on_a_free_port() -> Command {
+fn serve_on_free_port() -> Command {
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0"]);
     command
 }
 
-/// Runs the line that was printed, as it was printed, and gives the head and the answer.
-fn try_it(server: &ServeProcess) -> (String, Value) {
+/// Runs the printed example command in a shell and returns the head and the body of the response.
+fn run_example(server: &ServeProcess) -> (String, Value) {
     let (code, stdout, stderr) =
         outcome(Command::new("sh").args(["-c", server.example_command()]).env("NO_PROXY", "*"));
     assert_eq!(code, 0, "{stderr}");
@@ -25,19 +25,19 @@ fn try_it(server: &ServeProcess) -> (String, Value) {
 }
 
 #[test]
-fn without_a_file_it_serves_a_sample_and_says_what_to_try() {
-    let server = ServeProcess::start(&mut on_a_free_port());
+fn without_a_file_it_serves_a_sample_policy_and_prints_an_example() {
+    let server = ServeProcess::start(&mut serve_on_free_port());
     assert_eq!(server.startup_lines[1..3], ["store: memory:", "policy api: 100/1m"]);
     assert!(server.example_command().starts_with(&format!("curl -sSi {}/v1/check", server.url())));
-    let (head, answer) = try_it(&server);
+    let (head, decision) = run_example(&server);
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     assert!(head.contains(r#"ratelimit-policy: "100/1m";q=100;w=60"#), "{head}");
-    assert_eq!((&answer["policy"], &answer["remaining"]), (&"api".into(), &99.into()));
-    assert_eq!(try_it(&server).1["remaining"], 98);
+    assert_eq!((&decision["policy"], &decision["remaining"]), (&"api".into(), &99.into()));
+    assert_eq!(run_example(&server).1["remaining"], 98);
 }
 
 #[test]
-fn the_line_to_try_survives_any_policy_name_and_address() {
+fn the_example_command_quotes_any_policy_name() {
     let file = TempFile::new(
         "quote",
         "policies:\n  \"it's \\\"$HOME\\\" `ls`\":\n    quotas: [5/1h fixed-window]\n",
@@ -46,70 +46,71 @@ fn the_line_to_try_survives_any_policy_name_and_address() {
     command.args(["serve", "--http", "0.0.0.0:0", "--config", file.path()]);
     let server = ServeProcess::start(&mut command);
     assert!(server.url().starts_with("http://0.0.0.0:"));
-    let answer = try_it(&server).1;
-    assert_eq!((&answer["policy"], &answer["limit"]), (&"it's \"$HOME\" `ls`".into(), &5.into()));
+    let decision = run_example(&server).1;
+    assert_eq!((&decision["policy"], &decision["limit"]), (&"it's \"$HOME\" `ls`".into(), &5.into()));
 }
 
 #[test]
-fn without_policies_the_line_to_try_brings_its_quotas() {
+fn without_policies_the_example_command_has_quotas() {
     let file = TempFile::new("none", "store: memory\n");
-    let server = ServeProcess::start(on_a_free_port().args(["--config", file.path()]));
-    assert_eq!(try_it(&server).1["policy"], Value::Null);
+    let server = ServeProcess::start(serve_on_free_port().args(["--config", file.path()]));
+    assert_eq!(run_example(&server).1["policy"], Value::Null);
 }
 
 #[test]
-fn sigterm_and_ctrl_c_end_it_with_success() {
+fn sigterm_and_sigint_exit_with_success() {
     for signal in ["TERM", "INT"] {
-        let mut server = ServeProcess::start(&mut on_a_free_port());
-        try_it(&server);
+        let mut server = ServeProcess::start(&mut serve_on_free_port());
+        run_example(&server);
         assert_eq!(server.signal_and_wait(signal).code(), Some(0), "{signal}");
     }
 }
 
 #[test]
-fn whoever_says_twice_that_it_is_to_stop_waits_for_nobody() {
+fn a_second_signal_stops_without_draining() {
     let log = TempFile::new("hurry", "");
     let file = || File::options().append(true).open(log.path()).unwrap().into();
-    let said = || fs::read_to_string(log.path()).unwrap();
-    let mut server = ServeProcess::start_with_log(&mut on_a_free_port(), file());
-    let unfinished = begin_request(server.address());
+    let read_log = || fs::read_to_string(log.path()).unwrap();
+    let mut server = ServeProcess::start_with_log(&mut serve_on_free_port(), file());
+    let unfinished_request = begin_request(server.address());
     server.send_signal("TERM");
-    // A moment later: what comes at once is the same signal, which others have handed on.
+    // Repeats the signal: a second signal right after the first is taken for the same one, forwarded by a process
+    // manager.
     let code = loop {
         server.send_signal("TERM");
         if let Some(status) = server.try_wait() {
             break status.code();
         }
     };
-    assert_eq!(code, Some(0), "{}", said());
+    assert_eq!(code, Some(0), "{}", read_log());
     for wanted in
         ["told to stop: nobody new is let in", "told to stop once more: what is not over is dropped"]
     {
-        assert!(said().contains(wanted), "{}", said());
+        assert!(read_log().contains(wanted), "{}", read_log());
     }
-    drop(unfinished);
+    drop(unfinished_request);
 
-    let mut server = ServeProcess::start_with_log(&mut on_a_free_port(), file());
+    let mut server = ServeProcess::start_with_log(&mut serve_on_free_port(), file());
     assert_eq!(server.signal_and_wait("TERM").code(), Some(0));
-    assert!(said().trim_end().ends_with("stopped"), "{}", said());
+    assert!(read_log().trim_end().ends_with("stopped"), "{}", read_log());
 }
 
 #[test]
-fn a_variable_that_is_empty_says_nothing() {
-    let mut command = on_a_free_port();
+fn empty_environment_variables_are_ignored() {
+    let mut command = serve_on_free_port();
     for variable in
         ["SLIDEGATE_CONFIG", "SLIDEGATE_STORE", "SLIDEGATE_LOG_FORMAT", "SLIDEGATE_RESP", "RUST_LOG"]
     {
         command.env(variable, "");
     }
-    let log = TempFile::new("unsaid", "");
+    let log = TempFile::new("empty-variables", "");
     let file = File::options().append(true).open(log.path()).unwrap();
     let mut server = ServeProcess::start_with_log(&mut command, file.into());
-    try_it(&server);
+    run_example(&server);
     server.signal_and_wait("TERM");
     assert!(
         fs::read_to_string(log.path()).unwrap().contains("told to stop"),
-        "it logs as if nothing was said"
+        "the default log level applies"
     );
     let (code, out, err) =
         outcome(slidegate().args(["check", "a", "--quota", "5/1m"]).env("SLIDEGATE_STORE", ""));
@@ -119,8 +120,8 @@ fn a_variable_that_is_empty_says_nothing() {
 }
 
 #[test]
-fn a_store_that_speaks_another_language_is_told_apart() {
-    let server = ServeProcess::start(&mut on_a_free_port());
+fn a_store_url_of_another_protocol_is_diagnosed() {
+    let server = ServeProcess::start(&mut serve_on_free_port());
     for (scheme, name) in [("redis", "Redis"), ("postgres", "PostgreSQL")] {
         let store = format!("{scheme}://{}", server.address());
         let (code, _, err) = outcome(slidegate().args(["check", "a", "--quota", "5/1m", "--store", &store]));
@@ -130,11 +131,11 @@ fn a_store_that_speaks_another_language_is_told_apart() {
 }
 
 #[test]
-fn how_to_read_a_folder_that_is_not_named_is_refused() {
+fn envoy_options_need_an_envoy_folder() {
     for (flag, value) in
         [("--envoy-algorithm", "sliding-window"), ("--envoy-headers", "off"), ("--envoy-body", "false")]
     {
-        let (code, stdout, stderr) = outcome(on_a_free_port().args([flag, value]));
+        let (code, stdout, stderr) = outcome(serve_on_free_port().args([flag, value]));
         assert_eq!((code, stdout.as_str()), (2, ""), "{flag}");
         let expected =
             format!("error: {flag}: there is no folder of limits for Envoy; name one with --envoy-config");
@@ -143,7 +144,7 @@ fn how_to_read_a_folder_that_is_not_named_is_refused() {
 }
 
 #[test]
-fn a_taken_port_is_named_with_the_flag_to_change_it() {
+fn a_port_in_use_is_named_with_its_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let (code, stdout, stderr) = outcome(slidegate().args(["serve", "--http", &address]));
@@ -153,55 +154,59 @@ fn a_taken_port_is_named_with_the_flag_to_change_it() {
 }
 
 #[test]
-fn what_the_environment_says_wrong_is_named_by_its_variable() {
-    let wrong = |variable: &str, more: &[&str]| {
-        let (code, _, stderr) = outcome(on_a_free_port().args(more).env(variable, "wrong"));
+fn an_invalid_environment_variable_is_named() {
+    let error_of_wrong = |variable: &str, more: &[&str]| {
+        let (code, _, stderr) = outcome(serve_on_free_port().args(more).env(variable, "wrong"));
         assert_eq!(code, 2, "{stderr}");
         stderr
     };
     for variable in ["SLIDEGATE_GRPC", "SLIDEGATE_LOG_FORMAT"] {
-        assert!(wrong(variable, &[]).contains(&format!("the environment says so, by {variable}\n")));
+        assert!(error_of_wrong(variable, &[]).contains(&format!("the environment says so, by {variable}\n")));
     }
-    let by_flag = wrong("SLIDEGATE_GRPC", &["--grpc", "wrong"]);
+    let by_flag = error_of_wrong("SLIDEGATE_GRPC", &["--grpc", "wrong"]);
     assert!(by_flag.contains("--grpc") && !by_flag.contains("SLIDEGATE_GRPC"), "{by_flag}");
     assert!(
-        wrong("SLIDEGATE_STORE", &[]).starts_with("error: SLIDEGATE_STORE: not a store; write memory:, ")
+        error_of_wrong("SLIDEGATE_STORE", &[])
+            .starts_with("error: SLIDEGATE_STORE: not a store; write memory:, ")
     );
-    assert!(wrong("SLIDEGATE_STORE", &["--store", "disk"]).starts_with("error: --store: not a store"));
+    assert!(
+        error_of_wrong("SLIDEGATE_STORE", &["--store", "disk"]).starts_with("error: --store: not a store")
+    );
 
     let log = TempFile::new("misread", "");
-    for misread in ["==", "dbug", "dbug,wran"] {
+    for filter in ["==", "dbug", "dbug,wran"] {
         fs::write(log.path(), "").unwrap();
         let file = File::options().append(true).open(log.path()).unwrap();
-        let mut server = ServeProcess::start_with_log(on_a_free_port().env("RUST_LOG", misread), file.into());
+        let mut server =
+            ServeProcess::start_with_log(serve_on_free_port().env("RUST_LOG", filter), file.into());
         server.signal_and_wait("TERM");
         let logged = fs::read_to_string(log.path()).unwrap();
-        assert!(logged.contains("RUST_LOG is not understood"), "{misread}: {logged}");
+        assert!(logged.contains("RUST_LOG is not understood"), "{filter}: {logged}");
     }
 }
 
 #[test]
-fn flags_go_over_the_environment_and_that_over_the_file() {
+fn flags_override_the_environment_and_the_environment_overrides_the_file() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     let file = TempFile::new("order", &format!("http: {taken}\npolicies:\n  mine:\n    quotas: [5/1h]\n"));
 
-    let refused = |command: &mut Command| {
+    let assert_address_in_use = |command: &mut Command| {
         let (code, _, stderr) = outcome(command);
         assert!(code == 2 && stderr.contains(&taken), "{code}: {stderr}");
     };
-    refused(slidegate().args(["serve", "--config", file.path()]));
-    refused(slidegate().arg("serve").env("SLIDEGATE_HTTP", &taken));
+    assert_address_in_use(slidegate().args(["serve", "--config", file.path()]));
+    assert_address_in_use(slidegate().arg("serve").env("SLIDEGATE_HTTP", &taken));
 
     let by_environment = [("SLIDEGATE_CONFIG", file.path()), ("SLIDEGATE_HTTP", "127.0.0.1:0")];
     let server = ServeProcess::start(slidegate().arg("serve").envs(by_environment));
-    assert_eq!(try_it(&server).1["policy"], "mine");
-    let server = ServeProcess::start(on_a_free_port().env("SLIDEGATE_HTTP", &taken));
-    assert_eq!(try_it(&server).1["policy"], "api");
+    assert_eq!(run_example(&server).1["policy"], "mine");
+    let server = ServeProcess::start(serve_on_free_port().env("SLIDEGATE_HTTP", &taken));
+    assert_eq!(run_example(&server).1["policy"], "api");
 }
 
 #[test]
-fn what_is_no_store_is_refused_with_what_is() {
+fn an_invalid_store_is_rejected_with_the_valid_forms() {
     let (code, stdout, stderr) = outcome(slidegate().args(["serve", "--store", "mysql://host/db"]));
     assert_eq!((code, stdout.as_str()), (2, ""));
     let expected = "error: --store: not a store; write memory:, redis://HOST:PORT, ";
@@ -209,7 +214,7 @@ fn what_is_no_store_is_refused_with_what_is() {
 }
 
 #[test]
-fn a_bad_file_is_refused_with_all_its_problems() {
+fn an_invalid_file_is_rejected_with_all_its_problems() {
     let file = TempFile::new("serve-bad", "http: here\npolicies:\n  api:\n    quotas: [1/0s]\n");
     let (code, stdout, stderr) = outcome(slidegate().args(["serve", "--config", file.path()]));
     assert_eq!((code, stdout.as_str()), (2, ""));

@@ -1,4 +1,5 @@
-//! Graceful shutdown: requests in progress are answered, up to a deadline of 10 s; idle connections are closed after 1 s.
+//! Graceful shutdown: requests in progress are answered, up to a deadline of 10 s; idle connections are closed after 1
+//! s.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! `POST /throttle`, as throttlecrab's server 0.4 answers it.
+//! `POST /throttle`, compatible with the server of throttlecrab 0.4.
 
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Server as Redis, until};
@@ -17,24 +17,24 @@ fn throttle(server: &Server, body: &Value) -> Value {
 }
 
 #[test]
-fn a_decision_has_the_fields_of_throttlecrab() {
+fn a_response_has_the_fields_of_throttlecrab() {
     let server = Server::start();
     let body = json!({"key": "api-key-123", "max_burst": 3, "count_per_period": 10, "period": 60});
     for remaining in [2, 1, 0] {
-        let answer = throttle(&server, &body);
-        let fields: Vec<&String> = answer.as_object().unwrap().keys().collect();
+        let decision = throttle(&server, &body);
+        let fields: Vec<&String> = decision.as_object().unwrap().keys().collect();
         assert_eq!(fields, ["allowed", "limit", "remaining", "reset_after", "retry_after"]);
-        assert_eq!((&answer["allowed"], &answer["limit"]), (&json!(true), &json!(3)));
-        assert_eq!((&answer["remaining"], &answer["retry_after"]), (&json!(remaining), &json!(0)));
+        assert_eq!((&decision["allowed"], &decision["limit"]), (&json!(true), &json!(3)));
+        assert_eq!((&decision["remaining"], &decision["retry_after"]), (&json!(remaining), &json!(0)));
     }
     let denied = json!({"allowed": false, "limit": 3, "remaining": 0, "reset_after": 24, "retry_after": 6});
     assert_eq!(throttle(&server, &body), denied);
     server.clock.advance(6000);
-    assert_eq!(throttle(&server, &body)["allowed"], true, "after the retry it is allowed");
+    assert_eq!(throttle(&server, &body)["allowed"], true, "allowed after retry_after");
 }
 
 #[test]
-fn the_quantity_is_optional_and_unknown_fields_are_passed_over() {
+fn the_quantity_is_optional_and_unknown_fields_are_ignored() {
     let server = Server::start();
     let mut body = json!({"key": "k", "max_burst": 10, "count_per_period": 100, "period": 60, "quantity": 5});
     let five = json!({"allowed": true, "limit": 10, "remaining": 5, "reset_after": 7, "retry_after": 0});
@@ -48,7 +48,7 @@ fn the_quantity_is_optional_and_unknown_fields_are_passed_over() {
 }
 
 #[test]
-fn errors_are_objects_with_an_error_that_names_the_field() {
+fn errors_name_the_field() {
     let server = Server::start();
     let valid = json!({"key": "k", "max_burst": 1, "count_per_period": 1, "period": 1});
     let with = |field: &str, value: Value| {
@@ -91,11 +91,11 @@ fn errors_are_objects_with_an_error_that_names_the_field() {
         );
         assert_eq!(response.json(), json!({"error": error}));
     }
-    assert_eq!(throttle(&server, &valid)["remaining"], 0, "none of these was counted");
+    assert_eq!(throttle(&server, &valid)["remaining"], 0, "failed requests are not counted");
 }
 
 #[test]
-fn only_json_is_taken_and_only_by_post() {
+fn only_json_by_post_is_accepted() {
     let server = Server::start();
     let body = json!({"key": "k", "max_burst": 1, "count_per_period": 1, "period": 1}).to_string();
     for lines in ["", "content-type: text/plain\r\n", "content-type: application/jsonp\r\n"] {
@@ -115,7 +115,7 @@ fn only_json_is_taken_and_only_by_post() {
 }
 
 #[test]
-fn a_token_is_asked_for_and_the_keys_are_those_of_the_command() {
+fn http_throttle_needs_a_token_and_shares_keys_with_the_resp_command() {
     let token = "0123456789abcdef-app";
     let file = TempFile::new(
         "throttle-tokens",
@@ -134,7 +134,7 @@ fn a_token_is_asked_for_and_the_keys_are_those_of_the_command() {
     let mut client = slidegate_testkit::Connection::open(address.parse().unwrap()).unwrap();
     client.command(&["AUTH", token]).unwrap();
     let numbers = client.command(&["THROTTLE", "k", "2", "1", "3600"]).unwrap();
-    assert_eq!(numbers.array()[2].int(), 0, "one bucket for both");
+    assert_eq!(numbers.array()[2].int(), 0, "HTTP and RESP share the bucket");
     let metrics = server.get("/metrics").body;
     assert!(
         metrics.contains(r#"policy="THROTTLE",tier="",source="store",outcome="allowed"} 2"#),
@@ -147,7 +147,7 @@ fn a_token_is_asked_for_and_the_keys_are_those_of_the_command() {
 }
 
 #[test]
-fn a_store_that_is_away_is_an_error_where_the_policy_fails_closed() {
+fn an_unavailable_store_is_an_error_if_the_policy_fails_closed() {
     let redis = Redis::start(Flavour::Redis);
     let file =
         TempFile::new("throttle-away", "degrade: {on_failure: closed}\npolicies: {api: {quotas: [9/1m]}}\n");
@@ -156,7 +156,7 @@ fn a_store_that_is_away_is_an_error_where_the_policy_fails_closed() {
     let server = ServeProcess::start(slidegate().args(arguments));
     redis.kill();
     let body = json!({"key": "k", "max_burst": 2, "count_per_period": 1, "period": 3600}).to_string();
-    until("it is an error", || {
+    until("the outage is an error", || {
         let response = request_with_headers(server.address(), "POST", "/throttle", JSON, body.as_bytes());
         match (response.status, response.header("retry-after"), response.json()["error"].as_str()) {
             (503, Some("1"), Some(error)) if error.contains("redis at") => Ok(()),

@@ -1,4 +1,4 @@
-//! Tokens: who may ask for decisions, and that nobody gets to see one.
+//! Tokens: authorization of each verb and entry point, secrecy, and rotation.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -15,25 +15,25 @@ fn file(token: &str) -> String {
     format!("tokens:\n  - {{name: app, {token}}}\npolicies: {{api: {{quotas: [5/1h]}}}}\n")
 }
 
-fn ask(address: SocketAddr, verb: &str, lines: &str) -> Response {
+fn post(address: SocketAddr, verb: &str, lines: &str) -> Response {
     request_with_headers(address, "POST", &format!("/v1/{verb}"), lines, BODY)
 }
 
 #[test]
-fn without_a_token_nothing_is_decided() {
+fn decisions_need_a_token() {
     let server = Server::with_config(&file(&format!("token: {TOKEN}")));
-    let bearing = |token: &str| format!("authorization: Bearer {token}\r\n");
+    let bearer = |token: &str| format!("authorization: Bearer {token}\r\n");
     for verb in ["check", "peek", "refund", "reset"] {
-        for lines in ["", &bearing("hush-0123456789abcdee"), "authorization: Basic aHVzaA==\r\n"] {
-            let response = ask(server.address, verb, lines);
+        for lines in ["", &bearer("hush-0123456789abcdee"), "authorization: Basic aHVzaA==\r\n"] {
+            let response = post(server.address, verb, lines);
             assert_eq!(response.status, 401, "{verb} {lines}: {response:?}");
             assert_eq!(response.header("www-authenticate"), Some("Bearer"));
             assert_eq!(response.header("content-type"), Some("application/problem+json"));
             assert!(!response.body.contains("hush"), "{response:?}");
         }
     }
-    let response = ask(server.address, "check", &bearing(TOKEN));
-    assert_eq!(response.decision()["remaining"], 4, "nothing was spent before");
+    let response = post(server.address, "check", &bearer(TOKEN));
+    assert_eq!(response.decision()["remaining"], 4, "rejected requests were not charged");
     for path in ["/healthz", "/readyz", "/openapi.json"] {
         assert_eq!(request(server.address, "GET", path, b"").status, 200, "{path}");
     }
@@ -44,18 +44,18 @@ fn without_a_token_nothing_is_decided() {
     assert_eq!(document["components"]["securitySchemes"]["token"]["scheme"], "bearer");
 }
 
-/// A token is for the verbs that its entry lists, and for no others on any way.
+/// A token authorizes the verbs of its entry and no others, at every entry point.
 #[test]
-fn a_token_is_for_its_verbs_alone() {
+fn a_token_authorizes_only_its_verbs() {
     const OPS: &str = "hush-0123456789abcdef-ops";
     let more = format!("token: {TOKEN}}}\n  - {{name: ops, token: {OPS}, verbs: [refund, reset]");
     let server = Server::with_config(&file(&more));
     let lines = |token: &str| format!("authorization: Bearer {token}\r\n");
-    for (verb, is_usual) in [("check", true), ("peek", true), ("refund", false), ("reset", false)] {
-        for (token, is_for_it) in [(TOKEN, is_usual), (OPS, !is_usual)] {
-            let response = ask(server.address, verb, &lines(token));
-            assert_eq!(response.status, if is_for_it { 200 } else { 403 }, "{verb}: {response:?}");
-            if !is_for_it {
+    for (verb, is_default) in [("check", true), ("peek", true), ("refund", false), ("reset", false)] {
+        for (token, is_authorized) in [(TOKEN, is_default), (OPS, !is_default)] {
+            let response = post(server.address, verb, &lines(token));
+            assert_eq!(response.status, if is_authorized { 200 } else { 403 }, "{verb}: {response:?}");
+            if !is_authorized {
                 assert!(
                     response.json()["detail"].as_str().unwrap().contains(&format!("is not for {verb};")),
                     "{response:?}"
@@ -72,14 +72,14 @@ fn a_token_is_for_its_verbs_alone() {
         request_with_headers(server.address, "GET", "/forward-auth/api", &lines(token), b"").status
     };
     assert_eq!([forward(TOKEN), forward(OPS)], [204, 403]);
-    // What a descriptor of Envoy's asks for counts, and not only the request.
+    // The verb of each descriptor of an Envoy request is checked.
     let hits = |more: &str| {
         let descriptor = format!(r#"{{"entries": [{{"key": "b", "value": "c"}}]{more}}}"#);
         let body = format!(r#"{{"domain": "a", "descriptors": [{descriptor}]}}"#);
         request_with_headers(server.address, "POST", "/json", &lines(TOKEN), body.as_bytes()).status
     };
-    let [plain, look] = ["", r#", "hitsAddend": 0"#].map(hits);
-    assert_eq!([plain, look], [200; 2]);
+    let [plain, peek] = ["", r#", "hitsAddend": 0"#].map(hits);
+    assert_eq!([plain, peek], [200; 2]);
     for more in [
         r#", "hitsAddend": 5"#,
         r#", "hitsAddend": 5, "isNegativeHits": true"#,
@@ -90,22 +90,22 @@ fn a_token_is_for_its_verbs_alone() {
 }
 
 #[test]
-fn no_way_to_a_decision_is_open_without_a_token() {
+fn envoy_json_and_forward_auth_need_a_token() {
     let server = Server::with_config(&file(&format!("token: {TOKEN}")));
     let json = br#"{"domain": "a", "descriptors": [{"entries": [{"key": "b", "value": "c"}]}]}"#;
     for (method, path, body) in [("POST", "/json", &json[..]), ("GET", "/forward-auth/api", b"")] {
-        let ask = |lines: &str| request_with_headers(server.address, method, path, lines, body).status;
-        let own = format!("x-slidegate-token: {TOKEN}\r\n");
-        // A proxy passes on what its client says of itself.
-        let clients = "authorization: Bearer of-somebody-else\r\n";
-        assert_eq!([ask(""), ask(clients), ask("x-slidegate-token: hush\r\n")], [401; 3], "{path}");
-        let [by_header, beside] = [ask(&own), ask(&format!("{clients}{own}"))];
+        let send = |lines: &str| request_with_headers(server.address, method, path, lines, body).status;
+        let token_header = format!("x-slidegate-token: {TOKEN}\r\n");
+        // The header of the client, which a proxy passes on.
+        let client_header = "authorization: Bearer of-another-service\r\n";
+        assert_eq!([send(""), send(client_header), send("x-slidegate-token: hush\r\n")], [401; 3], "{path}");
+        let [by_header, beside] = [send(&token_header), send(&format!("{client_header}{token_header}"))];
         assert!(by_header / 100 == 2 && beside / 100 == 2, "{path}: {by_header} {beside}");
     }
 }
 
 #[test]
-fn a_token_comes_from_a_file_or_the_environment_and_is_not_shown() {
+fn tokens_from_files_and_the_environment_are_not_shown() {
     let secret = TempFile::new("token", &format!("{TOKEN}\n"));
     let log = TempFile::new("log", "");
     for source in ["token_env: SLIDEGATE_TEST_TOKEN", &format!("token_file: {}", secret.path())] {
@@ -116,7 +116,7 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_not_shown() {
             .env("SLIDEGATE_TEST_TOKEN", TOKEN)
             .env("RUST_LOG", "trace");
         let mut server = ServeProcess::start_with_log(&mut command, File::create(log.path()).unwrap().into());
-        assert_eq!(ask(server.address(), "check", "").status, 401);
+        assert_eq!(post(server.address(), "check", "").status, 401);
         let check = |token: &str| {
             let arguments = ["check", "a", "--policy", "api", "--server", server.url()];
             outcome(slidegate().args(arguments).env("SLIDEGATE_TOKEN", token))
@@ -138,13 +138,13 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_not_shown() {
         let shown = server.startup_lines.join("\n");
         server.signal_and_wait("TERM");
         let logged = fs::read_to_string(log.path()).unwrap();
-        assert!(logged.contains("Unauthorized"), "the log is looked at: {logged}");
+        assert!(logged.contains("Unauthorized"), "the rejection is logged: {logged}");
         assert!(!shown.contains("hush") && !logged.contains("hush"), "{shown}\n{logged}");
     }
 }
 
 #[test]
-fn a_listener_for_admins_is_not_open_to_all() {
+fn a_public_admin_listener_needs_tokens() {
     let config = TempFile::new("admin", "policies: {api: {quotas: [5/1h]}}\n");
     let arguments = ["serve", "--http", "127.0.0.1:0", "--config", config.path()];
     let (code, _, err) = outcome(slidegate().args(arguments).args(["--admin", "0.0.0.0:0"]));
@@ -154,9 +154,9 @@ fn a_listener_for_admins_is_not_open_to_all() {
     assert!(code == 2 && err.contains("HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080, or off"), "{err}");
 }
 
-/// A token that has become known must not wait for a restart, nor must whoever has come in by it.
+/// A leaked token must be revocable without a restart, on open connections, too.
 #[test]
-fn tokens_are_replaced_while_it_runs() {
+fn tokens_are_replaced_at_runtime() {
     const NEW: &str = "hush-fedcba9876543210";
     let secret = TempFile::new("token", &format!("{TOKEN}\n"));
     let file = |more: &str| {
@@ -171,61 +171,71 @@ fn tokens_are_replaced_while_it_runs() {
     let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--config", config.path()];
     let server = ServeProcess::start(slidegate().args(arguments));
     let check =
-        |token: &str| ask(server.address(), "check", &format!("authorization: Bearer {token}\r\n")).status;
-    let place = |name: &str| -> SocketAddr {
+        |token: &str| post(server.address(), "check", &format!("authorization: Bearer {token}\r\n")).status;
+    let address_of = |name: &str| -> SocketAddr {
         let line = server.startup_lines.iter().find_map(|line| line.strip_prefix(name)).unwrap();
         line.rsplit('/').next().unwrap().parse().unwrap()
     };
     let admin = |token: &str| {
         let lines = format!("authorization: Bearer {token}\r\n");
-        request_with_headers(place("admin: "), "GET", "/v1/policies", &lines, b"").status
+        request_with_headers(address_of("admin: "), "GET", "/v1/policies", &lines, b"").status
     };
-    let mut redis = Connection::open(place("resp: ")).unwrap();
+    let mut redis = Connection::open(address_of("resp: ")).unwrap();
     let mut redis = |words: &[&str]| redis.command(words).unwrap();
     assert_eq!(redis(&["AUTH", TOKEN]).text(), "OK");
     assert_eq!([check(TOKEN), check(NEW), admin(TOKEN), admin(NEW)], [200, 401, 200, 401]);
 
-    // Both, while clients change over; then the new one alone, in the same file.
+    // Both tokens while clients switch, then only the new one in the same file.
     fs::write(config.path(), file(&format!("  - {{name: next, token: {NEW}}}\n"))).unwrap();
-    until("both are valid", || if check(NEW) == 200 { Ok(()) } else { Err("not yet".to_owned()) });
+    until("both tokens are valid", || if check(NEW) == 200 { Ok(()) } else { Err("not yet".to_owned()) });
     assert_eq!([check(TOKEN), admin(NEW)], [200, 401]);
     assert_eq!(redis(&["PING"]).text(), "PONG");
     fs::write(config.path(), file("")).unwrap();
     fs::write(secret.path(), NEW).unwrap();
-    until("the old one is not", || if check(TOKEN) == 401 { Ok(()) } else { Err("not yet".to_owned()) });
+    until(
+        "the old token is invalid",
+        || if check(TOKEN) == 401 { Ok(()) } else { Err("not yet".to_owned()) },
+    );
     assert_eq!([check(NEW), admin(NEW), admin(TOKEN)], [200, 200, 401]);
     let refused = redis(&["PING"]);
     assert!(
         matches!(&refused, slidegate_testkit::Reply::Error(why) if why.starts_with("NOAUTH")),
-        "it came in by the old one: {refused:?}"
+        "the connection used the old token: {refused:?}"
     );
     assert_eq!(redis(&["AUTH", NEW]).text(), "OK");
     assert_eq!(redis(&["PING"]).text(), "PONG");
 
-    // One that is taken back, and its file with it.
-    let other = TempFile::new("token", "hush-of-somebody-else");
+    // A revoked token whose file is removed.
+    let other = TempFile::new("token", "hush-of-another-service");
     let listed = file(&format!("  - {{name: other, token_file: {}}}\n", other.path()));
     fs::write(config.path(), &listed).unwrap();
-    until("a third is valid", || {
-        if check("hush-of-somebody-else") == 200 { Ok(()) } else { Err(String::new()) }
+    until("the third token is valid", || {
+        if check("hush-of-another-service") == 200 { Ok(()) } else { Err(String::new()) }
     });
     fs::remove_file(other.path()).unwrap();
     fs::write(config.path(), file("")).unwrap();
-    until("it is not", || if check("hush-of-somebody-else") == 401 { Ok(()) } else { Err(String::new()) });
+    until("the third token is invalid", || {
+        if check("hush-of-another-service") == 401 { Ok(()) } else { Err(String::new()) }
+    });
 
-    // One whose file comes after it is named: until then nothing changes.
+    // A token whose file is created after its entry: until then nothing changes.
     fs::write(config.path(), &listed).unwrap();
     let error = || server.get("/readyz").json()["config_error"].clone();
-    until("it is missed", || if error().is_string() { Ok(()) } else { Err(error().to_string()) });
-    assert_eq!([check(NEW), check("hush-of-somebody-else")], [200, 401]);
-    fs::write(other.path(), "hush-of-somebody-else").unwrap();
-    until("it is there", || if check("hush-of-somebody-else") == 200 { Ok(()) } else { Err(String::new()) });
+    until("the missing file is reported", || {
+        if error().is_string() { Ok(()) } else { Err(error().to_string()) }
+    });
+    assert_eq!([check(NEW), check("hush-of-another-service")], [200, 401]);
+    fs::write(other.path(), "hush-of-another-service").unwrap();
+    until("the third token is valid again", || {
+        if check("hush-of-another-service") == 200 { Ok(()) } else { Err(String::new()) }
+    });
     assert!(error().is_null(), "{}", error());
 
-    // A file that has lost its tokens opens no door.
+    // A file without tokens does not allow requests without a token.
     fs::write(config.path(), "policies: {api: {quotas: [7/1h]}}\n").unwrap();
-    let limit =
-        || ask(server.address(), "peek", &format!("authorization: Bearer {NEW}\r\n")).json()["limit"].clone();
+    let limit = || {
+        post(server.address(), "peek", &format!("authorization: Bearer {NEW}\r\n")).json()["limit"].clone()
+    };
     until("the file is read", || if limit() == 7 { Ok(()) } else { Err(limit().to_string()) });
     assert_eq!([check(""), admin("")], [401, 401]);
 }

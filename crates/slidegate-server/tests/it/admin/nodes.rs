@@ -1,13 +1,13 @@
-//! Changes where nodes share a store, and where the store forgets.
+//! Changes on nodes that share a store, and after data loss of the store.
 
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Postgres, Server, until};
 
-use super::{POLICIES, ask, done, get, limit, put, serve, until_expired, until_limit};
+use super::{POLICIES, get, limit, ok_json, put, send, serve, until_expired, until_limit};
 use crate::process::{ServeProcess, TempFile};
 
-/// The audit says once that a change has ended, however many nodes have seen it.
-fn is_written_down_once(store: &str) {
+/// Asserts that the audit has one entry for an expired change, although three nodes see it expire.
+fn assert_expiry_is_audited_once(store: &str) {
     let config = TempFile::new("expires", POLICIES);
     let store = ["--store", store];
     let nodes = [serve(&config, &store), serve(&config, &store), serve(&config, &store)];
@@ -21,7 +21,7 @@ fn is_written_down_once(store: &str) {
         (&entry["policy"], &entry["of"], &entry["note"]),
         (&json!("api"), &json!("quotas"), &json!("ticket 42"))
     );
-    // Until another one has ended, every node has looked again.
+    // A second expiry on each node proves that the first was not written again meanwhile.
     put(&nodes[2], "/v1/policies/login/mode", &json!({"mode": "off", "for": "100ms"}));
     for node in &nodes {
         let ended = until_expired(node, 2);
@@ -31,26 +31,26 @@ fn is_written_down_once(store: &str) {
 }
 
 #[test]
-fn the_end_of_a_change_is_written_down_once_by_all_nodes_on_one_redis() {
+fn nodes_on_one_redis_audit_an_expiry_once() {
     let redis = Server::start(Flavour::Redis);
-    is_written_down_once(&format!("{}?budget_ms=5000", redis.url()));
+    assert_expiry_is_audited_once(&format!("{}?budget_ms=5000", redis.url()));
 }
 
 #[test]
-fn the_end_of_a_change_is_written_down_once_by_all_nodes_on_one_postgres() {
+fn nodes_on_one_postgres_audit_an_expiry_once() {
     let postgres = Postgres::start();
-    is_written_down_once(&format!("{}?budget_ms=5000", postgres.url()));
+    assert_expiry_is_audited_once(&format!("{}?budget_ms=5000", postgres.url()));
 }
 
-/// What one node changes is in force on the other, also on one that starts later, and when the file is read again.
-fn is_seen_by_all(store: &str) {
+/// Asserts that a change of one node applies on all nodes, on a node that starts later and after a reload.
+fn assert_change_reaches_all_nodes(store: &str) {
     let config = TempFile::new("nodes", POLICIES);
     let store = ["--store", store];
     let [one, other] = [serve(&config, &store), serve(&config, &store)];
     put(&one, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
     assert_eq!(limit(&one, "a"), 7);
     until_limit(&other, "a", 7);
-    // By turns, and neither is lost.
+    // Changes of alternating nodes are all kept.
     put(&other, "/v1/policies/api/keys/b", &json!({"quotas": ["70/1h"]}));
     put(&one, "/v1/policies/api/keys/c", &json!({"quotas": ["700/1h"]}));
     until_limit(&other, "c", 700);
@@ -59,32 +59,32 @@ fn is_seen_by_all(store: &str) {
     assert_eq!((limit(&third, "a"), limit(&third, "b")), (json!(7), json!(70)));
     std::fs::write(config.path(), POLICIES.replace("quotas: [2/1h]", "quotas: [3/1h]")).unwrap();
     third.send_signal("HUP");
-    done(&ask(&one, "DELETE", "/v1/policies/api/quotas", &Value::Null));
+    ok_json(&send(&one, "DELETE", "/v1/policies/api/quotas", &Value::Null));
     until_limit(&third, "a", 3);
     assert_eq!(limit(&third, "b"), 70);
 }
 
 #[test]
-fn all_nodes_on_one_redis_see_a_change() {
+fn a_change_reaches_all_nodes_on_one_redis() {
     let redis = Server::start(Flavour::Redis);
-    is_seen_by_all(&format!("{}?budget_ms=5000", redis.url()));
+    assert_change_reaches_all_nodes(&format!("{}?budget_ms=5000", redis.url()));
 }
 
 #[test]
-fn all_nodes_on_one_postgres_see_a_change() {
+fn a_change_reaches_all_nodes_on_one_postgres() {
     let postgres = Postgres::start();
-    is_seen_by_all(&format!("{}?budget_ms=5000", postgres.url()));
+    assert_change_reaches_all_nodes(&format!("{}?budget_ms=5000", postgres.url()));
 }
 
 #[test]
-fn a_store_that_has_forgotten_is_told_again() {
+fn changes_are_restored_to_a_flushed_store() {
     let redis = Server::start(Flavour::Redis);
     let store = format!("{}?budget_ms=5000", redis.url());
     let config = TempFile::new("forgotten", POLICIES);
     let server = serve(&config, &["--store", &store]);
     put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
     redis.command(&["FLUSHALL"]).ok();
-    until("the note is back", || match redis.command(&["EXISTS", "sg:note"]).int() {
+    until("the document is back", || match redis.command(&["EXISTS", "sg:note"]).int() {
         1 => Ok(()),
         other => Err(other.to_string()),
     });
@@ -92,26 +92,26 @@ fn a_store_that_has_forgotten_is_told_again() {
 }
 
 #[test]
-fn a_store_that_comes_back_with_an_older_book_is_told_the_newer_one() {
+fn a_newer_document_replaces_a_restored_backup() {
     let redis = Server::start(Flavour::Redis);
     let store = format!("{}?budget_ms=5000", redis.url());
     let config = TempFile::new("older", POLICIES);
     let server = serve(&config, &["--store", &store]);
     put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
-    // As from a backup.
+    // Restores an older document, as from a backup.
     assert_eq!(redis.command(&["COPY", "sg:note", "old"]).int(), 1);
     put(&server, "/v1/policies/login/mode", &json!({"mode": "off"}));
     assert_eq!(redis.command(&["COPY", "old", "sg:note", "REPLACE"]).int(), 1);
-    let is_there = |needle: &str| {
-        let note = redis.command(&["GET", "sg:note"]).text();
-        if note.contains(needle) { Ok(()) } else { Err(note) }
+    let document_has = |needle: &str| {
+        let document = redis.command(&["GET", "sg:note"]).text();
+        if document.contains(needle) { Ok(()) } else { Err(document) }
     };
-    until("the newer one is back", || is_there("login"));
+    until("the newer document is back", || document_has("login"));
     assert_eq!(get(&server, "/v1/policies/login")["mode"], "off");
 }
 
 #[test]
-fn a_node_that_knows_nothing_does_not_undo_what_others_know() {
+fn a_fresh_node_on_a_flushed_store_keeps_changes_of_others() {
     let redis = Server::start(Flavour::Redis);
     let store = format!("{}?budget_ms=5000", redis.url());
     let config = TempFile::new("fresh", POLICIES);
@@ -127,45 +127,45 @@ fn a_node_that_knows_nothing_does_not_undo_what_others_know() {
 }
 
 #[test]
-fn a_service_that_starts_without_its_store_says_that_it_knows_no_changes() {
+fn a_node_without_its_store_reports_unknown_changes() {
     let config = TempFile::new("unknown", POLICIES);
     let server = serve(&config, &["--store", "redis://127.0.0.1:1"]);
     assert_eq!(server.get("/readyz").json()["changes_known"], false);
     let metrics = server.get("/metrics").body;
     assert!(metrics.contains("slidegate_changes_known 0"), "{metrics}");
-    let refused = ask(&server, "PUT", "/v1/policies/api/mode", &json!({"mode": "off"}));
+    let refused = send(&server, "PUT", "/v1/policies/api/mode", &json!({"mode": "off"}));
     assert!(refused.status == 503 && refused.body.contains("nothing was changed"), "{refused:?}");
 }
 
-/// Nobody has to be asked whether it is over.
+/// Expiry needs only the clock of the node.
 #[test]
-fn a_change_ends_although_the_store_is_away() {
+fn a_change_expires_without_the_store() {
     let redis = Server::start(Flavour::Redis);
     let config = TempFile::new("ends-alone", POLICIES);
     let server = serve(&config, &["--store", &redis.url()]);
     put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"], "for": "2s"}));
     redis.kill();
-    let decided = server.check(&json!({"policy": "api", "key": "a"})).decision();
-    assert_eq!((&decided["source"], &decided["limit"]), (&json!("fallback"), &json!(7)), "{decided}");
-    until_limit_here(&server, 2);
+    let decision = server.check(&json!({"policy": "api", "key": "a"})).decision();
+    assert_eq!((&decision["source"], &decision["limit"]), (&json!("fallback"), &json!(7)), "{decision}");
+    until_limit_of_checks(&server, 2);
 }
 
-/// Whoever only looks is not answered without the store.
-fn until_limit_here(server: &ServeProcess, wanted: u64) {
+/// Waits for the limit by checks, because a peek needs the store.
+fn until_limit_of_checks(server: &ServeProcess, wanted: u64) {
     until("the limit of the file", || {
-        let decided = server.check(&json!({"policy": "api", "key": "a"})).decision();
-        if decided["limit"] == json!(wanted) { Ok(()) } else { Err(decided.to_string()) }
+        let decision = server.check(&json!({"policy": "api", "key": "a"})).decision();
+        if decision["limit"] == json!(wanted) { Ok(()) } else { Err(decision.to_string()) }
     });
 }
 
-/// Whether the document in Redis has `needle`.
-fn is_kept(redis: &Server, needle: &str) -> Result<(), String> {
-    let note = redis.command(&["GET", "sg:note"]).text();
-    if note.contains(needle) { Ok(()) } else { Err(note) }
+/// Returns `Ok` if the document in Redis contains `needle`.
+fn document_contains(redis: &Server, needle: &str) -> Result<(), String> {
+    let document = redis.command(&["GET", "sg:note"]).text();
+    if document.contains(needle) { Ok(()) } else { Err(document) }
 }
 
-/// Two nodes that both know one change: both have seen a document in the store.
-fn acquainted(config: &TempFile, redis: &Server) -> [ServeProcess; 2] {
+/// Starts two nodes that have both read a document from the store.
+fn nodes_with_change(config: &TempFile, redis: &Server) -> [ServeProcess; 2] {
     let store = format!("{}?budget_ms=5000", redis.url());
     let nodes = [(); 2].map(|()| serve(config, &["--store", &store]));
     put(&nodes[0], "/v1/policies/api/keys/known", &json!({"quotas": ["9/1h"]}));
@@ -178,15 +178,15 @@ fn set_key(node: &ServeProcess, key: &str, limit: u64) {
 }
 
 #[test]
-fn no_change_is_lost_when_another_node_changes_a_flushed_store_first() {
+fn concurrent_changes_after_a_flush_are_all_kept() {
     let redis = Server::start(Flavour::Redis);
     let config = TempFile::new("flushed", POLICIES);
-    let nodes = acquainted(&config, &redis);
+    let nodes = nodes_with_change(&config, &redis);
     for round in 100..103 {
         let (first, second) = (format!("first{round}"), format!("second{round}"));
         set_key(&nodes[0], &first, round);
         redis.command(&["FLUSHALL"]).ok();
-        // Before this node has read the change.
+        // The second node has not read the first change yet.
         set_key(&nodes[1], &second, round);
         for node in &nodes {
             until_limit(node, &first, round);
@@ -199,15 +199,15 @@ fn no_change_is_lost_when_another_node_changes_a_flushed_store_first() {
 }
 
 #[test]
-fn an_older_document_brings_back_nothing_that_was_removed_or_replaced() {
+fn a_restored_backup_does_not_revive_removed_or_replaced_changes() {
     let redis = Server::start(Flavour::Redis);
     let config = TempFile::new("backup", POLICIES);
-    let nodes = acquainted(&config, &redis);
+    let nodes = nodes_with_change(&config, &redis);
     set_key(&nodes[0], "removed", 20);
     set_key(&nodes[0], "replaced", 30);
     until_limit(&nodes[1], "replaced", 30);
     assert_eq!(redis.command(&["COPY", "sg:note", "old"]).int(), 1);
-    done(&ask(&nodes[0], "DELETE", "/v1/policies/api/keys/removed", &Value::Null));
+    ok_json(&send(&nodes[0], "DELETE", "/v1/policies/api/keys/removed", &Value::Null));
     set_key(&nodes[0], "replaced", 31);
     set_key(&nodes[0], "new", 40);
     until_limit(&nodes[1], "new", 40);
@@ -222,7 +222,7 @@ fn an_older_document_brings_back_nothing_that_was_removed_or_replaced() {
             until_limit(node, key, limit);
         }
     }
-    until("the store has all of it", || is_kept(&redis, "newest"));
+    until("the store has the newest document", || document_contains(&redis, "newest"));
     let third = serve(&config, &["--store", &format!("{}?budget_ms=5000", redis.url())]);
     for (key, limit) in [("newest", 50), ("replaced", 31), ("removed", 2), ("other0", 60)] {
         until_limit(&third, key, limit);
@@ -230,10 +230,10 @@ fn an_older_document_brings_back_nothing_that_was_removed_or_replaced() {
 }
 
 #[test]
-fn two_nodes_that_change_at_once_lose_nothing_although_the_store_forgets() {
+fn concurrent_writers_lose_no_change_when_the_store_is_flushed() {
     let redis = Server::start(Flavour::Redis);
     let config = TempFile::new("writers", POLICIES);
-    let nodes = acquainted(&config, &redis);
+    let nodes = nodes_with_change(&config, &redis);
     let count = 15;
     std::thread::scope(|scope| {
         for (name, node) in ["a", "b"].iter().zip(&nodes) {

@@ -34,8 +34,8 @@ fn large_bodies_share_a_budget() {
         ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
     assert_eq!(check_with_large_body(&server).json()[0]["allowed"], true);
     let mut holders: Vec<_> = (0..500).map(|_| hold_budget(&server)).collect();
-    // A connection that met a full budget was rejected and holds nothing, so more than 500 may be necessary. 2000 always fill
-    // the budget.
+    // A connection that met a full budget was rejected and holds nothing, so more than 500 may be necessary. 2000
+    // always fill the budget.
     let response = loop {
         let response = check_with_large_body(&server);
         if response.status == 503 {

@@ -55,7 +55,7 @@ fn is_answered(stream: &mut TcpStream) -> bool {
 }
 
 fn is_answered_over_http2(client: &mut Client) -> bool {
-    // The window of one byte is enough to tell a batch from an error.
+    // The window of one byte is enough to distinguish a batch from an error.
     let mut body = Vec::new();
     while body.is_empty() {
         let frame = client.next_frame().unwrap();

@@ -70,8 +70,8 @@ fn calls(limiter: &ServeProcess) -> u64 {
     count.and_then(|line| line.rsplit_once(' ')).map_or(0, |(_, count)| count.parse().unwrap())
 }
 
-/// Sends the request and waits for the report of its cost, which Envoy does not wait for. A denied request that names its
-/// cost itself is reported as well.
+/// Sends the request and waits for the report of its cost, which Envoy does not wait for. A denied request that names
+/// its cost itself is reported as well.
 fn get(envoy: &Envoy, limiter: &ServeProcess, headers: &str) -> (u16, String) {
     let before = calls(limiter);
     let response = try_get(envoy.ingress, "/", headers.as_bytes()).unwrap();

@@ -1,8 +1,8 @@
-//! Requests that are changed at random.
+//! Random mutations of requests.
 
 use fastrand::Rng;
 
-/// What matters to whoever reads HTTP or JSON.
+/// Words with a meaning in HTTP, JSON or the API.
 const WORDS: &[&[u8]] = &[
     b"\r\n",
     b"\r\n\r\n",
@@ -52,22 +52,22 @@ const WORDS: &[&[u8]] = &[
     b"0\r\n\r\n",
     b"ffffffffffffffff\r\n",
 ];
-/// Longer than what is allowed for a single request, and shorter than what is for a batch.
-const LONGEST_RUN: usize = 70_000;
+/// Above the limit of a single body and below that of a batch.
+const MAX_RUN: usize = 70_000;
 
-/// One of the corpus with a few changes anywhere.
-pub(super) fn changed(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
+/// Returns a request of the corpus with mutations anywhere.
+pub(super) fn mutated(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = random.choice(corpus).cloned().unwrap_or_default();
-    change(random, corpus, &mut bytes);
+    mutate(random, corpus, &mut bytes);
     bytes
 }
 
-/// A request with a proper head and a body that was changed.
-pub(super) fn with_changed_body(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
+/// Returns a request with a valid head and a mutated body.
+pub(super) fn with_mutated_body(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     let whole = random.choice(corpus).cloned().unwrap_or_default();
     let body = whole.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |place| place + 4);
     let mut body = whole[body..].to_vec();
-    change(random, corpus, &mut body);
+    mutate(random, corpus, &mut body);
     let path = random.choice(["check", "peek", "refund", "reset"]).unwrap_or_default();
     let head = format!(
         "POST /v1/{path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
@@ -76,7 +76,7 @@ pub(super) fn with_changed_body(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8>
     [head.into_bytes(), body].concat()
 }
 
-fn change(random: &mut Rng, corpus: &[Vec<u8>], bytes: &mut Vec<u8>) {
+fn mutate(random: &mut Rng, corpus: &[Vec<u8>], bytes: &mut Vec<u8>) {
     for _ in 0..random.usize(1..=4) {
         let place = random.usize(..=bytes.len());
         let end = random.usize(place..=bytes.len()).min(place + 64);
@@ -94,7 +94,7 @@ fn change(random: &mut Rng, corpus: &[Vec<u8>], bytes: &mut Vec<u8>) {
             }
             4 if random.u8(..8) == 0 => {
                 let (byte, length) =
-                    (random.choice(b"a[{\"1 ").copied().unwrap_or(0), random.usize(..LONGEST_RUN));
+                    (random.choice(b"a[{\"1 ").copied().unwrap_or(0), random.usize(..MAX_RUN));
                 bytes.splice(place..place, std::iter::repeat_n(byte, length));
             }
             5 | 6 => {

@@ -1,29 +1,29 @@
-//! Whether what a server said is HTTP, and what it may say.
+//! Checks that the bytes of a server are valid HTTP with an allowed status.
 
 use serde_json::Value;
 
-/// How many answers there are in `said`, to what was `asked`; or what is wrong with them.
-pub(super) fn judge(asked: &[u8], said: &[u8]) -> Result<usize, String> {
-    if asked.starts_with(b"PRI ") {
-        // What HTTP/2 says is binary, and not looked at here.
+/// Returns the number of responses in `received` to the bytes `sent`, or the first violation.
+pub(super) fn check_responses(sent: &[u8], received: &[u8]) -> Result<usize, String> {
+    if sent.starts_with(b"PRI ") {
+        // HTTP/2 is binary and not checked here.
         return Ok(0);
     }
-    // Only there is a length without that much behind it.
-    let has_no_bodies = asked.windows(4).any(|window| window == b"HEAD");
-    let (mut rest, mut count) = (said, 0);
+    // A response to HEAD has a content-length and no body.
+    let is_head_request = sent.windows(4).any(|window| window == b"HEAD");
+    let (mut rest, mut count) = (received, 0);
     while !rest.is_empty() {
-        let end = rest.windows(4).position(|window| window == b"\r\n\r\n").ok_or("a head without an end")?;
+        let end = rest.windows(4).position(|window| window == b"\r\n\r\n").ok_or("a head without its end")?;
         let head = str::from_utf8(&rest[..end]).map_err(|error| error.to_string())?;
         rest = &rest[end + 4..];
-        let answer = Head::parse(head)?;
-        if answer.status == 100 {
+        let parsed_head = Head::parse(head)?;
+        if parsed_head.status == 100 {
             continue;
         }
         count += 1;
-        let length = if has_no_bodies { 0 } else { answer.length };
-        let body = rest.get(..length).ok_or("the answer is shorter than it says")?;
+        let length = if is_head_request { 0 } else { parsed_head.length };
+        let body = rest.get(..length).ok_or("a body shorter than its content-length")?;
         rest = &rest[length..];
-        answer.judge(body).map_err(|why| format!("{why} in {head}"))?;
+        parsed_head.check(body).map_err(|why| format!("{why} in {head}"))?;
     }
     Ok(count)
 }
@@ -47,27 +47,28 @@ impl Head {
         for line in lines {
             let (name, value) = line.split_once(": ").ok_or_else(|| format!("a line {line:?}"))?;
             match name {
-                "content-length" => parsed.length = value.parse().map_err(|_| "a length that is none")?,
+                "content-length" => parsed.length = value.parse().map_err(|_| "an invalid content-length")?,
                 "content-type" => value.clone_into(&mut parsed.content_type),
-                "transfer-encoding" => return Err("pieces, although the length is known".to_owned()),
+                "transfer-encoding" => {
+                    return Err("transfer-encoding, although the length is known".to_owned());
+                }
                 _ => {}
             }
         }
         Ok(parsed)
     }
 
-    fn judge(&self, body: &[u8]) -> Result<(), String> {
+    fn check(&self, body: &[u8]) -> Result<(), String> {
         let json = || serde_json::from_slice::<Value>(body).map_err(|error| format!("no JSON: {error}"));
         match self.status {
             200 if self.content_type == "application/json" && !body.is_empty() => json().map(drop),
-            // What a proxy is told, and
-            // what those say who read heads, before it has come to anybody else.
+            // 204 is for proxies. The others come from hyper and the fast path before a handler runs.
             204 | 400 | 414 | 431 if self.content_type.is_empty() && body.is_empty() => Ok(()),
             400..500 if self.content_type != "application/problem+json" => {
-                Err("a refusal without a reason".to_owned())
+                Err("an error without a problem document".to_owned())
             }
             400..500 if !body.is_empty() && json()?["status"] != self.status => {
-                Err("two statuses".to_owned())
+                Err("different statuses in head and body".to_owned())
             }
             200 | 400..500 => Ok(()),
             status => Err(format!("status {status}")),

@@ -179,8 +179,8 @@ fn lose_the_server(script: &mut Command, server: ServeProcess) {
     assert!(script.wait().unwrap().success());
 }
 
-/// Behind the example of the page. No time is measured: what fails at once does so before anything else happens. On a busy
-/// machine the first reply may be later than an application should wait.
+/// Behind the example of the page. No time is measured: what fails at once does so before anything else happens. On a
+/// busy machine the first reply may be later than an application should wait.
 const NODE_WITHOUT_SERVER: &str = r#"
 const assert = require("assert");
 const readline = require("readline");

@@ -171,8 +171,8 @@ fn one_connection_too_many_is_closed() {
     ping(&mut inside);
 }
 
-/// Sends one command after the other until the connection ends. Whether each was answered that was sent before the end was
-/// there to be read.
+/// Sends one command after the other until the connection ends. Whether each was answered that was sent before the end
+/// was there to be read.
 fn are_all_answered(mut stream: TcpStream, answered: &AtomicUsize) -> bool {
     stream.set_nodelay(true).unwrap();
     loop {
