@@ -361,9 +361,9 @@ fn what_the_file_says_in_vain_is_told_when_it_is_read_again() {
     put(&server, "/v1/policies/api/keys/vip", &json!({"quotas": ["8/1h"]}));
     put(&server, "/v1/policies/api/keys/other", &json!({"quotas": ["8/1h"]}));
     server.send_signal("HUP");
-    until_said(&log, "the configuration was read again");
+    until_said(&log, "reloaded the configuration");
     let logged = std::fs::read_to_string(log.path()).unwrap();
-    let told: Vec<_> = logged.lines().filter(|line| line.contains("the file says")).collect();
+    let told: Vec<_> = logged.lines().filter(|line| line.contains("in the configuration file")).collect();
     assert!(told.len() == 2 && told[0].contains(r#"name="premium""#), "{logged}");
     assert!(told[1].contains(r#"of="key""#) && !told[1].contains("vip"), "{logged}");
 }

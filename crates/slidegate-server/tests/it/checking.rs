@@ -83,7 +83,7 @@ fn what_a_server_refuses_is_2_with_its_reason() {
     let url = format!("http://{}", server.address);
     let (code, _, stderr) = check(&["a", "--server", &url, "--policy", "nope"]);
     let expected = format!(
-        "error: {url} answered 404 Not Found: policy: there is no policy \"nope\"; there is \"api\", \"login\"\n"
+        "error: {url} answered 404 Not Found: policy: there is no policy \"nope\"; known: \"api\", \"login\"\n"
     );
     assert_eq!((code, stderr), (2, expected));
     let (code, _, stderr) = check(&["a", "--server", &format!("{url}/elsewhere"), "--quota", "1/s"]);
@@ -162,7 +162,7 @@ fn spending_looking_giving_back_and_forgetting() {
     }
     let (code, _, stderr) = outcome(slidegate().args(["reset", "a", "--policy", "no"]).args(of_store));
     assert_eq!(code, 2);
-    assert!(stderr.contains("there is no policy \"no\"; there is \"api\""), "{stderr}");
+    assert!(stderr.contains("there is no policy \"no\"; known: \"api\""), "{stderr}");
     // Of what a process counts by itself nobody else can take anything back, and it would be gone with the answer.
     for verb in ["refund", "reset"] {
         let (code, out, stderr) = outcome(slidegate().args([verb, "a", "--quota", "5/1m"]));

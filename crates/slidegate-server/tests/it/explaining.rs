@@ -157,13 +157,10 @@ fn a_folder_is_not_explained() {
 #[test]
 fn what_the_service_refuses_is_refused_alike() {
     let table = [
-        (
-            r#"{"policy": "nope", "key": "a"}"#,
-            r#"policy: there is no policy "nope"; there is "api", "login""#,
-        ),
+        (r#"{"policy": "nope", "key": "a"}"#, r#"policy: there is no policy "nope"; known: "api", "login""#),
         (
             r#"{"policy": "api", "key": "a", "tier": "gold"}"#,
-            r#"tier: policy "api" has no tier "gold"; there is "premium""#,
+            r#"tier: policy "api" has no tier "gold"; known: "premium""#,
         ),
         (r#"{"policy": "api"}"#, "key: missing; 1 to 4096 bytes are allowed"),
         (r#"{"key": "a"}"#, "policy: neither is given; give exactly one of policy and quotas"),

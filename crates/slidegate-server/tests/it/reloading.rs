@@ -107,16 +107,14 @@ fn a_file_with_mistakes_changes_nothing_and_is_told() {
     while !said("policies.api.mode: \"maybe\" is not one of enforce, shadow, off") {
         std::thread::yield_now();
     }
-    assert!(
-        said("policies.api.quotas[0]: limit: 281474976710657 is not between") && said("is left as it was")
-    );
+    assert!(said("policies.api.quotas[0]: limit: 281474976710657 is not between") && said("stays in force"));
     assert_eq!(check(&server, "a")["limit"], 2);
 
     for (text, mistake) in [
-        ("", "policies: there are none any more: is the file complete?"),
+        ("", "policies: the file has no policies, but the running configuration has; is the file complete?"),
         (
             &*format!("{}  login: {{quotas: [1/1m], on_failure: closed}}\n", file("2/1h", "")),
-            "policies: \"login\" is new and has rules of its own for a store that fails: restart",
+            "policies: \"login\" is new and has its own rules for store failures; restart the service to use it",
         ),
     ] {
         replace(config.path(), text);
@@ -130,7 +128,7 @@ fn a_file_with_mistakes_changes_nothing_and_is_told() {
     replace(config.path(), &format!("{fixed}{}", file("4/1h", "    budget: 5ms\n")));
     until(&server, "a", |answer| answer["limit"] == 4);
     while !said(
-        "read at start only, and so not changed: http; grpc; resp; admin; tokens (whether there are any); on_failure, budget",
+        "a restart is required to change: http; grpc; resp; admin; tokens (whether there are any); on_failure, budget",
     ) {
         std::thread::yield_now();
     }
@@ -199,8 +197,8 @@ fn a_file_that_never_rests_is_read_and_the_log_says_so() {
     slidegate_testkit::until("the file is read", || {
         (0..100).for_each(|_| replace(config.path(), &file("5/1h", "")));
         let logged = fs::read_to_string(log.path()).unwrap();
-        let warning = logged.find("read although it keeps changing").ok_or("no warning")?;
-        logged[warning..].find("was read again").map(drop).ok_or(logged)
+        let warning = logged.find("although it keeps changing").ok_or("no warning")?;
+        logged[warning..].find("reloaded the configuration").map(drop).ok_or(logged)
     });
     assert_eq!(check(&server, "a")["limit"], 5);
 }

@@ -149,7 +149,7 @@ fn the_shell_says_what_is_missing_to_forget_a_policy() {
         (&all, "counts in memory belong to the process that has them; name its admin API with --admin URL"),
         (
             &["reset", "--all", "--policy", "no", "--admin", &admin],
-            "there is no policy \"no\"; there is \"api\", \"login\"\n",
+            "there is no policy \"no\"; known: \"api\", \"login\"\n",
         ),
         (
             &[
@@ -162,7 +162,7 @@ fn the_shell_says_what_is_missing_to_forget_a_policy() {
                 "--store",
                 "redis://127.0.0.1:1",
             ],
-            "there is no policy \"no\"; there is \"api\", \"login\"\n",
+            "there is no policy \"no\"; known: \"api\", \"login\"\n",
         ),
         (
             &["reset", "--all", "--policy", "api", "--admin", server.url()],
