@@ -48,9 +48,10 @@ IOREDIS = $(IOREDIS_DIR)/.$(IOREDIS_VERSION)
 	bench-protocols
 .NOTPARALLEL:
 
-## Builds in release mode and serves with the in-memory store. ARGS="--http 127.0.0.1:9000" passes arguments on.
+## Builds quickly and serves with the in-memory store. ARGS="--http 127.0.0.1:9000" passes arguments on. For production
+## and measurements use `cargo build --release`.
 run:
-	$(CARGO) run --release --bin slidegate -- serve $(ARGS)
+	$(CARGO) run --profile quick --bin slidegate -- serve $(ARGS)
 
 ## Runs all checks: formatting, lints, dependencies, all tests and doctests, and the model of the memory store. Fetches
 ## the tests' dependencies while the lints run.
@@ -162,17 +163,9 @@ fuzz:
 	SLIDEGATE_FUZZ_CASES=$(FUZZ_CASES) SLIDEGATE_FUZZ_SEED=$$(date +%Y%m%d00000) \
 		$(CARGO) test --package slidegate-server --test it fuzzing
 
-## Checks licences, banned crates and sources of crates. The first run builds cargo-deny below target/. Fetches the
-## crates of all platforms first, because a build fetches only its own.
-CARGO_DENY = target/tools/bin/cargo-deny
-deny: $(CARGO_DENY)
-	$(CARGO) fetch --quiet --locked
-	$(CARGO_DENY) --offline check --hide-inclusion-graph licenses bans sources
-
-$(CARGO_DENY):
-	@echo "building cargo-deny, which takes some minutes …"
-	CARGO_PROFILE_DEV_DEBUG=0 $(CARGO) install --quiet --debug --locked --root target/tools --target-dir target/tools/build cargo-deny@0.20.2
-	@rm -rf target/tools/build
+## Checks licences, names and sources of all crates. Downloads the crates of all platforms first.
+deny:
+	CARGO="$(CARGO)" scripts/check_dependencies.py
 
 ## Benchmarks the library beside its peers in one run, some minutes. Needs valgrind for the instruction counts.
 bench:

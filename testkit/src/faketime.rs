@@ -30,6 +30,8 @@ pub(crate) fn environment_in(folder: &Path) -> Vec<(String, String)> {
     environment.push(("FAKETIME_TIMESTAMP_FILE".to_owned(), file));
     // Without this, libfaketime reads the file only every ten seconds.
     environment.push(("FAKETIME_NO_CACHE".to_owned(), "1".to_owned()));
+    // A time without a sign is in seconds since the Unix epoch.
+    environment.push(("FAKETIME_FMT".to_owned(), "%s".to_owned()));
     environment
 }
 

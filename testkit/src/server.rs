@@ -119,6 +119,21 @@ impl Server {
         });
     }
 
+    /// Stops the wall clock at `time_us` microseconds since the Unix epoch, and waits until the server uses it. Panics
+    /// unless the server was built with [`ServerBuilder::faketime`].
+    #[track_caller]
+    pub fn set_time_us(&self, time_us: u64) {
+        assert!(self.is_shifted, "this server was built without faketime()");
+        // libfaketime computes with fractions in binary, so half a microsecond more rounds down to the wanted one.
+        let text = format!("{}.{:06}5", time_us / 1_000_000, time_us % 1_000_000);
+        faketime::set_in(self.folder(), &text);
+        until("its clock is set", || {
+            let time = self.command(&["TIME"]).array();
+            let own = time[0].int() * 1_000_000 + time[1].int();
+            if u64::try_from(own) == Ok(time_us) { Ok(()) } else { Err(format!("{own} is not {time_us}")) }
+        });
+    }
+
     /// Kills the process with SIGKILL and waits until it has ended.
     pub fn kill(&self) {
         self.process.kill();

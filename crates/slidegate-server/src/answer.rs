@@ -115,6 +115,13 @@ pub struct QuotaAnswer<'a> {
 #[serde(transparent)]
 pub struct Age(Option<u64>);
 
+impl Age {
+    /// Returns the age in milliseconds, if there is an entry.
+    pub fn ms(self) -> Option<u64> {
+        self.0
+    }
+}
+
 /// A null is an age that is known, and not a field that is missing.
 fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Age>, D::Error> {
     Age::deserialize(deserializer).map(Some)

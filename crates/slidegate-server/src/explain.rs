@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
-use slidegate::degrade::{Mode, OnFailure, PolicySwitch};
+use slidegate::resilience::{Mode, OnFailure, PolicySwitch};
 use slidegate::tower::ClientAddress;
 use slidegate::{Anchor, Policy, Quota};
 

@@ -1,7 +1,7 @@
 //! How a store is doing.
 
 use slidegate::MemoryStore;
-use slidegate::degrade::Failure;
+use slidegate::resilience::Failure;
 
 use crate::served::{Served, Switched};
 use crate::store::AnyStore;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slidegate::degrade::{DeniedCache, Fallback, Jitter, Switch};
+use slidegate::resilience::{DeniedCache, Fallback, Jitter, Switch};
 use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError};
 
 use crate::config::{DegradeConfig, MemoryConfig, PolicyRule, StoreUrl};

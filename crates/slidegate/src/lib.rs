@@ -17,11 +17,11 @@
 
 mod bound;
 mod clock;
-#[cfg(feature = "degrade")]
-pub mod degrade;
 mod error;
 mod headers;
 mod limiter;
+#[cfg(feature = "degrade")]
+pub mod resilience;
 mod store;
 #[cfg(feature = "tower")]
 pub mod tower;

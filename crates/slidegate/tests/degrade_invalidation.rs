@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use slidegate::degrade::DeniedCache;
+use slidegate::resilience::DeniedCache;
 use slidegate::{
     Check, Clock, Decision, Limiter, ManualClock, Policy, PostgresStore, RedisStore, Source, Store,
     SystemClock,

@@ -16,7 +16,7 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, prop_oneof};
 use proptest::sample::select;
-use slidegate::degrade::DeniedCache;
+use slidegate::resilience::DeniedCache;
 use slidegate::{
     Check, Clock, Decision, FeedVersion, InvalidationFeed, ManualClock, Operation, Policy, Source, Store,
     StoreError, Verb,

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
-use slidegate::degrade::{Fallback, Mode, Switch};
+use slidegate::resilience::{Fallback, Mode, Switch};
 use slidegate::{Limiter, Policy};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -168,10 +168,10 @@ fn every_transition_is_an_event_and_a_metric() {
     for expected in [
         "the store does not decide policy=\"api\" mode=\"local\" reason=\"unavailable\" error=\"down\"",
         "the store decides again",
-        "WARN: message=the store fails and is left alone for a while policy=\"(others)\" from=\"closed\" to=\"open\"",
-        "DEBUG: message=the store is asked again, one request at a time policy=\"(others)\" from=\"open\" to=\"probing\"",
-        "DEBUG: message=the store still fails and is left alone for longer policy=\"(others)\" from=\"probing\" to=\"open\"",
-        "INFO: message=the store answers again and gets a growing share policy=\"(others)\" from=\"probing\" to=\"recovering\"",
+        "WARN: message=the store fails; the breaker opens and sends it no requests policy=\"(others)\" from=\"closed\" to=\"open\"",
+        "DEBUG: message=the breaker sends one request at a time to the store policy=\"(others)\" from=\"open\" to=\"probing\"",
+        "DEBUG: message=the store still fails; the breaker stays open for longer policy=\"(others)\" from=\"probing\" to=\"open\"",
+        "INFO: message=the store responds again and gets a growing share of requests policy=\"(others)\" from=\"probing\" to=\"recovering\"",
         "INFO: message=the store has recovered policy=\"(others)\" from=\"recovering\" to=\"closed\"",
         "policy=\"api\" from=\"enforce\" to=\"off\"",
         "policy=\"api\" from=\"off\" to=\"shadow\"",

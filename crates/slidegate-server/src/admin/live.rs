@@ -3,7 +3,7 @@
 use axum::extract::State;
 use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
-use slidegate::degrade::Mode;
+use slidegate::resilience::Mode;
 use utoipa::ToSchema;
 
 use super::edit::SharedController;

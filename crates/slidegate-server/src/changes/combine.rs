@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use slidegate::Policy;
-use slidegate::degrade::{Mode, PolicySwitch};
+use slidegate::resilience::{Mode, PolicySwitch};
 
 use super::changeset::{Change, Part, Setting, Subject};
 use crate::http::decode;

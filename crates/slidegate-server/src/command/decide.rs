@@ -8,10 +8,11 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use slidegate::degrade::Switch;
+use slidegate::resilience::Switch;
 use slidegate::{MAX_LIMIT, Quota, Verb};
 
 use super::certificate::ClientCertificate;
+use super::peek_report::quota_lines;
 use super::{Failure, ask, print};
 use crate::answer::Answer;
 use crate::app::{App, Decided};
@@ -107,7 +108,8 @@ async fn execute(verb: Verb, arguments: &Arguments, span: Option<Duration>) -> R
         let answer = serde_json::to_string(&answer).map_err(|error| Failure::new(error.to_string()))?;
         print(format!("{answer}\n"))?;
     } else {
-        print(format!("{}\n", sentence(verb, &answer)))?;
+        let lines = if verb == Verb::Peek { quota_lines(&answer) } else { String::new() };
+        print(format!("{}\n{lines}", sentence(verb, &answer)))?;
     }
     Ok(if answer.allowed { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
@@ -213,7 +215,7 @@ fn sentence(verb: Verb, answer: &Answer<'_>) -> String {
     }
 }
 
-fn seconds(ms: u64) -> String {
+pub(super) fn seconds(ms: u64) -> String {
     match ms % 1000 {
         0 => format!("{} s", ms / 1000),
         rest => format!("{}.{rest:03} s", ms / 1000),

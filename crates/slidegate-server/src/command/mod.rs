@@ -12,6 +12,7 @@ mod listeners;
 mod listening;
 mod man;
 mod migrate;
+mod peek_report;
 mod reset;
 mod schema;
 mod serve;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use slidegate::degrade::{FailureRule, Mode, OnFailure, PolicySwitch};
+use slidegate::resilience::{FailureRule, Mode, OnFailure, PolicySwitch};
 
 use super::containers::Mapping;
 use super::field::{Field, Fields};

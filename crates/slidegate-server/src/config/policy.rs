@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use slidegate::degrade::{Mode, OnFailure, PolicySwitch};
+use slidegate::resilience::{Mode, OnFailure, PolicySwitch};
 use slidegate::tower::HeaderStyle;
 
 use super::containers::{ByName, ListOf, Listed, Mapping, Named};

@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(written("limits").limits, left_out.limits);
         assert_eq!(written("log").log, left_out.log);
         let mut degrade = written("degrade").degrade;
-        assert_eq!(degrade.budget, Some(slidegate::degrade::FailureRule::default().budget));
+        assert_eq!(degrade.budget, Some(slidegate::resilience::FailureRule::default().budget));
         assert_eq!(degrade.nodes, Some(1));
         (degrade.budget, degrade.nodes) = (None, None);
         assert!(degrade.is_usually_like(&left_out.degrade));

@@ -1,7 +1,7 @@
 //! The admin API: what it changes, where that is kept, and who may.
 
-mod forgetting;
 mod nodes;
+mod policy_reset;
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -9,8 +9,8 @@ use std::process::Command;
 use serde_json::{Value, json};
 use slidegate_testkit::until;
 
-use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::{Reply, request_with};
+use crate::harness::{Response, request_with_headers};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 const POLICIES: &str = "
 policies:
@@ -22,8 +22,8 @@ policies:
     quotas: [{limit: 3, window: 1d, name: daily}]
 ";
 
-fn serve(config: &TempFile, more: &[&str]) -> Serving {
-    Serving::start(command(config).args(more))
+fn serve(config: &TempFile, more: &[&str]) -> ServeProcess {
+    ServeProcess::start(command(config).args(more))
 }
 
 fn command(config: &TempFile) -> Command {
@@ -32,49 +32,49 @@ fn command(config: &TempFile) -> Command {
     command
 }
 
-fn admin_address(server: &Serving) -> SocketAddr {
-    let line = server.greeting.iter().find_map(|line| line.strip_prefix("admin: http://"));
+fn admin_address(server: &ServeProcess) -> SocketAddr {
+    let line = server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: http://"));
     line.unwrap().parse().unwrap()
 }
 
-fn ask(server: &Serving, method: &str, path: &str, body: &Value) -> Reply {
+fn ask(server: &ServeProcess, method: &str, path: &str, body: &Value) -> Response {
     ask_as(server, "", method, path, body)
 }
 
-fn ask_as(server: &Serving, token: &str, method: &str, path: &str, body: &Value) -> Reply {
+fn ask_as(server: &ServeProcess, token: &str, method: &str, path: &str, body: &Value) -> Response {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let line = if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
-    request_with(admin_address(server), method, path, &line, body.as_bytes())
+    request_with_headers(admin_address(server), method, path, &line, body.as_bytes())
 }
 
-fn done(reply: &Reply) -> Value {
-    assert_eq!(reply.status, 200, "{reply:?}");
-    reply.json()
+fn done(response: &Response) -> Value {
+    assert_eq!(response.status, 200, "{response:?}");
+    response.json()
 }
 
-fn get(server: &Serving, path: &str) -> Value {
+fn get(server: &ServeProcess, path: &str) -> Value {
     done(&ask(server, "GET", path, &Value::Null))
 }
 
-fn put(server: &Serving, path: &str, body: &Value) -> Value {
+fn put(server: &ServeProcess, path: &str, body: &Value) -> Value {
     done(&ask(server, "PUT", path, body))
 }
 
 /// What the audit has of one kind, the latest first.
-fn audited(server: &Serving, action: &str) -> Vec<Value> {
+fn audited(server: &ServeProcess, action: &str) -> Vec<Value> {
     let entries = get(server, "/v1/audit")["audit"].as_array().unwrap().clone();
     entries.into_iter().filter(|entry| entry["action"] == action).collect()
 }
 
-fn until_expired(server: &Serving, count: usize) -> Vec<Value> {
+fn until_expired(server: &ServeProcess, count: usize) -> Vec<Value> {
     until("an end is written down", || {
         let entries = audited(server, "expire");
         if entries.len() >= count { Ok(entries) } else { Err(format!("{entries:?}")) }
     })
 }
 
-fn limit(server: &Serving, key: &str) -> Value {
-    let asked = request_with(
+fn limit(server: &ServeProcess, key: &str) -> Value {
+    let asked = request_with_headers(
         server.url().strip_prefix("http://").unwrap().parse().unwrap(),
         "POST",
         "/v1/peek",
@@ -85,7 +85,7 @@ fn limit(server: &Serving, key: &str) -> Value {
 }
 
 /// Waits until the limit of a key is what another node has made it.
-fn until_limit(server: &Serving, key: &str, wanted: u64) {
+fn until_limit(server: &ServeProcess, key: &str, wanted: u64) {
     until("the limit of another node", || {
         let seen = limit(server, key);
         if seen == json!(wanted) { Ok(()) } else { Err(seen.to_string()) }
@@ -256,17 +256,17 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
         ("keys/a", json!({"tier": "premium", "quotas": ["5/1h"]}), 422, "quotas"),
     ];
     for (part, body, status, field) in table {
-        let reply = ask(&server, "PUT", &format!("/v1/policies/api/{part}"), &body);
-        assert_eq!(reply.status, status, "{body}: {reply:?}");
-        assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{body}");
-        assert!(reply.json()["field"] == field || field == "why", "{body}: {reply:?}");
+        let response = ask(&server, "PUT", &format!("/v1/policies/api/{part}"), &body);
+        assert_eq!(response.status, status, "{body}: {response:?}");
+        assert_eq!(response.header("content-type"), Some("application/problem+json"), "{body}");
+        assert!(response.json()["field"] == field || field == "why", "{body}: {response:?}");
     }
     assert_eq!(ask(&server, "PUT", "/v1/policies/nobody/mode", &json!({"mode": "off"})).status, 404);
     assert_eq!(ask(&server, "GET", "/v1/policies/nobody", &Value::Null).status, 404);
     assert_eq!(ask(&server, "POST", "/v1/policies", &Value::Null).status, 405);
     assert_eq!(ask(&server, "GET", "/v1/policies/api/keys/%FF", &Value::Null).status, 400);
     assert_eq!(ask(&server, "POST", "/v1/policies/api/keys/a/reset", &json!({"cost": 1})).status, 422);
-    let text = request_with(admin_address(&server), "PUT", "/v1/policies/api/mode", "", b"{");
+    let text = request_with_headers(admin_address(&server), "PUT", "/v1/policies/api/mode", "", b"{");
     assert_eq!(text.status, 400);
     let long = format!("/v1/policies/api/keys/{}", "k".repeat(5000));
     assert_eq!(ask(&server, "PUT", &long, &json!({"quotas": ["5/1h"]})).json()["field"], "key");
@@ -307,7 +307,7 @@ fn without_tokens_a_page_in_a_browser_is_not_let_in() {
     let config = TempFile::new("page", POLICIES);
     let server = serve(&config, &[]);
     let origin = "origin: https://evil.example\r\n";
-    let refused = request_with(admin_address(&server), "GET", "/v1/policies", origin, b"");
+    let refused = request_with_headers(admin_address(&server), "GET", "/v1/policies", origin, b"");
     assert_eq!(refused.status, 403, "{refused:?}");
 }
 
@@ -318,18 +318,22 @@ fn changes_survive_an_end_without_warning() {
     let mut server = serve(&config, &[]);
     put(&server, "/v1/policies/api/keys/customer", &json!({"quotas": ["1000/1h"]}));
     put(&server, "/v1/policies/login/mode", &json!({"mode": "off"}));
-    server.signal("KILL");
+    server.signal_and_wait("KILL");
     let server = serve(&config, &[]);
     assert_eq!(limit(&server, "customer"), 1000);
     assert_eq!(get(&server, "/v1/policies/login")["mode"], "off");
     assert_eq!(get(&server, "/v1/audit")["audit"].as_array().unwrap().len(), 2);
-    let is_greeted = |server: &Serving, line: &str| server.greeting.iter().any(|said| said == line);
-    assert!(is_greeted(&server, "changes: 2 changes by the admin API are in force"), "{:?}", server.greeting);
+    let is_greeted = |server: &ServeProcess, line: &str| server.startup_lines.iter().any(|said| said == line);
+    assert!(
+        is_greeted(&server, "changes: 2 changes by the admin API are in force"),
+        "{:?}",
+        server.startup_lines
+    );
     put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
-    assert!(is_greeted(&server, "policy api: 2/1h"), "{:?}", server.greeting);
+    assert!(is_greeted(&server, "policy api: 2/1h"), "{:?}", server.startup_lines);
     drop(server);
     let server = serve(&config, &[]);
-    assert!(is_greeted(&server, "policy api: 7/1h"), "{:?}", server.greeting);
+    assert!(is_greeted(&server, "policy api: 7/1h"), "{:?}", server.startup_lines);
     std::fs::remove_file(state).unwrap();
 }
 
@@ -368,8 +372,8 @@ fn what_the_file_says_in_vain_is_told_when_it_is_read_again() {
     assert!(told[1].contains(r#"of="key""#) && !told[1].contains("vip"), "{logged}");
 }
 
-fn serve_with_log(config: &TempFile, log: &TempFile) -> Serving {
-    Serving::start_with_log(&mut command(config), std::fs::File::create(log.path()).unwrap().into())
+fn serve_with_log(config: &TempFile, log: &TempFile) -> ServeProcess {
+    ServeProcess::start_with_log(&mut command(config), std::fs::File::create(log.path()).unwrap().into())
 }
 
 fn until_said(log: &TempFile, text: &str) {
@@ -394,7 +398,7 @@ fn what_has_ended_while_nobody_looked_is_written_down_before_anything_else() {
     let log = TempFile::new("unseen-log", "");
     let mut before = serve(&config, &[]);
     put(&before, "/v1/policies/api/keys/hush", &json!({"quotas": ["7/1h"], "for": "50ms"}));
-    before.signal("KILL");
+    before.signal_and_wait("KILL");
     let server = serve_with_log(&config, &log);
     until_limit(&server, "hush", 2);
     put(&server, "/v1/policies/login/mode", &json!({"mode": "off"}));
@@ -441,7 +445,8 @@ fn top_shows_what_a_running_server_does() {
 fn a_body_that_is_no_object_or_too_large_is_refused_in_the_usual_words() {
     let config = TempFile::new("bodies", POLICIES);
     let server = serve(&config, &[]);
-    let put = |body: &[u8]| request_with(admin_address(&server), "PUT", "/v1/policies/api/mode", "", body);
+    let put =
+        |body: &[u8]| request_with_headers(admin_address(&server), "PUT", "/v1/policies/api/mode", "", body);
     // Not even one that has the fields' values in their order.
     let list = put(br#"["off", null, null, null, null, null]"#);
     assert_eq!((list.status, list.header("content-type")), (400, Some("application/problem+json")));

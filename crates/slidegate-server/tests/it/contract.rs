@@ -1,17 +1,17 @@
-//! The description for programs, and whether the server does what it says.
+//! The OpenAPI descriptions and their conformance: schemathesis sends generated requests and checks the responses.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::request_with;
+use crate::harness::request_with_headers;
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 const TOKEN: &str = "0123456789abcdef-admin";
 
-fn start(config: &TempFile) -> Serving {
-    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]))
+fn start(config: &TempFile) -> ServeProcess {
+    ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]))
 }
 
 fn config(name: &str) -> TempFile {
@@ -24,15 +24,15 @@ fn admin_config(name: &str, scope: &str) -> TempFile {
     TempFile::new(name, &(admin + &policies))
 }
 
-fn admin_url(server: &Serving) -> &str {
-    server.greeting.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap()
+fn admin_url(server: &ServeProcess) -> &str {
+    server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap()
 }
 
-/// All that a document refers to.
+/// Collects all `$ref` targets of the document.
 fn references(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| match value {
-            Value::String(to) if name == "$ref" => found.push(to.clone()),
+            Value::String(target) if name == "$ref" => found.push(target.clone()),
             value => references(value, found),
         }),
         Value::Array(items) => items.iter().for_each(|item| references(item, found)),
@@ -40,19 +40,19 @@ fn references(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// The paths of a document, all of whose references lead somewhere.
+/// Returns the paths of the document after a check that all its references resolve.
 fn paths(document: &Value) -> Vec<&String> {
     let mut found = Vec::new();
     references(document, &mut found);
     assert!(found.len() > 20, "{found:?}");
-    for to in found {
-        assert!(document.pointer(to.strip_prefix('#').unwrap()).is_some(), "{to}");
+    for target in found {
+        assert!(document.pointer(target.strip_prefix('#').unwrap()).is_some(), "{target}");
     }
     document["paths"].as_object().unwrap().keys().collect()
 }
 
 #[test]
-fn every_path_is_described_and_every_reference_leads_somewhere() {
+fn every_path_is_described_and_every_reference_resolves() {
     let config = config("described");
     let server = start(&config);
     let document = server.get("/openapi.json").json();
@@ -78,13 +78,13 @@ fn every_path_is_described_and_every_reference_leads_somewhere() {
 }
 
 #[test]
-fn the_admin_api_is_described_to_those_who_may_look() {
+fn the_description_of_the_admin_api_needs_a_token() {
     let config = admin_config("admin-described", "read");
     let server = start(&config);
     let address = admin_url(&server).strip_prefix("http://").unwrap().parse().unwrap();
-    assert_eq!(request_with(address, "GET", "/openapi.json", "", b"").status, 401);
+    assert_eq!(request_with_headers(address, "GET", "/openapi.json", "", b"").status, 401);
     let line = format!("authorization: Bearer {TOKEN}\r\n");
-    let document = request_with(address, "GET", "/openapi.json", &line, b"").json();
+    let document = request_with_headers(address, "GET", "/openapi.json", &line, b"").json();
     assert_eq!(
         paths(&document),
         [
@@ -105,14 +105,14 @@ fn the_admin_api_is_described_to_those_who_may_look() {
     );
 }
 
-/// Hundreds of requests made from a description, good and bad: each is answered by what the description says.
-fn is_true(url: &str, operations: usize, more: &[&str]) {
+/// Sends hundreds of valid and invalid requests generated from the description and checks each response against it.
+fn assert_conforms(url: &str, operations: usize, more: &[&str]) {
     let tools = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/schemathesis");
-    assert!(tools.is_dir(), "`make deps` puts schemathesis into {}", tools.display());
+    assert!(tools.is_dir(), "`make deps` installs schemathesis into {}", tools.display());
     let mut fuzz = Command::new("python3");
     let settings = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/contract.toml");
     fuzz.args(["-m", "schemathesis.cli", "--config-file", settings, "run", &format!("{url}/openapi.json")])
-        // That policy and quotas exclude each other cannot be described. The other one is called by ours.
+        // The schema cannot express that `policy` and `quotas` exclude each other. contract.py calls the second check itself.
         .args(["--checks", "all", "--exclude-checks", "positive_data_acceptance,negative_data_rejection"])
         .args(["--seed", "1", "--no-color"])
         .args(more)
@@ -125,15 +125,15 @@ fn is_true(url: &str, operations: usize, more: &[&str]) {
 }
 
 #[test]
-fn it_does_what_the_description_says() {
+fn the_decision_api_conforms_to_its_description() {
     let config = config("fuzzed");
     let server = start(&config);
-    is_true(server.url(), 21, &[]);
+    assert_conforms(server.url(), 21, &[]);
 }
 
 #[test]
-fn the_admin_api_does_what_its_description_says() {
+fn the_admin_api_conforms_to_its_description() {
     let config = admin_config("admin-fuzzed", "write");
     let server = start(&config);
-    is_true(admin_url(&server), 18, &["-H", &format!("Authorization: Bearer {TOKEN}")]);
+    assert_conforms(admin_url(&server), 18, &["-H", &format!("Authorization: Bearer {TOKEN}")]);
 }

@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use slidegate_testkit::until;
 use tempfile::TempDir;
 
-use crate::process::{Serving, slidegate};
-use crate::rig::{Reply, reply};
+use crate::harness::{Response, read_last_response};
+use crate::process::{ServeProcess, slidegate};
 
 /// As shipped, with years in place of seconds, so that no window ends while a test runs.
 const LIMITS: &str = "
@@ -37,13 +37,14 @@ impl Upstream {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let length = word.len();
-        let reply = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{word}");
+        let response =
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{word}");
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 let mut head = [0; 4096];
                 let _ = stream.read(&mut head);
-                let _ = stream.write_all(reply.as_bytes());
+                let _ = stream.write_all(response.as_bytes());
             }
         });
         address
@@ -88,7 +89,7 @@ impl Envoy {
         Self { ingress, _running: running, _folder: folder }
     }
 
-    fn get(&self, user: impl AsRef<[u8]>) -> Reply {
+    fn get(&self, user: impl AsRef<[u8]>) -> Response {
         let header = [b"x-user: ", user.as_ref(), b"\r\n"].concat();
         try_get(self.ingress, "/", &header).unwrap()
     }
@@ -104,29 +105,29 @@ impl Drop for Running {
     }
 }
 
-fn try_get(address: SocketAddr, path: &str, headers: &[u8]) -> Option<Reply> {
+fn try_get(address: SocketAddr, path: &str, headers: &[u8]) -> Option<Response> {
     let mut stream = TcpStream::connect(address).ok()?;
     let head = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
     stream.write_all(&[head.as_bytes(), headers, b"\r\n"].concat()).ok()?;
-    Some(reply(&mut stream))
+    Some(read_last_response(&mut stream))
 }
 
-fn limiter() -> (Serving, TempDir) {
+fn limiter() -> (ServeProcess, TempDir) {
     limiter_with(&[])
 }
 
-fn limiter_with(options: &[&str]) -> (Serving, TempDir) {
+fn limiter_with(options: &[&str]) -> (ServeProcess, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("edge.yaml"), LIMITS).unwrap();
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path()).args(options);
-    (Serving::start(&mut command), folder)
+    (ServeProcess::start(&mut command), folder)
 }
 
 #[test]
 fn clients_are_let_through_denied_and_told() {
     let (limiter, _folder) = limiter();
-    let envoy = Envoy::start(limiter.grpc(), &[PATIENT]);
+    let envoy = Envoy::start(limiter.grpc_address(), &[PATIENT]);
     for remaining in ["1", "0"] {
         let allowed = envoy.get("a");
         assert_eq!((allowed.status, allowed.body.as_str()), (200, "up"), "{allowed:?}");
@@ -158,7 +159,7 @@ fn clients_are_let_through_denied_and_told() {
 #[test]
 fn a_denial_is_a_problem_document_on_request() {
     let (limiter, _folder) = limiter_with(&["--envoy-body", "problem"]);
-    let envoy = Envoy::start(limiter.grpc(), &[PATIENT]);
+    let envoy = Envoy::start(limiter.grpc_address(), &[PATIENT]);
     let denied = [(); 3].map(|()| envoy.get("a")).into_iter().next_back().unwrap();
     assert_eq!(denied.status, 429, "{denied:?}");
     assert_eq!(denied.header("content-type"), Some("application/problem+json"));
@@ -169,7 +170,7 @@ fn a_denial_is_a_problem_document_on_request() {
 #[test]
 fn no_header_is_a_way_around_a_limit() {
     let (limiter, _folder) = limiter();
-    let envoy = Envoy::start(limiter.grpc(), &[PATIENT]);
+    let envoy = Envoy::start(limiter.grpc_address(), &[PATIENT]);
     let large = vec![b'x'; 50_000];
     for user in [b"\xff".as_slice(), b"\xc3\x28", &large] {
         let statuses = [(); 3].map(|()| envoy.get(user).status);
@@ -180,13 +181,15 @@ fn no_header_is_a_way_around_a_limit() {
 #[test]
 fn a_limiter_that_is_gone_lets_everybody_through_unless_told_to_deny() {
     let (mut limiter, _folder) = limiter();
-    let (open, closed) =
-        (Envoy::start(limiter.grpc(), &[PATIENT]), Envoy::start(limiter.grpc(), &[PATIENT, DENIES]));
+    let (open, closed) = (
+        Envoy::start(limiter.grpc_address(), &[PATIENT]),
+        Envoy::start(limiter.grpc_address(), &[PATIENT, DENIES]),
+    );
     for envoy in [&open, &closed] {
         assert_eq!(envoy.get("a").status, 200);
     }
     assert_eq!((open.get("a").status, closed.get("a").status), (429, 429));
-    limiter.signal("KILL");
+    limiter.signal_and_wait("KILL");
     assert_eq!((open.get("a").status, closed.get("a").status), (200, 500));
 }
 
@@ -194,12 +197,13 @@ fn a_limiter_that_is_gone_lets_everybody_through_unless_told_to_deny() {
 #[test]
 fn a_limiter_that_stalls_is_waited_for_no_longer_than_told() {
     let (limiter, _folder) = limiter();
-    let (open, closed) = (Envoy::start(limiter.grpc(), &[]), Envoy::start(limiter.grpc(), &[DENIES]));
+    let (open, closed) =
+        (Envoy::start(limiter.grpc_address(), &[]), Envoy::start(limiter.grpc_address(), &[DENIES]));
     until("the limit is reached", || match open.get("a").status {
         429 => Ok(()),
         other => Err(other.to_string()),
     });
-    limiter.stall();
+    limiter.suspend();
     assert_eq!((open.get("a").status, closed.get("a").status), (200, 500));
     limiter.send_signal("CONT");
     until("it denies again", || match open.get("a").status {

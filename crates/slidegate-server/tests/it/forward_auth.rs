@@ -6,8 +6,8 @@ use std::net::TcpStream;
 
 use serde_json::json;
 
-use crate::process::{Serving, TempFile, slidegate};
-use crate::rig::{Reply, Server, reply, request_with};
+use crate::harness::{Response, Server, read_last_response, request_with_headers};
+use crate::process::{ServeProcess, TempFile, slidegate};
 
 const FILE: &str = "
 trusted_proxies: [127.0.0.1/32]
@@ -18,13 +18,13 @@ policies:
   old: {quotas: [1/1m], headers: legacy-delta}
 ";
 
-fn ask(server: &Server, method: &str, path: &str, headers: &[(&str, &str)]) -> Reply {
+fn ask(server: &Server, method: &str, path: &str, headers: &[(&str, &str)]) -> Response {
     let mut stream = TcpStream::connect(server.address).unwrap();
     let lines =
         headers.iter().fold(String::new(), |all, (name, value)| all + &format!("{name}: {value}\r\n"));
     let head = format!("{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n{lines}\r\n");
     stream.write_all(head.as_bytes()).unwrap();
-    reply(&mut stream)
+    read_last_response(&mut stream)
 }
 
 fn forwarded(address: &str) -> [(&'static str, &str); 1] {
@@ -33,7 +33,7 @@ fn forwarded(address: &str) -> [(&'static str, &str); 1] {
 
 #[test]
 fn an_allowed_request_is_204_and_a_denied_one_says_why_and_until_when() {
-    let server = Server::of(FILE);
+    let server = Server::with_config(FILE);
     let client = forwarded("203.0.113.7");
     for (path, left) in [("/forward-auth/api", 1), ("/forward-auth/api/some/path?and=query", 0)] {
         let allowed = ask(&server, "GET", path, &client);
@@ -63,7 +63,7 @@ fn an_allowed_request_is_204_and_a_denied_one_says_why_and_until_when() {
 
 #[test]
 fn a_proxy_may_want_another_status_but_not_any() {
-    let server = Server::of(FILE);
+    let server = Server::with_config(FILE);
     let client = forwarded("203.0.113.7");
     for _ in 0..2 {
         assert_eq!(ask(&server, "GET", "/forward-auth/api?deny_status=403", &client).status, 204);
@@ -90,7 +90,7 @@ fn a_proxy_may_want_another_status_but_not_any() {
 /// Proxies append what clients ask for, by a path below or behind `path=`.
 #[test]
 fn a_client_has_no_say_in_the_status() {
-    let server = Server::of(FILE);
+    let server = Server::with_config(FILE);
     let client = forwarded("203.0.113.7");
     let (prefix, pinned) = ("/forward-auth/api", "/forward-auth/api?allow_status=200&deny_status=429&path=");
     assert_eq!(ask(&server, "GET", &format!("{prefix}/?allow_status=1"), &client).status, 204);
@@ -110,7 +110,7 @@ fn a_client_has_no_say_in_the_status() {
 
 #[test]
 fn the_client_is_whom_a_trusted_proxy_names_and_nobody_else() {
-    let server = Server::of(FILE);
+    let server = Server::with_config(FILE);
     let spent = |entry: &str| ask(&server, "GET", "/forward-auth/old", &forwarded(entry)).status == 429;
     assert!(!spent("198.51.100.1"));
     assert!(spent("198.51.100.1") && spent("10.0.0.1, 198.51.100.1"), "what stands left of it is hearsay");
@@ -119,14 +119,14 @@ fn the_client_is_whom_a_trusted_proxy_names_and_nobody_else() {
     assert!(!spent("2001:db8::1") && spent("2001:db8::2"), "of IPv6 the network counts");
     assert!(!spent("198.51.100.2"));
     // Nobody is trusted, so whoever is connected is the client, whatever it says.
-    let server = Server::of("policies: {api: {quotas: [1/1m]}}");
+    let server = Server::with_config("policies: {api: {quotas: [1/1m]}}");
     let spent = |entry: &str| ask(&server, "GET", "/forward-auth/api", &forwarded(entry)).status == 429;
     assert!(!spent("198.51.100.1") && spent("198.51.100.2"));
 }
 
 #[test]
 fn a_key_may_be_made_of_headers_and_one_that_cannot_be_made_is_not_let_through() {
-    let server = Server::of(FILE);
+    let server = Server::with_config(FILE);
     let ask = |policy: &str, headers: &[(&str, &str)]| {
         ask(&server, "GET", &format!("/forward-auth/{policy}"), headers)
     };
@@ -155,7 +155,7 @@ fn a_key_may_be_made_of_headers_and_one_that_cannot_be_made_is_not_let_through()
 
 #[test]
 fn headers_are_those_of_the_policy_and_an_unknown_one_is_not_found() {
-    let server = Server::of(FILE);
+    let server = Server::with_config(FILE);
     let allowed = ask(&server, "GET", "/forward-auth/old", &[]);
     assert_eq!((allowed.header("x-ratelimit-limit"), allowed.header("ratelimit")), (Some("1"), None));
     let unknown = ask(&server, "GET", "/forward-auth/nothing", &[]);
@@ -177,16 +177,16 @@ fn what_is_not_believed_is_said_once() {
     let log = TempFile::new("log", "");
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]);
-    let mut server = Serving::start_with_log(&mut command, File::create(log.path()).unwrap().into());
+    let mut server = ServeProcess::start_with_log(&mut command, File::create(log.path()).unwrap().into());
     let ask = |policy: &str| {
         let path = format!("/forward-auth/{policy}");
         let lines = "x-forwarded-for: 203.0.113.7\r\nx-api-key: k\r\n";
-        request_with(server.address(), "GET", &path, lines, b"").status
+        request_with_headers(server.address(), "GET", &path, lines, b"").status
     };
     assert_eq!(["keyed", "api", "api"].map(ask), [204; 3]);
     // Nor does a proxy say what it was told.
     assert_eq!(["nope", "nope"].map(ask), [404; 2]);
-    server.signal("TERM");
+    server.signal_and_wait("TERM");
     let logged = fs::read_to_string(log.path()).unwrap();
     assert_eq!(logged.matches("there is no policy \"nope\"").count(), 1, "{logged}");
     let said: Vec<&str> =

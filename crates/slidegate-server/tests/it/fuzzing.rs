@@ -2,8 +2,8 @@
 //!
 //! `make fuzz` does it for longer. A failure says its seed; `SLIDEGATE_FUZZ_SEED` begins there.
 
-mod answers;
 mod mutation;
+mod responses;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -15,7 +15,7 @@ use std::{env, fs};
 use serde_json::json;
 
 use self::mutation::{changed, with_changed_body};
-use crate::process::{Serving, TempFile, slidegate};
+use crate::process::{ServeProcess, TempFile, slidegate};
 
 /// Tables are small and patience is short, so that what grows or hangs is seen soon.
 const CONFIG: &str = "
@@ -69,7 +69,7 @@ fn try_one(url: &str, corpus: &[Vec<u8>], seed: u64) {
     let bytes =
         if has_head_changed { changed(&mut random, corpus) } else { with_changed_body(&mut random, corpus) };
     let said = exchange(url, &bytes);
-    let judged = answers::judge(&bytes, &said);
+    let judged = responses::judge(&bytes, &said);
     let judged = judged.and_then(|answers| match answers {
         1 => Ok(()),
         _ if has_head_changed => Ok(()),
@@ -83,8 +83,8 @@ fn try_one(url: &str, corpus: &[Vec<u8>], seed: u64) {
     }
 }
 
-fn resident_kb(serving: &Serving) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", serving.id())).unwrap();
+fn resident_kb(server: &ServeProcess) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
@@ -98,14 +98,14 @@ fn whatever_is_sent_it_is_answered_properly_or_not_at_all() {
     let to_file = Stdio::from(fs::File::create(log.path()).unwrap());
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]);
-    let serving = Serving::start_with_log(&mut command, to_file);
+    let server = ServeProcess::start_with_log(&mut command, to_file);
     for bytes in &corpus {
-        answers::judge(bytes, &exchange(serving.url(), bytes)).unwrap();
+        responses::judge(bytes, &exchange(server.url(), bytes)).unwrap();
     }
-    let before_kb = resident_kb(&serving);
+    let before_kb = resident_kb(&server);
     std::thread::scope(|scope| {
         for sender in 0..SENDERS.min(cases) {
-            let (url, corpus) = (serving.url(), &corpus);
+            let (url, corpus) = (server.url(), &corpus);
             scope.spawn(move || {
                 for seed in (first + sender..first + cases).step_by(SENDERS as usize) {
                     try_one(url, corpus, seed);
@@ -113,9 +113,9 @@ fn whatever_is_sent_it_is_answered_properly_or_not_at_all() {
             });
         }
     });
-    let grown_kb = resident_kb(&serving).saturating_sub(before_kb);
+    let grown_kb = resident_kb(&server).saturating_sub(before_kb);
     assert!(grown_kb < MOST_GROWTH_KB, "{grown_kb} kB more than before");
-    serving.check(&json!({"policy": "api", "key": "somebody else"})).decision();
+    server.check(&json!({"policy": "api", "key": "somebody else"})).decision();
     let said = fs::read_to_string(log.path()).unwrap();
     assert!(!said.contains("panicked"), "{said}");
 }

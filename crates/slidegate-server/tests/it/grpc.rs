@@ -8,34 +8,37 @@ use std::process::{Command, Stdio};
 
 use slidegate_testkit::Authority;
 
-use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::reply;
+use crate::harness::read_last_response;
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 use crate::rls::LIMITS;
 
-fn client(what: &str, server: &Serving) -> Command {
+fn client(what: &str, server: &ServeProcess) -> Command {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let tools: PathBuf = here.join("../../target/tools/grpc");
     assert!(tools.is_dir(), "`make deps` puts grpcio into {}", tools.display());
     let mut command = Command::new("python3");
-    command.arg(here.join("tests/grpc/rls.py")).args([what, server.grpc()]);
+    command.arg(here.join("tests/grpc/rls.py")).args([what, server.grpc_address()]);
     command.env("PYTHONPATH", tools).env("PYTHONDONTWRITEBYTECODE", "1");
     command
 }
 
-fn serve(limits: &TempFile, more: &[&str]) -> Serving {
+fn serve(limits: &TempFile, more: &[&str]) -> ServeProcess {
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config", limits.path()]).args(more);
-    Serving::start(&mut command)
+    ServeProcess::start(&mut command)
 }
 
 /// Sends what it is given as the body of a request, and prints the head of the answer.
-fn curl(server: &Serving, more: &[&str]) -> Command {
+fn curl(server: &ServeProcess, more: &[&str]) -> Command {
     let mut command = Command::new("curl");
     command
         .args(["-s", "-D", "-", "-o", "/dev/null", "--http2-prior-knowledge", "-X", "POST"])
         .args(["-H", "content-type: application/grpc", "-H", "te: trailers"])
         .args(more)
-        .arg(format!("http://{}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", server.grpc()))
+        .arg(format!(
+            "http://{}/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+            server.grpc_address()
+        ))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     command
@@ -77,11 +80,11 @@ fn a_body_that_does_not_come_is_given_up() {
     let limits = TempFile::new("slow", LIMITS);
     let config = TempFile::new("slow-config", "limits: {body_timeout: 100ms}\n");
     let server = serve(&limits, &["--config", config.path()]);
-    let mut stream = TcpStream::connect(server.grpc()).unwrap();
+    let mut stream = TcpStream::connect(server.grpc_address()).unwrap();
     let head = "POST /envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit HTTP/1.1\r\nhost: test\r\n\
                 content-type: application/grpc\r\ncontent-length: 9\r\nconnection: close\r\n\r\n\0";
     stream.write_all(head.as_bytes()).unwrap();
-    let answered = reply(&mut stream);
+    let answered = read_last_response(&mut stream);
     assert_eq!(answered.header("grpc-status"), Some("4"), "{answered:?}");
 }
 
@@ -101,7 +104,7 @@ fn who_watches_hears_that_it_stops_and_does_not_hold_it_up() {
     let mut watching = client("drain", &server).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
     assert_eq!(lines.next().as_deref(), Some("SERVING"));
-    assert!(server.signal("TERM").success());
+    assert!(server.signal_and_wait("TERM").success());
     assert_eq!(lines.next().as_deref(), Some("NOT_SERVING"));
     watching.wait().unwrap();
 }
@@ -140,10 +143,10 @@ fn with_limits_for_envoy_a_port_that_is_taken_is_a_mistake() {
         let mut command = slidegate();
         command.args(["serve", "--http", "127.0.0.1:0", option, value]).env_remove("SLIDEGATE_GRPC");
         let mut started = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let greeting = BufReader::new(started.stdout.take().unwrap()).lines().next();
+        let startup_lines = BufReader::new(started.stdout.take().unwrap()).lines().next();
         // If it serves all the same.
         let _ = started.kill();
-        assert!(greeting.is_none(), "{greeting:?}");
+        assert!(startup_lines.is_none(), "{startup_lines:?}");
         let ended = started.wait_with_output().unwrap();
         let said = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(2), "{said}");
@@ -157,14 +160,14 @@ fn deploy_limits() -> PathBuf {
 
 #[test]
 fn it_is_off_if_told_so() {
-    let server = Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--grpc", "off"]));
-    assert!(!server.greeting.iter().any(|line| line.starts_with("grpc: ")));
+    let server = ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--grpc", "off"]));
+    assert!(!server.startup_lines.iter().any(|line| line.starts_with("grpc: ")));
     drop(server);
     // With limits for Envoy that may be a mistake, and may be meant.
     let (limits, log) = (TempFile::new("off", LIMITS), TempFile::new("off-log", ""));
     let mut serve = slidegate();
     serve.args(["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--envoy-config", limits.path()]);
-    drop(Serving::start_with_log(&mut serve, fs::File::create(log.path()).unwrap().into()));
+    drop(ServeProcess::start_with_log(&mut serve, fs::File::create(log.path()).unwrap().into()));
     let said = fs::read_to_string(log.path()).unwrap();
     assert!(said.contains("gRPC is off; POST /json still asks for them"), "{said}");
 }

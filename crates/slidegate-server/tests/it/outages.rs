@@ -3,19 +3,19 @@
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Postgres, Server, until};
 
-use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::Reply;
+use crate::harness::Response;
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 /// A server whose policies fail closed, so that failures of the store are seen as they are.
-fn serve(store: &str) -> Serving {
+fn serve(store: &str) -> ServeProcess {
     serve_with(store, "closed")
 }
 
-fn serve_with(store: &str, on_failure: &str) -> Serving {
+fn serve_with(store: &str, on_failure: &str) -> ServeProcess {
     let config = format!("degrade: {{on_failure: {on_failure}}}\npolicies: {{api: {{quotas: [100/1m]}}}}\n");
     let file = TempFile::new("outages", &config);
     let arguments = ["serve", "--http", "127.0.0.1:0", "--config", file.path(), "--store", store];
-    Serving::start(slidegate().args(arguments))
+    ServeProcess::start(slidegate().args(arguments))
 }
 
 fn request(key: &str) -> Value {
@@ -23,11 +23,11 @@ fn request(key: &str) -> Value {
 }
 
 /// Asserts that it is a store's failure, and gives what it says.
-fn failure(reply: &Reply) -> Value {
-    assert_eq!(reply.status, 503, "{reply:?}");
-    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
-    assert_eq!(reply.header("ratelimit"), None, "nothing was decided");
-    reply.json()
+fn failure(response: &Response) -> Value {
+    assert_eq!(response.status, 503, "{response:?}");
+    assert_eq!(response.header("content-type"), Some("application/problem+json"));
+    assert_eq!(response.header("ratelimit"), None, "nothing was decided");
+    response.json()
 }
 
 #[test]
@@ -61,15 +61,15 @@ fn a_server_starts_without_its_store_and_finds_it_when_it_comes() {
     redis.kill();
     postgres.kill();
     let servers = stores.map(|store| serve_with(&store, "local"));
-    for serving in &servers {
-        let answer = serving.check(&request("a")).decision();
+    for server in &servers {
+        let answer = server.check(&request("a")).decision();
         assert_eq!((&answer["allowed"], &answer["source"]), (&json!(true), &json!("fallback")), "{answer}");
     }
     redis.restart();
     postgres.restart();
-    for serving in &servers {
+    for server in &servers {
         until("the store decides", || {
-            let answer = serving.check(&request("b")).decision();
+            let answer = server.check(&request("b")).decision();
             if answer["source"] == "store" { Ok(()) } else { Err(answer.to_string()) }
         });
     }
@@ -94,8 +94,8 @@ fn a_store_that_was_demoted_is_told_of_once() {
     let file =
         TempFile::new("demoted", "degrade: {on_failure: local}\npolicies: {api: {quotas: [100/1m]}}\n");
     serve.args(["serve", "--http", "127.0.0.1:0", "--config", file.path(), "--store", &redis.url()]);
-    let serving = Serving::start_with_log(&mut serve, std::fs::File::create(log.path()).unwrap().into());
-    let source = || serving.check(&request("a")).decision()["source"].clone();
+    let server = ServeProcess::start_with_log(&mut serve, std::fs::File::create(log.path()).unwrap().into());
+    let source = || server.check(&request("a")).decision()["source"].clone();
     let is = |wanted: &str| if source() == wanted { Ok(()) } else { Err(source().to_string()) };
     until("the store decides", || is("store"));
     let connections = || redis.calls_of("hello");
@@ -120,13 +120,13 @@ fn a_store_that_hangs_up_on_whoever_is_idle_is_not_away() {
     let log = TempFile::new("idle-log", "");
     let mut serve = slidegate();
     serve.args(["serve", "--http", "127.0.0.1:0", "--store", &redis.url()]);
-    let serving = Serving::start_with_log(&mut serve, std::fs::File::create(log.path()).unwrap().into());
+    let server = ServeProcess::start_with_log(&mut serve, std::fs::File::create(log.path()).unwrap().into());
     let before = redis.calls_of("hello");
     until("it was closed several times", || match redis.calls_of("hello") - before {
         times @ 0..=3 => Err(times.to_string()),
         _ => Ok(()),
     });
-    assert_eq!(serving.check(&request("a")).decision()["source"], "store");
+    assert_eq!(server.check(&request("a")).decision()["source"], "store");
     let said = std::fs::read_to_string(log.path()).unwrap();
     assert!(!said.contains("redis is away"), "{said}");
 }
@@ -152,28 +152,28 @@ fn a_url_with_a_mistake_is_refused_with_what_is_allowed() {
 #[test]
 fn a_store_that_dies_is_said_to_be_away_until_it_is_back() {
     let redis = Server::start(Flavour::Redis);
-    let serving = serve(&format!("{}?budget_ms=20000", redis.url()));
-    assert_eq!(serving.check(&request("a")).decision()["remaining"], 99);
+    let server = serve(&format!("{}?budget_ms=20000", redis.url()));
+    assert_eq!(server.check(&request("a")).decision()["remaining"], 99);
     redis.kill();
     // The first may be on its way when the connection breaks; then nobody knows, and it says so.
     until("the store is known to be away", || {
-        let problem = failure(&serving.check(&request("a")));
+        let problem = failure(&server.check(&request("a")));
         if problem["may_have_counted"] == false { Ok(()) } else { Err(problem.to_string()) }
     });
-    let reply = serving.check(&request("a"));
-    let problem = failure(&reply);
+    let response = server.check(&request("a"));
+    let problem = failure(&response);
     assert_eq!((&problem["transient"], &problem["may_have_counted"]), (&json!(true), &json!(false)));
     let detail = problem["detail"].as_str().unwrap();
     assert!(detail.starts_with(&format!("redis at {}: ", redis.address())), "{detail}");
-    assert_eq!(reply.header("retry-after"), Some("1"));
+    assert_eq!(response.header("retry-after"), Some("1"));
 
-    let answers = serving.check(&json!([request("a"), request("b")])).decision();
+    let answers = server.check(&json!([request("a"), request("b")])).decision();
     assert_eq!((&answers[0]["status"], &answers[1]["status"]), (&json!(503), &json!(503)));
 
     redis.restart();
     let answer = until("it decides again", || {
-        let reply = serving.check(&json!({"policy": "api", "key": "b"}));
-        if reply.status == 200 { Ok(reply.decision()) } else { Err(reply.body) }
+        let response = server.check(&json!({"policy": "api", "key": "b"}));
+        if response.status == 200 { Ok(response.decision()) } else { Err(response.body) }
     });
     // Nothing that was answered with a failure is spent later.
     assert_eq!(answer["remaining"], 99);
@@ -183,17 +183,17 @@ fn a_store_that_dies_is_said_to_be_away_until_it_is_back() {
 fn a_store_that_says_nothing_is_not_waited_for_and_may_have_counted() {
     let redis = Server::start(Flavour::Redis);
     let store = format!("{}?budget_ms=50", redis.url());
-    let serving = serve(&store);
+    let server = serve(&store);
     redis.stop_signal();
     // The store says nothing until the end of this test, so every answer is one in spite of it.
-    let problem = failure(&serving.check(&request("a")));
+    let problem = failure(&server.check(&request("a")));
     assert_eq!((&problem["transient"], &problem["may_have_counted"]), (&json!(true), &json!(true)));
     assert!(problem["detail"].as_str().unwrap().ends_with(" within 50ms"), "{problem}");
-    failure(&serving.check(&request("a")));
+    failure(&server.check(&request("a")));
     redis.continue_signal();
     until("it decides again", || {
-        let reply = serving.check(&request("b"));
-        if reply.status == 200 { Ok(()) } else { Err(reply.body) }
+        let response = server.check(&request("b"));
+        if response.status == 200 { Ok(()) } else { Err(response.body) }
     });
 }
 
@@ -201,23 +201,23 @@ fn a_store_that_says_nothing_is_not_waited_for_and_may_have_counted() {
 fn one_key_that_the_store_refuses_does_not_fail_the_batch() {
     let redis = Server::start(Flavour::Redis);
     let store = format!("{}?budget_ms=20000", redis.url());
-    let serving = serve(&store);
-    serving.check(&request("b")).decision();
+    let server = serve(&store);
+    server.check(&request("b")).decision();
     // Somebody else's value in the place of the record.
     let name = redis.command(&["KEYS", "*"]).array()[0].text();
     redis.command(&["DEL", &name]);
     redis.command(&["LPUSH", &name, "not ours"]);
 
-    let answers = serving.check(&json!([request("a"), request("b"), request("c")])).decision();
+    let answers = server.check(&json!([request("a"), request("b"), request("c")])).decision();
     assert_eq!((&answers[0]["remaining"], &answers[2]["remaining"]), (&json!(99), &json!(99)));
     let problem = &answers[1];
     assert_eq!((&problem["status"], problem.get("allowed")), (&json!(503), None));
     assert_eq!((&problem["transient"], &problem["may_have_counted"]), (&json!(false), &json!(false)));
     assert!(problem["detail"].as_str().unwrap().contains("WRONGTYPE"), "{problem}");
 
-    let reply = serving.check(&request("b"));
-    assert_eq!(failure(&reply)["transient"], false);
-    assert_eq!(reply.header("retry-after"), None, "it will not pass by itself");
+    let response = server.check(&request("b"));
+    assert_eq!(failure(&response)["transient"], false);
+    assert_eq!(response.header("retry-after"), None, "it will not pass by itself");
 }
 
 #[test]
@@ -225,21 +225,21 @@ fn a_policy_falls_back_as_it_asks_and_the_answer_says_so() {
     let redis = Server::start(Flavour::Redis);
     let store = format!("{}?budget_ms=20000", redis.url());
     for (on_failure, share) in [("local", 99), ("open", 100)] {
-        let serving = serve_with(&store, on_failure);
-        assert_eq!(serving.check(&request("a")).decision()["source"], "store");
+        let server = serve_with(&store, on_failure);
+        assert_eq!(server.check(&request("a")).decision()["source"], "store");
         redis.kill();
         let answer = until("the store is away", || {
-            let answer = serving.check(&request("b")).decision();
+            let answer = server.check(&request("b")).decision();
             if answer["source"] == "fallback" { Ok(answer) } else { Err(answer.to_string()) }
         });
         assert_eq!((&answer["allowed"], &answer["remaining"]), (&json!(true), &json!(share)), "{answer}");
         let reasons = [json!("unavailable"), json!("resting")];
         assert!(reasons.contains(&answer["reason"]), "{answer}");
-        let batch = serving.check(&json!([request("b"), request("c")])).decision();
+        let batch = server.check(&json!([request("b"), request("c")])).decision();
         assert_eq!((&batch[0]["source"], &batch[1]["source"]), (&json!("fallback"), &json!("fallback")));
         redis.restart();
         until("the store decides again", || {
-            let answer = serving.check(&request("d")).decision();
+            let answer = server.check(&request("d")).decision();
             if answer["source"] == "store" { Ok(()) } else { Err(answer.to_string()) }
         });
     }
@@ -255,9 +255,9 @@ policies:
   tried: {quotas: [2/1h], candidate: [1/1h]}
 ";
     let file = TempFile::new("switched", config);
-    let serving =
-        Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", file.path()]));
-    let ask = |policy: &str, key: &str| serving.check(&json!({"policy": policy, "key": key})).decision();
+    let server =
+        ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", file.path()]));
+    let ask = |policy: &str, key: &str| server.check(&json!({"policy": policy, "key": key})).decision();
     let twice = |policy: &str, key: &str| [ask(policy, key), ask(policy, key)];
 
     let [first, second] = twice("shadowed", "k");

@@ -3,8 +3,8 @@
 use serde_json::json;
 use slidegate_testkit::until;
 
-use crate::process::{Serving, TempFile, slidegate};
-use crate::rig::{START_MS, Server};
+use crate::harness::{START_MS, Server};
+use crate::process::{ServeProcess, TempFile, slidegate};
 
 const FILE: &str = r#"
 headers: legacy-delta
@@ -23,7 +23,7 @@ policies:
 
 #[test]
 fn a_keys_own_rule_goes_over_what_its_requests_say() {
-    let server = Server::of(FILE);
+    let server = Server::with_config(FILE);
     let limit = |body: serde_json::Value| server.check(body.to_string()).decision()["limit"].clone();
     assert_eq!(limit(json!({"policy": "api", "key": "customer:42"})), 3);
     assert_eq!(limit(json!({"policy": "api", "key": "customer:42", "tier": "premium"})), 3);
@@ -31,8 +31,8 @@ fn a_keys_own_rule_goes_over_what_its_requests_say() {
     assert_eq!(limit(json!({"policy": "api", "key": "customer:4"})), 2);
     assert_eq!(limit(json!({"policy": "api", "key": "customer:4", "tier": "premium"})), 20);
     assert_eq!(limit(json!({"policy": "ietf", "key": "customer:42"})), 2, "another policy's");
-    let reply = server.check(r#"{"policy": "api", "key": "customer:42", "tier": "gold"}"#);
-    assert_eq!(reply.status, 422, "a tier that there is not is a mistake whoever makes it: {reply:?}");
+    let response = server.check(r#"{"policy": "api", "key": "customer:42", "tier": "gold"}"#);
+    assert_eq!(response.status, 422, "a tier that there is not is a mistake whoever makes it: {response:?}");
     // The same keys as before, in one go.
     let batch = server.check(r#"[{"policy": "api", "key": "customer:42"}, {"policy": "api", "key": "a"}]"#);
     let batch = batch.json();
@@ -41,11 +41,11 @@ fn a_keys_own_rule_goes_over_what_its_requests_say() {
 
 #[test]
 fn headers_are_in_the_style_that_is_asked_for() {
-    let server = Server::of(FILE);
+    let server = Server::with_config(FILE);
     let headers = |subject: &str, key: &str| {
-        let reply = server.check(format!(r#"{{{subject}, "key": "{key}"}}"#));
+        let response = server.check(format!(r#"{{{subject}, "key": "{key}"}}"#));
         let told = |(name, _): &&(String, String)| name.contains("ratelimit") || name == "retry-after";
-        reply.headers.iter().filter(told).cloned().collect::<Vec<_>>()
+        response.headers.iter().filter(told).cloned().collect::<Vec<_>>()
     };
     let legacy = |remaining: u64, reset: u64, retry: Option<u64>| {
         let names = ["limit", "remaining", "reset"].map(|part| format!("x-ratelimit-{part}"));
@@ -75,19 +75,19 @@ fn they_change_with_the_file_and_are_counted_together() {
     let file = |overrides: &str| format!("headers: none\npolicies:\n  api:\n    quotas: [1/1h]\n{overrides}");
     let config = TempFile::new("overrides", &file(""));
     let server =
-        Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
+        ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
     let check = |key: &str| server.check(&json!({"policy": "api", "key": key}));
     assert_eq!(check("a").decision()["limit"], 1);
     let overrides =
         "    overrides: {a: {quotas: [2/1h, 3/1d]}, b: {quotas: [1/1h]}}\n    headers: legacy-delta\n";
     std::fs::write(config.path(), file(overrides)).unwrap();
     server.send_signal("HUP");
-    let reply = until("the file is read again", || {
-        let reply = check("a");
-        if reply.decision()["limit"] == 2 { Ok(reply) } else { Err(reply.body) }
+    let response = until("the file is read again", || {
+        let response = check("a");
+        if response.decision()["limit"] == 2 { Ok(response) } else { Err(response.body) }
     });
-    assert_eq!(reply.decision()["remaining"], 0, "the one before was counted");
-    assert_eq!(reply.header("x-ratelimit-remaining"), Some("0"));
+    assert_eq!(response.decision()["remaining"], 0, "the one before was counted");
+    assert_eq!(response.header("x-ratelimit-remaining"), Some("0"));
     assert_eq!(check("a").decision()["allowed"], false);
     assert_eq!(check("b").decision()["allowed"], true);
     assert_eq!(check("b").decision()["allowed"], false);

@@ -3,13 +3,13 @@
 use serde_json::json;
 use slidegate_testkit::Postgres;
 
-use crate::process::{Serving, outcome, slidegate};
+use crate::process::{ServeProcess, outcome, slidegate};
 
 /// Machines that run tests are busy; whoever does not test the budget gives plenty.
 const PATIENT: &str = "budget_ms=20000";
 
-fn serve(store: &str) -> Serving {
-    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--store", store]))
+fn serve(store: &str) -> ServeProcess {
+    ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--store", store]))
 }
 
 fn run(verb: &str, store: &str, more: &[&str]) -> (i32, String, String) {
@@ -24,7 +24,7 @@ fn two_servers_and_a_check_share_one_limit_exactly() {
         let store = format!("{}?{PATIENT}&{table}", postgres.url());
         let servers = [serve(&store), serve(&store)];
         let body = json!({"quotas": [format!("{LIMIT}/1d sliding-log")], "key": "user:1"});
-        let ask = |server: &Serving| -> usize {
+        let ask = |server: &ServeProcess| -> usize {
             let answers = (0..LIMIT / 2).map(|_| server.check(&body).decision());
             answers.filter(|answer| answer["allowed"] == true).count()
         };
@@ -57,10 +57,10 @@ fn whoever_may_only_call_functions_can_serve_check_and_clean_what_the_owner_has_
          GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA slidegate TO app",
     );
     let app = format!("{}?{PATIENT}&secret=hush", postgres.url_as("app", "hush"));
-    let serving = serve(&app);
-    assert_eq!(serving.greeting[1], format!("store: postgres://{}/postgres", postgres.address()));
+    let server = serve(&app);
+    assert_eq!(server.startup_lines[1], format!("store: postgres://{}/postgres", postgres.address()));
     let body = json!({"policy": "api", "key": "a"});
-    assert_eq!(serving.check(&body).decision()["allowed"], true);
+    assert_eq!(server.check(&body).decision()["allowed"], true);
     assert_eq!(run("check", &app, &["a", "--quota", "1/1d"]).0, 0);
     assert_eq!(run("check", &app, &["a", "--quota", "1/1d"]).0, 1);
     assert_eq!(run("clean", &app, &[]), (0, "0 keys were over and are gone\n".into(), String::new()));

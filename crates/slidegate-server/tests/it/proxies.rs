@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use slidegate_testkit::{free_port, until};
 
-use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 /// Clients come from other addresses of this machine than the proxy, which alone is trusted.
 const FILE: &str = "trusted_proxies: [127.0.0.1/32]\npolicies: {api: {quotas: [3/1h]}}\n";
@@ -18,9 +18,9 @@ const FILE: &str = "trusted_proxies: [127.0.0.1/32]\npolicies: {api: {quotas: [3
 /// What the application must get as it was sent, although somebody else was asked before.
 const BODY: &str = "a body";
 
-fn limiter(file: &str) -> Serving {
+fn limiter(file: &str) -> ServeProcess {
     let file = TempFile::new("proxies", file);
-    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", file.path()]))
+    ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", file.path()]))
 }
 
 /// An application that answers `ok`, 403 to whoever asks for `/forbidden`, and nobody who asks for `/failing`, whom it
@@ -81,7 +81,7 @@ impl Proxy {
     /// Copies the files of a folder, with what `change` makes of them, and runs `command` there.
     fn start(
         name: &str,
-        limiter: &Serving,
+        limiter: &ServeProcess,
         change: impl Fn(String) -> String,
         command: &mut Command,
     ) -> Self {
@@ -229,7 +229,7 @@ fn small_headers(count: usize) -> Vec<String> {
 }
 
 /// Both ways to fail, with one limiter that goes away.
-fn assert_proxy(habits: Habits<'_>, start: impl Fn(&Serving, When) -> Proxy) {
+fn assert_proxy(habits: Habits<'_>, start: impl Fn(&ServeProcess, When) -> Proxy) {
     let off = limiter("policies: {api: {quotas: [3/1h], mode: off}}");
     let uncounted = start(&off, When::FailClosed).get("127.0.0.2", "/", &[]);
     assert!(status(&uncounted) == 200 && !uncounted.contains("ratelimit"), "nothing to tell: {uncounted}");
@@ -242,7 +242,7 @@ fn assert_proxy(habits: Habits<'_>, start: impl Fn(&Serving, When) -> Proxy) {
     let failed = open.get("127.0.0.6", "/failing", &["-d", BODY]);
     assert!((500..=504).contains(&status(&failed)), "{failed}");
     assert_eq!(open.failures.load(Ordering::SeqCst), 1, "the application got it twice");
-    limiter.signal("KILL");
+    limiter.signal_and_wait("KILL");
     let failed = closed.get("127.0.0.4", "/", &[]);
     assert!((500..=504).contains(&status(&failed)), "{failed}");
     let passes = || {

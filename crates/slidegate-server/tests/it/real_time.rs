@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use slidegate_testkit::{Flavour, Postgres, Server};
 
-use crate::process::{Serving, TempFile, slidegate};
+use crate::process::{ServeProcess, TempFile, slidegate};
 
 const ALGORITHMS: [&str; 2] = ["strict-window", "sliding-log"];
 
@@ -70,10 +70,10 @@ struct Client {
 }
 
 impl Client {
-    fn connect(serving: &Serving, attack: Attack) -> Self {
+    fn connect(server: &ServeProcess, attack: Attack) -> Self {
         let address = match attack {
-            Attack::Pipeline => resp_address(serving),
-            Attack::Loop | Attack::Batch => serving.address(),
+            Attack::Pipeline => resp_address(server),
+            Attack::Loop | Attack::Batch => server.address(),
         };
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -123,12 +123,12 @@ fn is_whole_http(response: &[u8]) -> bool {
     response.len() == end + 4 + length.parse::<usize>().unwrap()
 }
 
-fn resp_address(serving: &Serving) -> SocketAddr {
-    let line = serving.greeting.iter().find_map(|line| line.strip_prefix("resp: redis://")).unwrap();
+fn resp_address(server: &ServeProcess) -> SocketAddr {
+    let line = server.startup_lines.iter().find_map(|line| line.strip_prefix("resp: redis://")).unwrap();
     line.parse().unwrap()
 }
 
-fn serve(store: &str) -> Serving {
+fn serve(store: &str) -> ServeProcess {
     let quota = |target: Target, algorithm: &str| {
         let Target { limit, window_ms, .. } = target;
         (target.policy(algorithm), json!({"quotas": [format!("{limit}/{window_ms}ms {algorithm}")]}))
@@ -141,13 +141,18 @@ fn serve(store: &str) -> Serving {
     let config = json!({"policies": policies, "degrade": {"cache_denials": false}});
     let file = TempFile::new("real-time", &config.to_string());
     let addresses = ["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
-    Serving::start(slidegate().arg("serve").args(addresses).args(["--store", store, "--config", file.path()]))
+    ServeProcess::start(slidegate().arg("serve").args(addresses).args([
+        "--store",
+        store,
+        "--config",
+        file.path(),
+    ]))
 }
 
 /// Sends bursts without a pause from one connection to each node, all for the same key, and for another one each time a window
 /// and a third is over. That is no multiple of any clock's grain: first bursts fall everywhere into it, and those that follow
 /// without a pause meet the first moment at which something is admitted again.
-fn bursts(nodes: &[Serving], attack: Attack, target: Target, policy: &str) -> Vec<Burst> {
+fn bursts(nodes: &[ServeProcess], attack: Attack, target: Target, policy: &str) -> Vec<Burst> {
     let time_for_a_key = target.window() * 4 / 3 + Duration::from_micros(790);
     let mut clients: Vec<_> = nodes.iter().map(|node| Client::connect(node, attack)).collect();
     let begun = now();
@@ -179,7 +184,7 @@ fn busiest(bursts: &[Burst], window: Duration) -> usize {
 }
 
 /// Runs an attack on both exact algorithms.
-fn holds(name: &str, nodes: &[Serving], attack: Attack, target: Target) {
+fn holds(name: &str, nodes: &[ServeProcess], attack: Attack, target: Target) {
     let mut broken = Vec::new();
     for algorithm in ALGORITHMS {
         let bursts = bursts(nodes, attack, target, &target.policy(algorithm));

@@ -1,7 +1,7 @@
 //! Envoy's rate limit service, asked as JSON: which limit a descriptor meets, and what is said of it.
 
-mod charging;
-mod shared;
+mod reported_costs;
+mod shared_store;
 mod wildcards;
 
 use std::fs;
@@ -12,8 +12,8 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{Serving, slidegate};
-use crate::rig::Reply;
+use crate::harness::Response;
+use crate::process::{ServeProcess, slidegate};
 
 /// Years, so that no window ends while a test runs.
 pub(crate) const LIMITS: &str = "
@@ -44,7 +44,7 @@ descriptors:
 ";
 
 struct Shop {
-    server: Serving,
+    server: ServeProcess,
     folder: TempDir,
 }
 
@@ -58,15 +58,15 @@ impl Shop {
         fs::write(folder.path().join("shop.yaml"), limits).unwrap();
         let mut command = slidegate();
         command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path()).args(options);
-        Self { server: Serving::start(&mut command), folder }
+        Self { server: ServeProcess::start(&mut command), folder }
     }
 
-    fn reply(&self, request: &Value) -> Reply {
+    fn post(&self, request: &Value) -> Response {
         self.server.post("/json", request)
     }
 
     fn ask(&self, descriptors: &Value) -> Value {
-        self.reply(&json!({"domain": "shop", "descriptors": descriptors})).json()
+        self.post(&json!({"domain": "shop", "descriptors": descriptors})).json()
     }
 
     /// The status of a request for one descriptor.
@@ -78,7 +78,7 @@ impl Shop {
 #[test]
 fn the_greeting_names_the_domains() {
     let shop = Shop::open(&[]);
-    let line = shop.server.greeting.iter().find_map(|line| line.strip_prefix("envoy: ")).unwrap();
+    let line = shop.server.startup_lines.iter().find_map(|line| line.strip_prefix("envoy: ")).unwrap();
     assert_eq!(line, format!("domain shop from {}", shop.folder.path().display()));
 }
 
@@ -89,12 +89,12 @@ fn a_domain_without_limits_is_told_once() {
     fs::write(folder.path().join("shop.yaml"), LIMITS).unwrap();
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path());
-    let mut server = Serving::start_with_log(&mut command, log.reopen().unwrap().into());
+    let mut server = ServeProcess::start_with_log(&mut command, log.reopen().unwrap().into());
     for domain in ["shop", "shpo", "shpo", "sohp"] {
         let asked = json!({"domain": domain, "descriptors": [descriptor(&[("user", "a")])]});
         assert_eq!(server.post("/json", &asked).status, 200, "{domain}");
     }
-    server.signal("TERM");
+    server.signal_and_wait("TERM");
     let logged = fs::read_to_string(log.path()).unwrap();
     let said: Vec<&str> = logged.lines().filter(|line| line.contains("a domain without limits")).collect();
     assert!(said.len() == 1 && said[0].contains("shpo") && said[0].contains("known=\"shop\""), "{logged}");
@@ -142,7 +142,7 @@ fn the_exact_value_goes_before_wildcards_and_these_before_the_bare_key() {
         assert_eq!(shop.one(entries), json!({"code": "OK"}), "{entries:?}");
     }
     let elsewhere = json!({"domain": "elsewhere", "descriptors": [descriptor(&[("user", "a")])]});
-    assert_eq!(shop.reply(&elsewhere).json(), json!({"overallCode": "OK", "statuses": [{"code": "OK"}]}));
+    assert_eq!(shop.post(&elsewhere).json(), json!({"overallCode": "OK", "statuses": [{"code": "OK"}]}));
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn hits_are_counted_looked_at_and_given_back() {
     );
     assert_eq!(with(json!({"hitsAddend": 4, "isNegativeHits": true}))["limitRemaining"], 1);
     let asked = json!({"domain": "shop", "hitsAddend": 2, "descriptors": [descriptor(&[("user", "h")])]});
-    assert_eq!(shop.reply(&asked).status, 429, "two are more than the one that is left");
+    assert_eq!(shop.post(&asked).status, 429, "two are more than the one that is left");
     assert_eq!(with(json!({}))["code"], "OK", "and a denial costs nothing");
 }
 
@@ -220,13 +220,13 @@ fn null_is_nothing_and_numbers_may_be_written_as_fractions() {
             {"entries": null},
         ],
     });
-    let statuses = shop.reply(&asked).json()["statuses"].clone();
+    let statuses = shop.post(&asked).json()["statuses"].clone();
     assert_eq!((&statuses[0]["code"], &statuses[0]["limitRemaining"]), (&json!("OK"), &Value::Null));
     assert_eq!(statuses[1], json!({"code": "OK"}));
-    let refused = shop.reply(&json!({"domain": "shop", "descriptors": null}));
+    let refused = shop.post(&json!({"domain": "shop", "descriptors": null}));
     assert_eq!(refused.json()["detail"], "descriptors: 0 are given; 1 to 100 are allowed");
     for hits in [json!(1.5), json!(-1.0), json!(1e300)] {
-        let refused = shop.reply(&json!({"domain": "shop", "hitsAddend": hits}));
+        let refused = shop.post(&json!({"domain": "shop", "hitsAddend": hits}));
         assert_eq!(refused.json()["detail"], "hitsAddend: it is not a whole number from 0 on", "{hits}");
     }
 }
@@ -250,7 +250,7 @@ fn a_limit_may_come_with_the_descriptor() {
     let with = |entries, limit: Value| {
         let mut asked = descriptor(entries);
         asked["limit"] = limit;
-        shop.reply(&json!({"domain": "shop", "descriptors": [asked]}))
+        shop.post(&json!({"domain": "shop", "descriptors": [asked]}))
     };
     let limit = json!({"requestsPerUnit": 1, "unit": "YEAR"});
     let status = with(&[("user", "vip")], limit.clone()).json()["statuses"][0].clone();
@@ -473,8 +473,8 @@ fn what_cannot_be_understood_is_refused() {
             "descriptors[0].limit: invalid type: sequence, expected an object",
         ),
     ] {
-        let reply = shop.reply(&request);
-        assert_eq!((reply.status, reply.json()["detail"].as_str()), (400, Some(detail)), "{request}");
+        let response = shop.post(&request);
+        assert_eq!((response.status, response.json()["detail"].as_str()), (400, Some(detail)), "{request}");
     }
     assert_eq!(shop.server.get("/json").status, 405);
     let health = shop.server.get("/healthcheck");
@@ -494,7 +494,7 @@ fn a_folder_that_never_rests_is_read_and_the_log_says_so() {
     write(1);
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path());
-    let server = Serving::start_with_log(&mut command, Stdio::from(log.reopen().unwrap()));
+    let server = ServeProcess::start_with_log(&mut command, Stdio::from(log.reopen().unwrap()));
     let asked = json!({"domain": "a", "descriptors": [descriptor(&[("k", "v")])]});
     slidegate_testkit::until("the folder is read", || {
         (0..100).for_each(|_| write(3));
@@ -523,7 +523,7 @@ fn files_that_change_are_read_again_and_mistakes_change_nothing() {
     write(&limit(1));
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path());
-    let server = Serving::start_with_log(&mut command, Stdio::from(log.reopen().unwrap()));
+    let server = ServeProcess::start_with_log(&mut command, Stdio::from(log.reopen().unwrap()));
     let asked = json!({"domain": "a", "descriptors": [descriptor(&[("k", "v")])]});
     assert_eq!(server.post("/json", &asked).status, 200);
     assert_eq!(server.post("/json", &asked).status, 429);

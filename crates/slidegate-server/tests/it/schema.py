@@ -1,4 +1,4 @@
-"""Says of each file whether it is valid under the schema: python3 schema.py SCHEMA FILE…"""
+"""Prints for each file whether it is valid under the schema: python3 schema.py SCHEMA FILE…"""
 
 import json
 import re
@@ -9,7 +9,7 @@ import yaml
 
 
 class Core(yaml.SafeLoader):
-    """YAML 1.2, as editors and slidegate read it. PyYAML takes `off` for a boolean and 1:30 for a number."""
+    """YAML 1.2, as slidegate and editors read it. PyYAML reads `off` as a boolean and 1:30 as a number."""
 
 
 Core.yaml_implicit_resolvers = {}

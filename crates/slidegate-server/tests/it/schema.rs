@@ -1,4 +1,4 @@
-//! What describes the file, and whether it is what the file is read by.
+//! The JSON schema and the reference page of the configuration file match the parser.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,8 +9,8 @@ use slidegate_server::config::{Config, reference};
 
 use crate::process::{TempFile, outcome, slidegate};
 
-/// Files whose every mistake is one that a description of form cannot see.
-const WRONG_IN_MEANING_ALONE: [&str; 13] = [
+/// Bad files that the schema accepts, because it describes structure only.
+const STRUCTURALLY_VALID: [&str; 13] = [
     "admin_open.yaml",
     "aliased.yaml",
     "duplicate_policy.yaml",
@@ -25,8 +25,8 @@ const WRONG_IN_MEANING_ALONE: [&str; 13] = [
     "tls.yaml",
     "tokens_of_one_name.yaml",
 ];
-/// These are for the reader of YAML alone, and others may take long.
-const NOT_FOR_OTHERS: [&str; 3] = ["alias_bomb.yaml", "nested.yaml", "recursive.yaml"];
+/// Files that attack the YAML parser. Other parsers may take long for them.
+const PARSER_ATTACKS: [&str; 3] = ["alias_bomb.yaml", "nested.yaml", "recursive.yaml"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -36,68 +36,72 @@ fn root() -> PathBuf {
 fn the_schema_in_the_docs_is_what_the_command_prints() {
     let (code, printed, _) = outcome(slidegate().arg("schema"));
     assert_eq!(code, 0);
-    let kept = fs::read_to_string(root().join("docs/slidegate.schema.json")).unwrap();
-    assert!(kept == printed, "`slidegate schema > docs/slidegate.schema.json` makes it current");
+    let committed = fs::read_to_string(root().join("docs/slidegate.schema.json")).unwrap();
+    assert!(committed == printed, "`slidegate schema > docs/slidegate.schema.json` makes it current");
 }
 
 #[test]
-fn the_page_about_the_file_has_every_field_as_it_is_declared() {
+fn the_reference_page_documents_every_declared_field() {
     let path = root().join("docs/config.md");
     let page = fs::read_to_string(&path).unwrap();
-    let mark = "<!-- From here on it is made of the declarations; see tests/it/schema.rs. -->\n";
-    let (start, found) = page.split_once(mark).unwrap();
+    let marker = "<!-- From here on it is made of the declarations; see tests/it/schema.rs. -->\n";
+    let (start, current) = page.split_once(marker).unwrap();
     let expected = format!("\n{}", reference());
     if std::env::var_os("SLIDEGATE_WRITE_DOCS").is_some() {
-        fs::write(path, format!("{start}{mark}{expected}")).unwrap();
+        fs::write(path, format!("{start}{marker}{expected}")).unwrap();
         return;
     }
-    assert!(found == expected, "SLIDEGATE_WRITE_DOCS=1 makes {} current", path.display());
+    assert!(current == expected, "SLIDEGATE_WRITE_DOCS=1 makes {} current", path.display());
 }
 
-/// Every piece of YAML in the guides is one that could stand in a file.
 #[test]
-fn the_yaml_of_the_guides_is_right() {
-    let mut pieces = 0;
+fn yaml_examples_in_the_guides_are_valid() {
+    let mut examples = 0;
     for page in ["service.md", "admin.md", "degrade.md", "redis.md", "postgres.md", "config.md"] {
         let text = fs::read_to_string(root().join("docs").join(page)).unwrap();
-        for piece in text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
-            pieces += 1;
-            let file = TempFile::new("piece", piece);
-            // Without the files that it names.
-            let read = Config::load_rules(Path::new(file.path()));
-            assert!(read.is_ok(), "{page}:\n{piece}{}", read.unwrap_err());
+        for example in text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+            examples += 1;
+            let file = TempFile::new("example", example);
+            // `load_rules` does not read the files that the example names.
+            let config = Config::load_rules(Path::new(file.path()));
+            assert!(config.is_ok(), "{page}:\n{example}{}", config.unwrap_err());
         }
     }
-    assert!(pieces > 5, "{pieces}");
+    assert!(examples > 5, "{examples}");
 }
 
-/// Good files are valid under the schema, and bad ones are not, unless their form is right.
+/// Good files are valid under the schema. Bad files are not, except those in `STRUCTURALLY_VALID`.
 #[test]
-fn the_schema_tells_good_files_from_bad_ones() {
+fn the_schema_accepts_good_files_and_rejects_bad_ones() {
     let tools = root().join("target/tools/schemathesis");
-    assert!(tools.is_dir(), "`make deps` puts what is needed into {}", tools.display());
+    assert!(tools.is_dir(), "`make deps` installs jsonschema_rs into {}", tools.display());
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     let files = |folder: &str| {
         let entries = here.join("configs").join(folder).read_dir().unwrap();
         let paths = entries.map(|entry| entry.unwrap().path());
-        paths.filter(|path| NOT_FOR_OTHERS.iter().all(|name| !path.ends_with(name))).collect::<Vec<_>>()
+        paths.filter(|path| PARSER_ATTACKS.iter().all(|name| !path.ends_with(name))).collect::<Vec<_>>()
     };
     let tls = TempFile::new("with_tls", "tls: {cert: a.crt, key: a.key, client_ca: ca.crt}\n");
     let (good, bad) = (files("good"), files("bad"));
-    let mut judge = Command::new("python3");
-    judge.arg(here.join("it/schema.py")).arg(root().join("docs/slidegate.schema.json"));
-    judge.args(&good).args(&bad).arg(tls.path()).arg(root().join("slidegate.yaml")).env("PYTHONPATH", tools);
-    let (code, out, err) = outcome(&mut judge);
+    let mut validator = Command::new("python3");
+    validator.arg(here.join("it/schema.py")).arg(root().join("docs/slidegate.schema.json"));
+    validator
+        .args(&good)
+        .args(&bad)
+        .arg(tls.path())
+        .arg(root().join("slidegate.yaml"))
+        .env("PYTHONPATH", tools);
+    let (code, out, err) = outcome(&mut validator);
     assert_eq!(code, 0, "{err}");
     let valid: BTreeSet<&str> = out.lines().filter_map(|line| line.strip_prefix("valid ")).collect();
     for path in good.iter().map(|path| path.to_str().unwrap()).chain([tls.path()]) {
         assert!(valid.contains(path), "{path}: {out}");
     }
     assert!(valid.iter().any(|path| path.ends_with("slidegate.yaml")), "{out}");
-    let right: BTreeSet<&str> = bad
+    let structurally_valid: BTreeSet<&str> = bad
         .iter()
         .filter(|path| valid.contains(path.to_str().unwrap()))
         .map(|path| path.file_name().unwrap().to_str().unwrap())
         .collect();
-    assert_eq!(right, WRONG_IN_MEANING_ALONE.into());
+    assert_eq!(structurally_valid, STRUCTURALLY_VALID.into());
 }

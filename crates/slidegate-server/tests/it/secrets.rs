@@ -1,47 +1,47 @@
-//! Passwords are used and never shown: not in what is printed, logged, answered or refused.
+//! Passwords never appear in output, logs, responses or error messages.
 
 use std::fs::File;
 
 use serde_json::json;
 use slidegate_testkit::{Flavour, Server, until};
 
-use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 const PASSWORD: &str = "hush-hush";
 
-fn locked() -> Server {
+fn redis_with_password() -> Server {
     Server::builder(Flavour::Redis).args(["--requirepass", PASSWORD]).start()
 }
 
 #[test]
-fn a_running_server_shows_none() {
-    let redis = locked();
+fn a_running_server_never_shows_a_password() {
+    let redis = redis_with_password();
     let log = TempFile::new("log", "");
     let store = format!("redis://:{PASSWORD}@{}?budget_ms=20000&secret={PASSWORD}", redis.address());
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0"]).env("SLIDEGATE_STORE", &store).env("RUST_LOG", "trace");
-    let mut serving = Serving::start_with_log(&mut command, File::create(log.path()).unwrap().into());
-    assert_eq!(serving.greeting[1], format!("store: redis://{}", redis.address()));
-    let mut shown = serving.greeting.join("\n");
+    let mut server = ServeProcess::start_with_log(&mut command, File::create(log.path()).unwrap().into());
+    assert_eq!(server.startup_lines[1], format!("store: redis://{}", redis.address()));
+    let mut shown = server.startup_lines.join("\n");
     let body = json!({"policy": "api", "key": "a"});
-    serving.check(&body).decision();
+    server.check(&body).decision();
     redis.kill();
-    until("the store is away", || {
-        let reply = serving.check(&body);
-        shown.push_str(&reply.body);
-        if reply.body.contains("\"fallback\"") { Ok(()) } else { Err(reply.body) }
+    until("the store is unavailable", || {
+        let response = server.check(&body);
+        shown.push_str(&response.body);
+        if response.body.contains("\"fallback\"") { Ok(()) } else { Err(response.body) }
     });
-    // What a failure says of itself is shown to whoever asks for something that does not fall back.
-    shown.push_str(&serving.refund(&body).body);
-    serving.signal("TERM");
+    // A refund has no fallback, so its response quotes the failure of the store.
+    shown.push_str(&server.refund(&body).body);
+    server.signal_and_wait("TERM");
     shown.push_str(&std::fs::read_to_string(log.path()).unwrap());
-    assert!(shown.contains("redis is away"), "the log is looked at: {shown}");
+    assert!(shown.contains("redis is away"), "the outage is logged: {shown}");
     assert!(!shown.contains("hush"), "{shown}");
 }
 
 #[test]
-fn a_password_that_is_refused_is_not_repeated() {
-    let redis = locked();
+fn a_rejected_password_is_not_quoted() {
+    let redis = redis_with_password();
     let address = redis.address();
     for (store, reason) in [
         (format!("redis://:hush-no@{address}"), "password"),
@@ -57,8 +57,8 @@ fn a_password_that_is_refused_is_not_repeated() {
 }
 
 #[test]
-fn neither_mistakes_nor_help_repeat_one() {
-    let wrong = [
+fn errors_and_help_do_not_quote_a_password() {
+    let invalid = [
         "redis://me:hush@host/x",
         "redis://me:hush@host:x",
         "redis://me:hush/hush@host",
@@ -72,7 +72,7 @@ fn neither_mistakes_nor_help_repeat_one() {
         "postgres://me:hush?hush@host",
         "postgres://:hush@host?budget_ms=0",
     ];
-    for url in wrong {
+    for url in invalid {
         let file = TempFile::new("secret", &format!("store: {url:?}\n"));
         let outcomes = [
             outcome(slidegate().args(["serve", "--store", url])),

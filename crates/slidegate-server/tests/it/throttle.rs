@@ -3,13 +3,13 @@
 use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Server as Redis, until};
 
-use crate::process::{Serving, TempFile, slidegate};
-use crate::rig::{Reply, Server, request_with};
+use crate::harness::{Response, Server, request_with_headers};
+use crate::process::{ServeProcess, TempFile, slidegate};
 
 const JSON: &str = "content-type: application/json\r\n";
 
-fn post(server: &Server, body: impl AsRef<[u8]>) -> Reply {
-    request_with(server.address, "POST", "/throttle", JSON, body.as_ref())
+fn post(server: &Server, body: impl AsRef<[u8]>) -> Response {
+    request_with_headers(server.address, "POST", "/throttle", JSON, body.as_ref())
 }
 
 fn throttle(server: &Server, body: &Value) -> Value {
@@ -83,13 +83,13 @@ fn errors_are_objects_with_an_error_that_names_the_field() {
             "the body is too large; 65536 bytes are allowed for an object, 1048576 for an array".to_owned(),
         ),
     ] {
-        let reply = post(&server, &body);
+        let response = post(&server, &body);
         assert_eq!(
-            (reply.status, reply.header("content-type")),
+            (response.status, response.header("content-type")),
             (status, Some("application/json")),
-            "{reply:?}"
+            "{response:?}"
         );
-        assert_eq!(reply.json(), json!({"error": error}));
+        assert_eq!(response.json(), json!({"error": error}));
     }
     assert_eq!(throttle(&server, &valid)["remaining"], 0, "none of these was counted");
 }
@@ -99,13 +99,19 @@ fn only_json_is_taken_and_only_by_post() {
     let server = Server::start();
     let body = json!({"key": "k", "max_burst": 1, "count_per_period": 1, "period": 1}).to_string();
     for lines in ["", "content-type: text/plain\r\n", "content-type: application/jsonp\r\n"] {
-        let reply = request_with(server.address, "POST", "/throttle", lines, body.as_bytes());
-        assert_eq!(reply.status, 415, "{lines}");
-        assert_eq!(reply.json(), json!({"error": "Expected request with `Content-Type: application/json`"}));
+        let response = request_with_headers(server.address, "POST", "/throttle", lines, body.as_bytes());
+        assert_eq!(response.status, 415, "{lines}");
+        assert_eq!(
+            response.json(),
+            json!({"error": "Expected request with `Content-Type: application/json`"})
+        );
     }
     let charset = "Content-Type: Application/JSON; charset=utf-8\r\n";
-    assert_eq!(request_with(server.address, "POST", "/throttle", charset, body.as_bytes()).status, 200);
-    assert_eq!(request_with(server.address, "GET", "/throttle", "", b"").status, 405);
+    assert_eq!(
+        request_with_headers(server.address, "POST", "/throttle", charset, body.as_bytes()).status,
+        200
+    );
+    assert_eq!(request_with_headers(server.address, "GET", "/throttle", "", b"").status, 405);
 }
 
 #[test]
@@ -116,20 +122,20 @@ fn a_token_is_asked_for_and_the_keys_are_those_of_the_command() {
         &format!("tokens: [{{name: app, token: {token}}}]\npolicies: {{api: {{quotas: [9/1m]}}}}\n"),
     );
     let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--config", file.path()];
-    let serving = Serving::start(slidegate().args(arguments));
+    let server = ServeProcess::start(slidegate().args(arguments));
     let body = json!({"key": "k", "max_burst": 2, "count_per_period": 1, "period": 3600}).to_string();
-    let refused = request_with(serving.address(), "POST", "/throttle", JSON, body.as_bytes());
+    let refused = request_with_headers(server.address(), "POST", "/throttle", JSON, body.as_bytes());
     assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")));
     assert!(refused.json()["error"].as_str().unwrap().contains("the request has no token"), "{refused:?}");
     let lines = format!("{JSON}authorization: Bearer {token}\r\n");
-    let reply = request_with(serving.address(), "POST", "/throttle", &lines, body.as_bytes());
-    assert_eq!(reply.decision()["remaining"], 1);
-    let address = serving.greeting.iter().find_map(|line| line.strip_prefix("resp: redis://")).unwrap();
+    let response = request_with_headers(server.address(), "POST", "/throttle", &lines, body.as_bytes());
+    assert_eq!(response.decision()["remaining"], 1);
+    let address = server.startup_lines.iter().find_map(|line| line.strip_prefix("resp: redis://")).unwrap();
     let mut client = slidegate_testkit::Connection::open(address.parse().unwrap()).unwrap();
     client.command(&["AUTH", token]).unwrap();
     let numbers = client.command(&["THROTTLE", "k", "2", "1", "3600"]).unwrap();
     assert_eq!(numbers.array()[2].int(), 0, "one bucket for both");
-    let metrics = serving.get("/metrics").body;
+    let metrics = server.get("/metrics").body;
     assert!(
         metrics.contains(r#"policy="THROTTLE",tier="",source="store",outcome="allowed"} 2"#),
         "{metrics}"
@@ -147,14 +153,14 @@ fn a_store_that_is_away_is_an_error_where_the_policy_fails_closed() {
         TempFile::new("throttle-away", "degrade: {on_failure: closed}\npolicies: {api: {quotas: [9/1m]}}\n");
     let url = redis.url();
     let arguments = ["serve", "--http", "127.0.0.1:0", "--store", &url, "--config", file.path()];
-    let serving = Serving::start(slidegate().args(arguments));
+    let server = ServeProcess::start(slidegate().args(arguments));
     redis.kill();
     let body = json!({"key": "k", "max_burst": 2, "count_per_period": 1, "period": 3600}).to_string();
     until("it is an error", || {
-        let reply = request_with(serving.address(), "POST", "/throttle", JSON, body.as_bytes());
-        match (reply.status, reply.header("retry-after"), reply.json()["error"].as_str()) {
+        let response = request_with_headers(server.address(), "POST", "/throttle", JSON, body.as_bytes());
+        match (response.status, response.header("retry-after"), response.json()["error"].as_str()) {
             (503, Some("1"), Some(error)) if error.contains("redis at") => Ok(()),
-            _ => Err(format!("{reply:?}")),
+            _ => Err(format!("{response:?}")),
         }
     });
 }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use slidegate_testkit::{Connection, until};
 
-use crate::process::{Serving, TempFile, outcome, slidegate};
-use crate::rig::{Reply, Server, request, request_with};
+use crate::harness::{Response, Server, request, request_with_headers};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 const TOKEN: &str = "hush-0123456789abcdef";
 const BODY: &[u8] = br#"{"policy": "api", "key": "a"}"#;
@@ -15,25 +15,25 @@ fn file(token: &str) -> String {
     format!("tokens:\n  - {{name: app, {token}}}\npolicies: {{api: {{quotas: [5/1h]}}}}\n")
 }
 
-fn ask(address: SocketAddr, verb: &str, lines: &str) -> Reply {
-    request_with(address, "POST", &format!("/v1/{verb}"), lines, BODY)
+fn ask(address: SocketAddr, verb: &str, lines: &str) -> Response {
+    request_with_headers(address, "POST", &format!("/v1/{verb}"), lines, BODY)
 }
 
 #[test]
 fn without_a_token_nothing_is_decided() {
-    let server = Server::of(&file(&format!("token: {TOKEN}")));
+    let server = Server::with_config(&file(&format!("token: {TOKEN}")));
     let bearing = |token: &str| format!("authorization: Bearer {token}\r\n");
     for verb in ["check", "peek", "refund", "reset"] {
         for lines in ["", &bearing("hush-0123456789abcdee"), "authorization: Basic aHVzaA==\r\n"] {
-            let reply = ask(server.address, verb, lines);
-            assert_eq!(reply.status, 401, "{verb} {lines}: {reply:?}");
-            assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
-            assert_eq!(reply.header("content-type"), Some("application/problem+json"));
-            assert!(!reply.body.contains("hush"), "{reply:?}");
+            let response = ask(server.address, verb, lines);
+            assert_eq!(response.status, 401, "{verb} {lines}: {response:?}");
+            assert_eq!(response.header("www-authenticate"), Some("Bearer"));
+            assert_eq!(response.header("content-type"), Some("application/problem+json"));
+            assert!(!response.body.contains("hush"), "{response:?}");
         }
     }
-    let reply = ask(server.address, "check", &bearing(TOKEN));
-    assert_eq!(reply.decision()["remaining"], 4, "nothing was spent before");
+    let response = ask(server.address, "check", &bearing(TOKEN));
+    assert_eq!(response.decision()["remaining"], 4, "nothing was spent before");
     for path in ["/healthz", "/readyz", "/openapi.json"] {
         assert_eq!(request(server.address, "GET", path, b"").status, 200, "{path}");
     }
@@ -49,32 +49,34 @@ fn without_a_token_nothing_is_decided() {
 fn a_token_is_for_its_verbs_alone() {
     const OPS: &str = "hush-0123456789abcdef-ops";
     let more = format!("token: {TOKEN}}}\n  - {{name: ops, token: {OPS}, verbs: [refund, reset]");
-    let server = Server::of(&file(&more));
+    let server = Server::with_config(&file(&more));
     let lines = |token: &str| format!("authorization: Bearer {token}\r\n");
     for (verb, is_usual) in [("check", true), ("peek", true), ("refund", false), ("reset", false)] {
         for (token, is_for_it) in [(TOKEN, is_usual), (OPS, !is_usual)] {
-            let reply = ask(server.address, verb, &lines(token));
-            assert_eq!(reply.status, if is_for_it { 200 } else { 403 }, "{verb}: {reply:?}");
+            let response = ask(server.address, verb, &lines(token));
+            assert_eq!(response.status, if is_for_it { 200 } else { 403 }, "{verb}: {response:?}");
             if !is_for_it {
                 assert!(
-                    reply.json()["detail"].as_str().unwrap().contains(&format!("may not {verb};")),
-                    "{reply:?}"
+                    response.json()["detail"].as_str().unwrap().contains(&format!("may not {verb};")),
+                    "{response:?}"
                 );
             }
         }
     }
     let forget = |token: &str| {
-        request_with(server.address, "POST", "/v1/forget", &lines(token), br#"{"policy": "api"}"#).status
+        request_with_headers(server.address, "POST", "/v1/forget", &lines(token), br#"{"policy": "api"}"#)
+            .status
     };
     assert_eq!([forget(TOKEN), forget(OPS), forget("other")], [403, 200, 401]);
-    let forward =
-        |token: &str| request_with(server.address, "GET", "/forward-auth/api", &lines(token), b"").status;
+    let forward = |token: &str| {
+        request_with_headers(server.address, "GET", "/forward-auth/api", &lines(token), b"").status
+    };
     assert_eq!([forward(TOKEN), forward(OPS)], [204, 403]);
     // What a descriptor of Envoy's asks for counts, and not only the request.
     let hits = |more: &str| {
         let descriptor = format!(r#"{{"entries": [{{"key": "b", "value": "c"}}]{more}}}"#);
         let body = format!(r#"{{"domain": "a", "descriptors": [{descriptor}]}}"#);
-        request_with(server.address, "POST", "/json", &lines(TOKEN), body.as_bytes()).status
+        request_with_headers(server.address, "POST", "/json", &lines(TOKEN), body.as_bytes()).status
     };
     let [plain, look] = ["", r#", "hitsAddend": 0"#].map(hits);
     assert_eq!([plain, look], [200; 2]);
@@ -89,10 +91,10 @@ fn a_token_is_for_its_verbs_alone() {
 
 #[test]
 fn no_way_to_a_decision_is_open_without_a_token() {
-    let server = Server::of(&file(&format!("token: {TOKEN}")));
+    let server = Server::with_config(&file(&format!("token: {TOKEN}")));
     let json = br#"{"domain": "a", "descriptors": [{"entries": [{"key": "b", "value": "c"}]}]}"#;
     for (method, path, body) in [("POST", "/json", &json[..]), ("GET", "/forward-auth/api", b"")] {
-        let ask = |lines: &str| request_with(server.address, method, path, lines, body).status;
+        let ask = |lines: &str| request_with_headers(server.address, method, path, lines, body).status;
         let own = format!("x-slidegate-token: {TOKEN}\r\n");
         // A proxy passes on what its client says of itself.
         let clients = "authorization: Bearer of-somebody-else\r\n";
@@ -113,7 +115,7 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_not_shown() {
             .args(["serve", "--http", "127.0.0.1:0", "--config", config.path()])
             .env("SLIDEGATE_TEST_TOKEN", TOKEN)
             .env("RUST_LOG", "trace");
-        let mut server = Serving::start_with_log(&mut command, File::create(log.path()).unwrap().into());
+        let mut server = ServeProcess::start_with_log(&mut command, File::create(log.path()).unwrap().into());
         assert_eq!(ask(server.address(), "check", "").status, 401);
         let check = |token: &str| {
             let arguments = ["check", "a", "--policy", "api", "--server", server.url()];
@@ -132,9 +134,9 @@ fn a_token_comes_from_a_file_or_the_environment_and_is_not_shown() {
         assert!(err.contains("the request has no token; "), "{err}");
         assert!(err.ends_with("; here: set SLIDEGATE_TOKEN\n"), "{err}");
         let expected = " -H 'authorization: Bearer TOKEN' -d ";
-        assert!(server.line_to_try().contains(expected), "{}", server.line_to_try());
-        let shown = server.greeting.join("\n");
-        server.signal("TERM");
+        assert!(server.example_command().contains(expected), "{}", server.example_command());
+        let shown = server.startup_lines.join("\n");
+        server.signal_and_wait("TERM");
         let logged = fs::read_to_string(log.path()).unwrap();
         assert!(logged.contains("Unauthorized"), "the log is looked at: {logged}");
         assert!(!shown.contains("hush") && !logged.contains("hush"), "{shown}\n{logged}");
@@ -167,16 +169,16 @@ fn tokens_are_replaced_while_it_runs() {
     };
     let config = TempFile::new("replaced", &file(""));
     let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--config", config.path()];
-    let server = Serving::start(slidegate().args(arguments));
+    let server = ServeProcess::start(slidegate().args(arguments));
     let check =
         |token: &str| ask(server.address(), "check", &format!("authorization: Bearer {token}\r\n")).status;
     let place = |name: &str| -> SocketAddr {
-        let line = server.greeting.iter().find_map(|line| line.strip_prefix(name)).unwrap();
+        let line = server.startup_lines.iter().find_map(|line| line.strip_prefix(name)).unwrap();
         line.rsplit('/').next().unwrap().parse().unwrap()
     };
     let admin = |token: &str| {
         let lines = format!("authorization: Bearer {token}\r\n");
-        request_with(place("admin: "), "GET", "/v1/policies", &lines, b"").status
+        request_with_headers(place("admin: "), "GET", "/v1/policies", &lines, b"").status
     };
     let mut redis = Connection::open(place("resp: ")).unwrap();
     let mut redis = |words: &[&str]| redis.command(words).unwrap();

@@ -22,7 +22,7 @@ use slidegate::{
     Algorithm, Anchor, Check, Decision, Limiter, MAX_LIMIT, MAX_WINDOW_MS, Operation, Policy, Quota, Store,
     Verb,
 };
-use slidegate_core::{Action, State, decide};
+use slidegate_core::{Action, Moment, State, decide};
 
 /// A store whose time the test sets.
 pub(crate) struct Subject<S> {
@@ -63,9 +63,13 @@ pub(crate) struct Reference(HashMap<(String, Vec<u8>), Vec<State>>);
 
 impl Reference {
     pub(crate) fn execute(&mut self, operation: &Operation<'_>, now_ms: u64) -> Decision {
+        self.execute_at(operation, Moment::exact(now_ms))
+    }
+
+    fn execute_at(&mut self, operation: &Operation<'_>, moment: Moment) -> Decision {
         let Operation { verb, check: Check { policy, key, cost } } = *operation;
         let states = self.0.entry((policy.name().to_owned(), key.to_vec())).or_default();
-        decide(states, policy, Action::new(verb, now_ms, cost)).0
+        decide(states, policy, Action::at(verb, moment, cost)).0
     }
 
     /// Returns the time until the trace's key counts nothing under the policy.
@@ -136,6 +140,11 @@ pub(crate) fn operation<'a>(
 
 /// A long seeded trace of all operations on few keys: all decisions equal the core's.
 pub(crate) async fn answers_like_the_core<S: Store>(subject: Subject<S>) {
+    answers_like_the_core_within(subject, 0).await;
+}
+
+/// The same for a store whose clock may lag by `grain_ms`.
+pub(crate) async fn answers_like_the_core_within<S: Store>(subject: Subject<S>, grain_ms: u64) {
     let (policies, keys) =
         (policies(), ["a", "b", "", "a rather long key, longer than sixteen bytes"].map(String::from));
     for seed in 1..=subject.effort {
@@ -150,7 +159,7 @@ pub(crate) async fn answers_like_the_core<S: Store>(subject: Subject<S>) {
             }
             (subject.set_now)(now_ms);
             let operation = operation(&mut random, &policies, &keys);
-            let expected = reference.execute(&operation, now_ms);
+            let expected = reference.execute_at(&operation, Moment::within(now_ms, grain_ms));
             let answer = subject.store.execute(operation).await.unwrap();
             assert_eq!(answer, expected, "seed {seed}, step {step}: {operation:?} at {now_ms}");
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use slidegate::degrade::{
+use slidegate::resilience::{
     BreakerState, Budget, FailureRule, Fallback, Mode, OnFailure, PolicySwitch, Switch,
 };
 use slidegate::{Clock, Limiter, Policy, Reason, Source, Store};

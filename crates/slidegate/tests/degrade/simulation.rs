@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
-use slidegate::degrade::{FailureRule, Fallback, OnFailure};
+use slidegate::resilience::{FailureRule, Fallback, OnFailure};
 use slidegate::{Clock, Limiter, MemoryStore, Policy, Source};
 use tokio::task::JoinSet;
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use slidegate::degrade::{DeniedCache, Jitter};
+use slidegate::resilience::{DeniedCache, Jitter};
 use slidegate::{ManualClock, Operation, Policy, Source, Store, Verb};
 
 use crate::degrade_traces::{START, at_once, memory};

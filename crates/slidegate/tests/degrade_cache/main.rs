@@ -18,7 +18,7 @@ use std::time::Duration;
 use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use proptest::prelude::Strategy;
 use proptest::sample::select;
-use slidegate::degrade::{CacheSettingsError, DeniedCache};
+use slidegate::resilience::{CacheSettingsError, DeniedCache};
 use slidegate::{
     Check, Clock, Decision, ManualClock, MemoryStore, Operation, Policy, Sleep, Source, Store, Verb,
 };

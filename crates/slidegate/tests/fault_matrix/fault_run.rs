@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slidegate::degrade::{BreakerSettings, BreakerState, OnFailure};
+use slidegate::resilience::{BreakerSettings, BreakerState, OnFailure};
 use slidegate::{Clock, PreciseClock};
 use slidegate_testkit::until;
 
@@ -26,9 +26,9 @@ pub(crate) const SHORT: Timing = Timing {
     fault_ticks: 20,
     flap_ticks: 5,
     breaker: || BreakerSettings {
-        rest: Duration::from_millis(20),
-        longest_rest: Duration::from_millis(100),
-        recovery: Duration::from_millis(100),
+        open_duration: Duration::from_millis(20),
+        max_open_duration: Duration::from_millis(100),
+        recovery_duration: Duration::from_millis(100),
         ..BreakerSettings::default()
     },
     is_measured: false,

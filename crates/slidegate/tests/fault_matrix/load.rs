@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use slidegate::degrade::{BreakerSettings, BreakerState, FailureRule, Fallback};
+use slidegate::resilience::{BreakerSettings, BreakerState, FailureRule, Fallback};
 use slidegate::{Clock, Limiter, Policy, PreciseClock, Store};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use slidegate::degrade::OnFailure;
+use slidegate::resilience::OnFailure;
 
 use crate::fault_run::FaultRun;
 use crate::load::LIMIT;

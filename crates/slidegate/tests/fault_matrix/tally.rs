@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slidegate::degrade::OnFailure;
+use slidegate::resilience::OnFailure;
 use slidegate::{Decision, Source, StoreError};
 
 use crate::load::NODES;

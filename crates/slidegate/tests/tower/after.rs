@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode, response};
 use http_body_util::Full;
-use slidegate::degrade::{Mode, Switch};
+use slidegate::resilience::{Mode, Switch};
 use slidegate::tower::{Key, Limited, RateLimitLayer, Undecided};
 use slidegate::{Decision, Limiter, ManualClock, MemoryStore, Operation, Policy, Store, StoreError, Verb};
 use tower::{Layer, ServiceExt};

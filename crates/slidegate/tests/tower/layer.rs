@@ -8,7 +8,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
-use slidegate::degrade::{Mode, Switch};
+use slidegate::resilience::{Mode, Switch};
 use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, RateLimitLayer, Refusal, Tier, Undecided};
 use slidegate::{Decision, Limiter, Operation, Policy, Reason, Source, Store, StoreError, Verb};
 use tower::Layer;

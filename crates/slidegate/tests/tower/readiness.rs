@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
-use slidegate::degrade::Switch;
+use slidegate::resilience::Switch;
 use slidegate::tower::{Key, RateLimitLayer, ResponseBody};
 use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
 use tower::{Layer, Service, ServiceExt};

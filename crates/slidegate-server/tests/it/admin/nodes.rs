@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use slidegate_testkit::{Flavour, Postgres, Server, until};
 
 use super::{POLICIES, ask, done, get, limit, put, serve, until_expired, until_limit};
-use crate::process::{Serving, TempFile};
+use crate::process::{ServeProcess, TempFile};
 
 /// The audit says once that a change has ended, however many nodes have seen it.
 fn is_written_down_once(store: &str) {
@@ -151,7 +151,7 @@ fn a_change_ends_although_the_store_is_away() {
 }
 
 /// Whoever only looks is not answered without the store.
-fn until_limit_here(server: &Serving, wanted: u64) {
+fn until_limit_here(server: &ServeProcess, wanted: u64) {
     until("the limit of the file", || {
         let decided = server.check(&json!({"policy": "api", "key": "a"})).decision();
         if decided["limit"] == json!(wanted) { Ok(()) } else { Err(decided.to_string()) }
@@ -165,7 +165,7 @@ fn is_kept(redis: &Server, needle: &str) -> Result<(), String> {
 }
 
 /// Two nodes that both know one change: both have seen a document in the store.
-fn acquainted(config: &TempFile, redis: &Server) -> [Serving; 2] {
+fn acquainted(config: &TempFile, redis: &Server) -> [ServeProcess; 2] {
     let store = format!("{}?budget_ms=5000", redis.url());
     let nodes = [(); 2].map(|()| serve(config, &["--store", &store]));
     put(&nodes[0], "/v1/policies/api/keys/known", &json!({"quotas": ["9/1h"]}));
@@ -173,7 +173,7 @@ fn acquainted(config: &TempFile, redis: &Server) -> [Serving; 2] {
     nodes
 }
 
-fn set_key(node: &Serving, key: &str, limit: u64) {
+fn set_key(node: &ServeProcess, key: &str, limit: u64) {
     put(node, &format!("/v1/policies/api/keys/{key}"), &json!({"quotas": [format!("{limit}/1h")]}));
 }
 

@@ -7,7 +7,7 @@ use slidegate_testkit::until;
 use tempfile::TempDir;
 
 use super::{Envoy, PATIENT, Upstream, try_get};
-use crate::process::{Serving, slidegate};
+use crate::process::{ServeProcess, slidegate};
 
 /// Looks at a user's tokens first, and reports the cost of the request when its response has ended.
 const TOKENS: &str = "domain: edge
@@ -53,16 +53,16 @@ const SECOND: &str = r"                      routes:
 ";
 const CLUSTERS: &str = "  clusters:\n";
 
-fn limiter(limits: &str, options: &[&str]) -> (Serving, TempDir) {
+fn limiter(limits: &str, options: &[&str]) -> (ServeProcess, TempDir) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("edge.yaml"), limits).unwrap();
     let mut command = slidegate();
     command.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(folder.path()).args(options);
-    (Serving::start(&mut command), folder)
+    (ServeProcess::start(&mut command), folder)
 }
 
 /// Calls of the service by Envoy so far.
-fn calls(limiter: &Serving) -> u64 {
+fn calls(limiter: &ServeProcess) -> u64 {
     let metrics = limiter.get("/metrics").body;
     let count = metrics.lines().find(|line| {
         line.starts_with("slidegate_request_seconds_count{") && line.contains("verb=\"should-rate-limit\"")
@@ -72,16 +72,16 @@ fn calls(limiter: &Serving) -> u64 {
 
 /// Sends the request and waits for the report of its cost, which Envoy does not wait for. A denied request that names its
 /// cost itself is reported as well.
-fn get(envoy: &Envoy, limiter: &Serving, headers: &str) -> (u16, String) {
+fn get(envoy: &Envoy, limiter: &ServeProcess, headers: &str) -> (u16, String) {
     let before = calls(limiter);
-    let reply = try_get(envoy.ingress, "/", headers.as_bytes()).unwrap();
-    if reply.status == 200 || headers.contains("x-cost") {
+    let response = try_get(envoy.ingress, "/", headers.as_bytes()).unwrap();
+    if response.status == 200 || headers.contains("x-cost") {
         until("the cost is reported", || match calls(limiter) - before {
             2 => Ok(()),
             made => Err(format!("{made} calls")),
         });
     }
-    (reply.status, reply.body)
+    (response.status, response.body)
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_reported_cost_counts_in_full_and_denies_later_requests() {
     let limits = format!("domain: edge\ndescriptors:\n{}", cases.iter().map(limit).collect::<String>());
     for algorithm in ["fixed-window", "sliding-window", "token-bucket"] {
         let (limiter, _folder) = limiter(&limits, &["--envoy-algorithm", algorithm]);
-        let envoy = Envoy::start(limiter.grpc(), &[PATIENT, (DOMAIN, TOKENS)]);
+        let envoy = Envoy::start(limiter.grpc_address(), &[PATIENT, (DOMAIN, TOKENS)]);
         for (user, limit, cost, due) in cases {
             let headers = format!("x-user: {user}\r\nx-cost: {cost}\r\n");
             let statuses: Vec<u16> = (0..due + 2).map(|_| get(&envoy, &limiter, &headers).0).collect();
@@ -133,9 +133,11 @@ descriptors:
     let clusters = format!("{CLUSTERS}    - {cluster}\n");
     let changes =
         [PATIENT, (DOMAIN, SERVICES), (ROUTER, BY_METADATA), (ROUTES, SECOND), (CLUSTERS, clusters.as_str())];
-    let envoy = Envoy::start(limiter.grpc(), &changes);
-    let replies: Vec<_> = (0..6).map(|_| get(&envoy, &limiter, "")).collect();
-    let served: Vec<&str> =
-        replies.iter().map(|(status, body)| if *status == 200 { body.as_str() } else { "denied" }).collect();
+    let envoy = Envoy::start(limiter.grpc_address(), &changes);
+    let responses: Vec<_> = (0..6).map(|_| get(&envoy, &limiter, "")).collect();
+    let served: Vec<&str> = responses
+        .iter()
+        .map(|(status, body)| if *status == 200 { body.as_str() } else { "denied" })
+        .collect();
     assert_eq!(served, ["up", "up", "second", "second", "second", "denied"]);
 }

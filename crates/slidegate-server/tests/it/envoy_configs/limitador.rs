@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::json;
 
-use crate::process::{Serving, outcome, slidegate};
+use crate::process::{ServeProcess, outcome, slidegate};
 
 #[test]
 fn limits_of_limitador_are_carried_over_if_they_can_be() {
@@ -93,7 +93,7 @@ toystore: descriptor [ip=6.6.6.6]: {unit: second, requests_per_unit: 0}
 
     let mut serve = slidegate();
     serve.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(&made);
-    let server = Serving::start(&mut serve);
+    let server = ServeProcess::start(&mut serve);
     let codes = |entries: &[(&str, &str)]| {
         let entries: Vec<_> =
             entries.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();

@@ -9,14 +9,14 @@ use serde_json::json;
 use slidegate_testkit::Authority;
 
 use super::address_of;
-use crate::process::{Serving, TempFile, outcome, slidegate};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
-fn serve() -> Serving {
-    Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]))
+fn serve() -> ServeProcess {
+    ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"]))
 }
 
-fn redis_cli(serving: &Serving, words: &[&str]) -> String {
-    let port = address_of(serving).port().to_string();
+fn redis_cli(server: &ServeProcess, words: &[&str]) -> String {
+    let port = address_of(server).port().to_string();
     let (code, out, err) = outcome(Command::new("redis-cli").args(["-p", &port]).args(words));
     assert_eq!(code, 0, "{err}");
     out
@@ -24,14 +24,14 @@ fn redis_cli(serving: &Serving, words: &[&str]) -> String {
 
 #[test]
 fn it_is_spoken_where_it_is_asked_for_and_nowhere_else() {
-    let silent = Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
-    assert!(!silent.greeting.iter().any(|line| line.contains("redis")), "{:?}", silent.greeting);
+    let silent = ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
+    assert!(!silent.startup_lines.iter().any(|line| line.contains("redis")), "{:?}", silent.startup_lines);
     let mut command = slidegate();
     command.env("SLIDEGATE_RESP", "127.0.0.1:0");
-    let asked = Serving::start(command.args(["serve", "--http", "127.0.0.1:0"]));
-    assert!(asked.greeting.iter().any(|line| line.starts_with("resp: redis://127.0.0.1:")));
-    let off = Serving::start(command.args(["--resp", "off"]));
-    assert!(!off.greeting.iter().any(|line| line.contains("redis")), "a flag goes over the environment");
+    let asked = ServeProcess::start(command.args(["serve", "--http", "127.0.0.1:0"]));
+    assert!(asked.startup_lines.iter().any(|line| line.starts_with("resp: redis://127.0.0.1:")));
+    let off = ServeProcess::start(command.args(["--resp", "off"]));
+    assert!(!off.startup_lines.iter().any(|line| line.contains("redis")), "a flag goes over the environment");
     let taken = address_of(&asked).to_string();
     let (code, _, err) = outcome(slidegate().args(["serve", "--http", "127.0.0.1:0", "--resp", &taken]));
     assert_eq!(code, 2);
@@ -40,11 +40,11 @@ fn it_is_spoken_where_it_is_asked_for_and_nowhere_else() {
 
 #[test]
 fn redis_cli_asks() {
-    let serving = serve();
-    assert_eq!(redis_cli(&serving, &["ping"]), "PONG\n");
-    assert_eq!(redis_cli(&serving, &["CL.THROTTLE", "k", "1", "1", "60"]), "0\n2\n1\n-1\n60\n");
-    assert_eq!(redis_cli(&serving, &["-3", "SLIDEGATE.CHECK", "api", "k", "7"]).lines().nth(2), Some("93"));
-    assert!(redis_cli(&serving, &["GET", "k"]).starts_with("ERR unknown command 'GET'"));
+    let server = serve();
+    assert_eq!(redis_cli(&server, &["ping"]), "PONG\n");
+    assert_eq!(redis_cli(&server, &["CL.THROTTLE", "k", "1", "1", "60"]), "0\n2\n1\n-1\n60\n");
+    assert_eq!(redis_cli(&server, &["-3", "SLIDEGATE.CHECK", "api", "k", "7"]).lines().nth(2), Some("93"));
+    assert!(redis_cli(&server, &["GET", "k"]).starts_with("ERR unknown command 'GET'"));
 }
 
 #[test]
@@ -54,26 +54,26 @@ fn the_file_may_ask_for_it_and_its_tokens_are_the_passwords() {
         "resp: 127.0.0.1:0\ntokens: [{{name: app, token: {TOKEN}}}]\npolicies: {{api: {{quotas: [9/1m]}}}}\n"
     );
     let config = TempFile::new("resp-tokens", &text);
-    let serving =
-        Serving::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
-    assert!(redis_cli(&serving, &["SLIDEGATE.CHECK", "api", "k"]).starts_with("NOAUTH "));
+    let server =
+        ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
+    assert!(redis_cli(&server, &["SLIDEGATE.CHECK", "api", "k"]).starts_with("NOAUTH "));
     let asked = ["--no-auth-warning", "-a", TOKEN, "SLIDEGATE.CHECK", "api", "k"];
-    assert_eq!(redis_cli(&serving, &asked).lines().nth(2), Some("8"));
+    assert_eq!(redis_cli(&server, &asked).lines().nth(2), Some("8"));
     let as_user = ["--no-auth-warning", "--user", "app", "--pass", TOKEN, "-3", "SLIDEGATE.PEEK", "api", "k"];
-    assert_eq!(redis_cli(&serving, &as_user).lines().nth(2), Some("8"));
+    assert_eq!(redis_cli(&server, &as_user).lines().nth(2), Some("8"));
 }
 
 #[test]
 fn redis_benchmark_asks_sixteen_at_a_time() {
-    let serving = serve();
-    let port = address_of(&serving).port().to_string();
+    let server = serve();
+    let port = address_of(&server).port().to_string();
     let numbers = ["-n", "20000", "-r", "1000", "-c", "20", "-P", "16", "--csv"];
     let throttle = ["CL.THROTTLE", "k:__rand_int__", "15", "30", "60"];
     let (code, out, err) =
         outcome(Command::new("redis-benchmark").args(["-p", &port]).args(numbers).args(throttle));
     assert_eq!(code, 0, "{err}");
     assert!(!out.is_empty() && !out.contains("rror") && !err.contains("rror from server"), "{out} {err}");
-    let counted = serving.get("/metrics").body;
+    let counted = server.get("/metrics").body;
     let allowed = counted.lines().filter(|line| line.starts_with("slidegate_decisions_total"));
     let decided: u64 = allowed
         .filter(|line| line.contains(r#"policy="CL.THROTTLE""#))
@@ -116,8 +116,8 @@ print("fine")
 fn redis_py_asks() {
     let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/redis-py");
     assert!(library.exists(), "make deps installs it");
-    let serving = serve();
-    let port = address_of(&serving).port().to_string();
+    let server = serve();
+    let port = address_of(&server).port().to_string();
     let mut python = Command::new("python3");
     let (code, out, err) = outcome(python.env("PYTHONPATH", library).args(["-c", PYTHON, &port]));
     assert_eq!((code, out.as_str()), (0, "fine\n"), "{err}");
@@ -146,8 +146,8 @@ main().catch((error) => { console.error(error); process.exit(1); });
 fn ioredis_asks() {
     let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/ioredis/node_modules");
     assert!(library.exists(), "make deps installs it");
-    let serving = serve();
-    let port = address_of(&serving).port().to_string();
+    let server = serve();
+    let port = address_of(&server).port().to_string();
     let mut node = Command::new("node");
     let (code, out, err) = outcome(node.env("NODE_PATH", library).args(["-e", NODE, &port]));
     assert_eq!((code, out.as_str()), (0, "fine\n"), "{err}");
@@ -164,16 +164,16 @@ fn documented(language: &str, port: &str) -> String {
 }
 
 /// Talks with a script by lines, and kills its server in between.
-fn lose_the_server(script: &mut Command, serving: Serving) {
+fn lose_the_server(script: &mut Command, server: ServeProcess) {
     let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(script.stdout.take().unwrap()).lines();
     let mut input = script.stdin.take().unwrap();
     let mut expect = |line: &str| assert_eq!(lines.next().unwrap().unwrap(), line);
     expect("decided");
-    serving.stall();
+    server.suspend();
     writeln!(input, "stalled").unwrap();
     expect("timed out");
-    drop(serving);
+    drop(server);
     writeln!(input, "killed").unwrap();
     expect("failed at once");
     assert!(script.wait().unwrap().success());
@@ -214,10 +214,10 @@ main().catch((error) => { console.error(error); process.exit(1); });
 #[test]
 fn the_documented_options_of_ioredis_fail_fast_without_the_server() {
     let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/ioredis/node_modules");
-    let serving = serve();
-    let port = address_of(&serving).port().to_string();
+    let server = serve();
+    let port = address_of(&server).port().to_string();
     let script = documented("js", &port) + NODE_WITHOUT_SERVER;
-    lose_the_server(Command::new("node").env("NODE_PATH", library).args(["-e", &script]), serving);
+    lose_the_server(Command::new("node").env("NODE_PATH", library).args(["-e", &script]), server);
 }
 
 /// Behind the example of the page.
@@ -260,10 +260,10 @@ print("failed at once", flush=True)
 #[test]
 fn the_documented_options_of_redis_py_fail_fast_without_the_server() {
     let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/redis-py");
-    let serving = serve();
-    let port = address_of(&serving).port().to_string();
+    let server = serve();
+    let port = address_of(&server).port().to_string();
     let script = documented("python", &port) + PYTHON_WITHOUT_SERVER;
-    lose_the_server(Command::new("python3").env("PYTHONPATH", library).args(["-c", &script]), serving);
+    lose_the_server(Command::new("python3").env("PYTHONPATH", library).args(["-c", &script]), server);
 }
 
 #[test]
@@ -275,16 +275,16 @@ fn with_a_certificate_it_is_spoken_over_tls_alone() {
     let tls = json!({"cert": file("server.crt"), "key": file("server.key")});
     let config = TempFile::new("rediss", &format!("tls: {tls}\npolicies: {{api: {{quotas: [100/1m]}}}}\n"));
     let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--config", config.path()];
-    let serving = Serving::start(slidegate().args(arguments));
+    let server = ServeProcess::start(slidegate().args(arguments));
     assert!(
-        serving.greeting.iter().any(|line| line.starts_with("resp: rediss://")),
+        server.startup_lines.iter().any(|line| line.starts_with("resp: rediss://")),
         "{:?}",
-        serving.greeting
+        server.startup_lines
     );
     let ca = authority.ca_path();
     let tls = ["--tls", "--cacert", ca.to_str().unwrap(), "SLIDEGATE.CHECK", "api", "k"];
-    assert_eq!(redis_cli(&serving, &tls).lines().nth(2), Some("99"));
-    let port = address_of(&serving).port().to_string();
+    assert_eq!(redis_cli(&server, &tls).lines().nth(2), Some("99"));
+    let port = address_of(&server).port().to_string();
     let (_, out, err) = outcome(Command::new("redis-cli").args(["-p", &port, "ping"]));
     assert!(!out.contains("PONG"), "{out} {err}");
     let _ = fs::remove_dir_all(folder);

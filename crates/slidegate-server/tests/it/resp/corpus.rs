@@ -6,9 +6,9 @@ use std::net::Shutdown;
 use std::path::Path;
 use std::process::Stdio;
 
-use super::throttle::Dice;
+use super::gcra::Dice;
 use super::{address_of, open};
-use crate::process::{Serving, TempFile, slidegate};
+use crate::process::{ServeProcess, TempFile, slidegate};
 
 const ROUNDS: u64 = 1500;
 const LONGEST: usize = 200_000;
@@ -60,8 +60,8 @@ fn whatever_comes_is_answered_or_ended() {
     let log = TempFile::new("resp-log", "");
     let file = fs::File::create(log.path()).unwrap();
     let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
-    let serving = Serving::start_with_log(slidegate().args(arguments), Stdio::from(file));
-    let (address, process) = (address_of(&serving), serving.id().to_string());
+    let server = ServeProcess::start_with_log(slidegate().args(arguments), Stdio::from(file));
+    let (address, process) = (address_of(&server), server.pid().to_string());
     let (all, mut dice) = (corpus(), Dice::new(7));
     let mut at_first_mb = 0;
     for round in 0..ROUNDS {

@@ -3,7 +3,7 @@
 use slidegate_testkit::{Connection, Flavour, Postgres, Reply, Server, until};
 
 use super::{PASSWORD, Resp, address_of, command, five};
-use crate::process::{Serving, TempFile, slidegate};
+use crate::process::{ServeProcess, TempFile, slidegate};
 
 fn int(client: &mut Connection, words: &str) -> i64 {
     let words: Vec<&str> = words.split(' ').collect();
@@ -117,8 +117,8 @@ fn a_token_deletes_keys_only_if_it_is_for_resets() {
     let config = format!("tokens: [{tokens}]\npolicies: {{api: {{quotas: [9/1m]}}}}\n");
     let file = TempFile::new("resp-key-verbs", &config);
     let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--config", file.path()];
-    let serving = Serving::start(slidegate().args(arguments));
-    let mut app = Connection::open(address_of(&serving)).unwrap();
+    let server = ServeProcess::start(slidegate().args(arguments));
+    let mut app = Connection::open(address_of(&server)).unwrap();
     app.command(&["AUTH", "0123456789abcdef-app"]).unwrap();
     throttle(&mut app, "CL.THROTTLE k 9 10 3600");
     throttle(&mut app, "THROTTLE k 9 10 3600");
@@ -130,7 +130,7 @@ fn a_token_deletes_keys_only_if_it_is_for_resets() {
     refused(&mut app, &["DEL", "k"]);
     refused(&mut app, &["SLIDEGATE.BLOCK", "api", "k", "1"]);
     refused(&mut app, &["CL.THROTTLE", "k", "9", "10", "3600", "-1"]);
-    let mut ops = Connection::open(address_of(&serving)).unwrap();
+    let mut ops = Connection::open(address_of(&server)).unwrap();
     ops.command(&["AUTH", "0123456789abcdef-ops"]).unwrap();
     refused(&mut ops, &["TTL", "k"]);
     refused(&mut ops, &["THROTTLE", "k", "9", "10", "3600"]);
@@ -155,16 +155,16 @@ fn commands_for_keys_are_answered_in_their_order_within_a_pipeline() {
     assert_eq!(server.answer(sent.concat()), expected);
 }
 
-fn serve(store: &str) -> Serving {
+fn serve(store: &str) -> ServeProcess {
     let config = "degrade: {on_failure: local}\npolicies: {api: {quotas: [100/1m]}}\n";
     let file = TempFile::new("resp-keys", config);
     let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--store", store, "--config"];
-    Serving::start(slidegate().args(arguments).arg(file.path()))
+    ServeProcess::start(slidegate().args(arguments).arg(file.path()))
 }
 
 fn keys_over(store: &str) {
-    let serving = serve(store);
-    let mut client = Connection::open(address_of(&serving)).unwrap();
+    let server = serve(store);
+    let mut client = Connection::open(address_of(&server)).unwrap();
     throttle(&mut client, "CL.THROTTLE k 9 10 3600 2");
     throttle(&mut client, "CL.THROTTLE l 9 10 3600 10");
     assert_eq!(throttle(&mut client, "CL.THROTTLE l 9 10 3600")[0], 1, "a denial that may be remembered");
@@ -188,8 +188,8 @@ fn keys_are_found_and_deleted_in_redis_and_in_postgres() {
 #[test]
 fn keys_of_a_store_that_is_away_are_an_error() {
     let redis = Server::start(Flavour::Redis);
-    let serving = serve(&redis.url());
-    let mut client = Connection::open(address_of(&serving)).unwrap();
+    let server = serve(&redis.url());
+    let mut client = Connection::open(address_of(&server)).unwrap();
     throttle(&mut client, "CL.THROTTLE k 9 10 3600");
     redis.kill();
     until("checks are decided without the store", || {

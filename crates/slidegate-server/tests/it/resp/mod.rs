@@ -1,18 +1,18 @@
 //! The protocol of Redis: a server in this process on a clock of its own, or the real binary, and clients that hide
 //! nothing.
 
-mod around;
+mod charge_and_block;
 mod clients;
 mod commands;
+mod connections;
 mod corpus;
 mod forget;
+mod gcra;
 mod grammar;
-mod introductions;
+mod handshake;
 mod keys;
-mod shared;
-mod throttle;
+mod shared_store;
 mod throttlecrab;
-mod verbs;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -27,8 +27,8 @@ use slidegate_testkit::{Connection, Reply};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::process::Serving;
-use crate::rig::{POLICIES, START_MS};
+use crate::harness::{POLICIES, START_MS};
+use crate::process::ServeProcess;
 
 /// Longer than any honest answer takes.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -66,8 +66,8 @@ impl Resp {
             let _ = stopped.await;
         };
         let entrances = vec![Entrance::resp(listener, passwords)];
-        let door = Door { limits, ..Door::default() };
-        let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, door, shutdown)));
+        let options = Door { limits, ..Door::default() };
+        let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, options, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }
 
@@ -89,7 +89,7 @@ impl Resp {
         answer
     }
 
-    fn ask_to_stop(&mut self) {
+    fn begin_shutdown(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
@@ -107,8 +107,8 @@ fn open(address: SocketAddr) -> TcpStream {
 }
 
 /// Where the binary speaks it.
-fn address_of(serving: &Serving) -> SocketAddr {
-    let line = serving.greeting.iter().find_map(|line| line.strip_prefix("resp: ")).unwrap();
+fn address_of(server: &ServeProcess) -> SocketAddr {
+    let line = server.startup_lines.iter().find_map(|line| line.strip_prefix("resp: ")).unwrap();
     line.rsplit('/').next().unwrap().parse().unwrap()
 }
 
@@ -120,7 +120,7 @@ fn command(words: &[&str]) -> String {
 
 /// The numbers of a decision.
 #[track_caller]
-fn five(reply: Reply) -> [i64; 5] {
-    let numbers: Vec<i64> = reply.array().iter().map(Reply::int).collect();
+fn five(response: Reply) -> [i64; 5] {
+    let numbers: Vec<i64> = response.array().iter().map(Reply::int).collect();
     numbers.try_into().unwrap()
 }

@@ -1,5 +1,5 @@
-//! What threads share: the atomics and the lock of the standard library, or those of the model checker, which runs
-//! the same code in every order that is possible (`make loom`).
+//! Atomics and the lock: those of the standard library, or those of the model checker, which runs the same code in every
+//! possible order (`make loom`).
 
 #[cfg(not(slidegate_loom))]
 pub(super) use std::{
@@ -13,7 +13,7 @@ pub(super) use std::{
 #[cfg(slidegate_loom)]
 pub(super) use super::model::atomics::{AtomicU64, AtomicUsize, Mutex, MutexGuard, fence, yield_now};
 
-/// Zeroes from the operating system, which hands out memory as it is touched.
+/// Returns zeroed memory that the operating system provides as it is first used.
 #[cfg(not(slidegate_loom))]
 pub(super) fn zeroed<T: bytemuck::Zeroable>(len: usize) -> Box<[T]> {
     bytemuck::zeroed_slice_box(len)

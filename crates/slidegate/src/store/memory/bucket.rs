@@ -1,70 +1,70 @@
-//! Token buckets. All that one counts stands beside its slot, and changes only under the lock of its page.
+//! Token buckets. All of their state is in the wide part and changes only under the page's lock.
 
 use slidegate_core::{Decision, NarrowBucket, Policy, Verb, decide_one};
 
-use super::asked::Asked;
-use super::locked::counts_something;
-use super::page::Locked;
+use super::locked::is_counting;
+use super::page::LockedPage;
+use super::request::TableRequest;
 use super::slots::{KeyId, Slot};
 use super::table::Table;
-use super::wide::Wide;
+use super::wide::WidePart;
 use crate::error::StoreError;
 
 impl Table {
-    /// Begins to bring into the cache what a token bucket needs besides its slot.
+    /// Prefetches the lock and the wide part that a token bucket needs besides its slot.
     #[inline(always)]
-    pub(super) fn touch_bucket(&self, id: KeyId) {
-        self.pages[id.page()].touch();
-        self.wide.touch(id);
+    pub(super) fn prefetch_bucket(&self, id: KeyId) {
+        self.pages[id.page()].prefetch();
+        self.wide.prefetch(id);
     }
 
-    /// Decides for the key `id` of a policy that is one token bucket. Apart, so that others need not be prepared for it.
+    /// Decides for a policy that is a single token bucket. Not inlined, so that other algorithms need not save registers.
     #[inline(never)]
     pub(super) fn execute_bucket(
         &self,
         policy: &Policy,
         id: KeyId,
-        asked: Asked<'_>,
+        request: TableRequest<'_>,
     ) -> Result<Decision, StoreError> {
-        // All at once: the lock would wait for the slot, and what stands beside the slot for the lock.
-        self.touch_bucket(id);
+        // Fetched in parallel. Otherwise the lock would wait for the slot, and the wide part for the lock.
+        self.prefetch_bucket(id);
         let mut page = self.lock_page(id);
-        // A charge may owe more than fits, and a block needs a record.
-        let is_short = matches!(asked.verb(), Verb::Check | Verb::Peek | Verb::Refund);
-        let slot = is_short.then(|| self.slots.find_likely_at_home(id)).flatten();
-        let decided = slot.and_then(|slot| self.execute_on_bucket(policy, slot, &mut page, asked));
-        let Some(decision) = decided else { return self.execute_from(page, policy, id, asked) };
-        if !counts_something(&decision) {
-            self.sweep(&mut page, asked.now_ms());
+        // A charge may owe more than 64 bits hold, and a block needs a record.
+        let fits_bucket = matches!(request.verb(), Verb::Check | Verb::Peek | Verb::Refund);
+        let slot = fits_bucket.then(|| self.slots.find_home_first(id)).flatten();
+        let decided = slot.and_then(|slot| self.execute_on_bucket(policy, slot, &mut page, request));
+        let Some(decision) = decided else { return self.execute_in_locked_page(page, policy, id, request) };
+        if !is_counting(&decision) {
+            self.sweep(&mut page, request.now_ms());
         }
         Ok(decision)
     }
 
-    /// Decides on what stands beside a slot, under the lock of its page; `None` if the slot's word is not that of a token
+    /// Decides on the wide part of a slot, under the page's lock. Returns `None` if the slot's word is not that of a token
     /// bucket of this policy.
     ///
-    /// The word stays as it is, and is not seized: without the lock nobody decides by a token bucket's word. Whoever
-    /// read what stands beside it for a former owner finds that one's word gone, as it was seized when it went.
+    /// The word is neither changed nor seized: no thread decides by a token bucket's word without the lock. A thread that
+    /// has read the wide part for a former owner finds the former word gone, because removing the owner seized it.
     #[inline(always)]
     fn execute_on_bucket(
         &self,
         policy: &Policy,
         slot: Slot<'_>,
-        page: &mut Locked<'_>,
-        asked: Asked<'_>,
+        page: &mut LockedPage<'_>,
+        request: TableRequest<'_>,
     ) -> Option<Decision> {
         let layout = self.layouts.get(slot.load().layout())?;
         if !layout.is_bucket_for(policy.shared_quotas()) {
             return None;
         }
-        let Wide { start_ms, prev } = self.wide.load(slot)?;
+        let WidePart { start_ms, prev } = self.wide.load(slot)?;
         let mut bucket = NarrowBucket { debt: prev, at_ms: start_ms };
-        let action = asked.after(start_ms);
+        let action = request.action_after(start_ms);
         let (decision, is_changed) = decide_one(&mut bucket, layout.quota(), action);
         if is_changed {
             let NarrowBucket { debt, at_ms } = bucket;
-            self.wide.store(slot, Wide { start_ms: at_ms, prev: debt });
-            self.note_change(slot, page, action.now_ms());
+            self.wide.store(slot, WidePart { start_ms: at_ms, prev: debt });
+            self.note_counter_change(slot, page, action.now_ms());
         }
         Some(decision)
     }
@@ -84,7 +84,7 @@ mod tests {
         Policy::parse("api", [quota]).unwrap()
     }
 
-    /// One key in a table, and what the core says of it.
+    /// A table with one key, and the states that the core computes for it.
     struct Subject {
         table: Table,
         states: Vec<State>,
@@ -101,8 +101,8 @@ mod tests {
             self.table.id(self.table.hash(&policy.key("k")))
         }
 
-        /// Decides twice, which comes to the same.
-        fn take(&mut self, policy: &Policy, verb: Verb, now_ms: u64, cost: u64) -> Decision {
+        /// Takes a decision from both, and compares them.
+        fn execute(&mut self, policy: &Policy, verb: Verb, now_ms: u64, cost: u64) -> Decision {
             let expected = decide(&mut self.states, policy, Action::new(verb, now_ms, cost)).0;
             let clock = ManualClock::at(now_ms);
             let decision = self.table.execute(policy, self.id(policy), verb, now_ms, cost, &clock).unwrap();
@@ -111,21 +111,21 @@ mod tests {
         }
 
         fn check(&mut self, quota: &str, now_ms: u64, cost: u64) -> Decision {
-            self.take(&policy(quota), Verb::Check, now_ms, cost)
+            self.execute(&policy(quota), Verb::Check, now_ms, cost)
         }
 
-        /// Whether the key has a record; `None` if it is not kept.
+        /// Returns whether the key has a record; `None` if the key is absent.
         fn has_record(&self) -> Option<bool> {
             let slot = self.table.slots.find(self.id(&policy("1/1s")))?;
             let is_record = slot.load().layout() == RECORD;
             let page = self.table.lock_page(self.id(&policy("1/1s")));
-            assert_eq!(page.inner.records.len(), usize::from(is_record));
+            assert_eq!(page.state.records.len(), usize::from(is_record));
             Some(is_record)
         }
     }
 
     #[test]
-    fn a_bucket_is_kept_beside_its_slot_and_its_word_stays() {
+    fn a_bucket_is_kept_in_the_wide_part_and_its_word_is_constant() {
         let mut subject = Subject::new();
         let _ = subject.check("3/1m token-bucket", NOW, 1);
         let slot = subject.table.slots.find(subject.id(&policy("1/1s"))).unwrap();
@@ -135,12 +135,12 @@ mod tests {
             assert_eq!(subject.has_record(), Some(false));
         }
         let slot = subject.table.slots.find(subject.id(&policy("1/1s"))).unwrap();
-        assert_eq!(slot.load().0, word, "whoever has the line in its cache may keep it");
+        assert_eq!(slot.load().0, word, "other caches keep the line");
     }
 
     #[test]
     fn the_largest_debt_that_fits_is_kept_and_a_larger_one_has_a_record() {
-        // 2^48 in 2^16 ms is one more than fits.
+        // 2^48 * 2^16 is one more than 64 bits hold.
         for (quota, cost, has_record) in [
             ("281474976710655/65536ms token-bucket", 281_474_976_710_655, false),
             ("281474976710656/65536ms token-bucket", 281_474_976_710_656, true),
@@ -153,22 +153,22 @@ mod tests {
             for step in 1..100 {
                 let _ = subject.check(quota, NOW + 9001 * step, 1 + (cost >> step.min(48)));
             }
-            let _ = subject.take(&policy(quota), Verb::Refund, NOW + 900_000, cost);
+            let _ = subject.execute(&policy(quota), Verb::Refund, NOW + 900_000, cost);
         }
     }
 
-    /// By a longer window the same tokens are a larger debt.
+    /// The same tokens are a larger debt in a longer window.
     #[test]
-    fn a_debt_that_outgrows_its_place_moves_to_a_record() {
+    fn a_debt_of_more_than_64_bits_moves_to_a_record() {
         let mut subject = Subject::new();
         let (short, long) =
             ("1000/1h token-bucket burst=5000000000000", "1000/366d token-bucket burst=100000000");
         assert!(subject.check(short, NOW, 5_000_000_000_000).is_allowed());
         assert_eq!(subject.has_record(), Some(false));
         assert!(!subject.check(long, NOW, 1).is_allowed());
-        assert_eq!(subject.has_record(), Some(true), "its policy's buckets fit, but this one does not");
+        assert_eq!(subject.has_record(), Some(true), "debts within the capacity fit, but not this one");
         assert!(!subject.check(long, NOW + 1, 1).is_allowed());
-        let _ = subject.take(&policy(long), Verb::Refund, NOW + 2, 4_999_999_999_999);
+        let _ = subject.execute(&policy(long), Verb::Refund, NOW + 2, 4_999_999_999_999);
         assert!(subject.check(long, NOW + 3, 1).is_allowed());
     }
 
@@ -184,7 +184,7 @@ mod tests {
             "7/1m token-bucket burst=20",
             "7/2m token-bucket burst=20",
         ];
-        // What another algorithm has counted is over each time.
+        // Each window ends before the next algorithm begins.
         let now_ms = |step: u64| NOW + 600_000 * (step / 3);
         for step in 0..700 {
             let quota = quotas[step as usize / 3 % quotas.len()];
@@ -193,7 +193,7 @@ mod tests {
         }
         let _ = subject.check("9/1m", now_ms(700), 1);
         let _ = subject.check(quotas[0], now_ms(700), 1);
-        assert_eq!(subject.has_record(), Some(true), "both count something");
+        assert_eq!(subject.has_record(), Some(true), "both counters are above zero");
     }
 
     struct Random(u64);
@@ -217,10 +217,10 @@ mod tests {
         }
     }
 
-    /// All verbs, quotas of all sizes that change while they run, and a clock that goes by fractions of windows and
-    /// sometimes back.
+    /// Random operations: all verbs, changing quotas of all sizes, and a clock that advances by fractions of windows and
+    /// sometimes steps back.
     #[test]
-    fn any_bucket_answers_like_the_core() {
+    fn random_buckets_decide_like_the_core() {
         let (mut wide, mut recorded) = (0, 0);
         for seed in 1..=1000_u64 {
             let mut random = Random(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
@@ -228,15 +228,15 @@ mod tests {
             let mut policy = random.bucket();
             let mut now_ms = NOW;
             for _ in 0..100 {
-                // What counts nothing may be forgotten, and then neither the clock goes back nor a limit changes.
-                let is_live = subject.take(&policy, Verb::Peek, now_ms, 1).quotas()[0].used > 0;
+                // An idle key may be removed, and with it its time and former limit: neither changes while it is idle.
+                let is_live = subject.execute(&policy, Verb::Peek, now_ms, 1).quotas()[0].used > 0;
                 let is_changing = is_live && random.below(20) == 0;
                 if is_changing {
                     policy = random.bucket();
                 }
                 let quota = policy.quotas()[0];
                 let verb = match random.below(16) {
-                    // From the next check on it is known for how long it counts.
+                    // Only a check stores the expiry under the new limit.
                     _ if is_changing => Verb::Check,
                     0..=1 => Verb::Refund,
                     2 => Verb::Reset,
@@ -255,7 +255,7 @@ mod tests {
                     2..=3 => 1,
                     _ => random.below(quota.capacity()) >> random.below(4),
                 };
-                let _ = subject.take(&policy, verb, now_ms, cost);
+                let _ = subject.execute(&policy, verb, now_ms, cost);
                 match subject.has_record() {
                     Some(false) => wide += 1,
                     Some(true) => recorded += 1,

@@ -1,4 +1,4 @@
-//! From a policy's name and a key to 128 bits that only this process can know.
+//! Hash of a policy and a key to 128 bits that are unpredictable outside this process.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -7,34 +7,34 @@ use std::hint::cold_path;
 use foldhash::SharedSeed;
 use foldhash::quality::FoldHasher;
 
-/// Tags that no key has: a place never used, and one whose key is gone.
+/// Tags of slots without an owner: one never used, and one whose key was removed.
 pub(super) const EMPTY: u64 = 0;
 pub(super) const REMOVED: u64 = 1;
-/// A bit that every key's tag has, which tells it from those two.
+/// Bit that is set in every key's tag, which distinguishes it from those two.
 const KEY: u64 = 2;
 
-/// An odd number without a pattern: the fraction of the golden ratio.
+/// Odd multiplier without a pattern: the fraction of the golden ratio.
 const MIXER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What a key is hashed to: where it looks, and the tag by which it knows itself.
+/// Hash of a key: its place, which determines the home line, and its tag, which identifies it.
 ///
-/// The two halves are hashed with independent seeds, so being neighbours says nothing about having the same tag.
-/// A tag has 63 random bits, and a key that is looked up compares it with at most 256 others; hence a new key meets
-/// the counter of another one by accident with a probability of at most 256 / 2^63 = 2^-55: with a million *new* keys
-/// each second, once in a thousand years. That takes the hash for a random function, as one does. Seeds are drawn per
-/// table, digests of policies per process, and neither they nor hashes leave it, so nobody can aim.
+/// The two halves use independent seeds, so keys of neighbouring places have independent tags. A tag has 63 random bits,
+/// and a lookup compares it with at most 256 others. A new key therefore shares another's counter with a probability of at
+/// most 256 / 2^63 = 2^-55: once in a thousand years at a million *new* keys per second. This assumes, as usual, that the
+/// hash behaves like a random function. Seeds are drawn per table, policy digests per process, and neither they nor the
+/// hashes leave the process, so collisions cannot be provoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyHash {
     pub(super) tag: u64,
     pub(super) place: u64,
 }
 
-/// The longest key that is hashed here.
+/// Longest key of the short hash.
 const SHORT: usize = 16;
 
-/// Keys of up to 16 bytes, which are most, are hashed here in both halves at once: two words of the key, each
-/// combined with a secret, multiplied, the upper half of the product folded into the lower one. That is what
-/// foldhash does with them too, but twice it would look at the length twice; it hashes all longer keys.
+/// Hasher of keys. Keys of up to 16 bytes, the most common, are hashed in both halves at once: two words of the key are each
+/// combined with a secret and multiplied, and the upper half of the product is folded into the lower one. Foldhash does
+/// the same, but two calls would branch on the length twice. Longer keys are hashed by foldhash.
 #[derive(Clone)]
 pub(super) struct KeyHasher {
     tag: Seed,
@@ -43,14 +43,14 @@ pub(super) struct KeyHasher {
 
 #[derive(Clone)]
 struct Seed {
-    /// For the first word, another one for each length, so that words which overlap differently make a difference that
-    /// nobody can work out; and for longer keys, the first of them.
+    /// Secrets of the first word, one per length: words that overlap differently then differ in an unpredictable way.
+    /// Longer keys use the first of them.
     first: [u64; SHORT + 1],
     last: u64,
     shared: SharedSeed,
 }
 
-/// The standard library's hasher keys are drawn from the operating system and differ for each state.
+/// Draws a random number. The standard library seeds hashers from the operating system, each one differently.
 pub(super) fn draw() -> u64 {
     RandomState::new().build_hasher().finish()
 }
@@ -60,7 +60,7 @@ impl Seed {
         Self { first: std::array::from_fn(|_| draw()), last: draw(), shared: SharedSeed::from_u64(draw()) }
     }
 
-    /// The hash of a key of up to 16 bytes.
+    /// Hashes a key of up to 16 bytes.
     #[inline(always)]
     fn hash_short(&self, policy: u64, len: usize, [first, last]: [u64; 2]) -> u64 {
         fold(first ^ self.first[len] ^ policy, last ^ self.last)
@@ -78,7 +78,7 @@ impl KeyHasher {
         Self { tag: Seed::random(), place: Seed::random() }
     }
 
-    /// The hasher that hashes with no policy as this one does with `policy`.
+    /// Returns a hasher that hashes without a policy as this one does with `policy`.
     pub(super) fn bind(&self, policy: [u64; 2]) -> Self {
         let mut bound = self.clone();
         bound.tag.first.iter_mut().for_each(|secret| *secret ^= policy[0]);
@@ -86,21 +86,21 @@ impl KeyHasher {
         bound
     }
 
-    /// The policy changes the seeds and is no part of what is hashed, so the two cannot run into each other: `a` and
-    /// `bc` is not `ab` and `c`.
+    /// Hashes a key. The policy changes the seeds instead of being part of the input, so policy `a` with key `bc` and policy
+    /// `ab` with key `c` have unrelated hashes.
     #[inline(always)]
     pub(super) fn hash(&self, policy: [u64; 2], key: &[u8]) -> KeyHash {
         match words(key) {
             Some(words) => KeyHash {
                 tag: self.tag.hash_short(policy[0], key.len(), words) | KEY,
-                // Multiplied once more: keys that differ in a digit or two would otherwise crowd into some pages.
+                // Without this multiplication, keys that differ in a digit or two would cluster in some pages.
                 place: self.place.hash_short(policy[1], key.len(), words).wrapping_mul(MIXER),
             },
             None => self.hash_long(policy[0], policy[1], key),
         }
     }
 
-    /// Apart, so that whoever has a short key need not be prepared for a call.
+    /// Hashes a key of more than 16 bytes. Not inlined, so that short keys need not save registers for a call.
     #[inline(never)]
     fn hash_long(&self, tag_policy: u64, place_policy: u64, key: &[u8]) -> KeyHash {
         let place = self.place.hash_long(place_policy, key);
@@ -108,7 +108,7 @@ impl KeyHasher {
     }
 }
 
-/// The first and the last word of a key of up to 16 bytes; they overlap where it is shorter.
+/// Returns the first and the last word of a key of up to 16 bytes. They overlap in keys of fewer bytes.
 #[inline(always)]
 fn words(key: &[u8]) -> Option<[u64; 2]> {
     if let 8..=16 = key.len()
@@ -116,7 +116,7 @@ fn words(key: &[u8]) -> Option<[u64; 2]> {
     {
         return Some([u64::from_le_bytes(*first), u64::from_le_bytes(*last)]);
     }
-    // Not that rare, but the code for the most usual keys is to be in one piece.
+    // Not rare, but marked cold to keep the code for the most common lengths contiguous.
     cold_path();
     if let 4..8 = key.len()
         && let (Some(first), Some(last)) = (key.first_chunk(), key.last_chunk())
@@ -145,7 +145,7 @@ mod tests {
 
     const POLICY: [u64; 2] = [7, 8];
 
-    /// Keys of all lengths that differ little.
+    /// Returns similar keys of all lengths.
     fn keys() -> impl Iterator<Item = Vec<u8>> {
         let repeated = (0..64).flat_map(|len| [b'a', 0, 255].map(|byte| vec![byte; len])).skip(2);
         let counted = (0..100_000).map(|number| format!("user:{number}").into_bytes());
@@ -174,13 +174,13 @@ mod tests {
             high[(place >> 58) as usize] += 1;
             low[(place & 63) as usize] += 1;
         }
-        // A thousand each, with a standard deviation of 31: ten of those away is no accident.
+        // 1000 each is expected, with a standard deviation of 31: a deviation of ten of those is no chance.
         assert!(high.iter().chain(&low).all(|count| (count - 1000).abs() < 320), "{high:?} {low:?}");
     }
 
-    /// Once wrong: without the last multiplication, some seeds put so many of such keys into one page that it overflowed.
+    /// Without the last multiplication, some seeds put so many of these keys into one page that it overflowed.
     #[test]
-    fn similar_keys_do_not_crowd_into_a_page_under_any_seed() {
+    fn similar_keys_do_not_cluster_in_a_page_under_any_seed() {
         const PAGES: usize = 100;
         for _ in 0..100 {
             let hasher = KeyHasher::random();
@@ -193,15 +193,15 @@ mod tests {
         }
     }
 
-    /// Once wrong: the length turned but the policy's part of a secret, so that a key of another length with the difference worked
-    /// in had the same tag under every seed.
+    /// If the length only rotated the policy's part of a secret, a key of another length could compensate for it and have
+    /// the same tag under every seed.
     #[test]
-    fn a_difference_in_length_cannot_be_worked_into_a_key() {
+    fn a_key_cannot_compensate_for_a_difference_in_length() {
         let policy: [u64; 2] = [0x0123_4567_89AB_CDEF, 0x0F1E_2D3C_4B5A_6978];
         for _ in 0..100 {
             let hasher = KeyHasher::random();
             for half in policy {
-                // Both keys have the same last word, and their first words differ by just what the lengths make.
+                // Both keys have the same last word, and first words that differ by the effect of the lengths.
                 let last = *b"87654321";
                 let delta = half.rotate_right(16) ^ half.rotate_right(15);
                 let shared = u64::from(last[0]) << 56;

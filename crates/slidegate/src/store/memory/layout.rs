@@ -1,15 +1,15 @@
-//! How a counter fits into a word.
+//! Layouts: encodings of counters in words.
 //!
-//! A word in the table is `layout (10) | generation (6) | payload (48)`. The layout's number says under which
-//! quota the payload was written, so that any word can be read by itself: to see whether it is over when its
-//! place is wanted, and to carry it over when a limit has changed.
+//! A word of the table is `layout (10) | generation (6) | payload (48)`. The layout identifies the quota that the payload
+//! was written under, so any word can be decoded by itself: to rank its key for eviction, and to carry its count over
+//! when a limit has changed.
 //!
-//! A *packed* payload holds window number, previous and current count. Where these need more than 48 bits, or
-//! windows do not begin at whole multiples, the layout is *wide*: the payload is the current count, and the
-//! rest, which changes only from one window to the next, stands beside the table.
+//! A *packed* payload holds window number, previous and current count. If these need more than 48 bits, or if windows do
+//! not begin at multiples of their length, the layout is *wide*: the payload is the current count, and the rest, which
+//! changes only when a window begins, is in the wide array.
 //!
-//! A token bucket is wide too, but all of it stands there, and changes with every request. Its word says no more than
-//! that, so only who holds the page's lock decides by it.
+//! A token bucket is wide too, but all of its state is in the wide array and changes with every request. Its word only
+//! identifies the quota, so it is decided under the page's lock.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use slidegate_core::{
     Algorithm, Anchor, Counter, FixedWindow, NarrowBucket, Quota, SlidingWindow, State, TokenBucket,
 };
 
-use super::wide::Wide;
+use super::wide::WidePart;
 use super::word::{PAYLOAD_BITS, PAYLOAD_MASK, RECORD, VACANT, Word};
 
-/// A payload's window number must not overflow while a process runs, say for two years.
+/// Time within which a payload's window number must not overflow: two years, longer than a process runs.
 const HORIZON_MS: u64 = 2 * 366 * 86_400_000;
-/// Clocks may step back a little behind the moment at which a quota was first seen.
+/// Time by which the clock may step back behind the moment at which a quota was first used.
 const MARGIN_MS: u64 = 86_400_000;
 
-/// The two kinds of layout.
+/// Forms of layouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Form {
     Packed,
@@ -33,31 +33,30 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// Those in which a counter of this quota may be kept, in the order in which they are tried.
+    /// Returns the forms that a counter of this quota may take, in order of preference.
     pub(super) fn of(quota: &Quota) -> &'static [Self] {
         if quota.algorithm() == Algorithm::TokenBucket { &[Self::Wide] } else { &[Self::Packed, Self::Wide] }
     }
 }
 
-/// How counters of one quota are written into words.
+/// Encoding of counters of one quota in words.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
-    /// Its place in the list; given when it is added.
+    /// Number in the registry.
     pub(super) number: u16,
     quota: Quota,
-    /// The quotas of the policy that it was made for, none if they are not a sliding window or if not every count up to
-    /// the limit fits. Holding them keeps their address from being used again, so that whoever has the same address has
-    /// the same quotas.
+    /// Quotas of the policy that the layout was made for; none unless they are a sliding window of which every count up to
+    /// the limit fits. The reference keeps the address from being reused, so equal addresses mean equal quotas.
     sliding_quotas: Arc<[Quota]>,
     packing: Option<Packing>,
-    /// Whether counters of this quota are kept in another form only if they do not fit this one.
+    /// Whether this is the preferred form of the quota that the quota fits.
     pub(super) is_first_choice: bool,
-    /// The largest current count that fits.
+    /// Largest current count that fits.
     max_count: u64,
 }
 
-/// Window number, previous count, current count, from the highest bits to the lowest. A fixed window's previous
-/// count is left out.
+/// Payload of window number, previous count and current count, from the highest bits to the lowest. A fixed window has no
+/// previous count.
 #[derive(Clone, Debug)]
 pub(super) struct Packing {
     base_ms: u64,
@@ -65,12 +64,12 @@ pub(super) struct Packing {
     count_bits: u32,
     time_shift: u32,
     cur_mask: u64,
-    /// Nothing in a fixed window, where the time follows at once.
+    /// Zero for a fixed window, whose window number follows the current count directly.
     prev_mask: u64,
 }
 
 impl Packing {
-    /// `None` if the numbers of this quota need more room.
+    /// Returns `None` if the numbers of this quota need more bits.
     fn new(quota: &Quota, now_ms: u64) -> Option<Self> {
         let counts = if quota.algorithm() == Algorithm::FixedWindow { 1 } else { 2 };
         let unit_ms = match quota.anchor() {
@@ -96,7 +95,7 @@ impl Packing {
         }
     }
 
-    /// `None` if the window began before the packing's time or between two of its windows, or if a number is too
+    /// Encodes counts. Returns `None` if the window began before `base_ms` or between two windows, or if a number is too
     /// large.
     fn pack(&self, counts: Counts) -> Option<u64> {
         let since_base_ms = counts.start_ms.checked_sub(self.base_ms)?;
@@ -107,12 +106,12 @@ impl Packing {
         if (counts.prev | counts.cur) >> self.count_bits != 0 {
             return None;
         }
-        // A fixed window has no previous count, and then nothing is shifted in.
+        // The previous count of a fixed window is 0, so the shift by `count_bits` does no harm.
         Some(time << self.time_shift | counts.prev << self.count_bits | counts.cur)
     }
 }
 
-/// What sliding and fixed windows have in common. Of a token bucket, when what was owed and, for `prev`, how much.
+/// Counts of a sliding or fixed window. Of a token bucket: the time of the debt and, as `prev`, the debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) start_ms: u64,
@@ -120,14 +119,14 @@ pub(super) struct Counts {
     pub(super) cur: u64,
 }
 
-impl Wide {
-    /// All counts, with the current one that is in the word.
+impl WidePart {
+    /// Adds the current count, which is in the word.
     #[inline(always)]
     pub(super) fn with(self, cur: u64) -> Counts {
         Counts { start_ms: self.start_ms, prev: self.prev, cur }
     }
 
-    /// All counts but the current one.
+    /// Returns all counts but the current one.
     #[inline(always)]
     pub(super) fn of(counts: Counts) -> Self {
         Self { start_ms: counts.start_ms, prev: counts.prev }
@@ -145,7 +144,7 @@ impl Counts {
         FixedWindow { start_ms: self.start_ms, window_ms, cur: self.cur }
     }
 
-    /// Written under `quota`.
+    /// Converts to a token bucket that was written under `quota`.
     #[inline(always)]
     pub(super) fn bucket(self, quota: &Quota) -> TokenBucket {
         TokenBucket { debt: u128::from(self.prev), at_ms: self.start_ms, ..TokenBucket::empty(quota) }
@@ -161,7 +160,7 @@ impl Counts {
         Self { start_ms: counter.start_ms, prev: 0, cur: counter.cur }
     }
 
-    /// `None` if it owes too much.
+    /// Returns `None` if the debt exceeds 64 bits.
     #[inline(always)]
     pub(super) fn of_bucket(counter: &TokenBucket) -> Option<Self> {
         Some(Self { start_ms: counter.at_ms, prev: u64::try_from(counter.debt).ok()?, cur: 0 })
@@ -169,7 +168,7 @@ impl Counts {
 }
 
 impl Layout {
-    /// For policies of the first of these quotas, which is their only one; `None` if it does not fit the form.
+    /// Creates a layout for policies whose only quota is the first of these. Returns `None` if it does not fit the form.
     pub(super) fn new(quotas: &Arc<[Quota]>, form: Form, now_ms: u64) -> Option<Self> {
         let quota = *quotas.first()?;
         let is_first_choice = form == Form::Packed || Packing::new(&quota, now_ms).is_none();
@@ -191,8 +190,8 @@ impl Layout {
         Self { number, ..self }
     }
 
-    /// One in which no word is written.
-    pub(super) fn of_no_word(quota: Quota) -> Self {
+    /// Creates a layout that no word is written in.
+    pub(super) fn unused(quota: Quota) -> Self {
         let number = RECORD + 1;
         Self {
             number,
@@ -209,8 +208,8 @@ impl Layout {
         &self.quota
     }
 
-    /// Whether it was made for the policy that has these very quotas, and counts in a sliding window any number up to the
-    /// limit.
+    /// Returns whether the layout was made for the policy that holds these very quotas, a sliding window of which every
+    /// count up to the limit fits.
     #[inline(always)]
     pub(super) fn is_sliding_for(&self, quotas: &Arc<[Quota]>) -> bool {
         Arc::ptr_eq(&self.sliding_quotas, quotas)
@@ -221,38 +220,38 @@ impl Layout {
         self.packing.as_ref()
     }
 
-    /// Whether it counts in a sliding window any number up to the limit.
+    /// Returns whether the layout is that of a sliding window of which every count up to the limit fits.
     pub(super) fn is_sliding(&self) -> bool {
         !self.sliding_quotas.is_empty()
     }
 
-    /// Whether `word` was written in it.
+    /// Returns whether `word` was written in this layout.
     #[inline(always)]
     pub(super) fn is_of(&self, word: Word) -> bool {
         word.layout() == self.number
     }
 
-    /// Whether it is one for a token bucket of a policy of these quotas.
+    /// Returns whether the layout is that of a token bucket with these quotas.
     #[inline(always)]
     pub(super) fn is_bucket_for(&self, quotas: &Arc<[Quota]>) -> bool {
         self.quota.algorithm() == Algorithm::TokenBucket && self.is_for(quotas)
     }
 
-    /// Whether it is a layout for a policy of these quotas.
+    /// Returns whether the layout is for policies of these quotas.
     pub(super) fn is_for(&self, quotas: &Arc<[Quota]>) -> bool {
         **quotas == [self.quota]
     }
 
-    /// What is counted in `word`, and beside it if the layout is wide.
+    /// Decodes a word, with its wide part if the layout is wide.
     #[inline(always)]
-    pub(super) fn read(&self, word: Word, wide: impl FnOnce() -> Option<Wide>) -> Option<Counts> {
+    pub(super) fn read(&self, word: Word, wide: impl FnOnce() -> Option<WidePart>) -> Option<Counts> {
         match &self.packing {
             Some(packing) => Some(packing.unpack(word.payload())),
             None => Some(wide()?.with(word.payload())),
         }
     }
 
-    /// The word to take the place of `word`; `None` if not everything that has changed fits into it.
+    /// Returns the word that replaces `word`. Returns `None` if a change affects more than the word.
     pub(super) fn next(&self, word: Word, before: Counts, after: Counts) -> Option<Word> {
         if before.start_ms == after.start_ms && before.prev == after.prev && after.cur <= self.max_count {
             return Some(Word(word.0 - before.cur + after.cur));
@@ -261,7 +260,7 @@ impl Layout {
         Some(Word::new(self.number, word.generation(), payload))
     }
 
-    /// Whether [`write`](Self::write) can be called with `counts`.
+    /// Returns whether [`write`](Self::write) accepts `counts`.
     pub(super) fn fits(&self, counts: Counts) -> bool {
         match &self.packing {
             Some(packing) => packing.pack(counts).is_some(),
@@ -269,18 +268,18 @@ impl Layout {
         }
     }
 
-    /// The word for `counts`, which fit, and what stands beside it if the layout is wide.
-    pub(super) fn write(&self, counts: Counts, generation: u64) -> (Word, Option<Wide>) {
+    /// Encodes counts that fit, in a word and, if the layout is wide, its wide part.
+    pub(super) fn write(&self, counts: Counts, generation: u64) -> (Word, Option<WidePart>) {
         debug_assert!(self.fits(counts));
         match &self.packing {
             Some(packing) => {
                 (Word::new(self.number, generation, packing.pack(counts).unwrap_or_default()), None)
             }
-            None => (Word::new(self.number, generation, counts.cur), Some(Wide::of(counts))),
+            None => (Word::new(self.number, generation, counts.cur), Some(WidePart::of(counts))),
         }
     }
 
-    /// The counter for `counts`.
+    /// Converts counts to a state.
     pub(super) fn state(&self, counts: Counts) -> State {
         match self.quota.algorithm() {
             Algorithm::FixedWindow => State::FixedWindow(counts.fixed(self.quota.window_ms())),
@@ -290,7 +289,7 @@ impl Layout {
     }
 }
 
-/// The counts of a state that may be written into a word under `quota`.
+/// Returns the counts of a state if a word under `quota` can hold them.
 pub(super) fn counts_of(state: &State, quota: &Quota) -> Option<Counts> {
     let counts = match state {
         State::SlidingWindow(counter) => Counts::of_sliding(counter),
@@ -336,13 +335,13 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused_not_cut() {
+    fn counts_that_do_not_fit_are_refused_not_truncated() {
         let packing = packing("100/1m").unwrap();
         let pack = |start_ms, cur| packing.pack(Counts { start_ms, prev: 0, cur });
         assert!(pack(NOW, 127).is_some());
         assert!(pack(NOW, 128).is_none(), "count");
         assert!(pack(NOW + 1, 1).is_none(), "between two windows");
-        assert!(pack(0, 1).is_none(), "before its time");
-        assert!(pack(NOW + (60_000 << 35), 1).is_none(), "beyond its time");
+        assert!(pack(0, 1).is_none(), "before the base time");
+        assert!(pack(NOW + (60_000 << 35), 1).is_none(), "beyond the last window number");
     }
 }

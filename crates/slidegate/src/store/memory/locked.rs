@@ -1,52 +1,52 @@
-//! What is decided under the lock of a page: whatever is not a change of one word.
+//! Decisions under the lock of a page: all that are more than a change of one word.
 
 use std::sync::atomic::Ordering;
 
 use slidegate_core::{Action, Decision, Policy, State, Verb, decide};
 
-use super::asked::Asked;
 use super::atomics::yield_now;
+use super::eviction::CapacityError;
 use super::layout::{Counts, Form, Layout, counts_of};
-use super::page::Locked;
+use super::page::LockedPage;
 use super::record::Record;
-use super::room::NoRoom;
+use super::request::TableRequest;
 use super::slots::{KeyId, Slot};
 use super::table::Table;
 use super::wide::WIDE_PAGE_BYTES;
 use super::word::{RECORD, Word};
 use crate::error::StoreError;
 
-/// How states will be kept: in a word, packed or wide, or in a record.
-enum Plan<'a> {
+/// Storage for the states of a key: a word, packed or wide, or a record.
+enum StoragePlan<'a> {
     Word(&'a Layout, Counts),
     Record,
 }
 
 impl Table {
-    /// New keys, records, changed quotas, resets, and the next window of wide counters.
+    /// Decides under the page's lock: new keys, records, changed quotas, resets, and new windows of wide counters.
     pub(super) fn execute_locked(
         &self,
         policy: &Policy,
         id: KeyId,
-        asked: Asked<'_>,
+        request: TableRequest<'_>,
     ) -> Result<Decision, StoreError> {
-        self.execute_from(self.lock_page(id), policy, id, asked)
+        self.execute_in_locked_page(self.lock_page(id), policy, id, request)
     }
 
-    /// The same in a page whose lock is held.
-    pub(super) fn execute_from<'a>(
+    /// Decides in a page whose lock is held. Releases the lock while it waits for another page that may have a victim.
+    pub(super) fn execute_in_locked_page<'a>(
         &'a self,
-        mut page: Locked<'a>,
+        mut page: LockedPage<'a>,
         policy: &Policy,
         id: KeyId,
-        asked: Asked<'_>,
+        request: TableRequest<'_>,
     ) -> Result<Decision, StoreError> {
         loop {
-            let no_room = match self.execute_in(&mut page, policy, id, asked) {
+            let capacity_error = match self.execute_in_page(&mut page, policy, id, request) {
                 Ok(decision) => return Ok(decision),
-                Err(no_room) => no_room,
+                Err(capacity_error) => capacity_error,
             };
-            let busy = no_room.error()?;
+            let busy = capacity_error.busy_page()?;
             drop(page);
             drop(self.pages[busy].lock(busy));
             yield_now();
@@ -54,47 +54,46 @@ impl Table {
         }
     }
 
-    fn counts_something(&self, slot: Slot<'_>, page: &Locked<'_>, now_ms: u64) -> bool {
+    fn is_counting(&self, slot: Slot<'_>, page: &LockedPage<'_>, now_ms: u64) -> bool {
         let word = slot.load();
         if word.layout() == RECORD {
-            let record = page.inner.records.get(word.record_number());
-            return record.is_some_and(|record| record.counts_something(now_ms));
+            let record = page.state.records.get(word.record_number());
+            return record.is_some_and(|record| record.is_counting(now_ms));
         }
-        self.counted(slot, word).is_some_and(|(state, _)| state.left_until_ms(now_ms).is_some())
+        self.read_state(slot, word).is_some_and(|(state, _)| state.left_until_ms(now_ms).is_some())
     }
 
-    pub(super) fn lock_page(&self, id: KeyId) -> Locked<'_> {
+    pub(super) fn lock_page(&self, id: KeyId) -> LockedPage<'_> {
         let number = id.page();
         self.pages[number].lock(number)
     }
 
     #[inline(never)]
-    fn execute_in(
+    fn execute_in_page(
         &self,
-        page: &mut Locked<'_>,
+        page: &mut LockedPage<'_>,
         policy: &Policy,
         id: KeyId,
-        asked: Asked<'_>,
-    ) -> Result<Decision, NoRoom> {
+        request: TableRequest<'_>,
+    ) -> Result<Decision, CapacityError> {
         let decided = match self.slots.find(id) {
-            Some(slot) if asked.verb() == Verb::Reset => {
-                let action = asked.now();
-                let is_found = self.counts_something(slot, page, action.now_ms());
+            Some(slot) if request.verb() == Verb::Reset => {
+                let action = request.action_now();
+                let is_found = self.is_counting(slot, page, action.now_ms());
                 self.remove(slot, page);
-                Ok(fresh(policy, action).0.found(is_found))
+                Ok(decide_absent(policy, action).0.found(is_found))
             }
             Some(slot) => {
-                let decided = self.execute_found(policy, slot, page, asked);
-                // Only new keys leave old ones behind. Whoever finds its own counter alive need not look at those of
-                // others, which are elsewhere in memory.
-                if decided.as_ref().is_ok_and(counts_something) {
+                let decided = self.execute_found(policy, slot, page, request);
+                // Only new keys push old ones out. A request for a live key skips the sweep, which would read other lines.
+                if decided.as_ref().is_ok_and(is_counting) {
                     return decided;
                 }
                 decided
             }
-            None => self.execute_absent(policy, id, page, asked),
+            None => self.execute_absent(policy, id, page, request),
         };
-        self.sweep(page, asked.now_ms());
+        self.sweep(page, request.now_ms());
         decided
     }
 
@@ -102,26 +101,26 @@ impl Table {
         &self,
         policy: &Policy,
         slot: Slot<'_>,
-        page: &mut Locked<'_>,
-        asked: Asked<'_>,
-    ) -> Result<Decision, NoRoom> {
+        page: &mut LockedPage<'_>,
+        request: TableRequest<'_>,
+    ) -> Result<Decision, CapacityError> {
         loop {
             let word = slot.load();
             if word.layout() == RECORD {
-                return self.execute_on_record(policy, slot, word, page, asked);
+                return self.execute_on_record(policy, slot, word, page, request);
             }
-            let before = self.counted(slot, word).map(|(state, _)| state);
-            let action = asked.after(before.as_ref().map_or(0, State::latest_ms));
+            let before = self.read_state(slot, word).map(|(state, _)| state);
+            let action = request.action_after(before.as_ref().map_or(0, State::latest_ms));
             let mut states: Vec<State> = before.into_iter().collect();
             let (decision, is_changed) = decide(&mut states, policy, action);
             if !is_changed {
                 return Ok(decision);
             }
-            // What would not fit is not begun, and the key is as it was before.
-            let plan = self.plan(policy, &mut states, slot.number, page, asked)?;
+            // Nothing is changed yet: if the states do not fit, the key stays as it was.
+            let plan = self.plan(policy, &mut states, slot.number, page, request)?;
             if slot.seize(word) {
-                slot.put(self.carry_out(&plan, policy, states, slot, page));
-                self.note_change(slot, page, action.now_ms());
+                slot.put(self.apply_plan(&plan, policy, states, slot, page));
+                self.note_counter_change(slot, page, action.now_ms());
                 return Ok(decision);
             }
         }
@@ -132,25 +131,25 @@ impl Table {
         policy: &Policy,
         slot: Slot<'_>,
         word: Word,
-        page: &mut Locked<'_>,
-        asked: Asked<'_>,
-    ) -> Result<Decision, NoRoom> {
+        page: &mut LockedPage<'_>,
+        request: TableRequest<'_>,
+    ) -> Result<Decision, CapacityError> {
         let number = word.record_number();
-        let action = asked.after(page.inner.records.get(number).map_or(0, Record::latest_ms));
+        let action = request.action_after(page.state.records.get(number).map_or(0, Record::latest_ms));
         if matches!(action.verb(), Verb::Check | Verb::Charge | Verb::Block) {
-            self.let_record_grow(policy, slot, page, action, asked)?;
+            self.reserve_record_growth(policy, slot, page, action, request)?;
         }
-        let Some(record) = page.inner.records.get_mut(number) else {
-            debug_assert!(false, "a word of a record that is gone");
+        let Some(record) = page.state.records.get_mut(number) else {
+            debug_assert!(false, "a word that refers to a freed record");
             self.remove(slot, page);
-            return Ok(fresh(policy, action).0);
+            return Ok(decide_absent(policy, action).0);
         };
         let before = record.heap_bytes();
         let was_one = record.only_state().is_some();
         let (decision, is_changed) = record.decide(policy, action);
-        self.count_bytes(before, record.heap_bytes());
+        self.update_byte_count(before, record.heap_bytes());
         if is_changed {
-            self.note_change(slot, page, action.now_ms());
+            self.note_counter_change(slot, page, action.now_ms());
         }
         if !was_one {
             self.return_to_word(policy, slot, word, page, action.now_ms());
@@ -158,16 +157,16 @@ impl Table {
         Ok(decision)
     }
 
-    /// What another version of the policy had counted is over: a word may do again.
+    /// Moves a record of a single state back into a word, if it fits, after the states of other versions have expired.
     fn return_to_word(
         &self,
         policy: &Policy,
         slot: Slot<'_>,
         word: Word,
-        page: &mut Locked<'_>,
+        page: &mut LockedPage<'_>,
         now_ms: u64,
     ) -> Option<()> {
-        let state = page.inner.records.get(word.record_number())?.only_state()?.clone();
+        let state = page.state.records.get(word.record_number())?.only_state()?.clone();
         let (layout, counts) = self.layout_for(policy, &state, page, now_ms)?;
         if slot.seize(word) {
             self.free_record(word, page);
@@ -180,48 +179,53 @@ impl Table {
         &self,
         policy: &Policy,
         id: KeyId,
-        page: &mut Locked<'_>,
-        asked: Asked<'_>,
-    ) -> Result<Decision, NoRoom> {
-        let action = asked.now();
-        let (decision, states) = fresh(policy, action);
-        // Only what is spent has to be kept: an absent key is one that has spent nothing.
+        page: &mut LockedPage<'_>,
+        request: TableRequest<'_>,
+    ) -> Result<Decision, CapacityError> {
+        let action = request.action_now();
+        let (decision, states) = decide_absent(policy, action);
+        // A key without a count needs no slot.
         let Some(mut states) = states else { return Ok(decision) };
-        let plan = self.plan(policy, &mut states, usize::MAX, page, asked)?;
-        let slot = self.place(id, page, action.now_ms())?;
-        slot.occupy(id.tag, self.carry_out(&plan, policy, states, slot, page));
-        page.inner.keys += 1;
-        self.note_change(slot, page, action.now_ms());
+        let plan = self.plan(policy, &mut states, usize::MAX, page, request)?;
+        let slot = self.allocate_slot(id, page, action.now_ms())?;
+        slot.occupy(id.tag, self.apply_plan(&plan, policy, states, slot, page));
+        page.state.keys += 1;
+        self.note_counter_change(slot, page, action.now_ms());
         Ok(decision)
     }
 
-    /// How to keep `states`: packed if they fit, else wide, else in a record, for which there is room then. `keep` is
-    /// the number of the slot that is not to be given up for it.
+    /// Plans where to keep `states`: in a packed word if they fit, else in a wide one, else in a record, for which it
+    /// reserves the bytes. The record of `protected_slot` is not evicted for it.
     fn plan(
         &self,
         policy: &Policy,
         states: &mut Vec<State>,
-        keep: usize,
-        page: &mut Locked<'_>,
-        asked: Asked<'_>,
-    ) -> Result<Plan<'_>, NoRoom> {
+        protected_slot: usize,
+        page: &mut LockedPage<'_>,
+        request: TableRequest<'_>,
+    ) -> Result<StoragePlan<'_>, CapacityError> {
         if let [state] = states.as_slice()
-            && let Some((layout, counts)) = self.layout_for(policy, state, page, asked.as_asked().now_ms())
+            && let Some((layout, counts)) = self.layout_for(policy, state, page, request.action().now_ms())
         {
-            return Ok(Plan::Word(layout, counts));
+            return Ok(StoragePlan::Word(layout, counts));
         }
         states.shrink_to_fit();
         let heap = Record::heap_bytes_of(policy, states);
-        self.make_bytes(|page| heap + page.inner.growth_for_one_more(), (keep, 0), page, asked)?;
-        Ok(Plan::Record)
+        self.reserve_bytes(
+            |page| heap + page.state.growth_for_one_more(),
+            (protected_slot, 0),
+            page,
+            request,
+        )?;
+        Ok(StoragePlan::Record)
     }
 
-    /// How to keep the only state of a policy in a word, packed if it fits, else wide.
+    /// Returns the layout and counts to keep a policy's only state in a word: packed if it fits, else wide.
     fn layout_for(
         &self,
         policy: &Policy,
         state: &State,
-        page: &Locked<'_>,
+        page: &LockedPage<'_>,
         now_ms: u64,
     ) -> Option<(&Layout, Counts)> {
         let [quota] = policy.quotas() else { return None };
@@ -229,41 +233,42 @@ impl Table {
         Form::of(quota).iter().find_map(|form| {
             let layout =
                 self.layouts.for_policy(policy, *form, now_ms).filter(|layout| layout.fits(counts))?;
-            let has_room = *form == Form::Packed || page.inner.has_wide || self.has_bytes(WIDE_PAGE_BYTES);
-            has_room.then_some((layout, counts))
+            let has_bytes =
+                *form == Form::Packed || page.state.has_wide || self.has_free_bytes(WIDE_PAGE_BYTES);
+            has_bytes.then_some((layout, counts))
         })
     }
 
-    /// Keeps `states` as planned; the word to put into the slot, which is vacant or seized.
-    fn carry_out(
+    /// Stores `states` as planned. Returns the word to put into the slot, which is vacant or seized.
+    fn apply_plan(
         &self,
-        plan: &Plan<'_>,
+        plan: &StoragePlan<'_>,
         policy: &Policy,
         states: Vec<State>,
         slot: Slot<'_>,
-        page: &mut Locked<'_>,
+        page: &mut LockedPage<'_>,
     ) -> Word {
         match plan {
-            Plan::Word(layout, counts) => self.write(layout, *counts, slot, page),
-            Plan::Record => {
+            StoragePlan::Word(layout, counts) => self.write(layout, *counts, slot, page),
+            StoragePlan::Record => {
                 let record = Record::new(policy, states);
-                let before = page.inner.slab_bytes();
-                self.count_bytes(0, record.heap_bytes());
-                let number = page.inner.records.insert(record);
+                let before = page.state.slab_bytes();
+                self.update_byte_count(0, record.heap_bytes());
+                let number = page.state.records.insert(record);
                 self.records.fetch_add(1, Ordering::Relaxed);
-                self.count_bytes(before, page.inner.slab_bytes());
+                self.update_byte_count(before, page.state.slab_bytes());
                 Word::new(RECORD, slot.load().generation(), number as u64)
             }
         }
     }
 
-    /// The word of these counts; what does not fit into it is written beside the slot, which is vacant or seized.
-    fn write(&self, layout: &Layout, counts: Counts, slot: Slot<'_>, page: &mut Locked<'_>) -> Word {
+    /// Returns the word of these counts, and writes the wide part if there is one. The slot is vacant or seized.
+    fn write(&self, layout: &Layout, counts: Counts, slot: Slot<'_>, page: &mut LockedPage<'_>) -> Word {
         let (word, wide) = layout.write(counts, slot.load().generation());
         if let Some(wide) = wide {
-            if !page.inner.has_wide {
-                page.inner.has_wide = true;
-                self.count_bytes(0, WIDE_PAGE_BYTES);
+            if !page.state.has_wide {
+                page.state.has_wide = true;
+                self.update_byte_count(0, WIDE_PAGE_BYTES);
                 self.wide_bytes.fetch_add(WIDE_PAGE_BYTES, Ordering::Relaxed);
             }
             self.wide.store(slot, wide);
@@ -272,12 +277,12 @@ impl Table {
     }
 }
 
-pub(super) fn counts_something(decision: &Decision) -> bool {
+pub(super) fn is_counting(decision: &Decision) -> bool {
     decision.quotas().iter().any(|report| report.used > 0)
 }
 
-/// The decision for a key that has spent nothing, and its states if it has now.
-fn fresh(policy: &Policy, action: Action) -> (Decision, Option<Vec<State>>) {
+/// Returns the decision for an absent key, and its states if it needs a slot now.
+fn decide_absent(policy: &Policy, action: Action) -> (Decision, Option<Vec<State>>) {
     let mut states = Vec::new();
     let (decision, is_changed) = decide(&mut states, policy, action);
     let is_kept = is_changed && matches!(action.verb(), Verb::Check | Verb::Charge | Verb::Block);

@@ -1,25 +1,23 @@
-//! The store in this process's memory.
+//! Store in the memory of this process.
 
-mod asked;
 mod atomics;
-mod barren;
 mod bucket;
-mod forgotten;
-mod giving_up;
+mod cache_lines;
+mod eviction;
 mod hash;
 mod layout;
-mod layouts;
-mod lines;
+mod layout_registry;
 mod locked;
 #[cfg(slidegate_loom)]
 mod model;
 mod page;
+mod policy_salts;
 mod record;
-mod room;
+mod request;
 mod settings;
 mod slots;
+mod spin_backoff;
 mod table;
-mod turns;
 mod wide;
 mod word;
 
@@ -37,25 +35,24 @@ use super::{Operation, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 
-/// How many operations have their memory fetched together.
-const FETCHED_TOGETHER: usize = 16;
+/// Operations whose memory is prefetched together.
+const PREFETCH_GROUP: usize = 16;
 
-/// Counts in memory: fast, bounded, and gone with the process.
+/// Store in memory: fast, bounded, and lost when the process ends.
 ///
-/// **Bounded.** It holds at most `max_keys` keys (one million unless told otherwise) in a table of 24 bytes for each of
-/// them, and `max_bytes` in all (256 bytes for each key, and at least 64 MiB, more than the table, unless told otherwise). The operating system
-/// provides it as it is touched. As much address space again is reserved for counters that do not fit into the table, and
-/// touched by these alone; where memory has to be promised in advance, that counts too. Nothing grows, moves or is rehashed,
-/// so there is no pause. A new key in a full table takes another one's place as [`WhenFull`] says; keys that count nothing
-/// any more are removed in passing, without a thread.
+/// **Bounded.** The store holds at most `max_keys` keys, by default one million, in a table of 24 bytes per key. It uses at
+/// most `max_bytes`, by default 256 bytes per key (at least 64 MiB) in addition to the table. The operating system provides
+/// memory as it is first used. Address space of the table's size is reserved for counters that do not fit into the table;
+/// a system without memory overcommit counts it as used. The table never grows, moves or rehashes, so it never pauses. A
+/// new key in a full table is handled as [`WhenFull`] defines. Each access to a page removes expired keys from it, so
+/// there is no background thread.
 ///
-/// **Safe against hostile keys.** Keys are hashed with seeds drawn for each store; two keys are told apart by 63
-/// bits of hash besides the place, so a new one meets another's counter with a probability of at most 2^-55. The keys themselves
-/// are not kept, and a long one takes no more room than a short one.
+/// **Safe against hostile keys.** Each store draws its own seeds to hash keys. A key is identified by 63 bits of hash in
+/// addition to its position, so a new key shares another's counter with a probability of at most 2^-55. The store does not
+/// keep the keys themselves, so long keys need no more memory than short ones.
 ///
-/// **Atomic.** What changes with a request of a single sliding or fixed window is in one word and is decided by
-/// compare-and-swap, without a lock and, if denied, without a write. Everything else is decided under the lock
-/// of one of many pages.
+/// **Atomic.** A request for a single sliding or fixed window changes one word, by compare-and-swap and without a lock; a
+/// denial writes nothing. Everything else is decided under a lock of one of many pages.
 ///
 /// ```
 /// use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
@@ -73,12 +70,12 @@ pub struct MemoryStore<C = SystemClock> {
 }
 
 impl MemoryStore {
-    /// A store of the default size on the system's clock.
+    /// Creates a store of the default size that uses the system clock.
     pub fn new() -> Self {
         Self { table: Table::new(Settings::default()), clock: SystemClock::default() }
     }
 
-    /// A store to be sized.
+    /// Returns a builder with the default settings.
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder { settings: Settings::default(), clock: SystemClock::default() }
     }
@@ -91,11 +88,11 @@ impl Default for MemoryStore {
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Executes one operation, at once.
+    /// Executes one operation synchronously.
     #[inline(always)]
     pub fn execute_now(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         let Operation { verb, check } = operation;
-        // The least to keep while the clock is asked is a hash.
+        // The hash comes first: of all intermediate values it is the smallest to keep across the clock call.
         let hash = self.table.hash(&check);
         let now_ms = self.clock.now_ms();
         self.table.execute(check.policy, self.table.id(hash), verb, now_ms, check.cost, &self.clock)
@@ -105,7 +102,7 @@ impl<C: Clock> MemoryStore<C> {
         self.table.bind(policy, self.clock.now_ms())
     }
 
-    /// Checks `key` under the policy that was bound.
+    /// Checks `key` under the bound policy.
     #[inline(always)]
     pub(crate) fn check_bound(
         &self,
@@ -115,12 +112,12 @@ impl<C: Clock> MemoryStore<C> {
         cost: u64,
     ) -> Result<Decision, StoreError> {
         let hash = self.table.hash_bound(policy, binding, key);
-        // The least to keep while the clock is asked is a hash.
+        // The hash comes first: of all intermediate values it is the smallest to keep across the clock call.
         let now_ms = self.clock.now_ms();
         self.table.check_bound(policy, binding, self.table.id(hash), now_ms, cost, &self.clock)
     }
 
-    /// Checks `keys` under the policy that was bound, and shows `each` what came of it.
+    /// Checks `keys` under the bound policy and passes each result to `each`.
     #[inline(always)]
     pub(crate) fn check_each_bound<'k, K: AsRef<[u8]>>(
         &self,
@@ -130,11 +127,11 @@ impl<C: Clock> MemoryStore<C> {
         cost: u64,
         mut each: impl FnMut(&'k K, Result<Decision, StoreError>),
     ) {
-        let mut ids = [KeyId::default(); FETCHED_TOGETHER];
-        for group in keys.chunks(FETCHED_TOGETHER) {
+        let mut ids = [KeyId::default(); PREFETCH_GROUP];
+        for group in keys.chunks(PREFETCH_GROUP) {
             for (id, key) in ids.iter_mut().zip(group) {
                 *id = self.table.id(self.table.hash_bound(policy, binding, key.as_ref()));
-                self.table.touch(policy, *id);
+                self.table.prefetch(policy, *id);
             }
             let now_ms = self.clock.now_ms();
             for (id, key) in ids.iter().zip(group) {
@@ -143,66 +140,66 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Executes many, at once.
+    /// Executes many operations synchronously.
     pub fn execute_many_now(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let mut answers = Vec::with_capacity(operations.len());
-        let mut ids = [KeyId::default(); FETCHED_TOGETHER];
-        for group in operations.chunks(FETCHED_TOGETHER) {
+        let mut results = Vec::with_capacity(operations.len());
+        let mut ids = [KeyId::default(); PREFETCH_GROUP];
+        for group in operations.chunks(PREFETCH_GROUP) {
             for (id, operation) in ids.iter_mut().zip(group) {
                 *id = self.table.id(self.table.hash(&operation.check));
-                self.table.touch(operation.check.policy, *id);
+                self.table.prefetch(operation.check.policy, *id);
             }
             let now_ms = self.clock.now_ms();
             let decide = |(id, operation): (&KeyId, &Operation<'_>)| {
                 let Operation { verb, check } = *operation;
                 self.table.execute(check.policy, *id, verb, now_ms, check.cost, &self.clock)
             };
-            answers.extend(ids.iter().zip(group).map(decide));
+            results.extend(ids.iter().zip(group).map(decide));
         }
-        answers
+        results
     }
 
-    /// Forgets what all keys have spent under the policy's name, at once. A check that begins afterwards finds an empty key.
+    /// Resets all keys of the policy's name. A check that begins after the call finds an empty key.
     ///
-    /// The places of these keys are vacated as soon as they would count nothing any more, or a new key needs one, and are
-    /// counted by [`len`](Self::len) until then. An error if the keys of 4096 other policies were forgotten before.
+    /// The slots of these keys are freed when their counts expire or a new key needs them; until then [`len`](Self::len)
+    /// includes them. Returns an error if the keys of 4096 other policies were reset before.
     pub fn forget_now(&self, policy: &Policy) -> Result<(), StoreError> {
         self.table.forget(policy)
     }
 
-    /// How many keys it holds, those included that count nothing any more and have not been removed yet.
+    /// Returns the number of keys, including expired ones that have not been removed yet.
     pub fn len(&self) -> usize {
         self.table.keys()
     }
 
-    /// Whether it holds no key.
+    /// Returns whether the store holds no key.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The most keys that it will hold.
+    /// Returns the largest number of keys.
     pub fn max_keys(&self) -> usize {
         self.table.settings.max_keys
     }
 
-    /// The memory that it may have touched: the whole table, and what is kept beside it.
+    /// Returns the bytes in use: the whole table, and the memory outside it.
     pub fn bytes(&self) -> usize {
         self.table.bytes()
     }
 
-    /// The most memory that it will take, but for what threads add at the very same moment.
+    /// Returns the limit of bytes. Allocations by several threads at the same moment may exceed it.
     pub fn max_bytes(&self) -> usize {
         self.table.settings.max_bytes()
     }
 
-    /// How many keys have been evicted for others although they counted something. If this grows, `max_keys` is
-    /// too small or somebody floods it.
+    /// Returns the number of keys evicted although their counts had not expired. If it grows, `max_keys` is too small or a
+    /// client floods the store with keys.
     pub fn evicted(&self) -> u64 {
         self.table.evicted()
     }
 }
 
-/// Whoever has any store is about to tell somebody the numbers, and more than once: they are worked out.
+/// Computes the reports of each decision at once: callers of the trait read them, and more than once.
 impl<C: Clock> Store for MemoryStore<C> {
     async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         self.execute_now(operation).map(Decision::worked_out)
@@ -213,8 +210,8 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let answers = self.execute_many_now(operations);
-        answers.into_iter().map(|answer| answer.map(Decision::worked_out)).collect()
+        let results = self.execute_many_now(operations);
+        results.into_iter().map(|result| result.map(Decision::worked_out)).collect()
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
@@ -224,7 +221,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     #[inline]
     fn announce(&self, check: &Check<'_>) {
         let id = self.table.id(self.table.hash(check));
-        self.table.touch(check.policy, id);
+        self.table.prefetch(check.policy, id);
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -238,7 +235,7 @@ impl<C> fmt::Debug for MemoryStore<C> {
     }
 }
 
-/// A [`MemoryStore`] to be.
+/// Builder of a [`MemoryStore`].
 #[derive(Clone, Debug)]
 pub struct MemoryStoreBuilder<C = SystemClock> {
     settings: Settings,
@@ -246,36 +243,36 @@ pub struct MemoryStoreBuilder<C = SystemClock> {
 }
 
 impl<C: Clock> MemoryStoreBuilder<C> {
-    /// The most keys to hold: 1 to 2^31, one million unless told otherwise.
+    /// Sets the largest number of keys: 1 to 2^31, by default one million.
     pub fn max_keys(mut self, max_keys: usize) -> Self {
         self.settings.max_keys = max_keys;
         self
     }
 
-    /// The most memory to take: the table and what is kept beside it. Unless told otherwise, 256 bytes for
-    /// each key, and at least 64 MiB, more than the table.
+    /// Sets the limit of bytes, for the table and the memory outside it. By default 256 bytes per key, at least 64 MiB, in
+    /// addition to the table.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.settings.set_max_bytes(max_bytes);
         self
     }
 
-    /// What happens to a new key when there is room for no more.
+    /// Sets the behaviour when a new key comes and the store is full.
     pub fn when_full(mut self, when_full: WhenFull) -> Self {
         self.settings.when_full = when_full;
         self
     }
 
-    /// The clock to decide by.
+    /// Sets the clock.
     pub fn clock<D: Clock>(self, clock: D) -> MemoryStoreBuilder<D> {
         MemoryStoreBuilder { settings: self.settings, clock }
     }
 
-    /// Whether [`build`](Self::build) would make a store; else which setting is out of range.
+    /// Checks the settings without building a store. Returns the first that is out of range.
     pub fn validate(&self) -> Result<(), SettingsError> {
         self.settings.check()
     }
 
-    /// Makes the store, or says which setting is out of range.
+    /// Builds the store. Returns the first setting that is out of range.
     pub fn build(self) -> Result<MemoryStore<C>, SettingsError> {
         self.settings.check()?;
         self.settings.try_memory()?;

@@ -1,4 +1,4 @@
-//! What lies beside a page of slots.
+//! Pages: the lock of each group of slots, and the state that it protects.
 
 use std::sync::{PoisonError, TryLockError};
 
@@ -9,70 +9,70 @@ use super::record::Record;
 
 #[derive(Default)]
 pub(super) struct Page {
-    inner: Mutex<Inner>,
+    state: Mutex<PageState>,
 }
 
-/// What only the holder of a page's lock may touch.
+/// State that only the holder of the page's lock may access.
 #[derive(Default)]
-pub(super) struct Inner {
+pub(super) struct PageState {
     pub(super) records: Slab<Record>,
-    /// Whether a wide counter was ever kept for one of its slots.
+    /// Whether a slot of the page has ever held a wide counter.
     pub(super) has_wide: bool,
-    /// How many of its slots are owned.
+    /// Number of owned slots.
     pub(super) keys: usize,
-    /// Whether it was ever found that nobody of it could go, see [`Barren`](super::barren::Barren).
-    pub(super) was_barren: bool,
-    /// The line to look at next for keys that are over.
+    /// Whether the page was ever entered into [`DeniedPages`](super::eviction::DeniedPages).
+    pub(super) was_denied: bool,
+    /// Next line to sweep for idle keys.
     pub(super) hand: u8,
 }
 
 /// A page whose lock is held.
-pub(super) struct Locked<'a> {
+pub(super) struct LockedPage<'a> {
     pub(super) number: usize,
-    pub(super) inner: MutexGuard<'a, Inner>,
+    pub(super) state: MutexGuard<'a, PageState>,
 }
 
 impl Page {
-    pub(super) fn lock(&self, number: usize) -> Locked<'_> {
-        Locked { number, inner: self.inner.lock().unwrap_or_else(PoisonError::into_inner) }
+    pub(super) fn lock(&self, number: usize) -> LockedPage<'_> {
+        LockedPage { number, state: self.state.lock().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// Nothing if another has the lock.
-    pub(super) fn try_lock(&self, number: usize) -> Option<Locked<'_>> {
-        let inner = match self.inner.try_lock() {
-            Ok(inner) => inner,
+    /// Locks the page unless another thread holds the lock.
+    pub(super) fn try_lock(&self, number: usize) -> Option<LockedPage<'_>> {
+        let state = match self.state.try_lock() {
+            Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(Locked { number, inner })
+        Some(LockedPage { number, state })
     }
 }
 
-/// The model checker's lock cannot be looked at.
 #[cfg(not(slidegate_loom))]
 impl Page {
-    /// Begins to bring it into the cache: whether its lock is poisoned stands beside it.
+    /// Prefetches the lock, by a read of its poison flag, which lies beside it.
     #[inline(always)]
-    pub(super) fn touch(&self) {
-        std::hint::black_box(self.inner.is_poisoned());
+    pub(super) fn prefetch(&self) {
+        std::hint::black_box(self.state.is_poisoned());
     }
 }
 
+/// Does nothing in a model: loom's lock has no poison flag to read.
 #[cfg(slidegate_loom)]
 impl Page {
-    pub(super) fn touch(&self) {}
+    pub(super) fn prefetch(&self) {}
 }
 
-impl Inner {
-    /// A record's place in the slab, occupied or not: the record and a word about it.
+impl PageState {
+    /// Bytes of an entry of the slab, occupied or vacant: the record and a word of metadata.
     const ENTRY_BYTES: usize = size_of::<Record>() + size_of::<usize>();
 
-    /// What the places for records take, be they occupied or not.
+    /// Returns the bytes that the slab has allocated.
     pub(super) fn slab_bytes(&self) -> usize {
         self.records.capacity() * Self::ENTRY_BYTES
     }
 
-    /// What one more record may make them take beyond that: a slab doubles.
+    /// Returns the bytes that the slab may allocate for one more record: it doubles when full.
     pub(super) fn growth_for_one_more(&self) -> usize {
         let is_full = self.records.len() == self.records.capacity();
         if is_full { self.slab_bytes().max(4 * Self::ENTRY_BYTES) } else { 0 }

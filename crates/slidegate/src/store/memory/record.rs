@@ -1,20 +1,22 @@
-//! Counters that fit neither into a word nor beside it: several quotas, logs, very large limits.
+//! Records: counters that fit neither into a word nor into the wide array, such as logs and those of several quotas.
 
 use std::sync::Arc;
 
-use slidegate_core::{Action, Counter, Decision, Moment, Policy, Quota, State, Verb, decide, decide_one};
+use slidegate_core::{Action, Decision, Policy, Quota, State, Verb, decide, decide_one};
 
-/// What is kept beside the table for one key.
+use super::eviction::{EvictionRank, eviction_rank};
+
+/// Counters of one key, kept outside the table.
 #[derive(Debug)]
 pub(super) struct Record {
     states: States,
-    /// The quotas of the last write, to tell what the states mean when their place is wanted.
+    /// Quotas of the last write, by which the states are ranked for eviction.
     quotas: Arc<[Quota]>,
-    /// Whether they came with a request, and are nobody else's.
-    are_own: bool,
+    /// Whether the quotas came with a request and are not shared with a policy.
+    has_own_quotas: bool,
 }
 
-/// One quota needs no allocation of its own.
+/// States of a key. A single state needs no allocation.
 #[derive(Debug)]
 enum States {
     One(State),
@@ -24,22 +26,22 @@ enum States {
 impl Record {
     pub(super) fn new(policy: &Policy, states: Vec<State>) -> Self {
         let quotas = policy.shared_quotas().clone();
-        let mut record = Self { states: States::Many(states), quotas, are_own: policy.is_anonymous() };
-        record.settle();
+        let mut record = Self { states: States::Many(states), quotas, has_own_quotas: policy.is_anonymous() };
+        record.inline_single_state();
         record
     }
 
-    /// What it counts, if that is for one quota only.
+    /// Returns the state if it is the only one.
     pub(super) fn only_state(&self) -> Option<&State> {
         if let States::One(state) = &self.states { Some(state) } else { None }
     }
 
-    /// The latest moment that it knows of.
+    /// Returns the latest time in any state.
     pub(super) fn latest_ms(&self) -> u64 {
         self.states().iter().map(State::latest_ms).max().unwrap_or(0)
     }
 
-    /// Decides; `true` says that something has changed.
+    /// Decides. Returns `true` if a state has changed.
     pub(super) fn decide(&mut self, policy: &Policy, action: Action) -> (Decision, bool) {
         if let (States::One(state), [quota]) = (&mut self.states, policy.quotas())
             && action.verb() != Verb::Block
@@ -57,54 +59,56 @@ impl Record {
         };
         let answer = decide(&mut states, policy, action);
         self.states = States::Many(states);
-        self.settle();
+        self.inline_single_state();
         if answer.1 {
             self.keep_quotas(policy);
         }
         answer
     }
 
-    /// What is used, how much is allowed, and when nothing is counted any more, for each quota.
-    pub(super) fn outlook(&self, now_ms: u64) -> Outlook {
+    /// Returns the highest rank of the states.
+    pub(super) fn eviction_rank(&self, now_ms: u64) -> EvictionRank {
         let states = self.states();
-        let each = states.iter().zip(self.quotas.iter()).map(|(state, quota)| outlook(state, quota, now_ms));
-        // A block, or what is counted for another version of the policy, whose limit is not known here: it may be denied.
-        let left = states.iter().skip(self.quotas.len()).filter_map(|state| {
+        let each =
+            states.iter().zip(self.quotas.iter()).map(|(state, quota)| eviction_rank(state, quota, now_ms));
+        // States beyond the quotas are a block, or counters of another version of the policy. The limit of the latter is
+        // not known here, so they rank just below a denial.
+        let others = states.iter().skip(self.quotas.len()).filter_map(|state| {
             let until_ms = state.left_until_ms(now_ms)?;
             let is_block = matches!(state, State::Block { .. });
             Some(if is_block {
-                Outlook::Denied { until_ms }
+                EvictionRank::Denied { until_ms }
             } else {
-                Outlook::Live { used_64ths: 63, until_ms }
+                EvictionRank::Counting { used_64ths: 63, until_ms }
             })
         });
-        each.chain(left).max().unwrap_or(Outlook::Over)
+        each.chain(others).max().unwrap_or(EvictionRank::Idle)
     }
 
-    /// Whether a reset has something to forget.
-    pub(super) fn counts_something(&self, now_ms: u64) -> bool {
+    /// Returns whether a state counts something, which a reset would forget.
+    pub(super) fn is_counting(&self, now_ms: u64) -> bool {
         self.states().iter().any(|state| state.left_until_ms(now_ms).is_some())
     }
 
-    /// By how much it may grow with the next check under `policy`.
+    /// Returns the bytes by which the record may grow with the next check under `policy`.
     pub(super) fn growth_bytes(&self, policy: &Policy) -> usize {
         let with_rounding = |bytes| if bytes == 0 { 0 } else { bytes + 32 };
         let states = self.states().iter().map(|state| with_rounding(state.growth_bytes())).sum::<usize>();
-        // A changed policy has other states, which are kept beside those that there are.
+        // A changed policy adds states of its own to those of the former version.
         let is_changed = *self.quotas != *policy.quotas();
         states + if is_changed { self.heap_bytes() / 2 + 256 * policy.quotas().len() } else { 0 }
     }
 
-    /// The memory that it takes besides itself.
+    /// Returns the bytes of the record's allocations.
     pub(super) fn heap_bytes(&self) -> usize {
         let states = match &self.states {
             States::One(state) => heap_bytes_of_state(state),
             States::Many(states) => heap_bytes_of_states(states),
         };
-        states + if self.are_own { heap_bytes_of_quotas(&self.quotas) } else { 0 }
+        states + if self.has_own_quotas { heap_bytes_of_quotas(&self.quotas) } else { 0 }
     }
 
-    /// The memory that a record of these states takes besides itself; less if it is only one.
+    /// Returns the bytes that a record of these states allocates at most; a single state needs fewer.
     pub(super) fn heap_bytes_of(policy: &Policy, states: &Vec<State>) -> usize {
         let quotas = if policy.is_anonymous() { heap_bytes_of_quotas(policy.quotas()) } else { 0 };
         heap_bytes_of_states(states) + quotas
@@ -117,7 +121,7 @@ impl Record {
         }
     }
 
-    fn settle(&mut self) {
+    fn inline_single_state(&mut self) {
         if let States::Many(states) = &mut self.states
             && states.len() == 1
             && let Some(state) = states.pop()
@@ -129,7 +133,7 @@ impl Record {
     fn keep_quotas(&mut self, policy: &Policy) {
         if !Arc::ptr_eq(&self.quotas, policy.shared_quotas()) {
             self.quotas = policy.shared_quotas().clone();
-            self.are_own = policy.is_anonymous();
+            self.has_own_quotas = policy.is_anonymous();
         }
     }
 }
@@ -142,51 +146,12 @@ fn heap_bytes_of_state(state: &State) -> usize {
     state.heap_bytes().map(allocated).iter().sum()
 }
 
-/// With the two counts of an `Arc`.
+/// Includes the two reference counts of the `Arc`.
 fn heap_bytes_of_quotas(quotas: &[Quota]) -> usize {
     allocated(size_of_val(quotas) + 2 * size_of::<usize>())
 }
 
-/// What the allocator takes for so many bytes: glibc has a word before each, a step of sixteen, and at least thirty-two.
+/// Returns the bytes that glibc's allocator uses for an allocation: a header of 8 bytes, rounded up to 16, at least 32.
 pub(super) fn allocated(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16).max(32) }
-}
-
-/// What would be lost if a key were forgotten now. The greater, the worse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Outlook {
-    /// Nothing: nothing is counted.
-    Over,
-    /// Some count: so many sixty-fourths of the limit, which would be gone by itself at this time. Who has little left is
-    /// denied already if it asks for more than that.
-    Live { used_64ths: u64, until_ms: u64 },
-    /// A denial of all that costs anything, which ends by itself at this time.
-    Denied { until_ms: u64 },
-}
-
-impl Outlook {
-    /// Until when it is worth as much.
-    pub(super) fn until_ms(self) -> u64 {
-        match self {
-            Self::Over => 0,
-            Self::Live { until_ms, .. } | Self::Denied { until_ms } => until_ms,
-        }
-    }
-}
-
-/// The outlook of one counter.
-pub(super) fn outlook<C: Counter>(counter: &C, quota: &Quota, now_ms: u64) -> Outlook {
-    let view = counter.view(quota, Moment::exact(now_ms));
-    match C::used(&view) {
-        0 => Outlook::Over,
-        used if used >= quota.capacity() => {
-            let least = quota.capacity().min(1);
-            Outlook::Denied { until_ms: counter.retry_at_ms(&view, quota, least) }
-        }
-        used => {
-            // At most 2^48, and less than the capacity.
-            let used_64ths = used * 64 / quota.capacity();
-            Outlook::Live { used_64ths, until_ms: counter.reset_at_ms(&view, quota, 0) }
-        }
-    }
 }

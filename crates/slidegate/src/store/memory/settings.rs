@@ -1,34 +1,38 @@
-//! How large the table may become, and what happens then.
+//! Size limits of the table, and the behaviour when a limit is reached.
 
 use std::fmt;
 
 use super::slots::{SLOT_BYTES, SLOTS_PER_PAGE};
 
-/// What happens to a new key when there is room for no more.
+/// Behaviour when a new key comes and the store is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
-    /// The new key takes the place of another one. Of its page, of which there is one for 175 keys, the sixteen nearest are
-    /// looked at, and more as long as they have spent three quarters of their limits or more: one that counts nothing goes,
-    /// else, among those not denied, the one that has spent the least of its limit, to a sixty-fourth, and of these the one
-    /// that would count nothing soonest. If all keys of the page are denied, which is to say that nothing is left to them, one
-    /// that is not goes from any other page; and only if all keys of the table are denied one of those does, of its page or
-    /// another the one that would be denied the shortest. (One page in a hundred million has no slot left when the table is
-    /// full, and gives up one of its own.) Where `max_bytes` is reached the same holds among those that take bytes beside the
-    /// table. What it had spent is forgotten. The default.
+    /// Evicts another key, whose count is forgotten. The default. The table has a page for every 175 keys. The store compares
+    /// the 16 nearest keys of the new key's page, and more while all of them are denied or have spent three quarters of
+    /// their limits. The victim is, in this order:
+    /// 1. of the compared keys, one whose count has expired;
+    /// 2. of the compared keys that are not denied, the one that has spent the least of its limit, in sixty-fourths, and
+    ///    among equals the one whose count expires first;
+    /// 3. a key of any other page that is not denied, which means that it has something left to spend;
+    /// 4. if all keys of the store are denied, the one of this or of another page whose denial ends first.
+    ///
+    /// A page whose slots are all taken evicts one of its own keys, even a denied one. That happens in one of a hundred
+    /// million pages of a full table. When `max_bytes` is reached, the same order applies to the keys that use memory
+    /// outside the table.
     #[default]
     Evict,
-    /// The new key is refused with an error ([`StoreError::is_full`](crate::StoreError::is_full)) unless a key of its page
-    /// counts nothing, which goes, or one of sixteen other pages, each time others.
+    /// Refuses the new key with an error ([`StoreError::is_full`](crate::StoreError::is_full)), unless the count of a key
+    /// of its page, or of 16 other pages in rotation, has expired.
     Refuse,
 }
 
-/// In a model, pages have four slots, and are to be full.
+/// A page of a model has four slots, all of which are to be used.
 const KEYS_PER_PAGE: usize = if cfg!(slidegate_loom) { 4 } else { 175 };
 
-/// What may be kept beside the table for each key, unless told otherwise: wide counters and records.
-const BESIDE_BYTES_PER_KEY: usize = 256;
-/// And at the least: few keys may have long logs.
-const BESIDE_BYTES: usize = 64 << 20;
+/// Default memory outside the table per key, for wide counters and records.
+const OUT_OF_LINE_BYTES_PER_KEY: usize = 256;
+/// Smallest default memory outside the table: few keys may have long logs.
+const MIN_OUT_OF_LINE_BYTES: usize = 64 << 20;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Settings {
@@ -44,21 +48,21 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// For 175 keys there is a page of 256 slots. Keys fall into pages at random, with a standard deviation of 13, so
-    /// that one in a hundred million pages overflows when the table is full: the load is as high as that allows.
+    /// Returns the number of pages. A page of 256 slots serves 175 keys. Keys are distributed at random, with a standard
+    /// deviation of 13 keys per page, so that one in a hundred million pages of a full table overflows.
     pub(super) fn pages(&self) -> usize {
         self.max_keys.div_ceil(KEYS_PER_PAGE)
     }
 
-    /// The table, and what it needs for each page besides.
+    /// Returns the bytes of the slots and of the state of the pages.
     fn table_bytes(&self) -> usize {
         let slots = self.pages().saturating_mul(SLOTS_PER_PAGE * SLOT_BYTES);
         slots.saturating_add(slots / 16)
     }
 
     pub(super) fn max_bytes(&self) -> usize {
-        let beside = BESIDE_BYTES.max(self.max_keys.saturating_mul(BESIDE_BYTES_PER_KEY));
-        self.max_bytes.unwrap_or_else(|| self.table_bytes().saturating_add(beside))
+        let out_of_line = MIN_OUT_OF_LINE_BYTES.max(self.max_keys.saturating_mul(OUT_OF_LINE_BYTES_PER_KEY));
+        self.max_bytes.unwrap_or_else(|| self.table_bytes().saturating_add(out_of_line))
     }
 
     pub(super) fn set_max_bytes(&mut self, max_bytes: usize) {
@@ -66,19 +70,19 @@ impl Settings {
     }
 
     pub(super) fn check(&self) -> Result<(), SettingsError> {
-        const MOST_KEYS: usize = 1 << 31;
-        if !(1..=MOST_KEYS).contains(&self.max_keys) {
+        const MAX_KEYS: usize = 1 << 31;
+        if !(1..=MAX_KEYS).contains(&self.max_keys) {
             let message = format!("{} is not between 1 and 2^31", self.max_keys);
             return Err(SettingsError { field: "max_keys", message });
         }
-        let (max_bytes, least) = (self.max_bytes(), self.table_bytes());
-        // What is beside the table is as large again.
-        if least > isize::MAX.cast_unsigned() / 2 {
+        let (max_bytes, min_bytes) = (self.max_bytes(), self.table_bytes());
+        // The wide array has the same size.
+        if min_bytes > isize::MAX.cast_unsigned() / 2 {
             let message = format!("{} is more than this machine can address", self.max_keys);
             return Err(SettingsError { field: "max_keys", message });
         }
-        if max_bytes < least {
-            let message = format!("{max_bytes} is too few for {} keys; at least {least}", self.max_keys);
+        if max_bytes < min_bytes {
+            let message = format!("{max_bytes} is too few for {} keys; at least {min_bytes}", self.max_keys);
             return Err(SettingsError { field: "max_bytes", message });
         }
         Ok(())
@@ -87,16 +91,17 @@ impl Settings {
 
 #[cfg(not(slidegate_loom))]
 impl Settings {
-    /// Whether there is as much memory to address as the table takes: it is used as it is touched.
+    /// Checks that the address space for the table can be reserved. Memory is provided as it is first used.
     pub(super) fn try_memory(&self) -> Result<(), SettingsError> {
         let words = self.table_bytes() / size_of::<u64>();
-        // The slots, and as much again for what may stand beside them.
+        // The slots and the wide array.
         let parts = [(); 2].map(|()| bytemuck::try_zeroed_slice_box::<u64>(words));
         if parts.iter().all(Result::is_ok) {
             return Ok(());
         }
         let bytes = 2 * self.table_bytes();
-        let message = format!("{} takes {bytes} bytes to address, which cannot be had here", self.max_keys);
+        let message =
+            format!("{} needs {bytes} bytes of address space, which this system refuses", self.max_keys);
         Err(SettingsError { field: "max_keys", message })
     }
 }
@@ -108,7 +113,7 @@ impl Settings {
     }
 }
 
-/// Why a store was not made: the setting, and what it allows.
+/// Invalid setting of a memory store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingsError {
     field: &'static str,
@@ -116,12 +121,12 @@ pub struct SettingsError {
 }
 
 impl SettingsError {
-    /// The setting that was refused.
+    /// Returns the name of the setting.
     pub fn field(&self) -> &'static str {
         self.field
     }
 
-    /// What was wrong with it and what is allowed.
+    /// Returns the error message: the value and the allowed range.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -1,4 +1,4 @@
-//! The table: decisions on words, without a lock.
+//! The table: decisions on single words, without a lock.
 
 use std::hint::cold_path;
 use std::sync::atomic::Ordering;
@@ -7,17 +7,17 @@ use slidegate_core::{
     Action, Algorithm, Check, Decision, Outcome, Policy, Quota, State, Verb, check_within, decide_one,
 };
 
-use super::asked::Asked;
 use super::atomics::{AtomicU64, AtomicUsize};
-use super::barren::Barren;
-use super::forgotten::Forgotten;
+use super::eviction::DeniedPages;
 use super::hash::{KeyHash, KeyHasher};
 use super::layout::{Counts, Form, Layout};
-use super::layouts::Layouts;
+use super::layout_registry::LayoutRegistry;
 use super::page::Page;
+use super::policy_salts::PolicySalts;
+use super::request::TableRequest;
 use super::settings::Settings;
 use super::slots::{KeyId, SLOT_BYTES, SLOTS_PER_PAGE, Slot, Slots};
-use super::turns::Turns;
+use super::spin_backoff::SpinBackoff;
 use super::wide::WideCounters;
 use super::word::Word;
 use crate::clock::Clock;
@@ -30,28 +30,28 @@ pub(super) struct Table {
     pub(super) wide: WideCounters,
     pub(super) pages: Box<[Page]>,
     hasher: KeyHasher,
-    forgotten: Forgotten,
-    pub(super) layouts: Layouts,
+    salts: PolicySalts,
+    pub(super) layouts: LayoutRegistry,
     pub(super) keys: AtomicUsize,
-    /// Of records and wide pages.
-    pub(super) beside_bytes: AtomicUsize,
-    /// Of the wide pages alone, which never go.
+    /// Bytes of records and of wide pages.
+    pub(super) out_of_line_bytes: AtomicUsize,
+    /// Bytes of wide pages, which are never freed.
     pub(super) wide_bytes: AtomicUsize,
     pub(super) evicted: AtomicU64,
-    /// How many records there are.
+    /// Number of records.
     pub(super) records: AtomicUsize,
-    /// Where nobody can go.
-    pub(super) barren: Barren,
-    /// Where nobody can go who takes bytes.
-    pub(super) barren_of_records: Barren,
+    /// Pages in which all keys are denied.
+    pub(super) denied_pages: DeniedPages,
+    /// Pages in which all keys with a record are denied.
+    pub(super) denied_record_pages: DeniedPages,
 }
 
-/// What checks under one policy have in common.
+/// State that all checks under one policy share.
 pub(crate) struct Binding {
     hasher: KeyHasher,
-    /// How many times anything was forgotten before the hasher was made.
-    forgotten: u64,
-    /// That in which most counters of the policy are written, if it counts in a sliding window.
+    /// Version of the salts that the hasher was made with.
+    salts_version: u64,
+    /// Layout of most counters of the policy; one that matches no word unless the policy is a single sliding window.
     layout: Layout,
 }
 
@@ -66,15 +66,15 @@ impl Table {
             slots,
             pages: (0..pages).map(|_| Page::default()).collect(),
             hasher: KeyHasher::random(),
-            forgotten: Forgotten::default(),
-            layouts: Layouts::new(),
+            salts: PolicySalts::default(),
+            layouts: LayoutRegistry::new(),
             keys: AtomicUsize::new(0),
-            beside_bytes: AtomicUsize::new(0),
+            out_of_line_bytes: AtomicUsize::new(0),
             wide_bytes: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
             records: AtomicUsize::new(0),
-            barren: Barren::new(pages),
-            barren_of_records: Barren::new(pages),
+            denied_pages: DeniedPages::new(pages),
+            denied_record_pages: DeniedPages::new(pages),
         }
     }
 
@@ -82,18 +82,18 @@ impl Table {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// All the memory that it takes, or may have touched.
+    /// Returns the bytes that the table uses, or may have touched.
     pub(super) fn bytes(&self) -> usize {
-        self.table_bytes() + self.beside_bytes.load(Ordering::Relaxed)
+        self.table_bytes() + self.out_of_line_bytes.load(Ordering::Relaxed)
     }
 
     fn table_bytes(&self) -> usize {
-        let beside = size_of::<Page>() + 2 * Barren::BYTES_PER_PAGE;
-        self.pages.len() * (SLOTS_PER_PAGE * SLOT_BYTES + beside)
+        let per_page = size_of::<Page>() + 2 * DeniedPages::BYTES_PER_PAGE;
+        self.pages.len() * (SLOTS_PER_PAGE * SLOT_BYTES + per_page)
     }
 
-    /// What nobody could give up.
-    pub(super) fn lasting_bytes(&self) -> usize {
+    /// Returns the bytes that no eviction can free.
+    pub(super) fn permanent_bytes(&self) -> usize {
         self.table_bytes() + self.wide_bytes.load(Ordering::Relaxed)
     }
 
@@ -103,31 +103,31 @@ impl Table {
 
     #[inline(always)]
     pub(super) fn hash(&self, check: &Check<'_>) -> KeyHash {
-        if self.forgotten.times() > 0 {
-            return self.hash_salted(check.policy, check.key);
+        if self.salts.version() > 0 {
+            return self.hash_with_salts(check.policy, check.key);
         }
         self.hasher.hash(check.policy.digest(), check.key)
     }
 
-    /// The same under the policy that was bound.
+    /// Returns the hash of a key under the bound policy.
     #[inline(always)]
     pub(super) fn hash_bound(&self, policy: &Policy, binding: &Binding, key: &[u8]) -> KeyHash {
-        if self.forgotten.times() != binding.forgotten {
-            return self.hash_salted(policy, key);
+        if self.salts.version() != binding.salts_version {
+            return self.hash_with_salts(policy, key);
         }
         binding.hasher.hash([0, 0], key)
     }
 
-    /// The same where keys of some policy were forgotten.
+    /// Returns the hash of a key when some policy has a salt.
     #[cold]
     #[inline(never)]
-    fn hash_salted(&self, policy: &Policy, key: &[u8]) -> KeyHash {
-        self.hasher.hash(self.forgotten.salted(policy.digest()), key)
+    fn hash_with_salts(&self, policy: &Policy, key: &[u8]) -> KeyHash {
+        self.hasher.hash(self.salts.salted(policy.digest()), key)
     }
 
-    /// Forgets what all keys have spent under the policy's name.
+    /// Invalidates all keys of the policy's name.
     pub(super) fn forget(&self, policy: &Policy) -> Result<(), StoreError> {
-        self.forgotten.forget(policy.digest())
+        self.salts.forget(policy.digest())
     }
 
     #[inline(always)]
@@ -135,18 +135,18 @@ impl Table {
         self.slots.id(hash)
     }
 
-    /// Begins to bring into the cache what a check of the key `id` will need.
+    /// Prefetches the memory that a check of the key `id` needs.
     #[inline(always)]
-    pub(super) fn touch(&self, policy: &Policy, id: KeyId) {
-        self.slots.touch(id);
+    pub(super) fn prefetch(&self, policy: &Policy, id: KeyId) {
+        self.slots.prefetch(id);
         if is_bucket(policy) {
-            self.touch_bucket(id);
+            self.prefetch_bucket(id);
         } else if !is_one_window(policy) {
-            self.pages[id.page()].touch();
+            self.pages[id.page()].prefetch();
         }
     }
 
-    /// Decides for the key `id`.
+    /// Executes one operation on the key `id`.
     #[inline(always)]
     pub(super) fn execute(
         &self,
@@ -157,8 +157,8 @@ impl Table {
         cost: u64,
         clock: &dyn Clock,
     ) -> Result<Decision, StoreError> {
-        let at_home = match verb {
-            Verb::Check => self.check_at_home(
+        let in_home_line = match verb {
+            Verb::Check => self.check_in_home_line(
                 id,
                 now_ms,
                 cost,
@@ -167,30 +167,30 @@ impl Table {
             ),
             Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset | Verb::Block => None,
         };
-        match at_home {
+        match in_home_line {
             Some(decision) => Ok(decision),
-            // Piece by piece, so that nothing has to be put together unless it comes to this.
+            // Separate arguments, so that the fast path does not build a request.
             None => {
                 cold_path();
-                self.execute_elsewhere(policy, id, verb, now_ms, cost, clock).0
+                self.execute_slow_path(policy, id, verb, now_ms, cost, clock).0
             }
         }
     }
 
-    /// What a check under `policy` needs that is the same for each of them.
+    /// Computes the state that checks under `policy` share.
     pub(super) fn bind(&self, policy: &Policy, now_ms: u64) -> Binding {
-        let forgotten = self.forgotten.times_before_salts();
+        let salts_version = self.salts.version_before_salts();
         let of_form = |form| self.layouts.for_policy(policy, form, now_ms);
         let layout = of_form(Form::Packed).or_else(|| of_form(Form::Wide));
         let layout = layout.filter(|layout| layout.is_sliding()).cloned();
         Binding {
-            hasher: self.hasher.bind(self.forgotten.salted(policy.digest())),
-            forgotten,
-            layout: layout.unwrap_or_else(|| Layout::of_no_word(policy.quotas()[0])),
+            hasher: self.hasher.bind(self.salts.salted(policy.digest())),
+            salts_version,
+            layout: layout.unwrap_or_else(|| Layout::unused(policy.quotas()[0])),
         }
     }
 
-    /// [`execute`](Self::execute) for a check of the key `id` under the policy that was bound.
+    /// Checks the key `id` under the bound policy, like [`execute`](Self::execute).
     #[inline(always)]
     pub(super) fn check_bound(
         &self,
@@ -202,38 +202,38 @@ impl Table {
         clock: &dyn Clock,
     ) -> Result<Decision, StoreError> {
         let layout = &binding.layout;
-        let at_home = self.check_at_home(
+        let in_home_line = self.check_in_home_line(
             id,
             now_ms,
             cost,
             #[inline(always)]
             |word| layout.is_of(word).then_some(layout),
         );
-        match at_home {
+        match in_home_line {
             Some(decision) => Ok(decision),
             None => {
                 cold_path();
-                self.execute_elsewhere(policy, id, Verb::Check, now_ms, cost, clock).0
+                self.execute_slow_path(policy, id, Verb::Check, now_ms, cost, clock).0
             }
         }
     }
 
-    /// By far the most: a check of a sliding window that is in its own line, in the same window as before, and is
-    /// denied or leaves something of the limit.
+    /// Fast path: decides a check of a sliding window if its slot is in the home line, its window is that of the last
+    /// check, and the check is denied or leaves a rest of the limit. Returns `None` in all other cases.
     #[inline(always)]
-    fn check_at_home<'a>(
+    fn check_in_home_line<'a>(
         &self,
         id: KeyId,
         now_ms: u64,
         cost: u64,
         layout_of: impl FnOnce(Word) -> Option<&'a Layout>,
     ) -> Option<Decision> {
-        self.check_in(self.slots.likely_at_home(id)?, id.tag, now_ms, cost, layout_of)
+        self.check_slot(self.slots.likely_slot(id)?, id.tag, now_ms, cost, layout_of)
     }
 
-    /// The same as [`execute_on_word`](Self::execute_on_word), which stands in for all the rest, if the slot is the key's.
+    /// Checks one slot. Returns `None` if it is not the key's or the fast path does not apply.
     #[inline(always)]
-    fn check_in<'a>(
+    fn check_slot<'a>(
         &self,
         slot: Slot<'_>,
         tag: u64,
@@ -246,20 +246,20 @@ impl Table {
         if !slot.is_owned_by(tag) {
             return None;
         }
-        // Twice the same, so that each is in one piece and has but its own numbers to keep.
+        // Duplicated, so that each branch is straight-line code with few live registers.
         match layout.packing() {
             Some(packing) => {
                 let before = packing.unpack(word.payload());
-                check_on(before, slot, word, layout.quota(), now_ms, cost).decision()
+                attempt_check(before, slot, word, layout.quota(), now_ms, cost).decision()
             }
             None => {
                 let before = self.wide.load(slot)?.with(word.payload());
-                check_on(before, slot, word, layout.quota(), now_ms, cost).decision()
+                attempt_check(before, slot, word, layout.quota(), now_ms, cost).decision()
             }
         }
     }
 
-    /// The layout in which `word` was written, if it was for a sliding window of `policy`.
+    /// Returns the layout of `word` if it belongs to a sliding window of this very `policy`.
     #[inline(always)]
     fn sliding_layout(&self, word: Word, policy: &Policy) -> Option<&Layout> {
         let layout = self.layouts.get(word.layout())?;
@@ -267,7 +267,7 @@ impl Table {
     }
 
     #[inline(never)]
-    fn execute_elsewhere(
+    fn execute_slow_path(
         &self,
         policy: &Policy,
         id: KeyId,
@@ -275,44 +275,49 @@ impl Table {
         now_ms: u64,
         cost: u64,
         clock: &dyn Clock,
-    ) -> Elsewhere {
-        let asked = Asked::new(policy, verb, now_ms, cost, clock);
+    ) -> SlowPathResult {
+        let request = TableRequest::new(policy, verb, now_ms, cost, clock);
         if is_bucket(policy) {
-            return self.noted(id, asked, self.execute_bucket(policy, id, asked));
+            return self.with_denial_noted(id, request, self.execute_bucket(policy, id, request));
         }
         let slot = self.slots.find(id);
-        // Most who come here had no room in their own line, or have been slower than another thread.
+        // Most requests come here because their slot is outside the home line, or because they lost a race.
         if verb == Verb::Check
             && let Some(slot) = slot
-            && let Some(decision) = self.check_by_turns(policy, id, slot, now_ms, cost)
+            && let Some(decision) = self.check_with_backoff(policy, id, slot, now_ms, cost)
         {
-            return Elsewhere(Ok(decision));
+            return SlowPathResult(Ok(decision));
         }
-        let decided = match slot.and_then(|slot| self.execute_on_word(policy, id.tag, slot, asked)) {
+        let decided = match slot.and_then(|slot| self.execute_lock_free(policy, id.tag, slot, request)) {
             Some(decision) => Ok(decision),
-            None => self.execute_locked(policy, id, asked),
+            None => self.execute_locked(policy, id, request),
         };
-        self.noted(id, asked, decided)
+        self.with_denial_noted(id, request, decided)
     }
 
-    /// What was decided, after a note is taken if that was the last of a limit.
+    /// Wraps a decision, and updates the index of denied pages if it has used up a limit.
     #[inline(always)]
-    fn noted(&self, id: KeyId, asked: Asked<'_>, decided: Result<Decision, StoreError>) -> Elsewhere {
-        let action = asked.as_asked();
+    fn with_denial_noted(
+        &self,
+        id: KeyId,
+        request: TableRequest<'_>,
+        decided: Result<Decision, StoreError>,
+    ) -> SlowPathResult {
+        let action = request.action();
         if matches!(action.verb(), Verb::Check | Verb::Charge | Verb::Block)
             && action.cost() > 0
             && let Ok(decision) = &decided
             && (decision.is_allowed() || action.verb() == Verb::Charge)
             && decision.remaining() == 0
         {
-            self.note_denied(id.page(), action.now_ms());
+            self.note_exhausted_key(id.page(), action.now_ms());
         }
-        Elsewhere(decided)
+        SlowPathResult(decided)
     }
 
-    /// A check of a sliding window that is `slot`'s, as often as somebody else is faster; `None` if another window has begun,
-    /// if it spends the last of the limit, or if it is none of that.
-    fn check_by_turns(
+    /// Checks a sliding window and retries with backoff while other threads win the race. Returns `None` if the slot does not
+    /// hold one, if its window has ended, or if the check uses up the limit.
+    fn check_with_backoff(
         &self,
         policy: &Policy,
         id: KeyId,
@@ -320,9 +325,9 @@ impl Table {
         now_ms: u64,
         cost: u64,
     ) -> Option<Decision> {
-        let mut turns = Turns::new();
-        // In its own line it has been tried already, and if it could be allowed, somebody else was faster.
-        let mut may_have_lost = self.slots.is_at_home(slot, id);
+        let mut backoff = SpinBackoff::new();
+        // The fast path has tried the home line already: if the check could have been allowed, it lost a race.
+        let mut may_have_lost = self.slots.is_in_home_line(slot, id);
         loop {
             let word = slot.load();
             let layout = self.sliding_layout(word, policy)?;
@@ -330,37 +335,38 @@ impl Table {
                 return None;
             }
             let before = layout.read(word, || self.wide.load(slot))?;
-            // Whoever is bound to a policy tries none but the first choice.
+            // A bound policy tries only the first-choice layout on the fast path.
             if std::mem::take(&mut may_have_lost)
                 && layout.is_first_choice
                 && could_be_allowed(before, layout.quota(), now_ms, cost)
             {
-                turns.wait();
+                backoff.wait();
                 continue;
             }
-            match check_on(before, slot, word, layout.quota(), now_ms, cost) {
-                Checked::Decided(decision) => return Some(decision),
-                Checked::NotHere => return None,
-                Checked::TooLate => turns.wait(),
+            match attempt_check(before, slot, word, layout.quota(), now_ms, cost) {
+                CheckAttempt::Decided(decision) => return Some(decision),
+                CheckAttempt::NotApplicable => return None,
+                CheckAttempt::Contended => backoff.wait(),
             }
         }
     }
 
-    /// The key is there, it has one quota, and its counter fits into the word: no lock is needed.
-    fn execute_on_word(
+    /// Decides without a lock, for a key that exists, has one quota, and whose count fits into its word. Returns `None`
+    /// in all other cases.
+    fn execute_lock_free(
         &self,
         policy: &Policy,
         tag: u64,
         slot: Slot<'_>,
-        asked: Asked<'_>,
+        request: TableRequest<'_>,
     ) -> Option<Decision> {
         let quotas = policy.shared_quotas();
-        // What makes room needs the lock, see `Barren`.
-        if quotas.len() != 1 || matches!(asked.verb(), Verb::Refund | Verb::Reset | Verb::Block) {
+        // Verbs that can make a key evictable sooner, or that need a record, take the lock; see `DeniedPages`.
+        if quotas.len() != 1 || matches!(request.verb(), Verb::Refund | Verb::Reset | Verb::Block) {
             return None;
         }
-        debug_assert!(!is_bucket(policy), "what stands beside its word may change while the word does not");
-        let mut turns = Turns::new();
+        debug_assert!(!is_bucket(policy), "the wide part of a bucket changes while its word does not");
+        let mut backoff = SpinBackoff::new();
         loop {
             let word = slot.load();
             let layout = self.layouts.get(word.layout())?;
@@ -368,33 +374,34 @@ impl Table {
                 return None;
             }
             let before = layout.read(word, || self.wide.load(slot))?;
-            let (decision, after) = decide_on(before, layout.quota(), asked.after(before.start_ms));
-            // The clock has stepped back far: it may be over sooner than it was, which needs the lock too.
+            let (decision, after) =
+                decide_counts(before, layout.quota(), request.action_after(before.start_ms));
+            // A repair after the clock stepped back can make the key evictable sooner, which needs the lock too.
             if after.is_some_and(|after| after.start_ms < before.start_ms) {
                 return None;
             }
             match after {
-                None if slot.is_still(word) => return Some(decision),
+                None if slot.is_unchanged(word) => return Some(decision),
                 Some(after) if slot.replace(word, layout.next(word, before, after)?) => {
                     return Some(decision);
                 }
-                _ => turns.wait(),
+                _ => backoff.wait(),
             }
         }
     }
 
-    /// The counter in a slot without a record, and the quota under which it was written.
-    pub(super) fn counted(&self, slot: Slot<'_>, word: Word) -> Option<(State, &Quota)> {
+    /// Returns the counter of a slot without a record, and the quota that it was written under.
+    pub(super) fn read_state(&self, slot: Slot<'_>, word: Word) -> Option<(State, &Quota)> {
         let layout = self.layouts.get(word.layout())?;
         Some((layout.state(layout.read(word, || self.wide.load(slot))?), layout.quota()))
     }
 }
 
-/// What was decided off the shortest way. A type of its own, so that the two are put together from their parts: if it were
-/// returned as it is, whoever comes by the shortest way would have to write all of a decision to where this one is.
-struct Elsewhere(Result<Decision, StoreError>);
+/// Result of the slow path. A separate type makes the compiler assemble both results from their parts. If the slow path
+/// returned a plain `Result`, the fast path would have to write its whole decision to the same memory.
+struct SlowPathResult(Result<Decision, StoreError>);
 
-/// Whether all that it counts is one sliding or fixed window, for which most checks need no lock.
+/// Returns whether the policy is a single sliding or fixed window, for which most checks need no lock.
 #[inline(always)]
 fn is_one_window(policy: &Policy) -> bool {
     let is_window =
@@ -402,49 +409,58 @@ fn is_one_window(policy: &Policy) -> bool {
     matches!(policy.quotas(), [quota] if is_window(quota))
 }
 
-/// Whether all that it counts is one token bucket.
+/// Returns whether the policy is a single token bucket.
 #[inline(always)]
 fn is_bucket(policy: &Policy) -> bool {
     matches!(policy.quotas(), [quota] if quota.algorithm() == Algorithm::TokenBucket)
 }
 
-/// What came of a check.
-enum Checked {
+/// Result of one attempt to check without a lock.
+enum CheckAttempt {
     Decided(Decision),
-    /// Nothing: it is not a sliding window of this slot, another window has begun, or it spends the last of the limit.
-    NotHere,
-    /// Somebody else was faster.
-    TooLate,
+    /// The slot holds no sliding window of this policy, its window has ended, or the check uses up the limit.
+    NotApplicable,
+    /// Another thread has changed the word.
+    Contended,
 }
 
-impl Checked {
+impl CheckAttempt {
     #[inline(always)]
     fn decision(self) -> Option<Decision> {
         if let Self::Decided(decision) = self { Some(decision) } else { None }
     }
 }
 
-/// A check of a sliding window that is `slot`'s. A denial looks twice: the word may have been a former owner's, to whom the
-/// slot belonged until its tag was looked at.
+/// Attempts a check of the sliding window in a slot. A denial is validated by a second read of the word: the first is a
+/// former owner's if the slot was given to this key between the reads of word and tag.
 #[inline(always)]
-fn check_on(before: Counts, slot: Slot<'_>, word: Word, quota: &Quota, now_ms: u64, cost: u64) -> Checked {
+fn attempt_check(
+    before: Counts,
+    slot: Slot<'_>,
+    word: Word,
+    quota: &Quota,
+    now_ms: u64,
+    cost: u64,
+) -> CheckAttempt {
     let counter = before.sliding(quota.window_ms());
     match check_within(&counter, quota, now_ms, cost) {
-        None => Checked::NotHere,
-        Some(Outcome::Allowed(decision)) if slot.replace(word, word.plus(cost)) => Checked::Decided(decision),
-        Some(Outcome::Denied(decision)) if slot.is_still(word) => Checked::Decided(decision),
-        Some(_) => Checked::TooLate,
+        None => CheckAttempt::NotApplicable,
+        Some(Outcome::Allowed(decision)) if slot.replace(word, word.plus(cost)) => {
+            CheckAttempt::Decided(decision)
+        }
+        Some(Outcome::Denied(decision)) if slot.is_unchanged(word) => CheckAttempt::Decided(decision),
+        Some(_) => CheckAttempt::Contended,
     }
 }
 
-/// Whether [`check_on`] would allow it.
+/// Returns whether [`attempt_check`] would allow the request.
 fn could_be_allowed(before: Counts, quota: &Quota, now_ms: u64, cost: u64) -> bool {
     let counter = before.sliding(quota.window_ms());
     matches!(check_within(&counter, quota, now_ms, cost), Some(Outcome::Allowed(_)))
 }
 
-/// Decides for a counter that is a word's; the new counts if they have changed.
-fn decide_on(before: Counts, quota: &Quota, action: Action) -> (Decision, Option<Counts>) {
+/// Decides on the counts of a word. Returns the new counts if they have changed.
+fn decide_counts(before: Counts, quota: &Quota, action: Action) -> (Decision, Option<Counts>) {
     let window_ms = quota.window_ms();
     if quota.algorithm() == Algorithm::FixedWindow {
         let mut counter = before.fixed(window_ms);
@@ -466,42 +482,41 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000_000;
 
-    /// Keys that all want the same line, so that in a table for one key they take the same slots from each other.
-    fn rivals(table: &Table, policy: &Policy, count: usize) -> Vec<String> {
+    /// Returns keys of one home line, which compete for the same slots in a table for one key.
+    fn competitors(table: &Table, policy: &Policy, count: usize) -> Vec<String> {
         let mut by_line: HashMap<u32, Vec<String>> = HashMap::new();
         (0..10_000)
             .map(|number| format!("key {number}"))
             .find_map(|key| {
-                let line = by_line.entry(table.id(table.hash(&policy.key(&key))).home).or_default();
+                let line = by_line.entry(table.id(table.hash(&policy.key(&key))).home_line).or_default();
                 line.push(key);
                 (line.len() == count).then(|| line.clone())
             })
             .unwrap()
     }
 
-    /// Each key spends a cost of its own, and nothing but multiples of it may ever be counted for it: anything else
-    /// was spent by a former owner of its slot.
+    /// Each key has its own cost. A count that is not a multiple of it was spent by a former owner of the slot.
     #[test]
-    fn nobody_writes_to_a_slot_that_was_taken_away() {
+    fn no_thread_writes_to_a_slot_that_was_taken_away() {
         for quota in ["100000/1h fixed-window", "1000/1h", "1000000000/1h", "1000/1h token-bucket"] {
             let mut settings = Settings::default();
             settings.max_keys = 1;
             let table = Table::new(settings);
             let policy = Policy::parse("api", [quota]).unwrap();
-            let rivals = rivals(&table, &policy, 4);
+            let competitors = competitors(&table, &policy, 4);
             let costs = [7, 11, 13, 17];
             std::thread::scope(|scope| {
                 for thread in 0..4 {
-                    let (table, policy, rivals) = (&table, &policy, &rivals);
+                    let (table, policy, competitors) = (&table, &policy, &competitors);
                     scope.spawn(move || {
                         for step in 0..100_000 {
-                            let which = (thread + step / 3) % 4;
-                            let id = table.id(table.hash(&policy.key(&rivals[which])));
+                            let index = (thread + step / 3) % 4;
+                            let id = table.id(table.hash(&policy.key(&competitors[index])));
                             let decision = table
-                                .execute(policy, id, Verb::Check, NOW, costs[which], &ManualClock::at(NOW))
+                                .execute(policy, id, Verb::Check, NOW, costs[index], &ManualClock::at(NOW))
                                 .unwrap();
                             let used = decision.quotas()[0].used;
-                            assert_eq!(used % costs[which], 0, "{quota}: {used} of {}", costs[which]);
+                            assert_eq!(used % costs[index], 0, "{quota}: {used} of {}", costs[index]);
                         }
                     });
                 }

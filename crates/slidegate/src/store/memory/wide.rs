@@ -1,49 +1,51 @@
-//! Wide counters: what does not fit into a slot's word stands at the slot's place in a second flat memory, so that both
-//! can be fetched at once.
+//! Wide counters: the part that does not fit into a slot's word lies in a second array, at the same index as the slot, so
+//! that both can be fetched at once.
 
 use std::sync::atomic::Ordering;
 
 use super::atomics::fence;
-use super::lines::Lines;
+use super::cache_lines::CacheLines;
 use super::slots::{KeyId, SLOTS_PER_PAGE, Slot};
 
-/// The part of a wide counter that is not in the word.
+/// The part of a wide counter that is outside its word. Of a token bucket: the time of the debt, and the debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wide {
+pub(super) struct WidePart {
     pub(super) start_ms: u64,
     pub(super) prev: u64,
 }
 
-/// Room for the wide counters of all slots. Of a large table it is no more than address space until the first is written.
-pub(super) struct WideCounters(pub(super) Lines);
+/// Array of the outer parts for all slots. For a large table it is only reserved address space until the first write.
+pub(super) struct WideCounters(pub(super) CacheLines);
 
-/// What the wide counters of a page take.
+/// Bytes of the array per page.
 pub(super) const WIDE_PAGE_BYTES: usize = SLOTS_PER_PAGE * 2 * size_of::<u64>();
 
 impl WideCounters {
-    /// What stands beside a slot. Only true if the slot's word is the same before and after, or under the page's lock.
+    /// Returns the outer part for a slot. It is consistent only under the page's lock, or if the slot's word is the same
+    /// before and after.
     #[inline(always)]
-    pub(super) fn load(&self, slot: Slot<'_>) -> Option<Wide> {
+    pub(super) fn load(&self, slot: Slot<'_>) -> Option<WidePart> {
         let [start_ms, prev] = self.0.pair(slot.number)?;
-        Some(Wide { start_ms: start_ms.load(Ordering::Relaxed), prev: prev.load(Ordering::Relaxed) })
+        Some(WidePart { start_ms: start_ms.load(Ordering::Relaxed), prev: prev.load(Ordering::Relaxed) })
     }
 
-    /// Under the page's lock, while nobody else decides by the slot's word: it is seized, vacant or a token bucket's.
+    /// Writes the outer part for a slot. Requires the page's lock and a word by which no lock-free thread decides: seized,
+    /// vacant, or that of a token bucket.
     #[inline]
-    pub(super) fn store(&self, slot: Slot<'_>, wide: Wide) {
+    pub(super) fn store(&self, slot: Slot<'_>, wide: WidePart) {
         let Some([start_ms, prev]) = self.0.pair(slot.number) else {
-            debug_assert!(false, "a slot beside which there is nothing");
+            debug_assert!(false, "the slot is outside the array");
             return;
         };
-        // Whoever sees any of this must see that the word by which it came here was taken away before.
+        // A thread that sees either write must also see that the former word of the slot is gone.
         fence(Ordering::Release);
         start_ms.store(wide.start_ms, Ordering::Relaxed);
         prev.store(wide.prev, Ordering::Relaxed);
     }
 
-    /// Begins to bring into the cache what stands beside a key's own line.
+    /// Prefetches the outer parts of a key's home line.
     #[inline(always)]
-    pub(super) fn touch(&self, id: KeyId) {
-        self.0.touch(id.home);
+    pub(super) fn prefetch(&self, id: KeyId) {
+        self.0.prefetch(id.home_line);
     }
 }

@@ -7,17 +7,17 @@ pub(super) const LAYOUTS: usize = 1 << LAYOUT_BITS;
 pub(super) const PAYLOAD_MASK: u64 = (1 << PAYLOAD_BITS) - 1;
 const GENERATION_MASK: u64 = (1 << GENERATION_BITS) - 1;
 
-/// Nobody's word: its place is free, or changing hands.
+/// Layout of a vacant word: its slot is free, or is being rewritten under the page's lock.
 pub(super) const VACANT: u16 = 0;
-/// The payload is the number of a record beside the table.
+/// Layout of a word whose payload is the number of a record outside the table.
 pub(super) const RECORD: u16 = (1 << LAYOUT_BITS) - 1;
 
-/// A table word.
+/// The word of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u64);
 
 impl Word {
-    /// With `spent` more in the current count, which is the lowest part of the word and has room for it.
+    /// Returns the word with `spent` added to the current count, which is its lowest part. The sum must fit.
     #[inline(always)]
     pub(super) const fn plus(self, spent: u64) -> Self {
         Self(self.0 + spent)
@@ -33,8 +33,8 @@ impl Word {
         (self.0 >> (64 - LAYOUT_BITS)) as u16
     }
 
-    /// Counts how often the place has changed hands, so that whoever read a word of its former owner cannot
-    /// write over the new one's, even if the two look the same otherwise.
+    /// Returns the generation: the number of times that the word was seized. It makes a compare-and-swap by a reader of a
+    /// former owner's word fail, even if the new owner's word is otherwise the same.
     #[inline(always)]
     pub(super) const fn generation(self) -> u64 {
         (self.0 >> PAYLOAD_BITS) & GENERATION_MASK
@@ -45,7 +45,7 @@ impl Word {
         self.0 & PAYLOAD_MASK
     }
 
-    /// The number of the record that the word stands for.
+    /// Returns the number of the record that the word refers to.
     pub(super) fn record_number(self) -> usize {
         debug_assert_eq!(self.layout(), RECORD);
         usize::try_from(self.payload()).unwrap_or(usize::MAX)

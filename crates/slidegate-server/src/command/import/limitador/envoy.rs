@@ -1,7 +1,7 @@
 //! Limits of Limitador as files of envoyproxy/ratelimit: the namespace is the domain, conditions are values of a
 //! descriptor, variables its keys without a value.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use serde_json::json;
@@ -70,7 +70,7 @@ pub(super) fn write(limits: &[Limit], mut left_out: Vec<Problem>) -> Carried {
             Err(problem) => left_out.push(problem),
         }
     }
-    let mut names: HashMap<String, usize> = HashMap::new();
+    let mut names = HashSet::new();
     let mut files = Vec::with_capacity(domains.len());
     for (domain, root) in domains.iter().filter(|(_, root)| !root.below.is_empty()) {
         let mut text = format!("{BEGINNING}domain: {}\ndescriptors:\n", json!(domain));
@@ -169,16 +169,41 @@ fn rate_limit(limit: &Limit) -> Result<String, Problem> {
     Ok(format!("{{unit: {}, requests_per_unit: {requests}{name}}}", unit.name()))
 }
 
-/// The name of the file for a domain, which may hold anything.
-fn file_name(domain: &str, names: &mut HashMap<String, usize>) -> String {
+/// Returns a file name for a domain, which may hold any characters. No two names differ only in case.
+fn file_name(domain: &str, used: &mut HashSet<String>) -> String {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-".contains(character);
     let plain: String =
         domain.chars().map(|character| if is_plain(character) { character } else { '-' }).collect();
-    let plain = plain.trim_start_matches('.').to_owned();
-    let before = names.entry(plain.clone()).or_default();
-    *before += 1;
-    match *before {
-        1 => format!("{plain}.yaml"),
-        place => format!("{plain}.{place}.yaml"),
+    let plain = match plain.trim_start_matches('.') {
+        "" => "domain",
+        plain => plain,
+    };
+    (1..)
+        .map(|place| if place == 1 { format!("{plain}.yaml") } else { format!("{plain}.{place}.yaml") })
+        .find(|name| used.insert(name.to_ascii_lowercase()))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::file_name;
+
+    #[test]
+    fn file_names_are_unique_and_visible() {
+        let mut used = HashSet::new();
+        let domains = ["a/b", "a b", "a-b.2", "A-B", ".", "..", ".hidden"];
+        let names = domains.map(|domain| file_name(domain, &mut used));
+        let expected = [
+            "a-b.yaml",
+            "a-b.2.yaml",
+            "a-b.2.2.yaml",
+            "A-B.3.yaml",
+            "domain.yaml",
+            "domain.2.yaml",
+            "hidden.yaml",
+        ];
+        assert_eq!(names, expected);
     }
 }

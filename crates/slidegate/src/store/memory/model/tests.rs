@@ -109,7 +109,7 @@ impl Subject {
     }
 
     fn take(&self, step: &Step) -> Decision {
-        let id = KeyId { tag: 2 + step.key, home: (step.key / 10) as u32 };
+        let id = KeyId { tag: 2 + step.key, home_line: (step.key / 10) as u32 };
         let policy = &self.policies[usize::from(step.is_changed)];
         self.table.execute(policy, id, step.verb, step.now_ms, step.units * self.unit, &self.clock).unwrap()
     }

@@ -1,0 +1,293 @@
+//! Charges, blocks, limits of 0, and what answers say beyond those of a check.
+
+use serde_json::{Value, json};
+use slidegate_testkit::{Flavour, Postgres, Server as Redis};
+
+use crate::harness::{Response, Server};
+use crate::process::{ServeProcess, TempFile, outcome, slidegate};
+
+const LONGEST_MS: u64 = 366 * 86_400_000;
+
+#[test]
+fn a_charge_counts_beyond_the_limit_and_ages_like_anything_else() {
+    let server = Server::start();
+    let ask = |verb: &str, cost: u64| {
+        let body = json!({"quotas": ["10/1m fixed-window"], "key": "a", "cost": cost});
+        server.post(&format!("/v1/{verb}"), body.to_string()).decision()
+    };
+    let told = |answer: &Value| json!([answer["allowed"], answer["quotas"][0]["used"], answer["remaining"]]);
+    assert_eq!(told(&ask("charge", 7)), json!([true, 7, 3]));
+    let over = ask("charge", 7);
+    assert_eq!(told(&over), json!([false, 14, 0]));
+    assert_eq!((&over["violated"], &over["source"]), (&json!(["10/1m"]), &json!("store")));
+    assert_eq!(told(&ask("check", 1)), json!([false, 14, 0]));
+    assert_eq!(told(&ask("peek", 0)), json!([false, 14, 0]), "it is exceeded");
+    assert_eq!(told(&ask("refund", 4)), json!([true, 10, 0]));
+    assert_eq!(told(&ask("peek", 0)), json!([true, 10, 0]));
+    server.clock.advance(60_000);
+    assert_eq!(told(&ask("check", 1)), json!([true, 1, 9]));
+}
+
+#[test]
+fn a_block_denies_a_key_for_its_time_or_until_a_reset() {
+    let server = Server::start();
+    let ask = |verb: &str, more: &Value| {
+        let mut body = json!({"policy": "api", "key": "a"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        server.post(&format!("/v1/{verb}"), body.to_string()).decision()
+    };
+    let nothing = json!({});
+    let told = |answer: &Value| json!([answer["allowed"], answer["remaining"], answer["retry_after_ms"]]);
+    assert_eq!(told(&ask("check", &nothing)), json!([true, 99, null]));
+    assert_eq!(told(&ask("block", &json!({"for_ms": 600_000}))), json!([true, 0, null]));
+    assert_eq!(told(&ask("check", &nothing)), json!([false, 0, 600_000]));
+    server.clock.advance(599_999);
+    assert_eq!(told(&ask("peek", &json!({"tier": "premium"}))), json!([false, 0, 1]), "in every tier");
+    server.clock.advance(1);
+    assert_eq!(told(&ask("check", &nothing)), json!([true, 99, null]));
+    // A shorter one takes its place, and a reset ends it.
+    for for_ms in [LONGEST_MS, 5] {
+        assert_eq!(ask("block", &json!({"for_ms": for_ms}))["allowed"], true);
+        assert_eq!(told(&ask("check", &nothing)), json!([false, 0, for_ms]));
+    }
+    assert_eq!(ask("reset", &nothing)["found"], true);
+    assert_eq!(told(&ask("check", &nothing)), json!([true, 99, null]));
+}
+
+#[test]
+fn a_forgotten_policy_has_no_counts_and_no_blocks() {
+    let server = Server::start();
+    let request = |verb: &str, body: Value| server.post(&format!("/v1/{verb}"), body.to_string());
+    for key in ["a", "b"] {
+        request("check", json!({"policy": "api", "key": key, "cost": 60}));
+        request("check", json!({"policy": "login", "key": key}));
+    }
+    request("block", json!({"policy": "api", "key": "a", "for_ms": 600_000}));
+    let forgotten = request("forget", json!({"policy": "api"}));
+    assert_eq!(forgotten.status, 200);
+    assert_eq!(
+        forgotten.json(),
+        json!({"policy": "api", "done": true, "keys": null}),
+        "memory has no number"
+    );
+    for key in ["a", "b"] {
+        let peek = |policy: &str| request("peek", json!({"policy": policy, "key": key})).decision();
+        assert_eq!((&peek("api")["allowed"], &peek("api")["remaining"]), (&json!(true), &json!(100)));
+        assert_eq!(peek("login")["quotas"][0]["used"], 1, "another policy keeps its counts");
+    }
+}
+
+#[test]
+fn a_request_to_forget_that_is_wrong_changes_nothing() {
+    let server = Server::start();
+    let request = |verb: &str, body: &str| server.post(&format!("/v1/{verb}"), body.to_owned());
+    request("check", r#"{"policy": "api", "key": "a", "cost": 60}"#);
+    for (body, status, detail) in [
+        (r#"{"policy": "other"}"#, 404, r#"there is no policy "other""#),
+        (r#"{"policy": "api", "key": "a"}"#, 422, "unknown field `key`"),
+        ("{}", 422, "is missing"),
+        (r#"{"policy": 5}"#, 422, "expected a string"),
+        (r#"[{"policy": "api"}]"#, 422, "expected"),
+        ("policy", 400, "expected"),
+        ("", 400, "EOF"),
+    ] {
+        let refused = request("forget", body);
+        assert_eq!(refused.status, status, "{body}: {:?}", refused.json());
+        let told = refused.json()["detail"].as_str().unwrap().to_owned();
+        assert!(told.contains(detail), "{body}: {told}");
+    }
+    let peeked = request("peek", r#"{"policy": "api", "key": "a"}"#).decision();
+    assert_eq!(peeked["remaining"], 40);
+}
+
+#[test]
+fn every_node_forgets_and_the_store_counts_the_keys() {
+    let redis = Redis::start(Flavour::Redis);
+    let postgres = Postgres::start();
+    for url in [redis.url(), postgres.url()] {
+        let config = TempFile::new("forget", "policies: {api: {quotas: [10/1h]}}\n");
+        let url = format!("{url}?budget_ms=5000");
+        let args = ["serve", "--http", "127.0.0.1:0", "--config", config.path(), "--store", &url];
+        let nodes = [(); 2].map(|()| ServeProcess::start(slidegate().args(args)));
+        for key in ["a", "b", "c"] {
+            nodes[0].check(&json!({"policy": "api", "key": key, "cost": 10}));
+        }
+        let forgotten = nodes[1].post("/v1/forget", &json!({"policy": "api"}));
+        assert_eq!(forgotten.status, 200, "{url}");
+        assert_eq!(forgotten.json(), json!({"policy": "api", "done": true, "keys": 3}), "{url}");
+        for node in &nodes {
+            let peeked = node.post("/v1/peek", &json!({"policy": "api", "key": "a"})).decision();
+            assert_eq!(peeked["remaining"], 10, "{url}");
+        }
+    }
+}
+
+#[test]
+fn what_goes_with_a_block_goes_with_nothing_else() {
+    let server = Server::start();
+    let refused = |path: &str, body: &Value| -> Response { server.post(path, body.to_string()) };
+    for (path, field, more) in [
+        ("/v1/block", "for_ms", json!({})),
+        ("/v1/block", "for_ms", json!({"for_ms": 0})),
+        ("/v1/block", "for_ms", json!({"for_ms": LONGEST_MS + 1})),
+        ("/v1/block", "for_ms", json!({"for_ms": "10m"})),
+        ("/v1/block", "for_ms", json!({"for_ms": 1.5})),
+        ("/v1/block", "cost", json!({"for_ms": 5, "cost": 1})),
+        ("/v1/check", "for_ms", json!({"for_ms": 5})),
+        ("/v1/charge", "for_ms", json!({"for_ms": 5, "cost": 1})),
+        ("/v1/reset", "for_ms", json!({"for_ms": 5})),
+    ] {
+        let mut body = json!({"policy": "api", "key": "a"});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let response = refused(path, &body);
+        assert_eq!(
+            (response.status, &response.json()["field"]),
+            (422, &json!(field)),
+            "{path} {more}: {response:?}"
+        );
+    }
+    // Of a batch only what is wrong is refused.
+    let one = |key: &str, for_ms: u64| json!({"policy": "api", "key": key, "for_ms": for_ms});
+    let batch = refused("/v1/block", &json!([one("x", 1000), one("y", 0), one("z", 2000)])).decision();
+    assert_eq!((&batch[0]["allowed"], &batch[1]["status"]), (&json!(true), &json!(422)));
+    let seen = refused("/v1/peek", &json!(["x", "y", "z"].map(|key| json!({"policy": "api", "key": key}))))
+        .decision();
+    let waits: Vec<&Value> =
+        seen.as_array().unwrap().iter().map(|answer| &answer["retry_after_ms"]).collect();
+    assert_eq!(waits, [&json!(1000), &Value::Null, &json!(2000)]);
+}
+
+#[test]
+fn a_peek_says_what_a_count_is_made_of_and_a_check_does_not() {
+    let server = Server::start();
+    let quotas = ["20/1m", "20/2m sliding-log", "20/3m fixed-window"];
+    let ask = |verb: &str, cost: u64| {
+        let body = json!({"quotas": quotas, "key": "a", "cost": cost});
+        server.post(&format!("/v1/{verb}"), body.to_string()).decision()
+    };
+    let parts = |answer: &Value| -> Vec<Value> {
+        let each = answer["quotas"].as_array().unwrap().iter();
+        each.map(|quota| json!([quota["used"], quota["previous"], quota["current"], quota["oldest_age_ms"]]))
+            .collect()
+    };
+    assert_eq!(
+        parts(&ask("peek", 0)),
+        [json!([0, 0, 0, null]), json!([0, 0, 0, null]), json!([0, 0, 0, null])]
+    );
+    let check = ask("check", 4);
+    let names: Vec<&String> = check["quotas"][0].as_object().unwrap().keys().collect();
+    let mut expected =
+        ["name", "limit", "window_ms", "used", "remaining", "reset_after_ms", "retry_after_ms"];
+    expected.sort_unstable();
+    assert_eq!(names, expected, "the shape of a check is a contract");
+    server.clock.advance(90_000);
+    let _ = ask("charge", 3);
+    let seen = ask("peek", 0);
+    // Half of the four are over.
+    assert_eq!(parts(&seen), [json!([5, 4, 3, null]), json!([7, 0, 7, 90_000]), json!([7, 0, 7, null])]);
+    let quota = seen["quotas"][0].as_object().unwrap();
+    assert!(quota.contains_key("oldest_age_ms"), "null is said");
+    for verb in ["check", "charge", "refund", "reset"] {
+        assert!(ask(verb, 0)["quotas"][0].get("previous").is_none(), "{verb}");
+    }
+}
+
+#[test]
+fn a_reset_says_whether_it_found_the_key() {
+    let server = Server::start();
+    let ask =
+        |verb: &str| server.post(&format!("/v1/{verb}"), r#"{"quotas": ["2/1s"], "key": "a"}"#).decision();
+    assert_eq!(ask("reset")["found"], false);
+    assert!(ask("check").get("found").is_none() && ask("peek").get("found").is_none());
+    assert_eq!(ask("reset")["found"], true);
+    assert_eq!(ask("reset")["found"], false);
+    let _ = ask("check");
+    server.clock.advance(2000);
+    assert_eq!(ask("reset")["found"], false, "it counted nothing any more");
+}
+
+#[test]
+fn a_limit_of_zero_denies_every_cost_for_good() {
+    let file = "policies:\n  closed: {quotas: [0/1h]}\n  open: {quotas: [{limit: 5, window: 1h}], tiers: {none: {quotas: [{limit: 0, window: 1h}]}}}\n";
+    let server = Server::with_config(file);
+    let ask = |body: Value| server.check(body.to_string()).decision();
+    for body in [
+        json!({"policy": "closed", "key": "a"}),
+        json!({"policy": "open", "tier": "none", "key": "a"}),
+        json!({"quotas": ["0/1m"], "key": "a"}),
+        json!({"quotas": [{"limit": 0, "window": "1m", "algorithm": "token-bucket"}, "5/1m"], "key": "a"}),
+    ] {
+        let answer = ask(body.clone());
+        let told = json!([answer["allowed"], answer["never"], answer["limit"], answer["retry_after_ms"]]);
+        assert_eq!(told, json!([false, true, 0, null]), "{body}");
+        let mut free = body;
+        free["cost"] = json!(0);
+        assert_eq!(ask(free)["allowed"], true);
+    }
+    assert_eq!(ask(json!({"policy": "open", "key": "a"}))["remaining"], 4);
+}
+
+/// The same by a store elsewhere, over HTTP and at the shell.
+fn is_done_in(store: &str) {
+    let config = TempFile::new("verbs", "policies:\n  api: {quotas: [5/1h]}\n");
+    let mut serve = slidegate();
+    serve.args(["serve", "--http", "127.0.0.1:0", "--store", store, "--config", config.path()]);
+    let server = ServeProcess::start(&mut serve);
+    let of_server = ["--server", server.url()];
+    let of_store = ["--store", store, "--config", config.path()];
+    let run = |words: &[&str], place: &[&str]| {
+        let (code, out, err) =
+            outcome(slidegate().args(words).args(["user:1", "--policy", "api"]).args(place));
+        (code, if out.is_empty() { err } else { out })
+    };
+    for (words, place, code, begin) in [
+        (&["reset"][..], &of_server[..], 0, "nothing to forget: 5 of 5 left\n"),
+        (&["charge", "--cost", "3"], &of_store, 0, "charged: 2 of 5 left\n"),
+        (&["charge", "--cost", "4"], &of_server, 1, "charged: over 5/1h, within it again in "),
+        (&["check"], &of_store, 1, "denied by 5/1h: retry in "),
+        (&["reset"], &of_store, 0, "forgotten: 5 of 5 left\n"),
+        (&["block", "--for", "1h"], &of_server, 0, "blocked: 0 of 5 left, whole again in 3600 s\n"),
+        (&["check"], &of_store, 1, "denied by 5/1h: retry in 3"),
+        (&["block", "--for", "2h"], &of_store, 0, "blocked: 0 of 5 left, whole again in 7200 s\n"),
+        (&["check"], &of_server, 1, "denied by 5/1h: retry in 7"),
+        (&["reset"], &of_server, 0, "forgotten: 5 of 5 left\n"),
+        (&["check"], &of_store, 0, "allowed: 4 of 5 left"),
+        (&["block", "--for", "0s"], &of_server, 2, "error: invalid value '0s' for '--for <TIME>'"),
+        (&["block", "--for", "367d"], &of_server, 2, "error: invalid value '367d' for '--for <TIME>'"),
+        (
+            &["block"],
+            &of_server,
+            2,
+            "error: the following required arguments were not provided:\n  --for <TIME>",
+        ),
+    ] {
+        let (found, said) = run(words, place);
+        assert_eq!(found, code, "{words:?}: {said}");
+        assert!(said.starts_with(begin), "{words:?}: {begin} in {said}");
+    }
+    let peek = server.post("/v1/peek", &json!({"policy": "api", "key": "user:1"})).decision();
+    assert_eq!(json!([peek["quotas"][0]["current"], peek["quotas"][0]["previous"]]), json!([1, 0]));
+}
+
+#[test]
+fn redis_charges_and_blocks() {
+    for flavour in Flavour::ALL {
+        let redis = Redis::start(flavour);
+        is_done_in(&format!("{}?budget_ms=5000", redis.url()));
+    }
+}
+
+#[test]
+fn postgres_charges_and_blocks() {
+    let postgres = Postgres::start();
+    is_done_in(&format!("{}?budget_ms=5000", postgres.url()));
+}
+
+#[test]
+fn nothing_is_charged_or_blocked_in_a_memory_that_ends() {
+    for words in [&["charge", "a"][..], &["block", "a", "--for", "1m"]] {
+        let (code, out, err) = outcome(slidegate().args(words).args(["--quota", "5/1m"]));
+        assert_eq!((code, out.as_str()), (2, ""), "{words:?}");
+        assert!(err.contains(&format!("there is nothing to {}", words[0])), "{err}");
+    }
+}

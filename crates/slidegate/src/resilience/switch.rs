@@ -1,0 +1,303 @@
+//! Settings of policies that can be changed at run time: mode, lists of allowed and denied keys, candidate quotas.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use futures_util::future::join;
+use slidegate_core::{Check, Decision, Policy, Quota, QuotaError, Source, Verb};
+
+use super::fallback::{missing_response, reason};
+use super::telemetry;
+use crate::clock::Clock;
+use crate::error::StoreError;
+use crate::store::{Operation, Store};
+
+/// Enforcement mode of a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Decisions are enforced.
+    #[default]
+    Enforce,
+    /// Decisions are made, counted and reported in [`Decision::shadow`], but every request is allowed.
+    Shadow,
+    /// No decisions are made. Every request is allowed and nothing is counted.
+    Off,
+}
+
+impl Mode {
+    /// Returns the name in configuration and logs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Run-time settings of one policy.
+#[derive(Clone, Debug, Default)]
+pub struct PolicySwitch {
+    /// Enforcement mode.
+    pub mode: Mode,
+    /// Keys that are always allowed and never counted.
+    pub allowed_keys: HashSet<Vec<u8>>,
+    /// Keys that are always denied while the policy is enforced, even if they are in `allowed_keys`.
+    pub denied_keys: HashSet<Vec<u8>>,
+    candidate: Option<Arc<Policy>>,
+}
+
+impl PolicySwitch {
+    /// Sets quotas that are evaluated beside those of the policy called `name` without being enforced. They have counts
+    /// of their own. [`Decision::shadow`] holds their decision, unless the policy itself is in [`Mode::Shadow`].
+    pub fn set_candidate(
+        &mut self,
+        name: &str,
+        quotas: impl IntoIterator<Item = Quota>,
+    ) -> Result<(), QuotaError> {
+        self.candidate = Some(Arc::new(Policy::candidate_for(name, quotas)?));
+        Ok(())
+    }
+
+    /// Returns the candidate, if one is set.
+    pub fn candidate(&self) -> Option<&Policy> {
+        self.candidate.as_deref()
+    }
+
+    /// Removes the candidate.
+    pub fn clear_candidate(&mut self) {
+        self.candidate = None;
+    }
+
+    /// Returns the decision of the mode or of a list, without the store.
+    fn rule_decision(&self, operation: &Operation<'_>) -> Option<Decision> {
+        // Blocks and resets reach the store in every mode, so that they are in force when the policy is enforced again.
+        if matches!(operation.verb, Verb::Block | Verb::Reset) {
+            return None;
+        }
+        let (policy, key) = (operation.check.policy, operation.check.key);
+        let (rule, decision) = if self.mode == Mode::Off {
+            ("off", Decision::unspent(policy, Source::Rule))
+        } else if !is_spending(operation.verb) {
+            return None;
+        } else if self.denied_keys.contains(key) {
+            ("denied", Decision::refused(policy, Source::Rule))
+        } else if self.allowed_keys.contains(key) {
+            ("allowed", Decision::unspent(policy, Source::Rule))
+        } else {
+            return None;
+        };
+        telemetry::count_rule(policy, rule);
+        Some(if self.mode == Mode::Shadow && !decision.is_allowed() {
+            decision.in_shadow()
+        } else {
+            decision
+        })
+    }
+
+    /// Combines the store's responses for the policy and its candidate according to the mode.
+    fn enforce(
+        &self,
+        operation: &Operation<'_>,
+        response: Result<Decision, StoreError>,
+        candidate: Option<Result<Decision, StoreError>>,
+    ) -> Result<Decision, StoreError> {
+        let policy = operation.check.policy;
+        let is_spending = is_spending(operation.verb);
+        if let (true, Some(Ok(candidate))) = (is_spending, &candidate) {
+            telemetry::count_shadow_denial(policy, "candidate", candidate);
+        }
+        match (response, self.mode) {
+            (Ok(decision), Mode::Shadow) if is_spending => {
+                telemetry::count_shadow_denial(policy, "policy", &decision);
+                Ok(decision.in_shadow())
+            }
+            // A policy in shadow mode allows every request even while the store fails. A lost change is still an error.
+            (Err(error), Mode::Shadow)
+                if matches!(operation.verb, Verb::Check | Verb::Peek | Verb::Refund) =>
+            {
+                Ok(Decision::unspent(policy, Source::Fallback(reason(&error))))
+            }
+            (Ok(decision), _) => match candidate {
+                Some(Ok(candidate)) if is_spending => Ok(decision.beside(&candidate)),
+                _ => Ok(decision),
+            },
+            (Err(error), _) => Err(error),
+        }
+    }
+}
+
+/// Returns whether the verb spends or would spend units, so that its denial can be waived.
+fn is_spending(verb: Verb) -> bool {
+    matches!(verb, Verb::Check | Verb::Peek | Verb::Charge)
+}
+
+/// A store with run-time settings for each policy.
+///
+/// ```
+/// use slidegate::resilience::{Mode, Switch};
+/// use slidegate::{Limiter, MemoryStore, Policy};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let limiter = Limiter::new(Switch::new(MemoryStore::new()));
+/// let policy = Policy::parse("api", ["1/1h"])?;
+/// limiter.check(policy.key("k")).await?;
+/// assert!(!limiter.check(policy.key("k")).await?.is_allowed());
+///
+/// limiter.store().update("api", |switch| switch.mode = Mode::Shadow);
+/// let decision = limiter.check(policy.key("k")).await?;
+/// assert!(decision.is_allowed() && decision.shadow().is_some_and(|shadow| !shadow.is_allowed()));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Switch<S> {
+    store: S,
+    policies: ArcSwap<HashMap<Box<str>, Arc<PolicySwitch>>>,
+}
+
+impl<S> Switch<S> {
+    /// Wraps `store` with every policy enforced.
+    pub fn new(store: S) -> Self {
+        Self { store, policies: ArcSwap::default() }
+    }
+
+    /// Returns the store below.
+    pub fn store(&self) -> &S {
+        &self.store
+    }
+
+    /// Returns the settings of the policy called `name`.
+    pub fn of(&self, name: &str) -> PolicySwitch {
+        self.policies.load().get(name).map(|switch| PolicySwitch::clone(switch)).unwrap_or_default()
+    }
+
+    /// Changes the settings of the policy called `name` atomically. Every later request sees the whole change.
+    pub fn update(&self, name: &str, change: impl Fn(&mut PolicySwitch)) {
+        let (mut before, mut after) = (Mode::default(), Mode::default());
+        self.policies.rcu(|policies| {
+            let mut switch = policies.get(name).map(|switch| PolicySwitch::clone(switch)).unwrap_or_default();
+            before = switch.mode;
+            change(&mut switch);
+            after = switch.mode;
+            let mut policies = HashMap::clone(policies);
+            policies.insert(name.into(), Arc::new(switch));
+            policies
+        });
+        telemetry::report_mode_change(name, before, after);
+    }
+
+    /// Replaces the settings of all policies atomically. Policies that are not named get the default settings.
+    pub fn replace(&self, switches: impl IntoIterator<Item = (String, PolicySwitch)>) {
+        let switches = switches.into_iter().map(|(name, switch)| (name.into_boxed_str(), Arc::new(switch)));
+        let after: Arc<HashMap<Box<str>, Arc<PolicySwitch>>> = Arc::new(switches.collect());
+        let before = self.policies.swap(Arc::clone(&after));
+        let names: BTreeSet<&str> = before.keys().chain(after.keys()).map(|name| &**name).collect();
+        for name in names {
+            let mode = |switches: &HashMap<Box<str>, Arc<PolicySwitch>>| {
+                switches.get(name).map(|switch| switch.mode).unwrap_or_default()
+            };
+            telemetry::report_mode_change(name, mode(&before), mode(&after));
+        }
+    }
+
+    fn switch_of(&self, policy: &Policy) -> Option<Arc<PolicySwitch>> {
+        // An anonymous policy, made of quotas in a request, has no name to look up.
+        if policy.is_anonymous() { None } else { self.policies.load().get(policy.name()).cloned() }
+    }
+}
+
+/// Origin of the response to an operation of a batch.
+enum Plan<'a> {
+    Rule(Decision),
+    /// Next response of the store, followed by another one if the policy has a candidate.
+    Store {
+        operation: &'a Operation<'a>,
+        switch: Option<Arc<PolicySwitch>>,
+    },
+}
+
+impl<S: Store> Store for Switch<S> {
+    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+        let Some(switch) = self.switch_of(operation.check.policy) else {
+            return self.store.execute(operation).await;
+        };
+        if let Some(decision) = switch.rule_decision(&operation) {
+            return Ok(decision);
+        }
+        let Some(candidate) = &switch.candidate else {
+            return switch.enforce(&operation, self.store.execute(operation).await, None);
+        };
+        // Two concurrent requests, so that a failure of the candidate does not affect the policy.
+        let tried = self.store.execute(with_policy(&operation, candidate));
+        let (response, tried) = join(self.store.execute(operation), tried).await;
+        switch.enforce(&operation, response, Some(tried))
+    }
+
+    /// Executes the operation at once if its policy has no settings here.
+    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
+        match self.switch_of(operation.check.policy) {
+            None => self.store.execute_at_once(operation),
+            Some(_) => None,
+        }
+    }
+
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        let plan = |operation| {
+            let switch = self.switch_of(Operation::clone(operation).check.policy);
+            match switch.as_ref().and_then(|switch| switch.rule_decision(operation)) {
+                Some(decision) => Plan::Rule(decision),
+                None => Plan::Store { operation, switch },
+            }
+        };
+        let plans: Vec<Plan<'_>> = operations.iter().map(plan).collect();
+        let mut sent = Vec::with_capacity(operations.len());
+        for plan in &plans {
+            if let Plan::Store { operation, switch } = plan {
+                sent.push(**operation);
+                sent.extend(candidate(switch.as_ref()).map(|candidate| with_policy(operation, candidate)));
+            }
+        }
+        let mut responses = self.store.execute_many(&sent).await.into_iter();
+        let settle = |plan: &Plan<'_>| match plan {
+            Plan::Rule(decision) => Ok(decision.clone()),
+            Plan::Store { operation, switch } => {
+                let response = responses.next().unwrap_or_else(|| Err(missing_response()));
+                let tried = candidate(switch.as_ref()).and_then(|_| responses.next());
+                match switch {
+                    Some(switch) => switch.enforce(operation, response, tried),
+                    None => response,
+                }
+            }
+        };
+        plans.iter().map(settle).collect()
+    }
+
+    /// Forgets the keys of the policy and of its candidate. Returns the number of keys of the policy.
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        if let Some(candidate) = candidate(self.switch_of(policy).as_ref()) {
+            self.store.forget(candidate).await?;
+        }
+        self.store.forget(policy).await
+    }
+
+    #[inline]
+    fn announce(&self, check: &Check<'_>) {
+        self.store.announce(check);
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.store.clock()
+    }
+}
+
+fn candidate(switch: Option<&Arc<PolicySwitch>>) -> Option<&Policy> {
+    switch?.candidate.as_deref()
+}
+
+/// Returns the operation under another policy.
+fn with_policy<'a>(operation: &Operation<'a>, policy: &'a Policy) -> Operation<'a> {
+    Operation { verb: operation.verb, check: policy.key(operation.check.key).cost(operation.check.cost) }
+}
