@@ -15,14 +15,14 @@ use tokio::sync::{Semaphore, watch};
 use tracing::info;
 
 use crate::envoy::Domains;
-use crate::hitters::{Hit, Hitters};
+use crate::heavy_hitters::{HeavyHitters, Hit};
 use crate::policies::{Named, Policies};
 use crate::quota_spec::{NamedQuota, QuotaProblem, QuotaSpec};
 use crate::request::{Batch, Refusal, RefusalKind, Request};
 use crate::signals::{OF_REQUESTS, Signals};
 use crate::spelled::Spelled;
 use crate::throttle::Throttles;
-use crate::tokens::{Admission, Tokens};
+use crate::tokens::{Authenticator, Tokens};
 use crate::traces;
 use crate::violations::{ViolationLog, Violations};
 
@@ -38,9 +38,9 @@ pub struct App<S> {
     config_error: ArcSwapOption<String>,
     stopping: watch::Sender<bool>,
     violations: Violations,
-    hitters: Hitters,
+    heavy_hitters: HeavyHitters,
     are_changes_known: AtomicBool,
-    tokens: Arc<Admission>,
+    tokens: Arc<Authenticator>,
     throttles: Throttles,
 }
 
@@ -164,7 +164,7 @@ impl<S> App<S> {
     }
 
     /// Who may ask for decisions.
-    pub fn tokens(&self) -> &Arc<Admission> {
+    pub fn tokens(&self) -> &Arc<Authenticator> {
         &self.tokens
     }
 
@@ -174,8 +174,8 @@ impl<S> App<S> {
     }
 
     /// Who stands out.
-    pub(crate) fn hitters(&self) -> &Hitters {
-        &self.hitters
+    pub(crate) fn heavy_hitters(&self) -> &HeavyHitters {
+        &self.heavy_hitters
     }
 
     /// What logs denials, and knows how keys are written into a log.
@@ -185,7 +185,7 @@ impl<S> App<S> {
 
     /// The same, with tokens that whoever asks for decisions has to show.
     pub fn admitting(mut self, tokens: Tokens) -> Self {
-        self.tokens = Arc::new(Admission::new(tokens));
+        self.tokens = Arc::new(Authenticator::new(tokens));
         self
     }
 
@@ -253,9 +253,9 @@ impl<S: Store> App<S> {
             config_error: ArcSwapOption::empty(),
             stopping: watch::Sender::new(false),
             violations: Violations::new(ViolationLog::default()),
-            hitters: Hitters::default(),
+            heavy_hitters: HeavyHitters::default(),
             are_changes_known: AtomicBool::new(true),
-            tokens: Arc::new(Admission::new(Tokens::default())),
+            tokens: Arc::new(Authenticator::new(Tokens::default())),
             throttles: Throttles::default(),
         }
     }
@@ -287,7 +287,7 @@ impl<S: Store> App<S> {
         let (now_ms, is_denied) = (self.clock().now_ms(), !decision.is_allowed());
         let would_be = || decision.shadow().is_some_and(|shadow| !shadow.is_allowed());
         let policy = (!check.policy.is_anonymous()).then(|| check.policy.name());
-        self.hitters.count(&Hit { policy, key: check.key, is_denied: is_denied || would_be() }, now_ms);
+        self.heavy_hitters.count(&Hit { policy, key: check.key, is_denied: is_denied || would_be() }, now_ms);
         if is_denied {
             self.violations.tell(check, decision, path, now_ms);
         }

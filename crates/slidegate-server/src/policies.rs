@@ -193,7 +193,7 @@ impl Policies {
             None => &entry.standard,
             Some(tier) => entry.tiers.get(tier).ok_or_else(|| {
                 let known = listed(entry.tiers.keys());
-                let detail = format!("policy {name:?} has no tier {tier:?}; there is {known}");
+                let detail = format!("policy {name:?} has no tier {tier:?}; known: {known}");
                 Refusal::out_of_range("tier", detail)
             })?,
         };
@@ -228,7 +228,7 @@ impl Policies {
     fn entry(&self, name: &str) -> Result<&Entry, Refusal> {
         self.by_name.get(name).ok_or_else(|| {
             Refusal::unknown_policy(&format!(
-                "there is no policy {name:?}; there is {}",
+                "there is no policy {name:?}; known: {}",
                 listed(self.by_name.keys())
             ))
         })

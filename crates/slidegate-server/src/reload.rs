@@ -1,4 +1,4 @@
-//! The configuration, read again while it runs.
+//! Reload of the configuration file at runtime.
 
 use std::fs;
 use std::iter;
@@ -11,117 +11,129 @@ use slidegate::{Clock, SystemClock};
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-use crate::changes::{Base, Desk};
+use crate::changes::{Base, ChangeController};
 use crate::config::{Config, Problem, Problems};
 use crate::serve::{Tls, TlsFiles};
-use crate::tokens::Admission;
+use crate::tokens::Authenticator;
 
-/// How often the file is looked at. Looking costs a few microseconds, and works where nobody tells of changes: over a
-/// network, or where a link is changed to another folder, as Kubernetes does.
-const LOOK_MS: u64 = 500;
-/// For how long a file that changes at every look is not read: with the look that sees the change first, two seconds.
-const MOST_WAIT_MS: u64 = 1500;
-/// How often in a row a file may be missing before that is no longer somebody who is just putting another in its place.
-const LOOKS_WITHOUT: u32 = 4;
+/// Poll interval. A poll costs a few microseconds, and detects changes that file system notifications miss: on network file
+/// systems, and where a link is switched to another folder, as Kubernetes does.
+const POLL_INTERVAL_MS: u64 = 500;
+/// Maximum delay of a reload while the file changes at every poll. With the poll that first sees the change it is two
+/// seconds.
+const MAX_SETTLE_MS: u64 = 1500;
+/// Number of consecutive polls without the file that count as a change. An editor may remove the file briefly when it
+/// replaces it.
+const DELETED_AFTER_POLLS: u32 = 4;
 
-/// Reads the file, its certificates and its tokens again when one of them has changed, or when asked to. Policies, switches
-/// and tokens change; a file with a mistake changes nothing.
+/// Reloads the file, its certificates and its tokens when one of them changes or on a signal. A reload replaces policies,
+/// switches and tokens. An invalid file has no effect.
 pub(crate) struct Reload {
     pub(crate) path: PathBuf,
-    pub(crate) desk: Arc<Desk>,
-    /// Who may use the admin API. Who may ask for decisions is known to the app.
-    pub(crate) admins: Arc<Admission>,
-    /// As it was when the service started: what is fixed is compared with this.
-    pub(crate) first: Config,
-    /// The certificates, which are read again as well.
+    pub(crate) controller: Arc<ChangeController>,
+    /// Authenticator of the admin API. That of the other listeners belongs to the app.
+    pub(crate) admins: Arc<Authenticator>,
+    /// Configuration at startup, which is compared with the fields that a reload cannot change.
+    pub(crate) initial: Config,
+    /// Certificates, which are reloaded too.
     pub(crate) tls: Option<Tls>,
-    /// How the file looked before that was read, and then those that it names.
-    pub(crate) looks: Vec<Option<Looks>>,
-    /// When somebody asks.
-    pub(crate) asked: Arc<Notify>,
+    /// Fingerprints of the file and of the files that it names, taken before the first read.
+    pub(crate) fingerprints: Vec<Option<FileFingerprint>>,
+    /// Notified by a signal to reload.
+    pub(crate) trigger: Arc<Notify>,
 }
 
-/// What tells a file from the one before.
+/// Metadata that change when a file changes.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Looks {
+pub(crate) struct FileFingerprint {
     modified: Option<SystemTime>,
     bytes: u64,
-    numbers: [i64; 3],
+    inode_and_ctime: [i64; 3],
 }
 
-impl Looks {
-    /// `None` while there is no file.
+impl FileFingerprint {
+    /// Returns the fingerprint, or `None` if the file does not exist.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         let (modified, bytes) = (metadata.modified().ok(), metadata.len());
-        Some(Self { modified, bytes, numbers: numbers(&metadata) })
+        Some(Self { modified, bytes, inode_and_ctime: inode_and_ctime(&metadata) })
     }
 }
 
-/// Another file in its place may have the same length and time; and one that could not be read may be readable now.
+/// Returns the inode and the change time. The inode detects a replacement with the same length and time, the change time
+/// detects new permissions.
 #[cfg(unix)]
-fn numbers(metadata: &fs::Metadata) -> [i64; 3] {
+fn inode_and_ctime(metadata: &fs::Metadata) -> [i64; 3] {
     use std::os::unix::fs::MetadataExt;
     [metadata.ino().cast_signed(), metadata.ctime(), metadata.ctime_nsec()]
 }
 
 #[cfg(not(unix))]
-fn numbers(_: &fs::Metadata) -> [i64; 3] {
+fn inode_and_ctime(_: &fs::Metadata) -> [i64; 3] {
     [0; 3]
 }
 
-/// Why something is read again.
+/// Reason of a reload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// It has changed, or somebody has asked for it.
-    News,
-    /// It has changed, and changed again at every look since.
-    Restless,
-    /// It could not be used before.
+    /// The file has changed, or a signal requests the reload.
+    Changed,
+    /// The file has changed at every poll for [`MAX_SETTLE_MS`].
+    Unsettled,
+    /// The last reload failed.
     Retry,
 }
 
-/// Looks again and again at what may change.
-pub(crate) struct Watch<L, C = SystemClock> {
-    /// For the log.
+/// Polls the fingerprint of files for changes.
+pub(crate) struct Watcher<F, C = SystemClock> {
+    /// Name of the files for the log.
     name: &'static str,
     clock: C,
-    read: L,
-    seen: L,
-    /// Since when it has looked otherwise than what was read.
+    /// Fingerprint at the last reload.
+    loaded: F,
+    /// Fingerprint at the last poll.
+    last: F,
+    /// First poll whose fingerprint differed from `loaded`.
     differs_since_ms: Option<u64>,
-    /// How often in a row it was not whole.
-    without: u32,
+    /// Number of consecutive polls in which the files were incomplete.
+    missing_polls: u32,
 }
 
-impl<L: Clone + PartialEq + Send + 'static, C: Clock> Watch<L, C> {
-    /// From how it looked before it was read.
-    pub(crate) fn new(name: &'static str, clock: C, looks: L) -> Self {
-        Self { name, clock, read: looks.clone(), seen: looks, differs_since_ms: None, without: 0 }
+impl<F: Clone + PartialEq + Send + 'static, C: Clock> Watcher<F, C> {
+    /// Starts with a fingerprint that was taken before the files were read.
+    pub(crate) fn new(name: &'static str, clock: C, fingerprint: F) -> Self {
+        Self {
+            name,
+            clock,
+            loaded: fingerprint.clone(),
+            last: fingerprint,
+            differs_since_ms: None,
+            missing_polls: 0,
+        }
     }
 
-    /// Returns when it is to be read again: at once if `asked`, else when it looks otherwise and `is_whole`, or has not been
-    /// whole for a while. A file that is being written is left alone until it rests, but not for longer than
-    /// [`MOST_WAIT_MS`]. With `retries` it is read again whenever it rests.
+    /// Waits until the files must be reloaded: immediately on `trigger`, else when the fingerprint has changed and was the
+    /// same in two polls, but after [`MAX_SETTLE_MS`] at the latest. Incomplete files count as changed only after
+    /// [`DELETED_AFTER_POLLS`]. With `retries`, each poll with an unchanged fingerprint is a reason too.
     pub(crate) async fn changed(
         &mut self,
-        asked: &Notify,
-        look: impl Fn() -> L + Clone + Send + 'static,
-        is_whole: impl Fn(&L) -> bool,
+        trigger: &Notify,
+        fingerprint: impl Fn() -> F + Clone + Send + 'static,
+        is_complete: impl Fn(&F) -> bool,
         retries: bool,
     ) -> Reason {
-        let mut is_asked = false;
+        let mut is_triggered = false;
         loop {
             tokio::select! {
-                () = asked.notified() => is_asked = true,
-                () = self.clock.sleep(LOOK_MS) => {}
+                () = trigger.notified() => is_triggered = true,
+                () = self.clock.sleep(POLL_INTERVAL_MS) => {}
             }
-            // A file system that hangs must hold up nobody but this.
-            let Some(looks) = off_thread(look.clone()).await else { continue };
-            let is_whole = is_whole(&looks);
-            let reason = self.judge(looks, is_whole, is_asked, retries);
-            if reason == Some(Reason::Restless) {
-                warn!("{} is read although it keeps changing", self.name);
+            // A file system that hangs must block no thread of the runtime.
+            let Some(current) = run_blocking(fingerprint.clone()).await else { continue };
+            let is_complete = is_complete(&current);
+            let reason = self.evaluate(current, is_complete, is_triggered, retries);
+            if reason == Some(Reason::Unsettled) {
+                warn!("reading {} although it keeps changing", self.name);
             }
             if let Some(reason) = reason {
                 return reason;
@@ -129,21 +141,27 @@ impl<L: Clone + PartialEq + Send + 'static, C: Clock> Watch<L, C> {
         }
     }
 
-    /// Whether to read it now that it `looks` so.
-    fn judge(&mut self, looks: L, is_whole: bool, is_asked: bool, retries: bool) -> Option<Reason> {
+    /// Returns the reason to reload at this poll, if there is one.
+    fn evaluate(
+        &mut self,
+        current: F,
+        is_complete: bool,
+        is_triggered: bool,
+        retries: bool,
+    ) -> Option<Reason> {
         let now_ms = self.clock.now_ms();
-        // Seen twice alike: it is written.
-        let is_settled = looks == self.seen;
-        self.seen.clone_from(&looks);
-        self.without = if is_whole { 0 } else { self.without.saturating_add(1) };
-        let differs = looks != self.read;
+        // Unchanged between two polls, so the file is written completely.
+        let is_settled = current == self.last;
+        self.last.clone_from(&current);
+        self.missing_polls = if is_complete { 0 } else { self.missing_polls.saturating_add(1) };
+        let differs = current != self.loaded;
         let since_ms = if differs { *self.differs_since_ms.get_or_insert(now_ms) } else { now_ms };
-        let is_late = now_ms.saturating_sub(since_ms) >= MOST_WAIT_MS;
-        let is_due =
-            differs && (self.without == 0 || self.without >= LOOKS_WITHOUT) && (is_settled || is_late);
-        if is_due || is_asked {
-            (self.read, self.differs_since_ms) = (looks, None);
-            return Some(if is_settled || is_asked { Reason::News } else { Reason::Restless });
+        let is_overdue = now_ms.saturating_sub(since_ms) >= MAX_SETTLE_MS;
+        let is_missing_briefly = (1..DELETED_AFTER_POLLS).contains(&self.missing_polls);
+        let is_due = differs && !is_missing_briefly && (is_settled || is_overdue);
+        if is_due || is_triggered {
+            (self.loaded, self.differs_since_ms) = (current, None);
+            return Some(if is_settled || is_triggered { Reason::Changed } else { Reason::Unsettled });
         }
         if !differs {
             self.differs_since_ms = None;
@@ -153,70 +171,79 @@ impl<L: Clone + PartialEq + Send + 'static, C: Clock> Watch<L, C> {
 }
 
 impl Reload {
-    /// Looks, for as long as it is polled.
+    /// Watches and reloads the files until it is dropped.
     pub(crate) async fn run(self) {
         gauge!("slidegate_config_is_current").set(1.0);
-        let mut watch = Watch::new("the configuration", SystemClock::default(), self.looks.clone());
-        let mut paths = self.paths(&self.first);
-        // The file itself and the certificates. Whoever takes a token back may remove its file as well.
-        let lasting = paths.len() - self.first.token_files.len();
+        let clock = SystemClock::default();
+        let mut watcher = Watcher::new("the configuration", clock, self.fingerprints.clone());
+        let mut paths = self.paths(&self.initial);
+        // The file and the certificates must exist. Token files may disappear when a token is revoked.
+        let required = paths.len() - self.initial.token_files.len();
         loop {
-            let looked_at = paths.clone();
-            let look = move || looked_at.iter().map(|path| Looks::of(path)).collect::<Vec<_>>();
-            let is_whole = |looks: &Vec<Option<Looks>>| looks[..lasting].iter().all(Option::is_some);
-            // What is wrong may be put right elsewhere: by a file that it names and that is not there yet.
-            let retries = self.desk.app().config_error().is_some();
-            let reason = watch.changed(&self.asked, look, is_whole, retries).await;
-            // If it names others than before, these look new and it is read once more, which does no harm.
+            let watched = paths.clone();
+            let fingerprint =
+                move || watched.iter().map(|path| FileFingerprint::of(path)).collect::<Vec<_>>();
+            let is_complete =
+                |files: &Vec<Option<FileFingerprint>>| files[..required].iter().all(Option::is_some);
+            // A failed reload may succeed without a change of the watched files, for example when a token file appears.
+            let retries = self.controller.app().config_error().is_some();
+            let reason = watcher.changed(&self.trigger, fingerprint, is_complete, retries).await;
+            // If the file names other token files, the fingerprint differs and the next poll reloads once more.
             paths = self.reload(reason).await.unwrap_or(paths);
         }
     }
 
-    /// The file itself, the certificates, which are the same for good, and the tokens that it names now.
+    /// Returns the paths of the file, of the certificates, which cannot change, and of the token files.
     fn paths(&self, config: &Config) -> Vec<PathBuf> {
-        let certificates = self.first.tls.iter().flat_map(TlsFiles::paths);
+        let certificates = self.initial.tls.iter().flat_map(TlsFiles::paths);
         iter::once(&self.path).chain(certificates).chain(&config.token_files).cloned().collect()
     }
 
-    /// Returns what is to be looked at from now on, if it was read.
+    /// Reloads the files. Returns the paths to watch, or `None` if the reload failed.
     async fn reload(&self, reason: Reason) -> Option<Vec<PathBuf>> {
         let (path, tls) = (self.path.clone(), self.tls.clone());
-        let loaded = off_thread(move || load(&path, tls.as_ref())).await?;
+        let loaded = run_blocking(move || load(&path, tls.as_ref())).await?;
         match loaded.and_then(|config| self.accept(config)) {
             Ok(config) => {
                 let paths = self.paths(&config);
                 self.apply(config);
-                self.desk.app().set_config_error(None);
+                self.controller.app().set_config_error(None);
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_config_is_current").set(1.0);
                 Some(paths)
             }
-            // To say so once is enough.
+            // Logs the same error only once.
             Err(problems)
                 if reason == Reason::Retry
-                    && self.desk.app().config_error() == Some(problems.to_string()) =>
+                    && self.controller.app().config_error() == Some(problems.to_string()) =>
             {
                 None
             }
             Err(problems) => {
-                self.desk.app().set_config_error(Some(problems.to_string()));
+                self.controller.app().set_config_error(Some(problems.to_string()));
                 counter!("slidegate_reloads_total", "result" => "refused").increment(1);
                 gauge!("slidegate_config_is_current").set(0.0);
-                error!("the configuration is left as it was, because the file has mistakes:\n{problems}");
+                error!(
+                    "the configuration file is invalid; the previous configuration stays in force:\n{problems}"
+                );
                 None
             }
         }
     }
 
-    /// What is valid at a start may still be a mistake while it runs.
+    /// Rejects configurations that are valid at startup but not in a reload.
     fn accept(&self, config: Config) -> Result<Config, Problems> {
         let mut problems = Vec::new();
-        if config.policies.names().len() == 0 && self.desk.app().has_policies() {
-            problems.push("there are none any more: is the file complete?".to_owned());
+        if config.policies.names().len() == 0 && self.controller.app().has_policies() {
+            problems.push(
+                "the file has no policies, but the running configuration has; is the file complete?"
+                    .to_owned(),
+            );
         }
-        for name in config.rules_beyond(&self.first) {
-            problems
-                .push(format!("{name:?} is new and has rules of its own for a store that fails: restart"));
+        for name in config.rules_beyond(&self.initial) {
+            problems.push(format!(
+                "{name:?} is new and has its own rules for store failures; restart the service to use it"
+            ));
         }
         if problems.is_empty() {
             return Ok(config);
@@ -226,19 +253,19 @@ impl Reload {
     }
 
     fn apply(&self, config: Config) {
-        let fixed = config.fixed_differences(&self.first);
+        let fixed = config.fixed_differences(&self.initial);
         self.admins.replace(&config.admin.tokens);
-        self.desk.app().tokens().replace(&config.tokens);
+        self.controller.app().tokens().replace(&config.tokens);
         let (policies, switches) = (config.policies, config.degrade.switches);
-        self.desk.set_base(Base { policies, switches });
-        info!(file = %self.path.display(), "the configuration was read again");
+        self.controller.set_base(Base { policies, switches });
+        info!(file = %self.path.display(), "reloaded the configuration");
         if !fixed.is_empty() {
-            warn!("read at start only, and so not changed: {}", fixed.join("; "));
+            warn!("a restart is required to change: {}", fixed.join("; "));
         }
     }
 }
 
-/// The file, and the certificates. They are renewed whatever else is wrong, because they end at their time.
+/// Loads the file and the certificates. Certificates are renewed even if the file is invalid, because they expire.
 fn load(path: &Path, tls: Option<&Tls>) -> Result<Config, Problems> {
     let renewed = tls.map_or(Ok(()), Tls::renew);
     let config = Config::load(path)?;
@@ -248,12 +275,12 @@ fn load(path: &Path, tls: Option<&Tls>) -> Result<Config, Problems> {
     Ok(config)
 }
 
-/// What `work` makes, where it may take its time.
-pub(crate) async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// Runs `work` on a thread for blocking operations. Logs an error and returns `None` if it panics.
+pub(crate) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match tokio::task::spawn_blocking(work).await {
-        Ok(made) => Some(made),
+        Ok(output) => Some(output),
         Err(error) => {
-            error!(%error, "the configuration could not be read");
+            error!(%error, "cannot read the configuration");
             None
         }
     }
@@ -267,56 +294,56 @@ mod tests {
 
     use super::*;
 
-    /// What is decided when it looks like each of `looks`, half a second apart; 0 is a file that is missing.
-    fn judged(looks: &[u64]) -> Vec<Option<Reason>> {
+    /// Returns the reasons for a sequence of fingerprints, half a second apart; 0 is a missing file.
+    fn evaluate(fingerprints: &[u64]) -> Vec<Option<Reason>> {
         let clock = ManualClock::at(0);
-        let mut watch = Watch::new("it", clock.clone(), 1);
-        let judge = |look: &u64| {
-            clock.advance(LOOK_MS);
-            watch.judge(*look, *look != 0, false, false)
+        let mut watcher = Watcher::new("it", clock.clone(), 1);
+        let evaluate = |fingerprint: &u64| {
+            clock.advance(POLL_INTERVAL_MS);
+            watcher.evaluate(*fingerprint, *fingerprint != 0, false, false)
         };
-        looks.iter().map(judge).collect()
+        fingerprints.iter().map(evaluate).collect()
     }
 
     #[test]
-    fn a_change_is_read_when_it_rests_or_after_two_seconds() {
-        const NEWS: Option<Reason> = Some(Reason::News);
-        const RESTLESS: Option<Reason> = Some(Reason::Restless);
-        for (looks, expected) in [
+    fn a_change_is_read_when_it_has_settled_or_after_two_seconds() {
+        const CHANGED: Option<Reason> = Some(Reason::Changed);
+        const UNSETTLED: Option<Reason> = Some(Reason::Unsettled);
+        for (fingerprints, expected) in [
             (&[1, 1, 1][..], &[None, None, None][..]),
-            (&[2, 2, 2], &[None, NEWS, None]),
-            (&[2, 3, 3, 3], &[None, None, NEWS, None]),
+            (&[2, 2, 2], &[None, CHANGED, None]),
+            (&[2, 3, 3, 3], &[None, None, CHANGED, None]),
             (&[2, 1, 1], &[None, None, None]),
-            // An editor that puts another file in its place may take it away first.
-            (&[0, 2, 2], &[None, None, NEWS]),
-            (&[0, 0, 0, 0, 0], &[None, None, None, NEWS, None]),
-            // The fourth look is two seconds after the change at the latest.
-            (&[2, 3, 4, 5, 6, 7], &[None, None, None, RESTLESS, None, None]),
-            (&[2, 3, 4, 5, 6, 6], &[None, None, None, RESTLESS, None, NEWS]),
-            (&[2, 0, 3, 0, 4, 5], &[None, None, None, None, RESTLESS, None]),
-            (&[2, 0, 3, 0, 0, 5], &[None, None, None, None, None, RESTLESS]),
-            // And then it counts anew.
+            // An editor that replaces the file may remove it first.
+            (&[0, 2, 2], &[None, None, CHANGED]),
+            (&[0, 0, 0, 0, 0], &[None, None, None, CHANGED, None]),
+            // The fourth poll is at most two seconds after the change.
+            (&[2, 3, 4, 5, 6, 7], &[None, None, None, UNSETTLED, None, None]),
+            (&[2, 3, 4, 5, 6, 6], &[None, None, None, UNSETTLED, None, CHANGED]),
+            (&[2, 0, 3, 0, 4, 5], &[None, None, None, None, UNSETTLED, None]),
+            (&[2, 0, 3, 0, 0, 5], &[None, None, None, None, None, UNSETTLED]),
+            // After a reload the delay starts again.
             (
                 &[2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
-                &[None, None, None, RESTLESS, None, None, None, RESTLESS, None, None],
+                &[None, None, None, UNSETTLED, None, None, None, UNSETTLED, None, None],
             ),
-            (&[2, 3, 4, 1, 5, 6, 7, 8, 9], &[None, None, None, None, None, None, None, RESTLESS, None]),
+            (&[2, 3, 4, 1, 5, 6, 7, 8, 9], &[None, None, None, None, None, None, None, UNSETTLED, None]),
         ] {
-            assert_eq!(judged(looks), expected, "{looks:?}");
+            assert_eq!(evaluate(fingerprints), expected, "{fingerprints:?}");
         }
     }
 
     #[tokio::test]
-    async fn what_is_asked_for_is_read_at_once() {
+    async fn a_trigger_reloads_immediately() {
         let clock = ManualClock::at(0);
-        let (asked, count) = (Notify::new(), Arc::new(AtomicU64::new(0)));
-        // Changes at every look.
-        let look = move || count.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut watch = Watch::new("it", clock.clone(), 0);
+        let (trigger, count) = (Notify::new(), Arc::new(AtomicU64::new(0)));
+        // Changes at every poll.
+        let fingerprint = move || count.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut watcher = Watcher::new("it", clock.clone(), 0);
         for _ in 0..3 {
-            asked.notify_one();
-            let reason = watch.changed(&asked, look.clone(), |_| true, false).await;
-            assert_eq!((reason, clock.now_ms()), (Reason::News, 0));
+            trigger.notify_one();
+            let reason = watcher.changed(&trigger, fingerprint.clone(), |_| true, false).await;
+            assert_eq!((reason, clock.now_ms()), (Reason::Changed, 0));
         }
     }
 }

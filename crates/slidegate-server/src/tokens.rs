@@ -1,4 +1,4 @@
-//! Who may ask: bearer tokens, kept as hashes.
+//! Authentication and authorization by bearer tokens, which are kept as hashes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use slidegate::Verb;
 
 use crate::request::{Refusal, RefusalKind};
 
-/// How long a token may be. A short one can be tried out; a long one does not fit a request's head.
+/// Length of a token in bytes. Shorter tokens can be guessed; longer ones do not fit the head of a request.
 pub(crate) const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
 
-/// For proxies, which pass on the `Authorization` of their clients.
+/// Header for proxies, which forward the `Authorization` of their clients.
 const TOKEN_HEADER: &str = "x-slidegate-token";
 
-/// What a token allows.
+/// Scope of a token in the admin API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// To look.
+    /// Read-only requests.
     #[default]
     Read,
-    /// To look and to change.
+    /// All requests.
     Write,
 }
 
@@ -32,7 +32,7 @@ pub enum Scope {
 pub struct Verbs(u8);
 
 impl Verbs {
-    /// Each verb and its name.
+    /// Verbs with their names in the configuration.
     pub(crate) const NAMES: &'static [(&'static str, Verb)] = &[
         ("check", Verb::Check),
         ("peek", Verb::Peek),
@@ -41,10 +41,10 @@ impl Verbs {
         ("reset", Verb::Reset),
         ("block", Verb::Block),
     ];
-    /// All of them.
+    /// All verbs.
     pub const ALL: Self = Self(u8::MAX);
 
-    /// Whether `verb` is among them.
+    /// Returns whether `verb` is one of these verbs.
     pub fn has(self, verb: Verb) -> bool {
         self.0 & Self::of(verb).0 != 0
     }
@@ -55,7 +55,7 @@ impl Verbs {
     }
 }
 
-/// What an application needs that asks for decisions: to check and to peek.
+/// Check and peek, which suffice for an application.
 impl Default for Verbs {
     fn default() -> Self {
         [Verb::Check, Verb::Peek].into_iter().collect()
@@ -68,7 +68,7 @@ impl FromIterator<Verb> for Verbs {
     }
 }
 
-/// `check, peek`.
+/// Formats the verbs as `check, peek`.
 impl fmt::Display for Verbs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = Self::NAMES.iter().filter(|(_, verb)| self.has(*verb)).map(|(name, _)| *name);
@@ -76,7 +76,7 @@ impl fmt::Display for Verbs {
     }
 }
 
-/// A token's owner. The token itself is known by its hash alone.
+/// A named token with its permissions. Only the hash of the secret is kept.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     name: String,
@@ -86,7 +86,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// A token that is called `name`, or what is wrong with it. The secret is not repeated.
+    /// Returns a token for all verbs. An error does not repeat the secret.
     pub fn new(name: impl Into<String>, secret: &str, scope: Scope) -> Result<Self, String> {
         let (least, most) = (TOKEN_BYTES.start(), TOKEN_BYTES.end());
         if !TOKEN_BYTES.contains(&secret.len()) {
@@ -98,19 +98,19 @@ impl Token {
         Ok(Self { name: name.into(), hash: blake3::hash(secret.as_bytes()), scope, verbs: Verbs::ALL })
     }
 
-    /// The same token for these verbs alone.
+    /// Restricts the token to `verbs`.
     #[must_use]
     pub fn for_verbs(self, verbs: Verbs) -> Self {
         Self { verbs, ..self }
     }
 
-    /// Refuses a verb that the token is not for.
+    /// Checks that the token may use a verb.
     pub(crate) fn admit(&self, verb: Verb) -> Result<(), Refusal> {
         if self.verbs.has(verb) {
             return Ok(());
         }
         let detail = format!(
-            "the token {:?} is not for {}; its verbs are {}, as the configuration says",
+            "the token {:?} may not {}; the configuration allows it {}",
             self.name,
             Verbs(Verbs::of(verb).0),
             self.verbs
@@ -118,17 +118,17 @@ impl Token {
         Err(Refusal::new(RefusalKind::Forbidden, detail))
     }
 
-    /// Who it is, for logs.
+    /// Returns the name, for logs.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it allows.
+    /// Returns the scope in the admin API.
     pub fn scope(&self) -> Scope {
         self.scope
     }
 
-    /// Whether both have the same secret.
+    /// Returns whether both tokens have the same secret.
     pub(crate) fn is_same_secret(&self, other: &Self) -> bool {
         self.hash == other.hash
     }
@@ -140,82 +140,84 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Where a request may bear one. Of several headers with one name, the first counts.
+/// Credentials in the headers of a request. Of several headers with one name, the first is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shown<'a> {
+pub(crate) struct Credentials<'a> {
     authorization: Option<&'a [u8]>,
     token: Option<&'a [u8]>,
 }
 
-impl<'a> Shown<'a> {
-    /// As `Authorization`.
+impl<'a> Credentials<'a> {
+    /// Sets the value of `Authorization`.
     pub(crate) fn add_authorization(&mut self, value: &'a [u8]) {
         self.authorization.get_or_insert(value);
     }
 
-    /// As `X-Slidegate-Token`.
+    /// Sets the value of `X-Slidegate-Token`.
     pub(crate) fn add_token(&mut self, value: &'a [u8]) {
         self.token.get_or_insert(value);
     }
 }
 
-impl<'a> From<&'a HeaderMap> for Shown<'a> {
+impl<'a> From<&'a HeaderMap> for Credentials<'a> {
     fn from(headers: &'a HeaderMap) -> Self {
         let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
         Self { authorization, token: headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes) }
     }
 }
 
-/// All tokens that open a door.
+/// Valid tokens of a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tokens(Vec<Token>);
 
 impl Tokens {
-    /// Whether there are none.
+    /// Returns whether there are no tokens.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Each of them.
+    /// Returns all tokens.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Token> {
         self.0.iter()
     }
 
-    /// Lets in whoever has a token, in `Authorization` or, where that is somebody else's, in `X-Slidegate-Token`.
-    fn admit<'a>(&self, shown: impl Into<Shown<'a>>, verb: Verb) -> Result<(), Refusal> {
-        let Shown { authorization, token } = shown.into();
-        let by_itself = || token.and_then(|secret| self.who_has(secret));
-        if let Some(token) = authorization.and_then(|bearer| self.who_bears(bearer)).or_else(by_itself) {
+    /// Checks that the credentials are a token for the verb. `X-Slidegate-Token` is used if `Authorization` has no token.
+    fn admit<'a>(&self, credentials: impl Into<Credentials<'a>>, verb: Verb) -> Result<(), Refusal> {
+        let Credentials { authorization, token } = credentials.into();
+        let by_token_header = || token.and_then(|secret| self.find_by_secret(secret));
+        let by_authorization = authorization.and_then(|value| self.find_by_authorization(value));
+        if let Some(token) = by_authorization.or_else(by_token_header) {
             return token.admit(verb);
         }
-        let what = if authorization.is_some() || token.is_some() {
-            "what was sent is none"
+        let problem = if authorization.is_some() || token.is_some() {
+            "the credentials are not a valid token"
         } else {
-            "none was sent"
+            "the request has no token"
         };
         let detail = format!(
-            "a token is needed, and {what}; send Authorization: Bearer TOKEN, or X-Slidegate-Token: TOKEN where \
-             Authorization is somebody else's"
+            "{problem}; send Authorization: Bearer TOKEN, or X-Slidegate-Token: TOKEN if Authorization is in use for \
+             another service"
         );
         Err(Refusal::new(RefusalKind::Unauthorized, detail))
     }
 
-    /// Whose token the `Authorization` header bears.
-    pub fn who(&self, authorization: Option<&HeaderValue>) -> Option<&Token> {
-        self.who_bears(authorization?.as_bytes())
+    /// Finds the token of an `Authorization` header.
+    pub fn find_bearer(&self, authorization: Option<&HeaderValue>) -> Option<&Token> {
+        self.find_by_authorization(authorization?.as_bytes())
     }
 
-    fn who_bears(&self, authorization: &[u8]) -> Option<&Token> {
+    fn find_by_authorization(&self, authorization: &[u8]) -> Option<&Token> {
         let (scheme, secret) = authorization.split_at_checked("Bearer ".len())?;
         if !scheme.eq_ignore_ascii_case(b"Bearer ") {
             return None;
         }
-        self.who_has(secret.trim_ascii())
+        self.find_by_secret(secret.trim_ascii())
     }
 
-    /// Whose token this is. It takes as long whoever it is: hashes are compared in constant time, and all of them.
-    pub fn who_has(&self, secret: &[u8]) -> Option<&Token> {
-        // So that nobody makes it hash what cannot be a token.
+    /// Finds the token with a secret. Its duration does not depend on the result: it compares all hashes, each in constant
+    /// time.
+    pub fn find_by_secret(&self, secret: &[u8]) -> Option<&Token> {
+        // Bounds the work for a long secret, which is not a valid token.
         let hash = blake3::hash(secret.get(..=*TOKEN_BYTES.end()).unwrap_or(secret));
         let mut found = None;
         for token in &self.0 {
@@ -227,53 +229,61 @@ impl Tokens {
     }
 }
 
-/// Who may come in now: tokens that are replaced while it runs. Whether there are any is settled once.
+/// Authenticates requests by tokens, which a reload can replace. Whether tokens are required is fixed at startup.
 #[derive(Debug)]
-pub struct Admission {
-    is_open: bool,
+pub struct Authenticator {
+    allows_anonymous: bool,
     tokens: ArcSwap<Tokens>,
-    /// How often they were replaced.
-    turns: AtomicU64,
+    /// Number of replacements.
+    generation: AtomicU64,
 }
 
-impl Admission {
-    /// By these.
+impl Authenticator {
+    /// Requires one of `tokens`, or none if there are none.
     pub fn new(tokens: Tokens) -> Self {
-        Self { is_open: tokens.is_empty(), tokens: ArcSwap::from_pointee(tokens), turns: AtomicU64::new(0) }
+        Self {
+            allows_anonymous: tokens.is_empty(),
+            tokens: ArcSwap::from_pointee(tokens),
+            generation: AtomicU64::new(0),
+        }
     }
 
-    /// Whether anyone may come in.
-    pub fn is_open(&self) -> bool {
-        self.is_open
+    /// Returns whether requests need no token.
+    pub fn allows_anonymous(&self) -> bool {
+        self.allows_anonymous
     }
 
-    /// Those that are valid now.
+    /// Returns the currently valid tokens.
     pub fn tokens(&self) -> Arc<Tokens> {
         self.tokens.load_full()
     }
 
-    /// From now on by these. A door that is open stays open and one that is closed stays closed, whatever a file says that
-    /// may not be whole.
+    /// Replaces the tokens. An incomplete file neither removes the requirement of a token nor adds it: the call has no
+    /// effect if tokens were not required at startup, or if `tokens` is empty.
     pub(crate) fn replace(&self, tokens: &Tokens) {
-        if self.is_open || tokens.is_empty() || **self.tokens.load() == *tokens {
+        if self.allows_anonymous || tokens.is_empty() || **self.tokens.load() == *tokens {
             return;
         }
         self.tokens.store(Arc::new(tokens.clone()));
-        self.turns.fetch_add(1, Ordering::Release);
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// Another number each time that tokens were replaced, for those who were let in before.
-    pub(crate) fn turns(&self) -> u64 {
-        self.turns.load(Ordering::Acquire)
+    /// Returns a number that changes with each replacement. An open connection compares it to authenticate again.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
-    /// Admits a request that shows a token which is for the verb.
+    /// Checks that a request may use a verb.
     #[inline]
-    pub(crate) fn admit<'a>(&self, shown: impl Into<Shown<'a>>, verb: Verb) -> Result<(), Refusal> {
-        if self.is_open {
+    pub(crate) fn admit<'a>(
+        &self,
+        credentials: impl Into<Credentials<'a>>,
+        verb: Verb,
+    ) -> Result<(), Refusal> {
+        if self.allows_anonymous {
             return Ok(());
         }
-        self.tokens.load().admit(shown, verb)
+        self.tokens.load().admit(credentials, verb)
     }
 }
 
@@ -290,76 +300,77 @@ mod tests {
     const SECRET: &str = "0123456789abcdef";
 
     #[test]
-    fn a_token_opens_only_as_it_is() {
+    fn a_token_is_found_by_its_exact_secret() {
         let tokens: Tokens = [
             Token::new("app", SECRET, Scope::Read).unwrap(),
             Token::new("ops", "fedcba9876543210", Scope::Write).unwrap(),
         ]
         .into_iter()
         .collect();
-        let who = |header: &str| {
+        let find = |header: &str| {
             let header = HeaderValue::from_str(header).unwrap();
-            tokens.who(Some(&header)).map(|token| (token.name(), token.scope()))
+            tokens.find_bearer(Some(&header)).map(|token| (token.name(), token.scope()))
         };
-        assert_eq!(who("Bearer 0123456789abcdef"), Some(("app", Scope::Read)));
-        assert_eq!(who("bearer  fedcba9876543210"), Some(("ops", Scope::Write)));
+        assert_eq!(find("Bearer 0123456789abcdef"), Some(("app", Scope::Read)));
+        assert_eq!(find("bearer  fedcba9876543210"), Some(("ops", Scope::Write)));
         for header in ["", "Bearer", "Bearer ", "Basic 0123456789abcdef", SECRET, "Bearer 0123456789abcde"] {
-            assert_eq!(who(header), None, "{header}");
+            assert_eq!(find(header), None, "{header}");
         }
-        assert_eq!(tokens.who(None), None);
-        assert_eq!(Tokens::default().who_has(SECRET.as_bytes()), None);
+        assert_eq!(tokens.find_bearer(None), None);
+        assert_eq!(Tokens::default().find_by_secret(SECRET.as_bytes()), None);
     }
 
     #[test]
-    fn a_door_is_never_opened_nor_closed_by_what_a_file_leaves_out() {
+    fn a_reload_never_changes_whether_tokens_are_required() {
         let of = |name: &str, secret: &str| -> Tokens {
             [Token::new(name, secret, Scope::Read).unwrap()].into_iter().collect()
         };
-        let shown = |secret: &'static str| Shown { token: Some(secret.as_bytes()), ..Shown::default() };
-        let admission = Admission::new(of("old", SECRET));
-        admission.replace(&Tokens::default());
+        let credentials =
+            |secret: &'static str| Credentials { token: Some(secret.as_bytes()), ..Credentials::default() };
+        let authenticator = Authenticator::new(of("old", SECRET));
+        authenticator.replace(&Tokens::default());
         assert!(
-            admission.admit(shown(SECRET), Verb::Check).is_ok()
-                && admission.admit(Shown::default(), Verb::Check).is_err()
+            authenticator.admit(credentials(SECRET), Verb::Check).is_ok()
+                && authenticator.admit(Credentials::default(), Verb::Check).is_err()
         );
-        admission.replace(&of("old", SECRET));
-        assert_eq!(admission.turns(), 0, "nobody has to be looked at again");
-        admission.replace(&of("new", "fedcba9876543210"));
+        authenticator.replace(&of("old", SECRET));
+        assert_eq!(authenticator.generation(), 0, "equal tokens are not a replacement");
+        authenticator.replace(&of("new", "fedcba9876543210"));
         assert!(
-            admission.admit(shown(SECRET), Verb::Check).is_err()
-                && admission.admit(shown("fedcba9876543210"), Verb::Check).is_ok()
+            authenticator.admit(credentials(SECRET), Verb::Check).is_err()
+                && authenticator.admit(credentials("fedcba9876543210"), Verb::Check).is_ok()
         );
-        assert_eq!(admission.turns(), 1);
-        let open = Admission::new(Tokens::default());
+        assert_eq!(authenticator.generation(), 1);
+        let open = Authenticator::new(Tokens::default());
         open.replace(&of("new", SECRET));
-        assert!(open.admit(Shown::default(), Verb::Check).is_ok());
+        assert!(open.admit(Credentials::default(), Verb::Check).is_ok());
     }
 
     #[test]
-    fn a_token_is_neither_weak_nor_shown() {
+    fn weak_secrets_are_rejected_and_no_secret_is_printed() {
         for secret in ["", "short", "with a space in it", "größergrößergrößer", &"a".repeat(1025)] {
-            let refused = Token::new("app", secret, Scope::Read).unwrap_err();
-            assert!(secret.is_empty() || !refused.contains(secret), "{refused}");
+            let error = Token::new("app", secret, Scope::Read).unwrap_err();
+            assert!(secret.is_empty() || !error.contains(secret), "{error}");
         }
-        let shown = format!("{:?}", Token::new("app", SECRET, Scope::Read).unwrap());
+        let debug = format!("{:?}", Token::new("app", SECRET, Scope::Read).unwrap());
         let hash = blake3::hash(SECRET.as_bytes()).to_hex();
-        assert!(shown.contains("app") && !shown.contains(SECRET) && !shown.contains(&hash[..8]), "{shown}");
+        assert!(debug.contains("app") && !debug.contains(SECRET) && !debug.contains(&hash[..8]), "{debug}");
     }
 
     #[test]
-    fn a_token_is_for_its_verbs_alone() {
+    fn a_token_is_restricted_to_its_verbs() {
         let token = Token::new("app", SECRET, Scope::Read).unwrap();
         for (_, verb) in Verbs::NAMES {
             assert!(token.admit(*verb).is_ok());
-            let is_usual = matches!(verb, Verb::Check | Verb::Peek);
-            let usual = token.clone().for_verbs(Verbs::default());
-            assert_eq!(usual.admit(*verb).is_ok(), is_usual, "{verb:?}");
+            let is_default = matches!(verb, Verb::Check | Verb::Peek);
+            let restricted = token.clone().for_verbs(Verbs::default());
+            assert_eq!(restricted.admit(*verb).is_ok(), is_default, "{verb:?}");
             assert!(token.clone().for_verbs([*verb].into_iter().collect()).admit(*verb).is_ok());
         }
-        let refused = token.for_verbs(Verbs::default()).admit(Verb::Reset).unwrap_err();
+        let refusal = token.for_verbs(Verbs::default()).admit(Verb::Reset).unwrap_err();
         assert_eq!(
-            refused.to_string(),
-            "the token \"app\" is not for reset; its verbs are check, peek, as the configuration says"
+            refusal.to_string(),
+            "the token \"app\" may not reset; the configuration allows it check, peek"
         );
     }
 }

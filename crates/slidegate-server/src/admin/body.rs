@@ -1,4 +1,4 @@
-//! What a change says.
+//! Request bodies of the admin API.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use serde_json::Value;
 use slidegate::parse_window;
 use utoipa::ToSchema;
 
-use crate::changes::Moment;
+use crate::changes::Timestamp;
 use crate::http::decode;
 use crate::quota_spec::QuotaSpec;
 use crate::request::{BlockMs, Cost, Refusal};
 use crate::whole::Whole;
 
-/// A note is for people.
-const MOST_NOTE_BYTES: usize = 500;
-/// A change that is to end, ends within this.
-const MOST_AHEAD: Duration = Duration::from_hours(24 * 366 * 10);
+/// Maximum length of a note.
+const MAX_NOTE_BYTES: usize = 500;
+/// Maximum time between a change and its expiry.
+const MAX_EXPIRY: Duration = Duration::from_hours(24 * 366 * 10);
 
-/// What may be said about any change. Exactly one of `mode`, `quotas` and `tier` is given.
+/// Body of a change. Exactly one of `mode`, `quotas` and `tier` is required.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ChangeFields {
@@ -27,59 +27,59 @@ pub(super) struct ChangeFields {
     pub(super) mode: Option<String>,
     #[schema(value_type = Option<Vec<QuotaSpec>>)]
     pub(super) quotas: Option<Vec<Value>>,
-    /// The tier into which a key is put.
+    /// Tier to assign to the key.
     pub(super) tier: Option<String>,
-    /// When it ends by itself: a moment.
+    /// Expiry as a timestamp.
     until: Option<String>,
-    /// The same as a time from now.
+    /// Expiry as a duration from now.
     #[serde(rename = "for")]
-    lasting: Option<String>,
-    /// Why.
+    duration: Option<String>,
+    /// Reason, for the audit log.
     note: Option<String>,
 }
 
-/// How much is given back.
+/// Body of a reset or a refund.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RefundFields {
-    /// 1 unless given. A reset gives back everything, and takes none.
+    /// Cost to refund, 1 by default. A reset has none.
     #[schema(value_type = Option<u64>, maximum = 281_474_976_710_656_u64)]
     pub(super) cost: Option<Cost>,
     pub(super) note: Option<String>,
 }
 
-/// For how long a key is blocked.
+/// Body of a block.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BlockFields {
-    /// A time from now, 1ms to 366d.
+    /// Duration of the block, 1ms to 366d.
     #[serde(rename = "for")]
     #[schema(value_type = String)]
-    span: Option<String>,
-    /// Why.
+    duration: Option<String>,
+    /// Reason, for the audit log.
     pub(super) note: Option<String>,
 }
 
 impl BlockFields {
     pub(super) fn for_ms(&self) -> Result<BlockMs, Refusal> {
-        let refused = |why: &str| Refusal::out_of_range("for", why);
-        let span = self
-            .span
+        let refusal = |detail: &str| Refusal::out_of_range("for", detail);
+        let duration = self
+            .duration
             .as_deref()
-            .ok_or_else(|| refused("is missing; it takes a time such as 10m, up to 366d"))?;
-        let span = parse_window(span).map_err(|error| refused(error.message()))?;
-        Ok(Whole(u64::try_from(span.as_millis()).unwrap_or(u64::MAX)))
+            .ok_or_else(|| refusal("is missing; give a duration such as 10m, up to 366d"))?;
+        let duration = parse_window(duration).map_err(|error| refusal(error.message()))?;
+        Ok(Whole(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
     }
 }
 
-/// A reason, and nothing else.
+/// Body with an optional reason only.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct NoteFields {
     pub(super) note: Option<String>,
 }
 
-/// The body, or what is wrong with it. One that is empty says nothing.
+/// Decodes a body. An empty body has no fields.
 pub(super) fn read<T: for<'a> Deserialize<'a> + Default>(body: &Bytes) -> Result<T, Refusal> {
     if body.trim_ascii().is_empty() {
         return Ok(T::default());
@@ -94,9 +94,9 @@ pub(super) fn read<T: for<'a> Deserialize<'a> + Default>(body: &Bytes) -> Result
 
 pub(super) fn checked_note(note: Option<String>) -> Result<Option<String>, Refusal> {
     match note {
-        Some(note) if note.len() > MOST_NOTE_BYTES => Err(Refusal::out_of_range(
+        Some(note) if note.len() > MAX_NOTE_BYTES => Err(Refusal::out_of_range(
             "note",
-            format!("{} bytes; at most {MOST_NOTE_BYTES} are allowed", note.len()),
+            format!("{} bytes; at most {MAX_NOTE_BYTES} are allowed", note.len()),
         )),
         note => Ok(note),
     }
@@ -107,27 +107,30 @@ impl ChangeFields {
         checked_note(self.note.clone())
     }
 
-    /// When it ends, if it does.
-    pub(super) fn end(&self, now_ms: u64) -> Result<Option<Moment>, Refusal> {
-        let (field, end) = match (&self.until, &self.lasting) {
+    /// Returns the expiry of the change, if it has one.
+    pub(super) fn expires_at(&self, now_ms: u64) -> Result<Option<Timestamp>, Refusal> {
+        let (field, expires_at) = match (&self.until, &self.duration) {
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => {
-                return Err(Refusal::out_of_range("until", "goes without for: give one of both"));
+                return Err(Refusal::out_of_range("until", "cannot be combined with for; give one of them"));
             }
             (Some(until), None) => {
-                ("until", Moment::parse(until).map_err(|why| Refusal::out_of_range("until", why))?)
+                ("until", Timestamp::parse(until).map_err(|detail| Refusal::out_of_range("until", detail))?)
             }
-            (None, Some(span)) => {
-                let span = parse_window(span)
+            (None, Some(duration)) => {
+                let duration = parse_window(duration)
                     .map_err(|error| Refusal::out_of_range("for", error.message().to_owned()))?;
-                ("for", Moment(now_ms.saturating_add(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))))
+                (
+                    "for",
+                    Timestamp(now_ms.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))),
+                )
             }
         };
-        let latest = now_ms.saturating_add(MOST_AHEAD.as_millis() as u64);
-        if end.0 <= now_ms || end.0 > latest {
-            let detail = format!("{end} is not in the next ten years, which begin at {}", Moment(now_ms));
+        let latest = now_ms.saturating_add(MAX_EXPIRY.as_millis() as u64);
+        if expires_at.0 <= now_ms || expires_at.0 > latest {
+            let detail = format!("{expires_at} is not within ten years after now, {}", Timestamp(now_ms));
             return Err(Refusal::out_of_range(field, detail));
         }
-        Ok(Some(end))
+        Ok(Some(expires_at))
     }
 }

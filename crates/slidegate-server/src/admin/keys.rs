@@ -1,4 +1,4 @@
-//! One key: what it has spent, and limits of its own.
+//! Endpoints of one key: its counts, its override, and reset, refund and block.
 
 use std::borrow::Cow;
 
@@ -11,45 +11,47 @@ use serde_json::{Value, json};
 use slidegate::Verb;
 use utoipa::ToSchema;
 
-use super::auth::Who;
+use super::auth::Caller;
 use super::body::{self, BlockFields, ChangeFields, RefundFields, checked_note};
-use super::changing::{self, Desked};
-use super::parts::{InBody, InPath, InQuery};
-use super::policies::only;
+use super::edit::{self, SharedController};
+use super::extract::{PathParams, QueryParams, RawBody};
+use super::policies::sole_setting;
 use crate::answer::Answer;
 use crate::app::{Decided, MAX_KEY_BYTES};
-use crate::changes::{Action, AuditEntry, Change, Desk, DeskError, Moment, Part, Stamp, Subject, What};
+use crate::changes::{
+    Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Part, Setting, Subject, Timestamp,
+};
 use crate::http::Problem;
 use crate::request::{Refusal, Request};
 
-/// In which tier the key is looked at.
+/// Query parameter that selects the tier.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Tiered {
+pub(super) struct TierParam {
     tier: Option<String>,
 }
 
-/// A key.
+/// State of a key.
 #[derive(Serialize, ToSchema)]
-pub(super) struct KeyAnswer<'a> {
+pub(super) struct KeyResponse<'a> {
     key: &'a str,
-    /// What a check would say.
+    /// Result of a peek.
     state: Answer<'a>,
-    /// That of the policy.
+    /// Mode of the policy.
     mode: &'static str,
     always_allowed: bool,
     always_denied: bool,
-    /// What holds for it alone, if that was changed.
+    /// Change of this key, if one is in force.
     change: Option<Change>,
 }
 
-/// What was given back.
+/// Response to a reset, a refund or a block.
 #[derive(Serialize, ToSchema)]
-pub(super) struct GivenBack<'a> {
-    /// What a check would say now.
+pub(super) struct KeyOperationResponse<'a> {
+    /// State of the key after the operation.
     state: Answer<'a>,
     audit: AuditEntry,
-    /// Whether that could be written down.
+    /// Whether the audit entry is stored.
     kept: bool,
 }
 
@@ -59,19 +61,19 @@ fn request<'a>(policy: &'a str, key: &'a str, tier: Option<&'a str>) -> Request<
 }
 
 pub(super) async fn inspect(
-    State(desk): State<Desked>,
-    InPath((policy, key)): InPath<(String, String)>,
-    InQuery(Tiered { tier }): InQuery<Tiered>,
+    State(controller): State<SharedController>,
+    PathParams((policy, key)): PathParams<(String, String)>,
+    QueryParams(TierParam { tier }): QueryParams<TierParam>,
 ) -> Response {
-    let app = desk.app();
+    let app = controller.app();
     match app.decide(Verb::Peek, &request(&policy, &key, tier.as_deref())).await {
         Ok(decided) => {
             let subject = Subject { policy, part: Part::Key(key) };
-            let change = desk.in_force().into_iter().find(|change| change.subject == subject);
+            let change = controller.in_force().into_iter().find(|change| change.subject == subject);
             let switch = app.store().of(&subject.policy);
             let Part::Key(key) = &subject.part else { return ().into_response() };
             let is_listed = |keys: &std::collections::HashSet<Vec<u8>>| keys.contains(key.as_bytes());
-            Json(KeyAnswer {
+            Json(KeyResponse {
                 key,
                 state: Answer::from(&decided),
                 mode: switch.mode.name(),
@@ -86,86 +88,86 @@ pub(super) async fn inspect(
 }
 
 pub(super) async fn put(
-    State(desk): State<Desked>,
-    Extension(who): Extension<Who>,
-    InPath((policy, key)): InPath<(String, String)>,
-    InBody(body): InBody,
+    State(controller): State<SharedController>,
+    Extension(caller): Extension<Caller>,
+    PathParams((policy, key)): PathParams<(String, String)>,
+    RawBody(body): RawBody,
 ) -> Response {
-    let read = || -> Result<(ChangeFields, What), Refusal> {
+    let read = || -> Result<(ChangeFields, Setting), Refusal> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
             let detail = format!("{} bytes; 1 to {MAX_KEY_BYTES} bytes are allowed", key.len());
             return Err(Refusal::out_of_range("key", detail));
         }
         let fields: ChangeFields = body::read(&body)?;
-        let what = if fields.tier.is_some() {
-            What::InTier(only(&fields, "tier", |fields| fields.tier.clone())?)
+        let setting = if fields.tier.is_some() {
+            Setting::Tier(sole_setting(&fields, "tier", |fields| fields.tier.clone())?)
         } else {
-            What::Quotas(only(&fields, "quotas", |fields| fields.quotas.clone())?)
+            Setting::Quotas(sole_setting(&fields, "quotas", |fields| fields.quotas.clone())?)
         };
-        Ok((fields, what))
+        Ok((fields, setting))
     };
     match read() {
-        Ok((fields, what)) => {
+        Ok((fields, setting)) => {
             let subject = Subject { policy, part: Part::Key(key) };
-            changing::put(&desk, who, subject, &fields, what).await
+            edit::put(&controller, caller, subject, &fields, setting).await
         }
         Err(refusal) => Problem::from(refusal).into_response(),
     }
 }
 
 pub(super) async fn remove(
-    State(desk): State<Desked>,
-    Extension(who): Extension<Who>,
-    InPath((policy, key)): InPath<(String, String)>,
+    State(controller): State<SharedController>,
+    Extension(caller): Extension<Caller>,
+    PathParams((policy, key)): PathParams<(String, String)>,
 ) -> Response {
-    changing::remove(&desk, who, Subject { policy, part: Part::Key(key) }).await
+    edit::remove(&controller, caller, Subject { policy, part: Part::Key(key) }).await
 }
 
 pub(super) async fn reset(
-    State(desk): State<Desked>,
-    Extension(who): Extension<Who>,
-    InPath((policy, key)): InPath<(String, String)>,
-    InQuery(Tiered { tier }): InQuery<Tiered>,
-    InBody(body): InBody,
+    State(controller): State<SharedController>,
+    Extension(caller): Extension<Caller>,
+    PathParams((policy, key)): PathParams<(String, String)>,
+    QueryParams(TierParam { tier }): QueryParams<TierParam>,
+    RawBody(body): RawBody,
 ) -> Response {
-    give_back(&desk, who, Action::Reset, [policy, key], tier, &body)
+    operate(&controller, caller, Action::Reset, [policy, key], tier, &body)
         .await
         .unwrap_or_else(IntoResponse::into_response)
 }
 
 pub(super) async fn refund(
-    State(desk): State<Desked>,
-    Extension(who): Extension<Who>,
-    InPath((policy, key)): InPath<(String, String)>,
-    InQuery(Tiered { tier }): InQuery<Tiered>,
-    InBody(body): InBody,
+    State(controller): State<SharedController>,
+    Extension(caller): Extension<Caller>,
+    PathParams((policy, key)): PathParams<(String, String)>,
+    QueryParams(TierParam { tier }): QueryParams<TierParam>,
+    RawBody(body): RawBody,
 ) -> Response {
-    give_back(&desk, who, Action::Refund, [policy, key], tier, &body)
+    operate(&controller, caller, Action::Refund, [policy, key], tier, &body)
         .await
         .unwrap_or_else(IntoResponse::into_response)
 }
 
 pub(super) async fn block(
-    State(desk): State<Desked>,
-    Extension(who): Extension<Who>,
-    InPath((policy, key)): InPath<(String, String)>,
-    InQuery(Tiered { tier }): InQuery<Tiered>,
-    InBody(body): InBody,
+    State(controller): State<SharedController>,
+    Extension(caller): Extension<Caller>,
+    PathParams((policy, key)): PathParams<(String, String)>,
+    QueryParams(TierParam { tier }): QueryParams<TierParam>,
+    RawBody(body): RawBody,
 ) -> Response {
-    give_back(&desk, who, Action::Block, [policy, key], tier, &body)
+    operate(&controller, caller, Action::Block, [policy, key], tier, &body)
         .await
         .unwrap_or_else(IntoResponse::into_response)
 }
 
-/// Gives back or blocks, and writes it down: what was counted before, and after.
-async fn give_back(
-    desk: &Desk,
-    who: Who,
+/// Executes a reset, a refund or a block, and records the counts before and after it.
+async fn operate(
+    controller: &ChangeController,
+    caller: Caller,
     action: Action,
     [policy, key]: [String; 2],
     tier: Option<String>,
     body: &Bytes,
-) -> Result<Response, DeskError> {
+) -> Result<Response, ChangeError> {
     let mut request = request(&policy, &key, tier.as_deref());
     let note = if action == Action::Block {
         let fields: BlockFields = body::read(body)?;
@@ -181,36 +183,34 @@ async fn give_back(
         Action::Refund => Verb::Refund,
         Action::Block => Verb::Block,
         _ if request.cost.is_some() => {
-            return Err(
-                Refusal::out_of_range("cost", "goes with refund; a reset gives back everything").into()
-            );
+            return Err(Refusal::out_of_range("cost", "is for a refund; a reset clears all counts").into());
         }
         _ => Verb::Reset,
     };
-    let app = desk.app();
+    let app = controller.app();
     let peek = Request { cost: None, for_ms: None, ..request.clone() };
     let before = app.decide(Verb::Peek, &peek).await?;
-    let done = app.decide(verb, &request).await?;
-    let at = Moment(app.clock().now_ms());
-    let mut after = used(&done);
+    let decided = app.decide(verb, &request).await?;
+    let at = Timestamp(app.clock().now_ms());
+    let mut after = used(&decided);
     if let Some(for_ms) = request.for_ms {
-        after["blocked_until"] = json!(Moment(at.0.saturating_add(for_ms.0)));
+        after["blocked_until"] = json!(Timestamp(at.0.saturating_add(for_ms.0)));
     }
     let entry = AuditEntry {
-        id: Stamp::default(),
+        id: OperationId::default(),
         at,
-        by: who.0,
+        by: caller.0,
         action,
         subject: Subject { policy, part: Part::Key(key) },
         before: used(&before),
         after,
         note,
     };
-    let (entry, kept) = desk.record(entry).await;
-    Ok(Json(GivenBack { state: Answer::from(&done), audit: entry, kept }).into_response())
+    let (entry, kept) = controller.record(entry).await;
+    Ok(Json(KeyOperationResponse { state: Answer::from(&decided), audit: entry, kept }).into_response())
 }
 
-/// What is counted, by the quotas' names.
+/// Returns the counts by quota name.
 fn used(decided: &Decided) -> Value {
     let quotas = decided.decision.quotas().into_iter().enumerate();
     let used =

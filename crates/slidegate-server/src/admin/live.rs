@@ -1,4 +1,4 @@
-//! Decisions and the keys that stand out, for a screen that is looked at.
+//! Live view: decisions, store state and heavy hitters.
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Json, Response};
@@ -6,46 +6,46 @@ use serde::{Deserialize, Serialize};
 use slidegate::resilience::Mode;
 use utoipa::ToSchema;
 
-use super::changing::Desked;
-use super::parts::InQuery;
-use crate::hitters::Hitter;
+use super::edit::SharedController;
+use super::extract::QueryParams;
+use crate::heavy_hitters::HeavyHitter;
 use crate::report::Reporting;
 use crate::tally::{self, Outcomes};
 
-/// How many keys are told unless asked otherwise, and at the most.
-const USUAL: usize = 10;
-const MOST: usize = 100;
+/// Number of keys in each list, by default and at most.
+const DEFAULT_KEYS: usize = 10;
+const MAX_KEYS: usize = 100;
 
-/// How many keys.
+/// Query parameters.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Shown {
+pub(super) struct LiveParams {
     keys: Option<usize>,
 }
 
-/// How it is doing at one moment.
+/// State of the service.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct LiveAnswer {
-    /// When that was, in milliseconds since 1970.
+pub(crate) struct LiveResponse {
+    /// Time of the response, in milliseconds since 1970.
     pub(crate) now_ms: u64,
-    /// What is done with requests to the store, if it is elsewhere.
+    /// State of the circuit breaker, if the store is remote.
     pub(crate) store: Option<String>,
-    /// Why it did not decide when it was last asked, if it did not.
+    /// Error of the last operation of the store, if it failed.
     pub(crate) store_error: Option<String>,
-    /// How many keys the memory store holds, if it is one.
+    /// Number of keys in the memory store, if the store is memory.
     pub(crate) memory_keys: Option<u64>,
-    /// Why the file is not the one in force, if it is not.
+    /// Error of the configuration file, if the last reload failed.
     pub(crate) config_error: Option<String>,
-    /// How many changes are in force.
+    /// Number of changes in force.
     pub(crate) changes: usize,
     pub(crate) policies: Vec<PolicyLive>,
-    /// Who asked most in the last one to two minutes.
-    pub(crate) busiest: Vec<Hitter>,
-    /// Who was denied most.
-    pub(crate) most_denied: Vec<Hitter>,
+    /// Keys with the most requests in the last one to two minutes.
+    pub(crate) busiest: Vec<HeavyHitter>,
+    /// Keys with the most denials in the last one to two minutes.
+    pub(crate) most_denied: Vec<HeavyHitter>,
 }
 
-/// A policy's decisions.
+/// Decisions of a policy.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct PolicyLive {
     pub(crate) name: String,
@@ -55,11 +55,14 @@ pub(crate) struct PolicyLive {
     pub(crate) advice: Option<String>,
 }
 
-pub(super) async fn live(State(desk): State<Desked>, InQuery(Shown { keys }): InQuery<Shown>) -> Response {
-    let app = desk.app();
-    let (now_ms, keys) = (app.clock().now_ms(), keys.unwrap_or(USUAL).min(MOST));
+pub(super) async fn live(
+    State(controller): State<SharedController>,
+    QueryParams(LiveParams { keys }): QueryParams<LiveParams>,
+) -> Response {
+    let app = controller.app();
+    let (now_ms, keys) = (app.clock().now_ms(), keys.unwrap_or(DEFAULT_KEYS).min(MAX_KEYS));
     let report = app.store().report();
-    let last_minute = desk.history().last_minute();
+    let last_minute = controller.history().last_minute();
     let policy = |(name, since_start): (String, Outcomes)| {
         let last_minute = last_minute.get(&name).copied().unwrap_or_default();
         let mode = app.store().of(&name).mode;
@@ -72,22 +75,22 @@ pub(super) async fn live(State(desk): State<Desked>, InQuery(Shown { keys }): In
             name,
         }
     };
-    // What is no longer there is not shown, though it is still counted.
+    // Hides policies that no longer exist and had no decisions in the last minute. Their counters remain.
     let policies = app.policies();
     let is_shown = |(name, _): &(String, Outcomes)| {
         let is_busy = last_minute.get(name).is_some_and(|live| *live != Outcomes::default());
         is_busy || policies.names().any(|known| known == name)
     };
-    Json(LiveAnswer {
+    Json(LiveResponse {
         now_ms,
         store: report.breaker.map(str::to_owned),
         store_error: report.failure.map(|failure| failure.error.to_string()),
         memory_keys: report.memory.map(|memory| memory.keys),
         config_error: app.config_error(),
-        changes: desk.in_force().len(),
+        changes: controller.in_force().len(),
         policies: tally::totals().into_iter().filter(is_shown).map(policy).collect(),
-        busiest: app.hitters().busiest(keys, now_ms),
-        most_denied: app.hitters().most_denied(keys, now_ms),
+        busiest: app.heavy_hitters().busiest(keys, now_ms),
+        most_denied: app.heavy_hitters().most_denied(keys, now_ms),
     })
     .into_response()
 }

@@ -1,27 +1,27 @@
-//! The admin API, on a listener of its own.
+//! The admin API, on its own listener.
 //!
 //! | | |
 //! |---|---|
-//! | `GET /v1/policies`, `/v1/policies/{policy}` | what is in force, and how it is doing |
-//! | `PUT`, `DELETE /v1/policies/{policy}/mode` | enforce, shadow or off |
-//! | `PUT`, `DELETE /v1/policies/{policy}/quotas`, `…/tiers/{tier}` | other limits |
-//! | `GET`, `PUT`, `DELETE /v1/policies/{policy}/keys/{key}` | a key's counts; limits of its own |
-//! | `POST /v1/policies/{policy}/reset` | forgets all keys |
-//! | `POST /v1/policies/{policy}/keys/{key}/reset`, `…/refund` | gives back |
-//! | `POST /v1/policies/{policy}/keys/{key}/block` | denies it for a time |
-//! | `GET /v1/changes`, `/v1/audit` | what is changed; who changed what |
-//! | `GET /v1/live` | decisions and the keys that stand out |
-//! | `GET /openapi.json` | all of this for programs |
+//! | `GET /v1/policies`, `/v1/policies/{policy}` | effective configuration, and decisions |
+//! | `PUT`, `DELETE /v1/policies/{policy}/mode` | mode: enforce, shadow or off |
+//! | `PUT`, `DELETE /v1/policies/{policy}/quotas`, `…/tiers/{tier}` | quotas of a policy or a tier |
+//! | `GET`, `PUT`, `DELETE /v1/policies/{policy}/keys/{key}` | counts of a key; its quotas or tier |
+//! | `POST /v1/policies/{policy}/reset` | resets all keys |
+//! | `POST /v1/policies/{policy}/keys/{key}/reset`, `…/refund` | resets or refunds a key |
+//! | `POST /v1/policies/{policy}/keys/{key}/block` | denies a key for a time |
+//! | `GET /v1/changes`, `/v1/audit` | changes; audit log |
+//! | `GET /v1/live` | decisions, store state and heavy hitters |
+//! | `GET /openapi.json` | OpenAPI description |
 
 mod auth;
 mod body;
-mod changing;
-mod forgetting;
+mod edit;
+mod extract;
 mod keys;
 mod live;
 mod openapi;
-mod parts;
 mod policies;
+mod reset;
 
 use std::sync::Arc;
 
@@ -35,22 +35,22 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use self::auth::Guard;
-pub(crate) use self::forgetting::Forgotten;
-pub(crate) use self::live::{LiveAnswer, PolicyLive};
-use crate::changes::{AuditEntry, Change, Desk, DeskError};
+pub(crate) use self::live::{LiveResponse, PolicyLive};
+pub(crate) use self::reset::PolicyReset;
+use crate::changes::{AuditEntry, Change, ChangeController, ChangeError};
 use crate::http::Problem;
-use crate::tokens::Admission;
+use crate::tokens::Authenticator;
 
-/// No body of this API is larger.
-const MOST_BODY_BYTES: usize = 64 << 10;
+/// Maximum size of a request body.
+const MAX_BODY_BYTES: usize = 64 << 10;
 
-/// The routes over what `desk` keeps, for those who are let in.
-pub(crate) fn router(desk: Arc<Desk>, admission: Arc<Admission>) -> Router {
+/// Returns the routes of the admin API behind the authenticator.
+pub(crate) fn router(controller: Arc<ChangeController>, authenticator: Arc<Authenticator>) -> Router {
     let key = get(keys::inspect).put(keys::put).delete(keys::remove);
     Router::new()
         .route("/v1/policies", get(policies::list))
-        .route("/v1/policies/{policy}", get(policies::one))
-        .route("/v1/policies/{policy}/reset", post(forgetting::reset))
+        .route("/v1/policies/{policy}", get(policies::get))
+        .route("/v1/policies/{policy}/reset", post(reset::reset))
         .route("/v1/policies/{policy}/mode", put(policies::put_mode).delete(policies::remove_mode))
         .route("/v1/policies/{policy}/quotas", put(policies::put_quotas).delete(policies::remove_quotas))
         .route("/v1/policies/{policy}/tiers/{tier}", put(policies::put_tier).delete(policies::remove_tier))
@@ -62,61 +62,61 @@ pub(crate) fn router(desk: Arc<Desk>, admission: Arc<Admission>) -> Router {
         .route("/v1/audit", get(audit))
         .route("/v1/live", get(live::live))
         .route("/openapi.json", get(async || openapi::document()))
-        .fallback(async || {
-            Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path; try GET /v1/policies")
-        })
+        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "unknown path; try GET /v1/policies"))
         .method_not_allowed_fallback(async || {
-            let detail = "this path does not take this method; the Allow header names those that it takes";
+            let detail =
+                "the path does not support this method; the Allow header lists the methods that it supports";
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
         })
-        .layer(DefaultBodyLimit::max(MOST_BODY_BYTES))
-        .layer(from_fn_with_state(Arc::new(Guard::new(admission)), auth::admit))
-        .with_state(desk)
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
+        .layer(from_fn_with_state(Arc::new(Guard::new(authenticator)), auth::authorize))
+        .with_state(controller)
 }
 
-/// What differs from the file.
+/// All changes.
 #[derive(Serialize, ToSchema)]
-struct ChangesAnswer {
+struct ChangesResponse {
     changes: Vec<Change>,
-    /// Those that the file has no place for any more.
-    not_in_force: Vec<Idle>,
+    /// Changes whose policy or tier is no longer in the file.
+    not_in_force: Vec<ChangeNotInForce>,
 }
 
-/// A change that is not in force, and why.
+/// A change that is not in force, with the reason.
 #[derive(Serialize, ToSchema)]
-struct Idle {
+struct ChangeNotInForce {
     change: Change,
     why: String,
 }
 
-/// What was done and what has ended by itself, the latest first.
+/// Operations and expiries, latest first.
 #[derive(Serialize, ToSchema)]
-struct AuditAnswer {
+struct AuditResponse {
     audit: Vec<AuditEntry>,
 }
 
-async fn changes(State(desk): State<Arc<Desk>>) -> Response {
-    let not_in_force = desk.idle().into_iter().map(|(change, why)| Idle { change, why }).collect();
-    Json(ChangesAnswer { changes: desk.in_force(), not_in_force }).into_response()
+async fn changes(State(controller): State<Arc<ChangeController>>) -> Response {
+    let not_in_force =
+        controller.not_in_force().into_iter().map(|(change, why)| ChangeNotInForce { change, why }).collect();
+    Json(ChangesResponse { changes: controller.in_force(), not_in_force }).into_response()
 }
 
-async fn audit(State(desk): State<Arc<Desk>>) -> Response {
-    Json(AuditAnswer { audit: desk.book().audit.iter().cloned().collect() }).into_response()
+async fn audit(State(controller): State<Arc<ChangeController>>) -> Response {
+    Json(AuditResponse { audit: controller.changeset().audit.iter().cloned().collect() }).into_response()
 }
 
-impl IntoResponse for DeskError {
+impl IntoResponse for ChangeError {
     fn into_response(self) -> Response {
         match self {
             Self::Refused(refusal) => Problem::from(refusal).into_response(),
-            Self::Absent(detail) => Problem::new(StatusCode::NOT_FOUND, detail).into_response(),
-            Self::NotKept(error) => {
-                let what = if error.may_have_counted() {
-                    "it is not known whether it was changed; look at /v1/changes in a while"
+            Self::NotFound(detail) => Problem::new(StatusCode::NOT_FOUND, detail).into_response(),
+            Self::NotStored(error) => {
+                let outcome = if error.may_have_counted() {
+                    "it is unknown whether the change was stored; check /v1/changes"
                 } else {
-                    "nothing was changed, because it could not be kept"
+                    "nothing was changed, because the change could not be stored"
                 };
                 let mut problem = Problem::from(crate::request::Refusal::from(error));
-                problem.detail = format!("{what}: {}", problem.detail);
+                problem.detail = format!("{outcome}: {}", problem.detail);
                 problem.into_response()
             }
         }

@@ -1,4 +1,4 @@
-//! What is in force, and how it is doing.
+//! Endpoints of policies: their effective configuration, decisions and changes.
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,34 @@ use serde::Serialize;
 use slidegate::Policy;
 use utoipa::ToSchema;
 
-use super::auth::Who;
+use super::auth::Caller;
 use super::body::{self, ChangeFields};
-use super::changing::{self, Desked};
-use super::parts::{InBody, InPath};
-use crate::changes::{Change, Desk, Part, Subject, What};
+use super::edit::{self, SharedController};
+use super::extract::{PathParams, RawBody};
+use crate::changes::{Change, ChangeController, Part, Setting, Subject};
 use crate::http::Problem;
 use crate::policies::PolicyEntry;
 use crate::request::Refusal;
 use crate::tally::{self, Outcomes};
 
-/// A policy as it is in force.
+/// Effective configuration and decisions of a policy.
 #[derive(Serialize, ToSchema)]
-pub(super) struct PolicyAnswer {
+pub(super) struct PolicyResponse {
     name: String,
     mode: &'static str,
     quotas: Vec<String>,
     tiers: BTreeMap<String, Vec<String>>,
-    /// How many keys have limits of their own.
+    /// Number of keys with an override.
     overrides: usize,
-    /// What differs from the file.
+    /// Changes in force.
     changes: Vec<Change>,
     last_minute: Live,
     since_start: Live,
-    /// What the share of denials says, as a rule of thumb.
+    /// Hint about the limit, from the share of denials in the last minute.
     advice: Option<&'static str>,
 }
 
-/// How often it ended in which way.
+/// Number of decisions by outcome.
 #[derive(Serialize, ToSchema)]
 struct Live {
     #[serde(flatten)]
@@ -51,29 +51,29 @@ impl From<Outcomes> for Live {
     }
 }
 
-/// The numbers that go with the answers.
-struct Numbers {
+/// Decision counts and changes of all policies.
+struct Snapshot {
     last_minute: BTreeMap<String, Outcomes>,
     since_start: BTreeMap<String, Outcomes>,
     changes: Vec<Change>,
 }
 
-impl Numbers {
-    fn of(desk: &Desk) -> Self {
+impl Snapshot {
+    fn of(controller: &ChangeController) -> Self {
         Self {
-            last_minute: desk.history().last_minute(),
+            last_minute: controller.history().last_minute(),
             since_start: tally::totals(),
-            changes: desk.in_force(),
+            changes: controller.in_force(),
         }
     }
 
-    fn answer(&self, desk: &Desk, entry: &PolicyEntry) -> PolicyAnswer {
+    fn response(&self, controller: &ChangeController, entry: &PolicyEntry) -> PolicyResponse {
         let name = entry.policy.name();
         let of = |outcomes: &BTreeMap<String, Outcomes>| outcomes.get(name).copied().unwrap_or_default();
         let last_minute = of(&self.last_minute);
-        PolicyAnswer {
+        PolicyResponse {
             name: name.to_owned(),
-            mode: desk.app().store().of(name).mode.name(),
+            mode: controller.app().store().of(name).mode.name(),
             quotas: quotas(&entry.policy),
             tiers: entry.tiers.iter().map(|(tier, policy)| (tier.clone(), quotas(policy))).collect(),
             overrides: entry.overrides.len(),
@@ -89,25 +89,28 @@ fn quotas(policy: &Policy) -> Vec<String> {
     policy.quotas().iter().map(ToString::to_string).collect()
 }
 
-pub(super) async fn list(State(desk): State<Desked>) -> Response {
-    let (policies, numbers) = (desk.app().policies(), Numbers::of(&desk));
-    let answers: Vec<_> = policies.entries().map(|entry| numbers.answer(&desk, entry)).collect();
-    Json(answers).into_response()
+pub(super) async fn list(State(controller): State<SharedController>) -> Response {
+    let (policies, snapshot) = (controller.app().policies(), Snapshot::of(&controller));
+    let responses: Vec<_> = policies.entries().map(|entry| snapshot.response(&controller, entry)).collect();
+    Json(responses).into_response()
 }
 
-pub(super) async fn one(State(desk): State<Desked>, InPath(name): InPath<String>) -> Response {
-    let policies = desk.app().policies();
+pub(super) async fn get(
+    State(controller): State<SharedController>,
+    PathParams(name): PathParams<String>,
+) -> Response {
+    let policies = controller.app().policies();
     match policies.source(&name) {
-        Ok(entry) => Json(Numbers::of(&desk).answer(&desk, entry)).into_response(),
+        Ok(entry) => Json(Snapshot::of(&controller).response(&controller, entry)).into_response(),
         Err(refusal) => Problem::from(refusal).into_response(),
     }
 }
 
-/// What a body says of one thing, and of nothing else.
-pub(super) fn only<T>(
+/// Returns the one setting that the endpoint takes, and rejects bodies with another one.
+pub(super) fn sole_setting<T>(
     fields: &ChangeFields,
     field: &'static str,
-    what: impl Fn(&ChangeFields) -> Option<T>,
+    value: impl Fn(&ChangeFields) -> Option<T>,
 ) -> Result<T, Refusal> {
     let given = [
         ("mode", fields.mode.is_some()),
@@ -115,73 +118,79 @@ pub(super) fn only<T>(
         ("tier", fields.tier.is_some()),
     ];
     if let Some((other, _)) = given.into_iter().find(|(name, is_given)| *is_given && *name != field) {
-        return Err(Refusal::out_of_range(other, format!("does not belong here; give {field}")));
+        return Err(Refusal::out_of_range(other, format!("is not a setting of this endpoint; give {field}")));
     }
-    what(fields).ok_or_else(|| Refusal::out_of_range(field, "is missing"))
+    value(fields).ok_or_else(|| Refusal::out_of_range(field, "is missing"))
 }
 
-async fn put(desk: &Desk, who: Who, subject: Subject, body: &Bytes, field: &'static str) -> Response {
-    let read = || -> Result<(ChangeFields, What), Refusal> {
+async fn put(
+    controller: &ChangeController,
+    caller: Caller,
+    subject: Subject,
+    body: &Bytes,
+    field: &'static str,
+) -> Response {
+    let read = || -> Result<(ChangeFields, Setting), Refusal> {
         let fields: ChangeFields = body::read(body)?;
-        let what = match field {
-            "mode" => What::Mode(only(&fields, field, |fields| fields.mode.clone())?),
-            _ => What::Quotas(only(&fields, field, |fields| fields.quotas.clone())?),
+        let setting = match field {
+            "mode" => Setting::Mode(sole_setting(&fields, field, |fields| fields.mode.clone())?),
+            _ => Setting::Quotas(sole_setting(&fields, field, |fields| fields.quotas.clone())?),
         };
-        Ok((fields, what))
+        Ok((fields, setting))
     };
     match read() {
-        Ok((fields, what)) => changing::put(desk, who, subject, &fields, what).await,
+        Ok((fields, setting)) => edit::put(controller, caller, subject, &fields, setting).await,
         Err(refusal) => Problem::from(refusal).into_response(),
     }
 }
 
 pub(super) async fn put_mode(
-    State(desk): State<Desked>,
-    Extension(who): Extension<Who>,
-    InPath(policy): InPath<String>,
-    InBody(body): InBody,
+    State(controller): State<SharedController>,
+    Extension(caller): Extension<Caller>,
+    PathParams(policy): PathParams<String>,
+    RawBody(body): RawBody,
 ) -> Response {
-    put(&desk, who, Subject { policy, part: Part::Mode }, &body, "mode").await
+    put(&controller, caller, Subject { policy, part: Part::Mode }, &body, "mode").await
 }
 
 pub(super) async fn remove_mode(
-    State(desk): State<Desked>,
-    Extension(who): Extension<Who>,
-    InPath(policy): InPath<String>,
+    State(controller): State<SharedController>,
+    Extension(caller): Extension<Caller>,
+    PathParams(policy): PathParams<String>,
 ) -> Response {
-    changing::remove(&desk, who, Subject { policy, part: Part::Mode }).await
+    edit::remove(&controller, caller, Subject { policy, part: Part::Mode }).await
 }
 
 pub(super) async fn put_quotas(
-    State(desk): State<Desked>,
-    Extension(who): Extension<Who>,
-    InPath(policy): InPath<String>,
-    InBody(body): InBody,
+    State(controller): State<SharedController>,
+    Extension(caller): Extension<Caller>,
+    PathParams(policy): PathParams<String>,
+    RawBody(body): RawBody,
 ) -> Response {
-    put(&desk, who, Subject { policy, part: Part::Quotas }, &body, "quotas").await
+    put(&controller, caller, Subject { policy, part: Part::Quotas }, &body, "quotas").await
 }
 
 pub(super) async fn remove_quotas(
-    State(desk): State<Desked>,
-    Extension(who): Extension<Who>,
-    InPath(policy): InPath<String>,
+    State(controller): State<SharedController>,
+    Extension(caller): Extension<Caller>,
+    PathParams(policy): PathParams<String>,
 ) -> Response {
-    changing::remove(&desk, who, Subject { policy, part: Part::Quotas }).await
+    edit::remove(&controller, caller, Subject { policy, part: Part::Quotas }).await
 }
 
 pub(super) async fn put_tier(
-    State(desk): State<Desked>,
-    Extension(who): Extension<Who>,
-    InPath((policy, tier)): InPath<(String, String)>,
-    InBody(body): InBody,
+    State(controller): State<SharedController>,
+    Extension(caller): Extension<Caller>,
+    PathParams((policy, tier)): PathParams<(String, String)>,
+    RawBody(body): RawBody,
 ) -> Response {
-    put(&desk, who, Subject { policy, part: Part::Tier(tier) }, &body, "quotas").await
+    put(&controller, caller, Subject { policy, part: Part::Tier(tier) }, &body, "quotas").await
 }
 
 pub(super) async fn remove_tier(
-    State(desk): State<Desked>,
-    Extension(who): Extension<Who>,
-    InPath((policy, tier)): InPath<(String, String)>,
+    State(controller): State<SharedController>,
+    Extension(caller): Extension<Caller>,
+    PathParams((policy, tier)): PathParams<(String, String)>,
 ) -> Response {
-    changing::remove(&desk, who, Subject { policy, part: Part::Tier(tier) }).await
+    edit::remove(&controller, caller, Subject { policy, part: Part::Tier(tier) }).await
 }

@@ -1,54 +1,54 @@
-//! The file and the changes to it, made into what is in force.
+//! Combines the configuration file with the changes into the effective policies.
 
 use serde_json::{Value, json};
 use slidegate::Policy;
 use slidegate::resilience::{Mode, PolicySwitch};
 
-use super::book::{Change, Part, Subject, What};
+use super::changeset::{Change, Part, Setting, Subject};
 use crate::http::decode;
 use crate::policies::{Override, Policies, PolicyEntry, listed};
 use crate::quota_spec::{NamedQuota, QuotaSpec};
 use crate::request::Refusal;
 
-/// What the file says.
+/// Policies and switches of the configuration file.
 #[derive(Clone, Debug)]
 pub(crate) struct Base {
     pub(crate) policies: Policies,
     pub(crate) switches: Vec<(String, PolicySwitch)>,
 }
 
-/// What is in force.
+/// Effective policies and switches.
 #[derive(Debug)]
 pub(crate) struct Combined {
     pub(crate) policies: Policies,
     pub(crate) switches: Vec<(String, PolicySwitch)>,
-    /// Changes that are not, and why: the file has changed since.
-    pub(crate) idle: Vec<(Change, String)>,
+    /// Changes that cannot be applied because the file has changed since, each with the reason.
+    pub(crate) not_in_force: Vec<(Change, String)>,
 }
 
 impl Base {
-    /// With those of `changes` that are not over.
-    pub(crate) fn with(&self, changes: &[Change], now_ms: u64) -> Combined {
+    /// Applies the unexpired changes.
+    pub(crate) fn combined_with(&self, changes: &[Change], now_ms: u64) -> Combined {
         let mut entries: Vec<PolicyEntry> = self.policies.entries().cloned().collect();
         let mut switches = self.switches.clone();
-        let mut idle = Vec::new();
+        let mut not_in_force = Vec::new();
         for entry in &mut entries {
-            entry.labels = Some(labels(entry));
+            entry.labels = Some(quota_names(entry));
         }
-        for change in changes.iter().filter(|change| !change.is_over(now_ms)) {
+        for change in changes.iter().filter(|change| !change.is_expired(now_ms)) {
             if let Err(refusal) = apply(change, &mut entries, &mut switches) {
-                idle.push((change.clone(), refusal.to_string()));
+                not_in_force.push((change.clone(), refusal.to_string()));
             }
         }
         let mut policies = self.policies.emptied();
         for entry in entries {
             policies.insert(entry);
         }
-        Combined { policies, switches, idle }
+        Combined { policies, switches, not_in_force }
     }
 
-    /// What the file says of a subject; nothing of a key that it does not name.
-    pub(crate) fn told(&self, subject: &Subject) -> Value {
+    /// Returns the value of a subject in the file; null for a key without an override.
+    pub(crate) fn value_of(&self, subject: &Subject) -> Value {
         let Ok(entry) = self.policies.source(&subject.policy) else { return Value::Null };
         let quotas = |policy: &Policy| {
             let quotas: Vec<String> = policy.quotas().iter().map(ToString::to_string).collect();
@@ -73,22 +73,22 @@ impl Base {
         }
     }
 
-    /// What the file says in vain, because one of `changes` goes over it. Every policy has quotas and a mode, but of most
-    /// keys the file says nothing.
-    pub(crate) fn covered<'a>(&self, changes: &'a [Change], now_ms: u64) -> Vec<&'a Subject> {
-        let in_force = changes.iter().filter(|change| !change.is_over(now_ms)).map(|change| &change.subject);
-        in_force.filter(|subject| !self.told(subject).is_null()).collect()
+    /// Returns the subjects of `changes` that override a value of the file. Most keys have none.
+    pub(crate) fn overridden<'a>(&self, changes: &'a [Change], now_ms: u64) -> Vec<&'a Subject> {
+        let in_force =
+            changes.iter().filter(|change| !change.is_expired(now_ms)).map(|change| &change.subject);
+        in_force.filter(|subject| !self.value_of(subject).is_null()).collect()
     }
 
-    /// Whether a change can be made: what it is about is there, and what it says is valid.
-    pub(crate) fn admits(&self, change: &Change) -> Result<(), Refusal> {
+    /// Checks that the subject of a change exists and that its setting is valid.
+    pub(crate) fn validate(&self, change: &Change) -> Result<(), Refusal> {
         let mut entries: Vec<PolicyEntry> = self.policies.entries().cloned().collect();
         apply(change, &mut entries, &mut Vec::new())
     }
 }
 
-/// What the file calls its quotas.
-fn labels(entry: &PolicyEntry) -> Vec<String> {
+/// Returns the names of all quotas of a policy and its tiers.
+fn quota_names(entry: &PolicyEntry) -> Vec<String> {
     let policies = std::iter::once(&entry.policy).chain(entry.tiers.iter().map(|(_, policy)| policy));
     let names = |policy: &Policy| -> Vec<String> {
         (0..policy.quotas().len()).map(|place| policy.quota_name(place).to_owned()).collect()
@@ -105,11 +105,11 @@ fn apply(
     let Some(place) = entries.iter().position(|entry| entry.policy.name() == name) else {
         let known: Vec<_> = entries.iter().map(|entry| entry.policy.name().to_owned()).collect();
         let known = listed(known.iter());
-        return Err(Refusal::unknown_policy(&format!("there is no policy {name:?}; there is {known}")));
+        return Err(Refusal::unknown_policy(&format!("there is no policy {name:?}; known: {known}")));
     };
     let entry = &mut entries[place];
-    match (&change.subject.part, &change.what) {
-        (Part::Mode, What::Mode(mode)) => {
+    match (&change.subject.part, &change.setting) {
+        (Part::Mode, Setting::Mode(mode)) => {
             let mode = parse_mode(mode)?;
             match switches.iter_mut().find(|(known, _)| known == name) {
                 Some((_, switch)) => switch.mode = mode,
@@ -120,27 +120,32 @@ fn apply(
                 }
             }
         }
-        (Part::Quotas, What::Quotas(quotas)) => entry.policy = policy(name, quotas)?,
-        (Part::Tier(tier), What::Quotas(quotas)) => {
+        (Part::Quotas, Setting::Quotas(quotas)) => entry.policy = policy(name, quotas)?,
+        (Part::Tier(tier), Setting::Quotas(quotas)) => {
             let policy = policy(name, quotas)?;
             let place = known_tier(entry, tier)?;
             entry.tiers[place].1 = policy;
         }
-        (Part::Key(key), what) => {
-            let replacement = match what {
-                What::Quotas(quotas) => Override::Quotas(policy(name, quotas)?),
-                What::InTier(tier) => {
+        (Part::Key(key), setting) => {
+            let replacement = match setting {
+                Setting::Quotas(quotas) => Override::Quotas(policy(name, quotas)?),
+                Setting::Tier(tier) => {
                     known_tier(entry, tier)?;
                     Override::Tier(tier.clone())
                 }
-                What::Mode(_) => {
-                    return Err(Refusal::out_of_range("mode", "is that of a policy, not of a key"));
+                Setting::Mode(_) => {
+                    return Err(Refusal::out_of_range("mode", "applies to a policy, not to a key"));
                 }
             };
             entry.overrides.retain(|(known, _)| known != key);
             entry.overrides.push((key.clone(), replacement));
         }
-        _ => return Err(Refusal::out_of_range("quotas", "does not fit what is to be changed")),
+        _ => {
+            return Err(Refusal::out_of_range(
+                "quotas",
+                "does not fit the part of the policy that is to be changed",
+            ));
+        }
     }
     Ok(())
 }
@@ -151,7 +156,7 @@ fn known_tier(entry: &PolicyEntry, tier: &str) -> Result<usize, Refusal> {
         let known: Vec<_> = entry.tiers.iter().map(|(known, _)| format!("{known:?}")).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         let name = entry.policy.name();
-        Refusal::out_of_range("tier", format!("policy {name:?} has no tier {tier:?}; there is {known}"))
+        Refusal::out_of_range("tier", format!("policy {name:?} has no tier {tier:?}; known: {known}"))
     })
 }
 
@@ -178,8 +183,8 @@ fn policy(name: &str, quotas: &[Value]) -> Result<Policy, Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::moment::Moment;
-    use super::super::stamp::Stamp;
+    use super::super::operation_id::OperationId;
+    use super::super::timestamp::Timestamp;
     use super::*;
 
     fn base() -> Base {
@@ -192,15 +197,15 @@ mod tests {
         Base { policies, switches: Vec::new() }
     }
 
-    fn change(part: Part, what: What, until_ms: Option<u64>) -> Change {
+    fn change(part: Part, setting: Setting, until_ms: Option<u64>) -> Change {
         let subject = Subject { policy: "api".to_owned(), part };
         Change {
-            id: Stamp::default(),
+            id: OperationId::default(),
             subject,
-            what,
-            until: until_ms.map(Moment),
+            setting,
+            until: until_ms.map(Timestamp),
             by: "ops".to_owned(),
-            at: Moment(0),
+            at: Timestamp(0),
             note: None,
         }
     }
@@ -210,19 +215,20 @@ mod tests {
     }
 
     #[test]
-    fn a_change_goes_over_the_file_until_it_ends() {
-        let quotas = |text: &str| What::Quotas(vec![json!(text)]);
+    fn a_change_overrides_the_file_until_it_expires() {
+        let quotas = |text: &str| Setting::Quotas(vec![json!(text)]);
         let changes = [
             change(Part::Quotas, quotas("20/1m"), Some(2000)),
             change(Part::Tier("premium".to_owned()), quotas("200/1m"), None),
             change(Part::Key("one".to_owned()), quotas("1/1m"), Some(1000)),
-            change(Part::Key("two".to_owned()), What::InTier("premium".to_owned()), None),
+            change(Part::Key("two".to_owned()), Setting::Tier("premium".to_owned()), None),
         ];
-        // When, and then: anybody, the tier, a key of its own, one that is in a tier by change, and one by the file.
+        // Time, and the limits of: any key, any key with the tier, a key with its own quotas, a key with a tier by a change,
+        // a key with a tier by the file.
         let table =
             [(999, [20, 200, 1, 200, 200]), (1000, [20, 200, 20, 200, 200]), (2000, [10, 200, 10, 200, 200])];
         for (now_ms, expected) in table {
-            let Combined { policies, idle, .. } = base().with(&changes, now_ms);
+            let Combined { policies, not_in_force, .. } = base().combined_with(&changes, now_ms);
             let found = [
                 limit(&policies, None, "any"),
                 limit(&policies, Some("premium"), "any"),
@@ -231,18 +237,18 @@ mod tests {
                 limit(&policies, None, "vip"),
             ];
             assert_eq!(found, expected, "at {now_ms}");
-            assert!(idle.is_empty());
+            assert!(not_in_force.is_empty());
         }
     }
 
     #[test]
-    fn a_change_that_the_file_has_no_place_for_is_told_and_harms_no_other() {
-        let mut elsewhere = change(Part::Mode, What::Mode("off".to_owned()), None);
+    fn an_inapplicable_change_is_reported_and_affects_no_other() {
+        let mut elsewhere = change(Part::Mode, Setting::Mode("off".to_owned()), None);
         elsewhere.subject.policy = "gone".to_owned();
-        let tier = change(Part::Tier("gone".to_owned()), What::Quotas(vec![json!("1/1m")]), None);
-        let mode = change(Part::Mode, What::Mode("shadow".to_owned()), None);
-        let combined = base().with(&[elsewhere, tier, mode], 0);
-        assert_eq!(combined.idle.len(), 2);
+        let tier = change(Part::Tier("gone".to_owned()), Setting::Quotas(vec![json!("1/1m")]), None);
+        let mode = change(Part::Mode, Setting::Mode("shadow".to_owned()), None);
+        let combined = base().combined_with(&[elsewhere, tier, mode], 0);
+        assert_eq!(combined.not_in_force.len(), 2);
         assert_eq!(limit(&combined.policies, None, "any"), 10);
         let [(name, switch)] = combined.switches.as_slice() else { panic!("{:?}", combined.switches) };
         assert_eq!((name.as_str(), switch.mode), ("api", Mode::Shadow));

@@ -1,99 +1,99 @@
-//! Merges documents of changes, so that none that was answered with 200 is lost and none that was removed comes back.
+//! Merges documents of changes. No change that was acknowledged with 200 is lost, and no removed change returns.
 //!
-//! The store keeps one document, but it can forget it (a flush), come back with an older one (a backup, a replica that
-//! lagged), or be changed by a node that has not seen the latest one. A version or a count of editions cannot tell which of
-//! two documents is newer then, so nodes merge what they know with what they find, item by item:
+//! The store holds one document. It can lose it (a flush), return an older one (a backup, a lagging replica), or receive
+//! one from a node that has not read the latest one. In these cases no version or write count shows which of two documents
+//! is newer. Nodes therefore merge their own document with that of the store, item by item:
 //!
-//! - Each change and each removal has an identity, a [`Stamp`], which also orders them.
-//! - An item *covers* another about the same subject if it is not older and does not end earlier. A covered item is dropped:
-//!   a change replaces what it covers, and what lasts longer is in force again when the change ends.
-//! - A removal is an item without an effect of its own. A `DELETE` covers everything before it. A change that has ended
-//!   leaves one with its own identity and end, and so covers itself.
-//! - What remains is the union of both documents without what is covered. That is the same in whichever order documents are
-//!   merged, and however often. Two changes about one subject that did not know each other: the later one holds.
-//! - Entries of the audit log are united by identity, expiries by the change that has ended; the latest [`MOST_AUDITED`]
-//!   are kept.
-//! - Removals are bounded: the latest [`MOST_REMOVALS`], those of changes that have ended for one day by the latest item.
-//!   Those of a `DELETE` do not go by age, so that a node with a wrong clock cannot have them forgotten.
+//! - Each change and each removal has an identity, an [`OperationId`], which also orders them.
+//! - An item *covers* another item of the same subject if it is not older and does not expire earlier. Covered items are
+//!   dropped: a change replaces the changes that it covers, and a change that expires later is in force again afterwards.
+//! - A removal is an item without a setting. The removal of a `DELETE` covers all items before it. The removal of an expired
+//!   change has the identity and the expiry of that change, and so covers it.
+//! - The result is the union of both documents without covered items. Merging is commutative, associative and idempotent.
+//!   Of two concurrent changes of one subject, the one with the later identity is in force.
+//! - The audit log is the union by identity, for expiries by the identity of the expired change. It keeps the latest
+//!   [`MAX_AUDIT_ENTRIES`] entries.
+//! - At most the latest [`MAX_REMOVALS`] removals are kept. Removals of expired changes are dropped when they are a day
+//!   older than the latest item. Removals of a `DELETE` have no maximum age, so no node with a wrong clock can drop them.
 //!
-//! A node that finds less in the store than it knows writes the merged document back.
+//! A node writes the merged document back if the document of the store lacks an item.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::book::{Action, AuditEntry, Book, Change, Subject};
-use super::moment::Moment;
-use super::stamp::Stamp;
+use super::changeset::{Action, AuditEntry, Change, Changeset, Subject};
+use super::operation_id::OperationId;
+use super::timestamp::Timestamp;
 
-/// How many entries of the audit log are kept with the changes. All of them are in the log of the process.
-pub(super) const MOST_AUDITED: usize = 500;
-/// As many as the changes that can end at once.
-const MOST_REMOVALS: usize = super::book::MOST_CHANGES;
+/// Maximum number of entries in the audit log. The process log has all of them.
+pub(super) const MAX_AUDIT_ENTRIES: usize = 500;
+/// Maximum number of removals: all changes can expire at once.
+const MAX_REMOVALS: usize = super::changeset::MAX_CHANGES;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-const ENDS_KEPT_MS: u64 = DAY_MS;
+const EXPIRY_RETENTION_MS: u64 = DAY_MS;
 
-/// Covers all changes about a subject that are not newer and do not end later.
+/// Removal of a change, which covers all changes of the subject that are not newer and do not expire later.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Removal {
-    pub(super) id: Stamp,
+    pub(super) id: OperationId,
     #[serde(flatten)]
     pub(super) subject: Subject,
-    /// The end of the change that has ended; absent after a `DELETE`.
+    /// Expiry of the expired change; absent after a `DELETE`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) until: Option<Moment>,
-    /// When it was written, as the time of a [`Stamp`].
+    pub(super) until: Option<Timestamp>,
+    /// Creation time, on the clock of [`OperationId`].
     pub(super) made_ms: u64,
 }
 
-/// When something ends that may have no end.
-fn end_ms(until: Option<Moment>) -> u64 {
+/// Returns the expiry, or the largest number without one.
+fn end_ms(until: Option<Timestamp>) -> u64 {
     until.map_or(u64::MAX, |until| until.0)
 }
 
-impl Book {
-    /// Reads a document, also one of an older build.
+impl Changeset {
+    /// Parses a document, including those of older builds.
     pub(super) fn read(text: &str) -> Result<Self, serde_json::Error> {
-        let mut book: Self = serde_json::from_str(text)?;
+        let mut changeset: Self = serde_json::from_str(text)?;
         let mut last_ms = 0;
-        for change in book.changes.iter_mut().filter(|change| change.id.is_missing()) {
-            // Their order was that of the list.
+        for change in changeset.changes.iter_mut().filter(|change| change.id.is_missing()) {
+            // Older builds ordered changes by their position in the list.
             last_ms = change.at.0.max(last_ms + 1);
-            change.id = Stamp::of_content(last_ms, change);
+            change.id = OperationId::from_content(last_ms, change);
         }
-        for entry in book.audit.iter_mut().filter(|entry| entry.id.is_missing()) {
-            entry.id = Stamp::of_content(entry.at.0, entry);
+        for entry in changeset.audit.iter_mut().filter(|entry| entry.id.is_missing()) {
+            entry.id = OperationId::from_content(entry.at.0, entry);
         }
-        book.settle();
-        Ok(book)
+        changeset.normalize();
+        Ok(changeset)
     }
 
-    /// What both documents have.
+    /// Returns the merge of both documents.
     pub(super) fn merged(&self, other: &Self) -> Self {
         let mut merged = self.clone();
         merged.generation = self.generation.max(other.generation);
         merged.changes.extend_from_slice(&other.changes);
         merged.removals.extend_from_slice(&other.removals);
         merged.audit.extend(other.audit.iter().cloned());
-        merged.settle();
+        merged.normalize();
         merged
     }
 
-    /// Whether merging `other` into it adds nothing.
+    /// Returns whether merging `other` into this document adds no item.
     pub(super) fn includes(&self, other: &Self) -> bool {
         let merged = self.merged(other);
-        let changes: HashSet<Stamp> = self.changes.iter().map(|change| change.id).collect();
-        let removals: HashSet<Stamp> = self.removals.iter().map(|removal| removal.id).collect();
-        let entries: HashSet<Stamp> = self.audit.iter().map(|entry| entry.id).collect();
+        let changes: HashSet<OperationId> = self.changes.iter().map(|change| change.id).collect();
+        let removals: HashSet<OperationId> = self.removals.iter().map(|removal| removal.id).collect();
+        let entries: HashSet<OperationId> = self.audit.iter().map(|entry| entry.id).collect();
         merged.changes.iter().all(|change| changes.contains(&change.id))
             && merged.removals.iter().all(|removal| removals.contains(&removal.id))
             && merged.audit.iter().all(|entry| entries.contains(&entry.id))
     }
 
-    /// A new identity, later than all that is known.
-    pub(crate) fn next_stamp(&self, now_ms: u64) -> Stamp {
-        Stamp::new(now_ms.max(self.latest_ms().saturating_add(1)))
+    /// Returns a new identity, later than all identities in the document.
+    pub(crate) fn next_id(&self, now_ms: u64) -> OperationId {
+        OperationId::new(now_ms.max(self.latest_ms().saturating_add(1)))
     }
 
     fn latest_ms(&self) -> u64 {
@@ -103,28 +103,29 @@ impl Book {
         changes.chain(removals).chain(entries).max().unwrap_or(0)
     }
 
-    /// Drops what is covered, what is there twice, and what is beyond the bounds, and sorts the rest.
-    pub(super) fn settle(&mut self) {
+    /// Drops covered and duplicate items and those beyond the maximum numbers, and sorts the rest.
+    pub(super) fn normalize(&mut self) {
         self.drop_covered();
         let latest_ms = self.latest_ms();
         self.removals.retain(|removal| {
-            removal.until.is_none() || latest_ms.saturating_sub(removal.made_ms) <= ENDS_KEPT_MS
+            removal.until.is_none() || latest_ms.saturating_sub(removal.made_ms) <= EXPIRY_RETENTION_MS
         });
         self.removals.sort_by_key(|removal| Reverse((removal.made_ms, removal.id)));
-        self.removals.truncate(MOST_REMOVALS);
+        self.removals.truncate(MAX_REMOVALS);
         let audit = self.audit.make_contiguous();
         audit.sort_by(|one, other| other.id.cmp(&one.id).then_with(|| text(one).cmp(&text(other))));
         let mut entries: Vec<AuditEntry> = std::mem::take(&mut self.audit).into();
         entries.dedup_by_key(|entry| entry.id);
-        // Two nodes can record one expiry under different times; the random part is that of the change.
+        // Two nodes can record one expiry under identities of different times, but the random part is that of the change.
         let mut expired = HashSet::new();
         entries.retain(|entry| entry.action != Action::Expire || expired.insert((entry.id.random, entry.at)));
-        entries.truncate(MOST_AUDITED);
+        entries.truncate(MAX_AUDIT_ENTRIES);
         self.audit = entries.into();
     }
 
     fn drop_covered(&mut self) {
-        // The latest first: all that can cover an item comes before it. A removal covers the change whose identity it has.
+        // Latest first, so that all items that can cover an item precede it. A removal precedes the change with the same
+        // identity.
         self.removals.sort_by_key(|removal| Reverse((removal.id, end_ms(removal.until), removal.made_ms)));
         self.changes.sort_by(|one, other| {
             let key = |change: &Change| Reverse((change.id, end_ms(change.until)));
@@ -157,11 +158,10 @@ impl Book {
     }
 }
 
-/// Decides between items of one identity that differ: two nodes may write down differently that a change has ended.
+/// Returns the JSON text, which orders items of one identity: two nodes may record one expiry with different content.
 fn text(item: &impl Serialize) -> String {
     serde_json::to_string(item).unwrap_or_default()
 }
 
 #[cfg(test)]
-#[path = "merge_tests.rs"]
 mod tests;

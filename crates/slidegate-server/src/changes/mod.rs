@@ -1,17 +1,17 @@
-//! What operators change while the service runs: kept where the counts are, in force on every node that shares them.
+//! Runtime changes of operators: persisted beside the counts, in force on every node that shares the store.
 
-mod book;
+mod changeset;
 mod combine;
-mod desk;
-mod ended;
-mod keeper;
+mod controller;
+mod expiry;
 mod merge;
-mod moment;
-mod stamp;
+mod operation_id;
+mod persistence;
+mod timestamp;
 
-pub(crate) use self::book::{Action, AuditEntry, Change, Part, Subject, What};
+pub(crate) use self::changeset::{Action, AuditEntry, Change, Part, Setting, Subject};
 pub(crate) use self::combine::Base;
-pub(crate) use self::desk::{Desk, DeskError};
-pub(crate) use self::keeper::Keeper;
-pub(crate) use self::moment::Moment;
-pub(crate) use self::stamp::Stamp;
+pub(crate) use self::controller::{ChangeController, ChangeError};
+pub(crate) use self::operation_id::OperationId;
+pub(crate) use self::persistence::Persistence;
+pub(crate) use self::timestamp::Timestamp;

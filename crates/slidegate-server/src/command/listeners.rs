@@ -12,12 +12,12 @@ use super::envoy::Loaded;
 use super::listening::{bind, bind_or_leave};
 use crate::admin;
 use crate::app::App;
-use crate::changes::Desk;
+use crate::changes::ChangeController;
 use crate::config::{Address, Config, Listen, StoreUrl};
 use crate::rls;
 use crate::serve::{Door, Entrance, TlsFiles};
 use crate::served::Switched;
-use crate::tokens::Admission;
+use crate::tokens::Authenticator;
 
 /// Addresses, which go over those of the file.
 #[derive(Clone, Debug, clap::Args)]
@@ -80,11 +80,11 @@ impl Listeners {
         door: &Door,
         store: &StoreUrl,
         config: &Config,
-        desk: &Desk,
+        controller: &ChangeController,
         envoy: Option<&Loaded>,
     ) -> Result<String, Failure> {
         // As it is in force, which may not be as the file says.
-        let policies = desk.app().policies();
+        let policies = controller.app().policies();
         let (http, redis) = if door.tls.is_some() { ("https", "rediss") } else { ("http", "redis") };
         let address = address_of(&self.http)?;
         let mut text = format!("slidegate serves {http}://{address}\nstore: {store}\n");
@@ -92,7 +92,7 @@ impl Listeners {
             let quotas: Vec<_> = policy.quotas().iter().map(ToString::to_string).collect();
             let _ = writeln!(text, "policy {}: {}", policy.name(), quotas.join(", "));
         }
-        if let changed @ 1.. = desk.in_force().len() {
+        if let changed @ 1.. = controller.in_force().len() {
             let (s, are) = if changed == 1 { ("", "is") } else { ("s", "are") };
             let _ = writeln!(text, "changes: {changed} change{s} by the admin API {are} in force");
         }
@@ -129,18 +129,19 @@ impl Listeners {
     pub(super) fn entrances(
         self,
         app: &Arc<App<Switched>>,
-        desk: &Arc<Desk>,
+        controller: &Arc<ChangeController>,
         door: &Door,
-        admins: &Arc<Admission>,
+        admins: &Arc<Authenticator>,
     ) -> Result<Vec<Entrance<Switched>>, Failure> {
         let mut entrances = vec![Entrance::decisions(self.http, app, door)];
         if let Some(listener) = self.grpc {
             let router = rls::router(Arc::clone(app), door.limits.body_timeout).map_err(Failure::new)?;
             entrances.push(Entrance::routed(listener, router));
         }
-        let passwords = Some(app.tokens()).filter(|admission| !admission.is_open()).map(Arc::clone);
+        let passwords =
+            Some(app.tokens()).filter(|authenticator| !authenticator.allows_anonymous()).map(Arc::clone);
         entrances.extend(self.resp.map(|listener| Entrance::resp(listener, passwords)));
-        let admin = admin::router(Arc::clone(desk), Arc::clone(admins));
+        let admin = admin::router(Arc::clone(controller), Arc::clone(admins));
         entrances.extend(self.admin.map(|listener| Entrance::routed(listener, admin)));
         Ok(entrances)
     }

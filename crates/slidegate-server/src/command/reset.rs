@@ -7,7 +7,7 @@ use serde_json::json;
 use slidegate::{Policy, Store, Verb};
 
 use super::{Failure, ask, decide, print};
-use crate::admin::Forgotten;
+use crate::admin::PolicyReset;
 use crate::config::{Config, StoreUrl};
 use crate::environment;
 use crate::store::AnyStore;
@@ -37,17 +37,17 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let forgotten = forget(arguments, policy)?;
     let text = match forgotten {
         _ if arguments.one.json => json!({"done": forgotten.done, "keys": forgotten.keys}).to_string(),
-        Forgotten { done: false, .. } => {
+        PolicyReset { done: false, .. } => {
             format!("being forgotten: the service goes on with all keys of {policy}")
         }
-        Forgotten { keys: Some(keys), .. } => format!("forgotten: {keys} keys of {policy}"),
-        Forgotten { keys: None, .. } => format!("forgotten: all keys of {policy}"),
+        PolicyReset { keys: Some(keys), .. } => format!("forgotten: {keys} keys of {policy}"),
+        PolicyReset { keys: None, .. } => format!("forgotten: all keys of {policy}"),
     };
     print(format!("{text}\n")).map(|()| ExitCode::SUCCESS)
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn forget(arguments: &Arguments, policy: &str) -> Result<Forgotten, Failure> {
+async fn forget(arguments: &Arguments, policy: &str) -> Result<PolicyReset, Failure> {
     let certificate = &arguments.one.certificate;
     if let Some(url) = &arguments.admin {
         let name = utf8_percent_encode(policy, NON_ALPHANUMERIC);
@@ -79,12 +79,12 @@ async fn forget(arguments: &Arguments, policy: &str) -> Result<Forgotten, Failur
 }
 
 /// Counts belong to the name alone, so any quotas will do. Those of a candidate that is tried beside the policy go too.
-async fn forget_in(store: &AnyStore, name: &str) -> Result<Forgotten, String> {
+async fn forget_in(store: &AnyStore, name: &str) -> Result<PolicyReset, String> {
     let policy = Policy::parse(name, ["1/1s"]).map_err(|error| format!("--policy: {}", error.message()))?;
     let candidate = Policy::candidate_for(name, policy.quotas().iter().copied());
     let failed = |error: slidegate::StoreError| format!("{error}; some keys may have been forgotten");
     if let Ok(candidate) = candidate {
         store.forget(&candidate).await.map_err(failed)?;
     }
-    Ok(Forgotten::all(store.forget(&policy).await.map_err(failed)?))
+    Ok(PolicyReset::completed(store.forget(&policy).await.map_err(failed)?))
 }

@@ -16,15 +16,15 @@ use super::Failure;
 use super::envoy::EnvoyArguments;
 use super::listeners::{Addresses, Listeners};
 use crate::app::App;
-use crate::changes::{Base, Desk, Keeper};
+use crate::changes::{Base, ChangeController, Persistence};
 use crate::config::Config;
 use crate::environment;
 use crate::metrics::Metrics;
-use crate::reload::{Looks, Reload};
+use crate::reload::{FileFingerprint, Reload};
 use crate::serve::{Door, Tls, TlsFiles};
 use crate::served::{Innermost, Served, Switched};
 use crate::store::AnyStore;
-use crate::tokens::Admission;
+use crate::tokens::Authenticator;
 use crate::traces::{LogFormat, Tracing};
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
@@ -102,14 +102,14 @@ async fn serve(
     // Before there is anything to count.
     let metrics = Metrics::install().inspect_err(|error| warn!(%error, "nothing is counted")).ok();
     // Before it is read, lest a change in between be missed.
-    let mut looks = vec![arguments.config.as_deref().and_then(Looks::of)];
+    let mut fingerprints = vec![arguments.config.as_deref().and_then(FileFingerprint::of)];
     let load = || match &arguments.config {
         Some(file) => Config::load(file).map_err(|problems| Failure::Files(vec![problems])),
         None => Ok(Config::sample()),
     };
     let named = load()?;
     let certificates = named.tls.iter().flat_map(TlsFiles::paths);
-    looks.extend(certificates.chain(&named.token_files).map(|path| Looks::of(path)));
+    fingerprints.extend(certificates.chain(&named.token_files).map(|path| FileFingerprint::of(path)));
     // Once more if there are tokens elsewhere, which had been read before anybody looked at them.
     let config = if named.token_files.is_empty() { named } else { load()? };
     let envoy = arguments.envoy.load(config.envoy.as_ref())?;
@@ -123,23 +123,26 @@ async fn serve(
     let app = App::new(opened.map_err(Failure::new)?, config.policies.clone());
     let app = Arc::new(app.logging(config.log).admitting(config.tokens.clone()));
     let listeners = Listeners::open(arguments.addresses.clone(), &config, envoy.is_some()).await?;
-    let keeper = keeper(&app, state_file(arguments.config.as_deref(), &config));
+    let persistence = persistence(&app, state_file(arguments.config.as_deref(), &config));
     if listeners.has_admin() {
-        keeper.warn_if_it_cannot_keep();
+        persistence.warn_if_not_writable();
     }
-    let desk = desk(&app, &config, keeper);
-    desk.open().await;
-    let greeting = listeners.greeting(&door, &store_url, &config, &desk, envoy.as_ref())?;
+    let controller = controller(&app, &config, persistence);
+    controller.load().await;
+    let greeting = listeners.greeting(&door, &store_url, &config, &controller, envoy.as_ref())?;
     // Somebody who does not read it is no reason not to serve.
     let _ = io::stdout().write_all(greeting.as_bytes());
-    let admins = Arc::new(Admission::new(config.admin.tokens.clone()));
-    let entrances = listeners.entrances(&app, &desk, &door, &admins)?;
-    tokio::spawn(Arc::clone(&desk).follow());
+    let admins = Arc::new(Authenticator::new(config.admin.tokens.clone()));
+    let entrances = listeners.entrances(&app, &controller, &door, &admins)?;
+    tokio::spawn(Arc::clone(&controller).run());
     if let Some(envoy) = envoy {
         tokio::spawn(envoy.keep(&app, asked.for_envoy).run());
     }
     if let Some(path) = arguments.config {
-        tokio::spawn(Reload { path, desk, admins, first: config, tls, looks, asked: asked.for_file }.run());
+        tokio::spawn(
+            Reload { path, controller, admins, initial: config, tls, fingerprints, trigger: asked.for_file }
+                .run(),
+        );
     }
     crate::serve::run(entrances, app, door, async move { stop.notified().await }).await;
     info!("stopped");
@@ -174,16 +177,16 @@ fn state_file(config_file: Option<&Path>, config: &Config) -> PathBuf {
     config.admin.state.clone().or_else(of_service).unwrap_or_else(beside)
 }
 
-fn keeper(app: &Arc<App<Switched>>, state_file: PathBuf) -> Keeper {
+fn persistence(app: &Arc<App<Switched>>, state_file: PathBuf) -> Persistence {
     match app.store().innermost() {
-        AnyStore::Memory(_) => Keeper::File(state_file),
-        AnyStore::Redis(_) | AnyStore::Postgres(_) => Keeper::Store(Arc::clone(app)),
+        AnyStore::Memory(_) => Persistence::File(state_file),
+        AnyStore::Redis(_) | AnyStore::Postgres(_) => Persistence::Store(Arc::clone(app)),
     }
 }
 
-fn desk(app: &Arc<App<Switched>>, config: &Config, keeper: Keeper) -> Arc<Desk> {
+fn controller(app: &Arc<App<Switched>>, config: &Config, persistence: Persistence) -> Arc<ChangeController> {
     let base = Base { policies: config.policies.clone(), switches: config.degrade.switches.clone() };
-    Arc::new(Desk::new(Arc::clone(app), keeper, base))
+    Arc::new(ChangeController::new(Arc::clone(app), persistence, base))
 }
 
 /// So soon after the first, a signal to stop is the same one: a shell sends it to all of a group, and whoever started this

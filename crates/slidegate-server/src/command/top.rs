@@ -13,7 +13,7 @@ use self::screen::Screen;
 use self::view::{Frame, Size};
 use super::certificate::ClientCertificate;
 use super::{Failure, ask};
-use crate::admin::LiveAnswer;
+use crate::admin::LiveResponse;
 
 /// Watch a running server: decisions, hit rates and the keys that stand out
 #[derive(Debug, clap::Args)]
@@ -59,15 +59,15 @@ pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn look(arguments: &Arguments) -> Result<LiveAnswer, Failure> {
+async fn look(arguments: &Arguments) -> Result<LiveResponse, Failure> {
     let server = ask::Server { url: &arguments.admin, certificate: &arguments.certificate };
     ask::get(server, "/v1/live?keys=50").await
 }
 
-async fn watch(arguments: &Arguments, before: &mut LiveAnswer, screen: &Screen) {
+async fn watch(arguments: &Arguments, before: &mut LiveResponse, screen: &Screen) {
     let interval_ms = u64::try_from(arguments.interval.as_millis()).unwrap_or(u64::MAX);
     let server = arguments.admin.to_string();
-    let draw = |now: &LiveAnswer, before: Option<&LiveAnswer>| {
+    let draw = |now: &LiveResponse, before: Option<&LiveResponse>| {
         let frame = Frame { now, before, server: server.clone(), is_coloured: true };
         screen.show(&frame.draw(screen.size()));
     };

@@ -11,7 +11,7 @@ use tracing::{error, info};
 use super::{Domains, Settings, files};
 use crate::app::App;
 use crate::config::Problems;
-use crate::reload::{Looks, Reason, Watch, off_thread};
+use crate::reload::{FileFingerprint, Reason, Watcher, run_blocking};
 
 /// Reads the folder again when a file in it has changed, or when asked to. Files with a mistake change nothing.
 pub(crate) struct Reload<S> {
@@ -26,12 +26,12 @@ pub(crate) struct Reload<S> {
 
 /// What tells a folder's files from those before.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct FolderLooks(Vec<(PathBuf, Option<Looks>)>);
+pub(crate) struct FolderLooks(Vec<(PathBuf, Option<FileFingerprint>)>);
 
 impl FolderLooks {
     pub(crate) fn of(path: &Path) -> Self {
         let files = files(path).unwrap_or_default();
-        Self(files.into_iter().map(|file| (file.clone(), Looks::of(&file))).collect())
+        Self(files.into_iter().map(|file| (file.clone(), FileFingerprint::of(&file))).collect())
     }
 }
 
@@ -40,7 +40,7 @@ impl<S: Store> Reload<S> {
     pub(crate) async fn run(self) {
         gauge!("slidegate_envoy_config_is_current").set(1.0);
         let name = "the folder with limits for Envoy";
-        let mut watch = Watch::new(name, SystemClock::default(), self.looks.clone());
+        let mut watch = Watcher::new(name, SystemClock::default(), self.looks.clone());
         let path = self.path.clone();
         let look = move || FolderLooks::of(&path);
         let mut mistakes = None;
@@ -53,7 +53,9 @@ impl<S: Store> Reload<S> {
     /// Returns what is wrong with the files, after `mistakes` of the last time.
     async fn reload(&self, reason: Reason, mistakes: Option<String>) -> Option<String> {
         let (path, settings) = (self.path.clone(), self.settings);
-        let Some(loaded) = off_thread(move || Domains::load(&path, settings)).await else { return mistakes };
+        let Some(loaded) = run_blocking(move || Domains::load(&path, settings)).await else {
+            return mistakes;
+        };
         match loaded {
             Ok(domains) => {
                 self.app.set_envoy(domains);

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use slidegate::Verb;
 
 use super::verb_of;
-use crate::tokens::Shown;
+use crate::tokens::Credentials;
 
 /// The largest request that is looked at here.
 pub(crate) const MOST_BYTES: usize = 16 << 10;
@@ -34,7 +34,7 @@ pub(crate) enum Found<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plain<'a> {
     pub(super) verb: Verb,
-    pub(super) shown: Shown<'a>,
+    pub(super) shown: Credentials<'a>,
     pub(super) body: &'a [u8],
 }
 
@@ -54,7 +54,7 @@ impl Finder {
     pub(crate) fn find<'a>(&mut self, bytes: &'a [u8]) -> Found<'a> {
         let found = match self.known {
             Some(asked) if bytes.starts_with(&self.last) => {
-                asked.with_body(bytes, self.last.len(), Shown::default())
+                asked.with_body(bytes, self.last.len(), Credentials::default())
             }
             _ => self.look(bytes),
         };
@@ -77,7 +77,7 @@ impl Finder {
             Err(_) => return Found::Other,
         };
         let Some((asked, shown)) = said(&head) else { return Found::Other };
-        if head_bytes <= MOST_KEPT_BYTES && shown == Shown::default() {
+        if head_bytes <= MOST_KEPT_BYTES && shown == Credentials::default() {
             self.keep(&bytes[..head_bytes], asked);
         }
         asked.with_body(bytes, head_bytes, shown)
@@ -99,7 +99,7 @@ struct Asked {
 }
 
 impl Asked {
-    fn with_body<'a>(self, bytes: &'a [u8], head_bytes: usize, shown: Shown<'a>) -> Found<'a> {
+    fn with_body<'a>(self, bytes: &'a [u8], head_bytes: usize, shown: Credentials<'a>) -> Found<'a> {
         let whole = head_bytes + self.body_bytes;
         match bytes.get(head_bytes..whole) {
             Some(body) => Found::Plain(Plain { verb: self.verb, shown, body }, whole),
@@ -110,9 +110,9 @@ impl Asked {
 }
 
 /// What a head says, if it is plain: what is asked, a length, and nothing about how the connection is to go on.
-fn said<'a>(head: &httparse::Request<'_, 'a>) -> Option<(Asked, Shown<'a>)> {
+fn said<'a>(head: &httparse::Request<'_, 'a>) -> Option<(Asked, Credentials<'a>)> {
     let verb = head.path.and_then(verb_of).filter(|_| head.version == Some(1))?;
-    let (mut body_bytes, mut shown) = (None, Shown::default());
+    let (mut body_bytes, mut shown) = (None, Credentials::default());
     for httparse::Header { name, value } in head.headers.iter() {
         // All names that matter have lengths that few others have.
         match name.len() {
@@ -166,7 +166,7 @@ mod tests {
         let shown =
             with("Authorization: Bearer one\r\nX-Slidegate-Token: two\r\nauthorization: Bearer three");
         let Found::Plain(plain, _) = find(shown.as_bytes()) else { panic!("not plain") };
-        let mut expected = Shown::default();
+        let mut expected = Credentials::default();
         expected.add_authorization(b"Bearer one");
         expected.add_token(b"two");
         assert_eq!(plain.shown, expected);
@@ -261,7 +261,7 @@ mod tests {
         }
         // As nothing else could say.
         finder.known = Some(Asked { verb: Verb::Reset, body_bytes: 1 });
-        let expected = Plain { verb: Verb::Reset, shown: Shown::default(), body: b"{" };
+        let expected = Plain { verb: Verb::Reset, shown: Credentials::default(), body: b"{" };
         assert_eq!(finder.find(PLAIN.as_bytes()), Found::Plain(expected, PLAIN.len() - 1));
     }
 }

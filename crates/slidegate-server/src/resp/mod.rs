@@ -28,18 +28,18 @@ use crate::app::App;
 use crate::serve::Limits;
 use crate::serve::cork::Cork;
 use crate::serve::stop::Stop;
-use crate::tokens::Admission;
+use crate::tokens::Authenticator;
 
 /// What all connections have in common.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     /// Tokens are the passwords where there is no header to put them into.
-    passwords: Option<Arc<Admission>>,
+    passwords: Option<Arc<Authenticator>>,
     connections: AtomicU64,
 }
 
 impl Shared {
-    pub(crate) fn new(passwords: Option<Arc<Admission>>) -> Self {
+    pub(crate) fn new(passwords: Option<Arc<Authenticator>>) -> Self {
         Self { passwords, ..Self::default() }
     }
 }

@@ -9,7 +9,7 @@ use super::command::Name;
 use super::frame::Arguments;
 use super::reply::{self, Version};
 use crate::request::Refusal;
-use crate::tokens::{Admission, Token};
+use crate::tokens::{Authenticator, Token};
 
 /// How much of a command that nobody knows is repeated.
 const MOST_REPEATED: usize = 128;
@@ -58,7 +58,7 @@ pub(super) enum Next {
 }
 
 impl Session {
-    pub(super) fn new(number: u64, passwords: Option<&Admission>) -> Self {
+    pub(super) fn new(number: u64, passwords: Option<&Authenticator>) -> Self {
         Self {
             number,
             version: Version::default(),
@@ -82,11 +82,11 @@ impl Session {
 
     /// Whoever came in by a token that is not valid any more is a stranger again.
     #[inline]
-    pub(super) fn look_again(&mut self, passwords: Option<&Admission>) {
+    pub(super) fn look_again(&mut self, passwords: Option<&Authenticator>) {
         if let (Admitted::By(token, turns), Some(passwords)) = (&mut self.admitted, passwords)
-            && *turns != passwords.turns()
+            && *turns != passwords.generation()
         {
-            *turns = passwords.turns();
+            *turns = passwords.generation();
             match passwords.tokens().iter().find(|other| other.is_same_secret(token)) {
                 Some(other) => *token = other.clone(),
                 None => self.admitted = Admitted::No,
@@ -99,7 +99,7 @@ impl Session {
         &mut self,
         name: &Name,
         words: Arguments<'_, '_>,
-        passwords: Option<&Admission>,
+        passwords: Option<&Authenticator>,
         out: &mut Vec<u8>,
     ) -> Next {
         match name.as_bytes() {
@@ -139,7 +139,7 @@ impl Session {
     }
 
     /// `AUTH [username] password`: the name does not matter.
-    fn auth(&mut self, words: Arguments<'_, '_>, passwords: Option<&Admission>, out: &mut Vec<u8>) {
+    fn auth(&mut self, words: Arguments<'_, '_>, passwords: Option<&Authenticator>, out: &mut Vec<u8>) {
         if !(2..=3).contains(&words.len()) {
             return arity(out, "auth");
         }
@@ -154,7 +154,7 @@ impl Session {
         &mut self,
         user: Option<&[u8]>,
         password: &[u8],
-        passwords: Option<&Admission>,
+        passwords: Option<&Authenticator>,
         out: &mut Vec<u8>,
     ) -> bool {
         match passwords {
@@ -163,8 +163,8 @@ impl Session {
             None => reply::error(out, NO_PASSWORD),
             Some(passwords) => {
                 // Before: if they are replaced meanwhile, it is looked at again.
-                let turns = passwords.turns();
-                if let Some(token) = passwords.tokens().who_has(password) {
+                let turns = passwords.generation();
+                if let Some(token) = passwords.tokens().find_by_secret(password) {
                     self.admitted = Admitted::By(token.clone(), turns);
                     return true;
                 }
@@ -176,7 +176,7 @@ impl Session {
     }
 
     /// `HELLO [version [AUTH username password] [SETNAME name]]`.
-    fn hello(&mut self, words: Arguments<'_, '_>, passwords: Option<&Admission>, out: &mut Vec<u8>) {
+    fn hello(&mut self, words: Arguments<'_, '_>, passwords: Option<&Authenticator>, out: &mut Vec<u8>) {
         let version = match words.word(1) {
             _ if words.len() == 1 => self.version,
             b"2" => Version::Two,

@@ -45,7 +45,7 @@ use crate::http::Routes;
 use crate::metrics::Metrics;
 use crate::report::Reporting;
 use crate::resp;
-use crate::tokens::Admission;
+use crate::tokens::Authenticator;
 use crate::traces;
 
 /// How long requests that have begun may take after a stop was asked for.
@@ -107,7 +107,7 @@ impl<S: Store + Reporting + 'static> Entrance<S> {
     }
 
     /// One where the protocol of Redis is spoken, by those who know one of the passwords if there are any.
-    pub fn resp(listener: TcpListener, passwords: Option<Arc<Admission>>) -> Self {
+    pub fn resp(listener: TcpListener, passwords: Option<Arc<Authenticator>>) -> Self {
         Self { listener, protocol: Protocol::Resp(Arc::new(resp::Shared::new(passwords))) }
     }
 }

@@ -371,9 +371,9 @@ fn a_reload_logs_entries_of_the_file_that_changes_hide() {
     put(&server, "/v1/policies/api/keys/vip", &json!({"quotas": ["8/1h"]}));
     put(&server, "/v1/policies/api/keys/other", &json!({"quotas": ["8/1h"]}));
     server.send_signal("HUP");
-    until_logged(&log, "the configuration was read again");
+    until_logged(&log, "reloaded the configuration");
     let logged = std::fs::read_to_string(log.path()).unwrap();
-    let hidden: Vec<_> = logged.lines().filter(|line| line.contains("the file says")).collect();
+    let hidden: Vec<_> = logged.lines().filter(|line| line.contains("in the configuration file")).collect();
     assert!(hidden.len() == 2 && hidden[0].contains(r#"name="premium""#), "{logged}");
     assert!(hidden[1].contains(r#"of="key""#) && !hidden[1].contains("vip"), "{logged}");
 }

@@ -83,7 +83,7 @@ fn an_error_of_the_server_exits_with_2_and_its_reason() {
     let url = format!("http://{}", server.address);
     let (code, _, stderr) = check(&["a", "--server", &url, "--policy", "nope"]);
     let expected = format!(
-        "error: {url} answered 404 Not Found: policy: there is no policy \"nope\"; there is \"api\", \"login\"\n"
+        "error: {url} answered 404 Not Found: policy: there is no policy \"nope\"; known: \"api\", \"login\"\n"
     );
     assert_eq!((code, stderr), (2, expected));
     let (code, _, stderr) = check(&["a", "--server", &format!("{url}/elsewhere"), "--quota", "1/s"]);
@@ -162,7 +162,7 @@ fn check_peek_refund_and_reset_work_on_a_server_and_on_its_store() {
     }
     let (code, _, stderr) = outcome(slidegate().args(["reset", "a", "--policy", "no"]).args(store_args));
     assert_eq!(code, 2);
-    assert!(stderr.contains("there is no policy \"no\"; there is \"api\""), "{stderr}");
+    assert!(stderr.contains("there is no policy \"no\"; known: \"api\""), "{stderr}");
     // Counts in memory belong to one process, so another process cannot change them.
     for verb in ["refund", "reset"] {
         let (code, out, stderr) = outcome(slidegate().args([verb, "a", "--quota", "5/1m"]));

@@ -157,13 +157,10 @@ fn explain_needs_a_file_and_no_folder() {
 #[test]
 fn requests_that_the_service_rejects_are_rejected_with_the_same_errors() {
     let table = [
-        (
-            r#"{"policy": "nope", "key": "a"}"#,
-            r#"policy: there is no policy "nope"; there is "api", "login""#,
-        ),
+        (r#"{"policy": "nope", "key": "a"}"#, r#"policy: there is no policy "nope"; known: "api", "login""#),
         (
             r#"{"policy": "api", "key": "a", "tier": "gold"}"#,
-            r#"tier: policy "api" has no tier "gold"; there is "premium""#,
+            r#"tier: policy "api" has no tier "gold"; known: "premium""#,
         ),
         (r#"{"policy": "api"}"#, "key: missing; 1 to 4096 bytes are allowed"),
         (r#"{"key": "a"}"#, "policy: neither is given; give exactly one of policy and quotas"),

@@ -19,12 +19,7 @@ const TABLE: [(&str, u16, Option<&str>, &str); 46] = [
     (r#"{"policy": "api", "key": "\ud800"}"#, 400, None, "not valid JSON"),
     (r#"{"policy": "api", "key": "a", "cost": 01}"#, 400, None, "not valid JSON"),
     (r#"{"policy": "api", "key": "a", "cost": NaN}"#, 400, None, "not valid JSON"),
-    (
-        r#"{"policy": "nope", "key": "a"}"#,
-        404,
-        Some("policy"),
-        r#"no policy "nope"; there is "api", "login""#,
-    ),
+    (r#"{"policy": "nope", "key": "a"}"#, 404, Some("policy"), r#"no policy "nope"; known: "api", "login""#),
     (r#"{"policy": "", "key": "a"}"#, 404, Some("policy"), r#"no policy """#),
     ("{}", 422, Some("policy"), "neither is given; give exactly one of policy and quotas"),
     (r#"{"key": "a"}"#, 422, Some("policy"), "give exactly one of policy and quotas"),

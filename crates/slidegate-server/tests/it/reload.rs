@@ -115,15 +115,15 @@ fn an_invalid_file_changes_nothing_and_is_logged() {
     }
     assert!(
         is_logged("policies.api.quotas[0]: limit: 281474976710657 is not between")
-            && is_logged("is left as it was")
+            && is_logged("stays in force")
     );
     assert_eq!(check(&server, "a")["limit"], 2);
 
     for (text, mistake) in [
-        ("", "policies: there are none any more: is the file complete?"),
+        ("", "policies: the file has no policies, but the running configuration has; is the file complete?"),
         (
             &*format!("{}  login: {{quotas: [1/1m], on_failure: closed}}\n", file("2/1h", "")),
-            "policies: \"login\" is new and has rules of its own for a store that fails: restart",
+            "policies: \"login\" is new and has its own rules for store failures; restart the service to use it",
         ),
     ] {
         replace(config.path(), text);
@@ -137,7 +137,7 @@ fn an_invalid_file_changes_nothing_and_is_logged() {
     replace(config.path(), &format!("{fixed}{}", file("4/1h", "    budget: 5ms\n")));
     until(&server, "a", |decision| decision["limit"] == 4);
     while !is_logged(
-        "read at start only, and so not changed: http; grpc; resp; admin; tokens (whether there are any); on_failure, budget",
+        "a restart is required to change: http; grpc; resp; admin; tokens (whether there are any); on_failure, budget",
     ) {
         std::thread::yield_now();
     }
@@ -204,8 +204,8 @@ fn a_constantly_changing_file_is_reloaded_with_a_warning() {
     slidegate_testkit::until("the file is read", || {
         (0..100).for_each(|_| replace(config.path(), &file("5/1h", "")));
         let logged = fs::read_to_string(log.path()).unwrap();
-        let warning = logged.find("read although it keeps changing").ok_or("no warning")?;
-        logged[warning..].find("was read again").map(drop).ok_or(logged)
+        let warning = logged.find("although it keeps changing").ok_or("no warning")?;
+        logged[warning..].find("reloaded the configuration").map(drop).ok_or(logged)
     });
     assert_eq!(check(&server, "a")["limit"], 5);
 }

@@ -126,7 +126,7 @@ fn http_throttle_needs_a_token_and_shares_keys_with_the_resp_command() {
     let body = json!({"key": "k", "max_burst": 2, "count_per_period": 1, "period": 3600}).to_string();
     let refused = request_with_headers(server.address(), "POST", "/throttle", JSON, body.as_bytes());
     assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")));
-    assert!(refused.json()["error"].as_str().unwrap().contains("a token is needed"), "{refused:?}");
+    assert!(refused.json()["error"].as_str().unwrap().contains("the request has no token"), "{refused:?}");
     let lines = format!("{JSON}authorization: Bearer {token}\r\n");
     let response = request_with_headers(server.address(), "POST", "/throttle", &lines, body.as_bytes());
     assert_eq!(response.decision()["remaining"], 1);

@@ -2,9 +2,9 @@
 
 use std::fmt::Write;
 
-use crate::admin::{LiveAnswer, PolicyLive};
-use crate::changes::Moment;
-use crate::hitters::Hitter;
+use crate::admin::{LiveResponse, PolicyLive};
+use crate::changes::Timestamp;
+use crate::heavy_hitters::HeavyHitter;
 use crate::tally::Outcomes;
 
 /// How much room there is.
@@ -22,9 +22,9 @@ impl Default for Size {
 
 /// What is to be seen.
 pub(super) struct Frame<'a> {
-    pub(super) now: &'a LiveAnswer,
+    pub(super) now: &'a LiveResponse,
     /// What was there the last time, to tell how fast it goes.
-    pub(super) before: Option<&'a LiveAnswer>,
+    pub(super) before: Option<&'a LiveResponse>,
     pub(super) server: String,
     pub(super) is_coloured: bool,
 }
@@ -58,7 +58,7 @@ impl Frame<'_> {
     fn head(&self, text: &mut String, columns: usize) {
         let now = self.now;
         // To the second.
-        let at = Moment(now.now_ms / 1000 * 1000);
+        let at = Timestamp(now.now_ms / 1000 * 1000);
         let _ = write!(text, "{}  {}  {at}", self.paint(BOLD, "slidegate top"), self.server);
         if let Some(keys) = now.memory_keys {
             let _ = write!(text, "  {}", counted(keys, "key"));
@@ -139,8 +139,9 @@ impl Frame<'_> {
         let _ = writeln!(text, "{}", self.paint(DIM, title.trim_end()));
         let [denied, busiest] = [&self.now.most_denied, &self.now.busiest];
         for row in 0..rows.min(denied.len().max(busiest.len())) {
-            let cell =
-                |hitters: &[Hitter]| hitters.get(row).map_or(" ".repeat(width), |hitter| key(hitter, width));
+            let cell = |hitters: &[HeavyHitter]| {
+                hitters.get(row).map_or(" ".repeat(width), |hitter| key(hitter, width))
+            };
             let line = format!("{}  {}", cell(denied), cell(busiest));
             let _ = writeln!(text, "{}", line.trim_end());
         }
@@ -151,7 +152,7 @@ fn denied(outcomes: Outcomes) -> u64 {
     outcomes.denied + outcomes.shadow
 }
 
-fn key(hitter: &Hitter, width: usize) -> String {
+fn key(hitter: &HeavyHitter, width: usize) -> String {
     let count = if hitter.error > 0 { format!("≤{}", hitter.count) } else { hitter.count.to_string() };
     let policy = hitter.policy.as_deref().unwrap_or("(in request)");
     let name = width.saturating_sub(count.chars().count() + 1);
@@ -198,11 +199,11 @@ fn percent(part: u64, all: u64) -> String {
 mod tests {
     use super::*;
 
-    fn hitter(key: &str, count: u64, error: u64) -> Hitter {
-        Hitter { policy: Some("api".to_owned()), key: key.to_owned(), count, error }
+    fn hitter(key: &str, count: u64, error: u64) -> HeavyHitter {
+        HeavyHitter { policy: Some("api".to_owned()), key: key.to_owned(), count, error }
     }
 
-    fn live(now_ms: u64, allowed: u64, denied: u64) -> LiveAnswer {
+    fn live(now_ms: u64, allowed: u64, denied: u64) -> LiveResponse {
         let outcomes = Outcomes { allowed, denied, ..Outcomes::default() };
         let policy = |name: &str, outcomes, advice: Option<&str>| PolicyLive {
             name: name.to_owned(),
@@ -211,7 +212,7 @@ mod tests {
             last_minute: outcomes,
             advice: advice.map(str::to_owned),
         };
-        LiveAnswer {
+        LiveResponse {
             now_ms,
             store: Some("open".to_owned()),
             store_error: Some("no connection\nto it".to_owned()),

@@ -155,7 +155,7 @@ fn the_reset_command_names_missing_arguments() {
         (&all, "counts in memory belong to the process that has them; name its admin API with --admin URL"),
         (
             &["reset", "--all", "--policy", "no", "--admin", &admin],
-            "there is no policy \"no\"; there is \"api\", \"login\"\n",
+            "there is no policy \"no\"; known: \"api\", \"login\"\n",
         ),
         (
             &[
@@ -168,7 +168,7 @@ fn the_reset_command_names_missing_arguments() {
                 "--store",
                 "redis://127.0.0.1:1",
             ],
-            "there is no policy \"no\"; there is \"api\", \"login\"\n",
+            "there is no policy \"no\"; known: \"api\", \"login\"\n",
         ),
         (
             &["reset", "--all", "--policy", "api", "--admin", server.url()],

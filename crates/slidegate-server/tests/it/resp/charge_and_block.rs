@@ -86,10 +86,7 @@ fn a_block_that_makes_no_sense_is_refused() {
         ("SLIDEGATE.BLOCK api k 1 1", arity.to_owned()),
         ("SLIDEGATE.BLOCK api k 1m", format!("ms: \"1m\" {range}")),
         ("SLIDEGATE.BLOCK api k 31622400001", format!("ms: \"31622400001\" {range}")),
-        (
-            "SLIDEGATE.BLOCK apo k 1",
-            r#"policy: there is no policy "apo"; there is "api", "login""#.to_owned(),
-        ),
+        ("SLIDEGATE.BLOCK apo k 1", r#"policy: there is no policy "apo"; known: "api", "login""#.to_owned()),
     ] {
         let words: Vec<&str> = sent.split(' ').collect();
         assert_eq!(server.answer(command(&words)), format!("-ERR {error}\r\n"), "{sent}");

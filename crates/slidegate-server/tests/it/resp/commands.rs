@@ -105,7 +105,7 @@ fn a_check_that_makes_no_sense_says_why() {
     for (said, error) in [
         ("SLIDEGATE.CHECK api", "ERR wrong number of arguments for 'slidegate.check' command"),
         ("SLIDEGATE.PEEK api k 1 1", "ERR wrong number of arguments for 'slidegate.peek' command"),
-        ("SLIDEGATE.CHECK apo k", r#"ERR policy: there is no policy "apo"; there is "api", "login""#),
+        ("SLIDEGATE.CHECK apo k", r#"ERR policy: there is no policy "apo"; known: "api", "login""#),
         ("SLIDEGATE.CHECK api k -1", r#"ERR cost: "-1" is not a whole number between 0 and 281474976710656"#),
         ("SLIDEGATE.CHECK api k x", r#"ERR cost: "x" is not a whole number between 0 and 281474976710656"#),
     ] {
@@ -113,7 +113,7 @@ fn a_check_that_makes_no_sense_says_why() {
         assert_eq!(server.answer(command(&words)), format!("-{error}\r\n"));
     }
     let answer = server.answer(command(&["SLIDEGATE.CHECK", "a\r\n+OK", "k"]));
-    let error = r#"ERR policy: there is no policy "a\r\n+OK"; there is "api", "login""#;
+    let error = r#"ERR policy: there is no policy "a\r\n+OK"; known: "api", "login""#;
     assert_eq!(answer, format!("-{error}\r\n"), "nobody writes lines of their own");
 }
 

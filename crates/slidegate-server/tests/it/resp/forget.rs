@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use slidegate_server::{Admission, Limits, Scope, Token, Verbs};
+use slidegate_server::{Authenticator, Limits, Scope, Token, Verbs};
 
 use super::{PASSWORD, Resp, command};
 
@@ -28,7 +28,7 @@ fn a_policy_is_forgotten_in_the_order_of_the_commands() {
         "+OK\r\n".to_owned(),
         five([1, 100, 40, -1, 120_000]),
         "-ERR wrong number of arguments for 'slidegate.forget' command\r\n".to_owned(),
-        "-ERR policy: there is no policy \"nobody\"; there is \"api\", \"login\"\r\n".to_owned(),
+        "-ERR policy: there is no policy \"nobody\"; known: \"api\", \"login\"\r\n".to_owned(),
         "+PONG\r\n".to_owned(),
         five([1, 100, 0, -1, 120_000]),
         "+OK\r\n".to_owned(),
@@ -40,7 +40,7 @@ fn a_policy_is_forgotten_in_the_order_of_the_commands() {
 #[test]
 fn a_token_without_reset_forgets_nothing() {
     let token = Token::new("app", PASSWORD, Scope::Read).unwrap().for_verbs(Verbs::default());
-    let admission = Arc::new(Admission::new([token].into_iter().collect()));
+    let admission = Arc::new(Authenticator::new([token].into_iter().collect()));
     let server = Resp::with(Limits::default(), Some(admission));
     let mut client = server.connect();
     client.command(&["AUTH", PASSWORD]).unwrap().ok();

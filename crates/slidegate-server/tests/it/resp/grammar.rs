@@ -80,15 +80,15 @@ fn a_command_outside_the_grammar_says_what_is_wrong() {
         ("SLIDEGATE.CHECK,api,k,1,TEIR,premium", "\"TEIR\": TIER is expected here".to_owned()),
         (
             "SLIDEGATE.CHECK,api,k,TIER,gold",
-            r#"tier: policy "api" has no tier "gold"; there is "premium""#.to_owned(),
+            r#"tier: policy "api" has no tier "gold"; known: "premium""#.to_owned(),
         ),
         (
             "SLIDEGATE.CHECK,k,QUOTAS,100",
-            format!(r#"policy: there is no policy "k"; there is "api", "login"{hint}"#),
+            format!(r#"policy: there is no policy "k"; known: "api", "login"{hint}"#),
         ),
         (
             "SLIDEGATE.CHECK,k,QUOTAS",
-            format!(r#"policy: there is no policy "k"; there is "api", "login"{hint}"#),
+            format!(r#"policy: there is no policy "k"; known: "api", "login"{hint}"#),
         ),
         ("SLIDEGATE.CHECK,k,QUOTAS,COST,2", "quotas: none is given".to_owned()),
         ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST", "cost: none is given".to_owned()),

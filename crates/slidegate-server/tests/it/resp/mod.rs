@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use slidegate::{ManualClock, MemoryStore};
 use slidegate_server::config::Config;
-use slidegate_server::{Admission, App, Door, Entrance, Limits, Scope, Token, run};
+use slidegate_server::{App, Authenticator, Door, Entrance, Limits, Scope, Token, run};
 use slidegate_testkit::{Connection, Reply};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -51,10 +51,10 @@ impl Resp {
     /// For those who know the password.
     fn closed(limits: Limits) -> Self {
         let token = Token::new("app", PASSWORD, Scope::Read).unwrap();
-        Self::with(limits, Some(Arc::new(Admission::new([token].into_iter().collect()))))
+        Self::with(limits, Some(Arc::new(Authenticator::new([token].into_iter().collect()))))
     }
 
-    fn with(limits: Limits, passwords: Option<Arc<Admission>>) -> Self {
+    fn with(limits: Limits, passwords: Option<Arc<Authenticator>>) -> Self {
         let clock = ManualClock::at(START_MS);
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
         let app = Arc::new(App::new(store, Config::parse(POLICIES).unwrap().policies));

@@ -26,7 +26,7 @@ const MOST_TOLD_BYTES: usize = 256;
 
 /// A key that stands out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Hitter {
+pub(crate) struct HeavyHitter {
     /// The policy's name; none if the quotas came with the requests.
     pub(crate) policy: Option<String>,
     /// The key, cut after 256 bytes.
@@ -39,7 +39,7 @@ pub(crate) struct Hitter {
 
 /// Counts who asks and who is denied.
 #[derive(Debug)]
-pub(crate) struct Hitters {
+pub(crate) struct HeavyHitters {
     hasher: RandomState,
     stride: AtomicU64,
     /// When the span is over, as it is in the course.
@@ -70,7 +70,7 @@ pub(crate) struct Hit<'a> {
     pub(crate) is_denied: bool,
 }
 
-impl Default for Hitters {
+impl Default for HeavyHitters {
     fn default() -> Self {
         Self {
             hasher: RandomState::new(),
@@ -81,7 +81,7 @@ impl Default for Hitters {
     }
 }
 
-impl Hitters {
+impl HeavyHitters {
     /// Counts a decision. While somebody else does, it is left out: nobody waits for this.
     pub(crate) fn count(&self, hit: &Hit<'_>, now_ms: u64) {
         // Another span begins with all of them.
@@ -109,13 +109,13 @@ impl Hitters {
     }
 
     /// Who asked most of late, most first.
-    pub(crate) fn busiest(&self, most: usize, now_ms: u64) -> Vec<Hitter> {
+    pub(crate) fn busiest(&self, most: usize, now_ms: u64) -> Vec<HeavyHitter> {
         let course = self.look(now_ms);
         merged([&course.now.asked, &course.before.asked], most)
     }
 
     /// Who was denied most of late, most first.
-    pub(crate) fn most_denied(&self, most: usize, now_ms: u64) -> Vec<Hitter> {
+    pub(crate) fn most_denied(&self, most: usize, now_ms: u64) -> Vec<HeavyHitter> {
         let course = self.look(now_ms);
         merged([&course.now.denied, &course.before.denied], most)
     }
@@ -196,8 +196,8 @@ impl Sketch {
     }
 }
 
-fn merged(sketches: [&Sketch; 2], most: usize) -> Vec<Hitter> {
-    let mut all: Vec<(u64, Hitter)> = Vec::with_capacity(2 * PLACES);
+fn merged(sketches: [&Sketch; 2], most: usize) -> Vec<HeavyHitter> {
+    let mut all: Vec<(u64, HeavyHitter)> = Vec::with_capacity(2 * PLACES);
     for (sketch, other) in [(sketches[0], sketches[1]), (sketches[1], sketches[0])] {
         for (hash, count, name) in sketch.told() {
             if let Some((_, hitter)) = all.iter_mut().find(|(known, _)| *known == hash) {
@@ -209,10 +209,10 @@ fn merged(sketches: [&Sketch; 2], most: usize) -> Vec<Hitter> {
             let unseen = if other.hashes.contains(&hash) { 0 } else { other.most_unseen() };
             let Name { policy, key, error } = name.clone();
             let (policy, key) = (policy.map(String::from), String::from(key));
-            all.push((hash, Hitter { policy, key, count: count + unseen, error: error + unseen }));
+            all.push((hash, HeavyHitter { policy, key, count: count + unseen, error: error + unseen }));
         }
     }
-    let mut all: Vec<Hitter> = all.into_iter().map(|(_, hitter)| hitter).collect();
+    let mut all: Vec<HeavyHitter> = all.into_iter().map(|(_, hitter)| hitter).collect();
     // Of equals, the one that is surer; then by name, so that a list that is looked at does not flicker.
     all.sort_by(|a, b| (b.count, a.error, &a.key).cmp(&(a.count, b.error, &b.key)));
     all.truncate(most);
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn whoever_makes_up_more_than_their_share_is_told_with_bounds_that_hold() {
-        let hitters = Hitters::default();
+        let hitters = HeavyHitters::default();
         let mut truth: HashMap<String, u64> = HashMap::new();
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..ALL_UP_TO {
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn memory_is_fixed_and_keys_are_cut() {
-        let hitters = Hitters::default();
+        let hitters = HeavyHitters::default();
         for number in 0..10 * PLACES {
             hitters.count(&hit(&format!("{number}{}", "x".repeat(5000)), true), SPAN_MS);
         }
@@ -269,10 +269,10 @@ mod tests {
 
     #[test]
     fn only_of_late_and_denied_apart() {
-        let hitters = Hitters::default();
+        let hitters = HeavyHitters::default();
         hitters.count(&hit("old", true), SPAN_MS);
         hitters.count(&hit("new", false), 2 * SPAN_MS);
-        let keys = |told: Vec<Hitter>| told.into_iter().map(|hitter| hitter.key).collect::<Vec<_>>();
+        let keys = |told: Vec<HeavyHitter>| told.into_iter().map(|hitter| hitter.key).collect::<Vec<_>>();
         assert_eq!(keys(hitters.busiest(9, 2 * SPAN_MS)), ["new", "old"]);
         assert_eq!(keys(hitters.most_denied(9, 2 * SPAN_MS)), ["old"]);
         assert_eq!(keys(hitters.busiest(9, 3 * SPAN_MS)), ["new"]);
@@ -282,7 +282,7 @@ mod tests {
     /// Whoever comes after many is not taken for one of them.
     #[test]
     fn another_span_begins_with_all() {
-        let hitters = Hitters::default();
+        let hitters = HeavyHitters::default();
         for _ in 0..ALL_UP_TO * 20 {
             hitters.count(&hit("many", false), SPAN_MS);
         }
@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn a_sample_counts_for_those_that_it_stands_for() {
-        let hitters = Hitters::default();
+        let hitters = HeavyHitters::default();
         let asked = ALL_UP_TO * 100;
         for number in 0..asked {
             hitters.count(&hit(if number % 4 == 0 { "a" } else { "b" }, false), SPAN_MS);
