@@ -10,7 +10,7 @@ use slidegate::tower::ClientAddress;
 use slidegate::{Anchor, Policy, Quota};
 
 use crate::app::{Preview, preview};
-use crate::config::{Config, StoreUrl, Word};
+use crate::config::{Config, Keyword, StoreUrl};
 use crate::http::decode;
 use crate::key_rule::{KeyPart, KeyRule};
 use crate::policies::{Choice, Policies};
@@ -218,8 +218,10 @@ fn add_failure(lines: &mut Lines, config: &Config, policy: Option<&str>) {
     if matches!(store, StoreUrl::Memory) {
         return lines.add("on failure", "counts are in memory, which does not fail like a store elsewhere");
     }
-    let usual = config.degrade.usual(&store);
-    let own = policy.and_then(|name| config.degrade.rules.get(name)).and_then(|rule| rule.or(usual));
+    let usual = config.degrade.default_rule(&store);
+    let own = policy
+        .and_then(|name| config.degrade.overrides.get(name))
+        .and_then(|values| values.failure_rule(usual));
     let rule = own.unwrap_or(usual);
     let what = match rule.on_failure {
         OnFailure::Open => "it is allowed",
@@ -234,5 +236,5 @@ fn add_failure(lines: &mut Lines, config: &Config, policy: Option<&str>) {
 fn add_headers(lines: &mut Lines, policies: &Policies, found: &Preview) {
     let whose =
         if found.headers == policies.headers() { "as for all policies" } else { "the policy's own style" };
-    lines.add("headers", format!("{}, {whose}", found.headers.word()));
+    lines.add("headers", format!("{}, {whose}", found.headers.keyword()));
 }

@@ -240,7 +240,7 @@ impl Reload {
                     .to_owned(),
             );
         }
-        for name in config.rules_beyond(&self.initial) {
+        for name in config.new_policies_with_overrides(&self.initial) {
             problems.push(format!(
                 "{name:?} is new and has its own rules for store failures; restart the service to use it"
             ));
@@ -253,7 +253,7 @@ impl Reload {
     }
 
     fn apply(&self, config: Config) {
-        let fixed = config.fixed_differences(&self.initial);
+        let fixed = config.restart_only_differences(&self.initial);
         self.admins.replace(&config.admin.tokens);
         self.controller.app().tokens().replace(&config.tokens);
         let (policies, switches) = (config.policies, config.degrade.switches);

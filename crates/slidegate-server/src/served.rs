@@ -5,7 +5,7 @@ use std::time::Duration;
 use slidegate::resilience::{DeniedCache, Fallback, Jitter, Switch};
 use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError};
 
-use crate::config::{DegradeConfig, MemoryConfig, PolicyRule, StoreUrl};
+use crate::config::{DegradeConfig, DegradeOverride, MemoryConfig, StoreUrl};
 use crate::metrics;
 use crate::store::AnyStore;
 
@@ -30,8 +30,9 @@ impl Served {
         memory: MemoryConfig,
         degrade: &DegradeConfig,
     ) -> Result<Switched, String> {
-        let usual = degrade.usual(url);
-        let rules = || degrade.rules.iter().filter_map(|(name, rule)| Some((name, rule.or(usual)?)));
+        let usual = degrade.default_rule(url);
+        let rules =
+            || degrade.overrides.iter().filter_map(|(name, rule)| Some((name, rule.failure_rule(usual)?)));
         let longest = rules().map(|(_, rule)| rule.budget).fold(usual.budget, Duration::max);
         let store = AnyStore::open_at_last(url, memory, longest).await?;
         let served = match url {
@@ -47,7 +48,7 @@ impl Served {
                 cached(fallback, degrade)?
             }
         };
-        let own_jitter = degrade.rules.iter().filter_map(|(name, rule)| Some((name, rule.retry_jitter?)));
+        let own_jitter = degrade.overrides.iter().filter_map(|(name, rule)| Some((name, rule.retry_jitter?)));
         let jitter = Jitter::new(served, degrade.retry_jitter);
         let switched = Switch::new(own_jitter.fold(jitter, |jitter, (name, max)| jitter.policy(name, max)));
         switched.replace(degrade.switches.clone());
@@ -80,12 +81,12 @@ fn count_failure(answer: &Result<Decision, StoreError>) {
 
 /// With a memory of denials, unless nobody wants one.
 fn cached(fallback: Fallback<AnyStore>, degrade: &DegradeConfig) -> Result<Served, String> {
-    let wants = |rule: &PolicyRule| rule.cache_denials.unwrap_or(degrade.cache_denials);
-    if !degrade.cache_denials && !degrade.rules.values().any(wants) {
+    let wants = |rule: &DegradeOverride| rule.cache_denials.unwrap_or(degrade.cache_denials);
+    if !degrade.cache_denials && !degrade.overrides.values().any(wants) {
         return Ok(Served::Elsewhere(fallback));
     }
     let cache = DeniedCache::builder(fallback).other_policies(degrade.cache_denials);
-    let each = degrade.rules.iter().map(|(name, rule)| (name, wants(rule)));
+    let each = degrade.overrides.iter().map(|(name, rule)| (name, wants(rule)));
     let cache = each.fold(cache, |cache, (name, is_remembered)| cache.policy(name, is_remembered));
     cache.build().map(Served::Cached).map_err(|error| error.to_string())
 }

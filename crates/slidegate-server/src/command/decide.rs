@@ -130,7 +130,9 @@ fn utf8_key(key: OsString) -> Result<String, &'static str> {
 
 async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Result<Decided, Failure> {
     let config = match (&arguments.config, &arguments.policy) {
-        (Some(file), _) => Config::load_rules(file).map_err(|problems| Failure::Files(vec![problems]))?,
+        (Some(file), _) => {
+            Config::load_without_references(file).map_err(|problems| Failure::Files(vec![problems]))?
+        }
         (None, Some(_)) => {
             return Err(Failure::new("--policy needs --server URL or --config FILE, which have it"));
         }

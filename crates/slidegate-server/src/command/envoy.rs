@@ -11,7 +11,7 @@ use tracing::info;
 use super::Failure;
 use crate::app::App;
 use crate::config::EnvoyConfig;
-use crate::envoy::{Body, Domains, FolderLooks, Reload, Settings, Tell};
+use crate::envoy::{DenialBody, Domains, FolderSnapshot, HeaderMode, Reload, Settings};
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_field_names, reason = "they are called like the flags")]
@@ -27,18 +27,18 @@ pub(super) struct EnvoyArguments {
 
     /// Which responses of Envoy get rate-limit headers [default: denied]
     #[arg(long, value_name = "WHICH", env = "SLIDEGATE_ENVOY_HEADERS")]
-    envoy_headers: Option<Tell>,
+    envoy_headers: Option<HeaderMode>,
 
     /// The body of a denial [default: text]
     #[arg(long, value_name = "FORM", env = "SLIDEGATE_ENVOY_BODY")]
-    envoy_body: Option<Body>,
+    envoy_body: Option<DenialBody>,
 }
 
 /// A folder that was read.
 pub(super) struct Loaded {
     path: PathBuf,
     settings: Settings,
-    looks: FolderLooks,
+    snapshot: FolderSnapshot,
     domains: Domains,
 }
 
@@ -60,9 +60,9 @@ impl EnvoyArguments {
             body: self.envoy_body.unwrap_or(usual.body),
         };
         // Before they are read, lest a change in between be missed.
-        let looks = FolderLooks::of(&path);
+        let snapshot = FolderSnapshot::of(&path);
         let domains = Domains::load(&path, settings).map_err(Failure::Files)?;
-        Ok(Some(Loaded { path, settings, looks, domains }))
+        Ok(Some(Loaded { path, settings, snapshot, domains }))
     }
 }
 
@@ -98,6 +98,12 @@ impl Loaded {
         let domains = self.domains.names().join(", ");
         info!(folder = %self.path.display(), domains, "the limits for Envoy were read");
         app.set_envoy(self.domains);
-        Reload { path: self.path, settings: self.settings, app: Arc::clone(app), looks: self.looks, asked }
+        Reload {
+            path: self.path,
+            settings: self.settings,
+            app: Arc::clone(app),
+            snapshot: self.snapshot,
+            reload_requested: asked,
+        }
     }
 }

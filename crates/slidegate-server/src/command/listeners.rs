@@ -57,7 +57,10 @@ impl Listeners {
         let Addresses { http, grpc, resp, admin } = addresses;
         let admin = admin.or(config.admin.listen.clone());
         // Unless whoever is elsewhere could come in without a token.
-        config.admin.listen_at(admin.clone()).map_err(|message| Failure::new(format!("admin: {message}")))?;
+        config
+            .admin
+            .checked_listen(admin.clone())
+            .map_err(|message| Failure::new(format!("admin: {message}")))?;
         if has_envoy && matches!(grpc.as_ref().or(config.grpc.as_ref()), Some(Listen::Off)) {
             warn!(
                 "there are limits for Envoy, which asks by gRPC, and gRPC is off; POST /json still asks for them"

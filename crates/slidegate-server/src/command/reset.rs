@@ -58,7 +58,9 @@ async fn forget(arguments: &Arguments, policy: &str) -> Result<PolicyReset, Fail
         return Err(Failure::new("--client-cert: it goes with --admin URL"));
     }
     let config = match &arguments.one.config {
-        Some(file) => Config::load_rules(file).map_err(|problems| Failure::Files(vec![problems]))?,
+        Some(file) => {
+            Config::load_without_references(file).map_err(|problems| Failure::Files(vec![problems]))?
+        }
         None => Config::default(),
     };
     if arguments.one.config.is_some() {

@@ -49,7 +49,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 }
 
 fn load(file: &Path) -> Result<Config, Problems> {
-    if file == Path::new("-") { Config::load_piped() } else { Config::load(file) }
+    if file == Path::new("-") { Config::load_stdin() } else { Config::load(file) }
 }
 
 /// What is in it.

@@ -1,4 +1,4 @@
-//! An address to listen on.
+//! Listening addresses.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub struct Address(String);
 
 impl Address {
-    /// The text, as a socket is bound to it.
+    /// Returns the text that a socket is bound to.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -18,7 +18,7 @@ impl Address {
         Self(format!("127.0.0.1:{port}"))
     }
 
-    /// Whether it is surely reached from this machine alone.
+    /// Returns whether only this machine can reach the address.
     pub fn is_loopback(&self) -> bool {
         let host = self.0.rsplit_once(':').map_or("", |(host, _port)| host);
         let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_loopback() {
+    fn loopback_addresses_are_recognized() {
         for (text, expected) in [
             ("127.0.0.1:1", true),
             ("127.8.0.1:1", true),
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_and_a_port_are_needed() {
+    fn an_address_needs_a_host_and_a_port() {
         for text in ["127.0.0.1:0", "localhost:8080", "[::1]:65535", "0.0.0.0:80"] {
             assert_eq!(text.parse::<Address>().unwrap().as_str(), text);
         }

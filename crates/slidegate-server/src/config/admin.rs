@@ -1,45 +1,46 @@
-//! What the file says about the listener for those who look after the service.
+//! Section `admin`: the listener of the admin API.
 
 use std::path::PathBuf;
 
 use serde_json::{Value as Json, json};
 
 use super::containers::{ListOf, Mapping};
-use super::field::{Declarations, Field, Fields, Kind, Within, mapping_schema};
-use super::kinds::{Parsed, PathTo};
+use super::diagnostics::Diagnostics;
+use super::field::{Children, Field, FieldList, Fields, Kind, mapping_schema};
 use super::listen::{LISTEN, Listen};
-use super::review::Review;
-use super::token::{ADMIN_TOKENS, Secret, tokens};
+use super::scalars::{FsPath, Parsed};
+use super::token::{ADMIN_TOKENS, TokenSpec, tokens};
 use super::tree::{Node, Value};
 use crate::tokens::Tokens;
 
-/// The listener for those who look after the service.
+/// Settings of the admin API.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminConfig {
-    /// Where it is.
+    /// Address of the listener.
     pub listen: Option<Listen>,
-    /// Who may use it.
+    /// Accepted tokens.
     pub tokens: Tokens,
-    /// Where changes are kept if the store is memory.
+    /// File that keeps changes when the store is memory.
     pub state: Option<PathBuf>,
 }
 
 impl AdminConfig {
-    /// Whether both are the same in all that is settled at a start.
-    pub(super) fn is_fixed_like(&self, other: &Self) -> bool {
+    /// Returns whether both agree on the settings that are read at start only.
+    pub(super) fn has_same_fixed_settings(&self, other: &Self) -> bool {
         let fixed = |config: &Self| (config.listen.clone(), config.state.clone(), config.tokens.is_empty());
         fixed(self) == fixed(other)
     }
 
-    /// Where to listen, or why that must not be. An `address` by flag goes over the file's.
-    pub fn listen_at(&self, address: Option<Listen>) -> Result<Listen, String> {
+    /// Returns the listening address, or an error if a remote client could use the API without a token. An `address`
+    /// from the command line takes precedence over the file.
+    pub fn checked_listen(&self, address: Option<Listen>) -> Result<Listen, String> {
         let listen = match address.or_else(|| self.listen.clone()) {
             Some(listen) => listen,
             None => Listen::admin(),
         };
         match listen.address() {
             Some(address) if self.tokens.is_empty() && !address.is_loopback() => Err(format!(
-                "{address} can be reached from elsewhere, and there are no tokens; give admin.tokens, or listen on \
+                "{address} is not a loopback address and admin.tokens is empty; give admin.tokens, or listen on \
                  127.0.0.1"
             )),
             _ => Ok(listen),
@@ -47,42 +48,52 @@ impl AdminConfig {
     }
 }
 
-const LISTEN_AT: Field<Parsed<Listen>> = Field::new("listen", LISTEN, "Where it is.").usual("127.0.0.1:8082");
-const TOKENS: Field<ListOf<Mapping<Secret>>> =
-    Field::new("tokens", ADMIN_TOKENS, "Who may use it. Without any, it may listen on loopback only.")
-        .otherwise("nobody needs one");
-const STATE: Field<PathTo> = Field::new(
-    "state",
-    PathTo::FILE,
-    "Where changes are kept if the store is memory. Its folder has to exist.",
+const LISTEN_AT: Field<Parsed<Listen>> =
+    Field::new("listen", LISTEN, "Address of the admin API, or off.").with_default("127.0.0.1:8082");
+const TOKENS: Field<ListOf<Mapping<TokenSpec>>> = Field::new(
+    "tokens",
+    ADMIN_TOKENS,
+    "Tokens that the admin API accepts. Without tokens, it listens on loopback addresses only.",
 )
-.otherwise("in one of four places, see admin.md");
+.with_described_default("no token is required");
+const STATE: Field<FsPath> = Field::new(
+    "state",
+    FsPath::FILE,
+    "File that keeps the changes of the admin API when the store is memory. Its folder must exist.",
+)
+.with_described_default("one of four places, see admin.md");
 
-const FIELDS: Declarations = &[&LISTEN_AT, &TOKENS, &STATE];
+const FIELDS: FieldList = &[&LISTEN_AT, &TOKENS, &STATE];
 
-/// The whole, or the address alone.
+/// A mapping, or the address alone.
 #[derive(Clone, Copy)]
 pub(super) struct AdminKind;
 
 impl Kind for AdminKind {
     type Value = AdminConfig;
 
-    fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<AdminConfig> {
+    fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<AdminConfig> {
         match &node.value {
-            Value::Map(_) => {
-                Mapping { fields: FIELDS, one_of: &[], read: |fields, review| Some(admin(fields, review)) }
-                    .read(node, path, review)
+            Value::Map(_) => Mapping {
+                fields: FIELDS,
+                one_of: &[],
+                read: |fields, diagnostics| Some(admin(fields, diagnostics)),
             }
-            Value::Scalar { .. } if !node.is_nothing() => {
-                let listen = LISTEN.read(node, path, review)?;
+            .read(node, path, diagnostics),
+            Value::Scalar { .. } if !node.is_null() => {
+                let listen = LISTEN.read(node, path, diagnostics)?;
                 let config = AdminConfig { listen: Some(listen), ..AdminConfig::default() };
-                if let Err(message) = config.listen_at(None) {
-                    review.refuse(node.line, path, message);
+                if let Err(message) = config.checked_listen(None) {
+                    diagnostics.report(node.line, path, message);
                 }
                 Some(config)
             }
             _ => {
-                review.refuse(node.line, path, format!("expected {}, not {}", self.allowed(), node.kind()));
+                diagnostics.report(
+                    node.line,
+                    path,
+                    format!("expected {}, not {}", self.expected(), node.kind()),
+                );
                 None
             }
         }
@@ -92,25 +103,25 @@ impl Kind for AdminKind {
         json!({"anyOf": [LISTEN.schema(), mapping_schema(FIELDS)]})
     }
 
-    fn allowed(&self) -> String {
-        format!("{}, or a mapping with listen, tokens and state", LISTEN.allowed())
+    fn expected(&self) -> String {
+        format!("{}, or a mapping with listen, tokens and state", LISTEN.expected())
     }
 
-    fn within(&self) -> Within {
-        Within { step: "", fields: FIELDS }
+    fn children(&self) -> Children {
+        Children { step: "", fields: FIELDS }
     }
 }
 
-fn admin(fields: &Fields<'_>, review: &mut Review) -> AdminConfig {
-    let listen = fields.get(&LISTEN_AT, review);
-    let secrets = fields.get(&TOKENS, review);
-    let state = fields.get(&STATE, review);
-    let has_tokens = secrets.as_ref().is_some_and(|secrets| !secrets.items.is_empty() || !secrets.is_whole);
-    let tokens = secrets.map(|secrets| tokens(secrets, review)).unwrap_or_default();
+fn admin(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> AdminConfig {
+    let listen = fields.get(&LISTEN_AT, diagnostics);
+    let specs = fields.get(&TOKENS, diagnostics);
+    let state = fields.get(&STATE, diagnostics);
+    let has_tokens = specs.as_ref().is_some_and(|specs| !specs.items.is_empty() || !specs.is_complete);
+    let tokens = specs.map(|specs| tokens(specs, diagnostics)).unwrap_or_default();
     let config = AdminConfig { listen, tokens, state };
-    // Whoever has given tokens that are wrong has been told so.
-    if !has_tokens && let Err(message) = config.listen_at(None) {
-        review.refuse(fields.line_of("listen"), fields.path_of("listen"), message);
+    // Invalid tokens are reported already.
+    if !has_tokens && let Err(message) = config.checked_listen(None) {
+        diagnostics.report(fields.line_of("listen"), fields.path_of("listen"), message);
     }
     config
 }

@@ -1,20 +1,20 @@
-//! What fields take that holds other values: mappings, lists, and mappings by any name.
+//! Kinds of fields that contain other values: mappings, lists, and maps with free names.
 
 use std::collections::HashSet;
 
 use serde_json::{Value as Json, json};
 
-use super::field::{Declarations, Fields, Kind, Within, join, mapping_schema};
-use super::review::Review;
+use super::diagnostics::Diagnostics;
+use super::field::{Children, FieldList, Fields, Kind, join, mapping_schema};
 use super::tree::{Node, Value};
 
-/// A mapping with fields of its own.
+/// A mapping with a fixed set of fields.
 pub(super) struct Mapping<T> {
-    pub(super) fields: Declarations,
-    /// Exactly one of these stands there, if there are any.
+    pub(super) fields: FieldList,
+    /// Fields of which exactly one must be given; empty for no such rule.
     pub(super) one_of: &'static [&'static str],
-    /// Makes of the fields what they mean, or takes note of what is wrong with them.
-    pub(super) read: fn(&Fields<'_>, &mut Review) -> Option<T>,
+    /// Converts the fields into the value, or reports their problems.
+    pub(super) read: fn(&Fields<'_>, &mut Diagnostics) -> Option<T>,
 }
 
 impl<T> Clone for Mapping<T> {
@@ -28,13 +28,13 @@ impl<T> Copy for Mapping<T> {}
 impl<T> Kind for Mapping<T> {
     type Value = T;
 
-    fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<T> {
-        let fields = Fields::open(node, path, self.fields, review)?;
+    fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<T> {
+        let fields = Fields::open(node, path, self.fields, diagnostics)?;
         let given = self.one_of.iter().filter(|name| fields.has_name(name)).count();
         if given != 1 && !self.one_of.is_empty() {
-            review.refuse(node.line, path, format!("give exactly one of {}", listed(self.one_of)));
+            diagnostics.report(node.line, path, format!("give exactly one of {}", enumeration(self.one_of)));
         }
-        (self.read)(&fields, review)
+        (self.read)(&fields, diagnostics)
     }
 
     fn schema(&self) -> Json {
@@ -45,21 +45,21 @@ impl<T> Kind for Mapping<T> {
         schema
     }
 
-    fn allowed(&self) -> String {
+    fn expected(&self) -> String {
         "a mapping".to_owned()
     }
 
-    fn may_be_nothing(&self) -> bool {
+    fn is_nullable(&self) -> bool {
         true
     }
 
-    fn within(&self) -> Within {
-        Within { step: "", fields: self.fields }
+    fn children(&self) -> Children {
+        Children { step: "", fields: self.fields }
     }
 }
 
-/// `a, b and c`.
-fn listed(names: &[&str]) -> String {
+/// Joins names as `a, b and c`.
+fn enumeration(names: &[&str]) -> String {
     match names {
         [] => String::new(),
         [only] => (*only).to_owned(),
@@ -67,133 +67,134 @@ fn listed(names: &[&str]) -> String {
     }
 }
 
-/// A list.
+/// A list of items of one kind.
 #[derive(Clone, Copy)]
 pub(super) struct ListOf<K> {
     pub(super) item: K,
-    /// What the items are called.
-    pub(super) what: &'static str,
-    /// How many there may be, for editors. Whoever makes something of them knows it too.
-    pub(super) most: Option<usize>,
+    /// Plural noun for the items in messages.
+    pub(super) noun: &'static str,
+    /// Maximum number of items in the JSON Schema. The code that uses the list enforces it.
+    pub(super) max_items: Option<usize>,
 }
 
-/// The items that are right, and whether all are.
+/// The valid items of a list.
 #[derive(Clone, Debug)]
-pub(super) struct Listed<T> {
+pub(super) struct ListItems<T> {
     pub(super) line: u64,
-    pub(super) items: Vec<Item<T>>,
-    pub(super) is_whole: bool,
+    pub(super) items: Vec<ListItem<T>>,
+    /// Whether every item of the list is valid.
+    pub(super) is_complete: bool,
 }
 
-/// An item, and where it stands.
+/// A valid item and its path in the file.
 #[derive(Clone, Debug)]
-pub(super) struct Item<T> {
+pub(super) struct ListItem<T> {
     pub(super) path: String,
     pub(super) value: T,
 }
 
-impl<T> Listed<T> {
+impl<T> ListItems<T> {
     pub(super) fn into_values(self) -> Vec<T> {
         self.items.into_iter().map(|item| item.value).collect()
     }
 }
 
 impl<K: Kind> Kind for ListOf<K> {
-    type Value = Listed<K::Value>;
+    type Value = ListItems<K::Value>;
 
-    fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<Self::Value> {
+    fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Self::Value> {
         let Value::List(nodes) = &node.value else {
-            let message = format!("expected a list of {}, not {}", self.what, node.kind());
-            review.refuse(node.line, path, message);
+            let message = format!("expected a list of {}, not {}", self.noun, node.kind());
+            diagnostics.report(node.line, path, message);
             return None;
         };
         let mut items = Vec::with_capacity(nodes.len());
         for (index, node) in nodes.iter().enumerate() {
             let path = format!("{path}[{index}]");
-            let value = self.item.read(node, &path, review);
-            items.extend(value.map(|value| Item { path, value }));
+            let value = self.item.read(node, &path, diagnostics);
+            items.extend(value.map(|value| ListItem { path, value }));
         }
-        Some(Listed { line: node.line, is_whole: items.len() == nodes.len(), items })
+        Some(ListItems { line: node.line, is_complete: items.len() == nodes.len(), items })
     }
 
     fn schema(&self) -> Json {
         let mut schema = json!({"type": "array", "items": self.item.schema()});
-        if let Some(most) = self.most {
+        if let Some(max_items) = self.max_items {
             schema["minItems"] = 1.into();
-            schema["maxItems"] = most.into();
+            schema["maxItems"] = max_items.into();
         }
         schema
     }
 
-    fn allowed(&self) -> String {
-        format!("a list of {}", self.what)
+    fn expected(&self) -> String {
+        format!("a list of {}", self.noun)
     }
 
-    fn may_be_nothing(&self) -> bool {
+    fn is_nullable(&self) -> bool {
         true
     }
 
-    fn within(&self) -> Within {
-        Within { step: "[]", fields: self.item.within().fields }
+    fn children(&self) -> Children {
+        Children { step: "[]", fields: self.item.children().fields }
     }
 }
 
-/// A mapping whose names are for the file to choose.
+/// A mapping whose names the file chooses.
 #[derive(Clone, Copy)]
-pub(super) struct ByName<K> {
-    pub(super) each: K,
-    /// What the names are.
-    pub(super) what: &'static str,
-    /// How a path leads through it.
+pub(super) struct MapOf<K> {
+    pub(super) value: K,
+    /// Noun for the names in messages.
+    pub(super) noun: &'static str,
+    /// Placeholder of a name in the paths of the reference.
     pub(super) step: &'static str,
 }
 
-/// What stands under a name; none if it is wrong.
+/// An entry of a map; `value` is `None` if it is invalid.
 #[derive(Debug)]
-pub(super) struct Named<T> {
+pub(super) struct MapEntry<T> {
     pub(super) name: String,
     pub(super) line: u64,
     pub(super) path: String,
     pub(super) value: Option<T>,
 }
 
-impl<K: Kind> Kind for ByName<K> {
-    type Value = Vec<Named<K::Value>>;
+impl<K: Kind> Kind for MapOf<K> {
+    type Value = Vec<MapEntry<K::Value>>;
 
-    fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<Self::Value> {
+    fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Self::Value> {
         let Value::Map(entries) = &node.value else {
-            let message = format!("expected a mapping by {}, not {}", self.what, node.kind());
-            review.refuse(node.line, path, message);
+            let message = format!("expected a mapping by {}, not {}", self.noun, node.kind());
+            diagnostics.report(node.line, path, message);
             return None;
         };
         let mut seen = HashSet::new();
-        let mut named = Vec::with_capacity(entries.len());
+        let mut read = Vec::with_capacity(entries.len());
         for entry in entries {
             let name = entry.name.clone();
             if !seen.insert(entry.name.as_str()) {
-                review.refuse(entry.line, path, format!("{name:?} stands here twice"));
+                diagnostics.report(entry.line, path, format!("{name:?} appears twice in this mapping"));
                 continue;
             }
             let path = join(path, &name);
-            let value = self.each.read(&entry.node, &path, review);
-            named.push(Named { name, line: entry.line, path, value });
+            let value = self.value.read(&entry.node, &path, diagnostics);
+            read.push(MapEntry { name, line: entry.line, path, value });
         }
-        Some(named)
+        Some(read)
     }
 
     fn schema(&self) -> Json {
-        json!({"type": "object", "additionalProperties": self.each.schema()})
+        json!({"type": "object", "additionalProperties": self.value.schema()})
     }
 
-    fn allowed(&self) -> String {
-        format!("a mapping by {}", self.what)
+    fn expected(&self) -> String {
+        format!("a mapping by {}", self.noun)
     }
 
-    fn may_be_nothing(&self) -> bool {
+    fn is_nullable(&self) -> bool {
         true
     }
 
-    fn within(&self) -> Within {
-        Within { step: self.step, fields: self.each.within().fields }
+    fn children(&self) -> Children {
+        Children { step: self.step, fields: self.value.children().fields }
     }
 }

@@ -1,4 +1,4 @@
-//! What the file says about failing stores, and about policies that are switched.
+//! Section `degrade`: behaviour when the store fails, and modes of policies.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -6,83 +6,85 @@ use std::time::Duration;
 use slidegate::resilience::{FailureRule, Mode, OnFailure, PolicySwitch};
 
 use super::containers::Mapping;
+use super::diagnostics::Diagnostics;
 use super::field::{Field, Fields};
-use super::kinds::{Flag, OneOf, Time, Whole, Word};
-use super::review::Review;
+use super::scalars::{Boolean, Integer, Keyword, OneOf, Time};
 use super::store_url::StoreUrl;
 
-const NODES: Field<Whole> =
-    Field::new("nodes", Whole { min: 1, max: 100_000 }, "How many servers share the store.").usual("1");
+const NODES: Field<Integer> =
+    Field::new("nodes", Integer { min: 1, max: 100_000 }, "Number of servers that share the store.")
+        .with_default("1");
 const ON_FAILURE: Field<OneOf<OnFailure>> = Field::new(
     "on_failure",
     OneOf::ANY,
-    "What becomes of requests that the store does not decide: allowed, refused with 503, or decided by this server's \
-     share of the limits.",
+    "Decision for requests that the store does not decide: open allows them, closed refuses them with 503, local \
+     applies this server's share of the limits.",
 )
-.usual("local");
+.with_default("local");
 const BUDGET: Field<Time> = Field::new(
     "budget",
     Time::UP_TO_A_MINUTE,
-    "How long the store may take; what a store's URL says goes over it.",
+    "Time that a store call may take; budget_ms in the store's URL takes precedence.",
 )
-.usual("20ms");
+.with_default("20ms");
 const RETRY_JITTER: Field<Time> = Field::new(
     "retry_jitter",
     Time::UP_TO_A_MINUTE.or_none(),
-    "By how much at most a retry is put off, at random.",
+    "Maximum random time added to the retry time of a denial.",
 )
-.usual("none");
-const CACHE_DENIALS: Field<Flag> =
-    Field::new("cache_denials", Flag, "Whether denials are remembered here until they end.").usual("true");
+.with_default("none");
+const CACHE_DENIALS: Field<Boolean> =
+    Field::new("cache_denials", Boolean, "Whether this server caches denials until they end.")
+        .with_default("true");
 
 pub(super) const DEGRADE: Mapping<DegradeConfig> = Mapping {
     fields: &[&NODES, &ON_FAILURE, &BUDGET, &RETRY_JITTER, &CACHE_DENIALS],
     one_of: &[],
-    read: |fields, review| Some(degrade(fields, review)),
+    read: |fields, diagnostics| Some(degrade(fields, diagnostics)),
 };
 
-/// What is done when the store fails, and which policies are switched.
+/// Behaviour when the store fails, and modes of policies.
 #[derive(Clone, Debug)]
 pub struct DegradeConfig {
-    /// How many servers share the store.
+    /// Number of servers that share the store.
     pub nodes: Option<u32>,
-    /// What becomes of requests that the store does not decide.
+    /// Decision for requests that the store does not decide.
     pub on_failure: OnFailure,
-    /// How long the store may take.
+    /// Time that a store call may take.
     pub budget: Option<Duration>,
-    /// By how much at most a retry is put off, at random.
+    /// Maximum random time added to the retry time of a denial.
     pub retry_jitter: Duration,
-    /// Whether denials are remembered here until they end.
+    /// Whether this server caches denials until they end.
     pub cache_denials: bool,
-    /// What single policies ask for instead, as far as they do.
-    pub rules: HashMap<String, PolicyRule>,
-    /// Policies that are not simply enforced.
+    /// Values that single policies set instead, by name of the policy.
+    pub overrides: HashMap<String, DegradeOverride>,
+    /// Policies with a mode, an allow list, a deny list or a candidate.
     pub switches: Vec<(String, PolicySwitch)>,
 }
 
-/// What a policy asks for instead of what is usual.
+/// Values that a policy sets instead of those in `degrade`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PolicyRule {
-    /// What becomes of requests that the store does not decide.
+pub struct DegradeOverride {
+    /// Decision for requests that the store does not decide.
     pub on_failure: Option<OnFailure>,
-    /// How long the store may take.
+    /// Time that a store call may take.
     pub budget: Option<Duration>,
-    /// By how much at most a retry is put off, at random.
+    /// Maximum random time added to the retry time of a denial.
     pub retry_jitter: Option<Duration>,
-    /// Whether denials are remembered here.
+    /// Whether this server caches denials until they end.
     pub cache_denials: Option<bool>,
 }
 
-impl PolicyRule {
-    /// The whole rule for when the store fails; nothing if the policy asks for nothing of its own.
-    pub fn or(self, usual: FailureRule) -> Option<FailureRule> {
+impl DegradeOverride {
+    /// Returns the failure rule of the policy, completed from `default`; `None` if the policy sets no part of it.
+    pub fn failure_rule(self, default: FailureRule) -> Option<FailureRule> {
         if self.on_failure.is_none() && self.budget.is_none() {
             return None;
         }
 
         Some(FailureRule {
-            on_failure: self.on_failure.unwrap_or(usual.on_failure),
-            budget: self.budget.unwrap_or(usual.budget),
+            on_failure: self.on_failure.unwrap_or(default.on_failure),
+            budget: self.budget.unwrap_or(default.budget),
         })
     }
 }
@@ -95,47 +97,49 @@ impl Default for DegradeConfig {
             budget: None,
             retry_jitter: Duration::ZERO,
             cache_denials: true,
-            rules: HashMap::new(),
+            overrides: HashMap::new(),
             switches: Vec::new(),
         }
     }
 }
 
-fn degrade(fields: &Fields<'_>, review: &mut Review) -> DegradeConfig {
+fn degrade(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> DegradeConfig {
     DegradeConfig {
-        nodes: fields.get(&NODES, review).and_then(|nodes| u32::try_from(nodes).ok()),
-        on_failure: fields.get(&ON_FAILURE, review).unwrap_or_default(),
-        budget: fields.get(&BUDGET, review),
-        retry_jitter: fields.get(&RETRY_JITTER, review).unwrap_or_default(),
-        cache_denials: fields.get(&CACHE_DENIALS, review).unwrap_or(true),
+        nodes: fields.get(&NODES, diagnostics).and_then(|nodes| u32::try_from(nodes).ok()),
+        on_failure: fields.get(&ON_FAILURE, diagnostics).unwrap_or_default(),
+        budget: fields.get(&BUDGET, diagnostics),
+        retry_jitter: fields.get(&RETRY_JITTER, diagnostics).unwrap_or_default(),
+        cache_denials: fields.get(&CACHE_DENIALS, diagnostics).unwrap_or(true),
         ..DegradeConfig::default()
     }
 }
 
 impl DegradeConfig {
-    /// What holds over the store at `url` where a policy asks for nothing else.
-    pub fn usual(&self, url: &StoreUrl) -> FailureRule {
+    /// Returns the failure rule of policies without their own, for the store at `url`.
+    pub fn default_rule(&self, url: &StoreUrl) -> FailureRule {
         FailureRule {
             on_failure: self.on_failure,
-            // What a URL says, be it by flag or in the file, is said of this very store.
+            // The URL is specific to this store, hence its budget takes precedence.
             budget: url.budget().or(self.budget).unwrap_or(FailureRule::default().budget),
         }
     }
 
-    /// Whether it asks for the same where a policy asks for nothing else.
-    pub(super) fn is_usually_like(&self, other: &Self) -> bool {
-        let usual = |it: &Self| (it.nodes, it.on_failure, it.budget, it.retry_jitter, it.cache_denials);
-        usual(self) == usual(other)
+    /// Returns whether both have the same values for policies without their own.
+    pub(super) fn has_same_defaults(&self, other: &Self) -> bool {
+        let defaults = |config: &Self| {
+            (config.nodes, config.on_failure, config.budget, config.retry_jitter, config.cache_denials)
+        };
+        defaults(self) == defaults(other)
     }
 
-    /// What single policies ask for.
-    pub(super) fn own_rules(&self) -> BTreeMap<&str, PolicyRule> {
-        let own = self.rules.iter().filter(|(_, rule)| **rule != PolicyRule::default());
-        own.map(|(name, rule)| (name.as_str(), *rule)).collect()
+    /// Returns the policies that set at least one value, with their values.
+    pub(super) fn policy_overrides(&self) -> BTreeMap<&str, DegradeOverride> {
+        let set = self.overrides.iter().filter(|(_, values)| **values != DegradeOverride::default());
+        set.map(|(name, values)| (name.as_str(), *values)).collect()
     }
 }
 
-impl Word for OnFailure {
+impl Keyword for OnFailure {
     const ALL: &'static [(&'static str, Self)] = &[
         (Self::Open.name(), Self::Open),
         (Self::Closed.name(), Self::Closed),
@@ -143,7 +147,7 @@ impl Word for OnFailure {
     ];
 }
 
-impl Word for Mode {
+impl Keyword for Mode {
     const ALL: &'static [(&'static str, Self)] = &[
         (Self::Enforce.name(), Self::Enforce),
         (Self::Shadow.name(), Self::Shadow),

@@ -1,4 +1,4 @@
-//! What the file says about configuration of envoyproxy/ratelimit.
+//! Section `envoy`: the configuration of envoyproxy/ratelimit.
 
 use std::path::PathBuf;
 
@@ -6,82 +6,85 @@ use serde_json::{Value as Json, json};
 use slidegate::Algorithm;
 
 use super::containers::Mapping;
+use super::diagnostics::Diagnostics;
 use super::field::{Field, Fields, Kind};
-use super::kinds::{OneOf, PathTo, Word};
-use super::review::Review;
+use super::scalars::{FsPath, Keyword, OneOf};
 use super::tree::{Node, Value};
-use crate::envoy::{Body, Settings, Tell};
+use crate::envoy::{DenialBody, HeaderMode, Settings};
 
-const CONFIG: Field<PathTo> = Field::new(
+const CONFIG: Field<FsPath> = Field::new(
     "config",
-    PathTo::FOLDER,
-    "A folder of configuration of envoyproxy/ratelimit, one file for each domain.",
+    FsPath::FOLDER,
+    "Folder with the configuration of envoyproxy/ratelimit, one file per domain.",
 )
 .required();
 const ALGORITHM: Field<OneOf<Algorithm>> = Field::new(
     "algorithm",
     OneOf::ANY,
-    "How its limits are counted: as they were, or without a double burst at the boundary by sliding-window.",
+    "Algorithm of its limits: fixed-window counts as envoyproxy/ratelimit does, sliding-window admits no double burst \
+     at a window boundary.",
 )
-.usual("fixed-window");
-const HEADERS: Field<OneOf<Tell>> =
-    Field::new("headers", OneOf::ANY, "Which responses of Envoy get rate-limit headers.").usual("denied");
+.with_default("fixed-window");
+const HEADERS: Field<OneOf<HeaderMode>> =
+    Field::new("headers", OneOf::ANY, "Responses of Envoy that carry rate-limit headers.")
+        .with_default("denied");
 const BODY: Field<BodyForm> = Field::new(
     "body",
     BodyForm,
-    "The body of a denial: a sentence, which clients of gRPC get as the message, a problem document, or none.",
+    "Body of a denial: text is a sentence, which gRPC clients receive as the message; problem is a problem document; \
+     off is no body.",
 )
-.usual("text");
+.with_default("text");
 
 pub(super) const ENVOY: Mapping<EnvoyConfig> =
     Mapping { fields: &[&CONFIG, &ALGORITHM, &HEADERS, &BODY], one_of: &[], read: envoy };
 
-/// Configuration of envoyproxy/ratelimit, and what is made of it.
+/// Folder with the configuration of envoyproxy/ratelimit, and its settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvoyConfig {
     pub(crate) folder: PathBuf,
     pub(crate) settings: Settings,
 }
 
-fn envoy(fields: &Fields<'_>, review: &mut Review) -> Option<EnvoyConfig> {
-    let usual = Settings::default();
+fn envoy(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<EnvoyConfig> {
+    let defaults = Settings::default();
     let settings = Settings {
-        algorithm: fields.get(&ALGORITHM, review).unwrap_or(usual.algorithm),
-        headers: fields.get(&HEADERS, review).unwrap_or(usual.headers),
-        body: fields.get(&BODY, review).unwrap_or(usual.body),
+        algorithm: fields.get(&ALGORITHM, diagnostics).unwrap_or(defaults.algorithm),
+        headers: fields.get(&HEADERS, diagnostics).unwrap_or(defaults.headers),
+        body: fields.get(&BODY, diagnostics).unwrap_or(defaults.body),
     };
-    let folder: PathBuf = fields.get(&CONFIG, review)?;
-    if review.looks_around
+    let folder: PathBuf = fields.get(&CONFIG, diagnostics)?;
+    if diagnostics.follows_references
         && let Err(error) = std::fs::read_dir(&folder)
     {
         let message = format!("{:?} cannot be read as a folder: {error}", folder.display().to_string());
-        review.refuse(fields.line_of("config"), fields.path_of("config"), message);
+        diagnostics.report(fields.line_of("config"), fields.path_of("config"), message);
     }
     Some(EnvoyConfig { folder, settings })
 }
 
-impl Word for Tell {
+impl Keyword for HeaderMode {
     const ALL: &'static [(&'static str, Self)] =
         &[("off", Self::Off), ("denied", Self::Denied), ("always", Self::Always)];
 }
 
-impl Word for Body {
+impl Keyword for DenialBody {
     const ALL: &'static [(&'static str, Self)] =
         &[("text", Self::Text), ("problem", Self::Problem), ("off", Self::Off)];
 }
 
-/// The form of a body. `true` is a problem document and `false` none, as before there was a choice.
+/// Form of a body. `true` (a problem document) and `false` (no body) are accepted for older files.
 #[derive(Clone, Copy)]
 struct BodyForm;
 
 impl Kind for BodyForm {
-    type Value = Body;
+    type Value = DenialBody;
 
-    fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<Body> {
+    fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<DenialBody> {
         match &node.value {
-            Value::Scalar { text, is_plain: true } if text == "true" => Some(Body::Problem),
-            Value::Scalar { text, is_plain: true } if text == "false" => Some(Body::Off),
-            _ => OneOf::ANY.read(node, path, review),
+            Value::Scalar { text, is_plain: true } if text == "true" => Some(DenialBody::Problem),
+            Value::Scalar { text, is_plain: true } if text == "false" => Some(DenialBody::Off),
+            _ => OneOf::ANY.read(node, path, diagnostics),
         }
     }
 
@@ -89,7 +92,7 @@ impl Kind for BodyForm {
         json!({"enum": ["text", "problem", "off", true, false]})
     }
 
-    fn allowed(&self) -> String {
-        OneOf::<Body>::ANY.allowed()
+    fn expected(&self) -> String {
+        OneOf::<DenialBody>::ANY.expected()
     }
 }

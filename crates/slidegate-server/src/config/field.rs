@@ -1,71 +1,72 @@
-//! Fields of the file. Each is declared once: its name, what it takes, what it is for. From that it is read, refused and
-//! described.
+//! Fields of the file. Each field is declared once, with its name, kind, description and default. The declaration
+//! drives reading, error messages, the JSON Schema and the reference.
 
 use std::collections::HashSet;
 
 use serde_json::{Value as Json, json};
 
-use super::review::{Review, hint, nearest};
+use super::diagnostics::{Diagnostics, hint, nearest};
 use super::tree::{Entry, Node, Value};
 
-/// What a field takes.
+/// Kind of value that a field accepts.
 pub(super) trait Kind: Copy {
-    /// What it is read as.
+    /// Type of the value after reading.
     type Value;
 
-    /// Reads a value, or takes note of what is wrong with it.
-    fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<Self::Value>;
+    /// Reads a value, or reports its problems and returns `None`.
+    fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Self::Value>;
 
-    /// As JSON Schema has it.
+    /// Returns the JSON Schema of the value.
     fn schema(&self) -> Json;
 
-    /// What is allowed, in words.
-    fn allowed(&self) -> String;
+    /// Describes valid values, for messages and the reference.
+    fn expected(&self) -> String;
 
-    /// Whether a field that stands there without a value is one that does not stand there.
-    fn may_be_nothing(&self) -> bool {
+    /// Returns whether a field without a value counts as absent.
+    fn is_nullable(&self) -> bool {
         false
     }
 
-    /// The fields within, and how a path leads to them.
-    fn within(&self) -> Within {
-        Within { step: "", fields: &[] }
+    /// Returns the nested fields.
+    fn children(&self) -> Children {
+        Children { step: "", fields: &[] }
     }
 }
 
-/// The fields within a field.
+/// Nested fields of a field.
 #[derive(Clone, Copy)]
-pub(super) struct Within {
+pub(super) struct Children {
+    /// Text between the paths of the parent and of a child: `[]` for a list, `.POLICY` for a map.
     pub(super) step: &'static str,
-    pub(super) fields: Declarations,
+    pub(super) fields: FieldList,
 }
 
-pub(super) type Declarations = &'static [&'static dyn Declared];
+pub(super) type FieldList = &'static [&'static dyn AnyField];
 
-/// A field that may stand in the file.
+/// Declaration of a field.
 #[derive(Clone, Copy)]
 pub(super) struct Field<K> {
     name: &'static str,
     kind: K,
-    about: &'static str,
-    /// What holds if it is left out, as one would write it.
-    usual: Option<&'static str>,
-    /// The same in words, where it cannot be written.
-    otherwise: Option<&'static str>,
+    description: &'static str,
+    /// Default as written in YAML.
+    default: Option<&'static str>,
+    /// Default in words, if no YAML value expresses it.
+    described_default: Option<&'static str>,
     is_required: bool,
 }
 
 impl<K: Kind> Field<K> {
-    pub(super) const fn new(name: &'static str, kind: K, about: &'static str) -> Self {
-        Self { name, kind, about, usual: None, otherwise: None, is_required: false }
+    pub(super) const fn new(name: &'static str, kind: K, description: &'static str) -> Self {
+        Self { name, kind, description, default: None, described_default: None, is_required: false }
     }
 
-    pub(super) const fn usual(self, usual: &'static str) -> Self {
-        Self { usual: Some(usual), otherwise: None, ..self }
+    pub(super) const fn with_default(self, default: &'static str) -> Self {
+        Self { default: Some(default), described_default: None, ..self }
     }
 
-    pub(super) const fn otherwise(self, otherwise: &'static str) -> Self {
-        Self { otherwise: Some(otherwise), ..self }
+    pub(super) const fn with_described_default(self, text: &'static str) -> Self {
+        Self { described_default: Some(text), ..self }
     }
 
     pub(super) const fn required(self) -> Self {
@@ -73,68 +74,68 @@ impl<K: Kind> Field<K> {
     }
 }
 
-/// What is the same for fields of all kinds.
-pub(super) trait Declared {
+/// A field of any kind, for the schema and the reference.
+pub(super) trait AnyField {
     fn name(&self) -> &'static str;
-    fn about(&self) -> &'static str;
-    fn usual(&self) -> Option<&'static str>;
-    fn otherwise(&self) -> Option<&'static str>;
+    fn description(&self) -> &'static str;
+    fn default(&self) -> Option<&'static str>;
+    fn described_default(&self) -> Option<&'static str>;
     fn is_required(&self) -> bool;
-    fn allowed(&self) -> String;
-    fn within(&self) -> Within;
+    fn expected(&self) -> String;
+    fn children(&self) -> Children;
     fn schema(&self) -> Json;
 }
 
-impl<K: Kind> Declared for Field<K> {
+impl<K: Kind> AnyField for Field<K> {
     fn name(&self) -> &'static str {
         self.name
     }
 
-    fn about(&self) -> &'static str {
-        self.about
+    fn description(&self) -> &'static str {
+        self.description
     }
 
-    fn usual(&self) -> Option<&'static str> {
-        self.usual
+    fn default(&self) -> Option<&'static str> {
+        self.default
     }
 
-    fn otherwise(&self) -> Option<&'static str> {
-        self.otherwise
+    fn described_default(&self) -> Option<&'static str> {
+        self.described_default
     }
 
     fn is_required(&self) -> bool {
         self.is_required
     }
 
-    fn allowed(&self) -> String {
-        self.kind.allowed()
+    fn expected(&self) -> String {
+        self.kind.expected()
     }
 
-    fn within(&self) -> Within {
-        self.kind.within()
+    fn children(&self) -> Children {
+        self.kind.children()
     }
 
     fn schema(&self) -> Json {
         let mut schema = self.kind.schema();
-        if self.kind.may_be_nothing()
+        if self.kind.is_nullable()
             && !self.is_required
             && let Some(kind) = schema.get_mut("type")
         {
             *kind = json!([kind.take(), "null"]);
         }
-        schema["description"] = match self.otherwise {
-            Some(otherwise) => format!("{} If left out: {otherwise}.", self.about).into(),
-            None => self.about.into(),
+        schema["description"] = match self.described_default {
+            Some(default) => format!("{} Default: {default}.", self.description).into(),
+            None => self.description.into(),
         };
-        if let Some(usual) = self.usual {
-            schema["default"] = serde_json::from_str(usual).unwrap_or_else(|_| usual.into());
+        if let Some(default) = self.default {
+            schema["default"] = serde_json::from_str(default).unwrap_or_else(|_| default.into());
         }
         schema
     }
 }
 
-/// A mapping with these fields and no others.
-pub(super) fn mapping_schema(fields: Declarations) -> Json {
+/// Returns the JSON Schema of a mapping with exactly these fields.
+pub(super) fn mapping_schema(fields: FieldList) -> Json {
     let properties: serde_json::Map<_, _> =
         fields.iter().map(|field| (field.name().to_owned(), field.schema())).collect();
     let required: Vec<_> =
@@ -146,7 +147,7 @@ pub(super) fn mapping_schema(fields: Declarations) -> Json {
     schema
 }
 
-/// The fields of one mapping, as they stand in the file.
+/// The fields of one mapping in the file.
 pub(super) struct Fields<'a> {
     pub(super) line: u64,
     pub(super) path: &'a str,
@@ -154,61 +155,61 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Takes note of fields that should not be there, and of those that should. None if it is no mapping.
+    /// Reports unknown, repeated and missing fields. Returns `None` if the node is no mapping.
     pub(super) fn open(
         node: &'a Node,
         path: &'a str,
-        declared: Declarations,
-        review: &mut Review,
+        declared: FieldList,
+        diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let Value::Map(entries) = &node.value else {
-            // The whole file has no name.
             let path = if path.is_empty() { "yaml" } else { path };
-            review.refuse(node.line, path, format!("expected a mapping, not {}", node.kind()));
+            diagnostics.report(node.line, path, format!("expected a mapping, not {}", node.kind()));
             return None;
         };
         let fields = Self { line: node.line, path, entries };
         let names = || declared.iter().map(|field| field.name());
-        let mut meant = Vec::new();
+        let mut misspelled = Vec::new();
         let mut seen = HashSet::new();
         for entry in entries {
             if !seen.insert(entry.name.as_str()) {
-                review.refuse(entry.line, path_or_yaml(path), format!("{:?} stands here twice", entry.name));
+                let message = format!("{:?} appears twice in this mapping", entry.name);
+                diagnostics.report(entry.line, path_or_yaml(path), message);
             } else if names().all(|name| name != entry.name) {
-                let message = if review.is_full() {
-                    // It is only counted, and to look for what was meant takes time.
+                let message = if diagnostics.is_full() {
+                    // Further problems are only counted, and the search for a similar name takes time.
                     String::new()
                 } else {
-                    meant.extend(nearest(&entry.name, names()));
+                    misspelled.extend(nearest(&entry.name, names()));
                     unknown(&entry.name, names)
                 };
-                review.refuse(entry.line, fields.path_of(&entry.name), message);
+                diagnostics.report(entry.line, fields.path_of(&entry.name), message);
             }
         }
         for field in declared.iter().filter(|field| field.is_required()) {
-            // Who has written it wrong has been told so.
-            if fields.find(field.name()).is_none() && !meant.contains(&field.name()) {
+            // The message about a misspelled field names the required one already.
+            if fields.find(field.name()).is_none() && !misspelled.contains(&field.name()) {
                 let name = field.name();
-                review.refuse(
+                diagnostics.report(
                     node.line,
                     path_or_yaml(path),
-                    format!("{name} is missing; it takes {}", field.allowed()),
+                    format!("{name} is missing; expected {}", field.expected()),
                 );
             }
         }
         Some(fields)
     }
 
-    /// What the field is read as; none if it does not stand there, or is wrong.
-    pub(super) fn get<K: Kind>(&self, field: &Field<K>, review: &mut Review) -> Option<K::Value> {
+    /// Reads a field. Returns `None` if it is absent or invalid.
+    pub(super) fn get<K: Kind>(&self, field: &Field<K>, diagnostics: &mut Diagnostics) -> Option<K::Value> {
         let node = &self.find(field.name)?.node;
-        if node.is_nothing() && field.kind.may_be_nothing() && !field.is_required {
+        if node.is_null() && field.kind.is_nullable() && !field.is_required {
             return None;
         }
-        field.kind.read(node, &self.path_of(field.name), review)
+        field.kind.read(node, &self.path_of(field.name), diagnostics)
     }
 
-    /// Whether it stands there, right or wrong.
+    /// Returns whether the field is present, valid or not.
     pub(super) fn has<K: Kind>(&self, field: &Field<K>) -> bool {
         self.find(field.name).is_some()
     }
@@ -217,7 +218,7 @@ impl<'a> Fields<'a> {
         self.find(name).is_some()
     }
 
-    /// The line of what stands under this name, or of the mapping.
+    /// Returns the line of the field's value, or of the mapping if the field is absent.
     pub(super) fn line_of(&self, name: &str) -> u64 {
         self.find(name).map_or(self.line, |entry| entry.node.line)
     }
@@ -231,12 +232,12 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// What is said of a field that there is not.
+/// Returns the message about an unknown field.
 fn unknown<'a, I: Iterator<Item = &'a str>>(written: &str, names: impl Fn() -> I) -> String {
-    let allowed = names().collect::<Vec<_>>().join(", ");
+    let known = names().collect::<Vec<_>>().join(", ");
     match hint(written, names()) {
-        hint if hint.is_empty() => format!("there is no such field; allowed are {allowed}"),
-        hint => format!("there is no such field{hint} Allowed are {allowed}"),
+        hint if hint.is_empty() => format!("unknown field; known fields: {known}"),
+        hint => format!("unknown field{hint} Known fields: {known}"),
     }
 }
 

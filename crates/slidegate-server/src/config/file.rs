@@ -1,23 +1,23 @@
-//! The whole file.
+//! Top-level fields of the file.
 
 use slidegate::tower::{ClientAddress, HeaderStyle};
 
 use super::address::Address;
 use super::admin::AdminKind;
-use super::containers::{ByName, ListOf, Listed, Mapping, Named};
+use super::connections::{LIMITS, LOG, TLS};
+use super::containers::{ListItems, ListOf, MapEntry, MapOf, Mapping};
 use super::degrade::{DEGRADE, DegradeConfig};
-use super::door::{LIMITS, LOG, TLS};
+use super::diagnostics::Diagnostics;
 use super::envoy::{ENVOY, EnvoyConfig};
-use super::field::{Declarations, Field, Fields};
+use super::field::{Field, FieldList, Fields};
 use super::key::{NETWORKS, Network};
-use super::kinds::{OneOf, Parsed};
 use super::listen::{LISTEN, Listen};
 use super::memory::MEMORY;
 use super::policy::{HEADERS as POLICY_HEADERS, POLICY, PolicySpec};
 use super::problem::Problem;
-use super::review::Review;
+use super::scalars::{OneOf, Parsed};
 use super::store_url::StoreUrl;
-use super::token::{Secret, TOKENS, tokens};
+use super::token::{TOKENS, TokenSpec, tokens};
 use super::{Config, MemoryConfig, tree};
 use crate::policies::Policies;
 use crate::serve::{Limits, TlsFiles};
@@ -26,55 +26,56 @@ use crate::violations::ViolationLog;
 const HTTP: Field<Parsed<Address>> = Field::new(
     "http",
     Parsed::new("an address", "^.+:[0-9]{1,5}$"),
-    "Where to serve HTTP; port 0 picks a free one.",
+    "Address of the HTTP listener; port 0 picks a free port.",
 )
-.usual("127.0.0.1:8080");
+.with_default("127.0.0.1:8080");
 const GRPC: Field<Parsed<Listen>> =
-    Field::new("grpc", LISTEN, "Where to serve gRPC, or off.").usual("127.0.0.1:8081");
+    Field::new("grpc", LISTEN, "Address of the gRPC listener, or off.").with_default("127.0.0.1:8081");
 const RESP: Field<Parsed<Listen>> =
-    Field::new("resp", LISTEN, "Where to serve the protocol of Redis, or off.").usual("off");
+    Field::new("resp", LISTEN, "Address of the listener for the Redis protocol (RESP), or off.")
+        .with_default("off");
 const ADMIN: Field<AdminKind> =
-    Field::new("admin", AdminKind, "The listener for those who look after the service.")
-        .usual("127.0.0.1:8082");
-const ALL_TOKENS: Field<ListOf<Mapping<Secret>>> = Field::new(
+    Field::new("admin", AdminKind, "Listener of the admin API.").with_default("127.0.0.1:8082");
+const ALL_TOKENS: Field<ListOf<Mapping<TokenSpec>>> = Field::new(
     "tokens",
     TOKENS,
-    "Who may ask for decisions, by Authorization: Bearer TOKEN. Without any, anyone may.",
+    "Tokens of clients, sent as Authorization: Bearer TOKEN. Without tokens, every client may request decisions.",
 )
-.otherwise("anyone may ask");
-const HEADERS: Field<OneOf<HeaderStyle>> = POLICY_HEADERS.usual("ietf");
+.with_described_default("no token is required");
+const HEADERS: Field<OneOf<HeaderStyle>> = POLICY_HEADERS.with_default("ietf");
 const TRUSTED_PROXIES: Field<ListOf<Parsed<Network>>> = Field::new(
     "trusted_proxies",
     NETWORKS,
-    "Whose X-Forwarded-For is believed: a client's address is the first from the right that is in none of them.",
-).otherwise("nobody's");
+    "Networks of proxies whose X-Forwarded-For is trusted: the client's address is the first from the right that is in \
+     none of these networks.",
+).with_described_default("no proxy is trusted");
 const STORE: Field<Parsed<StoreUrl>> = Field::new(
     "store",
     Parsed::new(
-        "the URL of a store",
+        "a store URL",
         "^(memory:?|(redis|rediss|valkey|valkeys|postgres|postgresql)(\\+[a-z]+)?:.*)$",
     ),
-    "Where counts are kept: memory, redis://HOST:PORT and its relatives, postgres://HOST:PORT/DATABASE.",
+    "Store of the counts: memory, redis://HOST:PORT or a related scheme, postgres://HOST:PORT/DATABASE.",
 )
-.usual("memory");
-const LIMITS_FIELD: Field<Mapping<Limits>> = Field::new("limits", LIMITS, "What connections may take.");
+.with_default("memory");
+const LIMITS_FIELD: Field<Mapping<Limits>> = Field::new("limits", LIMITS, "Limits of connections.");
 const TLS_FIELD: Field<Mapping<TlsFiles>> =
-    Field::new("tls", TLS, "Certificates; with them, TLS is served and nothing else.");
-const LOG_FIELD: Field<Mapping<ViolationLog>> = Field::new("log", LOG, "Which denials are logged, and how.");
+    Field::new("tls", TLS, "Certificates; with them, the listeners accept TLS only.");
+const LOG_FIELD: Field<Mapping<ViolationLog>> = Field::new("log", LOG, "Log of denials.");
 const MEMORY_FIELD: Field<Mapping<MemoryConfig>> =
-    Field::new("memory", MEMORY, "The memory store, and what is counted in memory when another store fails.");
+    Field::new("memory", MEMORY, "Size of the memory store, which also counts while another store fails.");
 const DEGRADE_FIELD: Field<Mapping<DegradeConfig>> =
-    Field::new("degrade", DEGRADE, "What is done when a store that is elsewhere fails.");
+    Field::new("degrade", DEGRADE, "Behaviour when a remote store fails.");
 const ENVOY_FIELD: Field<Mapping<EnvoyConfig>> =
-    Field::new("envoy", ENVOY, "Limits of envoyproxy/ratelimit, which are served over gRPC.");
-const POLICIES: Field<ByName<Mapping<PolicySpec>>> = Field::new(
+    Field::new("envoy", ENVOY, "Limits of envoyproxy/ratelimit, served over gRPC.");
+const POLICIES: Field<MapOf<Mapping<PolicySpec>>> = Field::new(
     "policies",
-    ByName { each: POLICY, what: "the name of a policy", step: ".POLICY" },
-    "The policies that requests may name.",
+    MapOf { value: POLICY, noun: "the name of a policy", step: ".POLICY" },
+    "Policies that requests may name.",
 );
 
-/// Everything that may stand in the file.
-pub(super) const FIELDS: Declarations = &[
+/// All top-level fields.
+pub(super) const FIELDS: FieldList = &[
     &HTTP,
     &GRPC,
     &RESP,
@@ -92,52 +93,53 @@ pub(super) const FIELDS: Declarations = &[
     &POLICIES,
 ];
 
-/// What the text of a file says, or everything that is wrong with it.
-pub(super) fn parse(text: &str, looks_around: bool) -> Result<Config, Vec<Problem>> {
-    let Some(root) = tree::parse(text).map_err(|problem| vec![problem])?.filter(|root| !root.is_nothing())
+/// Parses the text of a file, or returns all problems.
+pub(super) fn parse(text: &str, follows_references: bool) -> Result<Config, Vec<Problem>> {
+    let Some(root) = tree::parse(text).map_err(|problem| vec![problem])?.filter(|root| !root.is_null())
     else {
         return Ok(Config::default());
     };
-    let mut review = Review::new(looks_around);
-    let config = Fields::open(&root, "", FIELDS, &mut review).map(|fields| config(&fields, &mut review));
-    let problems = review.into_problems();
+    let mut diagnostics = Diagnostics::new(follows_references);
+    let config =
+        Fields::open(&root, "", FIELDS, &mut diagnostics).map(|fields| config(&fields, &mut diagnostics));
+    let problems = diagnostics.into_problems();
     match config {
         Some(config) if problems.is_empty() => Ok(config),
         _ => Err(problems),
     }
 }
 
-fn config(fields: &Fields<'_>, review: &mut Review) -> Config {
-    let headers = fields.get(&HEADERS, review).unwrap_or_default();
-    let proxies = fields.get(&TRUSTED_PROXIES, review).map(Listed::into_values).unwrap_or_default();
+fn config(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Config {
+    let headers = fields.get(&HEADERS, diagnostics).unwrap_or_default();
+    let proxies = fields.get(&TRUSTED_PROXIES, diagnostics).map(ListItems::into_values).unwrap_or_default();
     let client = ClientAddress::behind(proxies.into_iter().map(|Network(network)| network));
-    let mut degrade = fields.get(&DEGRADE_FIELD, review).unwrap_or_default();
+    let mut degrade = fields.get(&DEGRADE_FIELD, diagnostics).unwrap_or_default();
     let mut policies = Policies::new(headers, client);
-    for Named { name, path, value, .. } in fields.get(&POLICIES, review).unwrap_or_default() {
+    for MapEntry { name, path, value, .. } in fields.get(&POLICIES, diagnostics).unwrap_or_default() {
         let Some(spec) = value else { continue };
-        degrade.rules.insert(name.clone(), spec.rule);
-        let (entry, switch) = spec.build(&name, &path, review);
+        degrade.overrides.insert(name.clone(), spec.degrade);
+        let (entry, switch) = spec.build(&name, &path, diagnostics);
         degrade.switches.extend(switch.map(|switch| (name, switch)));
         if let Some(entry) = entry {
             policies.insert(entry);
         }
     }
-    let secrets = fields.get(&ALL_TOKENS, review);
+    let specs = fields.get(&ALL_TOKENS, diagnostics);
     Config {
-        http: fields.get(&HTTP, review),
-        grpc: fields.get(&GRPC, review),
-        resp: fields.get(&RESP, review),
-        admin: fields.get(&ADMIN, review).unwrap_or_default(),
-        tokens: secrets.map(|secrets| tokens(secrets, review)).unwrap_or_default(),
-        store: fields.get(&STORE, review),
-        limits: fields.get(&LIMITS_FIELD, review).unwrap_or_default(),
-        tls: fields.get(&TLS_FIELD, review),
-        log: fields.get(&LOG_FIELD, review).unwrap_or_default(),
-        memory: fields.get(&MEMORY_FIELD, review).unwrap_or_default(),
+        http: fields.get(&HTTP, diagnostics),
+        grpc: fields.get(&GRPC, diagnostics),
+        resp: fields.get(&RESP, diagnostics),
+        admin: fields.get(&ADMIN, diagnostics).unwrap_or_default(),
+        tokens: specs.map(|specs| tokens(specs, diagnostics)).unwrap_or_default(),
+        store: fields.get(&STORE, diagnostics),
+        limits: fields.get(&LIMITS_FIELD, diagnostics).unwrap_or_default(),
+        tls: fields.get(&TLS_FIELD, diagnostics),
+        log: fields.get(&LOG_FIELD, diagnostics).unwrap_or_default(),
+        memory: fields.get(&MEMORY_FIELD, diagnostics).unwrap_or_default(),
         degrade,
-        envoy: fields.get(&ENVOY_FIELD, review),
+        envoy: fields.get(&ENVOY_FIELD, diagnostics),
         policies,
-        // After all who may have one.
-        token_files: std::mem::take(&mut review.token_files),
+        // Last, because reading `admin` and `tokens` above adds to it.
+        token_files: std::mem::take(&mut diagnostics.token_files),
     }
 }

@@ -1,4 +1,4 @@
-//! What the file says about keys that nobody names, and about who is believed about addresses.
+//! Field `key` of a policy, and the networks of `trusted_proxies`.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -8,13 +8,13 @@ use ipnet::IpNet;
 use serde_json::{Value as Json, json};
 
 use super::containers::{ListOf, Mapping};
-use super::field::{Declarations, Field, Fields, Kind, mapping_schema};
-use super::kinds::Parsed;
-use super::review::{Review, hint};
+use super::diagnostics::{Diagnostics, hint};
+use super::field::{Field, FieldList, Fields, Kind, mapping_schema};
+use super::scalars::Parsed;
 use super::tree::{Node, Value};
 use crate::key_rule::{KeyPart, KeyRule};
 
-/// A network of proxies, or a single one.
+/// A network of proxies, or a single address.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Network(pub(super) IpNet);
 
@@ -29,10 +29,13 @@ impl FromStr for Network {
     }
 }
 
-pub(super) const NETWORKS: ListOf<Parsed<Network>> =
-    ListOf { item: Parsed::new("a network", "^[0-9a-fA-F.:]+(/[0-9]{1,3})?$"), what: "networks", most: None };
+pub(super) const NETWORKS: ListOf<Parsed<Network>> = ListOf {
+    item: Parsed::new("a network", "^[0-9a-fA-F.:]+(/[0-9]{1,3})?$"),
+    noun: "networks",
+    max_items: None,
+};
 
-/// The name of a header.
+/// Name of a header.
 struct Header(HeaderName);
 
 impl FromStr for Header {
@@ -46,12 +49,12 @@ impl FromStr for Header {
 const HEADER: Field<Parsed<Header>> = Field::new(
     "header",
     Parsed::new("the name of a header", "^[-!#$%&'*+.^_`|~0-9A-Za-z]+$"),
-    "The value of this header, such as an API key.",
+    "Header whose value is the key, such as an API key.",
 )
 .required();
-const FIELDS: Declarations = &[&HEADER];
+const FIELDS: FieldList = &[&HEADER];
 
-/// What a key is made of.
+/// Parts of a key: one part, or a list of parts.
 #[derive(Clone, Copy)]
 pub(super) struct KeyKind;
 
@@ -61,17 +64,23 @@ struct PartKind;
 impl Kind for PartKind {
     type Value = KeyPart;
 
-    fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<KeyPart> {
+    fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<KeyPart> {
         match &node.value {
-            Value::Map(_) => Mapping { fields: FIELDS, one_of: &[], read: header }.read(node, path, review),
+            Value::Map(_) => {
+                Mapping { fields: FIELDS, one_of: &[], read: header }.read(node, path, diagnostics)
+            }
             Value::Scalar { text, .. } if text == "address" => Some(KeyPart::Address),
-            Value::Scalar { text, .. } if !node.is_nothing() => {
+            Value::Scalar { text, .. } if !node.is_null() => {
                 let hint = hint(text, ["address"].into_iter());
-                review.refuse(node.line, path, format!("{text:?} is not {}{hint}", self.allowed()));
+                diagnostics.report(node.line, path, format!("{text:?} is not {}{hint}", self.expected()));
                 None
             }
             _ => {
-                review.refuse(node.line, path, format!("expected {}, not {}", self.allowed(), node.kind()));
+                diagnostics.report(
+                    node.line,
+                    path,
+                    format!("expected {}, not {}", self.expected(), node.kind()),
+                );
                 None
             }
         }
@@ -81,27 +90,28 @@ impl Kind for PartKind {
         json!({"anyOf": [{"const": "address"}, mapping_schema(FIELDS)]})
     }
 
-    fn allowed(&self) -> String {
+    fn expected(&self) -> String {
         "address or a mapping such as {header: X-Api-Key}".to_owned()
     }
 }
 
-fn header(fields: &Fields<'_>, review: &mut Review) -> Option<KeyPart> {
-    fields.get(&HEADER, review).map(|Header(name)| KeyPart::Header(name))
+fn header(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<KeyPart> {
+    fields.get(&HEADER, diagnostics).map(|Header(name)| KeyPart::Header(name))
 }
 
 impl Kind for KeyKind {
     type Value = KeyRule;
 
-    fn read(&self, node: &Node, path: &str, review: &mut Review) -> Option<KeyRule> {
+    fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<KeyRule> {
         let Value::List(_) = &node.value else {
-            return PartKind.read(node, path, review).and_then(|part| KeyRule::of(vec![part]));
+            return PartKind.read(node, path, diagnostics).and_then(|part| KeyRule::of(vec![part]));
         };
-        let parts = ListOf { item: PartKind, what: "parts", most: None }.read(node, path, review)?;
-        let is_whole = parts.is_whole;
+        let parts =
+            ListOf { item: PartKind, noun: "parts", max_items: None }.read(node, path, diagnostics)?;
+        let is_complete = parts.is_complete;
         let rule = KeyRule::of(parts.into_values());
-        if rule.is_none() && is_whole {
-            review.refuse(node.line, path, "none given; at least one is needed");
+        if rule.is_none() && is_complete {
+            diagnostics.report(node.line, path, "the list is empty; give at least one part");
         }
         rule
     }
@@ -110,7 +120,7 @@ impl Kind for KeyKind {
         json!({"anyOf": [PartKind.schema(), {"type": "array", "items": PartKind.schema(), "minItems": 1}]})
     }
 
-    fn allowed(&self) -> String {
+    fn expected(&self) -> String {
         "address, a mapping such as {header: X-Api-Key}, or a list of these".to_owned()
     }
 }

@@ -1,35 +1,35 @@
-//! Where a protocol is served, if at all.
+//! Addresses of listeners that can be switched off.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::address::Address;
-use super::kinds::Parsed;
+use super::scalars::Parsed;
 
-/// What a field takes that is one.
+/// Kind of a field with such an address.
 pub(super) const LISTEN: Parsed<Listen> = Parsed::new("an address or off", "^(off|.+:[0-9]{1,5})$");
 
-/// An address, or nowhere.
+/// Listening address of a protocol, or `off`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// Not served.
+    /// The protocol is not served.
     Off,
-    /// Served there.
+    /// The protocol is served at this address.
     At(Address),
 }
 
 impl Listen {
-    /// Where gRPC is served unless told otherwise.
+    /// Default address of the gRPC listener.
     pub fn grpc() -> Self {
         Self::At(Address::local(8081))
     }
 
-    /// Where those who look after the service are served unless told otherwise.
+    /// Default address of the admin listener.
     pub fn admin() -> Self {
         Self::At(Address::local(8082))
     }
 
-    /// The address, if there is one.
+    /// Returns the address; `None` for `off`.
     pub fn address(&self) -> Option<&Address> {
         match self {
             Self::Off => None,

@@ -1,4 +1,4 @@
-//! What the file says about the memory store.
+//! Section `memory`: the memory store.
 
 use std::marker::PhantomData;
 
@@ -6,51 +6,51 @@ use slidegate::WhenFull;
 
 use super::MemoryConfig;
 use super::containers::Mapping;
+use super::diagnostics::Diagnostics;
 use super::field::{Field, Fields};
-use super::kinds::{OneOf, Whole, Word};
-use super::review::Review;
+use super::scalars::{Integer, Keyword, OneOf};
 
-const MAX_KEYS: Field<Whole> =
-    Field::new("max_keys", Whole { min: 1, max: 1 << 31 }, "How many keys it keeps at most.")
-        .usual("1000000");
-const MAX_BYTES: Field<Whole> = Field::new(
+const MAX_KEYS: Field<Integer> =
+    Field::new("max_keys", Integer { min: 1, max: 1 << 31 }, "Maximum number of keys.")
+        .with_default("1000000");
+const MAX_BYTES: Field<Integer> = Field::new(
     "max_bytes",
-    Whole { min: 1, max: u64::MAX },
-    "How much memory it takes at most: the table and what is kept beside it.",
+    Integer { min: 1, max: u64::MAX },
+    "Maximum memory in bytes: the table and the data beside it.",
 )
-.otherwise("280 bytes a key, or 24 a key and 64 MiB if that is more");
+.with_described_default("280 bytes per key, or 24 bytes per key plus 64 MiB if that is more");
 const WHEN_FULL: Field<OneOf<WhenFull>> = Field::new(
     "when_full",
     OneOf(PhantomData),
-    "What becomes of a new key when it is full: another one makes room, or it is answered with 503.",
+    "Handling of a new key in a full store: evict removes another key, refuse returns 503.",
 )
-.usual("evict");
+.with_default("evict");
 
 pub(super) const MEMORY: Mapping<MemoryConfig> = Mapping {
     fields: &[&MAX_KEYS, &MAX_BYTES, &WHEN_FULL],
     one_of: &[],
-    read: |fields, review| Some(memory(fields, review)),
+    read: |fields, diagnostics| Some(memory(fields, diagnostics)),
 };
 
-impl Word for WhenFull {
+impl Keyword for WhenFull {
     const ALL: &'static [(&'static str, Self)] = &[("evict", Self::Evict), ("refuse", Self::Refuse)];
 }
 
-fn memory(fields: &Fields<'_>, review: &mut Review) -> MemoryConfig {
-    let mut number = |field| fields.get(field, review).map(usize::try_from);
+fn memory(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> MemoryConfig {
+    let mut number = |field| fields.get(field, diagnostics).map(usize::try_from);
     let (max_keys, max_bytes) = (number(&MAX_KEYS), number(&MAX_BYTES));
-    let when_full = fields.get(&WHEN_FULL, review);
-    let is_right =
+    let when_full = fields.get(&WHEN_FULL, diagnostics);
+    let are_valid =
         max_keys.is_some() == fields.has(&MAX_KEYS) && max_bytes.is_some() == fields.has(&MAX_BYTES);
     let config = MemoryConfig {
         max_keys: max_keys.and_then(Result::ok),
         max_bytes: max_bytes.and_then(Result::ok),
         when_full,
     };
-    // Only the store knows how many bytes its keys need.
-    if is_right && let Err(error) = config.builder().validate() {
+    // The store itself checks whether the bytes suffice for the keys.
+    if are_valid && let Err(error) = config.builder().validate() {
         let field = if fields.has(&MAX_BYTES) { "max_bytes" } else { "max_keys" };
-        review.refuse(fields.line_of(field), fields.path_of(error.field()), error.message());
+        diagnostics.report(fields.line_of(field), fields.path_of(error.field()), error.message());
     }
     config
 }

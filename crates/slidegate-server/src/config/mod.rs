@@ -2,20 +2,20 @@
 
 mod address;
 mod admin;
+mod connections;
 mod containers;
 mod degrade;
-mod door;
+mod diagnostics;
 mod envoy;
 mod field;
 mod file;
 mod key;
-mod kinds;
 mod listen;
 mod memory;
 mod policy;
 mod problem;
 mod quota;
-mod review;
+mod scalars;
 mod schema;
 mod store_url;
 mod token;
@@ -29,11 +29,11 @@ use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull
 
 pub use self::address::Address;
 pub use self::admin::AdminConfig;
-pub use self::degrade::{DegradeConfig, PolicyRule};
+pub use self::degrade::{DegradeConfig, DegradeOverride};
 pub use self::envoy::EnvoyConfig;
-pub(crate) use self::kinds::Word;
 pub use self::listen::Listen;
 pub use self::problem::{Problem, Problems};
+pub(crate) use self::scalars::Keyword;
 pub use self::schema::{reference, schema};
 pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};
 use crate::policies::Policies;
@@ -41,60 +41,60 @@ use crate::serve::{Limits, TlsFiles};
 use crate::tokens::Tokens;
 use crate::violations::ViolationLog;
 
-/// So large may a file be.
-const MOST_BYTES: u64 = 8 << 20;
+/// Maximum size of a configuration file.
+const MAX_FILE_BYTES: u64 = 8 << 20;
 
-/// Everything that a file may set. What it does not set is left to flags and defaults.
+/// Settings of a configuration file. Flags and defaults fill in absent settings.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Where to serve HTTP.
+    /// Address of the HTTP listener.
     pub http: Option<Address>,
-    /// Where to serve gRPC.
+    /// Address of the gRPC listener.
     pub grpc: Option<Listen>,
-    /// Where to serve the protocol of Redis.
+    /// Address of the listener for the Redis protocol.
     pub resp: Option<Listen>,
-    /// The listener for those who look after the service.
+    /// Listener of the admin API.
     pub admin: AdminConfig,
-    /// Who may ask for decisions.
+    /// Tokens of clients.
     pub tokens: Tokens,
-    /// The files in which tokens are, those for admins too.
+    /// Files that contain tokens, admin tokens included.
     pub token_files: Vec<PathBuf>,
-    /// Where to keep counts.
+    /// Store of the counts.
     pub store: Option<StoreUrl>,
-    /// What connections may take.
+    /// Limits of connections.
     pub limits: Limits,
-    /// The certificates to serve with.
+    /// Certificates of the listeners.
     pub tls: Option<TlsFiles>,
-    /// Which denials are logged.
+    /// Log of denials.
     pub log: ViolationLog,
-    /// How large the memory store may become.
+    /// Size of the memory store.
     pub memory: MemoryConfig,
-    /// What is done when the store fails, and which policies are switched.
+    /// Behaviour when the store fails, and modes of policies.
     pub degrade: DegradeConfig,
     /// Configuration of envoyproxy/ratelimit.
     pub envoy: Option<EnvoyConfig>,
-    /// The policies that requests may name.
+    /// Policies that requests may name.
     pub policies: Policies,
 }
 
-/// The memory store's settings; what is not set is at the library's default.
+/// Settings of the memory store. Absent settings have the library's defaults.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemoryConfig {
-    /// The most keys.
+    /// Maximum number of keys.
     pub max_keys: Option<usize>,
-    /// The most memory.
+    /// Maximum memory in bytes.
     pub max_bytes: Option<usize>,
-    /// What happens to a new key when it is full.
+    /// Handling of a new key in a full store.
     pub when_full: Option<WhenFull>,
 }
 
 impl MemoryConfig {
-    /// A store of this size, on the system's clock.
+    /// Builds a store of this size, on the system's clock.
     pub fn build(self) -> Result<MemoryStore, SettingsError> {
         self.builder().build()
     }
 
-    /// A store of this size to be.
+    /// Returns the builder of a store of this size.
     pub fn builder(self) -> MemoryStoreBuilder {
         let mut builder = MemoryStore::builder().when_full(self.when_full.unwrap_or_default());
         if let Some(max_keys) = self.max_keys {
@@ -108,39 +108,40 @@ impl MemoryConfig {
 }
 
 impl Config {
-    /// Reads a file, or says everything that is wrong with it.
+    /// Reads a file, or returns all its problems.
     pub fn load(path: &Path) -> Result<Self, Problems> {
         Self::read(&path.display().to_string(), File::open(path), true)
     }
 
-    /// Reads what is piped in, which goes by the name of `-`.
-    pub fn load_piped() -> Result<Self, Problems> {
+    /// Reads standard input, which messages call `-`.
+    pub fn load_stdin() -> Result<Self, Problems> {
         Self::read("-", Ok(io::stdin()), true)
     }
 
-    /// The same without what only a server needs: tokens and certificates that are elsewhere are not looked for.
-    pub fn load_rules(path: &Path) -> Result<Self, Problems> {
+    /// Reads a file like [`Config::load`], except for the files and variables that it names: tokens and certificates,
+    /// which only a server needs.
+    pub fn load_without_references(path: &Path) -> Result<Self, Problems> {
         Self::read(&path.display().to_string(), File::open(path), false)
     }
 
-    fn read(name: &str, file: io::Result<impl Read>, looks_around: bool) -> Result<Self, Problems> {
+    fn read(name: &str, file: io::Result<impl Read>, follows_references: bool) -> Result<Self, Problems> {
         let text = read_text(file).map_err(|message| vec![Problem::without_line("file", message)]);
-        text.and_then(|text| file::parse(&text, looks_around))
+        text.and_then(|text| file::parse(&text, follows_references))
             .map_err(|problems| Problems::new(name, problems))
     }
 
-    /// Reads the text of a file, or says everything that is wrong with it.
+    /// Parses the text of a file, or returns all its problems.
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
         file::parse(text, true)
     }
 
-    /// What differs from `other` and is read at start only.
-    pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
+    /// Returns the settings that differ from `other` and take effect at start only.
+    pub fn restart_only_differences(&self, other: &Self) -> Vec<&'static str> {
         let differs = [
             ("http", self.http != other.http),
             ("grpc", self.grpc != other.grpc),
             ("resp", self.resp != other.resp),
-            ("admin", !self.admin.is_fixed_like(&other.admin)),
+            ("admin", !self.admin.has_same_fixed_settings(&other.admin)),
             ("tokens (whether there are any)", self.tokens.is_empty() != other.tokens.is_empty()),
             ("store", self.store != other.store),
             ("limits", self.limits != other.limits),
@@ -148,22 +149,22 @@ impl Config {
             ("log", self.log != other.log),
             ("memory", self.memory != other.memory),
             ("envoy", self.envoy != other.envoy),
-            ("degrade", !self.degrade.is_usually_like(&other.degrade)),
+            ("degrade", !self.degrade.has_same_defaults(&other.degrade)),
             (
                 "on_failure, budget, retry_jitter or cache_denials of a policy",
-                self.degrade.own_rules() != other.degrade.own_rules(),
+                self.degrade.policy_overrides() != other.degrade.policy_overrides(),
             ),
         ];
-        differs.into_iter().filter_map(|(what, differs)| differs.then_some(what)).collect()
+        differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect()
     }
 
-    /// Policies that `first` does not have, and that have rules of their own for when the store fails.
-    pub fn rules_beyond(&self, first: &Self) -> Vec<&str> {
-        let own = self.degrade.own_rules().into_keys();
-        own.filter(|name| first.policies.names().all(|known| known != *name)).collect()
+    /// Returns the policies that are absent from `first` and set values of `degrade`, which are read at start only.
+    pub fn new_policies_with_overrides(&self, first: &Self) -> Vec<&str> {
+        let overridden = self.degrade.policy_overrides().into_keys();
+        overridden.filter(|name| first.policies.names().all(|known| known != *name)).collect()
     }
 
-    /// What is served when no file is given: one policy to try things with.
+    /// Returns the configuration of a service without a file: one sample policy.
     pub fn sample() -> Self {
         let mut config = Self::default();
         if let Ok(policy) = Policy::parse("api", ["100/1m"]) {
@@ -173,13 +174,13 @@ impl Config {
     }
 }
 
-/// No more than a file may have, whatever is behind the path.
+/// Reads at most [`MAX_FILE_BYTES`], because the path may lead to an endless device.
 fn read_text(file: io::Result<impl Read>) -> Result<String, String> {
     let mut text = String::new();
-    let read = file.and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
+    let read = file.and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text));
     match read {
         Err(error) => Err(format!("cannot be read: {error}")),
-        Ok(_) if text.len() as u64 > MOST_BYTES => Err(format!("has more than {MOST_BYTES} bytes")),
+        Ok(_) if text.len() as u64 > MAX_FILE_BYTES => Err(format!("has more than {MAX_FILE_BYTES} bytes")),
         Ok(_) => Ok(text),
     }
 }

@@ -1,77 +1,81 @@
-//! A policy in the file.
+//! Section `policies`: one policy.
 
 use std::collections::BTreeSet;
 
 use slidegate::resilience::{Mode, OnFailure, PolicySwitch};
 use slidegate::tower::HeaderStyle;
 
-use super::containers::{ByName, ListOf, Listed, Mapping, Named};
-use super::degrade::PolicyRule;
+use super::containers::{ListItems, ListOf, MapEntry, MapOf, Mapping};
+use super::degrade::DegradeOverride;
+use super::diagnostics::Diagnostics;
 use super::field::{Field, Fields};
 use super::key::KeyKind;
-use super::kinds::{Flag, OneOf, Text, Time, Word};
 use super::quota::{QUOTAS, QuotaKind, policy};
-use super::review::Review;
+use super::scalars::{Boolean, Keyword, OneOf, Text, Time};
 use crate::app::MAX_KEY_BYTES;
 use crate::key_rule::KeyRule;
 use crate::policies::{Override, PolicyEntry, listed};
 use crate::quota_spec::NamedQuota;
 
 const OWN_QUOTAS: Field<ListOf<QuotaKind>> =
-    Field::new("quotas", QUOTAS, "What is allowed; all of them are spent together, or none.").required();
-const TIERS: Field<ByName<Mapping<Quotas>>> = Field::new(
+    Field::new("quotas", QUOTAS, "Quotas that each request spends together, or not at all.").required();
+const TIERS: Field<MapOf<Mapping<Quotas>>> = Field::new(
     "tiers",
-    ByName { each: TIER, what: "the name of a tier", step: ".TIER" },
-    "Other quotas over the same counts, for requests that name the tier.",
+    MapOf { value: TIER, noun: "the name of a tier", step: ".TIER" },
+    "Alternative quotas over the same counts, for requests that name the tier.",
 )
-.otherwise("none");
-const OVERRIDES: Field<ByName<Mapping<OverrideSpec>>> = Field::new(
+.with_described_default("none");
+const OVERRIDES: Field<MapOf<Mapping<OverrideSpec>>> = Field::new(
     "overrides",
-    ByName { each: OVERRIDE, what: "key", step: ".KEY" },
-    "What holds for single keys, over their tier and over what their requests say.",
+    MapOf { value: OVERRIDE, noun: "key", step: ".KEY" },
+    "Quotas or tier of single keys; they take precedence over the tier that a request names.",
 )
-.otherwise("none");
+.with_described_default("none");
 pub(super) const HEADERS: Field<OneOf<HeaderStyle>> = Field::new(
     "headers",
     OneOf::ANY,
-    "Which rate-limit headers single answers carry: those of the IETF draft, or X-RateLimit-* with the reset in \
-     seconds since 1970 or from now.",
-).otherwise("those of the file");
+    "Rate-limit headers in responses to single requests: those of the IETF draft (ietf), X-RateLimit-* with the reset \
+     in seconds since 1970 (legacy-epoch) or from now (legacy-delta), or none.",
+).with_described_default("the top-level `headers`");
 const KEY: Field<KeyKind> = Field::new(
     "key",
     KeyKind,
-    "Whom a request counts for when a proxy asks about it: address, {header: NAME}, or a list of these combined.",
-).otherwise("the address");
+    "Key of requests that a proxy checks by forward-auth: address, {header: NAME}, or a list of these combined.",
+).with_described_default("the client's address");
 const OWN_ON_FAILURE: Field<OneOf<OnFailure>> =
-    Field::new("on_failure", OneOf::ANY, "What becomes of its requests that the store does not decide.")
-        .otherwise("that of `degrade`");
+    Field::new("on_failure", OneOf::ANY, "Decision for its requests that the store does not decide.")
+        .with_described_default("that of `degrade`");
 const OWN_BUDGET: Field<Time> =
-    Field::new("budget", Time::UP_TO_A_MINUTE, "How long the store may take for it.")
-        .otherwise("that of `degrade`");
+    Field::new("budget", Time::UP_TO_A_MINUTE, "Time that a store call for it may take.")
+        .with_described_default("that of `degrade`");
 const OWN_RETRY_JITTER: Field<Time> = Field::new(
     "retry_jitter",
     Time::UP_TO_A_MINUTE.or_none(),
-    "By how much at most its retries are put off, at random.",
+    "Maximum random time added to the retry time of its denials.",
 )
-.otherwise("that of `degrade`");
-const OWN_CACHE_DENIALS: Field<Flag> =
-    Field::new("cache_denials", Flag, "Whether its denials are remembered here until they end.")
-        .otherwise("that of `degrade`");
+.with_described_default("that of `degrade`");
+const OWN_CACHE_DENIALS: Field<Boolean> =
+    Field::new("cache_denials", Boolean, "Whether this server caches its denials until they end.")
+        .with_described_default("that of `degrade`");
 const MODE: Field<OneOf<Mode>> = Field::new(
     "mode",
     OneOf::ANY,
-    "Whether it is enforced, only decided and told (shadow), or neither (off).",
+    "Use of its decisions: enforce applies them, shadow only reports them, off makes none.",
 )
-.usual("enforce");
+.with_default("enforce");
 const ALLOW: Field<ListOf<Text>> =
-    Field::new("allow", KEYS, "Keys that are always allowed, and not counted.").otherwise("nobody");
+    Field::new("allow", KEYS, "Keys that are always allowed, without being counted.")
+        .with_described_default("none");
 const DENY: Field<ListOf<Text>> =
-    Field::new("deny", KEYS, "Keys that are always denied.").otherwise("nobody");
-const CANDIDATE: Field<ListOf<QuotaKind>> =
-    Field::new("candidate", QUOTAS, "Other quotas that are tried beside its own, and not enforced.")
-        .otherwise("none");
+    Field::new("deny", KEYS, "Keys that are always denied.").with_described_default("none");
+const CANDIDATE: Field<ListOf<QuotaKind>> = Field::new(
+    "candidate",
+    QUOTAS,
+    "Alternative quotas that are evaluated beside its own, without being enforced.",
+)
+.with_described_default("none");
 
-const KEYS: ListOf<Text> = ListOf { item: Text { what: "a key" }, what: "keys", most: None };
+const KEYS: ListOf<Text> = ListOf { item: Text { noun: "a key" }, noun: "keys", max_items: None };
 
 pub(super) const POLICY: Mapping<PolicySpec> = Mapping {
     fields: &[
@@ -90,63 +94,63 @@ pub(super) const POLICY: Mapping<PolicySpec> = Mapping {
         &CANDIDATE,
     ],
     one_of: &[],
-    read: |fields, review| Some(spec(fields, review)),
+    read: |fields, diagnostics| Some(spec(fields, diagnostics)),
 };
 
-type Quotas = Option<Listed<NamedQuota>>;
+type Quotas = Option<ListItems<NamedQuota>>;
 
 const TIER: Mapping<Quotas> = Mapping {
     fields: &[&OWN_QUOTAS],
     one_of: &[],
-    read: |fields, review| Some(fields.get(&OWN_QUOTAS, review)),
+    read: |fields, diagnostics| Some(fields.get(&OWN_QUOTAS, diagnostics)),
 };
 
-const OTHER_QUOTAS: Field<ListOf<QuotaKind>> = Field::new("quotas", QUOTAS, "Its own quotas.");
+const OTHER_QUOTAS: Field<ListOf<QuotaKind>> = Field::new("quotas", QUOTAS, "Quotas of the key.");
 const OTHER_TIER: Field<Text> =
-    Field::new("tier", Text { what: "the name of a tier" }, "A tier of the policy.");
+    Field::new("tier", Text { noun: "the name of a tier" }, "Tier of the policy that applies to the key.");
 
 const OVERRIDE: Mapping<OverrideSpec> =
     Mapping { fields: &[&OTHER_QUOTAS, &OTHER_TIER], one_of: &["quotas", "tier"], read: override_spec };
 
-/// What is said of a key.
+/// Override of a key as the file writes it.
 pub(super) enum OverrideSpec {
-    Quotas(Listed<NamedQuota>),
+    Quotas(ListItems<NamedQuota>),
     Tier { name: String, line: u64 },
 }
 
-/// A policy that does not know its name yet.
+/// Policy as the file writes it, without its name.
 pub(super) struct PolicySpec {
     quotas: Quotas,
-    tiers: Vec<Named<Quotas>>,
-    overrides: Vec<Named<OverrideSpec>>,
+    tiers: Vec<MapEntry<Quotas>>,
+    overrides: Vec<MapEntry<OverrideSpec>>,
     headers: Option<HeaderStyle>,
     key: Option<KeyRule>,
-    pub(super) rule: PolicyRule,
+    pub(super) degrade: DegradeOverride,
     switch: Option<PolicySwitch>,
     candidate: Quotas,
 }
 
-fn spec(fields: &Fields<'_>, review: &mut Review) -> PolicySpec {
-    let quotas = fields.get(&OWN_QUOTAS, review);
-    let tiers = fields.get(&TIERS, review).unwrap_or_default();
-    let overrides = fields.get(&OVERRIDES, review).unwrap_or_default();
-    let headers = fields.get(&HEADERS, review);
-    let key = fields.get(&KEY, review);
-    let rule = PolicyRule {
-        on_failure: fields.get(&OWN_ON_FAILURE, review),
-        budget: fields.get(&OWN_BUDGET, review),
-        retry_jitter: fields.get(&OWN_RETRY_JITTER, review),
-        cache_denials: fields.get(&OWN_CACHE_DENIALS, review),
+fn spec(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> PolicySpec {
+    let quotas = fields.get(&OWN_QUOTAS, diagnostics);
+    let tiers = fields.get(&TIERS, diagnostics).unwrap_or_default();
+    let overrides = fields.get(&OVERRIDES, diagnostics).unwrap_or_default();
+    let headers = fields.get(&HEADERS, diagnostics);
+    let key = fields.get(&KEY, diagnostics);
+    let degrade = DegradeOverride {
+        on_failure: fields.get(&OWN_ON_FAILURE, diagnostics),
+        budget: fields.get(&OWN_BUDGET, diagnostics),
+        retry_jitter: fields.get(&OWN_RETRY_JITTER, diagnostics),
+        cache_denials: fields.get(&OWN_CACHE_DENIALS, diagnostics),
     };
-    let switch = switch(fields, review);
-    let candidate = fields.get(&CANDIDATE, review);
-    PolicySpec { quotas, tiers, overrides, headers, key, rule, switch, candidate }
+    let switch = switch(fields, diagnostics);
+    let candidate = fields.get(&CANDIDATE, diagnostics);
+    PolicySpec { quotas, tiers, overrides, headers, key, degrade, switch, candidate }
 }
 
-/// None if it is simply enforced.
-fn switch(fields: &Fields<'_>, review: &mut Review) -> Option<PolicySwitch> {
-    let mode = fields.get(&MODE, review);
-    let mut keys = |field| fields.get(field, review).map(Listed::into_values);
+/// Reads the mode, the lists and the presence of a candidate. Returns `None` if the policy has none of these.
+fn switch(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<PolicySwitch> {
+    let mode = fields.get(&MODE, diagnostics);
+    let mut keys = |field| fields.get(field, diagnostics).map(ListItems::into_values);
     let (allow, deny) = (keys(&ALLOW), keys(&DENY));
     if mode.is_none() && allow.is_none() && deny.is_none() && !fields.has(&CANDIDATE) {
         return None;
@@ -159,8 +163,8 @@ fn switch(fields: &Fields<'_>, review: &mut Review) -> Option<PolicySwitch> {
     Some(switch)
 }
 
-fn override_spec(fields: &Fields<'_>, review: &mut Review) -> Option<OverrideSpec> {
-    let (quotas, tier) = (fields.get(&OTHER_QUOTAS, review), fields.get(&OTHER_TIER, review));
+fn override_spec(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<OverrideSpec> {
+    let (quotas, tier) = (fields.get(&OTHER_QUOTAS, diagnostics), fields.get(&OTHER_TIER, diagnostics));
     match (fields.has(&OTHER_QUOTAS), fields.has(&OTHER_TIER)) {
         (true, false) => quotas.map(OverrideSpec::Quotas),
         (false, true) => tier.map(|name| OverrideSpec::Tier { name, line: fields.line_of("tier") }),
@@ -169,34 +173,34 @@ fn override_spec(fields: &Fields<'_>, review: &mut Review) -> Option<OverrideSpe
 }
 
 impl PolicySpec {
-    /// The policy called `name`, and how it is switched. None if it has no quotas that are right.
+    /// Builds the policy `name` and its switch. The policy is `None` if its quotas are invalid.
     pub(super) fn build(
         self,
         name: &str,
         path: &str,
-        review: &mut Review,
+        diagnostics: &mut Diagnostics,
     ) -> (Option<PolicyEntry>, Option<PolicySwitch>) {
-        let standard = self.quotas.and_then(|quotas| policy(name, path, quotas, review));
+        let standard = self.quotas.and_then(|quotas| policy(name, path, quotas, diagnostics));
         let tier_names: BTreeSet<String> = self.tiers.iter().map(|tier| tier.name.clone()).collect();
         let mut tiers = Vec::new();
         for tier in self.tiers {
             let quotas = tier.value.flatten();
-            let policy = quotas.and_then(|quotas| policy(name, &tier.path, quotas, review));
+            let policy = quotas.and_then(|quotas| policy(name, &tier.path, quotas, diagnostics));
             tiers.extend(policy.map(|policy| (tier.name, policy)));
         }
         let mut overrides = Vec::new();
         for entry in self.overrides {
             if !(1..=MAX_KEY_BYTES).contains(&entry.name.len()) {
                 let message = format!("a key has 1 to {MAX_KEY_BYTES} bytes, not {}", entry.name.len());
-                review.refuse(entry.line, entry.path.as_str(), message);
+                diagnostics.report(entry.line, entry.path.as_str(), message);
             }
             let Some(spec) = entry.value else { continue };
-            let replacement = spec.build(name, &entry.path, &tier_names, review);
+            let replacement = spec.build(name, &entry.path, &tier_names, diagnostics);
             overrides.extend(replacement.map(|replacement| (entry.name, replacement)));
         }
         let mut switch = self.switch;
         if let (Some(switch), Some(candidate)) = (&mut switch, self.candidate) {
-            set_candidate(switch, name, path, candidate, review);
+            set_candidate(switch, name, path, candidate, diagnostics);
         }
         let (headers, key) = (self.headers, self.key);
         let entry =
@@ -211,16 +215,16 @@ impl OverrideSpec {
         name: &str,
         path: &str,
         tiers: &BTreeSet<String>,
-        review: &mut Review,
+        diagnostics: &mut Diagnostics,
     ) -> Option<Override> {
         match self {
-            Self::Quotas(quotas) => policy(name, path, quotas, review).map(Override::Quotas),
+            Self::Quotas(quotas) => policy(name, path, quotas, diagnostics).map(Override::Quotas),
             Self::Tier { name: tier, line } => {
                 if tiers.contains(&tier) {
                     return Some(Override::Tier(tier));
                 }
-                let message = format!("the policy has no tier {tier:?}; there is {}", listed(tiers.iter()));
-                review.refuse(line, format!("{path}.tier"), message);
+                let message = format!("the policy has no tier {tier:?}; known: {}", listed(tiers.iter()));
+                diagnostics.report(line, format!("{path}.tier"), message);
                 None
             }
         }
@@ -231,17 +235,17 @@ fn set_candidate(
     switch: &mut PolicySwitch,
     name: &str,
     path: &str,
-    candidate: Listed<NamedQuota>,
-    review: &mut Review,
+    candidate: ListItems<NamedQuota>,
+    diagnostics: &mut Diagnostics,
 ) {
-    let Listed { line, is_whole: true, .. } = candidate else { return };
+    let ListItems { line, is_complete: true, .. } = candidate else { return };
     let quotas = candidate.into_values().into_iter().map(|named| named.quota);
     if let Err(error) = switch.set_candidate(name, quotas) {
-        review.refuse(line, format!("{path}.candidate"), error.message());
+        diagnostics.report(line, format!("{path}.candidate"), error.message());
     }
 }
 
-impl Word for HeaderStyle {
+impl Keyword for HeaderStyle {
     const ALL: &'static [(&'static str, Self)] = &[
         ("ietf", Self::Draft),
         ("legacy-epoch", Self::LegacyEpoch),

@@ -1,15 +1,15 @@
-//! What is wrong with a file, and where.
+//! Problems of a file, with their lines.
 
 use std::fmt;
 
-/// One thing that is wrong.
+/// One problem of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The line, from 1; none if the whole file is to blame.
+    /// Line, from 1; `None` for a problem of the whole file.
     pub line: Option<u64>,
-    /// The field, as a path: `policies.api.quotas[0].limit`.
+    /// Path of the field: `policies.api.quotas[0].limit`.
     pub field: String,
-    /// What is wrong and what is allowed.
+    /// Description of the problem and of valid values.
     pub message: String,
 }
 
@@ -23,7 +23,7 @@ impl Problem {
     }
 }
 
-/// A name in a file may have any character, and a problem is one line.
+/// Escapes control characters, because names in a file may contain them and a problem is one line.
 fn on_one_line(text: String) -> String {
     if !text.contains(char::is_control) {
         return text;
@@ -35,8 +35,7 @@ fn on_one_line(text: String) -> String {
     text.chars().map(escape).collect()
 }
 
-/// Everything that is wrong with a file. Displayed as one `file:line: field: message` per line, in the file's
-/// order.
+/// All problems of a file. Displayed as one `file:line: field: message` per line, in the order of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems {
     file: String,

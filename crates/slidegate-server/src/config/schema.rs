@@ -1,35 +1,35 @@
-//! The file described for editors and for readers, from the same declarations by which it is read.
+//! JSON Schema and reference of the file, from the declarations of its fields.
 
 use std::fmt::Write;
 
 use serde_json::{Value as Json, json};
 
-use super::field::{Declarations, Declared, mapping_schema};
+use super::field::{AnyField, FieldList, mapping_schema};
 use super::file::FIELDS;
 use super::quota::QuotaKind;
 
-/// The JSON Schema of `slidegate.yaml`.
+/// Returns the JSON Schema of `slidegate.yaml`.
 pub fn schema() -> Json {
     let mut schema = mapping_schema(FIELDS);
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();
     schema["title"] = "slidegate.yaml".into();
-    schema["description"] = "The configuration of slidegate serve. Everything may be left out.".into();
+    schema["description"] = "Configuration of slidegate serve. Every field is optional.".into();
     schema["type"] = json!(["object", "null"]);
     schema["$defs"] = json!({"quota": QuotaKind::whole_schema()});
     schema
 }
 
-/// Every field, in Markdown.
+/// Returns the reference of all fields, in Markdown.
 pub fn reference() -> String {
     let mut text = String::new();
     let (sections, plain): (Vec<_>, Vec<_>) =
-        FIELDS.iter().partition(|field| !field.within().fields.is_empty());
+        FIELDS.iter().partition(|field| !field.children().fields.is_empty());
     table(&mut text, "", &plain);
     for field in sections {
-        let _ = write!(text, "\n## `{}`\n\n{}\n", field.name(), about(*field));
+        let _ = write!(text, "\n## `{}`\n\n{}\n", field.name(), introduction(*field));
         let mut rows = Vec::new();
-        collect(&mut rows, "", field.within().step, field.within().fields);
-        let _ = write!(text, "\n| field | | takes | if left out |\n|---|---|---|---|\n");
+        collect(&mut rows, "", field.children().step, field.children().fields);
+        let _ = write!(text, "\n{TABLE_HEAD}");
         for (path, field) in rows {
             row(&mut text, &path, field);
         }
@@ -37,43 +37,47 @@ pub fn reference() -> String {
     text
 }
 
-type Row = (String, &'static dyn Declared);
+const TABLE_HEAD: &str = "| field | description | value | default |\n|---|---|---|---|\n";
 
-fn collect(rows: &mut Vec<Row>, path: &str, step: &str, fields: Declarations) {
+type Row = (String, &'static dyn AnyField);
+
+fn collect(rows: &mut Vec<Row>, path: &str, step: &str, fields: FieldList) {
     for field in fields {
         let path = format!("{path}{step}.{}", field.name());
         rows.push((path.trim_start_matches('.').to_owned(), *field));
-        let within = field.within();
-        // The parts of a quota are the same wherever it stands.
-        let is_quota = within.fields.iter().any(|field| field.name() == "window");
+        let children = field.children();
+        // The fields of a quota are listed once, for the quotas of a policy.
+        let is_quota = children.fields.iter().any(|field| field.name() == "window");
         if !is_quota || path.ends_with(".POLICY.quotas") {
-            collect(rows, &path, within.step, within.fields);
+            collect(rows, &path, children.step, children.fields);
         }
     }
 }
 
-fn table(text: &mut String, path: &str, fields: &[&&'static dyn Declared]) {
-    let _ = write!(text, "| field | | takes | if left out |\n|---|---|---|---|\n");
+fn table(text: &mut String, path: &str, fields: &[&&'static dyn AnyField]) {
+    text.push_str(TABLE_HEAD);
     for field in fields {
         row(text, &format!("{path}{}", field.name()), **field);
     }
 }
 
-fn row(text: &mut String, path: &str, field: &dyn Declared) {
-    let usual = match (field.usual(), field.is_required()) {
-        (Some(usual), _) => format!("`{usual}`"),
+fn row(text: &mut String, path: &str, field: &dyn AnyField) {
+    let default = match (field.default(), field.is_required()) {
+        (Some(default), _) => format!("`{default}`"),
         (None, true) => "required".to_owned(),
-        (None, false) => field.otherwise().unwrap_or_default().to_owned(),
+        (None, false) => field.described_default().unwrap_or_default().to_owned(),
     };
-    let [about, allowed] = [field.about().to_owned(), field.allowed()].map(|text| text.replace('|', "\\|"));
-    let _ = writeln!(text, "| `{path}` | {about} | {allowed} | {usual} |");
+    let [description, value] =
+        [field.description().to_owned(), field.expected()].map(|text| text.replace('|', "\\|"));
+    let _ = writeln!(text, "| `{path}` | {description} | {value} | {default} |");
 }
 
-fn about(field: &dyn Declared) -> String {
-    let allowed = field.allowed();
-    let takes = if allowed == "a mapping" { String::new() } else { format!(" Takes {allowed}.") };
-    let usual = field.usual().map(|usual| format!(" `{usual}` if left out.")).unwrap_or_default();
-    format!("{}{takes}{usual}", field.about())
+/// Returns the first paragraph of a section.
+fn introduction(field: &dyn AnyField) -> String {
+    let expected = field.expected();
+    let value = if expected == "a mapping" { String::new() } else { format!(" Value: {expected}.") };
+    let default = field.default().map(|default| format!(" Default: `{default}`.")).unwrap_or_default();
+    format!("{}{value}{default}", field.description())
 }
 
 #[cfg(test)]
@@ -81,26 +85,26 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
-    /// What is said to hold if a field is left out is what holds.
     #[test]
-    fn defaults_are_what_they_are_said_to_be() {
+    fn declared_defaults_are_the_defaults_in_effect() {
         let written = |section: &str| {
             let field = FIELDS.iter().find(|field| field.name() == section).unwrap();
-            let fields = field.within().fields.iter();
-            let lines = fields.filter_map(|field| Some(format!("  {}: {}\n", field.name(), field.usual()?)));
+            let fields = field.children().fields.iter();
+            let lines =
+                fields.filter_map(|field| Some(format!("  {}: {}\n", field.name(), field.default()?)));
             let text = format!("{section}:\n{}", lines.collect::<String>());
             Config::parse(&text).unwrap_or_else(|problems| panic!("{text}{problems:?}"))
         };
-        let left_out = Config::default();
-        assert_eq!(written("limits").limits, left_out.limits);
-        assert_eq!(written("log").log, left_out.log);
+        let empty = Config::default();
+        assert_eq!(written("limits").limits, empty.limits);
+        assert_eq!(written("log").log, empty.log);
         let mut degrade = written("degrade").degrade;
         assert_eq!(degrade.budget, Some(slidegate::resilience::FailureRule::default().budget));
         assert_eq!(degrade.nodes, Some(1));
         (degrade.budget, degrade.nodes) = (None, None);
-        assert!(degrade.is_usually_like(&left_out.degrade));
+        assert!(degrade.has_same_defaults(&empty.degrade));
         let top =
-            |name: &str| FIELDS.iter().find(|field| field.name() == name).and_then(|field| field.usual());
+            |name: &str| FIELDS.iter().find(|field| field.name() == name).and_then(|field| field.default());
         assert_eq!(top("http"), Some(crate::config::Address::default().as_str()));
         assert_eq!(top("grpc"), Some(crate::config::Listen::grpc().to_string().as_str()));
         assert_eq!(top("admin"), Some(crate::config::Listen::admin().to_string().as_str()));

@@ -1,4 +1,4 @@
-//! Which store: `memory:`, `redis://…` and its relatives, `postgres://…`.
+//! Store URLs: `memory:`, `redis://…` and related schemes, `postgres://…`.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use slidegate::{PostgresStore, PostgresStoreBuilder, RedisStore, RedisStoreBuilder};
 
-/// Where counts are kept. Displayed without what must not be seen: users, passwords and options.
+/// Location of the counts. Displayed without users, passwords and options, which may be secret.
 #[derive(Clone, Debug, Default)]
 pub enum StoreUrl {
     /// In the memory of the process.
@@ -20,25 +20,25 @@ pub enum StoreUrl {
     Postgres(Box<PostgresUrl>),
 }
 
-/// A URL that the Redis store has accepted.
+/// A valid URL of a Redis store.
 #[derive(Clone, Debug)]
 pub struct RedisUrl {
     builder: RedisStoreBuilder,
     budget: Option<Duration>,
-    /// What of the URL may be seen.
-    place: String,
-    /// Tells it from another URL without keeping its secrets.
+    /// URL without secrets.
+    redacted: String,
+    /// Identifies the URL without storing its secrets.
     fingerprint: u64,
 }
 
-/// A URL that the PostgreSQL store has accepted.
+/// A valid URL of a PostgreSQL store.
 #[derive(Clone, Debug)]
 pub struct PostgresUrl {
     builder: PostgresStoreBuilder,
     budget: Option<Duration>,
-    /// What of the URL may be seen.
-    place: String,
-    /// Tells it from another URL without keeping its secrets.
+    /// URL without secrets.
+    redacted: String,
+    /// Identifies the URL without storing its secrets.
     fingerprint: u64,
 }
 
@@ -46,21 +46,21 @@ const ALLOWED: &str = "memory:, redis://HOST:PORT, rediss://HOST:PORT for TLS, r
                        redis+sentinel://HOSTS/NAME, redis+cluster://HOSTS or postgres://HOST:PORT/DATABASE";
 
 impl RedisUrl {
-    /// A store to be.
+    /// Returns the builder of the store.
     pub fn builder(&self) -> RedisStoreBuilder {
         self.builder.clone()
     }
 }
 
 impl PostgresUrl {
-    /// A store to be.
+    /// Returns the builder of the store.
     pub fn builder(&self) -> PostgresStoreBuilder {
         self.builder.clone()
     }
 }
 
 impl StoreUrl {
-    /// How long a call may take, if the URL says so.
+    /// Returns the time that a call may take, if the URL sets it.
     pub fn budget(&self) -> Option<Duration> {
         match self {
             Self::Memory => None,
@@ -81,13 +81,13 @@ impl PartialEq for StoreUrl {
     }
 }
 
-/// The same for the same text, within a process.
+/// Hashes a URL, with a seed that changes with each process.
 fn fingerprint(url: &str) -> u64 {
     static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     SEED.hash_one(url)
 }
 
-/// What a valid URL says.
+/// Returns the value of `budget_ms` in a valid URL.
 fn budget(url: &str) -> Option<Duration> {
     let (_, options) = url.split_once('?')?;
     let ms = options.split('&').find_map(|option| option.strip_prefix("budget_ms="))?;
@@ -98,18 +98,18 @@ impl FromStr for StoreUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // Only the scheme is repeated: the rest may hold a password.
+        // Messages contain the scheme only, because the rest may contain a password.
         let scheme = text.split_once(':').map_or(text, |(scheme, _)| scheme);
         let family = scheme.split_once('+').map_or(scheme, |(family, _)| family);
         match family {
-            // Without its colon too, because YAML takes a bare `memory:` for a mapping.
+            // The colon is optional, because YAML parses a bare `memory:` as a mapping.
             "memory" if matches!(text, "memory:" | "memory") => Ok(Self::Memory),
             _ if !text.contains("://") => Err(format!("not a store; write {ALLOWED}")),
             "redis" | "rediss" | "valkey" | "valkeys" => match RedisStore::builder(text) {
                 Ok(builder) => Ok(Self::Redis(Box::new(RedisUrl {
                     builder,
                     budget: budget(text),
-                    place: place(text),
+                    redacted: redacted(text),
                     fingerprint: fingerprint(text),
                 }))),
                 Err(error) => Err(message(&error)),
@@ -118,7 +118,7 @@ impl FromStr for StoreUrl {
                 Ok(builder) => Ok(Self::Postgres(Box::new(PostgresUrl {
                     builder,
                     budget: budget(text),
-                    place: place(text),
+                    redacted: redacted(text),
                     fingerprint: fingerprint(text),
                 }))),
                 Err(error) => Err(message(&error)),
@@ -128,15 +128,15 @@ impl FromStr for StoreUrl {
     }
 }
 
-/// What is wrong; whoever prints it says what it is about.
+/// Returns the message of an error without the prefix `store: `, which the caller adds.
 fn message(error: &impl fmt::Display) -> String {
     let message = error.to_string();
     message.strip_prefix("store: ").unwrap_or(&message).to_owned()
 }
 
-/// A valid URL without user, password and options.
-fn place(url: &str) -> String {
-    let without_options = url.split_once('?').map_or(url, |(place, _)| place);
+/// Removes the user, the password and the options from a valid URL.
+fn redacted(url: &str) -> String {
+    let without_options = url.split_once('?').map_or(url, |(before, _)| before);
     let (scheme, rest) = without_options.split_once("://").unwrap_or((without_options, ""));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let hosts = authority.rsplit_once('@').map_or(authority, |(_user, hosts)| hosts);
@@ -147,8 +147,8 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory:"),
-            Self::Redis(url) => f.write_str(&url.place),
-            Self::Postgres(url) => f.write_str(&url.place),
+            Self::Redis(url) => f.write_str(&url.redacted),
+            Self::Postgres(url) => f.write_str(&url.redacted),
         }
     }
 }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_is_shown_without_its_secrets() {
+    fn a_url_is_displayed_without_its_secrets() {
         let table = [
             ("memory", "memory:"),
             ("memory:", "memory:"),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_store_is_refused_with_what_is() {
+    fn an_invalid_url_is_rejected_with_the_valid_forms() {
         let refusal = |text: &str| text.parse::<StoreUrl>().unwrap_err();
         for text in [
             "",

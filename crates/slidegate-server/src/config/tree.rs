@@ -1,4 +1,4 @@
-//! A YAML file as a tree of values that know their lines. What they mean is for others to say.
+//! A YAML file as a tree of values with their lines.
 
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -7,23 +7,24 @@ use granit_parser::{Event, Parser, ScalarStyle};
 
 use super::problem::Problem;
 
-/// So many values are the most, those that an alias repeats counted each time: a small file may repeat them without end.
-const MOST_VALUES: usize = 500_000;
-/// No field lies deeper than half of this.
-const MOST_DEPTH: usize = 32;
+/// Maximum number of values, with the values behind an alias counted at each use. A small file could otherwise expand
+/// exponentially.
+const MAX_VALUES: usize = 500_000;
+/// Maximum nesting, at least twice that of the deepest field.
+const MAX_DEPTH: usize = 32;
 
-/// A value and where it begins.
+/// A value and the line where it begins.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) line: u64,
     pub(super) value: Value,
-    /// How many values it is made of.
+    /// Number of values in it, itself included.
     size: usize,
 }
 
 #[derive(Debug)]
 pub(super) enum Value {
-    /// Anything that is written as one word or text. Only a plain one can be a number, a switch, or nothing.
+    /// A text. Only one without quotes can be a number, a boolean or null.
     Scalar {
         text: String,
         is_plain: bool,
@@ -32,11 +33,11 @@ pub(super) enum Value {
     Map(Vec<Entry>),
 }
 
-/// A name in a mapping, and what it stands for.
+/// A name in a mapping, and its value.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) name: String,
-    /// Of the name.
+    /// Line of the name.
     pub(super) line: u64,
     pub(super) node: Rc<Node>,
 }
@@ -51,8 +52,8 @@ impl Node {
         Self { line, value, size: size.saturating_add(1) }
     }
 
-    /// Whether nothing stands here.
-    pub(super) fn is_nothing(&self) -> bool {
+    /// Returns whether the value is null.
+    pub(super) fn is_null(&self) -> bool {
         match &self.value {
             Value::Scalar { text, is_plain: true } => {
                 matches!(text.as_str(), "" | "~" | "null" | "Null" | "NULL")
@@ -61,10 +62,10 @@ impl Node {
         }
     }
 
-    /// What it is, for errors. What it says is not repeated: it may be a secret.
+    /// Describes the type of the value for messages. They do not contain the value, which may be a secret.
     pub(super) fn kind(&self) -> &'static str {
         match &self.value {
-            _ if self.is_nothing() => "nothing",
+            _ if self.is_null() => "nothing",
             Value::Scalar { .. } => "a text",
             Value::List(_) => "a list",
             Value::Map(_) => "a mapping",
@@ -72,8 +73,8 @@ impl Node {
     }
 }
 
-/// A list or a mapping that is being read.
-struct Open {
+/// A list or a mapping that has begun.
+struct OpenContainer {
     line: u64,
     anchor: usize,
     items: Items,
@@ -81,36 +82,36 @@ struct Open {
 
 enum Items {
     List(Vec<Rc<Node>>),
-    /// With the name that waits for its value.
+    /// Complete entries, and the name whose value comes next.
     Map(Vec<Entry>, Option<(String, u64)>),
 }
 
-/// What is read so far.
+/// Builds the tree from the events of the parser.
 #[derive(Default)]
-struct Reading {
-    open: Vec<Open>,
+struct TreeBuilder {
+    open: Vec<OpenContainer>,
     anchors: HashMap<usize, Rc<Node>>,
     root: Option<Rc<Node>>,
     documents: usize,
 }
 
-/// The tree; none if the file is empty. Or the first thing that keeps it from being read.
+/// Parses a file. Returns `None` if it is empty, or the first syntax error.
 pub(super) fn parse(text: &str) -> Result<Option<Rc<Node>>, Problem> {
-    let mut reading = Reading::default();
+    let mut builder = TreeBuilder::default();
     for event in Parser::new_from_str(text) {
         let (event, span) =
             event.map_err(|error| yaml(error.marker().line() as u64, error.kind().to_string()))?;
-        reading.take(event, span.start.line() as u64)?;
+        builder.handle(event, span.start.line() as u64)?;
     }
-    Ok(reading.root)
+    Ok(builder.root)
 }
 
 fn yaml(line: u64, message: impl Into<String>) -> Problem {
     Problem::at(line, "yaml", message)
 }
 
-impl Reading {
-    fn take(&mut self, event: Event<'_>, line: u64) -> Result<(), Problem> {
+impl TreeBuilder {
+    fn handle(&mut self, event: Event<'_>, line: u64) -> Result<(), Problem> {
         let tag = match &event {
             Event::Scalar(.., tag) | Event::SequenceStart(.., tag) | Event::MappingStart(.., tag) => {
                 tag.is_some()
@@ -118,13 +119,13 @@ impl Reading {
             _ => false,
         };
         if tag {
-            return Err(yaml(line, "tags such as !!str are not understood; put a text in quotes"));
+            return Err(yaml(line, "tags such as !!str are not supported; put a text in quotes"));
         }
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
                 if self.documents > 1 {
-                    return Err(yaml(line, "a second document begins; a file has one"));
+                    return Err(yaml(line, "a second document begins; a file has one document"));
                 }
                 Ok(())
             }
@@ -136,7 +137,7 @@ impl Reading {
             Event::SequenceStart(_, anchor, _) => self.begin(line, anchor, Items::List(Vec::new())),
             Event::MappingStart(_, anchor, _) => self.begin(line, anchor, Items::Map(Vec::new(), None)),
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
-                Some(Open { line, anchor, items }) => {
+                Some(OpenContainer { line, anchor, items }) => {
                     let value = match items {
                         Items::List(items) => Value::List(items),
                         Items::Map(entries, _) => Value::Map(merged(entries)?),
@@ -146,21 +147,21 @@ impl Reading {
                 None => Ok(()),
             },
             Event::Alias(anchor) => match self.anchors.get(&anchor) {
-                Some(node) => self.put(Rc::clone(node), line),
-                None => Err(yaml(line, "an alias stands within what it stands for")),
+                Some(node) => self.place(Rc::clone(node), line),
+                None => Err(yaml(line, "an alias refers to a value that contains it")),
             },
             _ => Ok(()),
         }
     }
 
     fn begin(&mut self, line: u64, anchor: usize, items: Items) -> Result<(), Problem> {
-        if self.open.len() == MOST_DEPTH {
-            return Err(yaml(line, format!("lists and mappings are nested more than {MOST_DEPTH} deep")));
+        if self.open.len() == MAX_DEPTH {
+            return Err(yaml(line, format!("lists and mappings are nested more than {MAX_DEPTH} deep")));
         }
-        if let Some(Open { items: Items::Map(_, None), .. }) = self.open.last() {
+        if let Some(OpenContainer { items: Items::Map(_, None), .. }) = self.open.last() {
             return Err(yaml(line, "a name is a text, not a list or a mapping"));
         }
-        self.open.push(Open { line, anchor, items });
+        self.open.push(OpenContainer { line, anchor, items });
         Ok(())
     }
 
@@ -169,13 +170,14 @@ impl Reading {
         if anchor > 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
-        self.put(node, line)
+        self.place(node, line)
     }
 
-    /// Puts a value where it belongs; `line` is where it is mentioned.
-    fn put(&mut self, node: Rc<Node>, line: u64) -> Result<(), Problem> {
-        if node.size > MOST_VALUES {
-            return Err(yaml(line, format!("more than {MOST_VALUES} values, with what aliases repeat")));
+    /// Adds a value to the innermost open container; `line` is the line of the value, or of the alias that repeats it.
+    fn place(&mut self, node: Rc<Node>, line: u64) -> Result<(), Problem> {
+        if node.size > MAX_VALUES {
+            let message = format!("more than {MAX_VALUES} values, counting those that aliases repeat");
+            return Err(yaml(line, message));
         }
         let Some(open) = self.open.last_mut() else {
             self.root = Some(node);
@@ -193,7 +195,7 @@ impl Reading {
     }
 }
 
-/// With what `<<` brings in, as far as it is not there.
+/// Resolves merge keys (`<<`): adds the entries of their mappings whose names are absent.
 fn merged(entries: Vec<Entry>) -> Result<Vec<Entry>, Problem> {
     let (sources, mut all): (Vec<_>, Vec<_>) = entries.into_iter().partition(|entry| entry.name == "<<");
     if sources.is_empty() {
@@ -207,7 +209,7 @@ fn merged(entries: Vec<Entry>) -> Result<Vec<Entry>, Problem> {
         };
         for mapping in mappings {
             let Value::Map(entries) = &mapping.value else {
-                return Err(yaml(entry.line, "<< goes with an alias of a mapping, or a list of these"));
+                return Err(yaml(entry.line, "<< takes an alias of a mapping, or a list of such aliases"));
             };
             all.extend(entries.iter().filter(|entry| names.insert(entry.name.clone())).cloned());
         }

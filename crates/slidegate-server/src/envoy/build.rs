@@ -1,4 +1,4 @@
-//! From a file's shape to what it means, collecting everything that is wrong with it.
+//! Builds the rules of a parsed file, and collects all its problems.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -10,53 +10,60 @@ use super::Settings;
 use super::domains::Node;
 use super::file::{DescriptorFields, RateLimitFields, ReplacesFields};
 use super::metadata;
-use super::rule::{Amount, Apart, Limited, Rule, hashed_name, policy_name, quota};
+use super::rule::{Amount, Limited, MetricValues, Rule, hashed_name, policy_name, quota};
 use super::unit::Unit;
 use crate::config::Problem;
 use crate::signals::{Signals, SignalsByValue};
 
-/// Makes the rules of one file.
+/// Builder of the rules of one file.
 pub(super) struct Build<'a> {
     pub(super) settings: Settings,
-    /// How many limits there were before, in all files.
+    /// Number of limits built so far, in all files.
     pub(super) limits: &'a mut usize,
-    /// The names of their policies.
+    /// Names of their policies.
     pub(super) names: &'a mut HashSet<String>,
     pub(super) problems: Vec<Problem>,
 }
 
-/// Where a descriptor stands: what it is called, what nothing else is called, and how the file writes it.
-struct Place {
+/// Position of a descriptor.
+struct Position {
+    /// Domain and composites joined with dots. Different descriptors may have the same name.
     name: String,
+    /// Unique path: the same parts joined with NUL.
     path: String,
+    /// Path of the field in the file.
     field: String,
-    /// Whether it or one above it asks for its values to be counted apart.
-    tells_values: bool,
+    /// Whether the descriptor or one of its parents has `value_to_metric`.
+    has_value_metric: bool,
 }
 
 impl Build<'_> {
     pub(super) fn domain(&mut self, name: &str, descriptors: &[Spanned<DescriptorFields>]) -> Node {
         let mut domain = Node::default();
-        let place =
-            Place { name: name.to_owned(), path: name.to_owned(), field: String::new(), tells_values: false };
-        self.level(&mut domain, &place, descriptors);
+        let position = Position {
+            name: name.to_owned(),
+            path: name.to_owned(),
+            field: String::new(),
+            has_value_metric: false,
+        };
+        self.level(&mut domain, &position, descriptors);
         domain
     }
 
-    fn level(&mut self, parent: &mut Node, place: &Place, descriptors: &[Spanned<DescriptorFields>]) {
+    fn level(&mut self, parent: &mut Node, position: &Position, descriptors: &[Spanned<DescriptorFields>]) {
         for (index, spanned) in descriptors.iter().enumerate() {
-            let dot = if place.field.is_empty() { "" } else { "." };
-            let field = format!("{}{dot}descriptors[{index}]", place.field);
+            let dot = if position.field.is_empty() { "" } else { "." };
+            let field = format!("{}{dot}descriptors[{index}]", position.field);
             let fields = &spanned.value;
             let Some(key) = fields.key.as_ref().filter(|key| !key.value.is_empty()) else {
-                self.refuse(line(spanned), format!("{field}.key"), "missing; every descriptor has one");
+                self.refuse(line(spanned), format!("{field}.key"), "missing; every descriptor needs a key");
                 continue;
             };
             let value = fields.value.as_ref().map_or("", |value| value.value.as_str());
             let literal = if value.is_empty() { key.value.trim_end_matches('*') } else { &key.value };
             if literal.contains('*') {
                 let message = format!(
-                    "{:?} has a * in it; a wildcard stands in the value, or ends a key without a value",
+                    "{:?} contains *; a wildcard belongs in the value, or at the end of a key without a value",
                     key.value
                 );
                 self.refuse(line(key), format!("{field}.key"), message);
@@ -64,26 +71,31 @@ impl Build<'_> {
             }
             let composite =
                 if value.is_empty() { key.value.clone() } else { format!("{}_{value}", key.value) };
-            let name = format!("{}.{composite}", place.name);
-            let tells_values = place.tells_values || fields.value_to_metric == Some(true);
-            let place = Place { name, path: format!("{}\0{composite}", place.path), field, tells_values };
-            if parent.below.contains_key(&composite) {
-                let message = format!("{composite:?} stands in this list before");
-                self.refuse(line(key), place.field, message);
+            let name = format!("{}.{composite}", position.name);
+            let has_value_metric = position.has_value_metric || fields.value_to_metric == Some(true);
+            let position =
+                Position { name, path: format!("{}\0{composite}", position.path), field, has_value_metric };
+            if parent.children.contains_key(&composite) {
+                let message = format!("{composite:?} appears twice in this list");
+                self.refuse(line(key), position.field, message);
                 continue;
             }
-            let node = self.node(&place, &key.value, &composite, fields);
+            let node = self.node(&position, &key.value, &composite, fields);
             if composite.contains('*') {
                 parent.wildcards.push(composite.clone());
             }
-            parent.below.insert(composite, node);
+            parent.children.insert(composite, node);
         }
     }
 
-    fn node(&mut self, place: &Place, key: &str, composite: &str, fields: &DescriptorFields) -> Node {
+    fn node(&mut self, position: &Position, key: &str, composite: &str, fields: &DescriptorFields) -> Node {
         let mut node = Node {
-            tells_value: fields.value_to_metric == Some(true),
-            rule: fields.rate_limit.as_ref().and_then(|limit| self.rule(place, limit, fields)).map(Arc::new),
+            has_value_metric: fields.value_to_metric == Some(true),
+            rule: fields
+                .rate_limit
+                .as_ref()
+                .and_then(|limit| self.rule(position, limit, fields))
+                .map(Arc::new),
             ..Node::default()
         };
         if let Some(shares) = fields.share_threshold.as_ref().filter(|shares| shares.value) {
@@ -91,22 +103,22 @@ impl Build<'_> {
                 let value = composite.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
                 node.shared_value = Some(value.unwrap_or(composite).to_owned());
             } else {
-                let message = format!("goes with a value that has a * in it, and not with {composite:?}");
-                self.refuse(line(shares), format!("{}.share_threshold", place.field), message);
+                let message = format!("needs a value with a wildcard (*); {composite:?} has none");
+                self.refuse(line(shares), format!("{}.share_threshold", position.field), message);
             }
         }
-        self.level(&mut node, place, fields.descriptors.as_deref().unwrap_or_default());
+        self.level(&mut node, position, fields.descriptors.as_deref().unwrap_or_default());
         node
     }
 
     fn rule(
         &mut self,
-        place: &Place,
+        position: &Position,
         spanned: &Spanned<RateLimitFields>,
         descriptor: &DescriptorFields,
     ) -> Option<Rule> {
         let limit = &spanned.value;
-        let field = format!("{}.rate_limit", place.field);
+        let field = format!("{}.rate_limit", position.field);
         let name = limit.name.as_ref().map(|name| name.value.clone()).unwrap_or_default();
         if name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
             let message = format!("a name has at most {MAX_NAME_BYTES} bytes and no control characters");
@@ -115,26 +127,26 @@ impl Build<'_> {
         }
         let replaces = limit.replaces.as_deref().unwrap_or_default();
         let replaces = self.replaces(&format!("{field}.replaces"), line(spanned), replaces, &name);
-        let policy = self.policy_name(place);
-        let shown = if name.is_empty() { policy.clone() } else { name.clone() };
-        let amount = self.amount(&field, spanned, [&policy, &shown])?;
+        let policy = self.policy_name(position);
+        let display_name = if name.is_empty() { policy.clone() } else { name.clone() };
+        let amount = self.amount(&field, spanned, [&policy, &display_name])?;
         let signals = Arc::new(match &amount {
             Amount::Limited(limited) => Signals::of(&limited.policy, "", *self.limits, None),
-            Amount::Unlimited | Amount::Nothing(_) => Signals::of_rule(&policy, &shown, *self.limits),
+            Amount::Unlimited | Amount::Zero(_) => Signals::of_rule(&policy, &display_name, *self.limits),
         });
         *self.limits += 1;
         Some(Rule {
             amount,
             name,
-            shown,
+            display_name,
             replaces,
             is_shadow: descriptor.shadow_mode == Some(true),
             is_quota: descriptor.quota_mode == Some(true),
-            metadata: descriptor.metadata.as_ref().map(metadata::of),
-            apart: match (descriptor.detailed_metric, place.tells_values) {
-                (Some(true), _) => Apart::All,
-                (_, true) => Apart::Some,
-                (_, false) => Apart::None,
+            metadata: descriptor.metadata.as_ref().map(metadata::to_struct),
+            metric_values: match (descriptor.detailed_metric, position.has_value_metric) {
+                (Some(true), _) => MetricValues::All,
+                (_, true) => MetricValues::Marked,
+                (_, false) => MetricValues::Configured,
             },
             policy_name: policy,
             signals,
@@ -147,9 +159,9 @@ impl Build<'_> {
         for (index, fields) in names.iter().enumerate() {
             let (name, at) = fields.name.as_ref().map_or(("", at), |name| (name.value.as_str(), line(name)));
             if name.is_empty() {
-                self.refuse(at, format!("{field}[{index}].name"), "missing; it names another limit");
+                self.refuse(at, format!("{field}[{index}].name"), "missing; give the name of another limit");
             } else if name == own {
-                let message = format!("{name:?} is this very limit; it names another one");
+                let message = format!("{name:?} is this limit itself; give the name of another limit");
                 self.refuse(at, format!("{field}[{index}].name"), message);
             }
             replaces.push(name.to_owned());
@@ -157,12 +169,12 @@ impl Build<'_> {
         replaces
     }
 
-    /// Dots stand between the parts of a path and within them, so two paths may read the same: `a.b` below a domain, and
-    /// `b` below `a`. Each needs a name of its own, for what a policy is called is what it is counted by.
-    fn policy_name(&mut self, place: &Place) -> String {
-        let mut name = policy_name(&place.name);
+    /// Returns a unique name, because a policy is counted under its name. Dots join the parts of a path and may occur
+    /// within them, so two paths can join to the same text: `a.b` below a domain, and `b` below `a`.
+    fn policy_name(&mut self, position: &Position) -> String {
+        let mut name = policy_name(&position.name);
         if self.names.contains(&name) {
-            name = hashed_name(&place.name, &place.path);
+            name = hashed_name(&position.name, &position.path);
         }
         self.names.insert(name.clone());
         name
@@ -178,7 +190,7 @@ impl Build<'_> {
         let unit = limit.unit.as_ref().and_then(|unit| Unit::parse(&unit.value));
         if limit.unlimited == Some(true) {
             if unit.is_some() {
-                let message = "goes with requests_per_unit, not with unlimited";
+                let message = "has no effect with unlimited; remove one of them";
                 self.refuse(limit.unit.as_ref().map_or(0, line), format!("{field}.unit"), message);
             }
             return Some(Amount::Unlimited);
@@ -196,24 +208,24 @@ impl Build<'_> {
         let Some(unit) = unit else {
             let (found, at) = match &limit.unit {
                 Some(unit) => (format!("{:?} is not", unit.value), line(unit)),
-                None => ("missing; it is".to_owned(), line(spanned)),
+                None => ("missing; expected".to_owned(), line(spanned)),
             };
             self.refuse(at, format!("{field}.unit"), format!("{found} one of {}", Unit::names()));
             return None;
         };
         match requests_per_unit? {
-            0 => Some(Amount::Nothing(unit)),
+            0 => Some(Amount::Zero(unit)),
             requests => {
                 self.limited(field, requests, unit, names).map(|limited| Amount::Limited(Box::new(limited)))
             }
         }
     }
 
-    /// The names are those of the policy and of its quota.
+    /// Builds a counted limit; `names` are those of the policy and of its quota.
     fn limited(&mut self, field: &str, requests: u32, unit: Unit, names: [&str; 2]) -> Option<Limited> {
-        let [name, shown] = names;
+        let [name, display_name] = names;
         let made = quota(requests, unit, self.settings.algorithm)
-            .and_then(|quota| Policy::with_names(name, [(shown, quota)]));
+            .and_then(|quota| Policy::with_names(name, [(display_name, quota)]));
         match made {
             Ok(policy) => Some(Limited { requests_per_unit: requests, unit, policy }),
             Err(error) => {

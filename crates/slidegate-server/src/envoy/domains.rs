@@ -1,11 +1,11 @@
-//! Which rule a descriptor meets, as envoyproxy/ratelimit finds it.
+//! Lookup of the rule for a descriptor, by the matching order of envoyproxy/ratelimit.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Settings;
 use super::key::CounterKey;
-use super::rule::{Apart, Rule, policy_name};
+use super::rule::{MetricValues, Rule, policy_name};
 use super::wildcard;
 
 /// All domains of a configuration.
@@ -15,27 +15,27 @@ pub(crate) struct Domains {
     pub(super) by_name: HashMap<String, Node>,
 }
 
-/// A descriptor of the configuration, or a domain.
+/// A domain or a descriptor of the configuration.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    /// By key and value, put together as that project does: `key_value`, or `key` if it is for any value.
-    pub(super) below: HashMap<String, Node>,
-    /// Those with a wildcard, in the order of the file.
+    /// Child descriptors by composite, as in envoyproxy/ratelimit: `key_value`, or `key` for any value.
+    pub(super) children: HashMap<String, Node>,
+    /// Composites with a wildcard, in the order of the file.
     pub(super) wildcards: Vec<String>,
     pub(super) rule: Option<Arc<Rule>>,
-    /// What all values that meet it are counted as, if they are counted together.
+    /// Value that replaces all matching values in the counter key (`share_threshold`).
     pub(super) shared_value: Option<String>,
-    /// Whether its values are counted apart.
-    pub(super) tells_value: bool,
+    /// Whether metrics distinguish its values (`value_to_metric`).
+    pub(super) has_value_metric: bool,
 }
 
-/// What a descriptor has met, and what it is counted by.
+/// Rule for a descriptor, and the key of its counter.
 #[derive(Debug)]
-pub(crate) struct Met<'a> {
+pub(crate) struct RuleMatch<'a> {
     pub(crate) rule: &'a Arc<Rule>,
     pub(crate) key: CounterKey,
-    /// What it is called in metrics, if that depends on its values.
-    pub(crate) told_as: Option<String>,
+    /// Name in metrics, if it depends on the values of the descriptor.
+    pub(crate) metric_name: Option<String>,
 }
 
 impl Domains {
@@ -43,14 +43,14 @@ impl Domains {
         self.by_name.contains_key(&*String::from_utf8_lossy(domain))
     }
 
-    /// The names of all domains, in order.
+    /// Returns the names of all domains, sorted.
     pub(crate) fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
         names.sort_unstable();
         names
     }
 
-    /// Every rule, by domain and path.
+    /// Returns all rules, sorted by domain and path.
     pub(crate) fn rules(&self) -> Vec<&Rule> {
         let mut rules = Vec::new();
         for name in self.names() {
@@ -59,13 +59,13 @@ impl Domains {
         rules
     }
 
-    /// The rule for a descriptor, which is a list of keys and values. It has to be exactly as deep as the configuration.
-    /// What is not UTF-8 meets what its text with replacement characters meets, and is counted by its bytes.
+    /// Finds the rule for a descriptor, which is a list of keys and values. The rule must be exactly as deep as the
+    /// descriptor. Bytes that are not UTF-8 match as replacement characters, and are counted as they are.
     pub(crate) fn find<'e>(
         &self,
         domain: &[u8],
         entries: impl ExactSizeIterator<Item = (&'e [u8], &'e [u8])> + Clone,
-    ) -> Option<Met<'_>> {
+    ) -> Option<RuleMatch<'_>> {
         let all = entries.clone();
         let mut node = self.by_name.get(&*String::from_utf8_lossy(domain))?;
         let mut counted_by = CounterKey::default();
@@ -78,20 +78,21 @@ impl Domains {
             counted_by.push(key, node.shared_value.as_ref().map_or(value, String::as_bytes));
         }
         let rule = node.rule.as_ref()?;
-        let told_as = match rule.apart {
-            Apart::None => None,
-            apart => self.told_as(domain, all, apart == Apart::All),
+        let metric_name = match rule.metric_values {
+            MetricValues::Configured => None,
+            metric_values => self.metric_name(domain, all, metric_values == MetricValues::All),
         };
-        Some(Met { rule, key: counted_by, told_as })
+        Some(RuleMatch { rule, key: counted_by, metric_name })
     }
 
-    /// What a descriptor is called by domain and path, with its own values where these are counted apart; `None` if none is
-    /// other than in the file. Values that are counted together are told together.
-    fn told_as<'e>(
+    /// Returns the metric name of a descriptor: domain and path, with the values of the request where metrics
+    /// distinguish them. Returns `None` if that equals the name in the configuration. Values with a shared counter
+    /// share a name.
+    fn metric_name<'e>(
         &self,
         domain: &[u8],
         entries: impl Iterator<Item = (&'e [u8], &'e [u8])>,
-        are_all_told: bool,
+        are_all_named: bool,
     ) -> Option<String> {
         let domain = String::from_utf8_lossy(domain);
         let mut node = self.by_name.get(&*domain)?;
@@ -101,9 +102,9 @@ impl Domains {
             let composite = format!("{key}_{value}");
             let (name, next) = node.next(&composite, &key)?;
             let own = if value.is_empty() { &*key } else { &composite };
-            let is_told = (are_all_told || next.tells_value) && next.shared_value.is_none();
-            has_value |= is_told && own != name;
-            path.extend([".", if is_told { own } else { name }]);
+            let is_named = (are_all_named || next.has_value_metric) && next.shared_value.is_none();
+            has_value |= is_named && own != name;
+            path.extend([".", if is_named { own } else { name }]);
             node = next;
         }
         has_value.then(|| policy_name(&path))
@@ -111,11 +112,11 @@ impl Domains {
 }
 
 impl Node {
-    /// What is below, by name.
+    /// Returns the children, sorted by name.
     pub(super) fn sorted(&self) -> Vec<(&String, &Self)> {
-        let mut below: Vec<_> = self.below.iter().collect();
-        below.sort_unstable_by_key(|(name, _)| *name);
-        below
+        let mut children: Vec<_> = self.children.iter().collect();
+        children.sort_unstable_by_key(|(name, _)| *name);
+        children
     }
 
     fn gather<'a>(&'a self, rules: &mut Vec<&'a Rule>) {
@@ -123,14 +124,14 @@ impl Node {
         self.sorted().into_iter().for_each(|(_, node)| node.gather(rules));
     }
 
-    /// What is met below, and what it is called there.
+    /// Returns the child that matches, and its composite: an exact match first, then wildcards, then any value.
     fn next(&self, composite: &str, key: &str) -> Option<(&str, &Self)> {
         let by_wildcard = || {
             let is_met = |wildcard: &&String| wildcard::matches(wildcard, composite);
-            self.wildcards.iter().find(is_met).and_then(|wildcard| self.below.get_key_value(wildcard))
+            self.wildcards.iter().find(is_met).and_then(|wildcard| self.children.get_key_value(wildcard))
         };
-        let met = self.below.get_key_value(composite).or_else(by_wildcard);
-        let (name, node) = met.or_else(|| self.below.get_key_value(key))?;
+        let met = self.children.get_key_value(composite).or_else(by_wildcard);
+        let (name, node) = met.or_else(|| self.children.get_key_value(key))?;
         Some((name, node))
     }
 }

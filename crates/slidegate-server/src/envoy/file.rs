@@ -1,4 +1,4 @@
-//! The shape of a file of envoyproxy/ratelimit, with the line of every value that can be wrong.
+//! Structure of a file of envoyproxy/ratelimit, with the lines of the values that are validated later.
 
 use serde::Deserialize;
 use serde_saphyr::Spanned;

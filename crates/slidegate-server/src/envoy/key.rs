@@ -1,9 +1,9 @@
-//! What a descriptor is counted by.
+//! Counter keys of descriptors.
 
-/// Longer keys are counted by their hash.
-const MOST_BYTES: usize = 1024;
+/// Maximum length of a key; a longer key is replaced by its hash.
+const MAX_KEY_BYTES: usize = 1024;
 
-/// Keys and values, each with its length before it, so that `a, bc` never meets `ab, c`.
+/// Keys and values, each with a length prefix, so that `a, bc` and `ab, c` differ.
 #[derive(Debug, Default)]
 pub(crate) struct CounterKey(Vec<u8>);
 
@@ -16,7 +16,7 @@ impl CounterKey {
         }
     }
 
-    /// Seven bits at a time, the last of them without the highest bit.
+    /// Appends a length as LEB128: seven bits per byte, the highest bit set on all bytes but the last.
     fn push_length(&mut self, mut length: usize) {
         while length > 0x7f {
             self.0.push(length as u8 | 0x80);
@@ -25,12 +25,12 @@ impl CounterKey {
         self.0.push(length as u8);
     }
 
-    /// The bytes to count by.
+    /// Returns the key of the counter.
     pub(crate) fn into_bytes(mut self) -> Vec<u8> {
-        if self.0.len() > MOST_BYTES {
+        if self.0.len() > MAX_KEY_BYTES {
             let hash = blake3::hash(&self.0);
             self.0.clear();
-            // No length stands for itself here: what was put together above never begins like this.
+            // A length never encodes to this prefix, so a hash collides with no unhashed key.
             self.0.extend_from_slice(&[0xff, 0xff, 0xff, 0xff]);
             self.0.extend_from_slice(hash.as_bytes());
         }
@@ -43,11 +43,11 @@ mod tests {
     use super::*;
 
     fn key(parts: &[(&str, &str)]) -> Vec<u8> {
-        let mut made = CounterKey::default();
+        let mut counter_key = CounterKey::default();
         for (key, value) in parts {
-            made.push(key.as_bytes(), value.as_bytes());
+            counter_key.push(key.as_bytes(), value.as_bytes());
         }
-        made.into_bytes()
+        counter_key.into_bytes()
     }
 
     #[test]
@@ -64,7 +64,7 @@ mod tests {
         ];
         for (place, one) in keys.iter().enumerate() {
             assert!(keys[place + 1..].iter().all(|other| other != one), "{one:?}");
-            assert!(one.len() <= MOST_BYTES);
+            assert!(one.len() <= MAX_KEY_BYTES);
         }
     }
 }

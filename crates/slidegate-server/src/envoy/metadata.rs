@@ -3,12 +3,12 @@
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 
-/// Converts metadata of the file into the form of the wire.
-pub(super) fn of(fields: &serde_json::Map<String, serde_json::Value>) -> Struct {
+/// Converts metadata of a file into the protobuf message.
+pub(super) fn to_struct(fields: &serde_json::Map<String, serde_json::Value>) -> Struct {
     Struct { fields: fields.iter().map(|(name, value)| (name.clone(), value_of(value))).collect() }
 }
 
-/// Adds the fields of `from` to `into`. A field that is there already stays; structs are merged.
+/// Adds the fields of `from` to `into`. Existing fields stay; structs are merged.
 pub(crate) fn merge(into: &mut Struct, from: &Struct) {
     for (name, value) in &from.fields {
         match (into.fields.get_mut(name).map(|known| &mut known.kind), &value.kind) {
@@ -29,7 +29,7 @@ fn value_of(value: &serde_json::Value) -> Value {
         Json::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
         Json::String(text) => Kind::StringValue(text.clone()),
         Json::Array(values) => Kind::ListValue(ListValue { values: values.iter().map(value_of).collect() }),
-        Json::Object(fields) => Kind::StructValue(of(fields)),
+        Json::Object(fields) => Kind::StructValue(to_struct(fields)),
     };
     Value { kind: Some(kind) }
 }

@@ -1,4 +1,4 @@
-//! Configuration of envoyproxy/ratelimit, as it is: a folder of YAML files, one for each domain.
+//! Configuration of envoyproxy/ratelimit, read unchanged: a folder of YAML files, one per domain.
 
 mod build;
 mod domains;
@@ -24,34 +24,34 @@ pub(crate) use self::domains::Domains;
 use self::file::File;
 pub(crate) use self::key::CounterKey;
 pub(crate) use self::metadata::merge;
-pub(crate) use self::reload::{FolderLooks, Reload};
+pub(crate) use self::reload::{FolderSnapshot, Reload};
 pub(crate) use self::rule::{Amount, Limited, Rule, quota};
-pub(crate) use self::tree::Tree;
+pub(crate) use self::tree::DomainTree;
 pub(crate) use self::unit::Unit;
 pub(crate) use self::yaml::parse_yaml;
 use crate::config::{Problem, Problems};
 
-/// What is not in those files.
+/// Settings outside the files of envoyproxy/ratelimit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// How limits are counted.
+    /// Algorithm of all limits.
     pub(crate) algorithm: Algorithm,
-    /// When clients are told the numbers in headers.
-    pub(crate) headers: Tell,
-    /// What the body of a denial is.
-    pub(crate) body: Body,
+    /// Responses that carry rate-limit headers.
+    pub(crate) headers: HeaderMode,
+    /// Form of the body of a denial.
+    pub(crate) body: DenialBody,
 }
 
 impl Default for Settings {
-    /// As it was before anybody moved here.
+    /// Behaviour closest to envoyproxy/ratelimit.
     fn default() -> Self {
-        Self { algorithm: Algorithm::FixedWindow, headers: Tell::Denied, body: Body::Text }
+        Self { algorithm: Algorithm::FixedWindow, headers: HeaderMode::Denied, body: DenialBody::Text }
     }
 }
 
-/// Which answers tell the numbers.
+/// Responses that carry rate-limit headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Tell {
+pub(crate) enum HeaderMode {
     /// None.
     Off,
     /// Denials.
@@ -62,7 +62,7 @@ pub(crate) enum Tell {
 
 /// Form of the body of a denial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Body {
+pub(crate) enum DenialBody {
     /// A sentence, which is the `grpc-message` for clients of gRPC.
     Text,
     /// A problem document.
@@ -74,11 +74,11 @@ pub(crate) enum Body {
 }
 
 impl Domains {
-    /// Reads a folder, or a single file, or says everything that is wrong with it.
+    /// Reads a folder or a single file, or returns all problems.
     pub(crate) fn load(path: &Path, settings: Settings) -> Result<Self, Vec<Problems>> {
         let files = files(path).map_err(|error| vec![of_file(path, format!("cannot be read: {error}"))])?;
         if files.is_empty() {
-            return Err(vec![of_file(path, "there is no file in it whose name ends in .yaml or .yml")]);
+            return Err(vec![of_file(path, "no file in this folder ends in .yaml or .yml")]);
         }
         let mut domains = Self { settings, by_name: HashMap::new() };
         let mut owners: HashMap<String, PathBuf> = HashMap::new();
@@ -111,13 +111,13 @@ impl Domains {
         };
         let descriptors = file.descriptors.as_deref().unwrap_or_default();
         let Some(domain) = file.domain.filter(|domain| !domain.value.is_empty()) else {
-            build.problems.push(Problem::without_line("domain", "missing; every file is for one"));
+            build.problems.push(Problem::without_line("domain", "missing; every file needs one domain"));
             build.domain("", descriptors);
             return;
         };
         let name = domain.value;
         if let Some(owner) = owners.get(&name) {
-            let message = format!("{name:?} is in {} already", owner.display());
+            let message = format!("{name:?} is already defined in {}", owner.display());
             build.problems.push(Problem::at(domain.defined.line(), "domain", message));
         }
         let node = build.domain(&name, descriptors);
@@ -130,7 +130,7 @@ fn of_file(path: &Path, message: impl Into<String>) -> Problems {
     Problems::new(&path.display().to_string(), vec![Problem::without_line("file", message)])
 }
 
-/// The files of a folder in the order of their names, without those that Kubernetes hides there.
+/// Returns the YAML files of a folder, sorted by name, without hidden ones such as the `..data` links of Kubernetes.
 fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);

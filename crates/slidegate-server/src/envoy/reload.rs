@@ -1,4 +1,4 @@
-//! Files of envoyproxy/ratelimit, read again while it runs.
+//! Reload of the files of envoyproxy/ratelimit.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::app::App;
 use crate::config::Problems;
 use crate::reload::{FileFingerprint, Reason, Watcher, run_blocking};
 
-/// Reads the folder again when a file in it has changed, or when asked to. Files with a mistake change nothing.
+/// Reloads the folder when one of its files changes, or on request. Files with problems leave the limits unchanged.
 pub(crate) struct Reload<S> {
     pub(crate) path: PathBuf,
     pub(crate) settings: Settings,
     pub(crate) app: Arc<App<S>>,
-    /// How the files looked before they were read.
-    pub(crate) looks: FolderLooks,
-    /// When somebody asks.
-    pub(crate) asked: Arc<Notify>,
+    /// State of the files before they were read.
+    pub(crate) snapshot: FolderSnapshot,
+    /// Notified to request a reload.
+    pub(crate) reload_requested: Arc<Notify>,
 }
 
-/// What tells a folder's files from those before.
+/// State of a folder's files, to detect changes.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct FolderLooks(Vec<(PathBuf, Option<FileFingerprint>)>);
+pub(crate) struct FolderSnapshot(Vec<(PathBuf, Option<FileFingerprint>)>);
 
-impl FolderLooks {
+impl FolderSnapshot {
     pub(crate) fn of(path: &Path) -> Self {
         let files = files(path).unwrap_or_default();
         Self(files.into_iter().map(|file| (file.clone(), FileFingerprint::of(&file))).collect())
@@ -36,41 +36,44 @@ impl FolderLooks {
 }
 
 impl<S: Store> Reload<S> {
-    /// Looks, for as long as it is polled.
+    /// Watches the folder and reloads it until the future is dropped.
     pub(crate) async fn run(self) {
         gauge!("slidegate_envoy_config_is_current").set(1.0);
         let name = "the folder with limits for Envoy";
-        let mut watch = Watcher::new(name, SystemClock::default(), self.looks.clone());
+        let mut watch = Watcher::new(name, SystemClock::default(), self.snapshot.clone());
         let path = self.path.clone();
-        let look = move || FolderLooks::of(&path);
-        let mut mistakes = None;
+        let take_snapshot = move || FolderSnapshot::of(&path);
+        let mut problems = None;
         loop {
-            let reason = watch.changed(&self.asked, look.clone(), |_| true, mistakes.is_some()).await;
-            mistakes = self.reload(reason, mistakes).await;
+            let changed =
+                watch.changed(&self.reload_requested, take_snapshot.clone(), |_| true, problems.is_some());
+            problems = self.reload(changed.await, problems).await;
         }
     }
 
-    /// Returns what is wrong with the files, after `mistakes` of the last time.
-    async fn reload(&self, reason: Reason, mistakes: Option<String>) -> Option<String> {
+    /// Reloads the files and returns their problems; `previous` are those of the last attempt.
+    async fn reload(&self, reason: Reason, previous: Option<String>) -> Option<String> {
         let (path, settings) = (self.path.clone(), self.settings);
         let Some(loaded) = run_blocking(move || Domains::load(&path, settings)).await else {
-            return mistakes;
+            return previous;
         };
         match loaded {
             Ok(domains) => {
                 self.app.set_envoy(domains);
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_envoy_config_is_current").set(1.0);
-                info!(folder = %self.path.display(), "the limits for Envoy were read again");
+                info!(folder = %self.path.display(), "reloaded the limits for Envoy");
                 None
             }
             Err(refused) => {
                 let problems = refused.iter().map(Problems::to_string).collect::<Vec<_>>().join("\n");
-                // To say so once is enough.
-                if reason != Reason::Retry || mistakes.as_ref() != Some(&problems) {
+                // A retry with the same problems is not logged again.
+                if reason != Reason::Retry || previous.as_ref() != Some(&problems) {
                     counter!("slidegate_reloads_total", "result" => "refused").increment(1);
                     gauge!("slidegate_envoy_config_is_current").set(0.0);
-                    error!("the limits for Envoy are left as they were, because of mistakes:\n{problems}");
+                    error!(
+                        "the limits for Envoy stay unchanged, because the files have problems:\n{problems}"
+                    );
                 }
                 Some(problems)
             }

@@ -1,4 +1,4 @@
-//! What is done with a descriptor that a configuration names.
+//! Rules: the limits of a configuration.
 
 use std::sync::Arc;
 
@@ -11,45 +11,45 @@ use crate::signals::{Signals, SignalsByValue};
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) amount: Amount,
-    /// What it is called in answers; empty if it has no name.
+    /// Name in responses; empty if the file gives none.
     pub(crate) name: String,
-    /// What it is called where everything has a name.
-    pub(crate) shown: String,
-    /// The names of rules that do not count for a request that meets this one.
+    /// Name in messages: `name`, or else the name of the policy.
+    pub(crate) display_name: String,
+    /// Names of rules that this rule replaces in a request that matches both.
     pub(crate) replaces: Vec<String>,
-    /// Whether it denies nobody.
+    /// Whether the rule is only observed, and never denies (`shadow_mode`).
     pub(crate) is_shadow: bool,
-    /// Whether it denies only together with all others of its kind.
+    /// Whether the rule denies only if all rules in quota mode deny (`quota_mode`).
     pub(crate) is_quota: bool,
-    /// What the proxy is told while the limit is not reached.
+    /// Metadata for the proxy while the limit is not reached.
     pub(crate) metadata: Option<prost_types::Struct>,
-    /// Which values are counted apart.
-    pub(crate) apart: Apart,
-    /// Name of the policy, which its decisions are counted under.
+    /// Values that metrics distinguish.
+    pub(crate) metric_values: MetricValues,
+    /// Name of the policy that counts the decisions.
     pub(crate) policy_name: String,
     pub(crate) signals: Arc<Signals>,
-    /// For values that are counted apart.
+    /// Metrics of single values.
     pub(crate) by_value: SignalsByValue,
 }
 
-/// Which values of a request its decisions are counted by, apart from those with other values.
+/// Descriptor values that metrics distinguish.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Apart {
-    /// None but those in the file.
+pub(crate) enum MetricValues {
+    /// Only the values in the file.
     #[default]
-    None,
-    /// Those of descriptors that ask for it, by `value_to_metric`.
-    Some,
-    /// All, by `detailed_metric`.
+    Configured,
+    /// Also the values of descriptors with `value_to_metric`.
+    Marked,
+    /// All values (`detailed_metric`).
     All,
 }
 
-/// How much a rule allows.
+/// Amount that a rule allows.
 #[derive(Debug)]
 pub(crate) enum Amount {
     Unlimited,
-    /// A limit of nothing, which no quota can express: whoever meets it is denied.
-    Nothing(Unit),
+    /// A limit of zero requests, which denies every request.
+    Zero(Unit),
     Limited(Box<Limited>),
 }
 
@@ -61,12 +61,13 @@ pub(crate) struct Limited {
     pub(crate) policy: Policy,
 }
 
-/// A quota as envoyproxy/ratelimit understands it: windows are multiples of the unit since 1970.
+/// Builds a quota with the windows of envoyproxy/ratelimit: multiples of the unit since 1970.
 pub(crate) fn quota(requests_per_unit: u32, unit: Unit, algorithm: Algorithm) -> Result<Quota, QuotaError> {
     Ok(Quota::new(requests_per_unit.into(), unit.window())?.with_algorithm(algorithm))
 }
 
-/// The name of the policy for the descriptor at `path`, which is as long as somebody makes it and may hold anything.
+/// Returns the policy name for the descriptor at `path`: the path itself, or a hashed name if it is too long or
+/// contains control characters.
 pub(super) fn policy_name(path: &str) -> String {
     if path.len() <= MAX_NAME_BYTES && !path.chars().any(char::is_control) {
         return path.to_owned();
@@ -74,7 +75,7 @@ pub(super) fn policy_name(path: &str) -> String {
     hashed_name(path, path)
 }
 
-/// The beginning of `path`, and a hash of what makes it unlike any other.
+/// Returns the beginning of `path` with a hash of `unique`.
 pub(super) fn hashed_name(path: &str, unique: &str) -> String {
     const HASH_DIGITS: usize = 16;
     let mut end = MAX_NAME_BYTES - HASH_DIGITS - 1;
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_path_gives_the_name_of_a_policy_and_no_two_the_same() {
+    fn every_path_has_a_valid_and_unique_policy_name() {
         let long = "ä".repeat(300);
         for path in ["a.b_c", "a.b\n", &long, &format!("{long}b"), "\u{7}"] {
             assert!(Policy::new(&policy_name(path), [Quota::new(1, Unit::Day.window()).unwrap()]).is_ok());

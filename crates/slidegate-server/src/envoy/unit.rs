@@ -4,7 +4,7 @@ use std::time::Duration;
 
 const DAY_S: u64 = 24 * 60 * 60;
 
-/// What a limit is counted by.
+/// Unit of time of a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Second,
@@ -20,12 +20,12 @@ impl Unit {
     const ALL: [Self; 7] =
         [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
-    /// The unit of that name, in whichever case.
+    /// Parses a name, in upper or lower case.
     pub(super) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
     }
 
-    /// The unit that is as long.
+    /// Returns the unit of this length.
     pub(crate) fn of_seconds(seconds: u64) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.window() == Duration::from_secs(seconds))
     }
@@ -42,12 +42,12 @@ impl Unit {
         }
     }
 
-    /// All names, for whoever has used another.
+    /// Returns all names, for messages.
     pub(crate) fn names() -> String {
         Self::ALL.map(Self::name).join(", ")
     }
 
-    /// How long it is: a month has 30 days there, and a year 365.
+    /// Returns the length of the unit. As in envoyproxy/ratelimit, a month has 30 days and a year 365.
     pub(crate) const fn window(self) -> Duration {
         Duration::from_secs(match self {
             Self::Second => 1,

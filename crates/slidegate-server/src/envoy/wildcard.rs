@@ -2,8 +2,8 @@
 
 /// Matches `text` against a pattern in which each `*` stands for any text, the empty text included.
 ///
-/// Takes each part where it first occurs behind the part before it. No part is tried twice, so the cost is linear in the
-/// length of both.
+/// Matches each part at its first occurrence after the previous part. No part is tried twice, so the cost is linear in
+/// the length of both.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let Some((prefix, rest)) = pattern.split_once('*') else { return pattern == text };
     let (middle, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -50,7 +50,7 @@ mod tests {
         }
     }
 
-    /// Tries every split: exponential, and the definition.
+    /// Reference implementation, which tries every split in exponential time.
     fn matches_by_definition(pattern: &str, text: &str) -> bool {
         match pattern.chars().next() {
             None => text.is_empty(),

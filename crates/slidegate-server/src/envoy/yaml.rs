@@ -1,4 +1,4 @@
-//! YAML in the formats of others, read by shape.
+//! YAML of foreign formats, deserialized into structs.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use serde_saphyr::{DefaultMessageFormatter, Error, MessageFormatter};
 
 use crate::config::Problem;
 
-/// A file's shape, or the first thing that keeps it from being read.
+/// Deserializes a file, or returns its first problem.
 pub(crate) fn parse_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     let mut field = None;
     let parsed = serde_saphyr::with_deserializer_from_str(text, |yaml| {
@@ -25,9 +25,9 @@ pub(crate) fn parse_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> 
 
 fn message(error: &Error) -> String {
     match error {
-        // The library's own text tells its user to change an option that the file's author does not have.
-        Error::DuplicateMappingKey { key: Some(key), .. } => format!("{key:?} stands here twice"),
-        Error::MultipleDocuments { .. } => "a second document begins; a file has one".to_owned(),
+        // The text of the library names an option of its API, which the author of the file cannot set.
+        Error::DuplicateMappingKey { key: Some(key), .. } => format!("{key:?} appears twice in this mapping"),
+        Error::MultipleDocuments { .. } => "a second document begins; a file has one document".to_owned(),
         Error::Unexpected { expected: "mapping start", .. } => "expected a mapping".to_owned(),
         Error::Unexpected { expected: "sequence start", .. } => "expected a list".to_owned(),
         Error::NullIntoString { .. } => "expected a text, not nothing".to_owned(),
@@ -35,7 +35,7 @@ fn message(error: &Error) -> String {
     }
 }
 
-/// The path without what `Spanned` puts into it.
+/// Formats a path, without the fields that `Spanned` adds.
 fn field_of(path: &Path) -> Option<String> {
     let mut field = String::new();
     for segment in path {

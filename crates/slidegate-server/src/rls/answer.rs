@@ -8,7 +8,7 @@ use super::proto::rate_limit_response::rate_limit::Unit as WireUnit;
 use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::proto::{RateLimitRequest, RateLimitResponse};
 use super::told;
-use crate::envoy::{Amount, Body, Rule, Settings, Unit};
+use crate::envoy::{Amount, DenialBody, Rule, Settings, Unit};
 
 /// A limit that was counted, and what was decided.
 pub(super) struct Outcome<'a> {
@@ -60,7 +60,7 @@ pub(super) fn answer(
     }
     let verdict = verdict(asked, &statuses);
     let code = if verdict.is_over { Code::OverLimit } else { Code::Ok };
-    let body = if verdict.is_over { settings.body } else { Body::Off };
+    let body = if verdict.is_over { settings.body } else { DenialBody::Off };
     RateLimitResponse {
         overall_code: code.into(),
         response_headers_to_add: told::headers(settings, verdict, &outcomes),
@@ -93,7 +93,7 @@ fn verdict(asked: &Asked<'_>, statuses: &[DescriptorStatus]) -> Verdict {
 
 fn ruled(rule: &Rule) -> DescriptorStatus {
     match rule.amount {
-        Amount::Nothing(unit) => {
+        Amount::Zero(unit) => {
             let code = if rule.is_shadow { Code::Ok } else { Code::OverLimit };
             nothing(unit, rule.name.clone(), code)
         }

@@ -129,7 +129,7 @@ impl<'a> Asked<'a> {
     pub(super) fn count_by_rule(&self) {
         for item in &self.0 {
             if let Item::Ruled(Ruled { rule, apart, verb: Verb::Check | Verb::Peek }) = item {
-                let is_denied = matches!(rule.amount, Amount::Nothing(_));
+                let is_denied = matches!(rule.amount, Amount::Zero(_));
                 apart.as_ref().unwrap_or(&rule.signals).count_by_rule(is_denied, rule.is_shadow);
             }
         }
@@ -198,9 +198,9 @@ fn item<'a>(
     }
     let entries = descriptor.entries.iter().map(|entry| (entry.key.as_slice(), entry.value.as_slice()));
     let Some(met) = domains.find(&request.domain, entries) else { return Ok(Item::Nothing) };
-    let apart = met.told_as.and_then(|name| met.rule.by_value.find(name, &met.rule.policy_name));
+    let apart = met.metric_name.and_then(|name| met.rule.by_value.find(name, &met.rule.policy_name));
     Ok(match &met.rule.amount {
-        Amount::Unlimited | Amount::Nothing(_) => Item::Ruled(Ruled { rule: met.rule, apart, verb }),
+        Amount::Unlimited | Amount::Zero(_) => Item::Ruled(Ruled { rule: met.rule, apart, verb }),
         Amount::Limited(limited) => Item::Counted(Counted {
             rule: Some(met.rule),
             limit: CountedLimit::Configured(limited),

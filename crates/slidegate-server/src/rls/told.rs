@@ -10,7 +10,7 @@ use super::answer::{Outcome, Verdict, is_status_over};
 use super::ask::{Asked, Item};
 use super::proto::rate_limit_response::DescriptorStatus;
 use super::proto::{HeaderValue, RateLimitDescriptor, RateLimitRequest, rate_limit_descriptor};
-use crate::envoy::{Body, Settings, Tell, merge};
+use crate::envoy::{DenialBody, HeaderMode, Settings, merge};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
@@ -20,9 +20,9 @@ pub(super) fn headers(settings: Settings, verdict: Verdict, outcomes: &[Outcome<
     let mut headers: Vec<HeaderValue> = Vec::new();
     let mut longest_wait_s = None;
     let is_told = match settings.headers {
-        Tell::Off => false,
-        Tell::Denied => is_over,
-        Tell::Always => true,
+        HeaderMode::Off => false,
+        HeaderMode::Denied => is_over,
+        HeaderMode::Always => true,
     };
     let heeded = outcomes.iter().filter(|outcome| is_told && verdict.heeds(outcome.counted.rule));
     for Outcome { counted, decision } in tightest_by_name(heeded) {
@@ -37,9 +37,9 @@ pub(super) fn headers(settings: Settings, verdict: Verdict, outcomes: &[Outcome<
     if is_over {
         headers.extend(longest_wait_s.map(|seconds| header("retry-after", seconds.to_string())));
         let content_type = match settings.body {
-            Body::Text => Some("text/plain; charset=utf-8"),
-            Body::Problem => Some("application/problem+json"),
-            Body::Off => None,
+            DenialBody::Text => Some("text/plain; charset=utf-8"),
+            DenialBody::Problem => Some("application/problem+json"),
+            DenialBody::Off => None,
         };
         headers.extend(content_type.map(|content_type| header("content-type", content_type.to_owned())));
     }
@@ -70,7 +70,7 @@ fn header(key: &str, value: String) -> HeaderValue {
 /// The body of a denial, which names the limits that deny the request. Envoy makes the `grpc-message` of it for clients of
 /// gRPC, which is why it is a sentence unless a problem document is asked for.
 pub(super) fn body(
-    form: Body,
+    form: DenialBody,
     verdict: Verdict,
     asked: &Asked<'_>,
     statuses: &[DescriptorStatus],
@@ -78,9 +78,9 @@ pub(super) fn body(
 ) -> Vec<u8> {
     let violated = violated(verdict, asked, statuses);
     match form {
-        Body::Off => Vec::new(),
-        Body::Text => sentence(&violated, longest_wait_s(verdict, outcomes)).into_bytes(),
-        Body::Problem => serde_json::json!({
+        DenialBody::Off => Vec::new(),
+        DenialBody::Text => sentence(&violated, longest_wait_s(verdict, outcomes)).into_bytes(),
+        DenialBody::Problem => serde_json::json!({
             "type": QUOTA_EXCEEDED,
             "title": "Too Many Requests",
             "status": 429,
@@ -111,7 +111,7 @@ fn violated<'a>(verdict: Verdict, asked: &'a Asked<'_>, statuses: &[DescriptorSt
     for (item, status) in asked.0.iter().zip(statuses) {
         let name = match item {
             Item::Counted(counted) => counted.shown(),
-            Item::Ruled(met) => &met.rule.shown,
+            Item::Ruled(met) => &met.rule.display_name,
             Item::Refused(_) | Item::Nothing => continue,
         };
         if is_status_over(status) && verdict.heeds(item.rule()) && !violated.contains(&name) {

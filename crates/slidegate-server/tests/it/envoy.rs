@@ -217,7 +217,7 @@ fn the_limits_that_are_shipped_are_valid() {
     let mut import = slidegate();
     let (code, _, told) =
         crate::process::outcome(import.args(["import", "envoy"]).arg(deploy().join("limits")));
-    let expected = "domain edge\n  remote_address: 100 per second (fixed-window), called \"per-address\"\n  \
-                    user: 60 per minute (fixed-window), called \"per-user\"\n";
+    let expected = "domain edge\n  remote_address: 100 per second (fixed-window), name \"per-address\"\n  \
+                    user: 60 per minute (fixed-window), name \"per-user\"\n";
     assert_eq!((code, told.as_str()), (0, expected));
 }

@@ -72,8 +72,8 @@ fn all_mistakes_of_a_folder_are_told_at_once() {
     assert_eq!(code, 2);
     assert_eq!(
         stderr,
-        "./a.yaml:2: descriptors[0].key: missing; every descriptor has one\n\
-         ./c.yaml:1: domain: \"c\" is in ./b.yml already\n"
+        "./a.yaml:2: descriptors[0].key: missing; every descriptor needs a key\n\
+         ./c.yaml:1: domain: \"c\" is already defined in ./b.yml\n"
     );
     let validated = outcome(slidegate().args(["validate", "."]).current_dir(folder.path()));
     assert_eq!(validated, (2, String::new(), stderr));
@@ -82,7 +82,7 @@ fn all_mistakes_of_a_folder_are_told_at_once() {
     assert_eq!(validated.1, "good: valid; domains: everything, mongo_cps, nothing\n");
     let empty = tempfile::tempdir().unwrap();
     let (_, _, stderr) = outcome(slidegate().args(["import", "envoy", "."]).current_dir(empty.path()));
-    assert_eq!(stderr, ".: file: there is no file in it whose name ends in .yaml or .yml\n");
+    assert_eq!(stderr, ".: file: no file in this folder ends in .yaml or .yml\n");
 }
 
 #[test]

@@ -114,7 +114,11 @@ fn an_outage_of_a_demoted_primary_is_logged_once() {
     until("the store decides again", || is("store"));
     let logged = std::fs::read_to_string(log.path()).unwrap();
     let lines_with = |words: &str| logged.lines().filter(|line| line.contains(words)).count();
-    assert_eq!((lines_with("redis is unavailable"), lines_with("redis is available again")), (1, 1), "{logged}");
+    assert_eq!(
+        (lines_with("redis is unavailable"), lines_with("redis is available again")),
+        (1, 1),
+        "{logged}"
+    );
 }
 
 /// Redis closes idle connections after its `timeout`.

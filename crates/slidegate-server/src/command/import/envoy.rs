@@ -6,7 +6,7 @@ use slidegate::{Algorithm, Quota};
 
 use super::write::{Imported, Writer};
 use crate::command::Failure;
-use crate::envoy::{Amount, Domains, Settings, Tree};
+use crate::envoy::{Amount, DomainTree, Domains, Settings};
 
 const BEGINNING: [&str; 3] = [
     "Made by `slidegate import envoy`: one policy for each limit, to be asked for by name.",
@@ -21,9 +21,9 @@ pub(super) fn import(path: &Path, algorithm: Option<Algorithm>) -> Result<Import
     let mut writer = Writer::new(&BEGINNING);
     let mut is_empty = true;
     for rule in domains.rules() {
-        let note = |what: &str| format!("{:?} is left out: {what}", rule.shown);
+        let note = |what: &str| format!("{:?} is left out: {what}", rule.display_name);
         match &rule.amount {
-            Amount::Limited(_) | Amount::Nothing(_) => {}
+            Amount::Limited(_) | Amount::Zero(_) => {}
             Amount::Unlimited => writer.comment(&note("it is unlimited, which needs no policy")),
         }
         if !rule.replaces.is_empty() {
@@ -38,9 +38,9 @@ pub(super) fn import(path: &Path, algorithm: Option<Algorithm>) -> Result<Import
         // Behind its comments: these stand above what they are about.
         let quota = match &rule.amount {
             Amount::Limited(limited) => Some((limited.policy.quota_name(0), limited.policy.quotas()[0])),
-            Amount::Nothing(unit) => Quota::new(0, unit.window())
+            Amount::Zero(unit) => Quota::new(0, unit.window())
                 .ok()
-                .map(|quota| (rule.shown.as_str(), quota.with_algorithm(algorithm))),
+                .map(|quota| (rule.display_name.as_str(), quota.with_algorithm(algorithm))),
             Amount::Unlimited => None,
         };
         if let Some(quota) = quota {
@@ -48,5 +48,5 @@ pub(super) fn import(path: &Path, algorithm: Option<Algorithm>) -> Result<Import
             writer.policy(&rule.policy_name, &[quota], rule.is_shadow);
         }
     }
-    Ok(Imported::one(Tree(&domains).to_string(), writer.finish(is_empty)))
+    Ok(Imported::one(DomainTree(&domains).to_string(), writer.finish(is_empty)))
 }

@@ -1,67 +1,68 @@
-//! What is found wrong while a file is read: all of it, not only the first.
+//! Collection of the problems of a file while it is read.
 
 use std::path::PathBuf;
 
 use super::problem::Problem;
 
-/// How many problems are listed before they are only counted.
-const MOST_PROBLEMS: usize = 1000;
+/// Maximum number of problems that are listed; further ones are only counted.
+const MAX_PROBLEMS: usize = 1000;
 
-/// Takes note of everything that is wrong.
+/// Problems found so far, and the references of the file.
 #[derive(Debug)]
-pub(super) struct Review {
+pub(super) struct Diagnostics {
     problems: Vec<Problem>,
-    left_out: usize,
-    /// Whether files and variables that the file names are read too.
-    pub(super) looks_around: bool,
-    /// The files that tokens are in.
+    omitted: usize,
+    /// Whether to read the files and variables that the file names.
+    pub(super) follows_references: bool,
+    /// Files that contain tokens.
     pub(super) token_files: Vec<PathBuf>,
 }
 
-impl Review {
-    pub(super) fn new(looks_around: bool) -> Self {
-        Self { problems: Vec::new(), left_out: 0, looks_around, token_files: Vec::new() }
+impl Diagnostics {
+    pub(super) fn new(follows_references: bool) -> Self {
+        Self { problems: Vec::new(), omitted: 0, follows_references, token_files: Vec::new() }
     }
 
-    /// Takes note of a problem with the field at `path`.
-    pub(super) fn refuse(&mut self, line: u64, path: impl Into<String>, message: impl Into<String>) {
+    /// Adds a problem with the field at `path`.
+    pub(super) fn report(&mut self, line: u64, path: impl Into<String>, message: impl Into<String>) {
         if self.is_full() {
-            self.left_out += 1;
+            self.omitted += 1;
             return;
         }
         self.problems.push(Problem::at(line, path, message));
     }
 
-    /// Whether what is wrong is only counted from now on.
+    /// Returns whether further problems are only counted.
     pub(super) fn is_full(&self) -> bool {
-        self.problems.len() == MOST_PROBLEMS
+        self.problems.len() == MAX_PROBLEMS
     }
 
     pub(super) fn into_problems(mut self) -> Vec<Problem> {
-        if self.left_out > 0 {
-            let message = format!("and {} more problems", self.left_out);
+        if self.omitted > 0 {
+            let message = format!("and {} more problems", self.omitted);
             self.problems.push(Problem::without_line("yaml", message));
         }
         self.problems
     }
 }
 
-/// How far a name may be from another to be taken for a slip of the pen.
-const NEAR: usize = 2;
+/// Maximum edit distance of a misspelled name.
+const MAX_TYPO_DISTANCE: usize = 2;
 
-/// Which of `names` was most likely meant.
+/// Returns the name that `written` most likely misspells.
 pub(super) fn nearest<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Longer ones are near nothing, and cost time to compare.
+    // Longer texts are close to no name, and expensive to compare.
     if written.len() > 64 {
         return None;
     }
     let written = written.to_lowercase();
     let distances = names.map(|name| (strsim::damerau_levenshtein(&written, name), name));
-    let near = distances.filter(|(distance, name)| *distance <= NEAR && *distance * 2 < name.len());
+    let near =
+        distances.filter(|(distance, name)| *distance <= MAX_TYPO_DISTANCE && *distance * 2 < name.len());
     near.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }
 
-/// `; did you mean quotas?`, or nothing.
+/// Returns a hint such as `; did you mean quotas?`, or an empty text.
 pub(super) fn hint<'a>(written: &str, names: impl Iterator<Item = &'a str>) -> String {
     nearest(written, names).map(|name| format!("; did you mean {name}?")).unwrap_or_default()
 }
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_slip_of_the_pen_is_near() {
+    fn only_a_typo_matches_a_name() {
         let names = ["quotas", "key", "mode", "headers", "on_failure"];
         let table = [
             ("qoutas", Some("quotas")),
