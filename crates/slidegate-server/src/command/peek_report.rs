@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::answer::{Answer, QuotaAnswer};
+use crate::answer::{Age, Answer, QuotaAnswer};
 
 /// Returns one indented line per quota: the counts of its windows and the age of its oldest entry, as far as it has them.
 pub(super) fn quota_lines(answer: &Answer<'_>) -> String {
@@ -13,7 +13,7 @@ pub(super) fn quota_lines(answer: &Answer<'_>) -> String {
         if let (Some(previous @ 1..), Some(current)) = (quota.previous, quota.current) {
             let _ = write!(text, "; previous window {previous}, current window {current}");
         }
-        if let Some(age_ms) = quota.oldest_age_ms.and_then(|age| age.ms()) {
+        if let Some(age_ms) = quota.oldest_age_ms.and_then(Age::ms) {
             let _ = write!(text, "; oldest entry {} old", super::decide::seconds(age_ms));
         }
         text.push('\n');

@@ -82,7 +82,7 @@ fn forget_removes_all_counts_and_blocks_of_a_policy() {
 #[test]
 fn an_invalid_forget_changes_nothing() {
     let server = Server::start();
-    let request = |verb: &str, body: &str| server.post(&format!("/v1/{verb}"), body.to_owned());
+    let request = |verb: &str, body: &str| server.post(&format!("/v1/{verb}"), body);
     request("check", r#"{"policy": "api", "key": "a", "cost": 60}"#);
     for (body, status, detail) in [
         (r#"{"policy": "other"}"#, 404, r#"there is no policy "other""#),

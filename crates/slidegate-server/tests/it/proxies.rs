@@ -1,4 +1,4 @@
-//! Real proxies with the configurations of `deploy/` in front of a small application: forward-auth and ext_authz.
+//! Real proxies with the configurations of `deploy/` in front of a small application: forward-auth and `ext_authz`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -14,7 +14,7 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerAddress(pub SocketAddr);
 
-/// AddressSource of a client's address.
+/// Source of a client's address.
 ///
 /// Any client can write anything into `X-Forwarded-For`. Only entries that trusted proxies have appended are reliable,
 /// and those are at the right. The leftmost entry counts only if every entry to its right is trusted.

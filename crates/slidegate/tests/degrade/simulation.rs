@@ -12,7 +12,7 @@ use crate::faulty::{Fault, FaultyStore, VirtualClock, sleep};
 const WINDOW_MS: u64 = 1000;
 const BUDGET_MS: u64 = 20;
 
-/// A random number generator (SplitMix64) with a fixed sequence per seed.
+/// A random number generator (`SplitMix64`) with a fixed sequence per seed.
 struct Random(u64);
 
 impl Random {

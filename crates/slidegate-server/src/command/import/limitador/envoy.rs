@@ -178,7 +178,7 @@ fn file_name(domain: &str, used: &mut HashSet<String>) -> String {
         "" => "domain",
         plain => plain,
     };
-    (1..)
+    (1_u32..=u32::MAX)
         .map(|place| if place == 1 { format!("{plain}.yaml") } else { format!("{plain}.{place}.yaml") })
         .find(|name| used.insert(name.to_ascii_lowercase()))
         .unwrap_or_default()
