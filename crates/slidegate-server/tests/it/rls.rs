@@ -500,7 +500,7 @@ fn a_folder_that_never_rests_is_read_and_the_log_says_so() {
         (0..100).for_each(|_| write(3));
         let logged = fs::read_to_string(log.path()).unwrap();
         let warning = logged.find("although it keeps changing").ok_or("no warning")?;
-        logged[warning..].find("were read again").map(drop).ok_or(logged)
+        logged[warning..].find("reloaded the limits for Envoy").map(drop).ok_or(logged)
     });
     let status = &server.post("/json", &asked).json()["statuses"][0];
     assert_eq!(status["currentLimit"]["requestsPerUnit"], 3);
