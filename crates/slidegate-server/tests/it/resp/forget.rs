@@ -50,7 +50,10 @@ fn a_token_without_reset_forgets_nothing() {
         &["SLIDEGATE.REFUND", "api", "a"],
     ] {
         let refused = format!("{:?}", client.command(words).unwrap());
-        assert!(refused.contains("NOPERM") && refused.contains("the configuration allows it check, peek"), "{refused}");
+        assert!(
+            refused.contains("NOPERM") && refused.contains("the configuration allows it check, peek"),
+            "{refused}"
+        );
     }
     assert_eq!(client.command(&["SLIDEGATE.CHECK", "api", "a"]).unwrap().array().len(), 5);
 }
