@@ -1,6 +1,6 @@
 //! What every protocol calls: requests in, decisions out.
 
-pub(crate) mod asked;
+pub(crate) mod operation;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use tracing::info;
 
 use crate::envoy::Domains;
 use crate::heavy_hitters::{HeavyHitters, Hit};
-use crate::policies::{Named, Policies};
+use crate::json_fragments::PolicyFragments;
+use crate::policies::{Policies, PolicyView};
+use crate::policy_metrics::{OF_REQUESTS, PolicyMetrics};
 use crate::quota_spec::{NamedQuota, QuotaProblem, QuotaSpec};
-use crate::request::{Batch, Refusal, RefusalKind, Request};
-use crate::signals::{OF_REQUESTS, Signals};
-use crate::spelled::Spelled;
+use crate::request::{Batch, Rejection, RejectionKind, Request};
 use crate::throttle::Throttles;
 use crate::tokens::{Authenticator, Tokens};
 use crate::traces;
@@ -47,7 +47,7 @@ pub struct App<S> {
 /// A decision and the policy under which it was made.
 #[derive(Debug)]
 pub struct Decided {
-    chosen: Chosen,
+    chosen: SelectedPolicy,
     verb: Verb,
     /// The decision.
     pub decision: Decision,
@@ -55,28 +55,32 @@ pub struct Decided {
 
 /// The policy of a request.
 #[derive(Debug)]
-pub(crate) enum Chosen {
-    Configured(Arc<Named>),
+pub(crate) enum SelectedPolicy {
+    Configured(Arc<PolicyView>),
     FromRequest(Policy, HeaderStyle),
 }
 
 #[cfg(test)]
 impl Decided {
     pub(crate) fn configured(policy: Policy, decision: Decision) -> Self {
-        let signals = Arc::new(Signals::of(&policy, "", 0, None));
-        let named = Named::new(policy, HeaderStyle::default(), signals);
-        Self { chosen: Chosen::Configured(Arc::new(named)), verb: Verb::Check, decision }
+        let policy_metrics = Arc::new(PolicyMetrics::of(&policy, "", 0, None));
+        let named = PolicyView::new(policy, HeaderStyle::default(), policy_metrics);
+        Self { chosen: SelectedPolicy::Configured(Arc::new(named)), verb: Verb::Check, decision }
     }
 
     pub(crate) fn from_request(policy: Policy, decision: Decision) -> Self {
-        Self { chosen: Chosen::FromRequest(policy, HeaderStyle::default()), verb: Verb::Check, decision }
+        Self {
+            chosen: SelectedPolicy::FromRequest(policy, HeaderStyle::default()),
+            verb: Verb::Check,
+            decision,
+        }
     }
 
     pub(crate) fn by_verb(self, verb: Verb) -> Self {
         Self { verb, ..self }
     }
 
-    pub(crate) fn into_chosen(self) -> Chosen {
+    pub(crate) fn into_chosen(self) -> SelectedPolicy {
         self.chosen
     }
 }
@@ -93,18 +97,18 @@ impl Decided {
     }
 
     /// What its answers have in common.
-    pub(crate) fn spelled(&self) -> Cow<'_, Spelled> {
+    pub(crate) fn spelled(&self) -> Cow<'_, PolicyFragments> {
         match &self.chosen {
-            Chosen::Configured(named) => Cow::Borrowed(&named.spelled),
-            Chosen::FromRequest(policy, _) => Cow::Owned(Spelled::of(policy, None)),
+            SelectedPolicy::Configured(named) => Cow::Borrowed(&named.spelled),
+            SelectedPolicy::FromRequest(policy, _) => Cow::Owned(PolicyFragments::of(policy, None)),
         }
     }
 
     /// The policy's name; none if its quotas came with the request.
     pub fn policy_name(&self) -> Option<&str> {
         match &self.chosen {
-            Chosen::Configured(named) => Some(named.policy().name()),
-            Chosen::FromRequest(..) => None,
+            SelectedPolicy::Configured(named) => Some(named.policy().name()),
+            SelectedPolicy::FromRequest(..) => None,
         }
     }
 
@@ -121,8 +125,8 @@ impl Decided {
     fn in_style(&self, clock: &dyn Clock, write: impl FnOnce(HeaderStyle, &Tier, u64)) {
         let of_request;
         let (style, tier) = match &self.chosen {
-            Chosen::Configured(named) => (named.headers, &named.tier),
-            Chosen::FromRequest(policy, style) => {
+            SelectedPolicy::Configured(named) => (named.headers, &named.tier),
+            SelectedPolicy::FromRequest(policy, style) => {
                 of_request = Tier::new(policy.clone());
                 (*style, &of_request)
             }
@@ -132,7 +136,7 @@ impl Decided {
     }
 }
 
-impl Chosen {
+impl SelectedPolicy {
     pub(crate) fn policy(&self) -> &Policy {
         match self {
             Self::Configured(named) => named.policy(),
@@ -140,9 +144,9 @@ impl Chosen {
         }
     }
 
-    fn signals(&self) -> &Signals {
+    fn policy_metrics(&self) -> &PolicyMetrics {
         match self {
-            Self::Configured(named) => &named.signals,
+            Self::Configured(named) => &named.policy_metrics,
             Self::FromRequest(..) => &OF_REQUESTS,
         }
     }
@@ -152,7 +156,7 @@ impl Chosen {
 #[derive(Debug)]
 pub(crate) struct Prepared<'a> {
     pub(crate) operation: Operation<'a>,
-    pub(crate) signals: &'a Signals,
+    pub(crate) policy_metrics: &'a PolicyMetrics,
     /// Whether a denial is only reported.
     pub(crate) is_shadow: bool,
 }
@@ -282,8 +286,14 @@ impl<S: Store> App<S> {
     }
 
     /// Counts a check, and logs it if it was denied, with the path if it was asked for one.
-    fn note(&self, signals: &Signals, check: &Check<'_>, decision: &Decision, path: Option<&str>) {
-        signals.count(decision);
+    fn note(
+        &self,
+        policy_metrics: &PolicyMetrics,
+        check: &Check<'_>,
+        decision: &Decision,
+        path: Option<&str>,
+    ) {
+        policy_metrics.count(decision);
         let (now_ms, is_denied) = (self.clock().now_ms(), !decision.is_allowed());
         let would_be = || decision.shadow().is_some_and(|shadow| !shadow.is_allowed());
         let policy = (!check.policy.is_anonymous()).then(|| check.policy.name());
@@ -294,7 +304,7 @@ impl<S: Store> App<S> {
     }
 
     /// Decides one request.
-    pub async fn decide(&self, verb: Verb, request: &Request<'_>) -> Result<Decided, Refusal> {
+    pub async fn decide(&self, verb: Verb, request: &Request<'_>) -> Result<Decided, Rejection> {
         let chosen = choose(&self.policies.load(), request)?;
         let check = check(verb, request, &chosen)?;
         let operation = Operation { verb, check };
@@ -303,19 +313,20 @@ impl<S: Store> App<S> {
             None => traces::within(traces::of_store(), self.store.execute(operation)).await?,
         };
         if verb == Verb::Check {
-            self.note(chosen.signals(), &check, &decision, request.path.as_deref());
+            self.note(chosen.policy_metrics(), &check, &decision, request.path.as_deref());
         }
         Ok(Decided { chosen, verb, decision })
     }
 
     /// Forgets what all keys have spent under the policy called `name`. Returns how many keys that were, where the store counts
     /// them.
-    pub async fn forget(&self, name: &str) -> Result<Option<u64>, Refusal> {
+    pub async fn forget(&self, name: &str) -> Result<Option<u64>, Rejection> {
         /// A store may have to look at all of its keys, so one policy is forgotten at a time.
         static FORGETTING: Semaphore = Semaphore::const_new(1);
         let policy = self.policies.load().source(name)?.policy.clone();
-        let busy =
-            || Refusal::new(RefusalKind::Busy, "a policy is being forgotten: try again when that is done");
+        let busy = || {
+            Rejection::new(RejectionKind::Busy, "a policy is being forgotten: try again when that is done")
+        };
         let _turn = FORGETTING.try_acquire().map_err(|_| busy())?;
         let keys = traces::within(traces::of_store(), self.store.forget(&policy)).await?;
         info!(policy = name, keys, "all keys of a policy were forgotten");
@@ -323,7 +334,11 @@ impl<S: Store> App<S> {
     }
 
     /// What each of a batch is to be decided by.
-    pub(crate) fn choose_many(&self, verb: Verb, batch: &Batch<'_>) -> Vec<Result<Chosen, Refusal>> {
+    pub(crate) fn choose_many(
+        &self,
+        verb: Verb,
+        batch: &Batch<'_>,
+    ) -> Vec<Result<SelectedPolicy, Rejection>> {
         let policies = self.policies.load();
         batch.0.iter().map(|request| choose_for(&policies, verb, request)).collect()
     }
@@ -332,9 +347,9 @@ impl<S: Store> App<S> {
     pub(crate) async fn decide_many(
         &self,
         verb: Verb,
-        requests: &[Result<Request<'_>, Refusal>],
-        chosen: Vec<Result<Chosen, Refusal>>,
-    ) -> Vec<Result<Decided, Refusal>> {
+        requests: &[Result<Request<'_>, Rejection>],
+        chosen: Vec<Result<SelectedPolicy, Rejection>>,
+    ) -> Vec<Result<Decided, Rejection>> {
         let mut operations = Vec::with_capacity(chosen.len());
         for (request, chosen) in requests.iter().zip(&chosen) {
             if let (Ok(request), Ok(chosen)) = (request, chosen)
@@ -347,7 +362,7 @@ impl<S: Store> App<S> {
         if verb == Verb::Check {
             for ((chosen, operation), decision) in chosen.iter().flatten().zip(&operations).zip(&decisions) {
                 if let Ok(decision) = decision {
-                    self.note(chosen.signals(), &operation.check, decision, None);
+                    self.note(chosen.policy_metrics(), &operation.check, decision, None);
                 }
             }
         }
@@ -355,10 +370,10 @@ impl<S: Store> App<S> {
         let mut decided = Vec::with_capacity(chosen.len());
         for chosen in chosen {
             decided.push(match chosen {
-                Err(refusal) => Err(refusal),
+                Err(rejection) => Err(rejection),
                 Ok(chosen) => match decisions.next() {
                     Some(decision) => {
-                        decision.map(|decision| Decided { chosen, verb, decision }).map_err(Refusal::from)
+                        decision.map(|decision| Decided { chosen, verb, decision }).map_err(Rejection::from)
                     }
                     None => break,
                 },
@@ -386,10 +401,10 @@ impl<S: Store> App<S> {
         };
         let noted = |(prepared, decision): (&Prepared<'_>, Result<Decision, StoreError>)| {
             let decision = decision?;
-            let Prepared { operation, signals, is_shadow } = prepared;
+            let Prepared { operation, policy_metrics, is_shadow } = prepared;
             let decision = if *is_shadow { decision.in_shadow() } else { decision };
             if matches!(operation.verb, Verb::Check | Verb::Peek) {
-                self.note(signals, &operation.check, &decision, None);
+                self.note(policy_metrics, &operation.check, &decision, None);
             }
             Ok(decision)
         };
@@ -406,12 +421,12 @@ pub(crate) struct Preview {
 }
 
 /// Looks at a request as if to decide it.
-pub(crate) fn preview(policies: &Policies, request: &Request<'_>) -> Result<Preview, Refusal> {
+pub(crate) fn preview(policies: &Policies, request: &Request<'_>) -> Result<Preview, Rejection> {
     let chosen = choose(policies, request)?;
     let cost = check(Verb::Check, request, &chosen)?.cost;
     let headers = match &chosen {
-        Chosen::Configured(named) => named.headers,
-        Chosen::FromRequest(_, headers) => *headers,
+        SelectedPolicy::Configured(named) => named.headers,
+        SelectedPolicy::FromRequest(_, headers) => *headers,
     };
     Ok(Preview { policy: chosen.policy().clone(), cost, headers })
 }
@@ -420,25 +435,25 @@ pub(crate) fn preview(policies: &Policies, request: &Request<'_>) -> Result<Prev
 fn choose_for(
     policies: &Policies,
     verb: Verb,
-    request: &Result<Request<'_>, Refusal>,
-) -> Result<Chosen, Refusal> {
-    let request = request.as_ref().map_err(Refusal::clone)?;
+    request: &Result<Request<'_>, Rejection>,
+) -> Result<SelectedPolicy, Rejection> {
+    let request = request.as_ref().map_err(Rejection::clone)?;
     let chosen = choose(policies, request)?;
     check(verb, request, &chosen)?;
     Ok(chosen)
 }
 
-fn choose(policies: &Policies, request: &Request<'_>) -> Result<Chosen, Refusal> {
+fn choose(policies: &Policies, request: &Request<'_>) -> Result<SelectedPolicy, Rejection> {
     match (&request.policy, &request.quotas) {
         (Some(name), None) => {
             let found = policies.find(name, request.tier.as_deref(), request.key.as_deref());
-            found.map(|named| Chosen::Configured(Arc::clone(named)))
+            found.map(|named| SelectedPolicy::Configured(Arc::clone(named)))
         }
         (None, Some(_)) if request.tier.is_some() => {
-            Err(Refusal::out_of_range("tier", "goes with policy, not with quotas"))
+            Err(Rejection::out_of_range("tier", "goes with policy, not with quotas"))
         }
         (None, Some(quotas)) => {
-            policy_of(quotas).map(|policy| Chosen::FromRequest(policy, policies.headers()))
+            policy_of(quotas).map(|policy| SelectedPolicy::FromRequest(policy, policies.headers()))
         }
         (Some(_), Some(_)) => Err(one_of_both("both are given")),
         (None, None) => Err(one_of_both("neither is given")),
@@ -446,40 +461,47 @@ fn choose(policies: &Policies, request: &Request<'_>) -> Result<Chosen, Refusal>
 }
 
 /// The policy of quotas that come with a request.
-pub(crate) fn policy_of(quotas: &[QuotaSpec]) -> Result<Policy, Refusal> {
+pub(crate) fn policy_of(quotas: &[QuotaSpec]) -> Result<Policy, Rejection> {
     let mut named = Vec::with_capacity(quotas.len());
     for (index, quota) in quotas.iter().enumerate() {
-        named.push(quota.build().map_err(|problems| quota_refusal(index, &problems))?);
+        named.push(quota.build().map_err(|problems| quota_rejection(index, &problems))?);
     }
     let named = named.into_iter().map(|NamedQuota { name, quota }| (name, quota));
-    Policy::anonymous_with_names(named).map_err(|error| Refusal::out_of_range("quotas", error.message()))
+    Policy::anonymous_with_names(named).map_err(|error| Rejection::out_of_range("quotas", error.message()))
 }
 
-fn one_of_both(what_is: &str) -> Refusal {
-    Refusal::out_of_range("policy", format!("{what_is}; give exactly one of policy and quotas"))
+fn one_of_both(what_is: &str) -> Rejection {
+    Rejection::out_of_range("policy", format!("{what_is}; give exactly one of policy and quotas"))
 }
 
-pub(crate) fn quota_refusal(index: usize, problems: &[QuotaProblem]) -> Refusal {
+pub(crate) fn quota_rejection(index: usize, problems: &[QuotaProblem]) -> Rejection {
     let Some(problem) = problems.first() else { return one_of_both("quotas is not valid") };
     let field = match problem.field {
         Some(field) => format!("quotas[{index}].{field}"),
         None => format!("quotas[{index}]"),
     };
-    Refusal::out_of_range(field, problem.message.as_str())
+    Rejection::out_of_range(field, problem.message.as_str())
 }
 
-fn check<'a>(verb: Verb, request: &'a Request<'_>, chosen: &'a Chosen) -> Result<Check<'a>, Refusal> {
+fn check<'a>(
+    verb: Verb,
+    request: &'a Request<'_>,
+    chosen: &'a SelectedPolicy,
+) -> Result<Check<'a>, Rejection> {
     let key = request.key.as_deref().unwrap_or_default();
     if !(1..=MAX_KEY_BYTES).contains(&key.len()) {
         let found = if request.key.is_none() { "missing".to_owned() } else { format!("{} bytes", key.len()) };
-        return Err(Refusal::out_of_range("key", format!("{found}; 1 to {MAX_KEY_BYTES} bytes are allowed")));
+        return Err(Rejection::out_of_range(
+            "key",
+            format!("{found}; 1 to {MAX_KEY_BYTES} bytes are allowed"),
+        ));
     }
     Ok(chosen.policy().key(key).cost(cost(verb, request)?))
 }
 
 /// How much a request costs; the cost of a block is its length.
-fn cost(verb: Verb, request: &Request<'_>) -> Result<u64, Refusal> {
-    let refused = |field: &'static str| move |message: String| Refusal::out_of_range(field, message);
+fn cost(verb: Verb, request: &Request<'_>) -> Result<u64, Rejection> {
+    let refused = |field: &'static str| move |message: String| Rejection::out_of_range(field, message);
     match (verb, request.cost, request.for_ms) {
         (Verb::Block, Some(_), _) => {
             Err(refused("cost")("does not go with a block, which takes for_ms".to_owned()))
@@ -494,9 +516,9 @@ fn cost(verb: Verb, request: &Request<'_>) -> Result<u64, Refusal> {
     }
 }
 
-impl From<StoreError> for Refusal {
+impl From<StoreError> for Rejection {
     fn from(error: StoreError) -> Self {
-        let kind = RefusalKind::StoreUnavailable {
+        let kind = RejectionKind::StoreUnavailable {
             is_transient: error.is_transient(),
             may_have_counted: error.may_have_counted(),
         };

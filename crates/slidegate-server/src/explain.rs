@@ -11,10 +11,10 @@ use slidegate::{Anchor, Policy, Quota};
 
 use crate::app::{Preview, preview};
 use crate::config::{Config, Keyword, StoreUrl};
-use crate::http::decode;
 use crate::key_rule::{KeyPart, KeyRule};
-use crate::policies::{Choice, Policies};
-use crate::request::{Refusal, Request};
+use crate::policies::{Policies, QuotaSource};
+use crate::protocols::http::decode;
+use crate::request::{Rejection, Request};
 
 /// What is asked of a proxy, instead of a key.
 struct Asked {
@@ -24,7 +24,7 @@ struct Asked {
 
 /// One line for each step of the choice. The request is the body of `/v1/check`; in place of its key it may have a `peer`
 /// and `headers`, from which the policy makes the key of what a proxy asks about.
-pub(crate) fn explain(config: &Config, request: &str) -> Result<String, Refusal> {
+pub(crate) fn explain(config: &Config, request: &str) -> Result<String, Rejection> {
     let mut body: Value = decode(request)?;
     let asked = asked(&mut body)?;
     let body = body.to_string();
@@ -62,12 +62,12 @@ pub(crate) fn explain(config: &Config, request: &str) -> Result<String, Refusal>
 }
 
 /// Who is told the fields of a request is told those that there are only here, too.
-fn with_what_else_there_is(refusal: Refusal) -> Refusal {
-    let is_outermost = refusal.field.as_ref().is_some_and(|field| !field.contains(['.', '[']));
-    if is_outermost && refusal.detail.starts_with("unknown field") {
-        return Refusal { detail: refusal.detail + ", `peer`, `headers`", ..refusal };
+fn with_what_else_there_is(rejection: Rejection) -> Rejection {
+    let is_outermost = rejection.field.as_ref().is_some_and(|field| !field.contains(['.', '[']));
+    if is_outermost && rejection.detail.starts_with("unknown field") {
+        return Rejection { detail: rejection.detail + ", `peer`, `headers`", ..rejection };
     }
-    refusal
+    rejection
 }
 
 /// Lines with a word before each.
@@ -81,24 +81,24 @@ impl Lines {
 }
 
 /// Takes `peer` and `headers` out of the request.
-fn asked(body: &mut Value) -> Result<Option<Asked>, Refusal> {
+fn asked(body: &mut Value) -> Result<Option<Asked>, Rejection> {
     let Some(fields) = body.as_object_mut() else { return Ok(None) };
     let (peer, lines) = (fields.remove("peer"), fields.remove("headers"));
     if peer.is_none() && lines.is_none() {
         return Ok(None);
     }
     if fields.contains_key("key") {
-        return Err(Refusal::out_of_range("key", "give either key, or peer and headers"));
+        return Err(Rejection::out_of_range("key", "give either key, or peer and headers"));
     }
     let peer = peer.map(|peer| {
         let address = peer.as_str().and_then(|text| text.parse().ok());
-        address.ok_or_else(|| Refusal::out_of_range("peer", "not an address, such as 203.0.113.7"))
+        address.ok_or_else(|| Rejection::out_of_range("peer", "not an address, such as 203.0.113.7"))
     });
     Ok(Some(Asked { peer: peer.transpose()?, headers: headers(lines.as_ref())? }))
 }
 
-fn headers(lines: Option<&Value>) -> Result<HeaderMap, Refusal> {
-    let wrong = |detail: String| Refusal::out_of_range("headers", detail);
+fn headers(lines: Option<&Value>) -> Result<HeaderMap, Rejection> {
+    let wrong = |detail: String| Rejection::out_of_range("headers", detail);
     let mut headers = HeaderMap::new();
     let Some(lines) = lines else { return Ok(headers) };
     let lines = lines.as_object().ok_or_else(|| wrong("not an object of names and values".to_owned()))?;
@@ -114,15 +114,19 @@ fn headers(lines: Option<&Value>) -> Result<HeaderMap, Refusal> {
     Ok(headers)
 }
 
-fn make_key(policies: &Policies, request: &Request<'_>, asked: &Asked) -> Result<(String, String), Refusal> {
+fn make_key(
+    policies: &Policies,
+    request: &Request<'_>,
+    asked: &Asked,
+) -> Result<(String, String), Rejection> {
     let Some(name) = &request.policy else {
-        return Err(Refusal::out_of_range("policy", "missing; peer and headers go with a policy"));
+        return Err(Rejection::out_of_range("policy", "missing; peer and headers go with a policy"));
     };
     let by_address = KeyRule::address();
     let said = policies.key_rule(name)?;
     let rule = said.unwrap_or(&by_address);
     let key = rule.find(policies.client(), asked.peer, &asked.headers).map_err(|part| {
-        Refusal::out_of_range("key", format!("made of {rule}, and the request has no {part}, or two"))
+        Rejection::out_of_range("key", format!("made of {rule}, and the request has no {part}, or two"))
     })?;
     let mut why = format!("made of {rule}");
     if said.is_none() {
@@ -149,14 +153,16 @@ fn add_key_rule(lines: &mut Lines, rule: Option<&KeyRule>) {
     }
 }
 
-fn add_choice(lines: &mut Lines, choice: Choice<'_>) {
+fn add_choice(lines: &mut Lines, choice: QuotaSource<'_>) {
     let (own, tier) = match choice {
-        Choice::OwnQuotas => {
+        QuotaSource::OwnQuotas => {
             ("the key has quotas of its own", "none: what the key has goes over it".to_owned())
         }
-        Choice::OwnTier(tier) => ("the key has a tier of its own", format!("{tier}, which is the key's")),
-        Choice::Tier(tier) => ("none for this key", format!("{tier}, which the request names")),
-        Choice::Standard => ("none for this key", "none: the request names none".to_owned()),
+        QuotaSource::OwnTier(tier) => {
+            ("the key has a tier of its own", format!("{tier}, which is the key's"))
+        }
+        QuotaSource::Tier(tier) => ("none for this key", format!("{tier}, which the request names")),
+        QuotaSource::Standard => ("none for this key", "none: the request names none".to_owned()),
     };
     lines.add("override", own);
     lines.add("tier", tier);

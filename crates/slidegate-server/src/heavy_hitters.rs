@@ -18,11 +18,11 @@ const SPAN_MS: u64 = 60_000;
 /// So many are looked at in one span. Of those beyond, every other one is and counts for two, and so on: however many ask,
 /// what it takes to tell who does hardly grows.
 const ALL_UP_TO: u64 = 20_000;
-const MOST_STRIDE: u64 = 1024;
+const MAX_STRIDE: u64 = 1024;
 /// Denials are rarer and of more interest.
-const MOST_STRIDE_OF_DENIALS: u64 = 64;
+const MAX_STRIDE_OF_DENIALS: u64 = 64;
 /// A key that is longer is cut where it is told.
-const MOST_TOLD_BYTES: usize = 256;
+const MAX_TOLD_BYTES: usize = 256;
 
 /// A key that stands out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -87,7 +87,7 @@ impl HeavyHitters {
         // Another span begins with all of them.
         let is_over = now_ms >= self.ends_ms.load(Ordering::Relaxed);
         let usual = if is_over { 1 } else { self.stride.load(Ordering::Relaxed) };
-        let stride = if hit.is_denied { usual.min(MOST_STRIDE_OF_DENIALS) } else { usual };
+        let stride = if hit.is_denied { usual.min(MAX_STRIDE_OF_DENIALS) } else { usual };
         if stride > 1 && fastrand::u64(..stride) > 0 {
             return;
         }
@@ -99,7 +99,7 @@ impl HeavyHitters {
         self.turn(&mut course, now_ms);
         course.looked_at += 1;
         if course.looked_at.is_multiple_of(ALL_UP_TO) {
-            self.stride.store((2 * usual).min(MOST_STRIDE), Ordering::Relaxed);
+            self.stride.store((2 * usual).min(MAX_STRIDE), Ordering::Relaxed);
         }
         let hash = self.hasher.hash_one((hit.policy, hit.key));
         course.now.asked.add(hash, stride, hit);
@@ -157,7 +157,7 @@ struct Name {
 
 impl Name {
     fn new(hit: &Hit<'_>, error: u64) -> Self {
-        let told = &hit.key[..hit.key.len().min(MOST_TOLD_BYTES)];
+        let told = &hit.key[..hit.key.len().min(MAX_TOLD_BYTES)];
         Self { policy: hit.policy.map(Box::from), key: String::from_utf8_lossy(told).into(), error }
     }
 }
@@ -263,7 +263,7 @@ mod tests {
                 (sketch.hashes.len(), sketch.counts.len(), sketch.names.len()),
                 (PLACES, PLACES, PLACES)
             );
-            assert!(sketch.names.iter().all(|name| name.key.len() <= MOST_TOLD_BYTES));
+            assert!(sketch.names.iter().all(|name| name.key.len() <= MAX_TOLD_BYTES));
         }
     }
 

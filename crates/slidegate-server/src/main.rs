@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use slidegate_server::command::{Command, run};
+use slidegate_server::cli::{Command, run};
 
 fn main() -> ExitCode {
     match run(Command::from_arguments()) {

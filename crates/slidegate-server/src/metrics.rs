@@ -6,8 +6,8 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use slidegate::{Clock, StoreError, SystemClock};
 
-use crate::report::{Report, Reporting};
-use crate::tally;
+use crate::decision_counts;
+use crate::store_status::{StatusSource, StoreStatus};
 
 /// From 50 µs to a second, which is more than any budget.
 const SECONDS: [f64; 14] =
@@ -50,8 +50,8 @@ impl Metrics {
     }
 
     /// All of it, with how the store is doing.
-    pub(crate) fn render(&self, of: &impl Reporting) -> String {
-        let Report { breaker, memory, .. } = of.report();
+    pub(crate) fn render(&self, of: &impl StatusSource) -> String {
+        let StoreStatus { breaker, memory, .. } = of.report();
         gauge!("slidegate_store_resting").set(if breaker.is_some_and(|state| state != "closed") {
             1.0
         } else {
@@ -63,7 +63,7 @@ impl Metrics {
             gauge!("slidegate_memory_bytes").set(lossy(memory.bytes));
             gauge!("slidegate_memory_evicted_keys").set(lossy(memory.evicted));
         }
-        tally::publish();
+        decision_counts::publish();
         self.0.render()
     }
 }
@@ -83,7 +83,7 @@ fn describe() {
     describe_counter!("slidegate_decisions_total", "Decisions, by policy, tier, who decided, and how");
     describe_counter!("slidegate_violations_total", "Denials, by the quota that was exceeded");
     describe_counter!("slidegate_near_limit_total", "Allowed with less than a tenth of the limit left");
-    describe_counter!("slidegate_refusals_total", "Requests that were not decided, by the reason");
+    describe_counter!("slidegate_rejections_total", "Requests that were not decided, by the reason");
     describe_counter!("slidegate_reloads_total", "How often the file was read again, by how that ended");
     describe_gauge!("slidegate_config_is_current", "0 if the file has changed and could not be used");
     describe_gauge!(

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use slidegate::Policy;
 use slidegate::tower::{ClientAddress, HeaderStyle, Tier};
 
+use crate::json_fragments::PolicyFragments;
 use crate::key_rule::KeyRule;
-use crate::request::Refusal;
-use crate::signals::Signals;
-use crate::spelled::Spelled;
+use crate::policy_metrics::PolicyMetrics;
+use crate::request::Rejection;
 
 /// How many names an error lists before it only counts them.
-const MOST_LISTED: usize = 20;
+const MAX_LISTED: usize = 20;
 
 /// Every policy that a request may name, and what else changes with the file.
 #[derive(Clone, Debug)]
@@ -59,25 +59,25 @@ impl From<Policy> for PolicyEntry {
 #[derive(Clone, Debug)]
 struct Entry {
     source: PolicyEntry,
-    standard: Arc<Named>,
-    tiers: BTreeMap<String, Arc<Named>>,
+    standard: Arc<PolicyView>,
+    tiers: BTreeMap<String, Arc<PolicyView>>,
     /// None if no key is treated otherwise, so that nothing has to be looked up.
-    overrides: Option<Arc<HashMap<String, Arc<Named>>>>,
+    overrides: Option<Arc<HashMap<String, Arc<PolicyView>>>>,
     key: Option<KeyRule>,
 }
 
 /// A policy as some requests meet it, and what is said and counted about it.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub(crate) struct PolicyView {
     pub(crate) tier: Tier,
     pub(crate) headers: HeaderStyle,
-    pub(crate) signals: Arc<Signals>,
-    pub(crate) spelled: Spelled,
+    pub(crate) policy_metrics: Arc<PolicyMetrics>,
+    pub(crate) spelled: PolicyFragments,
 }
 
 /// By what a request's quotas are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Choice<'a> {
+pub(crate) enum QuotaSource<'a> {
     /// Its key has quotas of its own.
     OwnQuotas,
     /// Its key has this tier.
@@ -88,10 +88,10 @@ pub(crate) enum Choice<'a> {
     Standard,
 }
 
-impl Named {
-    pub(crate) fn new(policy: Policy, headers: HeaderStyle, signals: Arc<Signals>) -> Self {
-        let spelled = Spelled::of(&policy, Some(policy.name()));
-        Self { tier: Tier::new(policy), headers, signals, spelled }
+impl PolicyView {
+    pub(crate) fn new(policy: Policy, headers: HeaderStyle, policy_metrics: Arc<PolicyMetrics>) -> Self {
+        let spelled = PolicyFragments::of(&policy, Some(policy.name()));
+        Self { tier: Tier::new(policy), headers, policy_metrics, spelled }
     }
 
     pub(crate) fn policy(&self) -> &Policy {
@@ -119,9 +119,9 @@ impl Policies {
         let headers = headers.unwrap_or(self.headers);
         let name = policy.name().to_owned();
         let mut named = |policy: Policy, tier: &str| {
-            let signals = Arc::new(Signals::of(&policy, tier, self.counted, labels.as_deref()));
+            let policy_metrics = Arc::new(PolicyMetrics::of(&policy, tier, self.counted, labels.as_deref()));
             self.counted += 1;
-            Arc::new(Named::new(policy, headers, signals))
+            Arc::new(PolicyView::new(policy, headers, policy_metrics))
         };
         let standard = named(policy, "");
         let tiers: BTreeMap<_, _> =
@@ -132,12 +132,12 @@ impl Policies {
             let named = match replacement {
                 Override::Tier(tier) => tiers.get(&tier).cloned(),
                 Override::Quotas(policy) => {
-                    let signals = of_overrides.get_or_insert_with(|| {
+                    let policy_metrics = of_overrides.get_or_insert_with(|| {
                         self.counted += 1;
-                        Arc::new(Signals::of_overrides(&name, self.counted - 1))
+                        Arc::new(PolicyMetrics::of_overrides(&name, self.counted - 1))
                     });
-                    let signals = Arc::clone(signals);
-                    Some(Arc::new(Named::new(policy, headers, signals)))
+                    let policy_metrics = Arc::clone(policy_metrics);
+                    Some(Arc::new(PolicyView::new(policy, headers, policy_metrics)))
                 }
             };
             by_key.extend(named.map(|named| (key, named)));
@@ -177,7 +177,7 @@ impl Policies {
     }
 
     /// Whom a request counts for when nobody says so; none if the policy has no rule for that.
-    pub fn key_rule(&self, name: &str) -> Result<Option<&KeyRule>, Refusal> {
+    pub fn key_rule(&self, name: &str) -> Result<Option<&KeyRule>, Rejection> {
         self.entry(name).map(|entry| entry.key.as_ref())
     }
 
@@ -187,14 +187,14 @@ impl Policies {
         name: &str,
         tier: Option<&str>,
         key: Option<&str>,
-    ) -> Result<&Arc<Named>, Refusal> {
+    ) -> Result<&Arc<PolicyView>, Rejection> {
         let entry = self.entry(name)?;
         let asked = match tier {
             None => &entry.standard,
             Some(tier) => entry.tiers.get(tier).ok_or_else(|| {
                 let known = listed(entry.tiers.keys());
                 let detail = format!("policy {name:?} has no tier {tier:?}; known: {known}");
-                Refusal::out_of_range("tier", detail)
+                Rejection::out_of_range("tier", detail)
             })?,
         };
         let own = entry.overrides.as_ref().and_then(|overrides| overrides.get(key?));
@@ -202,7 +202,7 @@ impl Policies {
     }
 
     /// One of them, as it was added.
-    pub(crate) fn source(&self, name: &str) -> Result<&PolicyEntry, Refusal> {
+    pub(crate) fn source(&self, name: &str) -> Result<&PolicyEntry, Rejection> {
         self.entry(name).map(|entry| &entry.source)
     }
 
@@ -212,22 +212,22 @@ impl Policies {
         name: &str,
         tier: Option<&'a str>,
         key: Option<&str>,
-    ) -> Result<Choice<'a>, Refusal> {
+    ) -> Result<QuotaSource<'a>, Rejection> {
         let entry = self.entry(name)?;
         let own = entry.overrides.as_ref().and_then(|overrides| overrides.get(key?));
         Ok(match (own, tier) {
             (Some(own), _) => match entry.tiers.iter().find(|(_, tier)| Arc::ptr_eq(tier, own)) {
-                Some((name, _)) => Choice::OwnTier(name),
-                None => Choice::OwnQuotas,
+                Some((name, _)) => QuotaSource::OwnTier(name),
+                None => QuotaSource::OwnQuotas,
             },
-            (None, Some(tier)) => Choice::Tier(tier),
-            (None, None) => Choice::Standard,
+            (None, Some(tier)) => QuotaSource::Tier(tier),
+            (None, None) => QuotaSource::Standard,
         })
     }
 
-    fn entry(&self, name: &str) -> Result<&Entry, Refusal> {
+    fn entry(&self, name: &str) -> Result<&Entry, Rejection> {
         self.by_name.get(name).ok_or_else(|| {
-            Refusal::unknown_policy(&format!(
+            Rejection::unknown_policy(&format!(
                 "there is no policy {name:?}; known: {}",
                 listed(self.by_name.keys())
             ))
@@ -237,8 +237,8 @@ impl Policies {
 
 /// The first names, and how many more there are.
 pub(crate) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
-    let more = names.len().saturating_sub(MOST_LISTED);
-    let listed: Vec<_> = names.take(MOST_LISTED).map(|name| format!("{name:?}")).collect();
+    let more = names.len().saturating_sub(MAX_LISTED);
+    let listed: Vec<_> = names.take(MAX_LISTED).map(|name| format!("{name:?}")).collect();
     match (listed.as_slice(), more) {
         ([], _) => "none".to_owned(),
         (listed, 0) => listed.join(", "),

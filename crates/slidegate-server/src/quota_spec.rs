@@ -9,7 +9,7 @@ use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use slidegate::{Algorithm, MAX_LIMIT, Policy, Quota, QuotaError, parse_window};
 use utoipa::ToSchema;
 
-use crate::whole::Whole;
+use crate::bounded_integer::BoundedInteger;
 
 const A_SECOND: Duration = Duration::from_secs(1);
 
@@ -30,7 +30,7 @@ pub(crate) enum QuotaSpec {
 pub(crate) struct QuotaFields {
     /// How much is allowed in a window.
     #[schema(value_type = u64, minimum = 1, maximum = 281_474_976_710_656_u64)]
-    pub(crate) limit: Whole<0, MAX_LIMIT>,
+    pub(crate) limit: BoundedInteger<0, MAX_LIMIT>,
     /// Such as `30s`, `15m` or `1d`.
     #[serde(deserialize_with = "time")]
     pub(crate) window: String,
@@ -38,10 +38,10 @@ pub(crate) struct QuotaFields {
     pub(crate) algorithm: Option<String>,
     /// How much a token bucket holds; the limit unless given.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 281_474_976_710_656_u64)]
-    pub(crate) burst: Option<Whole<1, MAX_LIMIT>>,
+    pub(crate) burst: Option<BoundedInteger<1, MAX_LIMIT>>,
     /// Into how many parts a strict window is divided, an even number.
     #[schema(value_type = Option<u64>, minimum = 4, maximum = 64)]
-    pub(crate) slots: Option<Whole<4, 64>>,
+    pub(crate) slots: Option<BoundedInteger<4, 64>>,
     /// Where windows begin: `epoch` unless given, or `first-request`.
     pub(crate) anchor: Option<String>,
     /// What it is called in answers and headers.

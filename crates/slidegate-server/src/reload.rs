@@ -13,7 +13,7 @@ use tracing::{error, info, warn};
 
 use crate::changes::{Base, ChangeController};
 use crate::config::{Config, Problem, Problems};
-use crate::serve::{Tls, TlsFiles};
+use crate::net::{Tls, TlsFiles};
 use crate::tokens::Authenticator;
 
 /// Poll interval. A poll costs a few microseconds, and detects changes that file system notifications miss: on network file

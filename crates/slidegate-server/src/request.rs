@@ -10,8 +10,8 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use slidegate::{MAX_LIMIT, MAX_QUOTAS, MAX_WINDOW_MS};
 use utoipa::ToSchema;
 
+use crate::bounded_integer::BoundedInteger;
 use crate::quota_spec::QuotaSpec;
-use crate::whole::Whole;
 
 /// The most requests in one batch. No valid ones are so short that a body has room for as many; but they may be none.
 const MAX_BATCH: usize = 50_000;
@@ -31,23 +31,23 @@ pub struct Request<'a> {
 }
 
 /// Any whole number that a store can count.
-pub(crate) type Cost = Whole<0, MAX_LIMIT>;
+pub(crate) type Cost = BoundedInteger<0, MAX_LIMIT>;
 
 /// How long a block may last.
-pub(crate) type BlockMs = Whole<1, MAX_WINDOW_MS>;
+pub(crate) type BlockMs = BoundedInteger<1, MAX_WINDOW_MS>;
 
 /// Several requests, each for itself: what is wrong with one refuses that one.
 #[derive(Debug, Default)]
-pub struct Batch<'a>(pub(crate) Vec<Result<Request<'a>, Refusal>>);
+pub struct Batch<'a>(pub(crate) Vec<Result<Request<'a>, Rejection>>);
 
 /// As many of anything as a batch may have.
 pub(crate) type Many<T> = AtMost<T, MAX_BATCH>;
 
 /// Why a request was refused. Nothing was spent, unless [`may_have_counted`](Self::may_have_counted).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct Rejection {
     /// What kind of reason.
-    pub kind: RefusalKind,
+    pub kind: RejectionKind,
     /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`.
     pub field: Option<String>,
     /// What is wrong and what is allowed.
@@ -56,7 +56,7 @@ pub struct Refusal {
 
 /// The kinds of reasons to refuse a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusalKind {
+pub enum RejectionKind {
     /// It cannot be read.
     Malformed,
     /// It is larger than allowed.
@@ -82,7 +82,7 @@ pub enum RefusalKind {
     },
 }
 
-impl RefusalKind {
+impl RejectionKind {
     /// The name in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -99,30 +99,30 @@ impl RefusalKind {
     }
 }
 
-impl Refusal {
-    pub(crate) fn new(kind: RefusalKind, detail: impl Into<String>) -> Self {
+impl Rejection {
+    pub(crate) fn new(kind: RejectionKind, detail: impl Into<String>) -> Self {
         Self { kind, field: None, detail: detail.into() }
     }
 
     pub(crate) fn out_of_range(field: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { field: Some(field.into()), ..Self::new(RefusalKind::OutOfRange, detail) }
+        Self { field: Some(field.into()), ..Self::new(RejectionKind::OutOfRange, detail) }
     }
 
     pub(crate) fn unknown_policy(detail: &str) -> Self {
-        Self { field: Some("policy".to_owned()), ..Self::new(RefusalKind::UnknownPolicy, detail) }
+        Self { field: Some("policy".to_owned()), ..Self::new(RejectionKind::UnknownPolicy, detail) }
     }
 
     pub(crate) fn malformed(detail: impl Into<String>) -> Self {
-        Self::new(RefusalKind::Malformed, detail)
+        Self::new(RejectionKind::Malformed, detail)
     }
 
     /// Whether it may have been spent all the same.
     pub fn may_have_counted(&self) -> bool {
-        matches!(self.kind, RefusalKind::StoreUnavailable { may_have_counted: true, .. })
+        matches!(self.kind, RejectionKind::StoreUnavailable { may_have_counted: true, .. })
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.field {
             Some(field) => write!(f, "{field}: {}", self.detail),
@@ -131,7 +131,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for Rejection {}
 
 /// Who asks, for how much, and under which policy: one that the service knows, or quotas.
 #[derive(Deserialize, ToSchema)]

@@ -9,8 +9,8 @@ use slidegate::tower::HeaderStyle;
 use slidegate::{Algorithm, Decision, MAX_LIMIT, Policy, Quota, QuotaError, QuotaReport};
 use utoipa::ToSchema;
 
-use crate::policies::Named;
-use crate::signals::Signals;
+use crate::policies::PolicyView;
+use crate::policy_metrics::PolicyMetrics;
 
 /// The longest period in seconds, 366 days.
 const MAX_PERIOD_S: u64 = 366 * 86_400;
@@ -108,17 +108,17 @@ impl Rate {
 /// Policies that were built, for all connections and listeners: the same one each time, so that a key's record is not written
 /// anew because the next request has another copy.
 #[derive(Debug, Default)]
-pub(crate) struct Throttles(Mutex<HashMap<Rate, Arc<Named>>>);
+pub(crate) struct Throttles(Mutex<HashMap<Rate, Arc<PolicyView>>>);
 
 impl Throttles {
     /// The policy of a rate, or the field that is out of range.
-    pub(crate) fn find(&self, rate: Rate) -> Result<Arc<Named>, String> {
+    pub(crate) fn find(&self, rate: Rate) -> Result<Arc<PolicyView>, String> {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(named) = cached.get(&rate) {
             return Ok(Arc::clone(named));
         }
-        let signals = Signals::of_throttle(rate.dialect);
-        let named = Arc::new(Named::new(rate.policy()?, HeaderStyle::None, signals));
+        let policy_metrics = PolicyMetrics::of_throttle(rate.dialect);
+        let named = Arc::new(PolicyView::new(rate.policy()?, HeaderStyle::None, policy_metrics));
         // A client with ever new numbers takes no memory.
         if cached.len() >= MAX_CACHED {
             cached.clear();

@@ -9,7 +9,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue};
 use slidegate::Verb;
 
-use crate::request::{Refusal, RefusalKind};
+use crate::request::{Rejection, RejectionKind};
 
 /// Length of a token in bytes. Shorter tokens can be guessed; longer ones do not fit the head of a request.
 pub(crate) const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 16..=1024;
@@ -105,7 +105,7 @@ impl Token {
     }
 
     /// Checks that the token may use a verb.
-    pub(crate) fn admit(&self, verb: Verb) -> Result<(), Refusal> {
+    pub(crate) fn admit(&self, verb: Verb) -> Result<(), Rejection> {
         if self.verbs.has(verb) {
             return Ok(());
         }
@@ -115,7 +115,7 @@ impl Token {
             Verbs(Verbs::of(verb).0),
             self.verbs
         );
-        Err(Refusal::new(RefusalKind::Forbidden, detail))
+        Err(Rejection::new(RejectionKind::Forbidden, detail))
     }
 
     /// Returns the name, for logs.
@@ -182,7 +182,7 @@ impl Tokens {
     }
 
     /// Checks that the credentials are a token for the verb. `X-Slidegate-Token` is used if `Authorization` has no token.
-    fn admit<'a>(&self, credentials: impl Into<Credentials<'a>>, verb: Verb) -> Result<(), Refusal> {
+    fn admit<'a>(&self, credentials: impl Into<Credentials<'a>>, verb: Verb) -> Result<(), Rejection> {
         let Credentials { authorization, token } = credentials.into();
         let by_token_header = || token.and_then(|secret| self.find_by_secret(secret));
         let by_authorization = authorization.and_then(|value| self.find_by_authorization(value));
@@ -198,7 +198,7 @@ impl Tokens {
             "{problem}; send Authorization: Bearer TOKEN, or X-Slidegate-Token: TOKEN if Authorization is in use for \
              another service"
         );
-        Err(Refusal::new(RefusalKind::Unauthorized, detail))
+        Err(Rejection::new(RejectionKind::Unauthorized, detail))
     }
 
     /// Finds the token of an `Authorization` header.
@@ -279,7 +279,7 @@ impl Authenticator {
         &self,
         credentials: impl Into<Credentials<'a>>,
         verb: Verb,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), Rejection> {
         if self.allows_anonymous {
             return Ok(());
         }
@@ -367,9 +367,9 @@ mod tests {
             assert_eq!(restricted.admit(*verb).is_ok(), is_default, "{verb:?}");
             assert!(token.clone().for_verbs([*verb].into_iter().collect()).admit(*verb).is_ok());
         }
-        let refusal = token.for_verbs(Verbs::default()).admit(Verb::Reset).unwrap_err();
+        let rejection = token.for_verbs(Verbs::default()).admit(Verb::Reset).unwrap_err();
         assert_eq!(
-            refusal.to_string(),
+            rejection.to_string(),
             "the token \"app\" may not reset; the configuration allows it check, peek"
         );
     }

@@ -72,7 +72,7 @@ fn names(folder: &Path) -> Vec<PathBuf> {
 fn committed_code_is_up_to_date() {
     let fresh = tempfile::tempdir().unwrap();
     generate(fresh.path());
-    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/rls/generated");
+    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/protocols/rls/generated");
     if std::env::var_os("SLIDEGATE_BLESS").is_some() {
         fs::remove_dir_all(&committed).unwrap();
         fs::create_dir(&committed).unwrap();

@@ -5,10 +5,10 @@ use slidegate::Policy;
 use slidegate::resilience::{Mode, PolicySwitch};
 
 use super::changeset::{Change, Part, Setting, Subject};
-use crate::http::decode;
 use crate::policies::{Override, Policies, PolicyEntry, listed};
+use crate::protocols::http::decode;
 use crate::quota_spec::{NamedQuota, QuotaSpec};
-use crate::request::Refusal;
+use crate::request::Rejection;
 
 /// Policies and switches of the configuration file.
 #[derive(Clone, Debug)]
@@ -36,8 +36,8 @@ impl Base {
             entry.labels = Some(quota_names(entry));
         }
         for change in changes.iter().filter(|change| !change.is_expired(now_ms)) {
-            if let Err(refusal) = apply(change, &mut entries, &mut switches) {
-                not_in_force.push((change.clone(), refusal.to_string()));
+            if let Err(rejection) = apply(change, &mut entries, &mut switches) {
+                not_in_force.push((change.clone(), rejection.to_string()));
             }
         }
         let mut policies = self.policies.emptied();
@@ -81,7 +81,7 @@ impl Base {
     }
 
     /// Checks that the subject of a change exists and that its setting is valid.
-    pub(crate) fn validate(&self, change: &Change) -> Result<(), Refusal> {
+    pub(crate) fn validate(&self, change: &Change) -> Result<(), Rejection> {
         let mut entries: Vec<PolicyEntry> = self.policies.entries().cloned().collect();
         apply(change, &mut entries, &mut Vec::new())
     }
@@ -100,12 +100,12 @@ fn apply(
     change: &Change,
     entries: &mut [PolicyEntry],
     switches: &mut Vec<(String, PolicySwitch)>,
-) -> Result<(), Refusal> {
+) -> Result<(), Rejection> {
     let name = change.subject.policy.as_str();
     let Some(place) = entries.iter().position(|entry| entry.policy.name() == name) else {
         let known: Vec<_> = entries.iter().map(|entry| entry.policy.name().to_owned()).collect();
         let known = listed(known.iter());
-        return Err(Refusal::unknown_policy(&format!("there is no policy {name:?}; known: {known}")));
+        return Err(Rejection::unknown_policy(&format!("there is no policy {name:?}; known: {known}")));
     };
     let entry = &mut entries[place];
     match (&change.subject.part, &change.setting) {
@@ -134,14 +134,14 @@ fn apply(
                     Override::Tier(tier.clone())
                 }
                 Setting::Mode(_) => {
-                    return Err(Refusal::out_of_range("mode", "applies to a policy, not to a key"));
+                    return Err(Rejection::out_of_range("mode", "applies to a policy, not to a key"));
                 }
             };
             entry.overrides.retain(|(known, _)| known != key);
             entry.overrides.push((key.clone(), replacement));
         }
         _ => {
-            return Err(Refusal::out_of_range(
+            return Err(Rejection::out_of_range(
                 "quotas",
                 "does not fit the part of the policy that is to be changed",
             ));
@@ -150,35 +150,34 @@ fn apply(
     Ok(())
 }
 
-fn known_tier(entry: &PolicyEntry, tier: &str) -> Result<usize, Refusal> {
+fn known_tier(entry: &PolicyEntry, tier: &str) -> Result<usize, Rejection> {
     let place = entry.tiers.iter().position(|(known, _)| known == tier);
     place.ok_or_else(|| {
         let known: Vec<_> = entry.tiers.iter().map(|(known, _)| format!("{known:?}")).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         let name = entry.policy.name();
-        Refusal::out_of_range("tier", format!("policy {name:?} has no tier {tier:?}; known: {known}"))
+        Rejection::out_of_range("tier", format!("policy {name:?} has no tier {tier:?}; known: {known}"))
     })
 }
 
-pub(crate) fn parse_mode(text: &str) -> Result<Mode, Refusal> {
+pub(crate) fn parse_mode(text: &str) -> Result<Mode, Rejection> {
     let modes = [Mode::Enforce, Mode::Shadow, Mode::Off];
-    modes
-        .into_iter()
-        .find(|mode| mode.name() == text)
-        .ok_or_else(|| Refusal::out_of_range("mode", format!("{text:?} is not one of enforce, shadow, off")))
+    modes.into_iter().find(|mode| mode.name() == text).ok_or_else(|| {
+        Rejection::out_of_range("mode", format!("{text:?} is not one of enforce, shadow, off"))
+    })
 }
 
-fn policy(name: &str, quotas: &[Value]) -> Result<Policy, Refusal> {
+fn policy(name: &str, quotas: &[Value]) -> Result<Policy, Rejection> {
     let mut named = Vec::with_capacity(quotas.len());
     for (index, quota) in quotas.iter().enumerate() {
-        let spec: QuotaSpec = decode(&quota.to_string()).map_err(|refusal| {
-            let part = refusal.field.map_or(String::new(), |field| format!(".{field}"));
-            Refusal::out_of_range(format!("quotas[{index}]{part}"), refusal.detail)
+        let spec: QuotaSpec = decode(&quota.to_string()).map_err(|rejection| {
+            let part = rejection.field.map_or(String::new(), |field| format!(".{field}"));
+            Rejection::out_of_range(format!("quotas[{index}]{part}"), rejection.detail)
         })?;
-        named.push(spec.build().map_err(|problems| crate::app::quota_refusal(index, &problems))?);
+        named.push(spec.build().map_err(|problems| crate::app::quota_rejection(index, &problems))?);
     }
     Policy::with_names(name, named.into_iter().map(|NamedQuota { name, quota }| (name, quota)))
-        .map_err(|error| Refusal::out_of_range("quotas", error.message()))
+        .map_err(|error| Rejection::out_of_range("quotas", error.message()))
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use super::combine::{Base, Combined};
 use super::operation_id::OperationId;
 use super::persistence::Persistence;
 use crate::app::App;
-use crate::request::Refusal;
-use crate::served::Switched;
-use crate::tally::History;
+use crate::decision_counts::History;
+use crate::request::Rejection;
+use crate::store_stack::StoreStack;
 
 /// Interval between reads of a shared document.
 const POLL_INTERVAL_MS: u64 = 500;
@@ -28,7 +28,7 @@ const MAX_ATTEMPTS: u64 = 20;
 /// Combines the configuration file with the changes and applies the result to the app.
 #[derive(Debug)]
 pub(crate) struct ChangeController {
-    app: Arc<App<Switched>>,
+    app: Arc<App<StoreStack>>,
     persistence: Persistence,
     state: Mutex<State>,
     /// Serializes writes of this process, which would otherwise conflict with each other.
@@ -53,21 +53,21 @@ struct State {
 #[derive(Debug)]
 pub(crate) enum ChangeError {
     /// The change is invalid.
-    Refused(Refusal),
+    Refused(Rejection),
     /// There is no such change.
     NotFound(String),
     /// The store or the file could not store the change.
     NotStored(StoreError),
 }
 
-impl From<Refusal> for ChangeError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
+impl From<Rejection> for ChangeError {
+    fn from(rejection: Rejection) -> Self {
+        Self::Refused(rejection)
     }
 }
 
 impl ChangeController {
-    pub(crate) fn new(app: Arc<App<Switched>>, persistence: Persistence, base: Base) -> Self {
+    pub(crate) fn new(app: Arc<App<StoreStack>>, persistence: Persistence, base: Base) -> Self {
         let state = State {
             base,
             changeset: Arc::default(),
@@ -85,7 +85,7 @@ impl ChangeController {
         }
     }
 
-    pub(crate) fn app(&self) -> &Arc<App<Switched>> {
+    pub(crate) fn app(&self) -> &Arc<App<StoreStack>> {
         &self.app
     }
 

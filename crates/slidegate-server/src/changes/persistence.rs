@@ -9,14 +9,14 @@ use slidegate::{SharedDocument, SharedDocuments, StoreError};
 use tracing::warn;
 
 use crate::app::App;
-use crate::served::{Innermost, Switched};
 use crate::store::AnyStore;
+use crate::store_stack::{BaseStore, StoreStack};
 
 /// Storage of the document of changes.
 #[derive(Debug)]
 pub(crate) enum Persistence {
     /// The store, shared by all nodes.
-    Store(Arc<App<Switched>>),
+    Store(Arc<App<StoreStack>>),
     /// A file, for one process at a time.
     File(PathBuf),
 }
@@ -48,7 +48,7 @@ impl Persistence {
 impl SharedDocuments for Persistence {
     async fn read_document(&self, known: u64) -> Result<Option<SharedDocument>, StoreError> {
         match self {
-            Self::Store(app) => match app.store().innermost() {
+            Self::Store(app) => match app.store().base() {
                 AnyStore::Redis(store) => store.read_document(known).await,
                 AnyStore::Postgres(store) => store.read_document(known).await,
                 AnyStore::Memory(_) => Ok(None),
@@ -62,7 +62,7 @@ impl SharedDocuments for Persistence {
 
     async fn write_document(&self, known: u64, document: &SharedDocument) -> Result<bool, StoreError> {
         match self {
-            Self::Store(app) => match app.store().innermost() {
+            Self::Store(app) => match app.store().base() {
                 AnyStore::Redis(store) => store.write_document(known, document).await,
                 AnyStore::Postgres(store) => store.write_document(known, document).await,
                 AnyStore::Memory(_) => Ok(false),

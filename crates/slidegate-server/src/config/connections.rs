@@ -4,7 +4,7 @@ use super::containers::Mapping;
 use super::diagnostics::Diagnostics;
 use super::field::{Field, Fields};
 use super::scalars::{Boolean, FsPath, Integer, Time};
-use crate::serve::{Limits, TlsFiles, certificates};
+use crate::net::{Limits, TlsFiles, certificates};
 use crate::violations::ViolationLog;
 
 const CONNECTIONS: Field<Integer> = Field::new(

@@ -19,8 +19,8 @@ use super::scalars::{OneOf, Parsed};
 use super::store_url::StoreUrl;
 use super::token::{TOKENS, TokenSpec, tokens};
 use super::{Config, MemoryConfig, tree};
+use crate::net::{Limits, TlsFiles};
 use crate::policies::Policies;
-use crate::serve::{Limits, TlsFiles};
 use crate::violations::ViolationLog;
 
 const HTTP: Field<Parsed<Address>> = Field::new(

@@ -36,8 +36,8 @@ pub use self::problem::{Problem, Problems};
 pub(crate) use self::scalars::Keyword;
 pub use self::schema::{reference, schema};
 pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};
+use crate::net::{Limits, TlsFiles};
 use crate::policies::Policies;
-use crate::serve::{Limits, TlsFiles};
 use crate::tokens::Tokens;
 use crate::violations::ViolationLog;
 

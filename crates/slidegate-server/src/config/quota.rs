@@ -8,8 +8,8 @@ use super::diagnostics::Diagnostics;
 use super::field::{Children, Field, FieldList, Fields, Kind};
 use super::scalars::{Integer, Keyword, OneOf, Text};
 use super::tree::{Node, Value};
+use crate::bounded_integer;
 use crate::quota_spec::{NamedQuota, QuotaFields, QuotaProblem, QuotaSpec};
-use crate::whole;
 
 const LIMIT: Field<Integer> = Field::new(
     "limit",
@@ -133,11 +133,11 @@ fn of_parts(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<NamedQ
     let is_known = algorithm.is_some() || !fields.has(&ALGORITHM);
     // Valid values replace the invalid ones, so that the remaining parts are checked too.
     let parts = QuotaFields {
-        limit: whole::Whole(limit.unwrap_or(1)),
+        limit: bounded_integer::BoundedInteger(limit.unwrap_or(1)),
         window: window.clone().unwrap_or_else(|| "1s".to_owned()),
         algorithm: algorithm.map(|algorithm| algorithm.name().to_owned()),
-        burst: burst.filter(|_| is_known).map(whole::Whole),
-        slots: slots.filter(|_| is_known).map(whole::Whole),
+        burst: burst.filter(|_| is_known).map(bounded_integer::BoundedInteger),
+        slots: slots.filter(|_| is_known).map(bounded_integer::BoundedInteger),
         anchor: anchor.filter(|_| is_known).map(|anchor| anchor.name().to_owned()),
         name,
     };

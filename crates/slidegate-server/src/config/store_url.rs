@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn an_invalid_url_is_rejected_with_the_valid_forms() {
-        let refusal = |text: &str| text.parse::<StoreUrl>().unwrap_err();
+        let rejection = |text: &str| text.parse::<StoreUrl>().unwrap_err();
         for text in [
             "",
             "disk",
@@ -196,15 +196,15 @@ mod tests {
             "redis:hush@a",
             "postgres",
         ] {
-            assert_eq!(refusal(text), format!("not a store; write {ALLOWED}"), "{text}");
+            assert_eq!(rejection(text), format!("not a store; write {ALLOWED}"), "{text}");
         }
         assert!(
-            refusal("postgres://:hush@a?schema=A").starts_with("schema: \"A\" is not 1 to 63 lower-case")
+            rejection("postgres://:hush@a?schema=A").starts_with("schema: \"A\" is not 1 to 63 lower-case")
         );
-        assert!(refusal("postgres://:hush@a?sync=hush!").starts_with("sync: "));
-        let refused = refusal("postgres://:hush@a:hush/b");
+        assert!(rejection("postgres://:hush@a?sync=hush!").starts_with("sync: "));
+        let refused = rejection("postgres://:hush@a:hush/b");
         assert!(refused.starts_with("url: ") && !refused.contains("hush"), "{refused}");
-        assert!(refusal("redis+ring://a").starts_with("the scheme \"redis+ring\" is unknown; allowed"));
-        assert!(refusal("redis://a?prefx=b").starts_with("prefx: there is no such option; allowed are"));
+        assert!(rejection("redis+ring://a").starts_with("the scheme \"redis+ring\" is unknown; allowed"));
+        assert!(rejection("redis://a?prefx=b").starts_with("prefx: there is no such option; allowed are"));
     }
 }

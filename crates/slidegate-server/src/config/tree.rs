@@ -173,7 +173,7 @@ impl TreeBuilder {
         self.place(node, line)
     }
 
-    /// Adds a value to the innermost open container; `line` is the line of the value, or of the alias that repeats it.
+    /// Adds a value to the base open container; `line` is the line of the value, or of the alias that repeats it.
     fn place(&mut self, node: Rc<Node>, line: u64) -> Result<(), Problem> {
         if node.size > MAX_VALUES {
             let message = format!("more than {MAX_VALUES} values, counting those that aliases repeat");

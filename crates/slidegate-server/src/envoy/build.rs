@@ -13,7 +13,7 @@ use super::metadata;
 use super::rule::{Amount, Limited, MetricValues, Rule, hashed_name, policy_name, quota};
 use super::unit::Unit;
 use crate::config::Problem;
-use crate::signals::{Signals, SignalsByValue};
+use crate::policy_metrics::{PolicyMetrics, SignalsByValue};
 
 /// Builder of the rules of one file.
 pub(super) struct Build<'a> {
@@ -130,9 +130,11 @@ impl Build<'_> {
         let policy = self.policy_name(position);
         let display_name = if name.is_empty() { policy.clone() } else { name.clone() };
         let amount = self.amount(&field, spanned, [&policy, &display_name])?;
-        let signals = Arc::new(match &amount {
-            Amount::Limited(limited) => Signals::of(&limited.policy, "", *self.limits, None),
-            Amount::Unlimited | Amount::Zero(_) => Signals::of_rule(&policy, &display_name, *self.limits),
+        let policy_metrics = Arc::new(match &amount {
+            Amount::Limited(limited) => PolicyMetrics::of(&limited.policy, "", *self.limits, None),
+            Amount::Unlimited | Amount::Zero(_) => {
+                PolicyMetrics::of_rule(&policy, &display_name, *self.limits)
+            }
         });
         *self.limits += 1;
         Some(Rule {
@@ -149,7 +151,7 @@ impl Build<'_> {
                 (_, false) => MetricValues::Configured,
             },
             policy_name: policy,
-            signals,
+            policy_metrics,
             by_value: SignalsByValue::default(),
         })
     }

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use crate::whole::Whole;
+use crate::bounded_integer::BoundedInteger;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,7 +31,7 @@ pub(super) struct DescriptorFields {
 #[serde(deny_unknown_fields)]
 pub(super) struct RateLimitFields {
     pub(super) unit: Option<Spanned<String>>,
-    pub(super) requests_per_unit: Option<Spanned<Whole<0, { u32::MAX as u64 }>>>,
+    pub(super) requests_per_unit: Option<Spanned<BoundedInteger<0, { u32::MAX as u64 }>>>,
     pub(super) unlimited: Option<bool>,
     pub(super) name: Option<Spanned<String>>,
     pub(super) replaces: Option<Vec<ReplacesFields>>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use slidegate::{Algorithm, MAX_NAME_BYTES, Policy, Quota, QuotaError};
 
 use super::unit::Unit;
-use crate::signals::{Signals, SignalsByValue};
+use crate::policy_metrics::{PolicyMetrics, SignalsByValue};
 
 /// A limit of the configuration.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) struct Rule {
     pub(crate) metric_values: MetricValues,
     /// Name of the policy that counts the decisions.
     pub(crate) policy_name: String,
-    pub(crate) signals: Arc<Signals>,
+    pub(crate) policy_metrics: Arc<PolicyMetrics>,
     /// Metrics of single values.
     pub(crate) by_value: SignalsByValue,
 }

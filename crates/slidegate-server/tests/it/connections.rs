@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use slidegate::{ManualClock, MemoryStore};
-use slidegate_server::{Door, Limits};
+use slidegate_server::{Limits, ListenerSettings};
 use slidegate_testkit::Authority;
 
 use crate::harness::{START_MS, Server, read_last_response};
@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_millis(200);
 fn with_limits(limits: Limits) -> Server {
     let clock = ManualClock::at(START_MS);
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    Server::with_options(Door { limits, ..Door::default() }, store, clock)
+    Server::with_options(ListenerSettings { limits, ..ListenerSettings::default() }, store, clock)
 }
 
 #[test]

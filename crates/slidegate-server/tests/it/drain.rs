@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use slidegate::{ManualClock, MemoryStore};
-use slidegate_server::{Door, Tls, TlsFiles};
+use slidegate_server::{ListenerSettings, Tls, TlsFiles};
 use slidegate_testkit::{Authority, until};
 
 use crate::harness::{START_MS, Server};
@@ -110,7 +110,11 @@ fn tls_server() -> (Server, Arc<ClientConfig>) {
     let tls = Tls::load(&TlsFiles { cert, key, client_ca: None }).unwrap();
     let clock = ManualClock::at(START_MS);
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    let server = Server::with_options(Door { tls: Some(tls), ..Door::default() }, store, clock);
+    let server = Server::with_options(
+        ListenerSettings { tls: Some(tls), ..ListenerSettings::default() },
+        store,
+        clock,
+    );
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.ca_pem()).unwrap()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());

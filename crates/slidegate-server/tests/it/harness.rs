@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use serde_json::Value;
 use slidegate::{Clock, ManualClock, MemoryStore};
 use slidegate_server::config::Config;
-use slidegate_server::{App, Door, Entrance, run};
+use slidegate_server::{App, ListenerSettings, ProtocolListener, run};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -42,10 +42,14 @@ impl Server {
     }
 
     pub(crate) fn with_store<C: Clock>(store: MemoryStore<C>, clock: ManualClock) -> Self {
-        Self::with_options(Door::default(), store, clock)
+        Self::with_options(ListenerSettings::default(), store, clock)
     }
 
-    pub(crate) fn with_options<C: Clock>(options: Door, store: MemoryStore<C>, clock: ManualClock) -> Self {
+    pub(crate) fn with_options<C: Clock>(
+        options: ListenerSettings,
+        store: MemoryStore<C>,
+        clock: ManualClock,
+    ) -> Self {
         Self::with_config_and_store(POLICIES, options, store, clock)
     }
 
@@ -53,12 +57,12 @@ impl Server {
     pub(crate) fn with_config(file: &str) -> Self {
         let clock = ManualClock::at(START_MS);
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        Self::with_config_and_store(file, Door::default(), store, clock)
+        Self::with_config_and_store(file, ListenerSettings::default(), store, clock)
     }
 
     pub(crate) fn with_config_and_store<C: Clock>(
         file: &str,
-        options: Door,
+        options: ListenerSettings,
         store: MemoryStore<C>,
         clock: ManualClock,
     ) -> Self {
@@ -71,7 +75,7 @@ impl Server {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let entrances = vec![Entrance::decisions(listener, &app, &options)];
+        let entrances = vec![ProtocolListener::decisions(listener, &app, &options)];
         let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, options, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }

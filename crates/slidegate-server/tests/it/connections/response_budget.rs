@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::json;
 use slidegate::{ManualClock, MemoryStore};
-use slidegate_server::{Door, Limits};
+use slidegate_server::{Limits, ListenerSettings};
 
 use super::SOON;
 use super::http2_client::{Client, DATA};
@@ -111,7 +111,10 @@ fn large_responses_share_a_budget() {
 fn server_with_short_timeout() -> Server {
     let clock = ManualClock::at(START_MS);
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    let options = Door { limits: Limits { head_timeout: SOON, ..Limits::default() }, ..Door::default() };
+    let options = ListenerSettings {
+        limits: Limits { head_timeout: SOON, ..Limits::default() },
+        ..ListenerSettings::default()
+    };
     Server::with_config_and_store(&config(), options, store, clock)
 }
 

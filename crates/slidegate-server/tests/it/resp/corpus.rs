@@ -13,7 +13,7 @@ use crate::process::{ServeProcess, TempFile, slidegate};
 const ROUNDS: u64 = 1500;
 const LONGEST: usize = 200_000;
 /// What the server may grow by, be it what it may.
-const MOST_MB: u64 = 64;
+const MAX_MB: u64 = 64;
 
 fn corpus() -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/resp");
@@ -93,5 +93,5 @@ fn whatever_comes_is_answered_or_ended() {
     let said = fs::read_to_string(log.path()).unwrap();
     assert!(!said.contains("panicked"), "{said}");
     let grown_mb = resident_mb(&process).saturating_sub(at_first_mb);
-    assert!(grown_mb < MOST_MB, "{grown_mb} MB more");
+    assert!(grown_mb < MAX_MB, "{grown_mb} MB more");
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use slidegate::{ManualClock, MemoryStore};
 use slidegate_server::config::Config;
-use slidegate_server::{App, Authenticator, Door, Entrance, Limits, Scope, Token, run};
+use slidegate_server::{App, Authenticator, Limits, ListenerSettings, ProtocolListener, Scope, Token, run};
 use slidegate_testkit::{Connection, Reply};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -65,8 +65,8 @@ impl Resp {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let entrances = vec![Entrance::resp(listener, passwords)];
-        let options = Door { limits, ..Door::default() };
+        let entrances = vec![ProtocolListener::resp(listener, passwords)];
+        let options = ListenerSettings { limits, ..ListenerSettings::default() };
         let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, options, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }

@@ -42,7 +42,7 @@ fn a_pipeline_is_decided_together_and_answered_in_its_order() {
     let throttle = command(&["CL.THROTTLE", "k", "9", "10", "3600"]);
     let said =
         throttle.repeat(20) + &command(&["ECHO", "between"]) + &command(&["SLIDEGATE.CHECK", "api", "k"]);
-    // Once before, to load the script.
+    // LogOnce before, to load the script.
     let before = {
         let mut client = Connection::open(address_of(&server)).unwrap();
         assert_eq!(five(client.command(&["SLIDEGATE.CHECK", "api", "k"]).unwrap())[2], 99);
@@ -88,5 +88,5 @@ fn a_store_that_is_away_is_told_and_the_connection_goes_on() {
         other => Err(format!("{other:?}")),
     });
     let metrics = server.get("/metrics").body;
-    assert!(metrics.contains(r#"slidegate_refusals_total{reason="store-unavailable"}"#), "{metrics}");
+    assert!(metrics.contains(r#"slidegate_rejections_total{reason="store-unavailable"}"#), "{metrics}");
 }

@@ -1,0 +1,22 @@
+//! Quota lines of `slidegate peek`.
+
+use std::fmt::Write as _;
+
+use crate::decision_json::{Age, DecisionJson, QuotaJson};
+
+/// Returns one indented line per quota: the counts of its windows and the age of its oldest entry, as far as it has them.
+pub(super) fn quota_lines(answer: &DecisionJson<'_>) -> String {
+    let mut text = String::new();
+    for quota in &answer.quotas {
+        let QuotaJson { name, used, limit, .. } = quota;
+        let _ = write!(text, "  {name}: {used} of {limit} used");
+        if let (Some(previous @ 1..), Some(current)) = (quota.previous, quota.current) {
+            let _ = write!(text, "; previous window {previous}, current window {current}");
+        }
+        if let Some(age_ms) = quota.oldest_age_ms.and_then(Age::ms) {
+            let _ = write!(text, "; oldest entry {} old", super::decide::seconds(age_ms));
+        }
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,102 @@
+//! Errors as `application/problem+json`.
+
+use axum::Json;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::head::Head;
+use crate::request::{Rejection, RejectionKind};
+
+/// When to come back to a store that is away: no pause between two attempts to connect to it is longer.
+const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
+
+/// A problem as RFC 9457 has it, with the field to blame.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: &'static str,
+    status: u16,
+    pub(crate) detail: String,
+    /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<String>,
+    /// Of a store that failed, or of a server without room: whether it is worth while to ask again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    transient: Option<bool>,
+    /// Of the same: whether to ask again may count twice.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    may_have_counted: Option<bool>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self {
+            // The status says it all, which is what this type stands for.
+            kind: "about:blank",
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
+            detail: detail.into(),
+            field: None,
+            transient: None,
+            may_have_counted: None,
+        }
+    }
+
+    /// Said with another status.
+    pub(super) fn set_status(&mut self, status: StatusCode) {
+        self.status = status.as_u16();
+        self.title = status.canonical_reason().unwrap_or("Error");
+    }
+}
+
+impl From<Rejection> for Problem {
+    fn from(rejection: Rejection) -> Self {
+        let status = match rejection.kind {
+            RejectionKind::Malformed => StatusCode::BAD_REQUEST,
+            RejectionKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            RejectionKind::TooSlow => StatusCode::REQUEST_TIMEOUT,
+            RejectionKind::Unauthorized => StatusCode::UNAUTHORIZED,
+            RejectionKind::Forbidden => StatusCode::FORBIDDEN,
+            RejectionKind::UnknownPolicy => StatusCode::NOT_FOUND,
+            RejectionKind::OutOfRange => StatusCode::UNPROCESSABLE_ENTITY,
+            RejectionKind::Busy | RejectionKind::StoreUnavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let (transient, may_have_counted) = match rejection.kind {
+            RejectionKind::StoreUnavailable { is_transient, may_have_counted } => {
+                (Some(is_transient), Some(may_have_counted))
+            }
+            RejectionKind::Busy => (Some(true), Some(false)),
+            _ => (None, None),
+        };
+        Self { field: rejection.field, transient, may_have_counted, ..Self::new(status, rejection.detail) }
+    }
+}
+
+impl Problem {
+    pub(super) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// What goes with it.
+    pub(super) fn write_headers(&self, head: &mut impl Head) {
+        head.add(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.transient == Some(true) {
+            head.add(RETRY_AFTER, RETRY_AFTER_SECONDS);
+        }
+        if self.status() == StatusCode::UNAUTHORIZED {
+            head.add(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let (status, mut headers) = (self.status(), HeaderMap::new());
+        self.write_headers(&mut headers);
+        (status, headers, Json(self)).into_response()
+    }
+}
