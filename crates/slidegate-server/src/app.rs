@@ -10,7 +10,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::http::HeaderMap;
 use slidegate::tower::{HeaderStyle, Tier};
-use slidegate::{Check, Clock, Decision, MAX_WINDOW_MS, Operation, Policy, Store, StoreError, Verb};
+use slidegate::{
+    Check, Clock, Decision, MAX_WINDOW_MS, Operation, Policy, Responses, Store, StoreError, Verb,
+};
 use tokio::sync::{Semaphore, watch};
 use tracing::info;
 
@@ -152,13 +154,29 @@ impl SelectedPolicy {
     }
 }
 
-/// An operation that a protocol has worked out by itself.
+/// An operation whose policy is known, with the data that its decision is recorded by.
 #[derive(Debug)]
 pub(crate) struct Prepared<'a> {
     pub(crate) operation: Operation<'a>,
     pub(crate) policy_metrics: &'a PolicyMetrics,
-    /// Whether a denial is only reported.
+    /// Whether a denial is reported but not enforced.
     pub(crate) is_shadow: bool,
+    /// Whether a peek is recorded as a check is, because its cost is charged later.
+    pub(crate) records_peek: bool,
+    /// Path of the request that a proxy decides about, for the log.
+    pub(crate) path: Option<&'a str>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Returns an operation that is enforced and recorded if it is a check.
+    pub(crate) fn new(operation: Operation<'a>, policy_metrics: &'a PolicyMetrics) -> Self {
+        Self { operation, policy_metrics, is_shadow: false, records_peek: false, path: None }
+    }
+
+    fn is_recorded(&self) -> bool {
+        let verb = self.operation.verb;
+        verb == Verb::Check || (self.records_peek && verb == Verb::Peek)
+    }
 }
 
 impl<S> App<S> {
@@ -285,21 +303,45 @@ impl<S: Store> App<S> {
         self.store.clock()
     }
 
-    /// Counts a check, and logs it if it was denied, with the path if it was asked for one.
-    fn note(
-        &self,
-        policy_metrics: &PolicyMetrics,
-        check: &Check<'_>,
-        decision: &Decision,
-        path: Option<&str>,
-    ) {
-        policy_metrics.count(decision);
+    /// Executes operations in one call of the store, and counts and logs their decisions. All protocols decide by this
+    /// function.
+    pub(crate) async fn execute(&self, prepared: &[Prepared<'_>]) -> Responses {
+        let responses = match prepared {
+            [] => return Responses::default(),
+            [only] => self.call_store(&[only.operation]).await,
+            many => {
+                let operations: Vec<_> = many.iter().map(|prepared| prepared.operation).collect();
+                self.call_store(&operations).await
+            }
+        };
+        let record = |(prepared, response): (&Prepared<'_>, Result<Decision, StoreError>)| {
+            let decision = response?;
+            let decision = if prepared.is_shadow { decision.in_shadow() } else { decision };
+            if prepared.is_recorded() {
+                self.record(prepared, &decision);
+            }
+            Ok(decision)
+        };
+        prepared.iter().zip(responses).map(record).collect()
+    }
+
+    async fn call_store(&self, operations: &[Operation<'_>]) -> Responses {
+        if self.store.is_immediate() {
+            return self.store.execute(operations).await;
+        }
+        traces::within(traces::of_store(), self.store.execute(operations)).await
+    }
+
+    /// Counts a decision, and logs it if it is a denial.
+    fn record(&self, prepared: &Prepared<'_>, decision: &Decision) {
+        prepared.policy_metrics.count(decision);
+        let check = &prepared.operation.check;
         let (now_ms, is_denied) = (self.clock().now_ms(), !decision.is_allowed());
         let would_be = || decision.shadow().is_some_and(|shadow| !shadow.is_allowed());
         let policy = (!check.policy.is_anonymous()).then(|| check.policy.name());
         self.heavy_hitters.count(&Hit { policy, key: check.key, is_denied: is_denied || would_be() }, now_ms);
         if is_denied {
-            self.violations.tell(check, decision, path, now_ms);
+            self.violations.tell(check, decision, prepared.path, now_ms);
         }
     }
 
@@ -307,14 +349,11 @@ impl<S: Store> App<S> {
     pub async fn decide(&self, verb: Verb, request: &Request<'_>) -> Result<Decided, Rejection> {
         let chosen = choose(&self.policies.load(), request)?;
         let check = check(verb, request, &chosen)?;
-        let operation = Operation { verb, check };
-        let decision = match self.store.execute_at_once(operation) {
-            Some(decision) => decision?,
-            None => traces::within(traces::of_store(), self.store.execute(operation)).await?,
+        let prepared = Prepared {
+            path: request.path.as_deref(),
+            ..Prepared::new(Operation { verb, check }, chosen.policy_metrics())
         };
-        if verb == Verb::Check {
-            self.note(chosen.policy_metrics(), &check, &decision, request.path.as_deref());
-        }
+        let decision = self.execute(&[prepared]).await.into_single()?;
         Ok(Decided { chosen, verb, decision })
     }
 
@@ -350,22 +389,15 @@ impl<S: Store> App<S> {
         requests: &[Result<Request<'_>, Rejection>],
         chosen: Vec<Result<SelectedPolicy, Rejection>>,
     ) -> Vec<Result<Decided, Rejection>> {
-        let mut operations = Vec::with_capacity(chosen.len());
+        let mut prepared = Vec::with_capacity(chosen.len());
         for (request, chosen) in requests.iter().zip(&chosen) {
             if let (Ok(request), Ok(chosen)) = (request, chosen)
                 && let Ok(check) = check(verb, request, chosen)
             {
-                operations.push(Operation { verb, check });
+                prepared.push(Prepared::new(Operation { verb, check }, chosen.policy_metrics()));
             }
         }
-        let decisions = traces::within(traces::of_store(), self.store.execute_many(&operations)).await;
-        if verb == Verb::Check {
-            for ((chosen, operation), decision) in chosen.iter().flatten().zip(&operations).zip(&decisions) {
-                if let Ok(decision) = decision {
-                    self.note(chosen.policy_metrics(), &operation.check, decision, None);
-                }
-            }
-        }
+        let decisions = self.execute(&prepared).await;
         let mut decisions = decisions.into_iter();
         let mut decided = Vec::with_capacity(chosen.len());
         for chosen in chosen {
@@ -380,35 +412,6 @@ impl<S: Store> App<S> {
             });
         }
         decided
-    }
-
-    /// Decides what was prepared in one call of the store, each for itself. A look decides a request whose cost is charged
-    /// later, so it is counted as a check is.
-    pub(crate) async fn decide_prepared(
-        &self,
-        prepared: &[Prepared<'_>],
-    ) -> Vec<Result<Decision, StoreError>> {
-        let decisions = match prepared {
-            [] => return Vec::new(),
-            [Prepared { operation, .. }] => vec![match self.store.execute_at_once(*operation) {
-                Some(decision) => decision,
-                None => traces::within(traces::of_store(), self.store.execute(*operation)).await,
-            }],
-            many => {
-                let operations: Vec<_> = many.iter().map(|prepared| prepared.operation).collect();
-                traces::within(traces::of_store(), self.store.execute_many(&operations)).await
-            }
-        };
-        let noted = |(prepared, decision): (&Prepared<'_>, Result<Decision, StoreError>)| {
-            let decision = decision?;
-            let Prepared { operation, policy_metrics, is_shadow } = prepared;
-            let decision = if *is_shadow { decision.in_shadow() } else { decision };
-            if matches!(operation.verb, Verb::Check | Verb::Peek) {
-                self.note(policy_metrics, &operation.check, &decision, None);
-            }
-            Ok(decision)
-        };
-        prepared.iter().zip(decisions).map(noted).collect()
     }
 }
 

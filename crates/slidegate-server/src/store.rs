@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use slidegate::{
-    Check, Clock, Decision, FeedVersion, MemoryStore, Operation, Policy, PostgresStore, RedisStore, Store,
+    Check, Clock, FeedVersion, MemoryStore, Operation, Policy, PostgresStore, RedisStore, Responses, Store,
     StoreError,
 };
 
@@ -83,26 +83,11 @@ fn unreachable(url: &StoreUrl, error: &StoreError) -> String {
 }
 
 impl Store for AnyStore {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         match self {
-            Self::Memory(store) => store.execute_now(operation),
-            Self::Redis(store) => store.execute(operation).await,
-            Self::Postgres(store) => store.execute(operation).await,
-        }
-    }
-
-    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
-        match self {
-            Self::Memory(store) => store.execute_at_once(operation),
-            Self::Redis(_) | Self::Postgres(_) => None,
-        }
-    }
-
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        match self {
-            Self::Memory(store) => store.execute_many_now(operations),
-            Self::Redis(store) => store.execute_many(operations).await,
-            Self::Postgres(store) => store.execute_many(operations).await,
+            Self::Memory(store) => store.execute(operations).await,
+            Self::Redis(store) => store.execute(operations).await,
+            Self::Postgres(store) => store.execute(operations).await,
         }
     }
 
@@ -114,13 +99,6 @@ impl Store for AnyStore {
         }
     }
 
-    #[inline]
-    fn announce(&self, check: &Check<'_>) {
-        if let Self::Memory(store) = self {
-            store.announce(check);
-        }
-    }
-
     fn clock(&self) -> &dyn Clock {
         match self {
             Self::Memory(store) => store.clock(),
@@ -129,9 +107,17 @@ impl Store for AnyStore {
         }
     }
 
+    fn is_immediate(&self) -> bool {
+        match self {
+            Self::Memory(store) => store.is_immediate(),
+            Self::Redis(store) => store.is_immediate(),
+            Self::Postgres(store) => store.is_immediate(),
+        }
+    }
+
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         match self {
-            Self::Memory(_) => None,
+            Self::Memory(store) => store.feed_version(check),
             Self::Redis(store) => store.feed_version(check),
             Self::Postgres(store) => store.feed_version(check),
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use slidegate::resilience::{DeniedCache, Fallback, Jitter, Switch};
-use slidegate::{Check, Clock, Decision, Operation, Policy, Store, StoreError};
+use slidegate::{Check, Clock, Decision, FeedVersion, Operation, Policy, Responses, Store, StoreError};
 
 use crate::config::{DegradeConfig, DegradeOverride, MemoryConfig, StoreUrl};
 use crate::metrics;
@@ -92,40 +92,15 @@ fn cached(fallback: Fallback<AnyStore>, degrade: &DegradeConfig) -> Result<Prote
 }
 
 impl Store for ProtectedStore {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         match self {
             Self::Here(store) => {
-                let answer = store.execute(operation).await;
-                count_failure(&answer);
-                answer
+                let responses = store.execute(operations).await;
+                responses.iter().for_each(count_failure);
+                responses
             }
-            Self::Elsewhere(store) => store.execute(operation).await,
-            Self::Cached(store) => store.execute(operation).await,
-        }
-    }
-
-    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
-        match self {
-            Self::Here(store) => {
-                let answer = store.execute_at_once(operation);
-                if let Some(answer) = &answer {
-                    count_failure(answer);
-                }
-                answer
-            }
-            Self::Elsewhere(_) | Self::Cached(_) => None,
-        }
-    }
-
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        match self {
-            Self::Here(store) => {
-                let answers = store.execute_many(operations).await;
-                answers.iter().for_each(count_failure);
-                answers
-            }
-            Self::Elsewhere(store) => store.execute_many(operations).await,
-            Self::Cached(store) => store.execute_many(operations).await,
+            Self::Elsewhere(store) => store.execute(operations).await,
+            Self::Cached(store) => store.execute(operations).await,
         }
     }
 
@@ -137,18 +112,27 @@ impl Store for ProtectedStore {
         }
     }
 
-    #[inline]
-    fn announce(&self, check: &Check<'_>) {
-        if let Self::Here(store) = self {
-            store.announce(check);
-        }
-    }
-
     fn clock(&self) -> &dyn Clock {
         match self {
             Self::Here(store) => store.clock(),
             Self::Elsewhere(store) => store.clock(),
             Self::Cached(store) => store.clock(),
+        }
+    }
+
+    fn is_immediate(&self) -> bool {
+        match self {
+            Self::Here(store) => store.is_immediate(),
+            Self::Elsewhere(store) => store.is_immediate(),
+            Self::Cached(store) => store.is_immediate(),
+        }
+    }
+
+    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
+        match self {
+            Self::Here(store) => store.feed_version(check),
+            Self::Elsewhere(store) => store.feed_version(check),
+            Self::Cached(store) => store.feed_version(check),
         }
     }
 }

@@ -36,11 +36,13 @@ pub use slidegate_core::{
     QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Reason, Retry, Source, Verb, parse_window,
 };
 pub use store::invalidation::{FeedVersion, InvalidationFeed};
+pub use store::layer::StoreLayer;
 pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
 #[cfg(feature = "postgres")]
 pub use store::postgres::{PostgresSettingsError, PostgresStore, PostgresStoreBuilder, Synchronous};
 #[cfg(feature = "redis")]
 pub use store::redis::{KeyStyle, RedisStore, RedisStoreBuilder, UrlError};
+pub use store::responses::{Responses, ResponsesIter};
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub use store::shared_document::{SharedDocument, SharedDocuments};
 pub use store::{Operation, Store};

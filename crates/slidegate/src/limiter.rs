@@ -32,50 +32,54 @@ impl<S: Store> Limiter<S> {
 
     /// Spends the cost if all quotas of the policy allow it, else nothing.
     pub async fn check(&self, check: Check<'_>) -> Result<Decision, StoreError> {
-        self.store.execute(Operation { verb: Verb::Check, check }).await
+        self.execute(Verb::Check, check).await
     }
 
     /// Decides several checks separately, in one round trip if the store is remote.
     pub async fn check_many(&self, checks: &[Check<'_>]) -> Vec<Result<Decision, StoreError>> {
         let operations: Vec<_> =
             checks.iter().map(|check| Operation { verb: Verb::Check, check: *check }).collect();
-        self.store.execute_many(&operations).await
+        self.store.execute(&operations).await.into_iter().collect()
     }
 
     /// Returns the decision of [`check`](Self::check) without spending anything.
     pub async fn peek(&self, check: Check<'_>) -> Result<Decision, StoreError> {
-        self.store.execute(Operation { verb: Verb::Peek, check }).await
+        self.execute(Verb::Peek, check).await
     }
 
     /// Counts the full cost, even beyond the limit, because it has already occurred: tokens of a response, bytes of an
     /// upload. The decision is allowed if no limit is exceeded afterwards. Units beyond the limit expire like all
     /// others.
     pub async fn charge(&self, check: Check<'_>) -> Result<Decision, StoreError> {
-        self.store.execute(Operation { verb: Verb::Charge, check }).await
+        self.execute(Verb::Charge, check).await
     }
 
     /// Denies the key under the policy for `span`, at most 366 days, regardless of its counts. Another call replaces
     /// the block, a span of zero ends it, and so does a reset.
     pub async fn block(&self, check: Check<'_>, span: Duration) -> Result<Decision, StoreError> {
-        self.store.execute(Operation { verb: Verb::Block, check: block_check(check, span) }).await
+        self.execute(Verb::Block, block_check(check, span)).await
     }
 
     /// Gives back up to the cost, and never more than is counted. Use it for units spent within the current window: a
     /// store cannot know whether it still counts older ones.
     pub async fn refund(&self, check: Check<'_>) -> Result<Decision, StoreError> {
-        self.store.execute(Operation { verb: Verb::Refund, check }).await
+        self.execute(Verb::Refund, check).await
     }
 
     /// Clears the key's counts and its block under the policy. [`Decision::is_found`] reports whether there was
     /// anything to clear.
     pub async fn reset(&self, check: Check<'_>) -> Result<Decision, StoreError> {
-        self.store.execute(Operation { verb: Verb::Reset, check }).await
+        self.execute(Verb::Reset, check).await
     }
 
     /// Clears the counts of all keys under the policy's name, on all nodes that share the store. Returns the number of
     /// keys if the store counts them; see [`Store::forget`].
     pub async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         self.store.forget(policy).await
+    }
+
+    async fn execute(&self, verb: Verb, check: Check<'_>) -> Result<Decision, StoreError> {
+        self.store.execute(&[Operation { verb, check }]).await.into_single()
     }
 
     /// Waits until the check is allowed, at most `max_wait`.

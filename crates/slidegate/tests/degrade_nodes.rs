@@ -18,11 +18,13 @@ use proptest::prelude::{Just, Strategy, prop_oneof};
 use proptest::sample::select;
 use slidegate::resilience::DeniedCache;
 use slidegate::{
-    Check, Clock, Decision, FeedVersion, InvalidationFeed, ManualClock, Operation, Policy, Source, Store,
-    StoreError, Verb,
+    Check, Clock, Decision, FeedVersion, InvalidationFeed, ManualClock, Operation, Policy, Responses, Source,
+    Store, StoreError, Verb,
 };
 
-use degrade_traces::{Distant, Request, START, algorithm, check_property, memory, poll, request, versions};
+use degrade_traces::{
+    Distant, Request, START, algorithm, check_property, execute_one, memory, poll, request, versions,
+};
 
 const NODES: usize = 3;
 /// Time within which a refund reaches all nodes.
@@ -58,22 +60,22 @@ fn part(key: &[u8]) -> u16 {
 }
 
 impl Store for Connection {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let mut answer = Box::pin(self.shared.store.execute(operation));
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
+        let mut responses = Box::pin(self.shared.store.execute(operations));
         let mut polls = 0;
         std::future::poll_fn(|context| {
             // The store decides on the second poll.
             polls += 1;
             if polls == 2 {
-                self.publish(&operation, self.clock().now_ms());
+                operations.iter().for_each(|operation| self.publish(operation, self.clock().now_ms()));
             }
-            answer.as_mut().poll(context)
+            responses.as_mut().poll(context)
         })
         .await
     }
 
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        self.shared.store.execute_many(operations).await
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        self.shared.store.forget(policy).await
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -144,7 +146,8 @@ fn check_no_denial_is_stale_for_long(policy: &Policy, events: Vec<Event>) -> u64
                 }
             }
             Event::Send(node, request) if in_flight.len() < 6 => {
-                let mut answer: ResponseFuture<'_> = Box::pin(nodes[node].execute(request.under(policy)));
+                let mut answer: ResponseFuture<'_> =
+                    Box::pin(execute_one(&nodes[node], request.under(policy)));
                 let Poll::Ready(decision) = poll(answer.as_mut()) else {
                     in_flight.push(answer);
                     continue;

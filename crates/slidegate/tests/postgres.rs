@@ -66,7 +66,7 @@ async fn sets_are_decided_like_the_core() {
                 .filter(|_| random.below(24) < few)
                 .map(|key| Operation { verb: Verb::Check, check: policy.key(key).cost(cost) })
                 .collect();
-            let answers = store.execute_many(&operations).await;
+            let answers = store.execute(&operations).await;
             for (operation, answer) in operations.iter().zip(answers) {
                 let expected = reference.execute(operation, now_ms);
                 assert_eq!(answer.unwrap(), expected, "{quotas:?}, step {step}: {operation:?} at {now_ms}");
@@ -85,7 +85,7 @@ async fn a_batch_exceeds_the_limit_of_a_new_key() {
     for cost in [2, 1, 6] {
         let check = Operation { verb: Verb::Check, check: policy.key("new").cost(cost) };
         let operations = [check; 20];
-        for (place, answer) in store.execute_many(&operations).await.into_iter().enumerate() {
+        for (place, answer) in store.execute(&operations).await.into_iter().enumerate() {
             assert_eq!(answer.unwrap(), reference.execute(&check, START), "{place} of cost {cost}");
         }
     }

@@ -65,7 +65,7 @@ async fn overlapping_batches_never_deadlock() {
                         check: policy.key(key),
                     })
                     .collect();
-                for answer in store.execute_many(&operations).await {
+                for answer in store.execute(&operations).await {
                     assert!(answer.unwrap().is_allowed());
                 }
                 if below(10) == 0 {
@@ -172,7 +172,7 @@ async fn cleaning_removes_all_expired_rows_and_no_others() {
             check: if place % 3 == 0 { long.key(key) } else { short.key(key) },
         })
         .collect();
-    for answer in store.execute_many(&operations).await {
+    for answer in store.execute(&operations).await {
         assert!(answer.unwrap().is_allowed());
     }
     assert_eq!(store.clean().await.unwrap(), 0);
@@ -180,7 +180,7 @@ async fn cleaning_removes_all_expired_rows_and_no_others() {
     clock.advance(2000);
     assert_eq!(store.clean().await.unwrap(), 2000);
     assert_eq!(store.clean().await.unwrap(), 0);
-    for (operation, answer) in operations.iter().zip(store.execute_many(&operations).await) {
+    for (operation, answer) in operations.iter().zip(store.execute(&operations).await) {
         let is_live = operation.check.policy.name() == "1/1h";
         assert_eq!(answer.unwrap().is_allowed(), !is_live);
     }

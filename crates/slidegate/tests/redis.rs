@@ -87,8 +87,12 @@ async fn a_record_expires_shortly_after_its_last_count() {
             operation.check.cost = operation.check.cost.min(7);
         }
         let policy = operation.check.policy;
-        let _ = store.execute(operation).await.unwrap();
-        let left = store.execute(Operation { verb: Verb::Peek, check: policy.key("k") }).await.unwrap();
+        let _ = store.execute(&[operation]).await.into_single().unwrap();
+        let left = store
+            .execute(&[Operation { verb: Verb::Peek, check: policy.key("k") }])
+            .await
+            .into_single()
+            .unwrap();
         if left.quotas().iter().all(|quota| quota.used == 0) {
             continue;
         }

@@ -3,11 +3,9 @@
 use std::future::Future;
 use std::time::Duration;
 
-use slidegate_core::{Check, Decision, Policy};
-
-use crate::clock::Clock;
 use crate::error::StoreError;
-use crate::store::invalidation::FeedVersion;
+use crate::store::layer::StoreLayer;
+use crate::store::responses::Responses;
 use crate::store::{Operation, Store};
 
 /// A store that responds within a time budget, with an error if the store below has not responded by then.
@@ -41,28 +39,21 @@ impl<S> Budget<S> {
     }
 }
 
-impl<S: Store> Store for Budget<S> {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let response = within(self.budget, self.store.execute(operation)).await;
-        response.unwrap_or_else(|| Err(budget_exceeded(self.budget)))
+impl<S: Store> StoreLayer for Budget<S> {
+    type Inner = S;
+
+    fn inner(&self) -> &S {
+        &self.store
     }
 
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let responses = within(self.budget, self.store.execute_many(operations)).await;
-        responses.unwrap_or_else(|| vec![Err(budget_exceeded(self.budget)); operations.len()])
+    async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
+        let responses = within(self.budget, self.store.execute(operations)).await;
+        responses.unwrap_or_else(|| operations.iter().map(|_| Err(budget_exceeded(self.budget))).collect())
     }
 
-    /// Forgets the policy without a time limit, because this takes longer than a decision.
-    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
-        self.store.forget(policy).await
-    }
-
-    fn clock(&self) -> &dyn Clock {
-        self.store.clock()
-    }
-
-    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
-        self.store.feed_version(check)
+    /// A timeout needs a timer.
+    fn is_immediate(&self) -> bool {
+        false
     }
 }
 

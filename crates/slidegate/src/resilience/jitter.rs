@@ -5,10 +5,11 @@ use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use slidegate_core::{Check, Decision, Policy};
+use slidegate_core::{Decision, Policy};
 
-use crate::clock::Clock;
 use crate::error::StoreError;
+use crate::store::layer::StoreLayer;
+use crate::store::responses::Responses;
 use crate::store::{Operation, Store};
 
 /// A store that delays the retry times of denials at random, so that clients which were denied together do not retry
@@ -83,36 +84,19 @@ fn whole_ms(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl<S: Store> Store for Jitter<S> {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let policy = operation.check.policy;
-        self.store.execute(operation).await.map(|decision| self.delay_retry(policy, decision))
+impl<S: Store> StoreLayer for Jitter<S> {
+    type Inner = S;
+
+    fn inner(&self) -> &S {
+        &self.store
     }
 
-    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
-        let response = self.store.execute_at_once(operation)?;
-        Some(response.map(|decision| self.delay_retry(operation.check.policy, decision)))
-    }
-
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let responses = self.store.execute_many(operations).await;
+    async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
+        let responses = self.store.execute(operations).await;
         let delayed = |(operation, response): (&Operation<'_>, Result<Decision, StoreError>)| {
             response.map(|decision| self.delay_retry(operation.check.policy, decision))
         };
         operations.iter().zip(responses).map(delayed).collect()
-    }
-
-    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
-        self.store.forget(policy).await
-    }
-
-    #[inline]
-    fn announce(&self, check: &Check<'_>) {
-        self.store.announce(check);
-    }
-
-    fn clock(&self) -> &dyn Clock {
-        self.store.clock()
     }
 }
 

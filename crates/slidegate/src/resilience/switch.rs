@@ -4,13 +4,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use futures_util::future::join;
-use slidegate_core::{Check, Decision, Policy, Quota, QuotaError, Source, Verb};
+use slidegate_core::{Decision, Policy, Quota, QuotaError, Source, Verb};
 
-use super::fallback::{missing_response, reason};
+use super::fallback::reason;
 use super::telemetry;
-use crate::clock::Clock;
 use crate::error::StoreError;
+use crate::store::layer::StoreLayer;
+use crate::store::responses::{Responses, missing_response};
 use crate::store::{Operation, Store};
 
 /// Enforcement mode of a policy.
@@ -209,7 +209,7 @@ impl<S> Switch<S> {
     }
 }
 
-/// Origin of the response to an operation of a batch.
+/// Origin of the response to an operation.
 enum Plan<'a> {
     Rule(Decision),
     /// Next response of the store, followed by another one if the policy has a candidate.
@@ -219,48 +219,27 @@ enum Plan<'a> {
     },
 }
 
-impl<S: Store> Store for Switch<S> {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let Some(switch) = self.switch_of(operation.check.policy) else {
-            return self.store.execute(operation).await;
-        };
-        if let Some(decision) = switch.rule_decision(&operation) {
-            return Ok(decision);
-        }
-        let Some(candidate) = &switch.candidate else {
-            return switch.enforce(&operation, self.store.execute(operation).await, None);
-        };
-        // Two concurrent requests, so that a failure of the candidate does not affect the policy.
-        let tried = self.store.execute(with_policy(&operation, candidate));
-        let (response, tried) = join(self.store.execute(operation), tried).await;
-        switch.enforce(&operation, response, Some(tried))
-    }
-
-    /// Executes the operation at once if its policy has no settings here.
-    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
-        match self.switch_of(operation.check.policy) {
-            None => self.store.execute_at_once(operation),
-            Some(_) => None,
+impl<S: Store> Switch<S> {
+    fn plan<'a>(&self, operation: &'a Operation<'a>) -> Plan<'a> {
+        let switch = self.switch_of(operation.check.policy);
+        match switch.as_ref().and_then(|switch| switch.rule_decision(operation)) {
+            Some(decision) => Plan::Rule(decision),
+            None => Plan::Store { operation, switch },
         }
     }
 
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let plan = |operation| {
-            let switch = self.switch_of(Operation::clone(operation).check.policy);
-            match switch.as_ref().and_then(|switch| switch.rule_decision(operation)) {
-                Some(decision) => Plan::Rule(decision),
-                None => Plan::Store { operation, switch },
-            }
-        };
-        let plans: Vec<Plan<'_>> = operations.iter().map(plan).collect();
-        let mut sent = Vec::with_capacity(operations.len());
-        for plan in &plans {
+    /// Executes operations of policies with settings. The policy and its candidate are separate operations of one call,
+    /// so that a failure of the candidate does not affect the policy.
+    async fn execute_planned(&self, plans: &[Plan<'_>]) -> Responses {
+        let mut sent = Vec::with_capacity(plans.len());
+        for plan in plans {
             if let Plan::Store { operation, switch } = plan {
                 sent.push(**operation);
                 sent.extend(candidate(switch.as_ref()).map(|candidate| with_policy(operation, candidate)));
             }
         }
-        let mut responses = self.store.execute_many(&sent).await.into_iter();
+        let responses = if sent.is_empty() { Responses::default() } else { self.store.execute(&sent).await };
+        let mut responses = responses.into_iter();
         let settle = |plan: &Plan<'_>| match plan {
             Plan::Rule(decision) => Ok(decision.clone()),
             Plan::Store { operation, switch } => {
@@ -274,22 +253,29 @@ impl<S: Store> Store for Switch<S> {
         };
         plans.iter().map(settle).collect()
     }
+}
+
+impl<S: Store> StoreLayer for Switch<S> {
+    type Inner = S;
+
+    fn inner(&self) -> &S {
+        &self.store
+    }
+
+    async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
+        if operations.iter().all(|operation| self.switch_of(operation.check.policy).is_none()) {
+            return self.store.execute(operations).await;
+        }
+        let plans: Vec<Plan<'_>> = operations.iter().map(|operation| self.plan(operation)).collect();
+        self.execute_planned(&plans).await
+    }
 
     /// Forgets the keys of the policy and of its candidate. Returns the number of keys of the policy.
-    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+    async fn apply_forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         if let Some(candidate) = candidate(self.switch_of(policy).as_ref()) {
             self.store.forget(candidate).await?;
         }
         self.store.forget(policy).await
-    }
-
-    #[inline]
-    fn announce(&self, check: &Check<'_>) {
-        self.store.announce(check);
-    }
-
-    fn clock(&self) -> &dyn Clock {
-        self.store.clock()
     }
 }
 

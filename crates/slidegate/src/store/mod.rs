@@ -5,6 +5,7 @@ mod backoff;
 pub(crate) mod invalidation;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod key_hash;
+pub(crate) mod layer;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
@@ -12,109 +13,87 @@ pub(crate) mod postgres;
 pub(crate) mod redis;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod remote;
+pub(crate) mod responses;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) mod shared_document;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod supervise;
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use slidegate_core::{Check, Decision, Policy, Verb};
+use slidegate_core::{Check, Policy, Verb};
 
 use self::invalidation::FeedVersion;
+use self::layer::StoreLayer;
+use self::responses::Responses;
 use crate::clock::Clock;
 use crate::error::StoreError;
 
-/// What to do, and to whom.
+/// A verb and the check that it applies to.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
-    /// What to do.
+    /// Verb.
     pub verb: Verb,
-    /// Under which policy, to which key, how much.
+    /// Policy, key and cost.
     pub check: Check<'a>,
 }
 
-/// Where counts are kept.
+/// Keeps counts and decides by them.
 ///
-/// A store decides: it is handed a whole operation and answers with the decision, in one round trip, by its own
-/// time. Nothing is read first and written later, so there is nothing to race with.
+/// A store receives whole operations and returns decisions, in one round trip and by its own clock. It never reads first
+/// and writes later, so there are no races. A store over another store implements [`StoreLayer`] instead.
 pub trait Store: Send + Sync {
-    /// Executes one operation.
-    fn execute(&self, operation: Operation<'_>) -> impl Future<Output = Result<Decision, StoreError>> + Send;
-
-    /// Executes one operation, if this store never has to wait for anything. `None`, with nothing done, if it may have to:
-    /// then there is [`execute`](Self::execute).
-    fn execute_at_once(&self, _operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
-        None
-    }
-
-    /// Executes many, in one round trip where there is one. Each stands for itself; the answers come in the
-    /// same order, and operations on one key are decided in that order.
-    fn execute_many(
-        &self,
-        operations: &[Operation<'_>],
-    ) -> impl Future<Output = Vec<Result<Decision, StoreError>>> + Send;
-
-    /// Forgets what all keys have spent under the policy's name, and blocks of them. Returns how many keys that were, where the
-    /// store counts them.
+    /// Executes one or many operations, each separately, in one round trip where there is one. The responses have the
+    /// order of the operations, and operations on one key are decided in that order.
     ///
-    /// Whatever was counted when the call began is forgotten when it returns, on all nodes that share the store. What is
-    /// counted meanwhile may be forgotten or not. After an error some keys may have been forgotten; the call may be repeated. It is
-    /// for operators: it may take a time in proportion to what the store holds, in steps that are small and leave the
-    /// store free for decisions in between.
-    fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {
-        let _ = policy;
-        async { Err(StoreError::permanent("this store cannot forget the keys of a policy")) }
-    }
+    /// The future of an [immediate](Self::is_immediate) store is ready when it is first polled.
+    fn execute(&self, operations: &[Operation<'_>]) -> impl Future<Output = Responses> + Send;
 
-    /// Says that this check will be executed soon, for stores that can fetch what they need for it meanwhile. It changes
-    /// nothing.
-    #[inline]
-    fn announce(&self, check: &Check<'_>) {
-        let _ = check;
-    }
+    /// Clears the counts and blocks of all keys under the policy's name. Returns the number of keys if the store counts
+    /// them.
+    ///
+    /// Everything that was counted before the call is cleared when it returns, on all nodes that share the store.
+    /// Concurrent counts may or may not be cleared. After an error some keys may have been cleared, and the call may be
+    /// repeated. The call is meant for operators: it may take time in proportion to the size of the store, in small steps
+    /// that leave the store free for decisions in between.
+    fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send;
 
-    /// The clock by which a caller of this store waits.
+    /// Returns the clock by which callers of this store wait.
     fn clock(&self) -> &dyn Clock;
 
-    /// What is known now of refunds, resets and changed limits that concern this key, by whomever; `None` if the store does
-    /// not hear of them. Whoever takes a mark and then asks learns from it how long the answer is worth remembering.
+    /// Returns whether [`execute`](Self::execute) never waits.
+    fn is_immediate(&self) -> bool {
+        false
+    }
+
+    /// Returns the version of the invalidation feed for the key: which refunds, resets and changed limits of any node this
+    /// store has heard of. `None` if the store has no feed. A caller that takes the version before a request can tell
+    /// from it for how long the response remains valid.
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         let _ = check;
         None
     }
 }
 
-impl<S: Store> Store for Arc<S> {
-    fn execute(&self, operation: Operation<'_>) -> impl Future<Output = Result<Decision, StoreError>> + Send {
-        S::execute(self, operation)
+impl<S: Store> StoreLayer for Arc<S> {
+    type Inner = S;
+
+    fn inner(&self) -> &S {
+        self
     }
 
-    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
-        S::execute_at_once(self, operation)
+    fn apply(&self, operations: &[Operation<'_>]) -> impl Future<Output = Responses> + Send {
+        S::execute(self, operations)
     }
+}
 
-    fn execute_many(
-        &self,
-        operations: &[Operation<'_>],
-    ) -> impl Future<Output = Vec<Result<Decision, StoreError>>> + Send {
-        S::execute_many(self, operations)
-    }
-
-    fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {
-        S::forget(self, policy)
-    }
-
-    fn announce(&self, check: &Check<'_>) {
-        S::announce(self, check);
-    }
-
-    fn clock(&self) -> &dyn Clock {
-        S::clock(self)
-    }
-
-    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
-        S::feed_version(self, check)
+/// Returns the output of the future of an immediate store.
+pub(crate) fn output_now<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
     }
 }

@@ -19,7 +19,8 @@ use super::payment::{Before, Payment};
 use super::refusal::{Refusal, Undecided};
 use super::tier::Tier;
 use crate::error::StoreError;
-use crate::store::{Operation, Store};
+use crate::store::responses::Responses;
+use crate::store::{Operation, Store, output_now};
 
 /// Service with limited requests. Created by [`RateLimitLayer`](super::RateLimitLayer).
 pub struct RateLimit<S, I> {
@@ -92,8 +93,12 @@ impl<S: Store> Rules<S> {
 
     /// Decides without waiting, if the store can and nothing has to be settled after the response.
     fn decide_now(&self, check: &CheckRequest) -> Option<Result<Decision, StoreError>> {
+        let store = self.limiter.store();
+        if !store.is_immediate() || !matches!(self.payment, Payment::Before) {
+            return None;
+        }
         let operation = Operation { verb: Verb::Check, check: check.check() };
-        matches!(self.payment, Payment::Before).then(|| self.limiter.store().execute_at_once(operation))?
+        output_now(store.execute(&[operation])).map(Responses::into_single)
     }
 
     /// Turns the store's result into a decision to annotate the response with, or a refusal.

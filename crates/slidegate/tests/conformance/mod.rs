@@ -160,12 +160,16 @@ pub(crate) async fn answers_like_the_core_within<S: Store>(subject: Subject<S>, 
             (subject.set_now)(now_ms);
             let operation = operation(&mut random, &policies, &keys);
             let expected = reference.execute_at(&operation, Moment::within(now_ms, grain_ms));
-            let answer = subject.store.execute(operation).await.unwrap();
+            let answer = subject.store.execute(&[operation]).await.into_single().unwrap();
             assert_eq!(answer, expected, "seed {seed}, step {step}: {operation:?} at {now_ms}");
         }
         for (policy, key) in policies.iter().flat_map(|policy| keys.iter().map(move |key| (policy, key))) {
-            let _ =
-                subject.store.execute(Operation { verb: Verb::Reset, check: policy.key(key) }).await.unwrap();
+            let _ = subject
+                .store
+                .execute(&[Operation { verb: Verb::Reset, check: policy.key(key) }])
+                .await
+                .into_single()
+                .unwrap();
         }
     }
 }
@@ -217,7 +221,7 @@ pub(crate) async fn answers_like_the_core_at_the_extremes<S: Store>(subject: Sub
             (subject.set_now)(now_ms);
             let operation = Operation { verb, check: policy.key("k").cost(cost) };
             let expected = reference.execute(&operation, now_ms);
-            let answer = subject.store.execute(operation).await.unwrap();
+            let answer = subject.store.execute(&[operation]).await.into_single().unwrap();
             assert_eq!(answer, expected, "seed {seed}, step {step}: {operation:?} at {now_ms}");
         }
     }
@@ -258,7 +262,7 @@ pub(crate) async fn counter_forms_change_without_a_difference<S: Store>(subject:
             };
             let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };
             let expected = reference.execute(&operation, now_ms);
-            let answer = subject.store.execute(operation).await.unwrap();
+            let answer = subject.store.execute(&[operation]).await.into_single().unwrap();
             assert_eq!(answer, expected, "step {step}: {operation:?} at {now_ms}");
         }
     }
@@ -304,7 +308,7 @@ pub(crate) async fn decides_like_the_core_when_the_clock_steps_back<S: Store>(su
             (subject.set_now)(now_ms);
             let operation = operation(&mut random, std::slice::from_ref(policy), std::slice::from_ref(&key));
             let expected = reference.execute(&operation, now_ms);
-            let answer = subject.store.execute(operation).await.unwrap();
+            let answer = subject.store.execute(&[operation]).await.into_single().unwrap();
             assert_eq!(answer, expected, "{}, step {step}: {operation:?} at {now_ms}", policy.name());
         }
     }
@@ -322,7 +326,7 @@ pub(crate) async fn batches_are_decided_in_order<S: Store>(subject: Subject<S>) 
         let operations: Vec<_> = (0..size).map(|_| operation(&mut random, &policies, &keys)).collect();
         let expected: Vec<_> =
             operations.iter().map(|operation| reference.execute(operation, now_ms)).collect();
-        let answers = subject.store.execute_many(&operations).await;
+        let answers = subject.store.execute(&operations).await;
         assert_eq!(answers.len(), size);
         for (place, (answer, expected)) in answers.into_iter().zip(expected).enumerate() {
             assert_eq!(answer.unwrap(), expected, "{place} of {size}: {:?}", operations[place]);
@@ -420,7 +424,7 @@ pub(crate) async fn drops_the_same_versions_as_the_core<S: Store>(subject: Subje
     for policy in versions.iter().chain(&versions).chain(versions.iter().rev()) {
         let operation = Operation { verb: Verb::Check, check: policy.key("k") };
         let expected = reference.execute(&operation, START);
-        assert_eq!(subject.store.execute(operation).await.unwrap(), expected, "{policy:?}");
+        assert_eq!(subject.store.execute(&[operation]).await.into_single().unwrap(), expected, "{policy:?}");
     }
 }
 
@@ -437,7 +441,11 @@ pub(crate) async fn a_denial_uses_up_no_other_quota<S: Store>(subject: Subject<S
         (subject.set_now)(now_ms);
         let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };
         let expected = reference.execute(&operation, now_ms);
-        assert_eq!(subject.store.execute(operation).await.unwrap(), expected, "{policy:?} at {now_ms}");
+        assert_eq!(
+            subject.store.execute(&[operation]).await.into_single().unwrap(),
+            expected,
+            "{policy:?} at {now_ms}"
+        );
     }
 }
 
@@ -509,7 +517,7 @@ pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) 
         let peeks: Vec<_> =
             checks.iter().map(|check| Operation { verb: Verb::Peek, check: *check }).collect();
         for part in peeks.chunks(250) {
-            for decision in limiter.store().execute_many(part).await {
+            for decision in limiter.store().execute(part).await {
                 let decision = decision.unwrap();
                 assert!(decision.is_allowed() && decision.quotas().iter().all(|quota| quota.used == 0));
             }

@@ -15,7 +15,7 @@ pub(crate) async fn answers_like_the_oracle<S: Store>(subject: Subject<S>) {
         async move |policy: &Policy, step: Step| {
             set_now(step.now_ms);
             let check = policy.key(&key).cost(step.cost);
-            Answer::from(&store.execute(Operation { verb: step.verb, check }).await.unwrap())
+            Answer::from(&store.execute(&[Operation { verb: step.verb, check }]).await.into_single().unwrap())
         }
     };
     answer_like_the_oracle(12 * effort, new_key).await;
@@ -29,7 +29,7 @@ pub(crate) async fn a_lowered_bucket_fills_in_time<S: Store>(subject: Subject<S>
     let slow = Policy::parse("lowered", ["10/1m token-bucket"]).unwrap();
     let check = async |policy: &Policy, key: &str, cost: u64| {
         let operation = Operation { verb: Verb::Check, check: policy.key(key).cost(cost) };
-        subject.store.execute(operation).await.unwrap()
+        subject.store.execute(&[operation]).await.into_single().unwrap()
     };
     for key in ["at once", "after 3 s", "after 400 ms"] {
         assert!(check(&fast, key, 1000).await.is_allowed(), "{key}");
@@ -63,7 +63,7 @@ pub(crate) async fn a_count_survives_other_tiers<S: Store>(subject: Subject<S>) 
         let elsewhere = tier(&[&format!("10/1m {other}")]);
         let check = async |policy: &Policy, key: &str, cost: u64| {
             let operation = Operation { verb: Verb::Check, check: policy.key(key).cost(cost) };
-            subject.store.execute(operation).await.unwrap().is_allowed()
+            subject.store.execute(&[operation]).await.into_single().unwrap().is_allowed()
         };
         assert!(check(&longer, "k", 10).await);
         assert!(check(&elsewhere, "k", 1).await);
@@ -83,7 +83,7 @@ pub(crate) async fn a_bucket_in_use_fills_in_time_despite_other_versions<S: Stor
     let fast = Policy::parse("in turn", ["1000/1s token-bucket"]).unwrap();
     let check = async |policy: &Policy, cost: u64| {
         let operation = Operation { verb: Verb::Check, check: policy.key("k").cost(cost) };
-        subject.store.execute(operation).await.unwrap()
+        subject.store.execute(&[operation]).await.into_single().unwrap()
     };
     (subject.set_now)(START);
     assert!(check(&slow, 1).await.is_allowed());
@@ -111,7 +111,7 @@ pub(crate) async fn a_refund_gives_back_in_every_version<S: Store>(subject: Subj
         let large = Policy::parse(&name, [format!("1000/1m {algorithm}").as_str()]).unwrap();
         let run = async |verb: Verb, policy: &Policy, cost: u64| {
             let operation = Operation { verb, check: policy.key("k").cost(cost) };
-            subject.store.execute(operation).await.unwrap()
+            subject.store.execute(&[operation]).await.into_single().unwrap()
         };
         assert!(run(Verb::Check, &small, 1).await.is_allowed());
         for _ in 0..3 {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use slidegate::{Clock, Decision, MemoryStore, Operation, Policy, Sleep, Store, StoreError};
+use slidegate::{Clock, Decision, MemoryStore, Operation, Policy, Responses, Sleep, Store, StoreError};
 use tokio::time::Instant;
 
 /// The time of a paused tokio runtime. It advances only while all tasks are idle.
@@ -84,8 +84,8 @@ fn empty_store(clock: VirtualClock) -> Arc<MemoryStore<VirtualClock>> {
     Arc::new(MemoryStore::builder().max_keys(1000).clock(clock).build().unwrap())
 }
 
-impl Store for FaultyStore {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+impl FaultyStore {
+    async fn execute_one(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
         self.arrivals_ms.lock().unwrap().push(self.clock.now_ms());
         match (self.fault)() {
             Fault::None => self.inner().execute_now(operation),
@@ -105,13 +105,15 @@ impl Store for FaultyStore {
             }
         }
     }
+}
 
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let mut answers = Vec::new();
+impl Store for FaultyStore {
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
+        let mut responses = Vec::new();
         for operation in operations {
-            answers.push(self.execute(*operation).await);
+            responses.push(self.execute_one(*operation).await);
         }
-        answers
+        responses.into_iter().collect()
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {

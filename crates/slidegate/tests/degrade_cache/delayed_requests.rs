@@ -8,11 +8,11 @@ use std::task::Poll;
 use proptest::collection::vec;
 use proptest::prelude::{Strategy, prop_oneof};
 use proptest::sample::select;
-use slidegate::{Decision, ManualClock, Policy, Source, Store, StoreError, Verb};
+use slidegate::{Decision, ManualClock, Policy, Source, StoreError, Verb};
 
 use crate::cache;
 use crate::degrade_traces::{
-    Distant, Request, START, algorithm, check_property, memory, poll, request, versions,
+    Distant, Request, START, algorithm, check_property, execute_one, memory, poll, request, versions,
 };
 
 type ResponseFuture<'a> = Pin<Box<dyn Future<Output = Result<Decision, StoreError>> + 'a>>;
@@ -71,7 +71,7 @@ fn check_denials_are_exact(max_in_flight: usize, policy: &Policy, events: Vec<Ev
                 }
             }
             Event::Send(request) if in_flight.len() < max_in_flight => {
-                let mut answer: ResponseFuture<'_> = Box::pin(cache.execute(request.under(policy)));
+                let mut answer: ResponseFuture<'_> = Box::pin(execute_one(&cache, request.under(policy)));
                 let Poll::Ready(decision) = poll(answer.as_mut()) else {
                     in_flight.push(InFlight { request, is_decided: false, answer });
                     continue;

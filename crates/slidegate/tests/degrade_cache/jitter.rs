@@ -16,7 +16,7 @@ fn jittered_ms(seed: u64, max_ms: u64) -> Vec<u64> {
     assert_eq!(check(&jitter, policy.key("a").cost(5)), check(&memory(&clock), policy.key("a").cost(5)));
     let deny = Operation { verb: Verb::Check, check: policy.key("a") };
     let one_by_one = (0..100).map(|_| check(&jitter, deny.check));
-    let together = at_once(jitter.execute_many(&[deny; 100])).into_iter().map(Result::unwrap);
+    let together = at_once(jitter.execute(&[deny; 100])).into_iter().map(Result::unwrap);
     one_by_one.chain(together).map(|denied| denied.retry_after_ms().unwrap()).collect()
 }
 
@@ -69,8 +69,7 @@ fn caching_and_jitter_are_set_per_policy() {
             assert_eq!(has_jitter, policy.name() == "login", "{}: {first:?}", policy.name());
         }
         let many = [&login, &search].map(|policy| Operation { verb: Verb::Check, check: policy.key("a") });
-        let waits =
-            at_once(jitter.execute_many(&many)).into_iter().map(|answer| answer.unwrap().retry_after_ms());
+        let waits = at_once(jitter.execute(&many)).into_iter().map(|answer| answer.unwrap().retry_after_ms());
         assert!(waits.collect::<Vec<_>>()[0] > Some(1000));
     }
 }

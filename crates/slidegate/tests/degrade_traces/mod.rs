@@ -15,7 +15,8 @@ use proptest::prelude::{Just, Strategy, prop_oneof};
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
 use slidegate::{
-    Algorithm, Check, Clock, Decision, ManualClock, MemoryStore, Operation, Policy, Store, StoreError, Verb,
+    Algorithm, Check, Clock, Decision, ManualClock, MemoryStore, Operation, Policy, Responses, Store,
+    StoreError, Verb,
 };
 use slidegate_core::{Action, State, decide};
 
@@ -54,15 +55,18 @@ pub(crate) fn exact_store(clock: &ManualClock) -> ExactStore {
 }
 
 impl Store for ExactStore {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let Operation { verb, check: Check { policy, key, cost } } = operation;
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         let mut states = self.states.lock().unwrap();
-        let action = Action::new(verb, self.clock.now_ms(), cost);
-        Ok(decide(states.entry(key.to_vec()).or_default(), policy, action).0)
+        let decide_one = |operation: &Operation<'_>| {
+            let Operation { verb, check: Check { policy, key, cost } } = *operation;
+            let action = Action::new(verb, self.clock.now_ms(), cost);
+            Ok(decide(states.entry(key.to_vec()).or_default(), policy, action).0)
+        };
+        operations.iter().map(decide_one).collect()
     }
 
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        operations.iter().map(|operation| at_once(self.execute(*operation))).collect()
+    async fn forget(&self, _: &Policy) -> Result<Option<u64>, StoreError> {
+        Err(StoreError::permanent("not supported"))
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -190,18 +194,11 @@ pub(crate) fn check_property<T: Debug>(
 pub(crate) struct Distant(pub(crate) Memory);
 
 impl Store for Distant {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         half_round_trip().await;
-        let answer = self.0.execute_now(operation);
+        let responses = self.0.execute_many_now(operations);
         half_round_trip().await;
-        answer
-    }
-
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        half_round_trip().await;
-        let answers = self.0.execute_many_now(operations);
-        half_round_trip().await;
-        answers
+        responses.into_iter().collect()
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
@@ -214,6 +211,14 @@ impl Store for Distant {
     fn clock(&self) -> &dyn Clock {
         self.0.clock()
     }
+}
+
+/// Executes one operation.
+pub(crate) async fn execute_one(
+    store: &impl Store,
+    operation: Operation<'_>,
+) -> Result<Decision, StoreError> {
+    store.execute(&[operation]).await.into_single()
 }
 
 async fn half_round_trip() {

@@ -9,7 +9,9 @@ use http::{Request, Response, StatusCode, response};
 use http_body_util::Full;
 use slidegate::resilience::{Mode, Switch};
 use slidegate::tower::{Key, Limited, RateLimitLayer, Undecided};
-use slidegate::{Decision, Limiter, ManualClock, MemoryStore, Operation, Policy, Store, StoreError, Verb};
+use slidegate::{
+    Limiter, ManualClock, MemoryStore, Operation, Policy, Responses, Store, StoreError, StoreLayer, Verb,
+};
 use tower::{Layer, ServiceExt};
 
 use crate::services::{Manual, get, header, limiter, over, send};
@@ -190,22 +192,27 @@ async fn shadow_mode_refunds_only_what_was_spent() {
 /// A store on which another caller spends one unit after each denial.
 struct ContendedStore(Manual);
 
-impl Store for ContendedStore {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let decision = self.0.execute(operation).await?;
-        if !decision.is_allowed() {
-            let check = operation.check.cost(1);
-            let _ = self.0.execute(Operation { verb: Verb::Check, check }).await?;
-        }
-        Ok(decision)
+impl StoreLayer for ContendedStore {
+    type Inner = Manual;
+
+    fn inner(&self) -> &Manual {
+        &self.0
     }
 
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        self.0.execute_many(operations).await
+    async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
+        let decide = |operation: &Operation<'_>| {
+            let decision = self.0.execute_now(*operation)?;
+            if !decision.is_allowed() {
+                let check = operation.check.cost(1);
+                let _ = self.0.execute_now(Operation { verb: Verb::Check, check })?;
+            }
+            Ok(decision)
+        };
+        operations.iter().map(decide).collect()
     }
 
-    fn clock(&self) -> &dyn slidegate::Clock {
-        self.0.clock()
+    fn is_immediate(&self) -> bool {
+        false
     }
 }
 
@@ -282,20 +289,23 @@ async fn a_grpc_failure_can_be_refunded() {
 /// A store that counts but fails refunds.
 struct RefundlessStore(Manual);
 
-impl Store for RefundlessStore {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        match operation.verb {
+impl StoreLayer for RefundlessStore {
+    type Inner = Manual;
+
+    fn inner(&self) -> &Manual {
+        &self.0
+    }
+
+    async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
+        let decide = |operation: &Operation<'_>| match operation.verb {
             Verb::Refund => Err(StoreError::transient("away")),
-            _ => self.0.execute(operation).await,
-        }
+            _ => self.0.execute_now(*operation),
+        };
+        operations.iter().map(decide).collect()
     }
 
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        self.0.execute_many(operations).await
-    }
-
-    fn clock(&self) -> &dyn slidegate::Clock {
-        self.0.clock()
+    fn is_immediate(&self) -> bool {
+        false
     }
 }
 

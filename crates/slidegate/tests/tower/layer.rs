@@ -10,7 +10,9 @@ use http_body_util::Full;
 use serde_json::{Value, json};
 use slidegate::resilience::{Mode, Switch};
 use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, RateLimitLayer, Refusal, Tier, Undecided};
-use slidegate::{Decision, Limiter, Operation, Policy, Reason, Source, Store, StoreError, Verb};
+use slidegate::{
+    Decision, Limiter, Operation, Policy, Reason, Responses, Source, StoreError, StoreLayer, Verb,
+};
 use tower::Layer;
 
 use crate::services::{Manual, get, header, limiter, over, send};
@@ -237,17 +239,20 @@ async fn refusal_responses_are_customizable() {
 /// A store that always fails.
 struct FailingStore(Manual);
 
-impl Store for FailingStore {
-    async fn execute(&self, _: Operation<'_>) -> Result<Decision, StoreError> {
-        Err(StoreError::transient("the address of something secret"))
+impl StoreLayer for FailingStore {
+    type Inner = Manual;
+
+    fn inner(&self) -> &Manual {
+        &self.0
     }
 
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        vec![Err(StoreError::transient("away")); operations.len()]
+    async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
+        let failure = |_| Err(StoreError::transient("the address of something secret"));
+        operations.iter().map(failure).collect()
     }
 
-    fn clock(&self) -> &dyn slidegate::Clock {
-        self.0.clock()
+    fn is_immediate(&self) -> bool {
+        false
     }
 }
 
@@ -313,18 +318,23 @@ async fn denials_are_in_the_extensions() {
 /// Allows all requests without counting, as a fallback does with `OnFailure::Open`.
 struct OpenFallback(Manual, Arc<Mutex<Vec<Verb>>>);
 
-impl Store for OpenFallback {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        self.1.lock().unwrap().push(operation.verb);
-        Ok(Decision::unspent(operation.check.policy, Source::Fallback(Reason::Timeout)))
+impl StoreLayer for OpenFallback {
+    type Inner = Manual;
+
+    fn inner(&self) -> &Manual {
+        &self.0
     }
 
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        vec![Err(StoreError::transient("away")); operations.len()]
+    async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
+        let allow = |operation: &Operation<'_>| {
+            self.1.lock().unwrap().push(operation.verb);
+            Ok(Decision::unspent(operation.check.policy, Source::Fallback(Reason::Timeout)))
+        };
+        operations.iter().map(allow).collect()
     }
 
-    fn clock(&self) -> &dyn slidegate::Clock {
-        self.0.clock()
+    fn is_immediate(&self) -> bool {
+        false
     }
 }
 

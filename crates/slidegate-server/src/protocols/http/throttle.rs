@@ -119,7 +119,7 @@ async fn decide<S: Store>(
     let named = app.throttles().find(throttle.rate).map_err(|why| Refused::rate(&why))?;
     let key = operation::key(key.as_bytes())?;
     let asked = PolicyOperation { verb: Verb::Check, named, key, cost: throttle.cost };
-    Ok(throttle.reply(&app.decide_asked(&asked).await?))
+    Ok(throttle.reply(&app.execute(&[asked.prepared()]).await.into_single().map_err(Rejection::from)?))
 }
 
 /// Whether the body is said to be JSON, without which a page in a browser may send it to any port.

@@ -286,25 +286,15 @@ impl<S: Store> Talk<'_, S> {
         Ok(())
     }
 
-    /// Has those decided that have gathered, and answers them: each at once if the store can, else all together.
+    /// Executes the collected operations in one call of the store, and writes their replies.
     async fn settle(&self, run: &mut Run<'_>, out: &mut Vec<u8>) {
-        // One after the other without anything in between, so that what is fetched for them is fetched at the same time. One
-        // alone may need two things.
-        for (_, asked) in run.iter() {
-            self.app.announce(asked);
+        let prepared: SmallVec<[_; 1]> = run.iter().map(|(_, operation)| operation.prepared()).collect();
+        let responses = self.app.execute(&prepared).await;
+        let mut counts = DecisionCounts::default();
+        for ((shape, _), response) in run.iter().zip(responses) {
+            write(*shape, response.map_err(Rejection::from), &mut counts, out);
         }
-        let (mut decided, mut tally) = (0, DecisionCounts::default());
-        for (shape, asked) in run.iter() {
-            let Some(decision) = self.app.decide_at_once(asked) else { break };
-            write(*shape, decision, &mut tally, out);
-            decided += 1;
-        }
-        if decided < run.len() {
-            let (shapes, asked): (Vec<_>, Vec<_>) = run.drain(decided..).unzip();
-            for (shape, decision) in shapes.iter().zip(self.app.decide_each(&asked).await) {
-                write(*shape, decision, &mut tally, out);
-            }
-        }
+        drop(prepared);
         run.clear();
     }
 

@@ -31,7 +31,7 @@ pub(crate) async fn decide<S: Store>(
     let asked = Asked::new(&domains, request)?;
     asked.count_by_rule();
     let prepared = asked.prepared();
-    let decisions = app.decide_prepared(&prepared).await;
+    let decisions = app.execute(&prepared).await;
     let mut known = Vec::with_capacity(decisions.len());
     for (prepared, decision) in prepared.iter().zip(decisions) {
         known.push(match decision {

@@ -143,10 +143,11 @@ impl<'a> Asked<'a> {
         });
         let prepared = counted.map(|counted| {
             let check = counted.policy().key(&counted.key).cost(counted.cost);
+            // A peek decides a request whose cost is charged later.
             Prepared {
-                operation: Operation { verb: counted.verb, check },
-                policy_metrics: counted.policy_metrics(),
                 is_shadow: counted.rule.is_some_and(|rule| rule.is_shadow),
+                records_peek: true,
+                ..Prepared::new(Operation { verb: counted.verb, check }, counted.policy_metrics())
             }
         });
         prepared.collect()

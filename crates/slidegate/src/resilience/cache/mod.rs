@@ -21,6 +21,8 @@ use self::table::{Epoch, Found, KeyHash, Table};
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
 use crate::store::invalidation::FeedVersion;
+use crate::store::layer::StoreLayer;
+use crate::store::responses::{Responses, missing_response};
 use crate::store::{Operation, Store};
 
 /// A store that caches denials, so that a client which keeps exceeding its limit puts no load on the store below.
@@ -179,24 +181,25 @@ impl<S: Store, C: Clock> DeniedCache<S, C> {
     }
 }
 
-impl<S: Store, C: Clock> Store for DeniedCache<S, C> {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
+impl<S: Store, C: Clock> DeniedCache<S, C> {
+    async fn execute_one(&self, operation: &Operation<'_>) -> Responses {
         let key_hash = self.table.hash(&operation.check);
         if let Some(reason) = invalidation_reason(operation.verb) {
             let _invalidation = KeyInvalidation::begin(&self.table, key_hash, reason);
-            return self.store.execute(operation).await;
+            return self.store.execute(std::slice::from_ref(operation)).await;
         }
-        match self.look_up(&operation, key_hash, false) {
-            Lookup::Hit(decision) => Ok(decision),
+        match self.look_up(operation, key_hash, false) {
+            Lookup::Hit(decision) => Ok(decision).into(),
             Lookup::Miss(miss) => {
-                let response = self.store.execute(operation).await;
-                self.update(&miss, &operation, &response);
-                response
+                let responses = self.store.execute(std::slice::from_ref(operation)).await;
+                let response = responses.into_single();
+                self.update(&miss, operation, &response);
+                response.into()
             }
         }
     }
 
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Responses {
         let key_hashes: Vec<_> =
             operations.iter().map(|operation| self.table.hash(&operation.check)).collect();
         let begin = |(operation, key_hash): (&Operation<'_>, &KeyHash)| {
@@ -216,27 +219,38 @@ impl<S: Store, C: Clock> Store for DeniedCache<S, C> {
             }
             lookups.push(lookup);
         }
-        let responses = if misses.is_empty() { Vec::new() } else { self.store.execute_many(&misses).await };
+        let responses =
+            if misses.is_empty() { Responses::default() } else { self.store.execute(&misses).await };
         let mut responses = responses.into_iter();
         let response = |(lookup, operation): (Lookup, &Operation<'_>)| match lookup {
             Lookup::Hit(decision) => Ok(decision),
             Lookup::Miss(miss) => {
-                let missing = || Err(StoreError::lost("the store returned fewer responses than operations"));
-                let response = responses.next().unwrap_or_else(missing);
+                let response = responses.next().unwrap_or_else(|| Err(missing_response()));
                 self.update(&miss, operation, &response);
                 response
             }
         };
         lookups.into_iter().zip(operations).map(response).collect()
     }
+}
 
-    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
-        let _invalidation = PolicyInvalidation::begin(&self.table, policy);
-        self.store.forget(policy).await
+impl<S: Store, C: Clock> StoreLayer for DeniedCache<S, C> {
+    type Inner = S;
+
+    fn inner(&self) -> &S {
+        &self.store
     }
 
-    fn clock(&self) -> &dyn Clock {
-        self.store.clock()
+    async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
+        match operations {
+            [operation] => self.execute_one(operation).await,
+            many => self.execute_many(many).await,
+        }
+    }
+
+    async fn apply_forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        let _invalidation = PolicyInvalidation::begin(&self.table, policy);
+        self.store.forget(policy).await
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use futures_util::future::join_all;
-use slidegate_core::{Check, Decision, Policy, Quota, QuotaReport, Reason, Retry, Source, Verb};
+use slidegate_core::{Decision, Policy, Quota, QuotaReport, Reason, Retry, Source, Verb};
 
 pub use self::builder::FallbackBuilder;
 
@@ -23,8 +23,9 @@ use super::shares::Shares;
 use super::telemetry;
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
-use crate::store::invalidation::FeedVersion;
+use crate::store::layer::StoreLayer;
 use crate::store::memory::MemoryStore;
+use crate::store::responses::{Responses, missing_response};
 use crate::store::{Operation, Store};
 
 /// A store that responds in time and applies the policy's failure rule when the store below does not decide.
@@ -191,11 +192,7 @@ impl<S, C: Clock> Fallback<S, C> {
 
 impl<S: Store, C: Clock> Fallback<S, C> {
     /// Executes operations of one rule group in one call of the store.
-    async fn execute_group(
-        &self,
-        group: &RuleGroup<C>,
-        operations: &[Operation<'_>],
-    ) -> Vec<Result<Decision, StoreError>> {
+    async fn execute_group(&self, group: &RuleGroup<C>, operations: &[Operation<'_>]) -> Responses {
         let all_fall_back = |reason: Reason, error: &StoreError| {
             operations
                 .iter()
@@ -206,7 +203,7 @@ impl<S: Store, C: Clock> Fallback<S, C> {
             return all_fall_back(Reason::Resting, &group.breaker_error());
         };
         let budget = group.rule.budget;
-        let Some(responses) = within(budget, self.store.execute_many(operations)).await else {
+        let Some(responses) = within(budget, self.store.execute(operations)).await else {
             let error = budget_exceeded(budget);
             telemetry::count_store_errors(&error, operations.len());
             group.set_last_error(&error);
@@ -223,29 +220,11 @@ impl<S: Store, C: Clock> Fallback<S, C> {
     }
 }
 
-impl<S: Store, C: Clock> Store for Fallback<S, C> {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        let group = self.group(operation.check.policy);
-        let Some(permit) = group.breaker.admit() else {
-            return self.fall_back(&operation, group, Reason::Resting, || group.breaker_error());
-        };
-        let budget = group.rule.budget;
-        if let Some(response) = within(budget, self.store.execute(operation)).await {
-            group.settle(permit, breaker_failure(&response));
-            self.settle(&operation, group, response)
-        } else {
-            let error = budget_exceeded(budget);
-            telemetry::count_store_errors(&error, 1);
-            self.last_outcome.set_failure(Reason::Timeout, &error);
-            group.settle(permit, Some(&error));
-            self.fall_back(&operation, group, Reason::Timeout, || error)
-        }
-    }
-
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+impl<S: Store, C: Clock> Fallback<S, C> {
+    async fn execute_many(&self, operations: &[Operation<'_>]) -> Responses {
         let groups: Vec<&RuleGroup<C>> =
             operations.iter().map(|operation| self.group(operation.check.policy)).collect();
-        let Some(first) = groups.first() else { return Vec::new() };
+        let Some(first) = groups.first() else { return Responses::default() };
         if groups.iter().all(|group| std::ptr::eq(*group, *first)) {
             return self.execute_group(first, operations).await;
         }
@@ -269,22 +248,36 @@ impl<S: Store, C: Clock> Store for Fallback<S, C> {
                 responses[index] = response;
             }
         }
-        responses
+        responses.into_iter().collect()
+    }
+}
+
+impl<S: Store, C: Clock> StoreLayer for Fallback<S, C> {
+    type Inner = S;
+
+    fn inner(&self) -> &S {
+        &self.store
+    }
+
+    async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
+        match operations {
+            [operation] => {
+                self.execute_group(self.group(operation.check.policy), std::slice::from_ref(operation)).await
+            }
+            many => self.execute_many(many).await,
+        }
     }
 
     /// Forgets the policy in the store, regardless of budget and breaker, and then in the local share.
-    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+    async fn apply_forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         let forgotten = self.store.forget(policy).await?;
         self.local.forget_now(policy)?;
         Ok(forgotten)
     }
 
-    fn clock(&self) -> &dyn Clock {
-        self.store.clock()
-    }
-
-    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
-        self.store.feed_version(check)
+    /// The time budget needs a timer.
+    fn is_immediate(&self) -> bool {
+        false
     }
 }
 
@@ -294,10 +287,6 @@ impl<S: fmt::Debug, C: Clock> fmt::Debug for Fallback<S, C> {
         debug.field("store", &self.store).field("default_rule", &self.default_group.rule);
         debug.finish_non_exhaustive()
     }
-}
-
-pub(super) fn missing_response() -> StoreError {
-    StoreError::permanent("the store returned fewer responses than operations").perhaps_counted()
 }
 
 /// Returns the error if it counts as a failure for the breaker. Errors of a full store and permanent errors do not:

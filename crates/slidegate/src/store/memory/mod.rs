@@ -23,7 +23,7 @@ mod word;
 
 use std::fmt;
 
-use slidegate_core::{Check, Decision, Policy};
+use slidegate_core::{Decision, Policy};
 
 pub use settings::{SettingsError, WhenFull};
 
@@ -31,7 +31,7 @@ use self::settings::Settings;
 use self::slots::KeyId;
 pub(crate) use self::table::Binding;
 use self::table::Table;
-use super::{Operation, Store};
+use super::{Operation, Responses, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 
@@ -201,31 +201,26 @@ impl<C: Clock> MemoryStore<C> {
 
 /// Computes the reports of each decision at once: callers of the trait read them, and more than once.
 impl<C: Clock> Store for MemoryStore<C> {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        self.execute_now(operation).map(Decision::worked_out)
-    }
-
-    fn execute_at_once(&self, operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
-        Some(self.execute_now(operation).map(Decision::worked_out))
-    }
-
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        let results = self.execute_many_now(operations);
-        results.into_iter().map(|result| result.map(Decision::worked_out)).collect()
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
+        match operations {
+            [operation] => self.execute_now(*operation).map(Decision::worked_out).into(),
+            many => {
+                let results = self.execute_many_now(many).into_iter();
+                results.map(|result| result.map(Decision::worked_out)).collect()
+            }
+        }
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         self.forget_now(policy).map(|()| None)
     }
 
-    #[inline]
-    fn announce(&self, check: &Check<'_>) {
-        let id = self.table.id(self.table.hash(check));
-        self.table.prefetch(check.policy, id);
-    }
-
     fn clock(&self) -> &dyn Clock {
         &self.clock
+    }
+
+    fn is_immediate(&self) -> bool {
+        true
     }
 }
 

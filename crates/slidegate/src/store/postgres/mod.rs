@@ -31,7 +31,7 @@ use super::invalidation::FeedVersion;
 use super::key_hash::KeyHasher;
 use super::remote::{self, PendingResponse, PriorState, QueueSender, RemoteStore};
 use super::supervise::supervise;
-use super::{Operation, Store};
+use super::{Operation, Responses, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 
@@ -178,12 +178,8 @@ impl RemoteStore for PostgresStore {
 }
 
 impl Store for PostgresStore {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        remote::execute(self, &operation).await
-    }
-
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        remote::execute_many(self, operations).await
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
+        remote::execute(self, operations).await
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {

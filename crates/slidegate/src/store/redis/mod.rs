@@ -41,7 +41,7 @@ use self::shared_document::DocumentLink;
 use self::url::Topology;
 use super::invalidation::FeedVersion;
 use super::remote::{self, PendingResponse, PriorState, RemoteStore};
-use super::{Operation, Store};
+use super::{Operation, Responses, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 
@@ -164,10 +164,11 @@ impl RedisStore {
         for key in &keys {
             let probe = |verb| Operation { verb, check: policy.key(key) };
             // The first check writes a record and the second changes it. Both are read by one MGET. The reset also publishes.
-            let mut responses = self.execute_many(&[probe(Verb::Check), probe(Verb::Check)]).await;
-            responses.push(self.execute(probe(Verb::Reset)).await);
+            let checks = self.execute(&[probe(Verb::Check), probe(Verb::Check)]).await;
+            let reset = self.execute(&[probe(Verb::Reset)]).await;
             // A full server still denies.
-            let failure = responses.into_iter().filter_map(Result::err).find(|error| !error.is_full());
+            let mut errors = checks.into_iter().chain(reset).filter_map(Result::err);
+            let failure = errors.find(|error| !error.is_full());
             results.push(failure.map_or(Ok(()), Err));
         }
         // An unavailable server of a cluster is tolerated while others serve. A permanent error is not.
@@ -295,12 +296,8 @@ impl RemoteStore for RedisStore {
 }
 
 impl Store for RedisStore {
-    async fn execute(&self, operation: Operation<'_>) -> Result<Decision, StoreError> {
-        remote::execute(self, &operation).await
-    }
-
-    async fn execute_many(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
-        remote::execute_many(self, operations).await
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
+        remote::execute(self, operations).await
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {

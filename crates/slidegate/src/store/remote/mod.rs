@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::queue::{QueueReceiver, QueueSender, Queued, Reject, queue, task_stopped};
 
-use super::Operation;
+use super::{Operation, Responses};
 use crate::error::StoreError;
 
 /// Largest cost that is sent to a server. No count is larger, so a larger cost has the same effect: a check is denied, a
@@ -118,10 +118,15 @@ impl PriorState {
     }
 }
 
-pub(crate) async fn execute<R: RemoteStore>(
-    store: &R,
-    operation: &Operation<'_>,
-) -> Result<Decision, StoreError> {
+/// Executes operations within the store's budget.
+pub(crate) async fn execute<R: RemoteStore>(store: &R, operations: &[Operation<'_>]) -> Responses {
+    match operations {
+        [operation] => execute_one(store, operation).await.into(),
+        many => execute_many(store, many).await,
+    }
+}
+
+async fn execute_one<R: RemoteStore>(store: &R, operation: &Operation<'_>) -> Result<Decision, StoreError> {
     let (request, mut pending) = store.request(operation);
     let in_time = async {
         store.enqueue(request).await;
@@ -134,10 +139,7 @@ pub(crate) async fn execute<R: RemoteStore>(
     store.decode(operation, response?)
 }
 
-pub(crate) async fn execute_many<R: RemoteStore>(
-    store: &R,
-    operations: &[Operation<'_>],
-) -> Vec<Result<Decision, StoreError>> {
+async fn execute_many<R: RemoteStore>(store: &R, operations: &[Operation<'_>]) -> Responses {
     let mut pending: Vec<PendingResponse<R::Response>> = Vec::with_capacity(operations.len());
     let mut responses = Vec::with_capacity(operations.len());
     // Bounds the share of the queue, and the time on a connection, that one caller takes.

@@ -1,0 +1,114 @@
+//! Layers over a store forward every property of the store that they do not change.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::pin::pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use slidegate::resilience::{Budget, DeniedCache, Fallback, Jitter, Switch};
+use slidegate::{
+    Check, Clock, FeedVersion, InvalidationFeed, ManualClock, MemoryStore, Operation, Policy, Responses,
+    Store, StoreError, Verb,
+};
+
+/// A store that records calls and has a feed.
+struct Recording {
+    store: MemoryStore<ManualClock>,
+    feed: Arc<InvalidationFeed>,
+    is_immediate: bool,
+    batches: Arc<Mutex<Vec<usize>>>,
+    forgotten: Arc<AtomicUsize>,
+}
+
+impl Store for Recording {
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
+        self.batches.lock().unwrap().push(operations.len());
+        self.store.execute(operations).await
+    }
+
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
+        self.store.forget(policy).await
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.store.clock()
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.is_immediate
+    }
+
+    fn feed_version(&self, _: &Check<'_>) -> Option<FeedVersion> {
+        Some(self.feed.version(0))
+    }
+}
+
+/// Expected properties of a layer.
+struct Expected {
+    needs_timer: bool,
+}
+
+/// Checks a layer over a recording store.
+fn assert_forwards<S: Store>(layer: impl Fn(Recording) -> S, expected: &Expected) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let policy = Policy::parse("api", ["3/1m fixed-window"]).unwrap();
+    for is_immediate in [false, true] {
+        let (batches, forgotten) = (Arc::<Mutex<Vec<usize>>>::default(), Arc::<AtomicUsize>::default());
+        let clock = ManualClock::at(77_000);
+        let store = layer(Recording {
+            store: MemoryStore::builder().clock(clock).build().unwrap(),
+            feed: Arc::new(InvalidationFeed::new(1)),
+            is_immediate,
+            batches: Arc::clone(&batches),
+            forgotten: Arc::clone(&forgotten),
+        });
+        assert_eq!(store.clock().now_ms(), 77_000, "the clock is the store's");
+        assert!(store.feed_version(&policy.key("a")).is_some(), "the feed is the store's");
+        assert_eq!(store.is_immediate(), is_immediate && !expected.needs_timer);
+        let operation = |key| Operation { verb: Verb::Check, check: policy.key(key) };
+        let many = [operation("a"), operation("b"), operation("a")];
+        if store.is_immediate() {
+            let mut future = pin!(store.execute(&many));
+            let Poll::Ready(responses) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) else {
+                panic!("the future of an immediate store is ready when it is first polled");
+            };
+            assert_eq!(responses.len(), 3);
+        } else {
+            let responses = runtime.block_on(store.execute(&many));
+            assert!(responses.iter().all(|response| response.as_ref().unwrap().is_allowed()));
+        }
+        assert_eq!(*batches.lock().unwrap(), [3], "one call for the whole batch");
+        let used = |key| {
+            let responses =
+                runtime.block_on(store.execute(&[Operation { verb: Verb::Peek, ..operation(key) }]));
+            responses.into_single().unwrap().quotas()[0].used
+        };
+        assert_eq!([used("a"), used("b"), used("c")], [2, 1, 0]);
+        runtime.block_on(store.forget(&policy)).unwrap();
+        assert_eq!((forgotten.load(Ordering::Relaxed), used("a")), (1, 0));
+    }
+}
+
+#[test]
+fn every_layer_forwards_the_properties_of_its_store() {
+    let (immediate, timed) = (Expected { needs_timer: false }, Expected { needs_timer: true });
+    assert_forwards(|store| store, &immediate);
+    assert_forwards(Arc::new, &immediate);
+    assert_forwards(Switch::new, &immediate);
+    assert_forwards(|store| Jitter::new(store, Duration::from_millis(5)), &immediate);
+    assert_forwards(DeniedCache::new, &immediate);
+    assert_forwards(|store| Budget::new(store, Duration::from_secs(60)), &timed);
+    let fallback = |store| {
+        let clock = ManualClock::at(77_000);
+        Fallback::builder(store).clock(clock).budget(Duration::from_secs(60)).build().unwrap()
+    };
+    assert_forwards(fallback, &timed);
+    assert_forwards(
+        |store| Switch::new(Jitter::new(DeniedCache::new(fallback(store)), Duration::ZERO)),
+        &timed,
+    );
+}
