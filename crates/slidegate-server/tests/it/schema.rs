@@ -57,7 +57,7 @@ fn the_reference_page_documents_every_declared_field() {
 #[test]
 fn yaml_examples_in_the_guides_are_valid() {
     let mut examples = 0;
-    for page in ["service.md", "admin.md", "degrade.md", "redis.md", "postgres.md", "config.md"] {
+    for page in ["service.md", "admin.md", "resilience.md", "redis.md", "postgres.md", "config.md"] {
         let text = fs::read_to_string(root().join("docs").join(page)).unwrap();
         for example in text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
             examples += 1;
