@@ -58,7 +58,7 @@ fn the_reference_page_documents_every_declared_field() {
 fn yaml_examples_in_the_guides_are_valid() {
     let mut examples = 0;
     let service = ["service.md", "policies.md", "tokens.md", "tls.md", "monitoring.md", "admin.md"];
-    for page in service.into_iter().chain(["degrade.md", "redis.md", "postgres.md", "config.md"]) {
+    for page in service.into_iter().chain(["resilience.md", "redis.md", "postgres.md", "config.md"]) {
         let text = fs::read_to_string(root().join("docs").join(page)).unwrap();
         for example in text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
             examples += 1;
