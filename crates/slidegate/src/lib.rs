@@ -45,17 +45,17 @@ pub use store::redis::{KeyStyle, RedisStore, RedisStoreBuilder, UrlError};
 pub use store::shared_document::{SharedDocument, SharedDocuments};
 pub use store::{Operation, Store};
 
-/// So are those of the guide to failing stores.
+/// Runs the examples of the guide to failing stores as tests.
 #[cfg(all(doctest, feature = "degrade", feature = "redis"))]
 #[doc = include_str!("../../../docs/degrade.md")]
 struct DegradeGuide;
 
-/// The README's examples are tests.
+/// Runs the examples of the README as tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// And those of the guide to the layer.
+/// Runs the examples of the guide to the layer as tests.
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../docs/tower.md")]
 struct TowerGuide;

@@ -26,60 +26,59 @@ use self::invalidation::FeedVersion;
 use crate::clock::Clock;
 use crate::error::StoreError;
 
-/// What to do, and to whom.
+/// Verb and its arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation<'a> {
-    /// What to do.
+    /// Verb of the operation.
     pub verb: Verb,
-    /// Under which policy, to which key, how much.
+    /// Policy, key and cost.
     pub check: Check<'a>,
 }
 
-/// Where counts are kept.
+/// Storage of the counts, which makes the decisions.
 ///
-/// A store decides: it is handed a whole operation and answers with the decision, in one round trip, by its own
-/// time. Nothing is read first and written later, so there is nothing to race with.
+/// A store executes a whole operation in one round trip, by its own time. Nothing is read first and written later, so
+/// concurrent operations cannot interfere.
 pub trait Store: Send + Sync {
     /// Executes one operation.
     fn execute(&self, operation: Operation<'_>) -> impl Future<Output = Result<Decision, StoreError>> + Send;
 
-    /// Executes one operation, if this store never has to wait for anything. `None`, with nothing done, if it may have to:
-    /// then there is [`execute`](Self::execute).
+    /// Executes one operation, if this store never waits. Stores that may wait return `None` and do nothing; use
+    /// [`execute`](Self::execute) then.
     fn execute_at_once(&self, _operation: Operation<'_>) -> Option<Result<Decision, StoreError>> {
         None
     }
 
-    /// Executes many, in one round trip where there is one. Each stands for itself; the answers come in the
-    /// same order, and operations on one key are decided in that order.
+    /// Executes many operations, remote stores in one round trip. Each succeeds or fails by itself. The results have the
+    /// order of the operations, and operations on one key are decided in that order.
     fn execute_many(
         &self,
         operations: &[Operation<'_>],
     ) -> impl Future<Output = Vec<Result<Decision, StoreError>>> + Send;
 
-    /// Forgets what all keys have spent under the policy's name, and blocks of them. Returns how many keys that were, where the
-    /// store counts them.
+    /// Forgets the counts and blocks of all keys under the policy's name. Returns the number of keys, if the store counts
+    /// them.
     ///
-    /// Whatever was counted when the call began is forgotten when it returns, on all nodes that share the store. What is
-    /// counted meanwhile may be forgotten or not. After an error some keys may have been forgotten; the call may be repeated. It is
-    /// for operators: it may take a time in proportion to what the store holds, in steps that are small and leave the
-    /// store free for decisions in between.
+    /// When the call returns, everything that was counted before it is forgotten on all nodes that share the store. Units
+    /// that are counted during the call may be forgotten or not. After an error some keys may have been forgotten; the call
+    /// may be repeated. It is for operators: its time may be proportional to the size of the store, in small steps with
+    /// decisions in between.
     fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {
         let _ = policy;
         async { Err(StoreError::permanent("this store cannot forget the keys of a policy")) }
     }
 
-    /// Says that this check will be executed soon, for stores that can fetch what they need for it meanwhile. It changes
-    /// nothing.
+    /// Announces that this check will be executed soon, so that a store can prefetch its data. Changes no count.
     #[inline]
     fn announce(&self, check: &Check<'_>) {
         let _ = check;
     }
 
-    /// The clock by which a caller of this store waits.
+    /// Returns the clock by which a caller of this store waits.
     fn clock(&self) -> &dyn Clock;
 
-    /// What is known now of refunds, resets and changed limits that concern this key, by whomever; `None` if the store does
-    /// not hear of them. Whoever takes a mark and then asks learns from it how long the answer is worth remembering.
+    /// Returns the present version of the invalidation feed for this key; `None` if the store has no feed. A cache takes it
+    /// before a request, and drops the decision when the version is outdated.
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         let _ = check;
         None
