@@ -45,17 +45,17 @@ pub use store::redis::{KeyStyle, RedisStore, RedisStoreBuilder, UrlError};
 pub use store::shared_document::{SharedDocument, SharedDocuments};
 pub use store::{Operation, Store};
 
-/// Runs the examples of the guide to failing stores as tests.
+/// So are those of the guide to failing stores.
 #[cfg(all(doctest, feature = "degrade", feature = "redis"))]
 #[doc = include_str!("../../../docs/degrade.md")]
 struct DegradeGuide;
 
-/// Runs the examples of the README as tests.
+/// The README's examples are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// Runs the examples of the guide to the layer as tests.
+/// And those of the guide to the layer.
 #[cfg(all(doctest, feature = "axum"))]
 #[doc = include_str!("../../../docs/tower.md")]
 struct TowerGuide;

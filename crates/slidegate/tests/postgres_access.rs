@@ -149,6 +149,24 @@ async fn a_repeated_migration_keeps_all_counts() {
     assert_eq!(version(&server), "6");
 }
 
+/// In version 5, the shared document was in the table `note`.
+#[test]
+fn the_migration_from_version_5_keeps_the_shared_document() {
+    let server = Postgres::start();
+    server.sql(
+        "CREATE SCHEMA slidegate;
+         CREATE TABLE slidegate.version (version int NOT NULL, is_only boolean PRIMARY KEY DEFAULT true);
+         INSERT INTO slidegate.version (version) VALUES (5);
+         CREATE TABLE slidegate.note (version bigint NOT NULL, text text NOT NULL,
+           is_only boolean PRIMARY KEY DEFAULT true);
+         INSERT INTO slidegate.note (version, text) VALUES (7, 'changes')",
+    );
+    server.sql(&script());
+    let document = server.sql("SELECT * FROM slidegate.read_shared_document(0)");
+    assert_eq!(document, [[Some("7".to_owned()), Some("changes".to_owned())]]);
+    assert_eq!(version(&server), "6");
+}
+
 #[tokio::test]
 async fn a_newer_schema_is_rejected_and_unchanged() {
     let server = Postgres::start();
