@@ -273,6 +273,12 @@ async fn durable_counts_invalidate_on_all_nodes() {
     let url = format!("postgres://postgres@{}/postgres?budget_ms=2000&durable=true", server.address());
     let connect = || async { PostgresStore::connect(&url).await.unwrap() };
     refunds_and_resets_invalidate(connect().await, connect().await).await;
-    assert_eq!(server.sql("SELECT count(*) > 1 FROM slidegate.news_durable")[0][0].as_deref(), Some("t"));
-    assert_eq!(server.sql("SELECT count(*) FROM slidegate.news_ephemeral")[0][0].as_deref(), Some("0"));
+    assert_eq!(
+        server.sql("SELECT count(*) > 1 FROM slidegate.invalidation_durable")[0][0].as_deref(),
+        Some("t")
+    );
+    assert_eq!(
+        server.sql("SELECT count(*) FROM slidegate.invalidation_ephemeral")[0][0].as_deref(),
+        Some("0")
+    );
 }

@@ -149,6 +149,24 @@ async fn a_repeated_migration_keeps_all_counts() {
     assert_eq!(version(&server), "6");
 }
 
+/// In version 5, the shared document was in the table `note`.
+#[test]
+fn the_migration_from_version_5_keeps_the_shared_document() {
+    let server = Postgres::start();
+    server.sql(
+        "CREATE SCHEMA slidegate;
+         CREATE TABLE slidegate.version (version int NOT NULL, is_only boolean PRIMARY KEY DEFAULT true);
+         INSERT INTO slidegate.version (version) VALUES (5);
+         CREATE TABLE slidegate.note (version bigint NOT NULL, text text NOT NULL,
+           is_only boolean PRIMARY KEY DEFAULT true);
+         INSERT INTO slidegate.note (version, text) VALUES (7, 'changes')",
+    );
+    server.sql(&script());
+    let document = server.sql("SELECT * FROM slidegate.read_shared_document(0)");
+    assert_eq!(document, [[Some("7".to_owned()), Some("changes".to_owned())]]);
+    assert_eq!(version(&server), "6");
+}
+
 #[tokio::test]
 async fn a_newer_schema_is_rejected_and_unchanged() {
     let server = Postgres::start();
@@ -160,10 +178,10 @@ async fn a_newer_schema_is_rejected_and_unchanged() {
         PostgresStore::builder(&server.url()).unwrap().migrate().await.unwrap_err(),
     ] {
         assert!(!error.is_transient(), "{error}");
-        let expected = "postgres: schema slidegate is of version 1000, and this is made for 6";
+        let expected = "postgres: schema slidegate has version 1000, but this program supports version 6";
         assert!(error.to_string().starts_with(expected), "{error}");
     }
-    assert!(server.try_sql(&script()).unwrap_err().contains("is of version 1000"));
+    assert!(server.try_sql(&script()).unwrap_err().contains("has version 1000"));
     assert_eq!(version(&server), "1000");
 }
 
@@ -209,7 +227,7 @@ async fn a_port_of_another_service_is_reported() {
             "HTTP/1.1 400 Bad Request\r\n\r\n",
             "the server does not speak the PostgreSQL protocol; check the port",
         ),
-        ("", "it hung up before it answered; is this the port of PostgreSQL?"),
+        ("", "the server closed the connection without a reply; check the port"),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

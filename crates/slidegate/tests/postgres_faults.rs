@@ -172,7 +172,7 @@ async fn connecting_to_a_stopped_server_times_out() {
     let server = Postgres::start();
     server.stop_signal();
     let error = PostgresStore::connect(&server.url()).await.unwrap_err();
-    assert!(error.is_transient() && error.to_string().contains("no answer within"), "{error}");
+    assert!(error.is_transient() && error.to_string().contains("no connection within"), "{error}");
     server.continue_signal();
 }
 

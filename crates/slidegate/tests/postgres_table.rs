@@ -334,6 +334,7 @@ async fn a_policy_is_forgotten_in_both_tables_of_its_schema() {
         }
     }
     // The partitions of the feed still spread the keys of one policy.
-    let parts = number(&server, "SELECT count(*) FROM slidegate.news_ephemeral WHERE part >= 0");
-    assert!(parts >= 4, "{parts}");
+    let partitions =
+        number(&server, "SELECT count(*) FROM slidegate.invalidation_ephemeral WHERE partition >= 0");
+    assert!(partitions >= 4, "{partitions}");
 }

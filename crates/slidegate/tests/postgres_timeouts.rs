@@ -26,7 +26,7 @@ fn slow_down(server: &Postgres) {
     );
     let _ = server.sql(
         "CREATE OR REPLACE FUNCTION slidegate.run(rec bigint[], which int[], ops bigint[], op_at int[], now_ms bigint, grain bigint,
-           OUT allowed boolean[], OUT before bigint[], OUT sizes int[], OUT after bigint[], OUT expires_ms bigint, OUT is_news boolean)
+           OUT allowed boolean[], OUT before bigint[], OUT sizes int[], OUT after bigint[], OUT expires_ms bigint, OUT is_invalidation boolean)
            LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(3600); END'",
     );
 }

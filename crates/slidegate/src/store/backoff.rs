@@ -1,11 +1,11 @@
-//! How long to wait before the next attempt.
+//! Backoff between attempts.
 
 use std::hash::{BuildHasher, RandomState};
 
 const FIRST_MS: u64 = 10;
-const MOST_MS: u64 = 1000;
+const MAX_MS: u64 = 1000;
 
-/// Doubles from 10 ms to a second, each time by a random part less, so that many callers do not return at once.
+/// Pauses that double from 10 ms to one second. Each is shortened at random, so that callers do not return simultaneously.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next_ms: u64,
@@ -19,9 +19,9 @@ impl Default for Backoff {
 
 impl Backoff {
     pub(crate) fn next_ms(&mut self) -> u64 {
-        let most_ms = self.next_ms;
-        self.next_ms = (most_ms * 2).min(MOST_MS);
-        most_ms - RandomState::new().hash_one(most_ms) % (most_ms / 2)
+        let max_ms = self.next_ms;
+        self.next_ms = (max_ms * 2).min(MAX_MS);
+        max_ms - RandomState::new().hash_one(max_ms) % (max_ms / 2)
     }
 }
 
@@ -30,11 +30,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_longer_each_time_but_not_forever() {
+    fn pauses_double_up_to_the_maximum() {
         let mut backoff = Backoff::default();
-        for most_ms in [10, 20, 40, 80, 160, 320, 640, 1000, 1000] {
+        for max_ms in [10, 20, 40, 80, 160, 320, 640, 1000, 1000] {
             let wait_ms = backoff.next_ms();
-            assert!((most_ms / 2..=most_ms).contains(&wait_ms), "{wait_ms} of {most_ms}");
+            assert!((max_ms / 2..=max_ms).contains(&wait_ms), "{wait_ms} of {max_ms}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Invalidation feed: tells caches of decisions which keys were refunded, reset or given other limits.
+//! Invalidation feed: shows caches of decisions which keys were refunded, reset or given other limits.
 
 use std::fmt;
 use std::sync::Arc;

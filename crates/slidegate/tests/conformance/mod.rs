@@ -143,7 +143,7 @@ pub(crate) async fn answers_like_the_core<S: Store>(subject: Subject<S>) {
     answers_like_the_core_within(subject, 0).await;
 }
 
-/// The same for a store whose clock may lag by `grain_ms`.
+/// Like [`answers_like_the_core`], for a store whose clock may lag by `grain_ms`.
 pub(crate) async fn answers_like_the_core_within<S: Store>(subject: Subject<S>, grain_ms: u64) {
     let (policies, keys) =
         (policies(), ["a", "b", "", "a rather long key, longer than sixteen bytes"].map(String::from));

@@ -1,65 +1,56 @@
-//! Requests, gathered into one call of a function.
+//! Requests, and the batches that one call of a function decides.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use slidegate_core::{Algorithm, Anchor, Verb};
 
-use super::answers::{Answers, place};
-use super::statement::Unreadable;
+use super::response::{BatchResult, Response, next_index};
+use super::statement::UnexpectedFormat;
 use crate::error::StoreError;
 use crate::store::Operation;
 use crate::store::remote::{MAX_COST, Reject, Responder};
 
-/// As `sql/step.sql` has it.
+// Codes of `sql/step.sql`.
 const CHECK: i64 = 1;
 pub(super) const SLIDING_WINDOW: i64 = 1;
 
-/// What a key is called in the table.
+/// Name of a key in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Name(pub(super) [u8; 16]);
 
-/// As PostgreSQL reads a `uuid`.
+/// Formats the name as a `uuid`.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
-/// What was said about one request.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(super) now_ms: u64,
-    pub(super) is_allowed: bool,
-    /// What was known of the key before; nothing if it is new.
-    pub(super) before: Vec<i64>,
-}
-
-/// One operation on its way.
+/// Request for one decision.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(super) name: Name,
     pub(super) is_durable: bool,
     pub(super) verb: Verb,
-    /// Everything but the key, as the functions read it.
-    pub(super) description: Vec<i64>,
-    pub(super) reply: Responder<Answer>,
+    /// Operation without its key, see [`encode_operation`].
+    pub(super) operation: Vec<i64>,
+    pub(super) responder: Responder<Response>,
 }
 
 impl Request {
-    pub(super) fn answer(self, answer: Result<Answer, StoreError>) {
-        self.reply.send(answer);
+    pub(super) fn respond(self, response: Result<Response, StoreError>) {
+        self.responder.send(response);
     }
 }
 
 impl Reject for Request {
     fn reject(self, error: StoreError) {
-        self.answer(Err(error));
+        self.respond(Err(error));
     }
 }
 
-/// An operation as `sql/step.sql` reads it.
-pub(super) fn describe(operation: &Operation<'_>) -> Vec<i64> {
+/// Encodes an operation, without its key, for `sql/step.sql`.
+pub(super) fn encode_operation(operation: &Operation<'_>) -> Vec<i64> {
     let quotas = operation.check.policy.quotas();
     let verb = match operation.verb {
         Verb::Check => CHECK,
@@ -70,7 +61,7 @@ pub(super) fn describe(operation: &Operation<'_>) -> Vec<i64> {
         Verb::Block => 6,
     };
     let cost = operation.check.cost.min(MAX_COST);
-    let mut numbers = vec![verb, cost.cast_signed(), i64::from(place(quotas.len())) - 1];
+    let mut numbers = vec![verb, cost.cast_signed(), i64::from(next_index(quotas.len())) - 1];
     for quota in quotas {
         let (algorithm, option) = match quota.algorithm() {
             Algorithm::SlidingWindow => (SLIDING_WINDOW, i64::from(quota.anchor() == Anchor::FirstRequest)),
@@ -86,24 +77,24 @@ pub(super) fn describe(operation: &Operation<'_>) -> Vec<i64> {
     numbers
 }
 
-/// Requests by key, in the order in which they came.
+/// Requests that one transaction decides, by key. Requests of one key keep their order.
 #[derive(Debug)]
 pub(super) struct Batch {
     by_name: BTreeMap<Name, Vec<Request>>,
     pub(super) requests: usize,
 }
 
-/// The check that all requests of a batch are.
+/// Arguments of `sql/decide_uniform.sql`, which decides a batch of equal checks by one sliding window.
 #[derive(Debug)]
-pub(super) struct Alike {
-    /// How many there are for each key.
+pub(super) struct UniformBatch {
+    /// Number of checks of each key.
     pub(super) counts: Vec<i32>,
     pub(super) cost: i64,
     pub(super) limit: i64,
     pub(super) window_ms: i64,
 }
 
-/// The arguments of a call.
+/// Arguments of `sql/decide.sql`.
 #[derive(Debug, Default)]
 pub(super) struct Arguments {
     pub(super) names: Vec<Name>,
@@ -123,7 +114,7 @@ impl Batch {
         self.by_name.entry(request.name).or_default().push(request);
     }
 
-    pub(super) fn has(&self, name: Name) -> bool {
+    pub(super) fn has_key(&self, name: Name) -> bool {
         self.by_name.contains_key(&name)
     }
 
@@ -131,7 +122,7 @@ impl Batch {
         self.by_name.keys().copied()
     }
 
-    /// Whether nothing can be spent, so that nothing has to be locked.
+    /// Returns whether the batch consists of peeks, which lock nothing.
     pub(super) fn is_peek(&self) -> bool {
         self.by_name.values().flatten().all(|request| request.verb == Verb::Peek)
     }
@@ -142,26 +133,26 @@ impl Batch {
 
     pub(super) fn arguments(&self) -> Arguments {
         let mut arguments = Arguments::default();
-        let mut descriptions: Vec<&[i64]> = Vec::new();
+        let mut operations: Vec<&[i64]> = Vec::new();
         for (name, requests) in &self.by_name {
             arguments.names.push(*name);
-            arguments.from_op.push(place(arguments.which.len()));
+            arguments.from_op.push(next_index(arguments.which.len()));
             for request in requests {
-                let known = descriptions.iter().rposition(|known| **known == request.description);
+                let known = operations.iter().rposition(|known| **known == request.operation);
                 let known = known.unwrap_or_else(|| {
-                    descriptions.push(&request.description);
-                    arguments.op_at.push(place(arguments.ops.len()));
-                    arguments.ops.extend_from_slice(&request.description);
-                    descriptions.len() - 1
+                    operations.push(&request.operation);
+                    arguments.op_at.push(next_index(arguments.ops.len()));
+                    arguments.ops.extend_from_slice(&request.operation);
+                    operations.len() - 1
                 });
-                arguments.which.push(place(known));
+                arguments.which.push(next_index(known));
             }
         }
-        arguments.from_op.push(place(arguments.which.len()));
+        arguments.from_op.push(next_index(arguments.which.len()));
         arguments
     }
 
-    /// Each key by itself.
+    /// Splits the batch into one batch per key.
     pub(super) fn split(self) -> impl Iterator<Item = Self> {
         self.by_name.into_iter().map(|(name, requests)| Self {
             requests: requests.len(),
@@ -171,51 +162,51 @@ impl Batch {
 
     pub(super) fn fail(self, error: &StoreError) {
         for request in self.by_name.into_values().flatten() {
-            request.answer(Err(error.clone()));
+            request.respond(Err(error.clone()));
         }
     }
 
-    /// What `sql/alike.sql` has to know, if it can decide all of this.
-    pub(super) fn alike(&self) -> Option<Alike> {
+    /// Returns the arguments of `sql/decide_uniform.sql`; `None` if it cannot decide this batch.
+    pub(super) fn uniform(&self) -> Option<UniformBatch> {
         let mut requests = self.by_name.values().flatten();
-        let first = &requests.next()?.description;
+        let first = &requests.next()?.operation;
         let [CHECK, cost, 1, SLIDING_WINDOW, limit, window_ms, _, 0] = *first.as_slice() else {
             return None;
         };
-        let is_alike = cost > 0 && requests.all(|request| request.description == *first);
-        is_alike.then(|| {
-            let counts = self.by_name.values().map(|requests| place(requests.len()) - 1).collect();
-            Alike { counts, cost, limit, window_ms }
+        let is_uniform = cost > 0 && requests.all(|request| request.operation == *first);
+        is_uniform.then(|| {
+            let counts = self.by_name.values().map(|requests| next_index(requests.len()) - 1).collect();
+            UniformBatch { counts, cost, limit, window_ms }
         })
     }
 
-    /// Hands out the answers.
-    pub(super) fn settle(self, answers: Result<Answers, Unreadable>) {
-        let handed_out = match answers {
-            Ok(answers) => self.hand_out(answers),
-            Err(Unreadable) => Err(self),
+    /// Responds to the requests with the function's result.
+    pub(super) fn complete(self, result: Result<BatchResult, UnexpectedFormat>) {
+        let responded = match result {
+            Ok(result) => self.respond(result),
+            Err(UnexpectedFormat) => Err(self),
         };
-        if let Err(rest) = handed_out {
-            let odd = StoreError::permanent("postgres: the answer has an unknown shape").perhaps_counted();
-            rest.fail(&odd);
+        if let Err(rest) = responded {
+            rest.fail(&StoreError::from(UnexpectedFormat).perhaps_counted());
         }
     }
 
-    fn hand_out(mut self, answers: Answers) -> Result<(), Self> {
+    /// Responds to the requests; returns the requests without a result as an error.
+    fn respond(mut self, result: BatchResult) -> Result<(), Self> {
         let names: Vec<Name> = self.names().collect();
-        let (mut allowed, mut sizes) = (answers.allowed.into_iter(), answers.sizes.into_iter());
-        let mut before = answers.before.as_slice();
-        for key in answers.visited {
+        let (mut allowed, mut sizes) = (result.allowed.into_iter(), result.sizes.into_iter());
+        let mut prior = result.prior.as_slice();
+        for key in result.visited {
             let name = usize::try_from(key - 1).ok().and_then(|key| names.get(key));
             let Some(requests) = name.and_then(|name| self.by_name.remove(name)) else { return Err(self) };
             for request in requests {
                 let (Some(is_allowed), Some(size)) = (allowed.next(), sizes.next()) else { return Err(self) };
                 let size = usize::try_from(size).unwrap_or(0);
-                let (own, rest) = before.split_at_checked(size).unwrap_or((&[], &[]));
-                before = rest;
-                request.answer(match is_allowed {
+                let (own, rest) = prior.split_at_checked(size).unwrap_or((&[], &[]));
+                prior = rest;
+                request.respond(match is_allowed {
                     Some(is_allowed) => {
-                        Ok(Answer { now_ms: answers.now_ms, is_allowed, before: own.to_vec() })
+                        Ok(Response { now_ms: result.now_ms, is_allowed, prior: own.to_vec() })
                     }
                     None => Err(StoreError::full("postgres: a sliding log holds no more than 32768 entries")),
                 });

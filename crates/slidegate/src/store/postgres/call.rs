@@ -1,121 +1,120 @@
-//! A call: transactions that leave in one message, and what becomes of them.
+//! Call: sends batches, each as a transaction, in one message, and responds to their requests. A batch that may have been
+//! executed is never sent again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
 use tokio_postgres::{Client, Error};
 
-use super::answers::Answers;
-use super::batch::{Alike, Batch};
-use super::failure::{is_of_data, is_too_late, is_worth_repeating, leaves_a_connection, statement_error};
+use super::batch::{Batch, UniformBatch};
+use super::failure::{is_connection_usable, is_invalid_record, is_retryable, is_timeout, statement_error};
 use super::migration::TABLE_NAMES;
-use super::pool::{Cancelling, Shared};
+use super::pool::{ConnectionGuard, Shared};
+use super::response::BatchResult;
 use super::statement::{Array, OrNull, Reply, send_all, whole_ms};
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
 
-/// Has all of it decided in one round trip, each batch in a transaction of its own, on a free connection.
-pub(super) async fn call(shared: Arc<Shared>, batches: Vec<Batch>) {
-    let mut left = batches.into_iter().map(Asked::new).collect();
-    let error = match timeout(shared.budget, decide_all(&shared, &mut left)).await {
+/// Has the batches decided on an idle connection, within the budget.
+pub(super) async fn execute(shared: Arc<Shared>, batches: Vec<Batch>) {
+    let mut open = batches.into_iter().map(CallStatement::new).collect();
+    let error = match tokio::time::timeout(shared.budget, decide_all(&shared, &mut open)).await {
         Ok(Ok(())) => return,
         Ok(Err(error)) => error,
-        Err(_) => StoreError::lost(format!("postgres: no answer within {:?}", shared.budget)).too_late(),
+        Err(_) => StoreError::lost(format!("postgres: no reply within {:?}", shared.budget)).too_late(),
     };
-    for asked in left {
-        asked.batch.fail(&error);
+    for statement in open {
+        statement.batch.fail(&error);
     }
 }
 
-/// Asks until nobody is left, unless that is of no use: then those are left whom the failure concerns.
-async fn decide_all(shared: &Shared, left: &mut VecDeque<Asked>) -> Result<(), StoreError> {
+/// Sends the open statements until none is left. After an error, the statements that remain in `open` have failed with it.
+async fn decide_all(shared: &Shared, open: &mut VecDeque<CallStatement>) -> Result<(), StoreError> {
     let clock = PreciseClock::default();
     let start_ms = clock.now_ms();
-    while !left.is_empty() {
-        let mut connection = Cancelling::get(shared).await?;
-        let passed = Duration::from_millis(clock.now_ms().saturating_sub(start_ms));
-        let most = on_the_server(shared.budget.saturating_sub(passed));
-        let is_one = left.len() == 1;
-        let outcome = ask(shared, connection.client(), left, most).await;
-        connection.is_done = match &outcome {
+    while !open.is_empty() {
+        let mut connection = ConnectionGuard::get(shared).await?;
+        let elapsed = Duration::from_millis(clock.now_ms().saturating_sub(start_ms));
+        let timeout = server_timeout(shared.budget.saturating_sub(elapsed));
+        let is_single = open.len() == 1;
+        let outcome = send(shared, connection.client(), open, timeout).await;
+        connection.is_reusable = match &outcome {
             Ok(()) => true,
-            // Of several transactions the one that has failed is still there.
+            // In a message of several transactions, the failed one is still open.
             Err(error) => {
-                leaves_a_connection(error)
-                    && (is_one || connection.client().simple_query("ROLLBACK").await.is_ok())
+                is_connection_usable(error)
+                    && (is_single || connection.client().simple_query("ROLLBACK").await.is_ok())
             }
         };
         match outcome {
             Ok(()) => {}
-            // It was rolled back because somebody else was in the way.
-            Err(error) if is_worth_repeating(&error) => {}
-            Err(error) if leaves_a_connection(&error) && !is_too_late(&error) => set_apart(left, &error),
+            // The transaction was rolled back because of a concurrent one.
+            Err(error) if is_retryable(&error) => {}
+            Err(error) if is_connection_usable(&error) && !is_timeout(&error) => fail_first(open, &error),
             Err(error) => return Err(statement_error(&error)),
         }
     }
     Ok(())
 }
 
-/// How long the server may take, so that its callers still hear what became of it.
-fn on_the_server(left: Duration) -> Duration {
-    left.saturating_sub(left / 8)
+/// Returns the server's share of the remaining budget. The rest is for its error to reach the caller in time.
+fn server_timeout(remaining: Duration) -> Duration {
+    remaining.saturating_sub(remaining / 8)
 }
 
-/// Sends all that is left. Whoever has an answer is left no more. If the server refuses something, that is the first who is
-/// left, and it has not come to any behind it.
-async fn ask(
+/// Sends all open statements in one message and completes those with a reply. After an error of the server, the first
+/// open statement has failed, and those behind it were not executed.
+async fn send(
     shared: &Shared,
     client: &Client,
-    left: &mut VecDeque<Asked>,
-    most: Duration,
+    open: &mut VecDeque<CallStatement>,
+    timeout: Duration,
 ) -> Result<(), Error> {
-    let statements: Vec<String> = left.iter().map(|asked| asked.statement(shared, most)).collect();
-    let mut replies = send_all(client, &statements, most).await?;
+    let texts: Vec<String> = open.iter().map(|statement| statement.text(shared, timeout)).collect();
+    let mut replies = send_all(client, &texts, timeout).await?;
     while let Some(reply) = replies.next().await? {
-        let Some(asked) = left.pop_front() else { break };
-        // To be asked for in another way.
-        left.extend(asked.settle(reply));
+        let Some(statement) = open.pop_front() else { break };
+        open.extend(statement.complete(reply));
     }
     Ok(())
 }
 
-/// The first was rolled back, and the others must not suffer: those behind it, nor, if it is because of what is stored of one
-/// key, those beside that.
-fn set_apart(left: &mut VecDeque<Asked>, error: &Error) {
-    match left.pop_front().map(|asked| asked.batch) {
-        Some(batch) if is_of_data(error) && batch.names().count() > 1 => {
-            batch.split().for_each(|batch| left.push_front(Asked { batch, alike: None }));
+/// Fails the first batch, which was rolled back. If the cause is the record of one key, the batch is split into one batch
+/// per key instead, so that only that key fails.
+fn fail_first(open: &mut VecDeque<CallStatement>, error: &Error) {
+    match open.pop_front().map(|statement| statement.batch) {
+        Some(batch) if is_invalid_record(error) && batch.names().count() > 1 => {
+            batch.split().for_each(|batch| open.push_front(CallStatement { batch, uniform: None }));
         }
         Some(batch) => batch.fail(&statement_error(error)),
         None => {}
     }
 }
 
-/// A batch, and how it is asked for.
-struct Asked {
+/// Batch, and the function that decides it.
+struct CallStatement {
     batch: Batch,
-    /// If it can be decided by the set.
-    alike: Option<Alike>,
+    /// Arguments of `decide_uniform`; `None` for the other functions.
+    uniform: Option<UniformBatch>,
 }
 
-impl Asked {
+impl CallStatement {
     fn new(batch: Batch) -> Self {
-        Self { alike: batch.alike(), batch }
+        Self { uniform: batch.uniform(), batch }
     }
 
-    fn statement(&self, shared: &Shared, most: Duration) -> String {
+    fn text(&self, shared: &Shared, timeout: Duration) -> String {
         let (table, schema) = (TABLE_NAMES[usize::from(self.batch.is_durable())], &shared.schema);
         let arguments = self.batch.arguments();
         let names = Array(&arguments.names);
         let given_ms = OrNull(shared.given_ms());
-        let lock_ms = whole_ms(most);
+        let lock_ms = whole_ms(timeout);
         let sync = OrNull(self.batch.is_durable().then(|| format!("'{}'", shared.synchronous.name())));
-        if let Some(Alike { counts, cost, limit, window_ms }) = &self.alike {
+        if let Some(UniformBatch { counts, cost, limit, window_ms }) = &self.uniform {
             let counts = Array(counts);
             return format!(
-                "SELECT * FROM {schema}.decide_alike_{table}({names}, {counts}, {cost}, {limit}, {window_ms}, \
+                "SELECT * FROM {schema}.decide_uniform_{table}({names}, {counts}, {cost}, {limit}, {window_ms}, \
                  {given_ms}, {lock_ms}, {sync})"
             );
         }
@@ -133,19 +132,19 @@ impl Asked {
         }
     }
 
-    /// Hands out what the answer says; gives itself back if that is that nothing was done, because there are records of
-    /// another form.
-    fn settle(self, reply: Reply) -> Option<Self> {
-        let answers = match &self.alike {
-            Some(alike) => reply.and_then(|row| Answers::read_alike(&row, alike)).transpose(),
-            None => Some(reply.and_then(|row| Answers::read(&row))),
+    /// Responds to the requests. If `decide_uniform` decided nothing because of a record in another form, returns the
+    /// statement for `decide`.
+    fn complete(self, reply: Reply) -> Option<Self> {
+        let result = match &self.uniform {
+            Some(uniform) => reply.and_then(|row| BatchResult::read_uniform(&row, uniform)).transpose(),
+            None => Some(reply.and_then(|row| BatchResult::read(&row))),
         };
-        match answers {
-            Some(answers) => {
-                self.batch.settle(answers);
+        match result {
+            Some(result) => {
+                self.batch.complete(result);
                 None
             }
-            None => Some(Self { alike: None, ..self }),
+            None => Some(Self { uniform: None, ..self }),
         }
     }
 }

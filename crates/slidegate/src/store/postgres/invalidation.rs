@@ -1,4 +1,4 @@
-//! Asks the database now and then what was given back to keys, by whomever.
+//! Polling of the invalidations that all nodes cause.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -8,98 +8,99 @@ use std::time::Duration;
 use super::batch::Name;
 use super::failure::statement_error;
 use super::migration::TABLE_NAMES;
-use super::pool::{Cancelling, Shared};
-use super::statement::{Unreadable, numbers, query};
+use super::pool::{ConnectionGuard, Shared};
+use super::statement::{UnexpectedFormat, numbers, query};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::invalidation::{FeedVersion, InvalidationFeed, VERSION_LIFE_MS};
 use crate::store::supervise::supervise;
 
-/// Keys of a table are assigned to parts by the last byte of their names; the first bytes are those of the policy.
-const PARTS: u16 = 256;
-/// How often it is asked.
-const PAUSE_MS: u64 = 200;
-/// Without an answer for longer than this, nobody relies on having heard everything.
-const PATIENCE: Duration = Duration::from_millis(700);
-/// How long to leave it at that when the database does not let us ask.
-const LONG_PAUSE_MS: u64 = 60_000;
+/// Partitions of the feed. The last byte of a name is its partition; the first bytes depend on the policy only.
+const PARTITIONS: u16 = 256;
+/// Interval of the statements that read the versions. Each confirms the feed.
+const CONFIRM_INTERVAL_MS: u64 = 200;
+/// Timeout of such a statement.
+const CONFIRM_TIMEOUT: Duration = Duration::from_millis(700);
+/// Pause before the next attempt after the server has rejected the statement.
+const REJECTED_RETRY_MS: u64 = 60_000;
 
-/// What is heard about the keys of one table, and whether anybody wants to know.
+/// Invalidation feed of one table, and the task that polls the table's versions.
 pub(super) struct Subscriber {
     table: &'static str,
     feed: Arc<InvalidationFeed>,
-    /// When a version was taken last. While none is of use any more, nobody asks, so that a database may go to sleep.
-    wanted_ms: AtomicU64,
-    is_asked: AtomicBool,
+    /// Time of the last version that was taken. Without demand the task ends, so that an idle database gets no statements.
+    last_ms: AtomicU64,
+    is_polling: AtomicBool,
 }
 
 impl Subscriber {
-    /// Those of each table.
-    pub(super) fn of_tables() -> [Arc<Self>; 2] {
+    /// Creates a subscriber per table.
+    pub(super) fn per_table() -> [Arc<Self>; 2] {
         TABLE_NAMES.map(|table| {
             Arc::new(Self {
                 table,
-                feed: Arc::new(InvalidationFeed::new(PARTS)),
-                wanted_ms: AtomicU64::new(0),
-                is_asked: AtomicBool::new(false),
+                feed: Arc::new(InvalidationFeed::new(PARTITIONS)),
+                last_ms: AtomicU64::new(0),
+                is_polling: AtomicBool::new(false),
             })
         })
     }
 
-    /// What is known about a name now. From the first time on, the database is asked.
+    /// Returns the present version for a name. Starts the task if it does not run.
     pub(super) fn version(self: &Arc<Self>, shared: &Arc<Shared>, name: Name) -> FeedVersion {
-        self.wanted_ms.store(self.feed.now_ms(), SeqCst);
-        if !self.is_asked.swap(true, SeqCst) {
+        self.last_ms.store(self.feed.now_ms(), SeqCst);
+        if !self.is_polling.swap(true, SeqCst) {
             let (subscriber, shared) = (Arc::clone(self), Arc::downgrade(shared));
-            supervise("listening to postgres", move || Arc::clone(&subscriber).listen(shared.clone()));
+            supervise("postgres invalidation task", move || Arc::clone(&subscriber).run(shared.clone()));
         }
         self.feed.version(u16::from(name.0[15]))
     }
 
-    fn is_wanted(&self) -> bool {
-        self.feed.now_ms().saturating_sub(self.wanted_ms.load(SeqCst)) <= VERSION_LIFE_MS
+    /// Returns whether a version may still be in use.
+    fn is_in_demand(&self) -> bool {
+        self.feed.now_ms().saturating_sub(self.last_ms.load(SeqCst)) <= VERSION_LIFE_MS
     }
 
-    /// Asks for as long as there is a store, and somebody who wants to know.
-    async fn listen(self: Arc<Self>, shared: Weak<Shared>) {
-        while self.listen_while_wanted(&shared).await {
-            self.is_asked.store(false, SeqCst);
-            // Who has taken a version since has not seen that; who takes one now asks.
-            if !self.is_wanted() || self.is_asked.swap(true, SeqCst) {
+    /// Polls until the store is dropped or no version is in use.
+    async fn run(self: Arc<Self>, shared: Weak<Shared>) {
+        while self.poll_while_in_demand(&shared).await {
+            self.is_polling.store(false, SeqCst);
+            // A caller that took a version before the flag was cleared has not started a task: this one goes on.
+            if !self.is_in_demand() || self.is_polling.swap(true, SeqCst) {
                 return;
             }
         }
     }
 
-    /// `false` if there is no store any more.
-    async fn listen_while_wanted(&self, shared: &Weak<Shared>) -> bool {
+    /// Returns `false` once the store is dropped.
+    async fn poll_while_in_demand(&self, shared: &Weak<Shared>) -> bool {
         let clock = SystemClock::default();
         let mut known = Versions::new();
-        let mut has_warned = false;
-        // What was said until now has been missed.
+        let mut is_rejection_logged = false;
+        // Invalidations before the first statement were missed.
         self.feed.record_gap();
-        while self.is_wanted() {
+        while self.is_in_demand() {
             let Some(store) = shared.upgrade() else { return false };
             let sent_ms = self.feed.now_ms();
-            let answer = tokio::time::timeout(PATIENCE, ask(&store, self.table)).await;
+            let reply = tokio::time::timeout(CONFIRM_TIMEOUT, read_versions(&store, self.table)).await;
             drop(store);
-            let mut pause_ms = PAUSE_MS;
-            match answer {
+            let mut pause_ms = CONFIRM_INTERVAL_MS;
+            match reply {
                 Ok(Ok(versions)) => {
-                    self.compare(&known, &versions);
+                    self.record_changes(&known, &versions);
                     known = versions;
                     self.feed.confirm(sent_ms);
                 }
                 Ok(Err(error)) if !error.is_transient() => {
-                    if !std::mem::replace(&mut has_warned, true) {
+                    if !std::mem::replace(&mut is_rejection_logged, true) {
                         tracing::warn!(
                             %error,
-                            "postgres does not tell what is given back; denials are remembered for less time"
+                            "cannot read the invalidations of postgres; cached denials expire sooner"
                         );
                     }
-                    pause_ms = LONG_PAUSE_MS;
+                    pause_ms = REJECTED_RETRY_MS;
                 }
-                // The database is away, and so is everybody who might give something back.
+                // The database is unavailable, so no node can invalidate anything.
                 Ok(Err(_)) | Err(_) => {}
             }
             clock.sleep(pause_ms).await;
@@ -107,34 +108,32 @@ impl Subscriber {
         true
     }
 
-    fn compare(&self, known: &Versions, versions: &Versions) {
-        if known.get(&TABLE) != versions.get(&TABLE) {
+    fn record_changes(&self, known: &Versions, versions: &Versions) {
+        if known.get(&WHOLE_TABLE) != versions.get(&WHOLE_TABLE) {
             return self.feed.record_gap();
         }
-        for part in 0..PARTS {
-            let of = |versions: &Versions| versions.get(&i32::from(part)).copied();
+        for partition in 0..PARTITIONS {
+            let of = |versions: &Versions| versions.get(&i32::from(partition)).copied();
             if of(known) != of(versions) {
-                self.feed.record(part);
+                self.feed.record(partition);
             }
         }
     }
 }
 
-/// The version of each part, as far as there is one.
+/// Version of each partition that has one.
 type Versions = HashMap<i32, i64>;
 
-/// The part that stands for the table itself.
-const TABLE: i32 = -1;
+/// Partition whose version identifies the table itself.
+const WHOLE_TABLE: i32 = -1;
 
-async fn ask(shared: &Shared, table: &str) -> Result<Versions, StoreError> {
-    let mut client = Cancelling::get(shared).await?;
-    let text = format!("SELECT * FROM {}.news_of_{table}()", shared.schema);
-    let answer = query(client.client(), &text, PATIENCE).await;
-    client.is_done = true;
-    let row = answer.map_err(|error| statement_error(&error))?;
-    let odd = |Unreadable| StoreError::permanent("postgres: the answer has an unknown shape");
-    let row = row.ok_or(Unreadable).map_err(odd)?;
-    let parts = numbers::<i32>(&row, "parts").map_err(odd)?.unwrap_or_default();
-    let versions = numbers::<i64>(&row, "versions").map_err(odd)?.unwrap_or_default();
-    Ok(parts.into_iter().zip(versions).collect())
+async fn read_versions(shared: &Shared, table: &str) -> Result<Versions, StoreError> {
+    let mut connection = ConnectionGuard::get(shared).await?;
+    let text = format!("SELECT * FROM {}.invalidation_versions_{table}()", shared.schema);
+    let reply = query(connection.client(), &text, CONFIRM_TIMEOUT).await;
+    connection.is_reusable = true;
+    let row = reply.map_err(|error| statement_error(&error))?.ok_or(UnexpectedFormat)?;
+    let partitions = numbers::<i32>(&row, "partitions")?.unwrap_or_default();
+    let versions = numbers::<i64>(&row, "versions")?.unwrap_or_default();
+    Ok(partitions.into_iter().zip(versions).collect())
 }

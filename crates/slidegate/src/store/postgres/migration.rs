@@ -1,15 +1,15 @@
-//! The tables and functions in the database.
+//! Creation of the tables and functions.
 
 use tokio_postgres::{Client, GenericClient};
 
 use super::failure::statement_error;
 use crate::error::StoreError;
 
-/// Grows whenever the tables or functions change.
+/// Version of the schema. It increases with every change of the tables or functions.
 pub(super) const VERSION: i32 = 6;
-/// What does not survive a crash, and what does.
+/// Tables of the counts that a crash may lose, and of those that survive it.
 pub(super) const TABLE_NAMES: [&str; 2] = ["ephemeral", "durable"];
-/// Those who migrate at the same time wait for each other by this.
+/// Lock that serialises concurrent migrations.
 const ADVISORY_LOCK: i64 = 0x511D_E6A7_E000_0001;
 
 const GUARD: &str = include_str!("sql/guard.sql");
@@ -21,16 +21,16 @@ const FUNCTIONS: [&str; 7] = [
     include_str!("sql/entries.sql"),
     include_str!("sql/step.sql"),
     include_str!("sql/run.sql"),
-    include_str!("sql/note.sql"),
+    include_str!("sql/shared_document.sql"),
 ];
-const NEWS: &str = include_str!("sql/news.sql");
+const INVALIDATION: &str = include_str!("sql/invalidation.sql");
 const DECIDE: &str = include_str!("sql/decide.sql");
-const ALIKE: &str = include_str!("sql/alike.sql");
+const DECIDE_UNIFORM: &str = include_str!("sql/decide_uniform.sql");
 const CLEAN: &str = include_str!("sql/clean.sql");
 const FORGET: &str = include_str!("sql/forget.sql");
 const ACCESS: &str = include_str!("sql/access.sql");
 
-/// All that has to be there, as one script that may be run any number of times.
+/// Returns the migration as a script, which may be run any number of times.
 pub(super) fn script(schema: &str) -> String {
     format!("BEGIN;\n{}COMMIT;\n", statements(schema))
 }
@@ -44,38 +44,38 @@ fn statements(schema: &str) -> String {
     }
     for table in TABLE_NAMES {
         text.push_str(&CLEAN.replace("@table@", table));
-        text.push_str(&NEWS.replace("@table@", table));
+        text.push_str(&INVALIDATION.replace("@table@", table));
         text.push_str(&DECIDE.replace("@table@", table));
-        text.push_str(&ALIKE.replace("@table@", table));
+        text.push_str(&DECIDE_UNIFORM.replace("@table@", table));
         text.push_str(&FORGET.replace("@table@", table));
     }
     text.push_str(ACCESS);
     text.replace("@schema@", schema).replace("@version@", &VERSION.to_string())
 }
 
-/// Makes what is missing, all or nothing: statements that are sent together are one transaction.
+/// Creates the schema or migrates it to this version, all or nothing: statements of one message are one transaction.
 pub(super) async fn migrate(client: &Client, schema: &str) -> Result<(), StoreError> {
     client.batch_execute(&statements(schema)).await.map_err(|error| statement_error(&error))
 }
 
-/// Makes what is missing unless all of it is there, so that whoever may not make anything can still use it.
+/// Migrates unless the schema has this version, so that a role without permission to migrate can use it.
 pub(super) async fn ensure(client: &Client, schema: &str) -> Result<(), StoreError> {
-    match installed(client, schema).await? {
+    match installed_version(client, schema).await? {
         Some(VERSION) => Ok(()),
         _ => migrate(client, schema).await,
     }
 }
 
-/// The version that is there; `None` if nothing is.
-async fn installed(client: &impl GenericClient, schema: &str) -> Result<Option<i32>, StoreError> {
-    let known = client
+/// Returns the version of the schema; `None` if there is no schema.
+async fn installed_version(client: &impl GenericClient, schema: &str) -> Result<Option<i32>, StoreError> {
+    let exists = client
         .query_typed(
             "SELECT to_regprocedure($1) IS NOT NULL",
             &[(&format!("{schema}.schema_version()"), tokio_postgres::types::Type::TEXT)],
         )
         .await
         .map_err(|error| statement_error(&error))?;
-    if !known.first().is_some_and(|row| row.get(0)) {
+    if !exists.first().is_some_and(|row| row.get(0)) {
         return Ok(None);
     }
     let rows = client

@@ -1,16 +1,17 @@
-//! The PostgreSQL store: decisions are made by functions in the database, by its time, in one statement.
+//! PostgreSQL store: functions in the database make the decisions, by its time, in one statement.
 
-mod answers;
 mod batch;
+mod batcher;
 mod call;
 mod clean;
 mod failure;
 mod forget;
-mod gather;
 mod invalidation;
 mod migration;
 mod pool;
 mod record;
+mod response;
+mod scheduler;
 mod settings;
 mod shared_document;
 mod statement;
@@ -25,8 +26,9 @@ use slidegate_core::{Check, Decision, Moment, Policy, Verb};
 
 pub use self::settings::{PostgresSettingsError, PostgresStoreBuilder, Synchronous};
 
-use self::batch::{Answer, Name, Request};
+use self::batch::{Name, Request};
 use self::pool::Shared;
+use self::response::Response;
 use super::invalidation::FeedVersion;
 use super::key_hash::KeyHasher;
 use super::remote::{self, PendingResponse, PriorState, QueueSender, RemoteStore};
@@ -35,9 +37,9 @@ use super::{Operation, Responses, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 
-/// Counts in PostgreSQL.
+/// Store in PostgreSQL.
 ///
-/// Each decision is one statement, which calls one function; checks that are made at the same time are gathered into one.
+/// Each decision is one statement, which calls one function. Concurrent checks share a statement.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -55,7 +57,7 @@ pub struct PostgresStore {
     shared: Arc<Shared>,
     is_durable: bool,
     durability: HashMap<String, bool>,
-    /// Of the time that decides.
+    /// Grain of the time that decides.
     grain_ms: u64,
     clock: Arc<dyn Clock>,
 }
@@ -67,27 +69,27 @@ impl fmt::Debug for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Sets up a store. To what PostgreSQL's own URLs can say, `postgres://user:password@host:5432/database`, it adds
-    /// options: `schema`, `secret`, `durable`, `sync`, `budget_ms`, `connections`, `ca`.
+    /// Creates a builder from a URL of PostgreSQL, such as `postgres://user:password@host:5432/database`. Besides
+    /// PostgreSQL's own options it may have these: `schema`, `secret`, `durable`, `sync`, `budget_ms`, `connections`, `ca`.
     pub fn builder(url: &str) -> Result<PostgresStoreBuilder, PostgresSettingsError> {
         PostgresStoreBuilder::parse(url)
     }
 
-    /// Connects with what the URL says.
+    /// Connects with the settings of the URL, see [`builder`](Self::builder).
     pub async fn connect(url: &str) -> Result<Self, StoreError> {
         let builder = Self::builder(url).map_err(|error| StoreError::permanent(error.to_string()))?;
         builder.connect().await
     }
 
-    /// The SQL that makes what the store needs in `schema`, for those who run their migrations themselves. It may be run
-    /// any number of times.
+    /// Returns the SQL that creates the store's tables and functions in `schema`, for deployments that run migrations
+    /// separately. It may be run any number of times.
     pub fn migration(schema: &str) -> Result<String, PostgresSettingsError> {
         let builder = PostgresStoreBuilder::parse("postgres://localhost")?.schema(schema)?;
         Ok(builder.migration())
     }
 
-    /// Removes what counts nothing any more, under whichever policy it was counted, a few pages at a time. Says how many
-    /// keys went. Decisions do the same in passing; this is for what nobody asks for any more.
+    /// Removes the expired keys of all policies, a few pages at a time, and returns their number. Decisions also remove some
+    /// expired keys; this is for schemas that are no longer in use.
     pub async fn clean(&self) -> Result<u64, StoreError> {
         clean::clean(&self.shared).await
     }
@@ -105,17 +107,17 @@ impl PostgresStore {
     fn start_lazily(builder: PostgresStoreBuilder) -> Result<Self, StoreError> {
         let shared = Arc::new(Shared::new(&builder)?);
         shared.set_unprepared(Some(StoreError::transient(format!(
-            "postgres at {}: not seen yet",
-            shared.place
+            "postgres at {}: no connection yet",
+            shared.server
         ))));
-        let prepared = Arc::downgrade(&shared);
-        supervise("preparing postgres", move || pool::prepare_at_last(prepared.clone()));
+        let weak = Arc::downgrade(&shared);
+        supervise("postgres migration task", move || pool::prepare_until_done(weak.clone()));
         Ok(Self::over(shared, builder))
     }
 
     fn over(shared: Arc<Shared>, builder: PostgresStoreBuilder) -> Self {
-        let (queue, waiting) = remote::queue(Self::NAME, builder.max_waiting);
-        gather::start(waiting, Arc::clone(&shared));
+        let (queue, receiver) = remote::queue(Self::NAME, builder.max_waiting);
+        batcher::start(receiver, Arc::clone(&shared));
         Self {
             key_hasher: KeyHasher::new(builder.secret.as_deref()),
             queue,
@@ -130,7 +132,7 @@ impl PostgresStore {
 
 impl RemoteStore for PostgresStore {
     type Request = Request;
-    type Response = Answer;
+    type Response = Response;
 
     const NAME: &'static str = "postgres";
 
@@ -142,15 +144,15 @@ impl RemoteStore for PostgresStore {
         self.queue.max_waiting()
     }
 
-    fn request(&self, operation: &Operation<'_>) -> (Request, PendingResponse<Answer>) {
-        let (reply, pending) = remote::response_channel();
+    fn request(&self, operation: &Operation<'_>) -> (Request, PendingResponse<Response>) {
+        let (responder, pending) = remote::response_channel();
         let policy = operation.check.policy;
         let request = Request {
             name: Name(self.key_hasher.hash(policy, operation.check.key)),
             is_durable: self.is_durable(policy),
             verb: operation.verb,
-            description: batch::describe(operation),
-            reply,
+            operation: batch::encode_operation(operation),
+            responder,
         };
         (request, pending)
     }
@@ -163,17 +165,17 @@ impl RemoteStore for PostgresStore {
         self.queue.send_group(requests).await;
     }
 
-    fn decode(&self, operation: &Operation<'_>, answer: Answer) -> Result<Decision, StoreError> {
+    fn decode(&self, operation: &Operation<'_>, response: Response) -> Result<Decision, StoreError> {
         let policy = operation.check.policy;
-        let known = match operation.verb {
-            // It says no more than whether there was something to forget.
+        let prior = match operation.verb {
+            // A reset returns only whether it removed anything.
             Verb::Reset => {
-                Some(PriorState { is_found: !answer.before.is_empty(), ..PriorState::empty(policy) })
+                Some(PriorState { is_found: !response.prior.is_empty(), ..PriorState::empty(policy) })
             }
-            _ => record::read(&answer.before, policy).ok(),
+            _ => record::read(&response.prior, policy).ok(),
         };
-        let now = Moment::within(answer.now_ms, self.grain_ms);
-        remote::compute_decision::<Self>(operation, now, answer.is_allowed, known)
+        let now = Moment::within(response.now_ms, self.grain_ms);
+        remote::compute_decision::<Self>(operation, now, response.is_allowed, prior)
     }
 }
 
@@ -191,7 +193,7 @@ impl Store for PostgresStore {
     }
 
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
-        let subscriber = &self.shared.subscriber[usize::from(self.is_durable(check.policy))];
+        let subscriber = &self.shared.subscribers[usize::from(self.is_durable(check.policy))];
         Some(subscriber.version(&self.shared, Name(self.key_hasher.hash(check.policy, check.key))))
     }
 }

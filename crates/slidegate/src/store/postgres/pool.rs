@@ -1,4 +1,4 @@
-//! The connections, and what all who use them share.
+//! Connection pool, and the state that all calls of a store share.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -20,28 +20,29 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
 
-/// A connection takes no longer to come about. Whoever wants a decision waits no longer than the budget.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Timeout of a connection attempt. A request waits for it no longer than its budget.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What the calls of a store share.
+/// Settings and state that the calls of a store share.
 pub(super) struct Shared {
     pub(super) pool: Pool,
-    pub(super) place: String,
+    /// Addresses of the servers, for messages.
+    pub(super) server: String,
     pub(super) schema: String,
     pub(super) synchronous: Synchronous,
     pub(super) budget: Duration,
     pub(super) connections: usize,
     pub(super) given_time: Option<Arc<dyn Clock>>,
-    /// Of each table.
-    pub(super) subscriber: [Arc<Subscriber>; 2],
-    /// Why nothing can be decided yet: the schema has not been seen.
+    /// Subscriber of each table.
+    pub(super) subscribers: [Arc<Subscriber>; 2],
+    /// Error of all requests until the schema is known to exist.
     unprepared: Mutex<Option<StoreError>>,
-    is_reviving: Arc<AtomicBool>,
+    is_reconnecting: Arc<AtomicBool>,
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Whoever still tries to connect need not any more.
+        // Ends the connection attempts in the background.
         self.pool.close();
     }
 }
@@ -49,13 +50,13 @@ impl Drop for Shared {
 impl Shared {
     pub(super) fn new(builder: &PostgresStoreBuilder) -> Result<Self, StoreError> {
         let mut config = builder.config.clone();
-        config.connect_timeout(PATIENCE);
+        config.connect_timeout(CONNECT_TIMEOUT);
         if config.get_hosts().len() > 1 {
-            // Of several, one decides.
+            // Only the primary decides.
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         let tls = tls::connector(builder.ca_pem.as_deref())?;
-        // Whether a connection still works is seen when it is used; to ask would be another round trip.
+        // A connection is not tested before its use: that would take another round trip.
         let manager =
             Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
         let pool = Pool::builder(manager)
@@ -64,19 +65,19 @@ impl Shared {
             .map_err(|error| StoreError::permanent(format!("postgres: {error}")))?;
         Ok(Self {
             pool,
-            place: place(&builder.config),
+            server: server_addresses(&builder.config),
             schema: builder.schema.clone(),
             synchronous: builder.synchronous,
             budget: builder.budget,
             connections: builder.connections,
             given_time: builder.given_time.clone(),
-            subscriber: Subscriber::of_tables(),
+            subscribers: Subscriber::per_table(),
             unprepared: Mutex::default(),
-            is_reviving: Arc::default(),
+            is_reconnecting: Arc::default(),
         })
     }
 
-    /// Sees to it that the schema is there.
+    /// Creates or migrates the schema if necessary.
     pub(super) async fn prepare(&self) -> Result<(), StoreError> {
         migration::ensure(&*self.client().await?, &self.schema).await
     }
@@ -89,46 +90,49 @@ impl Shared {
         self.unprepared.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The time to decide by, if it is not the server's.
+    /// Returns the time to decide by; `None` for the server's time.
     pub(super) fn given_ms(&self) -> Option<i64> {
         self.given_time.as_ref().map(|clock| clock.now_ms().cast_signed())
     }
 
-    /// One that is idle, or a new one. Whoever gives up waiting for a new one leaves it to the next: it takes several
-    /// round trips and may need more time than a decision has, and to start over each time would be never to get there.
+    /// Returns an idle connection or a new one.
+    ///
+    /// A caller that gives up leaves its connection attempt to the next caller. An attempt takes several round trips, which
+    /// may exceed the budget of a request, so that attempts that end with their caller might never succeed.
     pub(super) async fn client(&self) -> Result<Object, StoreError> {
-        let mut getting = Box::pin(get(self.pool.clone(), self.place.clone()));
-        let got = match poll_fn(|context| Poll::Ready(getting.as_mut().poll(context))).await {
+        let mut attempt = Box::pin(get(self.pool.clone(), self.server.clone()));
+        let client = match poll_fn(|context| Poll::Ready(attempt.as_mut().poll(context))).await {
             Poll::Ready(client) => client,
-            Poll::Pending => tokio::spawn(getting).await.unwrap_or_else(|error| {
-                Err(StoreError::transient(format!("postgres at {}: {error}", self.place)))
+            Poll::Pending => tokio::spawn(attempt).await.unwrap_or_else(|error| {
+                Err(StoreError::transient(format!("postgres at {}: {error}", self.server)))
             }),
         };
-        if got.is_err() {
-            self.revive();
+        if client.is_err() {
+            self.reconnect();
         }
-        got
+        client
     }
 
-    /// Connects in the background until it succeeds. Who asks a server that was away, to see whether it is back, has less
-    /// time than it takes to connect; to wait for that one would be to stay away for longer.
-    fn revive(&self) {
-        // There is none while it shuts down.
+    /// Connects in the background until all connections are open. The budget of a request may be too short to connect, so
+    /// after an outage a connection has to be ready before the next request.
+    fn reconnect(&self) {
+        // The runtime is gone during its shutdown.
         let Ok(runtime) = Handle::try_current() else { return };
-        if !self.is_reviving.swap(true, Relaxed) {
-            let (pool, place) = (self.pool.clone(), self.place.clone());
-            let (connections, is_reviving) = (self.connections, Arc::clone(&self.is_reviving));
+        if !self.is_reconnecting.swap(true, Relaxed) {
+            let (pool, server) = (self.pool.clone(), self.server.clone());
+            let (connections, is_reconnecting) = (self.connections, Arc::clone(&self.is_reconnecting));
             runtime.spawn(async move {
-                join_all((0..connections).map(|_| reconnect(&pool, &place))).await;
-                is_reviving.store(false, Relaxed);
+                join_all((0..connections).map(|_| open_connection(&pool, &server))).await;
+                is_reconnecting.store(false, Relaxed);
             });
         }
     }
 }
 
-async fn reconnect(pool: &Pool, place: &str) {
+/// Connects, with a backoff between attempts, until that succeeds or cannot succeed.
+async fn open_connection(pool: &Pool, server: &str) {
     let mut backoff = Backoff::default();
-    while let Err(error) = get(pool.clone(), place.to_owned()).await {
+    while let Err(error) = get(pool.clone(), server.to_owned()).await {
         if pool.is_closed() || !error.is_transient() {
             return;
         }
@@ -136,34 +140,36 @@ async fn reconnect(pool: &Pool, place: &str) {
     }
 }
 
-/// Sees to it that the schema is there, again and again until it is, or until nobody needs it any more.
-pub(super) async fn prepare_at_last(shared: Weak<Shared>) {
-    let (mut backoff, mut told) = (Backoff::default(), String::new());
-    while let Some(prepared) = shared.upgrade() {
-        let Err(error) = prepared.prepare().await else { return prepared.set_unprepared(None) };
-        // Once for each reason, however many attempts it takes.
-        if told != error.to_string() {
-            tracing::warn!(%error, "postgres cannot be used yet");
-            told = error.to_string();
+/// Creates or migrates the schema, with a backoff between attempts, until that succeeds or the store is dropped.
+pub(super) async fn prepare_until_done(shared: Weak<Shared>) {
+    let (mut backoff, mut logged) = (Backoff::default(), String::new());
+    while let Some(store) = shared.upgrade() {
+        let Err(error) = store.prepare().await else { return store.set_unprepared(None) };
+        // One warning per error, not per attempt.
+        if logged != error.to_string() {
+            tracing::warn!(%error, "postgres is not ready; trying again");
+            logged = error.to_string();
         }
-        prepared.set_unprepared(Some(error));
-        drop(prepared);
+        store.set_unprepared(Some(error));
+        drop(store);
         SystemClock::default().sleep(backoff.next_ms()).await;
     }
 }
 
-async fn get(pool: Pool, place: String) -> Result<Object, StoreError> {
-    // Whoever accepts a connection need not answer on it.
-    match tokio::time::timeout(PATIENCE, pool.get()).await {
+async fn get(pool: Pool, server: String) -> Result<Object, StoreError> {
+    // The driver's own timeout covers only the TCP connection; a server may accept it and never reply.
+    match tokio::time::timeout(CONNECT_TIMEOUT, pool.get()).await {
         Ok(Ok(client)) => Ok(client),
-        Ok(Err(PoolError::Backend(error))) => Err(connect_error(&place, &error)),
-        Ok(Err(error)) => Err(StoreError::transient(format!("postgres at {place}: {error}"))),
-        Err(_) => Err(StoreError::transient(format!("postgres at {place}: no answer within {PATIENCE:?}"))),
+        Ok(Err(PoolError::Backend(error))) => Err(connect_error(&server, &error)),
+        Ok(Err(error)) => Err(StoreError::transient(format!("postgres at {server}: {error}"))),
+        Err(_) => Err(StoreError::transient(format!(
+            "postgres at {server}: no connection within {CONNECT_TIMEOUT:?}"
+        ))),
     }
 }
 
-/// The hosts, for messages.
-fn place(config: &tokio_postgres::Config) -> String {
+/// Formats the addresses of the servers.
+fn server_addresses(config: &tokio_postgres::Config) -> String {
     let hosts = config.get_hosts().iter().map(|host| match host {
         tokio_postgres::config::Host::Tcp(host) => host.clone(),
         tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
@@ -172,36 +178,37 @@ fn place(config: &tokio_postgres::Config) -> String {
     hosts.zip(ports).map(|(host, port)| format!("{host}:{port}")).collect::<Vec<_>>().join(",")
 }
 
-/// A connection that is not given back while a statement may still run on it.
-pub(super) struct Cancelling<'a> {
+/// Connection that returns to the pool when it is dropped, unless a statement may still run on it.
+pub(super) struct ConnectionGuard<'a> {
     shared: &'a Shared,
     client: Option<Object>,
-    pub(super) is_done: bool,
+    /// Whether no statement runs any more.
+    pub(super) is_reusable: bool,
 }
 
-impl<'a> Cancelling<'a> {
+impl<'a> ConnectionGuard<'a> {
     pub(super) async fn get(shared: &'a Shared) -> Result<Self, StoreError> {
         if let Some(error) = shared.unprepared() {
             return Err(error);
         }
-        Ok(Self { shared, client: Some(shared.client().await?), is_done: false })
+        Ok(Self { shared, client: Some(shared.client().await?), is_reusable: false })
     }
 
     pub(super) fn client(&self) -> &tokio_postgres::Client {
-        #[expect(clippy::expect_used, reason = "it is taken only when this is dropped")]
+        #[expect(clippy::expect_used, reason = "only `drop` takes the connection")]
         self.client.as_ref().expect("a connection")
     }
 }
 
-impl Drop for Cancelling<'_> {
+impl Drop for ConnectionGuard<'_> {
     fn drop(&mut self) {
         let Some(client) = self.client.take() else { return };
-        if self.is_done && !client.is_closed() {
+        if self.is_reusable && !client.is_closed() {
             return;
         }
-        // Else the budget is over in the middle of a statement: the next caller gets another connection, and closing
-        // this one lets the server notice that nobody waits.
+        // The connection is broken, or the budget ran out during a statement. Closing the connection lets the server notice
+        // that its reply is no longer awaited.
         drop(Object::take(client));
-        self.shared.revive();
+        self.shared.reconnect();
     }
 }

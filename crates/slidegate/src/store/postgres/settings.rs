@@ -1,4 +1,4 @@
-//! How a PostgreSQL store is set up.
+//! Settings of a PostgreSQL store.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -14,12 +14,13 @@ use crate::clock::Clock;
 use crate::error::StoreError;
 
 const DEFAULT_BUDGET: Duration = Duration::from_millis(100);
-/// One is served while the other is prepared. More are of use only to more callers than these two can carry.
+/// With two connections, one call is prepared while the server executes the other. More are useful only once two are
+/// saturated.
 const DEFAULT_CONNECTIONS: usize = 2;
 const DEFAULT_MAX_WAITING: usize = 8192;
 const OWN_OPTIONS: [&str; 7] = ["schema", "secret", "durable", "sync", "budget_ms", "connections", "ca"];
 
-/// A setting that is not allowed: what is wrong with it and what is.
+/// Invalid setting, with the reason and the allowed values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresSettingsError {
     message: String,
@@ -33,35 +34,35 @@ impl fmt::Display for PostgresSettingsError {
 
 impl std::error::Error for PostgresSettingsError {}
 
-/// What the driver has against a URL, as far as it repeats nothing that may be secret.
-fn not_a_url(error: &tokio_postgres::Error) -> PostgresSettingsError {
-    let why = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+/// Converts the driver's error about a URL. Only details that cannot contain a secret are kept.
+fn url_error(error: &tokio_postgres::Error) -> PostgresSettingsError {
+    let details = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let names_an_option =
-        ["unknown option", "invalid value for option"].iter().any(|begin| why.starts_with(begin));
-    let why = if names_an_option { format!(": {why}") } else { String::new() };
+        ["unknown option", "invalid value for option"].iter().any(|begin| details.starts_with(begin));
+    let details = if names_an_option { format!(": {details}") } else { String::new() };
     let own = OWN_OPTIONS.join(", ");
-    wrong(
+    invalid_option(
         "url",
         format_args!(
-            "{error}{why}; it looks like postgres://user:password@host:5432/database?schema=slidegate, and its options are \
+            "{error}{details}; the form is postgres://user:password@host:5432/database?schema=slidegate, with the options \
              {own} and those of PostgreSQL that name no file (sslmode is disable, prefer or require)"
         ),
     )
 }
 
-fn wrong(option: &str, why: impl fmt::Display) -> PostgresSettingsError {
+fn invalid_option(option: &str, why: impl fmt::Display) -> PostgresSettingsError {
     PostgresSettingsError { message: format!("store: {option}: {why}") }
 }
 
-/// When a decision that must survive a crash counts as made.
+/// Condition under which a durable decision is committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Synchronous {
-    /// At once; a crash may forget the last fraction of a second. PostgreSQL's `synchronous_commit = off`.
+    /// None: a crash may lose the last fraction of a second. PostgreSQL's `synchronous_commit = off`.
     #[default]
     Off,
-    /// When it is on this server's disk: `local`.
+    /// The decision is on this server's disk: `local`.
     Local,
-    /// When it is on this server's disk and on the synchronous standbys': `on`.
+    /// The decision is on the disks of this server and of the synchronous standbys: `on`.
     On,
 }
 
@@ -75,7 +76,7 @@ impl Synchronous {
     }
 }
 
-/// Sets up a [`PostgresStore`].
+/// Builder of a [`PostgresStore`].
 #[derive(Clone)]
 pub struct PostgresStoreBuilder {
     pub(super) config: Config,
@@ -91,7 +92,7 @@ pub struct PostgresStoreBuilder {
     pub(super) given_time: Option<Arc<dyn Clock>>,
 }
 
-/// Without passwords and secrets.
+/// Omits passwords and secrets.
 impl fmt::Debug for PostgresStoreBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PostgresStoreBuilder").field("schema", &self.schema).finish_non_exhaustive()
@@ -102,14 +103,14 @@ impl PostgresStoreBuilder {
     pub(super) fn parse(url: &str) -> Result<Self, PostgresSettingsError> {
         let rest = url.split_once("://").map_or("", |(_, rest)| rest);
         if rest.find(['/', '?']).is_some_and(|end| rest[end..].contains('@')) {
-            // Taken as it stands, it would make a host of half a password, and hosts are shown.
-            return Err(wrong(
+            // The driver would take part of the password for a host, and messages contain the host.
+            return Err(invalid_option(
                 "url",
-                "what is special in a user's name or a password is escaped: @ is %40, / is %2F",
+                "special characters of the user and the password have to be escaped: @ as %40, / as %2F",
             ));
         }
-        let (own, theirs) = split_options(url);
-        let config = Config::from_str(&theirs).map_err(|error| not_a_url(&error))?;
+        let (own, rest) = split_options(url);
+        let config = Config::from_str(&rest).map_err(|error| url_error(&error))?;
         let mut builder = Self {
             config,
             schema: "slidegate".to_owned(),
@@ -132,12 +133,12 @@ impl PostgresStoreBuilder {
     fn option(self, name: &str, value: &str) -> Result<Self, PostgresSettingsError> {
         match name {
             "schema" => self.schema(value),
-            "secret" if value.is_empty() => Err(wrong(name, "it is empty")),
+            "secret" if value.is_empty() => Err(invalid_option(name, "it is empty")),
             "secret" => Ok(self.secret(value)),
             "durable" => match value {
                 "true" => Ok(self.durable(true)),
                 "false" => Ok(self.durable(false)),
-                "" | "yes" | "no" | "on" | "off" | "1" | "0" => Err(wrong(
+                "" | "yes" | "no" | "on" | "off" | "1" | "0" => Err(invalid_option(
                     name,
                     format_args!(
                         "{value:?} is not true, false or names of policies with commas between them"
@@ -151,137 +152,139 @@ impl PostgresStoreBuilder {
                 "off" => Ok(self.synchronous(Synchronous::Off)),
                 "local" => Ok(self.synchronous(Synchronous::Local)),
                 "on" => Ok(self.synchronous(Synchronous::On)),
-                _ => Err(wrong(name, format_args!("{value:?} is not one of off, local, on"))),
+                _ => Err(invalid_option(name, format_args!("{value:?} is not one of off, local, on"))),
             },
             "budget_ms" => match value.parse() {
                 Ok(ms @ 1..=60_000) => Ok(self.budget(Duration::from_millis(ms))),
-                _ => Err(wrong(name, format_args!("{value:?} is not between 1 and 60000"))),
+                _ => Err(invalid_option(name, format_args!("{value:?} is not between 1 and 60000"))),
             },
             "connections" => match value.parse() {
                 Ok(count @ 1..=100) => Ok(self.connections(count)),
-                _ => Err(wrong(name, format_args!("{value:?} is not between 1 and 100"))),
+                _ => Err(invalid_option(name, format_args!("{value:?} is not between 1 and 100"))),
             },
             "ca" => {
                 let pem = std::fs::read(value)
-                    .map_err(|error| wrong(name, format_args!("cannot read {value:?}: {error}")))?;
+                    .map_err(|error| invalid_option(name, format_args!("cannot read {value:?}: {error}")))?;
                 Ok(self.ca_certificate(pem))
             }
-            _ => Err(wrong(
+            _ => Err(invalid_option(
                 name,
                 format_args!("there is no such option; allowed are {}", OWN_OPTIONS.join(", ")),
             )),
         }
     }
 
-    /// The schema in which the tables and functions are, `slidegate` unless set.
+    /// Sets the schema of the tables and functions, `slidegate` by default.
     pub fn schema(mut self, schema: &str) -> Result<Self, PostgresSettingsError> {
-        let is_fine = |(place, c): (usize, char)| {
+        let is_valid = |(place, c): (usize, char)| {
             c == '_' || c.is_ascii_lowercase() || (place > 0 && c.is_ascii_digit())
         };
-        if schema.is_empty() || schema.len() > 63 || !schema.chars().enumerate().all(is_fine) {
+        if schema.is_empty() || schema.len() > 63 || !schema.chars().enumerate().all(is_valid) {
             let why = format!("{schema:?} is not 1 to 63 lower-case letters, digits and underscores");
-            return Err(wrong("schema", why));
+            return Err(invalid_option("schema", why));
         }
         schema.clone_into(&mut self.schema);
         Ok(self)
     }
 
-    /// Keys the hash by which identifiers are stored. All callers that share a limit share the secret.
+    /// Sets the secret of the hash under which keys are stored. All processes that share a limit need the same secret.
     pub fn secret(mut self, secret: &str) -> Self {
         self.secret = Some(secret.to_owned());
         self
     }
 
-    /// Whether counts survive a crash of the server, for policies that are not named otherwise. They do not unless set.
+    /// Sets whether counts survive a crash of the server, `false` by default.
+    /// [`policy_durable`](Self::policy_durable) overrides it for a policy.
     pub fn durable(mut self, is_durable: bool) -> Self {
         self.is_durable = is_durable;
         self
     }
 
-    /// Whether the counts of this policy survive a crash of the server.
+    /// Sets whether the counts of a policy survive a crash of the server.
     pub fn policy_durable(mut self, policy: &str, is_durable: bool) -> Self {
         self.durability.insert(policy.to_owned(), is_durable);
         self
     }
 
-    /// When a durable decision counts as made.
+    /// Sets when a durable decision is committed.
     pub fn synchronous(mut self, synchronous: Synchronous) -> Self {
         self.synchronous = synchronous;
         self
     }
 
-    /// How long a call may take altogether, 100 ms unless set.
+    /// Sets the budget of a request, 100 ms by default.
     pub fn budget(mut self, budget: Duration) -> Self {
         self.budget = budget;
         self
     }
 
-    /// How many connections there are at the most, 2 unless set. Each carries one call at a time.
+    /// Sets the largest number of connections, 2 by default. Each carries one call at a time.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
     }
 
-    /// How many calls may wait for their turn, 8192 unless set. One more is refused at once.
+    /// Sets the largest number of queued requests, 8192 by default. Further requests are rejected at once.
     pub fn max_waiting(mut self, max_waiting: usize) -> Self {
         self.max_waiting = max_waiting.max(1);
         self
     }
 
-    /// The certificate authority, as PEM, that vouches for the server, in place of the system's.
+    /// Sets the certificate authority, as PEM, that is trusted in place of the system's.
     pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.ca_pem = Some(pem.into());
         self
     }
 
-    /// Decides by this clock in place of the server's. For tests.
+    /// Sets the clock that decides in place of the server's time. For tests.
     pub fn time_from(mut self, clock: impl Clock) -> Self {
         self.given_time = Some(Arc::new(clock));
         self
     }
 
-    /// Connects, and makes the schema if it is missing and that is permitted.
+    /// Connects, and creates or migrates the schema if necessary.
     pub async fn connect(self) -> Result<PostgresStore, StoreError> {
         PostgresStore::start(self).await
     }
 
-    /// Connects in the background, and makes the schema as [`connect`](Self::connect) does. Must be called within a tokio
-    /// runtime. Until that has succeeded, calls fail at once.
+    /// Connects in the background, and creates or migrates the schema as [`connect`](Self::connect) does. Must be called
+    /// within a tokio runtime. Until the schema is ready, requests fail at once.
     pub fn connect_lazily(self) -> Result<PostgresStore, StoreError> {
         PostgresStore::start_lazily(self)
     }
 
-    /// The SQL that makes the schema, see [`PostgresStore::migration`].
+    /// Returns the SQL that creates the schema, see [`PostgresStore::migration`].
     pub fn migration(&self) -> String {
         migration::script(&self.schema)
     }
 
-    /// Removes what counts nothing any more, see [`PostgresStore::clean`], and makes nothing.
+    /// Removes expired keys, see [`PostgresStore::clean`], without creating the schema.
     pub async fn clean(self) -> Result<u64, StoreError> {
         clean::clean(&Shared::new(&self)?).await
     }
 
-    /// Makes the schema, or what it lacks. Whoever does this has to be its owner, or be allowed to make it.
+    /// Creates the schema or migrates it to this version. The role has to own the schema, or have the permission to create
+    /// it.
     pub async fn migrate(self) -> Result<(), StoreError> {
         let shared = Shared::new(&self)?;
         migration::migrate(&*shared.client().await?, &shared.schema).await
     }
 }
 
-/// Takes our options out of a URL.
+/// Splits a URL into Slidegate's own options and the rest, which is for the driver.
 fn split_options(url: &str) -> (Vec<(String, String)>, String) {
-    let Some((place, query)) = url.split_once('?') else { return (Vec::new(), url.to_owned()) };
-    let (mut own, mut theirs) = (Vec::new(), Vec::new());
+    let Some((base, query)) = url.split_once('?') else { return (Vec::new(), url.to_owned()) };
+    let (mut own, mut rest) = (Vec::new(), Vec::new());
     for option in query.split('&').filter(|option| !option.is_empty()) {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
         if OWN_OPTIONS.contains(&name) {
             let value = percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned();
             own.push((name.to_owned(), value));
         } else {
-            theirs.push(option);
+            rest.push(option);
         }
     }
-    let rest = if theirs.is_empty() { place.to_owned() } else { format!("{place}?{}", theirs.join("&")) };
+    let rest = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
     (own, rest)
 }
 
@@ -290,7 +293,7 @@ mod tests {
     use super::PostgresStoreBuilder;
 
     #[test]
-    fn what_is_wrong_with_a_url_is_named_and_no_password_is_repeated() {
+    fn errors_name_the_invalid_option_and_contain_no_password() {
         for (options, expected) in [
             ("shema=x", "unknown option `shema`"),
             ("sslrootcert=/a", "unknown option `sslrootcert`"),

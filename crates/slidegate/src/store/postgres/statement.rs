@@ -1,11 +1,13 @@
-//! Calls as text, and what comes back of them.
+//! Statements as text, and the rows they return.
 //!
-//! A message of text may hold several statements, which are one transaction, and take one round trip. That is how a call
-//! gets its own `statement_timeout`: the server looks at it when a statement begins, so that the statement before has to
-//! set it, and it ends with the transaction, so that a pooler between us and the server need not remember it. It may as
-//! well hold several transactions. When one of them fails the server leaves out the rest of the message, so that nothing
-//! of a message goes on when its time is over, not even behind a pooler; that is why they do not go in messages of their own.
-//! All that goes into a text is a number, the hash of a key, or a name of ours.
+//! A text message may hold several statements, which are one transaction and take one round trip. A call's
+//! `statement_timeout` depends on this: the server applies the value that is set when a statement begins, so the statement
+//! before sets it, and it ends with the transaction, so that it is independent of a pooler in between.
+//!
+//! A message may also hold several transactions. After an error the server skips the rest of the message, so nothing of it
+//! is executed after its timeout, not even behind a pooler. Separate messages would not have this property.
+//!
+//! The texts contain only numbers, hashes of keys and names of this library, so nothing needs to be escaped.
 
 use std::fmt::{self, Display, Write as _};
 use std::pin::Pin;
@@ -15,73 +17,75 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow, SimpleQueryStream};
 
-/// Sends a statement that answers with one row. The server ends it by itself after `most`.
+use crate::error::StoreError;
+
+/// Executes a statement that returns one row. The server cancels it after `timeout`.
 pub(super) async fn query(
     client: &Client,
     statement: &str,
-    most: Duration,
+    timeout: Duration,
 ) -> Result<Option<SimpleQueryRow>, Error> {
-    let mut replies = send_all(client, &[statement.to_owned()], most).await?;
+    let mut replies = send_all(client, &[statement.to_owned()], timeout).await?;
     Ok(replies.next().await?.and_then(Result::ok))
 }
 
-/// Sends statements that answer with one row each, every one of them a transaction. The server ends all of it by itself
-/// after `most`. If a transaction of several fails it stays open until there is a `ROLLBACK`.
+/// Sends statements that return one row each, each as a transaction, in one message. The server cancels the message after
+/// `timeout`. A transaction of several that fails stays open until a `ROLLBACK`.
 pub(super) async fn send_all(
     client: &Client,
     statements: &[String],
-    most: Duration,
+    timeout: Duration,
 ) -> Result<Replies, Error> {
-    let most_ms = whole_ms(most);
+    let timeout_ms = whole_ms(timeout);
     let text = match statements {
-        [statement] => format!("SET LOCAL statement_timeout = {most_ms}; {statement}"),
+        [statement] => format!("SET LOCAL statement_timeout = {timeout_ms}; {statement}"),
         _ => statements.iter().fold(String::new(), |mut text, statement| {
-            let _ = write!(text, "BEGIN; {}; {statement}; COMMIT; ", time_left(most_ms));
+            let _ = write!(text, "BEGIN; {}; {statement}; COMMIT; ", set_remaining_timeout(timeout_ms));
             text
         }),
     };
     let stream = Box::pin(client.simple_query_raw(&text).await?);
-    Ok(Replies { stream, is_one: statements.len() == 1, is_over: false })
+    Ok(Replies { stream, is_single: statements.len() == 1, is_finished: false })
 }
 
-/// Sets the timeout to what is left of so much since the message came, by a clock that may be set meanwhile; if it is over,
-/// ends the message as a timeout would.
-fn time_left(most_ms: i32) -> String {
-    let left = format!("{most_ms} - 1000 * extract(epoch FROM clock_timestamp() - statement_timestamp())");
+/// Returns a statement that sets the timeout to the rest of `timeout_ms` since the message arrived. If none is left, the
+/// statement cancels the message as a timeout would. The limits protect against a clock that is set meanwhile.
+fn set_remaining_timeout(timeout_ms: i32) -> String {
+    let left = format!("{timeout_ms} - 1000 * extract(epoch FROM clock_timestamp() - statement_timestamp())");
     format!(
         "SELECT CASE WHEN {left} > 0 \
-         THEN set_config('statement_timeout', least({most_ms}, greatest(1, {left}))::int::text, true) \
+         THEN set_config('statement_timeout', least({timeout_ms}, greatest(1, {left}))::int::text, true) \
          ELSE pg_cancel_backend(pg_backend_pid())::text END"
     )
 }
 
-/// BEGIN, the timeout, the statement, COMMIT.
+/// Number of statements of a transaction: `BEGIN`, the timeout, the statement, `COMMIT`.
 const STATEMENTS_EACH: usize = 4;
 
-/// What statements are answered with, one after the other.
+/// Replies to the statements of a message, in order.
 pub(super) struct Replies {
     stream: Pin<Box<SimpleQueryStream>>,
-    /// Whether it is the only one, and has no transaction of its own beside that of the message.
-    is_one: bool,
-    is_over: bool,
+    /// Whether the message holds a single statement, without `BEGIN` and `COMMIT`.
+    is_single: bool,
+    is_finished: bool,
 }
 
 impl Replies {
-    /// The next one's row, when it is certain that it holds.
+    /// Waits until the next statement is committed, and returns its row.
     pub(super) async fn next(&mut self) -> Result<Option<Reply>, Error> {
-        let (mut row, mut completed) = (Err(Unreadable), 0);
-        while !self.is_over {
+        let (mut row, mut completed) = (Err(UnexpectedFormat), 0);
+        while !self.is_finished {
             match self.stream.next().await.transpose()? {
-                // The last one is that of the statement.
+                // The row of the statement follows that of the timeout.
                 Some(SimpleQueryMessage::Row(last)) => row = Ok(last),
                 Some(SimpleQueryMessage::CommandComplete(_)) => completed += 1,
                 Some(_) => {}
                 None => {
-                    self.is_over = true;
-                    return Ok(self.is_one.then_some(row));
+                    self.is_finished = true;
+                    return Ok(self.is_single.then_some(row));
                 }
             }
-            if !self.is_one && completed == STATEMENTS_EACH {
+            if !self.is_single && completed == STATEMENTS_EACH {
                 return Ok(Some(row));
             }
         }
@@ -89,15 +93,15 @@ impl Replies {
     }
 }
 
-/// What a statement is answered with.
-pub(super) type Reply = Result<SimpleQueryRow, Unreadable>;
+/// Row of a statement.
+pub(super) type Reply = Result<SimpleQueryRow, UnexpectedFormat>;
 
-/// As many milliseconds as a setting can have, and at least one: none would be no limit.
+/// Converts a timeout to the milliseconds of a setting. The least is 1, because 0 disables a timeout.
 pub(super) fn whole_ms(span: Duration) -> i32 {
     i32::try_from(span.as_millis()).unwrap_or(i32::MAX).max(1)
 }
 
-/// An array, as PostgreSQL reads it.
+/// Array literal.
 pub(super) struct Array<'a, T>(pub(super) &'a [T]);
 
 impl<T: Display> Display for Array<'_, T> {
@@ -113,7 +117,7 @@ impl<T: Display> Display for Array<'_, T> {
     }
 }
 
-/// A value that may be missing.
+/// Literal of an optional value.
 pub(super) struct OrNull<T>(pub(super) Option<T>);
 
 impl<T: Display> Display for OrNull<T> {
@@ -125,23 +129,32 @@ impl<T: Display> Display for OrNull<T> {
     }
 }
 
-/// It is not what the functions of this version answer.
+/// Error of a result that no function of this version returns.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unreadable;
+pub(super) struct UnexpectedFormat;
 
-/// A whole number; `None` if it is null.
-pub(super) fn number<T: FromStr>(row: &SimpleQueryRow, column: &str) -> Result<Option<T>, Unreadable> {
-    text(row, column)?.map(|text| text.parse().map_err(|_| Unreadable)).transpose()
+impl From<UnexpectedFormat> for StoreError {
+    fn from(_: UnexpectedFormat) -> Self {
+        Self::permanent("postgres: the function's result has an unexpected format")
+    }
 }
 
-/// An array of them; `None` if it is null.
-pub(super) fn numbers<T: FromStr>(row: &SimpleQueryRow, column: &str) -> Result<Option<Vec<T>>, Unreadable> {
+/// Reads an integer; `None` if it is null.
+pub(super) fn number<T: FromStr>(row: &SimpleQueryRow, column: &str) -> Result<Option<T>, UnexpectedFormat> {
+    text(row, column)?.map(|text| text.parse().map_err(|_| UnexpectedFormat)).transpose()
+}
+
+/// Reads an array of integers; `None` if it is null.
+pub(super) fn numbers<T: FromStr>(
+    row: &SimpleQueryRow,
+    column: &str,
+) -> Result<Option<Vec<T>>, UnexpectedFormat> {
     text(row, column)?.map(|text| read_array(text, |element| element.parse().ok())).transpose()
 }
 
-/// An array of truths, each of which may be null.
-pub(super) fn truths(row: &SimpleQueryRow, column: &str) -> Result<Vec<Option<bool>>, Unreadable> {
-    read_array(text(row, column)?.ok_or(Unreadable)?, |element| match element {
+/// Reads an array of booleans, each of which may be null.
+pub(super) fn booleans(row: &SimpleQueryRow, column: &str) -> Result<Vec<Option<bool>>, UnexpectedFormat> {
+    read_array(text(row, column)?.ok_or(UnexpectedFormat)?, |element| match element {
         "t" => Some(Some(true)),
         "f" => Some(Some(false)),
         "NULL" => Some(None),
@@ -149,53 +162,53 @@ pub(super) fn truths(row: &SimpleQueryRow, column: &str) -> Result<Vec<Option<bo
     })
 }
 
-fn text<'a>(row: &'a SimpleQueryRow, column: &str) -> Result<Option<&'a str>, Unreadable> {
-    row.try_get(column).map_err(|_| Unreadable)
+fn text<'a>(row: &'a SimpleQueryRow, column: &str) -> Result<Option<&'a str>, UnexpectedFormat> {
+    row.try_get(column).map_err(|_| UnexpectedFormat)
 }
 
-fn read_array<T>(text: &str, read: impl FnMut(&str) -> Option<T>) -> Result<Vec<T>, Unreadable> {
-    let elements = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or(Unreadable)?;
+fn read_array<T>(text: &str, read: impl FnMut(&str) -> Option<T>) -> Result<Vec<T>, UnexpectedFormat> {
+    let elements = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or(UnexpectedFormat)?;
     if elements.is_empty() {
         return Ok(Vec::new());
     }
-    elements.split(',').map(read).collect::<Option<_>>().ok_or(Unreadable)
+    elements.split(',').map(read).collect::<Option<_>>().ok_or(UnexpectedFormat)
 }
 
 #[cfg(test)]
 mod tests {
     use slidegate_testkit::Postgres;
 
-    use super::{Array, Duration, OrNull, Unreadable, read_array, time_left, whole_ms};
+    use super::{Array, Duration, OrNull, UnexpectedFormat, read_array, set_remaining_timeout, whole_ms};
 
     #[test]
-    fn what_is_left_of_the_time_is_counted_from_the_message() {
+    fn the_remaining_timeout_counts_from_the_arrival_of_the_message() {
         let server = Postgres::start();
-        let ask = |slept: &str, most_ms: i32| {
-            let left = time_left(most_ms);
+        let run = |slept: &str, timeout_ms: i32| {
+            let set_timeout = set_remaining_timeout(timeout_ms);
             let set = "SELECT setting FROM pg_settings WHERE name = 'statement_timeout'";
-            server.try_sql(&format!("BEGIN; SELECT pg_sleep({slept}); {left}; {set}; COMMIT"))
+            server.try_sql(&format!("BEGIN; SELECT pg_sleep({slept}); {set_timeout}; {set}; COMMIT"))
         };
         let set = |rows: Vec<Vec<Option<String>>>| rows[2][0].as_ref().unwrap().parse::<i32>().unwrap();
-        assert!((1..=3_599_900).contains(&set(ask("0.1", 3_600_000).unwrap())));
-        assert!((1..=i32::MAX).contains(&set(ask("0", i32::MAX).unwrap())));
-        let over = ask("0.1", 50).unwrap_err();
-        assert!(over.starts_with("ERROR 57014: "), "{over}");
+        assert!((1..=3_599_900).contains(&set(run("0.1", 3_600_000).unwrap())));
+        assert!((1..=i32::MAX).contains(&set(run("0", i32::MAX).unwrap())));
+        let cancelled = run("0.1", 50).unwrap_err();
+        assert!(cancelled.starts_with("ERROR 57014: "), "{cancelled}");
     }
 
     #[test]
-    fn arrays_are_written_and_read_as_postgres_does() {
+    fn arrays_are_written_and_read_as_literals() {
         assert_eq!(Array(&[1, -2, 3]).to_string(), "'{1,-2,3}'");
         assert_eq!(Array::<i64>(&[]).to_string(), "'{}'");
         let read = |text| read_array(text, |element| element.parse::<i64>().ok());
         assert_eq!(read("{1,-2,3}"), Ok(vec![1, -2, 3]));
         assert_eq!(read("{}"), Ok(Vec::new()));
-        for odd in ["", "{", "1,2", "{1,}", "{1,NULL}", "{{1}}"] {
-            assert_eq!(read(odd), Err(Unreadable), "{odd:?}");
+        for invalid in ["", "{", "1,2", "{1,}", "{1,NULL}", "{{1}}"] {
+            assert_eq!(read(invalid), Err(UnexpectedFormat), "{invalid:?}");
         }
     }
 
     #[test]
-    fn a_timeout_is_always_one_that_the_server_takes() {
+    fn timeouts_are_within_the_range_of_the_setting() {
         let table = [(Duration::ZERO, 1), (Duration::from_millis(20), 20), (Duration::MAX, i32::MAX)];
         for (span, ms) in table {
             assert_eq!(whole_ms(span), ms);
@@ -203,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_null() {
+    fn a_missing_value_is_null() {
         assert_eq!(OrNull(Some(5)).to_string(), "5");
         assert_eq!(OrNull::<i64>(None).to_string(), "NULL");
     }

@@ -1,4 +1,4 @@
-//! TLS, if the URL asks for it or the server offers it.
+//! TLS, which is used if the URL requires it or the server offers it.
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
@@ -7,7 +7,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::StoreError;
 
-/// Trusts the authority that is given, or those of the system.
+/// Creates a connector that trusts the given certificate authority, or those of the system.
 pub(super) fn connector(ca_pem: Option<&[u8]>) -> Result<MakeRustlsConnect, StoreError> {
     let mut roots = RootCertStore::empty();
     match ca_pem {

@@ -1,5 +1,5 @@
--- Nobody but the owner, until it is granted: USAGE on the schema, and EXECUTE on its functions. The tables are for the
--- functions alone.
+-- Only the owner has permissions until they are granted: USAGE on the schema and EXECUTE on its functions. Only the
+-- functions access the tables.
 REVOKE ALL ON SCHEMA @schema@ FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA @schema@ FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;

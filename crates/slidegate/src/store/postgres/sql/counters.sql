@@ -1,6 +1,6 @@
--- One pair of functions for each algorithm. A view rolls the part that begins at `pos` (0: none) to a moment and says
--- how much is used, whether that mended it, and three numbers of its own. Keeping gives how much is counted, and the
--- part.
+-- A pair of functions per algorithm. `view_…` rolls the part of a record at `pos` (0: none) to a moment. It returns the
+-- used units, whether the part was mended, and three numbers of the algorithm. `keep_…` returns the counted units and the
+-- new part.
 
 CREATE OR REPLACE FUNCTION @schema@.view_sliding_window(rec bigint[], pos int, op bigint[], q int, now_ms bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
@@ -36,7 +36,7 @@ BEGIN
     RETURN ARRAY[0, 0, @schema@.window_start(op[q + 4], op[q + 2], now_ms), 0, 0];
   END IF;
   used := @schema@.mul_div_ceil(prev, win - greatest(now_ms - start, 0), win) + cur;
-  -- Counted under a longer window: all of it counts as spent now. Under a shorter one: when something is spent.
+  -- Units of a longer window count as spent now. Units of a shorter one do so with the next spent unit.
   IF win > op[q + 2] AND used > 0 THEN
     RETURN ARRAY[used, 1, now_ms, 0, used];
   END IF;
@@ -107,8 +107,8 @@ BEGIN
   RETURN ARRAY[cur, 4, win, 2, v[3], cur];
 END $$;
 
--- A debt is paid off at the rate of the quota that it was written under, up to now, and is then at most the capacity of
--- another quota. Under a limit of 0 only charges are owed, and they are paid off as under a limit of 1.
+-- A debt is paid off up to now at the rate of the quota that wrote it. Under another quota it is then capped at that
+-- quota's capacity. Under a limit of 0, which only charges exceed, the rate is that of a limit of 1.
 CREATE OR REPLACE FUNCTION @schema@.view_token_bucket(rec bigint[], pos int, op bigint[], q int, now_ms bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
@@ -170,7 +170,7 @@ BEGIN
   RETURN ARRAY[tokens + rest, 5, win, 5, v[3], tokens, rest, op[q + 1], op[q + 3]];
 END $$;
 
--- The latest moment that the part at `pos` knows of.
+-- Returns the latest time in the part at `pos`.
 CREATE OR REPLACE FUNCTION @schema@.latest(rec bigint[], pos int)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
@@ -178,7 +178,7 @@ BEGIN
     WHEN rec[pos + 2] = 0 THEN 0 ELSE rec[pos + 1 + rec[pos + 2]::int] END;
 END $$;
 
--- Until when the part at `pos` counts something under the quota that it was counted for; 0 if it does not.
+-- Returns the moment until which the part at `pos` counts units under its own quota; 0 if it counts none.
 CREATE OR REPLACE FUNCTION @schema@.ends(rec bigint[], pos int)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
@@ -193,12 +193,12 @@ BEGIN
         + div(rec[pos + 4]::numeric * win + rec[pos + 5] + greatest(rec[pos + 6], 1) - 1, greatest(rec[pos + 6], 1)))
         ELSE 0 END
     WHEN rec[pos + 2] = 0 THEN 0
-    -- The newest entry goes last.
+    -- The newest entry expires last.
     ELSE rec[pos + 1 + rec[pos + 2]::int] + win
   END;
 END $$;
 
--- Whether the part at `pos` was counted for the quota at `q`. Only buckets know a limit and a capacity.
+-- Returns whether the part at `pos` was counted for the quota at `q`. Only token buckets contain limit and capacity.
 CREATE OR REPLACE FUNCTION @schema@.is_of(rec bigint[], pos int, op bigint[], q int)
 RETURNS boolean LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
@@ -206,22 +206,22 @@ BEGIN
     AND (op[q] <> 5 OR (rec[pos + 6] = op[q + 1] AND rec[pos + 7] = op[q + 3]));
 END $$;
 
--- Until when the part at `pos` counts under a quota of its algorithm.
+-- Returns the moment until which the part at `pos` counts units under the quota at `q`, which is of its algorithm.
 CREATE OR REPLACE FUNCTION @schema@.counts_until(rec bigint[], pos int, op bigint[], q int)
 RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   win CONSTANT bigint := op[q + 2];
 BEGIN
-  -- These may have been counted under another window, and are over by that.
+  -- These parts may have been counted under another window, by which they end.
   IF rec[pos] = 1 THEN
     RETURN rec[pos + 3] + CASE WHEN rec[pos + 5] > 0 THEN 2 ELSE 1 END * rec[pos + 1];
   ELSIF rec[pos] = 4 THEN
     RETURN rec[pos + 3] + rec[pos + 1];
   ELSIF rec[pos] = 5 THEN
-    -- A rest of another window is at most a token. No bucket outlives the calendar.
+    -- The rest of another window is at most one token. The largest moment is that of the calendar.
     RETURN least(9007199254740992, rec[pos + 3] + 1 + div(
       rec[pos + 4]::numeric * win + CASE WHEN rec[pos + 1] = win THEN rec[pos + 5] ELSE win END, greatest(op[q + 1], 1)));
   END IF;
-  -- The newest entry goes last.
+  -- The newest entry expires last.
   RETURN rec[pos + 1 + rec[pos + 2]::int] + win;
 END $$;

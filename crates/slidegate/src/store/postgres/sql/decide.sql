@@ -1,16 +1,15 @@
 -- Decides many operations in one statement.
 --
--- `keys` are different and in order. The operations on the k-th are those of `which` from `from_op[k]` on, before
--- `from_op[k + 1]`. Answers key by key in the order of `visited`: whether each operation is allowed (null: no room),
--- and what it was decided from, as many numbers of `before` as `sizes` says.
+-- `keys` are distinct and sorted. The operations on key `k` are `which[from_op[k]]` up to, and without,
+-- `which[from_op[k + 1]]`. The results are in the order of `visited`: for each operation, whether it is allowed (null: the
+-- record would be too large), and the record before it, which takes `sizes` numbers of `before`.
 --
--- No two calls ever wait for each other: first all rows that are there are locked, in the order of their keys; then new
--- ones are added, in that order; and only then is anything changed, so that whoever waits for a change waits for
--- somebody who does not wait. A row that another call has added meanwhile ends the statement with a serialization
--- failure, and the caller sends it again.
+-- Calls cannot deadlock: existing rows are locked first, in the order of their keys, then new rows are inserted in that
+-- order, and only then are rows changed. A call that waits for a change thus waits for a call that does not wait. If another
+-- call has inserted a key meanwhile, the statement ends with a serialization failure and the caller sends it again.
 --
--- Plans are made once and by the index: one that is made anew for each small call takes longer than the call, and one
--- that was made while the table was empty would read all of it when it no longer is.
+-- Plans are generic and use the index: planning anew takes longer than a small call, and a plan from the time when the table
+-- was empty would read all of it later.
 CREATE OR REPLACE FUNCTION @schema@.decide_@table@(keys uuid[], from_op int[], which int[], ops bigint[], op_at int[],
   given_ms bigint, lock_ms int, sync text,
   OUT now_ms bigint, OUT visited int[], OUT allowed boolean[], OUT before bigint[], OUT sizes int[])
@@ -19,42 +18,42 @@ SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
   -- Given time is exact; the server's is rounded down to a millisecond.
   grain CONSTANT bigint := CASE WHEN given_ms IS NULL THEN 1 ELSE 0 END;
-  held @schema@.@table@[];
+  existing @schema@.@table@[];
   places tid[];
-  held_keys int[] := '{}';
-  h int := 0;
-  done record;
+  existing_keys int[] := '{}';
+  e int := 0;
+  result record;
   added int := 0;
-  told uuid[] := '{}';
+  invalidated uuid[] := '{}';
 BEGIN
   PERFORM set_config('lock_timeout', lock_ms::text, true);
   IF sync IS NOT NULL THEN
     PERFORM set_config('synchronous_commit', sync, true);
   END IF;
-  SELECT array_agg(x.held), array_agg(x.place) INTO held, places FROM (
-    SELECT t AS held, t.ctid AS place FROM @schema@.@table@ t WHERE t.name = ANY (keys) ORDER BY t.name FOR UPDATE) x;
-  -- After the locks: whoever waited for one decides by the time at which it got it.
+  SELECT array_agg(x.existing), array_agg(x.place) INTO existing, places FROM (
+    SELECT t AS existing, t.ctid AS place FROM @schema@.@table@ t WHERE t.name = ANY (keys) ORDER BY t.name FOR UPDATE) x;
+  -- After the locks, so that a call that waited for one decides by the time at which it got it.
   now_ms := coalesce(given_ms, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
   visited := '{}';
   allowed := '{}';
   before := '{}';
   sizes := '{}';
   FOR k IN 1 .. cardinality(keys) LOOP
-    IF keys[k] = (held[h + 1]).name THEN
-      h := h + 1;
-      held_keys := held_keys || k;
+    IF keys[k] = (existing[e + 1]).name THEN
+      e := e + 1;
+      existing_keys := existing_keys || k;
       CONTINUE;
     END IF;
-    done := @schema@.run(NULL, which[from_op[k] : from_op[k + 1] - 1], ops, op_at, now_ms, grain);
+    result := @schema@.run(NULL, which[from_op[k] : from_op[k + 1] - 1], ops, op_at, now_ms, grain);
     visited := visited || k;
-    allowed := allowed || done.allowed;
-    before := before || done.before;
-    sizes := sizes || done.sizes;
-    IF done.is_news THEN
-      told := told || keys[k];
+    allowed := allowed || result.allowed;
+    before := before || result.before;
+    sizes := sizes || result.sizes;
+    IF result.is_invalidation THEN
+      invalidated := invalidated || keys[k];
     END IF;
-    IF done.after <> '{}' THEN
-      INSERT INTO @schema@.@table@ (name, expires_ms, state) VALUES (keys[k], done.expires_ms, done.after)
+    IF result.after <> '{}' THEN
+      INSERT INTO @schema@.@table@ (name, expires_ms, state) VALUES (keys[k], result.expires_ms, result.after)
         ON CONFLICT DO NOTHING;
       IF NOT FOUND THEN
         RAISE EXCEPTION 'another call has added the key' USING ERRCODE = 'serialization_failure';
@@ -63,32 +62,32 @@ BEGIN
     END IF;
   END LOOP;
 
-  visited := visited || held_keys;
-  FOR i IN 1 .. h LOOP
-    done := @schema@.run((held[i]).state, which[from_op[held_keys[i]] : from_op[held_keys[i] + 1] - 1], ops,
-      op_at, now_ms, grain);
-    allowed := allowed || done.allowed;
-    before := before || done.before;
-    sizes := sizes || done.sizes;
-    IF done.is_news THEN
-      told := told || (held[i]).name;
+  visited := visited || existing_keys;
+  FOR i IN 1 .. e LOOP
+    result := @schema@.run((existing[i]).state,
+      which[from_op[existing_keys[i]] : from_op[existing_keys[i] + 1] - 1], ops, op_at, now_ms, grain);
+    allowed := allowed || result.allowed;
+    before := before || result.before;
+    sizes := sizes || result.sizes;
+    IF result.is_invalidation THEN
+      invalidated := invalidated || (existing[i]).name;
     END IF;
-    IF done.after = '{}' THEN
+    IF result.after = '{}' THEN
       DELETE FROM @schema@.@table@ t WHERE t.ctid = places[i];
-    ELSIF done.after IS NOT NULL THEN
-      UPDATE @schema@.@table@ t SET state = done.after, expires_ms = done.expires_ms WHERE t.ctid = places[i];
+    ELSIF result.after IS NOT NULL THEN
+      UPDATE @schema@.@table@ t SET state = result.after, expires_ms = result.expires_ms WHERE t.ctid = places[i];
     END IF;
   END LOOP;
-  -- Whoever adds rows looks for as many that are over.
+  -- As many pages are cleaned as rows were inserted, at most four.
   IF added > 0 THEN
     PERFORM @schema@.clean_@table@(least(added, 4), now_ms);
   END IF;
-  IF told <> '{}' THEN
-    PERFORM @schema@.tell_@table@(told);
+  IF invalidated <> '{}' THEN
+    PERFORM @schema@.invalidate_@table@(invalidated);
   END IF;
 END $$;
 
--- Says what a check would say, and locks and writes nothing.
+-- Returns the results of checks without spending, locking or writing.
 CREATE OR REPLACE FUNCTION @schema@.peek_@table@(keys uuid[], from_op int[], which int[], ops bigint[], op_at int[],
   given_ms bigint,
   OUT now_ms bigint, OUT visited int[], OUT allowed boolean[], OUT before bigint[], OUT sizes int[])
@@ -96,22 +95,23 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
   grain CONSTANT bigint := CASE WHEN given_ms IS NULL THEN 1 ELSE 0 END;
-  held record;
-  done record;
+  existing record;
+  result record;
 BEGIN
   now_ms := coalesce(given_ms, floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint);
   visited := '{}';
   allowed := '{}';
   before := '{}';
   sizes := '{}';
-  FOR held IN
+  FOR existing IN
     SELECT a.k::int AS k, t.state FROM unnest(keys) WITH ORDINALITY a (name, k)
       LEFT JOIN @schema@.@table@ t ON t.name = a.name
   LOOP
-    done := @schema@.run(held.state, which[from_op[held.k] : from_op[held.k + 1] - 1], ops, op_at, now_ms, grain);
-    visited := visited || held.k;
-    allowed := allowed || done.allowed;
-    before := before || done.before;
-    sizes := sizes || done.sizes;
+    result := @schema@.run(existing.state, which[from_op[existing.k] : from_op[existing.k + 1] - 1], ops, op_at, now_ms,
+      grain);
+    visited := visited || existing.k;
+    allowed := allowed || result.allowed;
+    before := before || result.before;
+    sizes := sizes || result.sizes;
   END LOOP;
 END $$;

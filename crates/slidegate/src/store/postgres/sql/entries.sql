@@ -1,6 +1,6 @@
--- strict-window and sliding-log: entries of a time and a count. The view's own numbers are the stamp of an admission (not
--- before the newest entry), how many of the oldest entries are over, and the newest time. The moment is between `now_ms` and
--- `grain` later: entries expire by the first, and an admission is stamped with the last.
+-- strict-window and sliding-log: entries of a time and a count. The three numbers of the view are the stamp of an
+-- admission, which is not before the newest entry, the number of expired entries, and the newest time. The moment is between
+-- `now_ms` and `now_ms + grain`: entries expire by the start, and an admission is stamped with the end.
 
 CREATE OR REPLACE FUNCTION @schema@.view_entries(rec bigint[], pos int, op bigint[], q int, now_ms bigint, grain bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
@@ -18,7 +18,7 @@ BEGIN
   last := pos + 2 + rec[pos + 2]::int;
   newest := rec[last - 1];
   IF newest - grain - now_ms > win THEN
-    -- The clock stepped far back: everything counts as admitted now.
+    -- The clock stepped far back: all units count as admitted now.
     FOR i IN pos + 4 .. last BY 2 LOOP
       used := used + rec[i];
     END LOOP;
@@ -32,12 +32,12 @@ BEGIN
       used := used + rec[i + 1];
     END IF;
   END LOOP;
-  -- 2: counted, and under another window than before.
+  -- 2: the units were counted under another window.
   RETURN ARRAY[used, CASE WHEN used > 0 AND rec[pos + 1] <> win THEN 2 ELSE 0 END, greatest(now_ms + grain, newest),
     expired, newest];
 END $$;
 
--- Null for a log of more than 32,768 entries, half a megabyte: each decision would read and write all of it.
+-- Returns null for a log of more than 32,768 entries, half a megabyte, all of which each decision would read and write.
 CREATE OR REPLACE FUNCTION @schema@.keep_entries(rec bigint[], pos int, v bigint[], op bigint[], q int, verb bigint,
   spent bigint, grain bigint)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
@@ -70,7 +70,7 @@ BEGIN
     END IF;
   ELSIF spent > 0 THEN
     IF n > 2 AND op[q] = 3 AND v[1] + spent > op[q + 1] AND moment - entries[n - 3] <= win / 8 THEN
-      -- Units beyond the limit make the newest entry newer, if it still begins within an eighth of the window before them.
+      -- Units beyond the limit move the newest entry forward, if the entry before it is within an eighth of the window.
       entries[n - 1] := moment;
       entries[n] := entries[n] + spent;
     ELSIF n > 0 AND entries[n - 1] = moment THEN
@@ -80,7 +80,7 @@ BEGIN
       n := n + 2;
     END IF;
   END IF;
-  -- Of the neighbours that may be merged, those whose merging delays the least; the core proves that there are some.
+  -- Merges the neighbours whose merge delays expiry the least. The core proves that a permitted merge exists.
   WHILE op[q] = 2 AND n > 2 * op[q + 4] LOOP
     best := NULL;
     FOR i IN 3 .. n - 3 BY 2 LOOP
@@ -102,8 +102,8 @@ BEGIN
   RETURN ARRAY[n, op[q], win, n] || entries;
 END $$;
 
--- Of all entries of a log, a response needs the oldest and those at which enough units are over: a log of three or four
--- entries that gives the same numbers.
+-- Returns a log of three or four entries that yields the same numbers in the response: the oldest entry, and the entries
+-- whose expiry frees enough units.
 CREATE OR REPLACE FUNCTION @schema@.excerpt(rec bigint[], pos int, op bigint[], q int, v bigint[], is_allowed boolean)
 RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE

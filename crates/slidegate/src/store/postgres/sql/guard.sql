@@ -1,4 +1,4 @@
--- What a newer version has made is left alone.
+-- Rejects the migration of a schema of a newer version.
 DO $$
 DECLARE
   found int;
@@ -6,7 +6,8 @@ BEGIN
   IF to_regprocedure('@schema@.schema_version()') IS NOT NULL THEN
     found := @schema@.schema_version();
     IF found > @version@ THEN
-      RAISE EXCEPTION 'schema @schema@ is of version %, and this is made for @version@', found USING ERRCODE = 'SG001';
+      RAISE EXCEPTION 'schema @schema@ has version %, but this program supports version @version@', found
+        USING ERRCODE = 'SG001';
     END IF;
   END IF;
 END $$;

@@ -1,8 +1,8 @@
--- All operations on one key, in order, each with its own answer. `which` names the operations, which lie in `ops` from
--- `op_at` on. `is_news` if any of them is.
+-- Executes the operations on one key in order, with a result for each. `which` are indexes into `op_at`, which are in turn
+-- the indexes in `ops` at which the operations begin. `is_invalidation` if any operation is one, see `step`.
 CREATE OR REPLACE FUNCTION @schema@.run(rec bigint[], which int[], ops bigint[], op_at int[], now_ms bigint, grain bigint,
   OUT allowed boolean[], OUT before bigint[], OUT sizes int[], OUT after bigint[], OUT expires_ms bigint,
-  OUT is_news boolean)
+  OUT is_invalidation boolean)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   pos int;
@@ -19,7 +19,7 @@ DECLARE
   is_known boolean;
   one record;
 BEGIN
-  is_news := false;
+  is_invalidation := false;
   allowed := '{}';
   before := '{}';
   sizes := '{}';
@@ -29,7 +29,7 @@ BEGIN
     cost := ops[pos + 1];
     quotas := ops[pos + 2];
     is_known := false;
-    -- One sliding window from the epoch: what nearly everyone has, decided in line.
+    -- One sliding window from the epoch, the most common policy, is decided in line.
     IF quotas = 1 AND ops[pos + 3] = 1 AND ops[pos + 7] = 0 AND verb <= 2 THEN
       lim := ops[pos + 4];
       win := ops[pos + 5];
@@ -52,7 +52,7 @@ BEGIN
             start := rec[4] + win;
             prev := rec[6];
           END IF;
-          -- Products beyond 64 bits are left to the exact arithmetic.
+          -- `step` handles products beyond 64 bits.
           is_known := prev <= 4611686018427387904 / win;
         END IF;
       END IF;
@@ -80,7 +80,7 @@ BEGIN
       allowed := allowed || one.is_allowed;
       before := before || one.before;
       sizes := sizes || coalesce(cardinality(one.before), 0);
-      is_news := is_news OR one.is_news;
+      is_invalidation := is_invalidation OR one.is_invalidation;
       IF one.after IS NOT NULL THEN
         after := one.after;
         expires_ms := coalesce(one.expires_ms, now_ms);

@@ -1,34 +1,40 @@
--- The core's `decide` for one operation on one key.
+-- Executes one operation on one key, like the core's `decide`.
 --
--- A record is the state of each quota of a policy, one after the other: algorithm, window, how many numbers follow, and
--- these. sliding-window (1): start, prev, cur. strict-window (2) and sliding-log (3): time and count of each entry, the
--- oldest first. fixed-window (4): start, cur. token-bucket (5): when, tokens owed, a rest in windowths
--- of one, the limit, and the capacity. Last of all may stand a block (6): until when the key is denied.
+-- A record consists of parts: the states of a policy's quotas, then those of other versions of the policy, then a block.
+-- A part consists of the algorithm, the window, the number of numbers that follow, and these numbers:
+--   1 sliding-window: start, prev, cur
+--   2 strict-window, 3 sliding-log: time and count of each entry, the oldest first
+--   4 fixed-window: start, cur
+--   5 token-bucket: time, tokens owed, a rest in units of 1/window token, limit, capacity
+--   6 block: the moment until which the key is denied
+-- The core's `carry_over` describes which part counts for which quota, and which other parts are kept.
 --
--- An operation is a verb (1 check, 2 peek, 3 refund, 4 reset, 5 charge, 6 block), a cost (of a block, milliseconds), how many quotas follow, and for each algorithm,
--- limit, window, capacity and an option (anchor or slots).
+-- An operation consists of a verb (1 check, 2 peek, 3 refund, 4 reset, 5 charge, 6 block), a cost (of a block:
+-- milliseconds), the number of quotas, and for each quota the algorithm, limit, window, capacity and an option (anchor or
+-- slots).
 --
--- Behind these may stand parts of other versions of the policy, which are left alone. Which part counts for which quota, and
--- what is kept of the others, is said in the core's `carry_over`.
---
--- `before` is what the decision was made from: a record whose parts stand at their quotas' places, 0 for what is new,
--- a log cut down to the entries that matter; of a reset, 1 if it found something. `after` is null if nothing has to be kept anew, and empty if the key is
--- forgotten. `is_allowed` is null if there is no room for it. Until `expires_ms` something is counted. `is_news` if others
--- may have to wait for less time than they were told: something was given back, or the limit is another one.
+-- Results:
+--   is_allowed: null if the record would be too large
+--   before: the record that the decision was based on, with one part per quota, 0 for a new part, and an excerpt of a log;
+--     of a reset, 1 if it removed anything
+--   after: the new record; null if it is unchanged, empty if the row is to be deleted
+--   expires_ms: the moment until which the new record counts anything
+--   is_invalidation: whether retry times that were returned before may have become too long, because of a refund, a reset or
+--     another limit
 CREATE OR REPLACE FUNCTION @schema@.step(rec bigint[], op bigint[], now_ms bigint, grain bigint,
-  OUT is_allowed boolean, OUT before bigint[], OUT after bigint[], OUT expires_ms bigint, OUT is_news boolean)
+  OUT is_allowed boolean, OUT before bigint[], OUT after bigint[], OUT expires_ms bigint, OUT is_invalidation boolean)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   verb CONSTANT bigint := op[1];
   cost CONSTANT bigint := CASE WHEN op[1] = 6 THEN 0 ELSE op[2] END;
   quotas CONSTANT int := op[3];
   longest_block CONSTANT bigint := 31622400000;
-  -- Where parts begin; and the same without those that a quota has taken.
+  -- Positions of the parts; in `left_parts`, 0 for a part that a quota has taken.
   parts int[] := '{}';
   left_parts int[];
   is_used boolean[];
   places int[] := array_fill(0, ARRAY[quotas]);
-  -- Of copies, where the source is.
+  -- Position of the source of each copied part.
   sources int[] := array_fill(0, ARRAY[quotas]);
   moved int[] := '{}';
   blocked bigint := 0;
@@ -49,9 +55,9 @@ DECLARE
   is_kept boolean;
   spent bigint[] := array_fill(0::bigint, ARRAY[quotas]);
   counted bigint := 0;
-  -- What is spent from each quota.
+  -- Units spent from each quota.
   paid bigint := 0;
-  -- What another version's part counts of it.
+  -- Units of `paid` that a part of another version counts.
   extra bigint;
   other bigint[];
   part bigint[];
@@ -59,7 +65,7 @@ DECLARE
   size int;
   pos int := 1;
 BEGIN
-  is_news := false;
+  is_invalidation := false;
   WHILE is_sound AND pos <= coalesce(cardinality(rec), 0) LOOP
     size := rec[pos + 2];
     is_sound := coalesce(size BETWEEN 0 AND cardinality(rec) - pos - 2 AND (CASE rec[pos]
@@ -82,7 +88,7 @@ BEGIN
     is_allowed := true;
     IF rec IS NOT NULL THEN
       after := '{}';
-      is_news := true;
+      is_invalidation := true;
       IF NOT is_sound OR blocked > 0 OR EXISTS (SELECT FROM unnest(parts) p (at)
           WHERE @schema@.ends(rec, p.at) > now_ms AND @schema@.latest(rec, p.at) - now_ms <= rec[p.at + 1]) THEN
         before := ARRAY[1];
@@ -90,14 +96,14 @@ BEGIN
     END IF;
     RETURN;
   ELSIF NOT is_sound THEN
-    RAISE EXCEPTION 'the record makes no sense' USING ERRCODE = 'data_exception';
+    RAISE EXCEPTION 'the record of the key is invalid' USING ERRCODE = 'data_exception';
   END IF;
-  -- What counts nothing is as good as nothing: it may have been removed.
+  -- A record that counts nothing is equal to none, because it may have been cleaned.
   IF NOT is_known THEN
     parts := '{}';
   END IF;
 
-  -- Each quota's own part, else a copy of the nearest one, each source for one quota.
+  -- Each quota takes its own part, else a copy of the nearest one. A part is the source of one copy.
   left_parts := parts;
   is_used := array_fill(false, ARRAY[cardinality(parts)]);
   FOR i IN 1 .. quotas LOOP
@@ -136,7 +142,7 @@ BEGIN
     is_changed := is_changed OR (places[i] = 0 AND i <= cardinality(parts));
   END LOOP;
 
-  -- Five numbers for each view: used, whether it is mended, and three of the algorithm's own.
+  -- Five numbers per view: used units, whether it is mended, and three of the algorithm.
   is_allowed := true;
   FOR i IN 1 .. quotas LOOP
     q := 5 * i - 1;
@@ -172,7 +178,7 @@ BEGIN
       RETURN;
     END IF;
     is_kept := true;
-    is_news := cost > 0 OR verb = 6;
+    is_invalidation := cost > 0 OR verb = 6;
     IF verb = 6 THEN
       blocked := CASE WHEN op[2] > 0 THEN now_ms + least(op[2], longest_block) ELSE 0 END;
     END IF;
@@ -181,7 +187,7 @@ BEGIN
       spent[i] := CASE WHEN verb = 5 THEN @schema@.chargeable(views[5 * i - 4], cost)
         WHEN verb = 1 AND is_allowed THEN cost ELSE 0 END;
     END LOOP;
-    -- A denial leaves the record as it is. What a changed policy counts for longer is mended, and kept for longer.
+    -- A denial leaves the record unchanged, unless a changed policy has to mend it: it may have to live longer.
     is_kept := (verb = 5 OR (verb = 1 AND blocked = 0)) AND (is_mended OR 0 < ANY (spent));
     is_allowed := is_allowed AND blocked = 0;
     paid := CASE WHEN verb = 5 OR (verb = 1 AND is_allowed) THEN cost ELSE 0 END;
@@ -190,7 +196,7 @@ BEGIN
     RETURN;
   END IF;
 
-  is_news := is_news OR is_mended OR is_changed;
+  is_invalidation := is_invalidation OR is_mended OR is_changed;
   after := '{}';
   expires_ms := greatest(now_ms, blocked);
   FOR i IN 1 .. quotas LOOP
@@ -198,11 +204,11 @@ BEGIN
     pos := places[i];
     v := views[q - 3 : q + 1];
     IF verb IN (1, 5) AND spent[i] = 0 AND v[2] = 0 AND pos > 0 THEN
-      -- Another quota was mended; this one stays as it is.
+      -- Only another quota was mended.
       part := v[1] || rec[pos : pos + 2 + rec[pos + 2]::int];
     ELSE
       IF verb IN (1, 5) AND spent[i] = 0 AND v[2] = 0 THEN
-        -- Nor is this one written.
+        -- A new part stays empty.
         v := ARRAY[0, 0, 0, 0, 0];
       END IF;
       part := CASE op[q]
@@ -217,7 +223,7 @@ BEGIN
       after := NULL;
       RETURN;
     END IF;
-    -- A copy that is still counted by its source's window is the source itself.
+    -- A copy that still has its source's window replaces the source.
     IF sources[i] > 0 AND part[3] = rec[sources[i] + 1]
         AND (op[q] <> 5 OR (part[8] = rec[sources[i] + 6] AND part[9] = rec[sources[i] + 7])) THEN
       moved := moved || sources[i];
@@ -230,10 +236,10 @@ BEGIN
     END IF;
   END LOOP;
 
-  -- The remaining parts are kept behind the others while they count something, and for two of the longest window among the
-  -- others of their algorithm after they were written; as many of them as in the core.
+  -- The remaining parts are kept while they count units. Afterwards they are kept until two windows have passed since they
+  -- were written, by the longest window among the parts of their algorithm. Their largest number is the core's.
   FOR turn IN 1 .. 2 LOOP
-    -- What counts something goes before what is used up.
+    -- Parts that count units have precedence.
     FOR j IN 1 .. cardinality(parts) LOOP
       pos := left_parts[j];
       CONTINUE WHEN pos = 0 OR pos = ANY (moved) OR @schema@.latest(rec, pos) - now_ms > rec[pos + 1];
@@ -249,7 +255,7 @@ BEGIN
           OR @schema@.latest(rec, pos) + 2 * greatest(longest, rec[pos + 1]) <= now_ms;
       END IF;
       IF kept = 16 THEN
-        is_news := is_news OR turn = 1;
+        is_invalidation := is_invalidation OR turn = 1;
       ELSE
         kept := kept + 1;
         kept_parts := kept_parts || pos;
@@ -262,9 +268,10 @@ BEGIN
     part := NULL;
     IF (paid > 0 OR (verb = 3 AND cost > 0))
         AND EXISTS (SELECT FROM generate_series(1, quotas) i (n) WHERE op[5 * i.n - 1] = rec[pos]) THEN
-      -- Units that are spent or refunded count in other versions too, under the quota that the part was counted for. A token
-      -- bucket owes at most its capacity for them.
-      other := ARRAY[CASE WHEN verb = 3 THEN 3 ELSE 5 END, CASE WHEN verb = 3 THEN cost ELSE paid END, 1, rec[pos], CASE WHEN rec[pos] = 5 THEN rec[pos + 6] ELSE 0 END, rec[pos + 1],
+      -- Units that are spent or refunded also count in the parts of other versions, under their own quotas. They increase
+      -- the debt of a token bucket up to its capacity.
+      other := ARRAY[CASE WHEN verb = 3 THEN 3 ELSE 5 END, CASE WHEN verb = 3 THEN cost ELSE paid END, 1, rec[pos],
+        CASE WHEN rec[pos] = 5 THEN rec[pos + 6] ELSE 0 END, rec[pos + 1],
         CASE WHEN rec[pos] = 5 THEN rec[pos + 7] ELSE 0 END, CASE WHEN rec[pos] = 2 THEN 16 ELSE 0 END];
       v := CASE rec[pos]
         WHEN 1 THEN @schema@.view_sliding_window(rec, pos, other, 4, now_ms)
@@ -274,7 +281,7 @@ BEGIN
       END;
       extra := CASE WHEN verb = 3 THEN 0 ELSE @schema@.chargeable(v[1], paid) END;
       IF verb <> 3 AND rec[pos] = 5 THEN
-        -- Up to the capacity. A debt that exceeds it already stays as it is.
+        -- A debt that already exceeds the capacity stays unchanged.
         IF v[4] < rec[pos + 7] AND v[4] + paid >= rec[pos + 7] THEN
           v[4] := rec[pos + 7];
           v[5] := 0;

@@ -1,16 +1,16 @@
--- Exact arithmetic on doubles. Every number that is kept is a whole number below 2^53; only products are larger.
+-- Exact arithmetic on doubles. All numbers but products are integers below 2^53.
 
 local floor, byte, char, sub = math.floor, string.byte, string.char, string.sub
 local pack, unpack, spread = struct.pack, struct.unpack, unpack
 local EXACT = 2 ^ 53
--- As in the core: no more is ever counted at one time.
+-- Largest count, as in the core.
 local MAX_COUNT = 2 ^ 49
 local CHECK, PEEK, REFUND, RESET, CHARGE, BLOCK = 1, 2, 3, 4, 5, 6
 
--- floor(a·b / c) and the remainder, for b ≤ c < 2^35 and a < 2^50.
+-- Returns floor(a·b / c) and the remainder, for b ≤ c < 2^35 and a < 2^50.
 local function mul_div(a, b, c)
   local product = a * b
-  -- A product that is rounded is at least 2^53, and one below it was not rounded.
+  -- Only products of at least 2^53 are rounded.
   if product < EXACT then
     local rest = product % c
     return (product - rest) / c, rest
@@ -34,13 +34,13 @@ local function mul_div_ceil(a, b, c)
   return quotient
 end
 
--- Whether a·b < c·d, for a and c below 2^50, b and d below 2^35.
+-- Returns whether a·b < c·d, for a and c below 2^50, b and d below 2^35.
 local function is_product_less(a, b, c, d)
   local left, right = a * b, c * d
   if left < EXACT or right < EXACT then
     return left < right
   end
-  -- Three limbs of sixteen bits and what is above.
+  -- Two limbs of sixteen bits and the remaining high bits.
   local function limbs(x, y)
     local low = x % 65536 * y
     local middle = floor(x / 65536) % 65536 * y + floor(low / 65536)
@@ -57,12 +57,12 @@ local function is_product_less(a, b, c, d)
   return low_1 < low_2
 end
 
--- How much of a charge is counted.
+-- Returns the part of a charge that is counted.
 local function chargeable(used, cost)
   return math.min(cost, math.max(MAX_COUNT - used, 0))
 end
 
--- The start of the window in which a key with no history is.
+-- Returns the start of a new key's window.
 local function window_start(quota, window, now)
   if quota.option == 1 then
     return now
@@ -77,8 +77,8 @@ local function at_least(a, b)
   return a
 end
 
--- The time by which entries expire, and the stamp of an admission, given the newest stamp: time does not run backwards.
--- And whether the newest stamp is more than a window ahead, so that the clock stepped far back.
+-- Returns the time by which entries expire and the stamp of an admission. Neither is before the newest stamp, except if the
+-- clock stepped back by more than a window, which is the third result.
 local function passed(now, grain, newest, window)
   local known = newest - grain
   if known - now > window then

@@ -1,4 +1,4 @@
--- fixed-window (tag 3): when the window began, its length and what was counted in it.
+-- fixed-window (tag 3): start and length of the window, and its count.
 
 local function write_fixed(start, window, cur)
   return pack('>BI6I5I7', 3, start, window, cur)
@@ -20,7 +20,7 @@ local fixed_window = {
     elseif state.window > quota.window then
       return { start = now, used = state.cur, is_mended = true }
     end
-    -- As for a sliding window that was counted under a shorter one.
+    -- Units of a shorter window move to this one with the next spent unit, as in a sliding window.
     local view = { start = state.start, used = state.cur, now = now }
     view.shorter = state.window < quota.window and state.window
     if state.start - now > state.window then

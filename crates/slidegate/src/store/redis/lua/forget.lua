@@ -1,3 +1,3 @@
--- Forgets KEYS. ARGV: the channel of news, and what to say there, which is heard when the script is over.
+-- Deletes KEYS. ARGV: the channel of invalidations, and the message, which subscribers receive once the script has ended.
 redis.call('PUBLISH', ARGV[1], ARGV[2])
 return redis.call('DEL', unpack(KEYS))

@@ -1,13 +1,14 @@
--- KEYS: one per operation. ARGV: nothing if all is as usual, or one byte (1: some key is named more than once, 2: the time
--- is given, 3: both), the time, and one byte per operation that says which of the distinct ones it is (none: all the
--- first); and then the description of each distinct one.
--- Answers with the time, the places of the operations that are denied, one byte each, and what was known of each key
--- before: as one text if that is numbers only, for making and reading many parts costs more than the decision.
+-- Decides operations. KEYS: one per operation. ARGV: a header, and then the distinct operations. The header is empty in the
+-- usual case, else it consists of the flags in one byte (1: a key is repeated, 2: the time is given), the time, and one byte
+-- per operation, the index of the distinct operation (without these bytes, all are the first).
+--
+-- Returns the time, the indexes of the denied operations, one byte each, and the prior records of the keys: as one text if
+-- all are numbers, because many parts cost more than the decision.
 
 local invoke, byte, char, sub, format = redis.pcall, string.byte, string.char, string.sub, string.format
 local pack, unpack, spread, ceil = struct.pack, struct.unpack, unpack, math.ceil
 
--- Given time is exact; the server's is rounded down to a millisecond, and the moment is up to one later.
+-- A given time is exact. The server's is rounded down to a millisecond, and the moment is up to one millisecond later.
 local now, grain, places, written = nil, 0, '', nil
 if ARGV[1] ~= '' then
   local options, time, at = unpack('>BI7', ARGV[1])
@@ -20,8 +21,8 @@ if not now then
   now, grain = time[1] * 1000 + math.floor(time[2] / 1000), 1
 end
 
--- Reading all keys at once costs the server far less than one after the other. What is not among them, or has been written
--- since, is read again by itself.
+-- Reading all keys at once costs the server far less than reading each. A key that is absent, or was written since, is read
+-- again by itself.
 local known = {}
 if #KEYS > 1 then
   known = invoke('MGET', spread(KEYS))
@@ -40,14 +41,14 @@ for i = 1, #KEYS do
   if wanted ~= place then
     place = wanted
     is_simple, code, verb, cost, life, _, limit, window = unpack('>BBBI7I6BI7I5', ARGV[place + 1])
-    -- A check that tells nobody of a changed limit is one all the same.
+    -- Verb 7 is a check that publishes no invalidation.
     verb = verb == 7 and 1 or verb
     base = (1577836800000 - 1577836800000 % window) / window
     this_start = now - now % window
     left = this_start + window - now
     delta = cost == 1 and '1' or format('%d', cost)
-    -- One sliding window of whole seconds whose counts are below 2^16, before its seconds exceed 2^32 in 2106: what
-    -- nearly everyone has, decided in line. sliding_window.lua says how it is written.
+    -- One sliding window of whole seconds with counts below 2^16, the most common policy, is decided in line, until its
+    -- seconds exceed 2^32 in 2106. sliding_window.lua describes the record.
     is_simple = is_simple == 1 and now < 4294967296000
     head = false
     local number = this_start / window - base
@@ -69,12 +70,12 @@ for i = 1, #KEYS do
 
   local cur, prev
   if head and raw and sub(raw, 1, -9) == head then
-    -- Digit by digit, 53328 being four zeros: cheaper than a string of them and a number of that.
+    -- Digit by digit, which is cheaper than a substring and its conversion. 53328 is the value of four zeros in ASCII.
     local a, b, c, d, e, f, g, h = byte(raw, -8, -1)
     prev, cur = a * 1000 + b * 100 + c * 10 + d - 53328, e * 1000 + f * 100 + g * 10 + h - 53328
   end
   if cur and cur + cost < 10000 then
-    -- In the window of the one before, the record is the same number with more counted, and lives as long.
+    -- Within one window, spending is an addition to the record, whose expiry stays the same.
     local used = cur
     if prev > 0 then
       used = cur + ceil(prev * left / window)
@@ -149,7 +150,7 @@ for i = 1, #KEYS do
     if byte(ARGV[place + 1]) == 1 then
       slack = slack - 2 * window
     end
-    -- A record that makes no sense must not take the other keys of the call with it.
+    -- An invalid record must not fail the other keys of the call.
     local is_sound, allowed, before = pcall(execute, key, raw, ops[place], now, grain, slack)
     if not is_sound then
       failed = 'SLIDEGATECORRUPT ' .. tostring(allowed)

@@ -1,18 +1,18 @@
--- A record is the state of every quota of a policy, one after the other. This is the core's `decide`, line by line.
+-- Records, which consist of the states of a policy's quotas, and the core's `decide`, line by line.
 
 local ALGORITHMS = { sliding_window, strict_window, sliding_log, fixed_window, token_bucket }
--- Which algorithm wrote a part, by its tag.
+-- Algorithm of a part, by its tag.
 local BY_TAG = { 1, 1, 4, 5, 2, 2, 3 }
--- A block, last of a record: the moment until which the key is denied.
+-- Block, at the end of a record: the moment until which the key is denied.
 local BLOCK_TAG, BLOCK_FORMAT = 8, '>BI6'
--- Of a kind that no algorithm wrote: what stands at this place is new.
+-- Placeholder for a new part, with a tag that no algorithm uses.
 local NOTHING = char(0)
--- A reset has found something.
+-- Result of a reset that removed anything.
 local FOUND = char(1)
--- As in the core: the most parts of other versions that are kept, and the longest block.
-local MOST_LEFT, LONGEST_BLOCK = 16, 31622400000
+-- As in the core: the largest number of parts of other versions, and the longest block.
+local MAX_LEFT, LONGEST_BLOCK = 16, 31622400000
 
--- What a verb's code stands for, and whether others hear of it.
+-- Verb of each code, and whether it publishes invalidations.
 local VERBS = {
   { CHECK, true }, { PEEK, true }, { REFUND, true }, { RESET, true }, { REFUND }, { RESET }, { CHECK }, { CHARGE, true },
   { CHARGE }, { BLOCK, true }, { BLOCK },
@@ -20,8 +20,8 @@ local VERBS = {
 
 local function read_op(bytes)
   local _, code, verb_code, cost, _, at = unpack('>BBBI7I6', bytes)
-  local verb, is_told = spread(VERBS[verb_code])
-  local op = { verb = verb, cost = cost, quotas = {}, code = code, is_told = is_told }
+  local verb, is_published = spread(VERBS[verb_code])
+  local op = { verb = verb, cost = cost, quotas = {}, code = code, is_published = is_published }
   if verb == BLOCK then
     op.cost, op.block = 0, cost
   end
@@ -34,11 +34,11 @@ local function read_op(bytes)
   return op
 end
 
--- The parts of a record, and until when the key is blocked.
+-- Returns the parts of a record, and the moment until which the key is blocked.
 local function read_record(record)
   local parts, at, blocked = {}, 1, 0
   if (byte(record) or 0) >= 48 then
-    -- A digit. As a part of others it would be wide.
+    -- A decimal record. As a part of a longer record it has the wide form.
     local state = read_decimal(record)
     local bytes = pack('>BI6I5I7I7', 2, state.start, state.window, state.prev, state.cur)
     return { { algorithm = 1, state = state, bytes = bytes } }, 0
@@ -59,7 +59,7 @@ local function read_record(record)
   return parts, blocked
 end
 
--- When the key is free again, 0 if it is not blocked now.
+-- Returns the end of the block; 0 if the key is not blocked now.
 local function block_in_force(blocked, now)
   return blocked > now and blocked - now <= LONGEST_BLOCK and blocked or 0
 end
@@ -68,20 +68,20 @@ local function span(part, now)
   return ALGORITHMS[part.algorithm].span(part.state, now)
 end
 
--- Whether something is counted, unless that is far ahead.
+-- Returns whether the part counts anything, and its time is not further ahead than a window.
 local function is_live(part, now)
   local latest, ends = span(part, now)
   return ends > now and latest - now <= part.state.window
 end
 
--- Whether the part was counted for this quota. Only buckets know a limit and a capacity.
+-- Returns whether the part was counted for this quota. Only token buckets contain limit and capacity.
 local function is_of(part, quota)
   local state = part.state
   return part.algorithm == quota.algorithm and state.window == quota.window
     and (not state.limit or (state.limit == quota.limit and state.capacity == quota.capacity))
 end
 
--- The place of the part from which a quota without a part of its own begins: of its algorithm, counting something, and of the
+-- Returns the index of the part that a quota without a part of its own copies: of its algorithm, with a count, and of the
 -- nearest window.
 local function find_source(parts, is_used, quota, is_same_window, now)
   local best, nearest
@@ -100,8 +100,8 @@ local function find_source(parts, is_used, quota, is_same_window, now)
   return best
 end
 
--- The parts for the quotas: each quota's own wherever it stands, else a copy of the nearest one, else an empty one. The
--- remaining ones, sources of copies included. And whether something else stands at some place than before.
+-- Returns the parts of the quotas: each quota's own at any index, else a copy of the nearest one, else an empty one. Also
+-- returns the remaining parts, which include the sources of copies, and whether any index has another part than before.
 local function adopt(parts, quotas, now)
   local is_taken, is_used, adopted, left, is_changed = {}, {}, {}, {}, false
   for place, quota in ipairs(quotas) do
@@ -136,8 +136,7 @@ local function adopt(parts, quotas, now)
   return adopted, left, is_changed
 end
 
--- A copy that is still counted by its source's window is the source itself: one that is left as it is, or goes on under a shorter
--- window.
+-- Returns the sources that their copies replace, because a copy is unchanged or still has its source's shorter window.
 local function moved_sources(parts, op, spent)
   local moved = {}
   for i, part in ipairs(parts) do
@@ -149,8 +148,8 @@ local function moved_sources(parts, op, spent)
   return moved
 end
 
--- For how long a part that counts nothing is kept after it was written: for two of the longest window among the others of its
--- algorithm.
+-- Returns the time for which a part that counts nothing is kept after its last write: two windows, by the longest window
+-- among the parts of its algorithm.
 local function dead_life(parts, left, op, dead)
   local longest
   for i, quota in ipairs(op.quotas) do
@@ -166,8 +165,8 @@ local function dead_life(parts, left, op, dead)
   return longest and 2 * longest or 0
 end
 
--- Counts units that were spent or refunded under another version of the policy, under the quota that the part was counted for.
--- A token bucket owes at most its capacity for them. Returns the part and its remaining life.
+-- Counts spent or refunded units in a part of another version of the policy, under the part's own quota. They increase the
+-- debt of a token bucket up to its capacity. Returns the part and its remaining life.
 local function count_elsewhere(part, op, now, cost)
   local algorithm, state = ALGORITHMS[part.algorithm], part.state
   local quota = { limit = state.limit or 0, window = state.window, capacity = state.capacity or 0, code = 0 }
@@ -189,23 +188,24 @@ local function count_elsewhere(part, op, now, cost)
   return bytes, algorithm.life(view, quota, now, spent)
 end
 
--- Of the remaining parts, those to keep behind the others: while they count something, and for a while after. And for how long something of it counts, and whether there was no room for some of that.
+-- Returns the remaining parts that are kept, while they count units and for `dead_life` afterwards, the time for which they
+-- count, and whether parts that count units were dropped because there are too many.
 local function keep_left(parts, left, op, spent, now)
   local is_kept, live, life, is_cut, moved = {}, 0, 1, false, moved_sources(parts, op, spent)
   for i, part in ipairs(left) do
     local latest, ends = span(part, now)
     if not moved[part] and latest - now <= part.state.window and ends > now then
-      is_kept[i] = live < MOST_LEFT
+      is_kept[i] = live < MAX_LEFT
       is_cut = is_cut or not is_kept[i]
       live = live + 1
       life = is_kept[i] and at_least(life, ends - now) or life
     end
   end
-  -- What counts something goes before what is used up.
+  -- Parts that count units have precedence.
   for i, part in ipairs(left) do
     local latest, ends = span(part, now)
     local is_dead = not moved[part] and latest <= now + part.state.window and ends <= now
-    if is_dead and live < MOST_LEFT and latest + dead_life(parts, left, op, part) > now then
+    if is_dead and live < MAX_LEFT and latest + dead_life(parts, left, op, part) > now then
       is_kept[i], live = true, live + 1
     end
   end
@@ -227,21 +227,21 @@ local function keep_left(parts, left, op, spent, now)
   return table.concat(bytes), life, is_cut
 end
 
--- The same, with a block behind it.
+-- Like `keep_left`, with the block appended.
 local function behind(parts, left, op, spent, now, blocked)
   local bytes, life, is_cut = keep_left(parts, left, op, spent, now)
   if blocked > now then
     bytes = bytes .. pack(BLOCK_FORMAT, BLOCK_TAG, blocked)
     life = at_least(life, blocked - now)
   end
-  -- Nothing stands behind a number.
+  -- The decimal form permits no further parts.
   for _, quota in ipairs(op.quotas) do
     quota.code = bytes == '' and op.code or 0
   end
   return bytes, life, is_cut
 end
 
--- What the decision was made from, for the caller to work out its numbers.
+-- Returns the record that the decision is based on, from which the caller computes the numbers of the decision.
 local function describe(parts, op, is_allowed, blocked)
   local bytes = {}
   for i, part in ipairs(parts) do
@@ -260,10 +260,10 @@ local function describe(parts, op, is_allowed, blocked)
   return table.concat(bytes)
 end
 
--- The view of a part that was never written.
-local NEVER = { start = 0, prev = 0, cur = 0, used = 0, at = 0, tokens = 0, rest = 0 }
+-- View of an empty part.
+local EMPTY_VIEW = { start = 0, prev = 0, cur = 0, used = 0, at = 0, tokens = 0, rest = 0 }
 
--- What is to be kept, for how long, and whether something is not that still counts; nil if it would be too large.
+-- Returns the new record, its life, and whether parts that count units were dropped; nil if a part would be too large.
 local function commit(parts, left, op, spent, now, blocked)
   local after, life, is_cut = behind(parts, left, op, spent, now, blocked)
   local bytes = {}
@@ -275,7 +275,7 @@ local function commit(parts, left, op, spent, now, blocked)
     elseif not part_bytes and (algorithm == strict_window or algorithm == sliding_log) then
       part_bytes = algorithm.commit(part.state, part.view, quota, 0)
     elseif not part_bytes then
-      part_bytes = algorithm.commit(part.state, NEVER, quota, 0)
+      part_bytes = algorithm.commit(part.state, EMPTY_VIEW, quota, 0)
     end
     if not part_bytes then
       return nil
@@ -304,27 +304,27 @@ local function refund(parts, left, op, now, blocked)
 end
 
 local function set(key, record, life, slack)
-  -- As text with all its digits: a number would be printed with seventeen of them, slowly.
+  -- As text: Redis would format a number with seventeen digits, slowly.
   local kept = invoke('SET', key, record, 'PX', string.format('%.0f', at_most(life, 2 ^ 52) + slack))
   return kept.err
 end
 
--- Lets everybody know that something is given back. Not one of them hears it before the script is over.
-local function tell(key, op)
-  if not op.is_told then
+-- Publishes the key's invalidation. Subscribers receive it once the script has ended.
+local function publish_invalidation(key, op)
+  if not op.is_published then
     return false
   end
-  local told = invoke('PUBLISH', sub(key, 1, string.find(key, '{', 1, true) - 1) .. 'news', key)
-  return type(told) == 'table' and told.err
+  local sent = invoke('PUBLISH', sub(key, 1, string.find(key, '{', 1, true) - 1) .. 'news', key)
+  return type(sent) == 'table' and sent.err
 end
 
 local function remove(key)
-  local gone = invoke('DEL', key)
-  return type(gone) == 'table' and gone.err
+  local deleted = invoke('DEL', key)
+  return type(deleted) == 'table' and deleted.err
 end
 
 local function reset(key, raw, op, now)
-  local failed = tell(key, op) or raw and remove(key)
+  local failed = publish_invalidation(key, op) or raw and remove(key)
   if failed then
     return nil, failed
   end
@@ -336,10 +336,10 @@ local function reset(key, raw, op, now)
   return '1', is_found and FOUND
 end
 
--- Gives back, or blocks, which gives back nothing.
-local function give_back(key, parts, left, is_changed, op, now, slack, blocked)
+-- Executes a refund, or a block, which refunds nothing.
+local function refund_or_block(key, parts, left, is_changed, op, now, slack, blocked)
   local record, life, total, is_cut = refund(parts, left, op, now, blocked)
-  local failed = (op.cost > 0 or op.block or is_changed or is_cut) and tell(key, op)
+  local failed = (op.cost > 0 or op.block or is_changed or is_cut) and publish_invalidation(key, op)
   if failed then
     return failed
   elseif total > 0 then
@@ -348,7 +348,7 @@ local function give_back(key, parts, left, is_changed, op, now, slack, blocked)
   return remove(key)
 end
 
--- How much of the cost each quota counts.
+-- Returns the units that each quota counts, and whether any counts some.
 local function spending(parts, op, is_allowed)
   local spent, is_any = {}, false
   for i, part in ipairs(parts) do
@@ -358,7 +358,7 @@ local function spending(parts, op, is_allowed)
   return spent, is_any
 end
 
--- Decides one operation. Returns whether it is allowed and what that was decided from, or nil and an error.
+-- Executes one operation. Returns whether it is allowed, and the record that the decision is based on, or nil and an error.
 local function execute(key, raw, op, now, grain, slack)
   if op.verb == RESET then
     return reset(key, raw, op, now)
@@ -368,7 +368,7 @@ local function execute(key, raw, op, now, grain, slack)
   for _, part in ipairs(known) do
     is_known = is_known or select(2, span(part, now)) > now
   end
-  -- What counts nothing is as good as nothing: it may have expired.
+  -- A record that counts nothing is equal to none, because it may have expired.
   known, blocked = is_known and known or {}, block_in_force(blocked, now)
   local parts, left, is_changed = adopt(known, op.quotas, now)
   op.grain = grain
@@ -386,7 +386,7 @@ local function execute(key, raw, op, now, grain, slack)
     elseif op.block then
       blocked = op.block > 0 and now + at_most(op.block, LONGEST_BLOCK) or 0
     end
-    local failed = give_back(key, parts, left, is_changed, op, now, slack, blocked)
+    local failed = refund_or_block(key, parts, left, is_changed, op, now, slack, blocked)
     if failed then
       return nil, failed
     end
@@ -399,8 +399,8 @@ local function execute(key, raw, op, now, grain, slack)
       if not record then
         return nil, 'SLIDEGATEFULL a sliding log holds no more than 128 KiB'
       end
-      -- By another limit than the one before, others may wait for less time than they were told.
-      local failed = (is_mended or is_changed or is_cut) and tell(key, op) or set(key, record, life, slack)
+      -- Another limit may shorten retry times that were returned before.
+      local failed = (is_mended or is_changed or is_cut) and publish_invalidation(key, op) or set(key, record, life, slack)
       if failed then
         return nil, failed
       end

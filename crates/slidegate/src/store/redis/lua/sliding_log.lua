@@ -1,9 +1,9 @@
--- sliding-log (tag 7): the window, all units, the newest entry, the time before the first of the older ones and that
--- of the last of them, and those older entries: the milliseconds since the entry before, doubled, plus one if a count
--- other than 1 follows; both as LEB128.
+-- sliding-log (tag 7): the window, the total count, the newest entry, the times before the first older entry (`base`) and
+-- of the last (`tail`), and the older entries. Each is the milliseconds since the entry before, doubled, plus one if a count
+-- other than 1 follows; both in LEB128.
 
 local LOG_HEADER = '>BI5I7I6I7I6I6I3'
-local MOST_LOG_BYTES = 131072
+local MAX_LOG_BYTES = 131072
 
 local function write_varint(value)
   local bytes = ''
@@ -33,7 +33,7 @@ local function read_varint(bytes, at)
   end
 end
 
--- The count of the entry that begins at `at`, its time, and where the next one begins.
+-- Returns the count and the time of the entry at `at`, and the position of the next entry.
 local function read_entry(bytes, at, time)
   local head, after = read_varint(bytes, at)
   local count = 1
@@ -71,7 +71,7 @@ local function append_log(log, now, count)
   log.newest, log.count = now, count
 end
 
--- Units beyond the limit make the newest entry newer, if it still begins within an eighth of the window before them.
+-- Adds units beyond the limit. They move the newest entry forward, if the entry before it is within an eighth of the window.
 local function append_beyond(log, now, count)
   if log.count == 0 or log.older == '' or now - log.tail > floor(log.window / 8) then
     return append_log(log, now, count)
@@ -79,7 +79,7 @@ local function append_beyond(log, now, count)
   log.total, log.newest, log.count = log.total + count, now, log.count + count
 end
 
--- The log as a view leaves it.
+-- Returns the log without the entries that have expired in the view.
 local function roll_log(state, view, quota)
   local log = clear_log(quota.window)
   if view.is_rebased or view.used == 0 then
@@ -91,7 +91,7 @@ local function roll_log(state, view, quota)
   return log
 end
 
--- Calls `each(count, time, until now)` for what is live, from the oldest on, until it returns true.
+-- Calls `each(count, time, sum of the counts so far)` for each live entry, the oldest first, until it returns true.
 local function walk_log(state, view, each)
   local at, time, sum = view.first, view.base, 0
   while at <= #state.older do
@@ -148,7 +148,7 @@ local sliding_log = {
     else
       append_log(log, view.stamp, spent)
     end
-    if #log.older > MOST_LOG_BYTES then
+    if #log.older > MAX_LOG_BYTES then
       return nil
     end
     return write_log(log)
@@ -183,8 +183,8 @@ local sliding_log = {
     return state.newest, state.count > 0 and state.newest + state.window or 0
   end,
 
-  -- A log may be long, and of all its entries a response needs the oldest and those at which enough units are over. So
-  -- a log of three or four entries is sent that gives the same numbers.
+  -- Returns a log of three or four entries that yields the same numbers in the response: the oldest entry, and the entries
+  -- whose expiry frees enough units.
   excerpt = function(state, view, quota, op, is_allowed)
     if view.is_rebased or view.used == 0 then
       local log = clear_log(state.window)

@@ -1,8 +1,8 @@
--- sliding-window: when the window began, its length, what was counted in the one before and in this one. In the
--- smallest form that fits:
--- * a decimal number, which Redis keeps as an integer: the window's number since 2020, two digits that say which of the
---   usual windows it is, four of what was counted in the one before, and four of what was counted in it, so that to count
---   is to add, and one comparison of how it begins tells whether it is of this very window;
+-- sliding-window: start and length of the current window, the previous window's count and the current one's. The record has
+-- the smallest form that fits:
+-- * a decimal number, which Redis stores as an integer: the window's number since 2020, two digits for its length as an index
+--   of USUAL_WINDOWS, four for the previous count, and four for the current one. Spending is an addition, and a comparison
+--   of the leading digits shows whether the window is the current one;
 -- * narrow (tag 1): whole seconds and counts below 2^16, in 12 bytes;
 -- * wide (tag 2): 26 bytes.
 
@@ -69,7 +69,7 @@ local sliding_window = {
     end
     local left = window - at_least(now - start, 0)
     local used = mul_div_ceil(prev, left, window) + cur
-    -- Counted under a longer window: all of it counts as spent now. Under a shorter one: when something is spent.
+    -- Units of a longer window count as spent now. Units of a shorter one do so with the next spent unit.
     if window > quota.window and used > 0 then
       return { start = now, prev = 0, cur = used, used = used, is_mended = true }
     end
@@ -91,7 +91,7 @@ local sliding_window = {
     return write_window(view.shorter or quota, view.start, prev, cur), prev + cur
   end,
 
-  -- Until it counts nothing.
+  -- Returns the time until the state counts nothing.
   life = function(view, quota, now, spent)
     if view.shorter and spent == 0 then
       return view.start + 2 * view.shorter.window - now
@@ -101,7 +101,7 @@ local sliding_window = {
     return view.start + 2 * quota.window - now
   end,
 
-  -- The latest moment that it knows of, and the one from which it counts nothing.
+  -- Returns the latest time in the state, and the moment from which it counts nothing; 0 if it counts nothing.
   span = function(state)
     local windows = state.cur > 0 and 2 or state.prev > 0 and 1
     return state.start, windows and state.start + windows * state.window or 0

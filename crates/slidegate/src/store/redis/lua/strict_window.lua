@@ -1,5 +1,5 @@
--- strict-window: the window, the newest time, and pairs of how much older they are and how many units they hold,
--- from the oldest to the newest. Narrow (tag 5): 6 bytes a pair. Wide (tag 6): 12 bytes a pair.
+-- strict-window: the window, the newest time, and pairs of an age relative to that time and a count, the oldest first. Narrow
+-- (tag 5): 6 bytes per pair. Wide (tag 6): 12 bytes per pair.
 
 local function write_pairs(window, times, counts)
   local n = #times
@@ -18,8 +18,8 @@ local function write_pairs(window, times, counts)
   return table.concat(parts)
 end
 
--- The left one of the two neighbours to merge. The core proves that there always is one. `total` is the limit, or what is
--- counted if that is more, and `window` includes the clock's grain.
+-- Returns the left index of the two neighbours to merge. The core proves that a permitted merge exists. `total` is the larger
+-- of the limit and the count, and `window` includes the clock's grain.
 local function cheapest_merge(quota, window, total, times, counts)
   local most_count = math.ceil(total * 4 / quota.option)
   local best

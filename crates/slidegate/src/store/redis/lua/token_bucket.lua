@@ -1,20 +1,20 @@
--- token-bucket (tag 4): when it was written, the window, the limit, the capacity, and the debt as whole tokens and a rest in
--- windowths of one, so that debt = tokens·window + rest never has to be multiplied out.
+-- token-bucket (tag 4): the time of the last write, the window, the limit, the capacity, and the debt as whole tokens and a
+-- rest in units of 1/window token, so that the product debt = tokens·window + rest is never computed.
 
 local function write_bucket(at, quota, tokens, rest)
   return pack('>BI6I5I7I7I7I5', 4, at, quota.window, quota.limit, quota.capacity, tokens, rest)
 end
 
--- Tokens that a window pays off. Under a limit of 0 only charges are owed, and they are paid off as under a limit of 1.
+-- Returns the tokens that a window pays off. Under a limit of 0, which only charges exceed, the rate is that of a limit of 1.
 local function rate(quota)
   return at_least(quota.limit, 1)
 end
 
--- The debt after `elapsed` milliseconds.
+-- Returns the debt after `elapsed` milliseconds.
 local function pay_off(quota, tokens, rest, elapsed)
   local window, limit = quota.window, rate(quota)
   local beyond = elapsed % window
-  -- Rounded only where it is 2^53 or more, and then all is paid off.
+  -- The product is rounded only from 2^53 on, which exceeds any debt.
   local paid = (elapsed - beyond) / window * limit
   if paid > tokens then
     return 0, 0
@@ -30,7 +30,7 @@ local function pay_off(quota, tokens, rest, elapsed)
   return tokens, rest
 end
 
--- Not less than it takes to pay it off, though rounded: the debt is below 2^84 and a float holds it to one part in 2^52.
+-- Returns the moment at which the debt is paid off, or a later one: the debt is below 2^84, and a double is precise to 2^-52.
 local function paid_off(at, quota, tokens, rest)
   return at + math.ceil((tokens * quota.window + rest) / rate(quota) * (1 + 2 ^ -50))
 end
@@ -45,8 +45,8 @@ local token_bucket = {
     return { at = 0, window = quota.window, limit = quota.limit, capacity = quota.capacity, tokens = 0, rest = 0 }
   end,
 
-  -- A debt is paid off at the rate of the quota that it was written under, up to now, and is then at most the capacity of
-  -- another quota.
+  -- A debt is paid off up to now at the rate of the quota that wrote it. Under another quota it is then capped at that
+  -- quota's capacity.
   view = function(state, quota, now)
     local tokens, rest, at, is_mended = state.tokens, state.rest, now, false
     local ahead = state.at - now
@@ -77,7 +77,7 @@ local token_bucket = {
     return { at = at, tokens = tokens, rest = rest, used = used, is_mended = is_mended }
   end,
 
-  -- The view with tokens added, up to the capacity. A debt that exceeds the capacity already stays as it is.
+  -- Returns the view with tokens added, up to the capacity. A debt that already exceeds the capacity stays unchanged.
   fill = function(view, quota, spent)
     local tokens, rest = view.tokens + spent, view.rest
     if tokens >= quota.capacity and view.tokens < quota.capacity then

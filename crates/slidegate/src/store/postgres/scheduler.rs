@@ -1,0 +1,151 @@
+//! Requests between the queue and their responses: ready, blocked, selected for a call, in flight.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::batch::{Batch, Name, Request};
+use crate::store::remote::Queued;
+
+/// Number of requests at which a batch is full. They occupy a connection for about 2 ms.
+pub(super) const MAX_BATCH_REQUESTS: usize = 64;
+
+/// Returns whether an entry takes more than one transaction. Other requests do not share a call with it.
+pub(super) fn is_large(entry: &Queued<Request>) -> bool {
+    match entry {
+        Queued::Single(_) => false,
+        Queued::Group(requests) => {
+            let has = |is_durable| requests.iter().any(|request| request.is_durable == is_durable);
+            requests.len() > MAX_BATCH_REQUESTS || (has(true) && has(false))
+        }
+    }
+}
+
+/// Entries that have left the queue and wait for a call.
+#[derive(Default)]
+pub(super) struct Ready {
+    entries: VecDeque<Queued<Request>>,
+    pub(super) requests: usize,
+}
+
+impl Ready {
+    pub(super) fn push(&mut self, entry: Queued<Request>) {
+        self.requests += entry.len();
+        self.entries.push_back(entry);
+    }
+
+    pub(super) fn push_first(&mut self, entry: Queued<Request>) {
+        self.requests += entry.len();
+        self.entries.push_front(entry);
+    }
+
+    pub(super) fn pop_if(
+        &mut self,
+        is_wanted: impl FnOnce(&Queued<Request>) -> bool,
+    ) -> Option<Queued<Request>> {
+        let entry = self.entries.pop_front_if(|entry| is_wanted(entry))?;
+        self.requests -= entry.len();
+        Some(entry)
+    }
+}
+
+/// Requests that wait for another request of their key, which is in flight.
+#[derive(Default)]
+pub(super) struct Blocked {
+    by_name: HashMap<Name, Vec<Request>>,
+    pub(super) requests: usize,
+}
+
+impl Blocked {
+    pub(super) fn names(&self) -> Vec<Name> {
+        self.by_name.keys().copied().collect()
+    }
+
+    pub(super) fn add(&mut self, request: Request) {
+        self.requests += 1;
+        self.by_name.entry(request.name).or_default().push(request);
+    }
+
+    pub(super) fn remove(&mut self, name: &Name) -> Vec<Request> {
+        let removed = self.by_name.remove(name).unwrap_or_default();
+        self.requests -= removed.len();
+        removed
+    }
+}
+
+/// Requests selected for the next calls, as batches per table.
+#[derive(Default)]
+pub(super) struct Selection {
+    pub(super) batches: [Vec<Batch>; 2],
+    pub(super) requests: usize,
+}
+
+impl Selection {
+    /// Returns whether the entry fits. An entry is not divided here, so that a group is decided by one statement.
+    pub(super) fn fits(&self, entry: &Queued<Request>) -> bool {
+        self.requests + entry.len() <= MAX_BATCH_REQUESTS
+    }
+
+    /// Adds a request, unless its caller has given up.
+    pub(super) fn add(&mut self, request: Request) {
+        if !request.responder.mark_dispatched() {
+            return;
+        }
+        self.requests += 1;
+        let batches = &mut self.batches[usize::from(request.is_durable)];
+        // A full batch takes further requests of its keys: a batch that is sent again could otherwise be overtaken by the
+        // next one.
+        let is_full_with_key =
+            |batch: &Batch| batch.requests >= MAX_BATCH_REQUESTS && batch.has_key(request.name);
+        if let Some(earlier) = batches.iter().position(is_full_with_key) {
+            return batches[earlier].add(request);
+        }
+        match batches.last_mut() {
+            Some(last) if last.requests < MAX_BATCH_REQUESTS => last.add(request),
+            _ => batches.push(Batch::of(request)),
+        }
+    }
+}
+
+/// Batches that are sent together on one connection.
+pub(super) struct Call {
+    pub(super) batches: Vec<Batch>,
+    pub(super) contents: CallContents,
+}
+
+impl Call {
+    pub(super) fn of(batches: Vec<Batch>, is_large: bool) -> Self {
+        let names = batches.iter().flat_map(Batch::names).collect();
+        let requests = batches.iter().map(|batch| batch.requests).sum();
+        Self { batches, contents: CallContents { names, requests, is_large } }
+    }
+}
+
+/// Keys and size of a call.
+pub(super) struct CallContents {
+    pub(super) names: Vec<Name>,
+    pub(super) requests: usize,
+    pub(super) is_large: bool,
+}
+
+/// Contents of the calls in flight.
+#[derive(Default)]
+pub(super) struct InFlight {
+    pub(super) names: HashSet<Name>,
+    pub(super) requests: usize,
+    pub(super) large_calls: usize,
+}
+
+impl InFlight {
+    pub(super) fn add(&mut self, contents: &CallContents) {
+        self.names.extend(&contents.names);
+        self.requests += contents.requests;
+        self.large_calls += usize::from(contents.is_large);
+    }
+
+    pub(super) fn remove(&mut self, contents: &CallContents) {
+        for name in &contents.names {
+            self.names.remove(name);
+        }
+        self.requests -= contents.requests;
+        self.large_calls -= usize::from(contents.is_large);
+    }
+}
