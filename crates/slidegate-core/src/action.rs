@@ -6,17 +6,18 @@ use crate::quota::MAX_WINDOW_MS;
 /// An operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verb {
-    /// Spend the cost if every quota allows it.
+    /// Spends the cost if every quota allows it.
     Check,
-    /// Say what a check would say, and spend nothing.
+    /// Returns the decision of a check without spending anything.
     Peek,
-    /// Count the cost, beyond the limit too: it has happened. Allowed if no limit is exceeded afterwards.
+    /// Counts the cost of a request that has already happened, beyond the limit if necessary. Allowed if no limit is exceeded
+    /// afterwards.
     Charge,
-    /// Give back up to the cost.
+    /// Gives back up to the cost.
     Refund,
-    /// Forget the key, and whether it is blocked.
+    /// Removes the counts and the block of the key.
     Reset,
-    /// Deny the key for as many milliseconds as the cost says, at most 366 days. 0 ends a block.
+    /// Denies the key for as many milliseconds as the cost, at most 366 days. A cost of 0 ends a block.
     Block,
 }
 
@@ -26,7 +27,7 @@ impl Verb {
         [Self::Check, Self::Peek, Self::Charge, Self::Refund, Self::Reset, Self::Block];
 }
 
-/// A verb, the moment it happens and what it costs.
+/// A verb, the moment of its execution and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {
     verb: Verb,
@@ -35,56 +36,55 @@ pub struct Action {
 }
 
 impl Action {
-    /// What to do, when (in milliseconds since the Unix epoch, by the store's clock), and how much to spend or to
-    /// give back.
+    /// Returns an action at an exact time: milliseconds since the Unix epoch by the store's clock.
     #[inline(always)]
     pub fn new(verb: Verb, now_ms: u64, cost: u64) -> Self {
         Self::at(verb, Moment::exact(now_ms), cost)
     }
 
-    /// The same at a moment that is known to the grain of a clock.
+    /// Returns an action at a clock reading with a grain.
     #[inline(always)]
     pub fn at(verb: Verb, moment: Moment, cost: u64) -> Self {
         Self { verb, moment, cost }
     }
 
-    /// The same by a clock that may be behind by as much as `grain_ms`.
+    /// Sets the grain of the clock: the real time is at most `grain_ms` later than the reading.
     #[inline(always)]
     #[must_use]
     pub fn with_grain_ms(self, grain_ms: u64) -> Self {
-        Self { moment: Moment::within(self.moment.now_ms(), grain_ms), ..self }
+        Self { moment: Moment::with_grain(self.moment.now_ms(), grain_ms), ..self }
     }
 
-    /// Another verb at the same moment.
+    /// Returns the action with another verb.
     pub(crate) fn with_verb(self, verb: Verb) -> Self {
         Self { verb, ..self }
     }
 
-    /// What to do.
+    /// The operation.
     #[inline(always)]
     pub fn verb(&self) -> Verb {
         self.verb
     }
 
-    /// When.
+    /// The clock reading at which the action is executed.
     #[inline(always)]
     pub fn moment(&self) -> Moment {
         self.moment
     }
 
-    /// The time that has certainly come; never so late that a sum of times would overflow.
+    /// The earliest time that the clock reading can stand for. Bounded, so that sums of times do not overflow.
     #[inline(always)]
     pub fn now_ms(&self) -> u64 {
         self.moment.now_ms()
     }
 
-    /// How much to spend or to give back.
+    /// Units to spend or to give back; milliseconds for a block.
     #[inline(always)]
     pub fn cost(&self) -> u64 {
         self.cost
     }
 
-    /// For how long to block the key.
+    /// Duration of a block.
     pub fn block_ms(&self) -> u64 {
         self.cost.min(MAX_WINDOW_MS)
     }

@@ -1,8 +1,8 @@
-//! A request: which policy, which key, how much.
+//! A request: policy, key and cost.
 
 use crate::policy::Policy;
 
-/// One request of a key under a policy. Made by [`Policy::key`].
+/// One request of a key under a policy, built by [`Policy::key`].
 ///
 /// ```
 /// use slidegate_core::Policy;
@@ -14,16 +14,16 @@ use crate::policy::Policy;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Check<'a> {
-    /// The policy that the key meets.
+    /// The policy that applies to the key.
     pub policy: &'a Policy,
-    /// Who asks. Any bytes.
+    /// The rate-limited key. Any bytes.
     pub key: &'a [u8],
-    /// How much it costs; 0 spends nothing.
+    /// Units to spend; 0 spends nothing.
     pub cost: u64,
 }
 
 impl Check<'_> {
-    /// The same request at another cost.
+    /// Returns the request with another cost.
     #[inline]
     #[must_use]
     pub fn cost(mut self, cost: u64) -> Self {

@@ -1,69 +1,70 @@
-//! The shape that all five algorithms share, and the one place that turns it into a report.
+//! The interface of all five algorithms, and the functions that build a report from it.
 
-use crate::decision::{QuotaReport, Retry};
 use crate::moment::Moment;
 use crate::quota::Quota;
+use crate::report::{QuotaReport, Retry};
 
-/// No more is ever counted at one time: charges beyond the limit add up to this, and every store computes exactly below it.
+/// The largest count. Charges beyond the limit add up to at most this count, and every store computes exactly up to it.
 pub const MAX_COUNT: u64 = 1 << 49;
 
 /// The state of one quota for one key.
 ///
-/// A counter is first *viewed* at a moment, which changes nothing; the view answers every question; and only
-/// then is it *committed*, with what was spent. A denial therefore leaves the state as it was.
+/// A decision first *views* the counter at a moment, which changes nothing. The view provides the numbers. The decision then
+/// *commits* the view with the spent units. A denial commits nothing, so it leaves the state as it was.
 pub trait Counter {
-    /// The counter rolled to a moment.
+    /// A counter rolled to a moment.
     type View: Copy;
 
-    /// A counter that has counted nothing.
+    /// Returns a counter without any units.
     fn empty(quota: &Quota) -> Self;
 
-    /// Rolls to `now` without changing anything.
+    /// Rolls the counter to `now` without changing it.
     fn view(&self, quota: &Quota, now: Moment) -> Self::View;
 
-    /// What is counted.
+    /// Units counted at the moment of the view.
     fn used(view: &Self::View) -> u64;
 
-    /// What it is made of.
-    fn parts(view: &Self::View) -> Parts;
+    /// The parts of the count.
+    fn breakdown(view: &Self::View) -> CountBreakdown;
 
-    /// Whether the view mended the state (a clock that stepped far back, a shorter window, a lower rate), so that a check must
-    /// keep it even if it is denied: otherwise it would be mended anew each time and never age, or a store that
-    /// forgets what is over would forget it by the former quota's time.
+    /// Whether the view mended the state: the clock stepped far back, or the quota has a shorter window or another rate.
+    ///
+    /// A check must store a mended state even if it is denied. Otherwise each view would mend it again and the count would never
+    /// age, or a store would expire the state at the time of the former quota.
     fn is_mended(view: &Self::View) -> bool;
 
-    /// The moment at which `cost` fits. Asked only if it does not fit now and does not exceed the capacity.
+    /// The time at which `cost` fits. Requires that it does not fit now and does not exceed the capacity.
     fn retry_at_ms(&self, view: &Self::View, quota: &Quota, cost: u64) -> u64;
 
-    /// The moment from which nothing is counted, if `spent` is added now; in the past if that is so already.
+    /// The time from which nothing is counted, if `spent` is added now. In the past if nothing is counted.
     fn reset_at_ms(&self, view: &Self::View, quota: &Quota, spent: u64) -> u64;
 
-    /// Keeps the view, with `spent` added.
+    /// Stores the view with `spent` units added.
     fn commit(&mut self, view: &Self::View, quota: &Quota, spent: u64);
 
-    /// Keeps the view, with up to `amount` given back.
+    /// Stores the view with up to `amount` units given back.
     fn refund(&mut self, view: &Self::View, quota: &Quota, amount: u64);
 }
 
-/// What a count is made of.
+/// The parts of a count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
-    /// Counted in the previous window, in full; 0 but for a sliding window.
+pub struct CountBreakdown {
+    /// Units counted in the previous window of a sliding window, in full. 0 for all other algorithms.
     pub previous: u64,
-    /// Counted in the current window, or all of it.
+    /// Units counted in the current window. All counted units for algorithms with a single window.
     pub current: u64,
-    /// When the oldest entry of a log was counted.
+    /// Time of the oldest live entry of a log.
     pub oldest_ms: Option<u64>,
 }
 
 /// Whether `cost` fits on top of `used`.
 #[inline(always)]
 pub(crate) fn fits(quota: &Quota, used: u64, cost: u64) -> bool {
-    // In this order nothing overflows, whatever the cost.
+    // In this order, no cost overflows.
     used <= quota.capacity() && cost <= quota.capacity() - used
 }
 
-/// What the quota says if `spent` is added now.
+/// Returns the report of a quota that spends `spent` units now.
 #[inline(always)]
 pub(crate) fn report_spent<C: Counter>(
     counter: &C,
@@ -86,13 +87,13 @@ pub(crate) fn report_spent<C: Counter>(
     }
 }
 
-/// How much of a charge is counted: all of it, up to the most that is ever counted.
+/// Returns the part of a charge that fits below [`MAX_COUNT`].
 #[inline]
 pub(crate) fn chargeable(used: u64, cost: u64) -> u64 {
     cost.min(MAX_COUNT.saturating_sub(used))
 }
 
-/// What the quota says about a request of `cost` that is denied, be it by this quota or by another.
+/// Returns the report of a quota for a request of `cost` that this quota or another one denies.
 #[inline(always)]
 pub(crate) fn report_denied<C: Counter>(
     counter: &C,
@@ -111,20 +112,20 @@ pub(crate) fn report_denied<C: Counter>(
     QuotaReport { retry, ..report_spent(counter, view, quota, now_ms, 0) }
 }
 
-/// Adds to a report when there will be more to spend than it says, by the counter as it is after the decision.
+/// Adds the breakdown and the time until more units are available to a report, from the counter after the decision.
 #[inline(always)]
-pub(crate) fn with_more_after<C: Counter>(
+pub(crate) fn complete_report<C: Counter>(
     report: QuotaReport,
     counter: &C,
     quota: &Quota,
     now: Moment,
 ) -> QuotaReport {
-    more_after(report, counter, &counter.view(quota, now), quota, now.now_ms())
+    complete_report_of_view(report, counter, &counter.view(quota, now), quota, now.now_ms())
 }
 
-/// The same, by the view after the decision.
+/// Adds the breakdown and the time until more units are available to a report, from the view after the decision.
 #[inline(always)]
-pub(crate) fn more_after<C: Counter>(
+pub(crate) fn complete_report_of_view<C: Counter>(
     report: QuotaReport,
     counter: &C,
     after: &C::View,
@@ -134,11 +135,11 @@ pub(crate) fn more_after<C: Counter>(
     if report.used == 0 {
         return report;
     }
-    let Parts { previous, current, oldest_ms } = C::parts(after);
+    let CountBreakdown { previous, current, oldest_ms } = C::breakdown(after);
     let more_at_ms = match quota.capacity() {
-        // No wait makes more of nothing.
+        // Without capacity, no wait makes units available.
         0 => 0,
-        // Beyond the limit, more is left when less than the limit is counted.
+        // Beyond the limit, a unit is available once the count is below the limit.
         _ => counter.retry_at_ms(after, quota, report.remaining + 1),
     };
     QuotaReport {

@@ -1,7 +1,7 @@
 //! `a·b/d` without overflow and without floats.
 //!
-//! Limits reach 2^48 and windows 2^35 ms, so products reach 2^83. Nearly every real quota stays below 2^64,
-//! where one machine division does; the wide path gives the same integer at the extremes.
+//! Limits reach 2^48 and windows 2^35 ms, so products reach 2^83. Products of nearly all quotas stay below 2^64 and need one
+//! machine division. The wide path computes the same integers for the largest quotas.
 
 /// `⌊a·b/d⌋`, saturating at `u64::MAX`.
 #[inline(always)]
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn narrow_and_wide_paths_agree_where_they_meet() {
+    fn narrow_and_wide_paths_agree_around_64_bits() {
         let (a, b) = (1 << 32, (1 << 32) - 1);
         assert_eq!(mul_div_floor(a, b, 3), u64::try_from(wide(a, b) / 3).unwrap());
         assert_eq!(mul_div_ceil(a, b, 7), u64::try_from(wide(a, b).div_ceil(7)).unwrap());

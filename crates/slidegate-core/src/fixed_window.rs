@@ -1,17 +1,17 @@
-//! `fixed-window`: one counter per window, kept for those who rely on its boundaries.
+//! `fixed-window`: one counter per window, for compatibility with other rate limiters.
 
-use crate::counter::{Counter, Parts};
+use crate::counter::{CountBreakdown, Counter};
 use crate::moment::Moment;
 use crate::quota::Quota;
 
-/// The current window and what was counted in it.
+/// The current window and its count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
-    /// When the window began.
+    /// Start of the window.
     pub start_ms: u64,
-    /// The window under which it was counted, to notice that the quota has changed.
+    /// Window of the quota under which the units were counted. Differs from the present quota after a change.
     pub window_ms: u64,
-    /// Counted in it.
+    /// Units counted in the window.
     pub cur: u64,
 }
 
@@ -19,7 +19,7 @@ pub struct FixedWindow {
 #[derive(Clone, Copy, Debug)]
 pub struct FixedWindowView {
     start_ms: u64,
-    /// The quota's, or a shorter one under which it was counted.
+    /// Window of the quota, or a shorter one under which the units were counted.
     window_ms: u64,
     cur: u64,
     now_ms: u64,
@@ -27,8 +27,8 @@ pub struct FixedWindowView {
 }
 
 impl FixedWindow {
-    /// The moment from which it counts nothing, under the quota that it was counted for.
-    pub(crate) fn counts_until_ms(&self) -> u64 {
+    /// The time from which the counter counts nothing under its own quota.
+    pub(crate) fn expires_at_ms(&self) -> u64 {
         if self.cur == 0 { 0 } else { self.start_ms.saturating_add(self.window_ms) }
     }
 }
@@ -53,13 +53,13 @@ impl Counter for FixedWindow {
             return FixedWindowView { window_ms, ..view(quota.window_start_ms(window_ms, now_ms), 0, false) };
         }
         if self.window_ms > quota.window_ms() {
-            // As for a sliding window: what is in use counts as spent now, or, if the window has become longer, when
-            // something is spent.
+            // As for a sliding window: used units count as spent now. If the window has become longer, they count as spent
+            // when the next unit is spent.
             return FixedWindowView { window_ms: quota.window_ms(), ..view(now_ms, self.cur, true) };
         }
         let ahead_ms = self.start_ms.saturating_sub(now_ms);
         if ahead_ms > self.window_ms {
-            // The clock stepped far back: the window begins again, with the count kept.
+            // The clock stepped far back: restart the window with the same count.
             return view(quota.window_start_ms(self.window_ms, now_ms), self.cur, true);
         }
         view(self.start_ms, self.cur, false)
@@ -71,8 +71,8 @@ impl Counter for FixedWindow {
     }
 
     #[inline(always)]
-    fn parts(view: &FixedWindowView) -> Parts {
-        Parts { current: view.cur, ..Parts::default() }
+    fn breakdown(view: &FixedWindowView) -> CountBreakdown {
+        CountBreakdown { current: view.cur, ..CountBreakdown::default() }
     }
 
     #[inline(always)]

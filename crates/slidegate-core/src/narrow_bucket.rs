@@ -1,16 +1,16 @@
-//! A token bucket in numbers of 64 bits: the same answers sooner, for a store that keeps no larger ones.
+//! A token bucket in 64-bit arithmetic: the same decisions as the wide one, but faster.
 
-use crate::counter::{Counter, Parts};
+use crate::counter::{CountBreakdown, Counter};
 use crate::moment::Moment;
 use crate::quota::Quota;
 
-/// A [`TokenBucket`](crate::TokenBucket) of a quota that [`fits`](Self::fits), and which is the one under which it was
-/// written: by another one its debt would be another number.
+/// A [`TokenBucket`](crate::TokenBucket) in 64 bits, for a quota that [`fits`](Self::fits). Valid only under the quota that wrote
+/// it, because the window scales the debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NarrowBucket {
     /// Tokens owed, times the quota's window.
     pub debt: u64,
-    /// When `debt` was owed.
+    /// Time at which `debt` was written.
     pub at_ms: u64,
 }
 
@@ -24,20 +24,20 @@ pub struct NarrowBucketView {
 }
 
 impl NarrowBucket {
-    /// Whether all that checks may owe under `quota` has room. A charge may owe more, and is not decided here.
+    /// Whether the largest debt of checks under `quota` fits in 64 bits. Charges can owe more and need the wide bucket.
     pub fn fits(quota: &Quota) -> bool {
         quota.limit() > 0 && quota.capacity().checked_mul(quota.window_ms()).is_some()
     }
 }
 
 impl NarrowBucketView {
-    /// When `debt` of what is owed will have been paid off.
+    /// The time at which `debt` is paid off.
     #[inline(always)]
     fn paid_at_ms(&self, debt: u64, quota: &Quota) -> u64 {
         self.at_ms.saturating_add(debt.div_ceil(quota.limit()))
     }
 
-    /// What is owed with `spent` on top.
+    /// The debt with `spent` units added.
     #[inline(always)]
     fn debt_with(&self, spent: u64, quota: &Quota) -> u64 {
         self.debt.saturating_add(spent.saturating_mul(quota.window_ms()))
@@ -64,7 +64,7 @@ impl Counter for NarrowBucket {
         } else if ahead_ms <= quota.window_ms() {
             (at_ms, debt, false)
         } else {
-            // The clock stepped far back: go on paying from now.
+            // The clock stepped far back: pay off the debt from now on.
             (now_ms, debt, true)
         };
         NarrowBucketView { debt, at_ms, used: debt.div_ceil(quota.window_ms()), is_mended }
@@ -76,8 +76,8 @@ impl Counter for NarrowBucket {
     }
 
     #[inline(always)]
-    fn parts(view: &NarrowBucketView) -> Parts {
-        Parts { current: view.used, ..Parts::default() }
+    fn breakdown(view: &NarrowBucketView) -> CountBreakdown {
+        CountBreakdown { current: view.used, ..CountBreakdown::default() }
     }
 
     #[inline(always)]

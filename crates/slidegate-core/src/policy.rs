@@ -7,15 +7,15 @@ use std::sync::{Arc, LazyLock};
 use crate::check::Check;
 use crate::quota::{Quota, QuotaError};
 
-/// The most quotas in one policy.
+/// Maximum number of quotas in a policy.
 pub const MAX_QUOTAS: usize = 16;
-/// The longest name of a policy or a quota, in bytes.
+/// Maximum length of the name of a policy or a quota, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
 
-/// Quotas that one key meets together: a request spends from all of them or from none.
+/// Quotas that apply to a key together: a request spends from all of them or from none.
 ///
-/// Counts belong to the policy's *name* and the key, not to the numbers, so that a limit can be changed while
-/// it runs: build a policy of the same name with other quotas and go on.
+/// Counts belong to the *name* of the policy and the key, not to the limits. To change a limit at run time, build a policy with
+/// the same name and other quotas.
 ///
 /// ```
 /// use slidegate_core::Policy;
@@ -35,25 +35,23 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// A policy whose quotas are called by their limit and window, `100/1m`.
+    /// Returns a policy whose quotas are named after their limit and window, such as `100/1m`.
     pub fn new(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
         Self::with_names(name, quotas.into_iter().map(|quota| (quota.label(), quota)))
     }
 
-    /// A policy of quotas written as text.
+    /// Parses the quotas of a policy.
     pub fn parse<'a>(name: &str, quotas: impl IntoIterator<Item = &'a str>) -> Result<Self, QuotaError> {
         let quotas = quotas.into_iter().map(str::parse).collect::<Result<Vec<Quota>, _>>()?;
         Self::new(name, quotas)
     }
 
-    /// A policy without a name of its own: the whole text of its quotas is its name, so that the same quotas, in
-    /// whichever order, always mean the same counts.
+    /// Returns a policy that is named after its quotas. The same quotas, in any order, always share the same counts.
     pub fn anonymous(quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
         Self::anonymous_with_names(quotas.into_iter().map(|quota| (quota.label(), quota)))
     }
 
-    /// A policy without a name of its own whose quotas have names. What they are called does not change what
-    /// is counted.
+    /// Returns an anonymous policy with named quotas. The names of the quotas do not affect the counts.
     pub fn anonymous_with_names<N: Into<String>>(
         quotas: impl IntoIterator<Item = (N, Quota)>,
     ) -> Result<Self, QuotaError> {
@@ -65,7 +63,7 @@ impl Policy {
         Ok(Self { naming, digest: digest(naming, &name), name: name.into(), quotas, quota_names })
     }
 
-    /// A policy whose quotas have names of their own.
+    /// Returns a policy with named quotas.
     pub fn with_names<N: Into<String>>(
         name: &str,
         quotas: impl IntoIterator<Item = (N, Quota)>,
@@ -82,14 +80,14 @@ impl Policy {
         &self.name
     }
 
-    /// Whether the name was made of the quotas. Counts of such a policy are apart from those of one that was given the
-    /// same name.
+    /// Whether the policy is named after its quotas. Its counts are separate from those of a policy that was given the same
+    /// name.
     pub fn is_anonymous(&self) -> bool {
         self.naming == Naming::ByQuotas
     }
 
-    /// 128 bits that stand for the policy's counts within this process: for its name, and for whether that was given or
-    /// made of the quotas.
+    /// 128 bits that identify the counts of the policy within this process. They depend on the name and on its
+    /// [`kind`](Self::kind).
     #[inline]
     pub fn digest(&self) -> [u64; 2] {
         self.digest
@@ -101,21 +99,20 @@ impl Policy {
         &self.quotas
     }
 
-    /// The quotas, for whoever keeps them longer than the policy.
+    /// The quotas, as a shared pointer that can outlive the policy.
     pub fn shared_quotas(&self) -> &Arc<[Quota]> {
         &self.quotas
     }
 
-    /// Other quotas to try beside those of the policy of this name: counted apart from it and from every policy that could be
-    /// given a name.
+    /// Returns a candidate for the quotas of the policy of this name. Its counts are separate from those of all other policies.
     pub fn candidate_for(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Result<Self, QuotaError> {
         let naming = Naming::Candidate;
         let policy = Self::new(name, quotas)?;
         Ok(Self { naming, digest: digest(naming, name), ..policy })
     }
 
-    /// What tells kinds of names apart that may read the same: 0 for a name that was given, 1 for one made of quotas, 2
-    /// for a candidate's.
+    /// The kind of the name, which separates equal names: 0 for a given name, 1 for a name made of the quotas, 2 for a
+    /// candidate.
     pub fn kind(&self) -> u8 {
         match self.naming {
             Naming::Given => 0,
@@ -124,14 +121,14 @@ impl Policy {
         }
     }
 
-    /// The part of each quota that one of `nodes` may give away by itself, so that together they give about as much as the
-    /// policy does: the limit divided by their number, at least 1 unless it is 0.
+    /// Returns the share of one of `nodes`, which together admit about as much as the policy. Each limit is divided by the
+    /// number of nodes, and is at least 1 unless it is 0.
     pub fn share(&self, nodes: NonZeroU32) -> Self {
         let quotas = self.quotas.iter().map(|quota| quota.share(nodes)).collect();
         Self { quotas, ..self.clone() }
     }
 
-    /// One request of `key` under this policy, at a cost of 1.
+    /// Returns a request of `key` under this policy, with a cost of 1.
     #[inline]
     pub fn key<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> Check<'a> {
         Check { policy: self, key: key.as_ref(), cost: 1 }
@@ -143,17 +140,16 @@ impl Policy {
     }
 }
 
-/// Where a name comes from: those of one kind never meet those of another, even if they read the same.
+/// Origin of a policy's name. Equal names of different origin have separate counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Naming {
     Given,
     ByQuotas,
-    /// By the policy beside which it is tried.
+    /// Named after the policy that it is a candidate for.
     Candidate,
 }
 
-/// Seeded anew in each process, so that nobody outside can work out keys that undo the difference between two
-/// policies.
+/// Hashes a name with seeds of this process, so that a client cannot construct keys that collide under two policies.
 fn digest(naming: Naming, name: &str) -> [u64; 2] {
     static SEEDS: LazyLock<[RandomState; 2]> = LazyLock::new(|| [RandomState::new(), RandomState::new()]);
     SEEDS.each_ref().map(|seed| seed.hash_one((naming, name)))
@@ -205,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_exists_is_valid() {
+    fn invalid_policies_are_refused_with_the_reason() {
         assert_eq!(refusal(Policy::parse("api", [])), "quotas: none given; 1 to 16 are allowed");
         let many: Vec<String> = (1..=17).map(|limit| format!("{limit}/1s")).collect();
         assert_eq!(
@@ -221,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_the_limit_divided_and_at_least_one() {
+    fn a_share_is_the_limit_divided_by_the_nodes_and_at_least_one() {
         let policy = Policy::parse("api", ["10/1s", "2/1m", "9/1h token-bucket burst=30"]).unwrap();
         let share = policy.share(NonZeroU32::new(3).unwrap());
         let numbers: Vec<_> = share.quotas().iter().map(|quota| (quota.limit(), quota.capacity())).collect();
@@ -231,12 +227,12 @@ mod tests {
     }
 
     #[test]
-    fn anonymous_policies_are_told_apart_by_everything_that_counts() {
+    fn policies_of_different_names_kinds_or_quotas_have_different_digests() {
         let name = |text: &str| Policy::anonymous([text.parse().unwrap()]).unwrap().name().to_owned();
         assert_eq!(name("1/60s"), name("1/1m"));
         assert_ne!(name("1/1m"), name("1/1m strict-window"));
         let both = |a: &str, b: &str| Policy::anonymous([a.parse().unwrap(), b.parse().unwrap()]).unwrap();
-        assert_eq!(both("1/1m", "2/1h").digest(), both("2/1h", "1/1m").digest(), "in whichever order");
+        assert_eq!(both("1/1m", "2/1h").digest(), both("2/1h", "1/1m").digest(), "the order does not matter");
         assert_ne!(name("1/1m token-bucket"), name("1/1m token-bucket burst=2"));
         let given = Policy::parse("1/1m", ["1/1m"]).unwrap();
         let made = Policy::anonymous([given.quotas()[0]]).unwrap();

@@ -1,4 +1,4 @@
-//! A quota: a limit over a window, with the algorithm that counts it.
+//! A quota: a limit over a window, with its algorithm.
 
 use core::fmt;
 use core::num::NonZeroU32;
@@ -8,24 +8,24 @@ use core::time::Duration;
 pub const MAX_LIMIT: u64 = 1 << 48;
 /// The longest window: 366 days.
 pub const MAX_WINDOW_MS: u64 = 366 * 24 * 60 * 60 * 1000;
-/// How many (timestamp, count) pairs a strict window keeps unless told otherwise.
+/// Default number of (timestamp, count) pairs in a strict window.
 pub const DEFAULT_SLOTS: u8 = 16;
-/// The fewest and the most pairs that a strict window may keep.
+/// Allowed numbers of pairs in a strict window.
 pub const SLOTS_RANGE: core::ops::RangeInclusive<u8> = 4..=64;
 
-/// How a quota counts.
+/// Algorithm of a quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Two counters, the previous one weighted by how much of it still overlaps. The default.
+    /// Two counters, the previous one weighted by its overlap with the last window. The default.
     #[default]
     SlidingWindow,
     /// A bounded log that never admits more than the limit in any window.
     StrictWindow,
-    /// Every admission's time: exact, and as large as the limit.
+    /// The time of every admission: exact, and as large as the limit.
     SlidingLog,
     /// One counter per window; up to twice the limit across a boundary.
     FixedWindow,
-    /// A bucket of tokens that refills steadily; the same thing as GCRA.
+    /// A bucket of tokens that refills steadily. Equivalent to GCRA.
     TokenBucket,
 }
 
@@ -34,7 +34,7 @@ impl Algorithm {
     pub const ALL: [Self; 5] =
         [Self::SlidingWindow, Self::StrictWindow, Self::SlidingLog, Self::FixedWindow, Self::TokenBucket];
 
-    /// The name in quota text, config and JSON.
+    /// Returns the name in quota text, config and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::SlidingWindow => "sliding-window",
@@ -63,18 +63,18 @@ impl core::str::FromStr for Algorithm {
     }
 }
 
-/// Where a key's windows begin (sliding-window and fixed-window).
+/// Start of a key's windows (sliding-window and fixed-window).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Anchor {
-    /// At whole multiples of the window since the Unix epoch.
+    /// Whole multiples of the window since the Unix epoch.
     #[default]
     Epoch,
-    /// At the first request of the key, and again at the first one after it was whole.
+    /// The first request of the key, and after each expiry of its count the next request.
     FirstRequest,
 }
 
 impl Anchor {
-    /// The name in quota text, config and JSON.
+    /// Returns the name in quota text, config and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Epoch => "epoch",
@@ -94,7 +94,7 @@ impl core::str::FromStr for Anchor {
     }
 }
 
-/// A limit over a window. One that exists is valid.
+/// A limit over a window. Every value is valid: the constructors refuse invalid limits and windows.
 ///
 /// ```
 /// use slidegate_core::{Algorithm, Quota};
@@ -109,7 +109,7 @@ impl core::str::FromStr for Anchor {
 pub struct Quota {
     limit: u64,
     window_ms: u64,
-    /// The bucket's capacity; equal to the limit unless set, and for every other algorithm.
+    /// Capacity of a token bucket. Equal to the limit unless set, and for all other algorithms.
     burst: u64,
     algorithm: Algorithm,
     anchor: Anchor,
@@ -117,7 +117,8 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// `limit` per `window`, counted by the default algorithm. A limit of 0 denies every cost above 0 for good.
+    /// Returns a quota of `limit` per `window` with the default algorithm. A limit of 0 denies every cost above 0, without a
+    /// retry time.
     pub fn new(limit: u64, window: Duration) -> Result<Self, QuotaError> {
         if limit > MAX_LIMIT {
             return Err(QuotaError::new("limit", format!("{limit} is not between 0 and 2^48 ({MAX_LIMIT})")));
@@ -131,7 +132,7 @@ impl Quota {
         Ok(Self::sliding_window(limit, window_ms))
     }
 
-    /// Of numbers that are valid.
+    /// Returns a sliding window of a valid limit and window.
     pub(crate) const fn sliding_window(limit: u64, window_ms: u64) -> Self {
         Self {
             limit,
@@ -143,12 +144,12 @@ impl Quota {
         }
     }
 
-    /// The quota of a state whose own is not at hand. The limits, those of a rate and of a capacity, matter to buckets only.
+    /// Returns the quota of a state. The rate and the capacity affect token buckets only.
     pub(crate) const fn of_state(algorithm: Algorithm, window_ms: u64, (limit, burst): (u64, u64)) -> Self {
         Self { limit, burst, algorithm, ..Self::sliding_window(0, window_ms) }
     }
 
-    /// The same quota counted by `algorithm`, whose options are at their defaults.
+    /// Returns the quota with another algorithm, whose options have their default values.
     #[must_use]
     pub fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = algorithm;
@@ -158,11 +159,11 @@ impl Quota {
         self
     }
 
-    /// A token bucket of this capacity.
+    /// Sets the capacity of a token bucket.
     pub fn with_burst(mut self, burst: u64) -> Result<Self, QuotaError> {
         self.require("burst", &[Algorithm::TokenBucket])?;
         if self.limit == 0 {
-            return Err(QuotaError::new("burst", "goes with a limit of at least 1, which refills it"));
+            return Err(QuotaError::new("burst", "requires a limit of at least 1, which refills the bucket"));
         }
         if !(1..=MAX_LIMIT).contains(&burst) {
             return Err(QuotaError::new("burst", format!("{burst} is not between 1 and 2^48 ({MAX_LIMIT})")));
@@ -171,15 +172,15 @@ impl Quota {
         Ok(self)
     }
 
-    /// Windows that begin at `anchor`.
+    /// Sets the start of the windows.
     pub fn with_anchor(mut self, anchor: Anchor) -> Result<Self, QuotaError> {
         self.require("anchor", &[Algorithm::SlidingWindow, Algorithm::FixedWindow])?;
         self.anchor = anchor;
         Ok(self)
     }
 
-    /// A strict window of this many pairs. Even, because the proof that two of them can always be merged
-    /// needs it to be.
+    /// Sets the number of pairs of a strict window. It must be even, because the proof that two pairs can always be merged
+    /// requires an even number.
     pub fn with_slots(mut self, slots: u64) -> Result<Self, QuotaError> {
         self.require("slots", &[Algorithm::StrictWindow])?;
         match u8::try_from(slots) {
@@ -194,7 +195,7 @@ impl Quota {
         Ok(self)
     }
 
-    /// What one of `nodes` may give away of it.
+    /// Returns the share of one of `nodes`.
     pub(crate) fn share(mut self, nodes: NonZeroU32) -> Self {
         let nodes = u64::from(nodes.get());
         let of = |limit: u64| (limit / nodes).max(limit.min(1));
@@ -214,7 +215,7 @@ impl Quota {
         self.window_ms
     }
 
-    /// The most that can be spent at one moment: the burst of a token bucket, the limit of all others.
+    /// The most units that can be spent at one moment: the burst of a token bucket, and the limit for all other algorithms.
     #[inline]
     pub const fn capacity(&self) -> u64 {
         self.burst
@@ -226,19 +227,19 @@ impl Quota {
         self.algorithm
     }
 
-    /// Where windows begin.
+    /// The start of the windows.
     #[inline]
     pub const fn anchor(&self) -> Anchor {
         self.anchor
     }
 
-    /// How many pairs a strict window keeps.
+    /// The number of pairs in a strict window.
     #[inline]
     pub const fn slots(&self) -> u8 {
         self.slots
     }
 
-    /// The start of the window of length `window_ms` in which a key with no history is at `now_ms`.
+    /// The start of the window of length `window_ms` that contains `now_ms`, for a key without a count.
     #[inline]
     pub(crate) const fn window_start_ms(&self, window_ms: u64, now_ms: u64) -> u64 {
         match self.anchor {
@@ -251,12 +252,12 @@ impl Quota {
         if algorithms.contains(&self.algorithm) {
             return Ok(());
         }
-        let allowed = algorithms.iter().map(|a| a.name()).collect::<Vec<_>>().join(" and ");
-        Err(QuotaError::new(field, format!("goes with {allowed}, not with {}", self.algorithm)))
+        let supported = algorithms.iter().map(|a| a.name()).collect::<Vec<_>>().join(" or ");
+        Err(QuotaError::new(field, format!("requires {supported}; the algorithm is {}", self.algorithm)))
     }
 }
 
-/// Why a quota or a policy was refused: the field, and what it allows.
+/// Error of an invalid quota or policy: the field, and its allowed values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaError {
     field: &'static str,
@@ -268,12 +269,12 @@ impl QuotaError {
         Self { field, message: message.into() }
     }
 
-    /// The field that was refused, as config and JSON call it.
+    /// The name of the invalid field in config and JSON.
     pub fn field(&self) -> &'static str {
         self.field
     }
 
-    /// What was wrong with it and what is allowed.
+    /// The invalid value and the allowed values.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -1,16 +1,16 @@
-//! `sliding-log`: every admission, exactly, in one to two bytes each at usual rates.
+//! `sliding-log`: the exact log of all admissions, in one to two bytes per entry at usual rates.
 //!
-//! The oldest and the newest entry are kept decoded; those between are bytes: the milliseconds since the entry
-//! before, shifted left by one, with the lowest bit saying that a count follows (it is 1 otherwise), both as
-//! LEB128. Two units in the same millisecond share an entry.
+//! The oldest and the newest entry are stored decoded. The entries between them are encoded as LEB128 numbers: first the
+//! milliseconds since the previous entry, shifted left by one, with the lowest bit set if the count follows. Otherwise the count
+//! is 1. Units of the same millisecond share an entry.
 
-use crate::counter::{Counter, Parts};
-use crate::moment::{Moment, Passed};
+use crate::counter::{CountBreakdown, Counter};
+use crate::moment::{LogTime, Moment};
 use crate::quota::Quota;
 use crate::strict_window::Pair;
 
-/// In bytes: two numbers of 64 bits.
-const LONGEST_ENTRY: usize = 20;
+/// The longest entry in bytes: two 64-bit numbers.
+const MAX_ENTRY_BYTES: usize = 20;
 
 /// Units admitted in one millisecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,15 +24,15 @@ struct Entry {
 pub struct SlidingLog {
     /// The oldest entry, if there are two or more.
     oldest: Option<Entry>,
-    /// What lies between, encoded; those before `head` are gone.
+    /// Encoded entries between the oldest and the newest, from `head` on. Bytes before `head` are unused.
     bytes: Vec<u8>,
     head: usize,
-    /// The time of the last encoded entry, or of the oldest if none is encoded.
+    /// The time of the last encoded entry, or of the oldest entry if none is encoded.
     tail_ms: u64,
     /// The newest entry, if there is any.
     newest: Option<Entry>,
     total: u64,
-    /// The window under which it was counted, to know it again when a policy's quotas change.
+    /// Window of the quota under which the units were counted. Identifies the quota after a change of the policy.
     window_ms: u64,
 }
 
@@ -41,21 +41,21 @@ pub struct SlidingLog {
 pub struct SlidingLogView {
     /// The stamp of an admission, not before the newest entry.
     stamp_ms: u64,
-    /// How many of the oldest units are over.
+    /// Number of expired units, which are the oldest ones.
     expired: u64,
     used: u64,
     newest_ms: u64,
-    /// The time of the oldest entry that is live.
+    /// The time of the oldest live entry.
     oldest_ms: Option<u64>,
-    /// Everything counts as admitted now, for the clock stepped far back.
+    /// The clock stepped far back, so all units count as admitted now.
     is_rebased: bool,
-    /// Something is counted, and under another window than before.
+    /// The log has live units of a quota with another window.
     is_changed: bool,
 }
 
 impl SlidingLog {
-    /// A log that was kept elsewhere: how many units were admitted when, from the oldest to the newest. One that is older
-    /// than the one before it counts as just as old.
+    /// Builds a log from the entries of a store, from the oldest to the newest. An entry older than its predecessor gets the time
+    /// of its predecessor.
     pub fn from_entries(window_ms: u64, entries: impl IntoIterator<Item = Pair>) -> Self {
         let mut log = Self { window_ms, ..Self::default() };
         for entry in entries {
@@ -65,35 +65,35 @@ impl SlidingLog {
         log
     }
 
-    /// The window under which it was counted.
+    /// The window of the quota under which the units were counted.
     pub fn window_ms(&self) -> u64 {
         self.window_ms
     }
 
-    /// The memory that it holds besides itself.
+    /// Size of the heap allocation.
     pub fn heap_bytes(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// By how much that may grow with the next entry.
+    /// Bytes by which the heap allocation grows if another entry is added.
     pub fn growth_bytes(&self) -> usize {
-        if self.has_room() || self.may_reuse_room() { 0 } else { self.growth() }
+        if self.has_capacity() || self.can_compact() { 0 } else { self.growth() }
     }
 
-    fn has_room(&self) -> bool {
-        self.bytes.capacity() - self.bytes.len() >= LONGEST_ENTRY
+    fn has_capacity(&self) -> bool {
+        self.bytes.capacity() - self.bytes.len() >= MAX_ENTRY_BYTES
     }
 
-    fn may_reuse_room(&self) -> bool {
-        self.head * 8 >= self.bytes.len() && self.head >= LONGEST_ENTRY
+    fn can_compact(&self) -> bool {
+        self.head * 8 >= self.bytes.len() && self.head >= MAX_ENTRY_BYTES
     }
 
     fn growth(&self) -> usize {
-        LONGEST_ENTRY.max(self.bytes.len() / 4)
+        MAX_ENTRY_BYTES.max(self.bytes.len() / 4)
     }
 
-    /// When the newest entry was counted, and when it no longer is.
-    pub(crate) fn newest_and_until_ms(&self) -> (u64, u64) {
+    /// The times of the newest entry and of its expiry.
+    pub(crate) fn newest_and_expiry_ms(&self) -> (u64, u64) {
         self.newest.map_or((0, 0), |newest| (newest.at_ms, newest.at_ms.saturating_add(self.window_ms)))
     }
 
@@ -106,7 +106,7 @@ impl SlidingLog {
         }
     }
 
-    /// Adds `count` units at `now_ms`, which is not before the newest entry.
+    /// Adds `count` units at `now_ms`, which must not be before the newest entry.
     fn append(&mut self, now_ms: u64, count: u64) {
         if count == 0 {
             return;
@@ -122,9 +122,9 @@ impl SlidingLog {
         }
     }
 
-    /// Adds `count` units beyond the limit. They make the newest entry newer if it still begins within an eighth of the
-    /// window before them: so they are forgotten late by no more than that, and a window has some twenty such entries
-    /// at most, however much is charged.
+    /// Adds `count` units beyond the limit. They join the newest entry, which gets their time, while the entry before it is at
+    /// most an eighth of the window old. Units therefore expire late by at most an eighth of the window, and charges add at most
+    /// about twenty entries per window.
     fn append_beyond(&mut self, quota: &Quota, now_ms: u64, count: u64) {
         let is_near = self.oldest.is_some() && now_ms - self.tail_ms <= quota.window_ms() / 8;
         match &mut self.newest {
@@ -136,12 +136,12 @@ impl SlidingLog {
         }
     }
 
-    /// Puts an entry that is no longer the newest behind the others.
+    /// Appends an entry that is no longer the newest to the encoded ones.
     fn push(&mut self, entry: Entry) {
         if self.oldest.is_none() {
             self.oldest = Some(entry);
         } else {
-            self.make_room();
+            self.reserve_entry();
             let has_count = entry.count != 1;
             write_varint(&mut self.bytes, (entry.at_ms - self.tail_ms) << 1 | u64::from(has_count));
             if has_count {
@@ -151,13 +151,13 @@ impl SlidingLog {
         self.tail_ms = entry.at_ms;
     }
 
-    /// Before the bytes would be moved to grow, reuses what the front has left behind; then grows by a quarter
-    /// only, since a log stays at the size that its limit gives it.
-    fn make_room(&mut self) {
-        if self.has_room() {
+    /// Ensures capacity for an entry: removes the unused bytes at the front if there are enough, or else grows by a quarter.
+    /// Doubling would waste memory, because the limit bounds the size of the log.
+    fn reserve_entry(&mut self) {
+        if self.has_capacity() {
             return;
         }
-        if self.may_reuse_room() {
+        if self.can_compact() {
             self.bytes.drain(..self.head);
             self.head = 0;
         } else {
@@ -165,7 +165,7 @@ impl SlidingLog {
         }
     }
 
-    /// Forgets the oldest `units`.
+    /// Removes the oldest `units`.
     fn drop_oldest(&mut self, units: u64) {
         let mut left = units.min(self.total);
         self.total -= left;
@@ -194,7 +194,7 @@ impl SlidingLog {
         }
     }
 
-    /// Forgets everything.
+    /// Removes all units.
     fn clear(&mut self) {
         (self.oldest, self.newest, self.total) = (None, None, 0);
         self.bytes.clear();
@@ -211,8 +211,8 @@ impl Counter for SlidingLog {
 
     fn view(&self, quota: &Quota, now: Moment) -> SlidingLogView {
         let newest_ms = self.newest.map_or(0, |entry| entry.at_ms);
-        let Some(Passed { now_ms, stamp_ms }) = now.after(newest_ms, quota.window_ms()) else {
-            // The clock stepped far back: everything counts as admitted now.
+        let Some(LogTime { now_ms, stamp_ms }) = now.log_time(newest_ms, quota.window_ms()) else {
+            // The clock stepped far back: all units count as admitted now.
             let newest_ms = now.latest_ms();
             return SlidingLogView {
                 stamp_ms: newest_ms,
@@ -245,8 +245,8 @@ impl Counter for SlidingLog {
         view.used
     }
 
-    fn parts(view: &SlidingLogView) -> Parts {
-        Parts { previous: 0, current: view.used, oldest_ms: view.oldest_ms }
+    fn breakdown(view: &SlidingLogView) -> CountBreakdown {
+        CountBreakdown { previous: 0, current: view.used, oldest_ms: view.oldest_ms }
     }
 
     fn is_mended(view: &SlidingLogView) -> bool {
@@ -257,7 +257,7 @@ impl Counter for SlidingLog {
         if view.is_rebased {
             return view.newest_ms + quota.window_ms();
         }
-        // Counted from the very first entry on, so those that are over are among what has to go.
+        // The walk starts at the first entry, so the expired units are among the units to free.
         let mut to_free = view.expired + (view.used + cost - quota.limit());
         for entry in self.entries() {
             if entry.count >= to_free {
@@ -291,7 +291,7 @@ impl Counter for SlidingLog {
         }
     }
 
-    /// The oldest first, for the same reason as in a strict window.
+    /// Removes the oldest units first, for the same reason as a strict window.
     fn refund(&mut self, view: &SlidingLogView, quota: &Quota, amount: u64) {
         self.commit(view, quota, 0);
         self.drop_oldest(amount);

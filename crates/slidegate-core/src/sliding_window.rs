@@ -1,20 +1,20 @@
-//! `sliding-window`: two counters, the previous one weighted by how much of it still overlaps.
+//! `sliding-window`: two counters, the previous one weighted by its overlap with the last window.
 
-use crate::counter::{Counter, Parts};
+use crate::counter::{CountBreakdown, Counter};
 use crate::exact::{mul_div_ceil, mul_div_floor};
 use crate::moment::Moment;
 use crate::quota::Quota;
 
-/// The current window, what was counted in it and in the one before.
+/// The current window, with its count and the count of the previous window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
-    /// When the current window began.
+    /// Start of the current window.
     pub start_ms: u64,
-    /// The window under which it was counted, to notice that the quota has changed.
+    /// Window of the quota under which the units were counted. Differs from the present quota after a change.
     pub window_ms: u64,
-    /// Counted in the previous window.
+    /// Units counted in the previous window.
     pub prev: u64,
-    /// Counted in the current window.
+    /// Units counted in the current window.
     pub cur: u64,
 }
 
@@ -22,7 +22,7 @@ pub struct SlidingWindow {
 #[derive(Clone, Copy, Debug)]
 pub struct SlidingWindowView {
     start_ms: u64,
-    /// By which it is rolled: the quota's, or a shorter one under which it was counted.
+    /// Window of the quota, or a shorter one under which the units were counted.
     window_ms: u64,
     prev: u64,
     cur: u64,
@@ -32,21 +32,22 @@ pub struct SlidingWindowView {
 }
 
 impl SlidingWindow {
-    /// The moment from which it counts nothing, under the quota that it was counted for.
-    pub(crate) fn counts_until_ms(&self) -> u64 {
+    /// The time from which the counter counts nothing under its own quota.
+    pub(crate) fn expires_at_ms(&self) -> u64 {
         let windows = if self.cur > 0 { 2 } else { u64::from(self.prev > 0) };
         if windows == 0 { 0 } else { self.start_ms.saturating_add(windows * self.window_ms) }
     }
 
-    /// Rolls to `now_ms` under the window it was counted with.
+    /// Rolls to `now_ms` under the window of the counter.
     #[inline(always)]
     fn roll(&self, quota: &Quota, now_ms: u64) -> SlidingWindowView {
         let window_ms = self.window_ms;
         let (mut start_ms, mut prev, mut cur) = (self.start_ms, self.prev, self.cur);
         let mut is_mended = false;
         if now_ms < start_ms {
-            // The clock stepped back. A little: time stands still at the window's start. A lot: begin the
-            // window again at `now` with the counts kept, else the key would be locked out until it caught up.
+            // The clock stepped back. After a small step, time stands still at the start of the window. After a large step,
+            // the window restarts at `now` with the same counts. Otherwise the key would be locked out until the clock
+            // catches up.
             if start_ms - now_ms > window_ms {
                 start_ms = quota.window_start_ms(window_ms, now_ms);
                 is_mended = true;
@@ -63,7 +64,7 @@ impl SlidingWindow {
             }
         }
         if prev == 0 && cur == 0 {
-            // Nothing counted is the same as never seen: the anchor is found anew.
+            // A key without a count is like a new key: its next request sets the anchor.
             return SlidingWindowView {
                 start_ms: quota.window_start_ms(quota.window_ms(), now_ms),
                 window_ms: quota.window_ms(),
@@ -81,10 +82,10 @@ impl SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// What is counted, if that was under this quota's window, that window is not over, something is counted in it, and all
-    /// numbers are of usual size.
+    /// Units counted, on the fast path: the quota has the window of the counter, that window is not over and has a count, and the
+    /// product fits in 64 bits. Otherwise `None`.
     #[inline(always)]
-    pub(crate) fn used_within(&self, quota: &Quota, now_ms: u64) -> Option<u64> {
+    pub(crate) fn used_in_window(&self, quota: &Quota, now_ms: u64) -> Option<u64> {
         let window_ms = self.window_ms;
         // If the clock stepped back, this wraps around to more than any window.
         let age_ms = now_ms.wrapping_sub(self.start_ms);
@@ -93,29 +94,29 @@ impl SlidingWindow {
         }
         let mut used = self.cur;
         if self.prev > 0 {
-            // The same as the window without the age, which most do not need and would have to keep.
+            // Equal to `window_ms - age_ms`, but does not keep the age in a register.
             let left_ms = self.start_ms.wrapping_add(window_ms).wrapping_sub(now_ms);
             used += self.prev.checked_mul(left_ms)?.div_ceil(window_ms);
         }
         Some(used)
     }
 
-    /// [`view`](Counter::view) at a moment within the window, when so much is [`used_within`](Self::used_within) it.
+    /// Returns the [`view`](Counter::view) on the fast path, given the result of [`used_in_window`](Self::used_in_window).
     #[inline(always)]
-    pub(crate) fn view_within(&self, used: u64, now_ms: u64) -> SlidingWindowView {
+    pub(crate) fn view_in_window(&self, used: u64, now_ms: u64) -> SlidingWindowView {
         let Self { start_ms, window_ms, prev, cur } = *self;
         SlidingWindowView { start_ms, window_ms, prev, cur, used, now_ms, is_mended: false }
     }
 }
 
 impl SlidingWindowView {
-    /// Whether the quota has another window than it is rolled by, a longer one.
+    /// Whether the quota has a longer window than the view.
     #[inline(always)]
     fn is_carried_over(&self, quota: &Quota) -> bool {
         self.window_ms != quota.window_ms()
     }
 
-    /// With `spent` more in the current window.
+    /// Adds `spent` units to the current window.
     #[inline(always)]
     pub(crate) fn plus(self, spent: u64) -> Self {
         Self { cur: self.cur + spent, used: self.used + spent, ..self }
@@ -133,10 +134,10 @@ impl Counter for SlidingWindow {
     fn view(&self, quota: &Quota, now: Moment) -> SlidingWindowView {
         let now_ms = now.now_ms();
         let rolled = self.roll(quota, now_ms);
-        // Another window than it was counted with: all that is in use counts as spent when the window changes, so that a
-        // reload neither forgets it (a second burst) nor keeps it longer than two new windows (a lock-out). With a longer
-        // window that is when something is spent: who is denied waits by the shorter one. Else whoever asks under both
-        // windows in turn would have it begin anew with each denial, and never be let through again.
+        // The window of the quota has changed. All used units count as spent at the change. A reload then neither drops them
+        // (a second burst) nor keeps them for more than two new windows (a lock-out). If the new window is longer, they count
+        // as spent when the next unit is spent, and a denied request waits by the shorter window. Otherwise a client that sends
+        // requests under both windows in turn would restart the window with each denial and never be allowed again.
         if rolled.used > 0 && self.window_ms > quota.window_ms() {
             return SlidingWindowView {
                 start_ms: now_ms,
@@ -156,8 +157,8 @@ impl Counter for SlidingWindow {
     }
 
     #[inline(always)]
-    fn parts(view: &SlidingWindowView) -> Parts {
-        Parts { previous: view.prev, current: view.cur, oldest_ms: None }
+    fn breakdown(view: &SlidingWindowView) -> CountBreakdown {
+        CountBreakdown { previous: view.prev, current: view.cur, oldest_ms: None }
     }
 
     #[inline(always)]
@@ -175,7 +176,7 @@ impl Counter for SlidingWindow {
                 return view.start_ms + (window_ms - overlap_ms);
             }
         }
-        // Not within this window. In the next one, what is current now is the previous.
+        // Not in this window. In the next window, the current count becomes the previous one.
         let into_next_ms = match view.cur {
             0 => 0,
             cur => window_ms - mul_div_floor(spare, window_ms, cur).min(window_ms),
@@ -211,8 +212,7 @@ impl Counter for SlidingWindow {
         };
     }
 
-    /// The current window first: what is refunded was most likely spent a moment ago, and then spending and
-    /// refunding leave things as they were.
+    /// Refunds from the current window first. Most refunds follow soon after the spending, and then both cancel out exactly.
     fn refund(&mut self, view: &SlidingWindowView, _quota: &Quota, amount: u64) {
         let from_cur = amount.min(view.cur);
         let from_prev = (amount - from_cur).min(view.prev);

@@ -1,6 +1,6 @@
-//! Any counter: what a store keeps for one quota of one key.
+//! The counter of any algorithm, or a block: the record of one quota of one key in a store.
 
-use crate::counter::{Counter, Parts, chargeable};
+use crate::counter::{CountBreakdown, Counter, chargeable};
 use crate::fixed_window::{FixedWindow, FixedWindowView};
 use crate::moment::Moment;
 use crate::quota::{Algorithm, MAX_WINDOW_MS, Quota};
@@ -9,14 +9,18 @@ use crate::sliding_window::{SlidingWindow, SlidingWindowView};
 use crate::strict_window::{StrictWindow, StrictWindowView};
 use crate::token_bucket::{TokenBucket, TokenBucketView};
 
-/// The counter of any algorithm, or a block, which a store keeps in the same place.
+/// The counter of any algorithm, or a block.
 ///
-/// States belong to quotas by what they count: algorithm and window, and of a token bucket rate and capacity too. Where they
-/// stand does not matter. A quota of a changed policy that has no state of its own begins with a copy of the nearest one of
-/// its algorithm; another algorithm starts afresh. The states of other versions of the policy are kept behind its own for as
-/// long as they count something, and those of its algorithms count every spent unit and give back every refunded one: versions
-/// in use at the same time or in turn (by tiers, on two servers, before and after a reload) each find a complete count. A token
-/// bucket owes at most its capacity for units that other versions have spent.
+/// A state belongs to the quota with its algorithm and window, and for a token bucket also with its rate and capacity. The
+/// position of the quota does not matter.
+///
+/// A changed policy carries counts over:
+///
+/// - A quota without its own state starts with a copy of the nearest state of its algorithm. Without such a state it starts empty.
+/// - The states of other versions of the policy are retained while they count something.
+/// - Spent and refunded units count in every state of the policy's algorithms. Versions that are in use at the same time or in
+///   turn (by tiers, on two servers, before and after a reload) each have a complete count.
+/// - For units that another version has spent, a token bucket owes at most its capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant is named after its counter")]
 pub enum State {
@@ -25,7 +29,7 @@ pub enum State {
     SlidingLog(Box<SlidingLog>),
     FixedWindow(FixedWindow),
     TokenBucket(TokenBucket),
-    /// The key is denied until then.
+    /// The key is denied until this time.
     Block {
         until_ms: u64,
     },
@@ -42,8 +46,8 @@ pub enum StateView {
     TokenBucket(TokenBucketView),
 }
 
-/// Calls the same function of whichever counter and view it is. A view always comes from the state it is used
-/// with, so the two never differ in kind.
+/// Calls the same function for each kind of counter and view. A view always comes from the state it is used with, so both have
+/// the same kind.
 macro_rules! each {
     ($state:expr, $view:expr, |$counter:ident, $counter_view:ident| $call:expr, else $otherwise:expr) => {
         match ($state, $view) {
@@ -61,7 +65,7 @@ macro_rules! each {
 }
 
 impl State {
-    /// The algorithm that counts here; none in a block.
+    /// The algorithm of the counter; `None` for a block.
     pub fn algorithm(&self) -> Option<Algorithm> {
         match self {
             Self::SlidingWindow(_) => Some(Algorithm::SlidingWindow),
@@ -73,18 +77,20 @@ impl State {
         }
     }
 
-    /// Whether it was counted for this quota, whose limit may have changed unless it is a token bucket's.
-    pub fn is_of(&self, quota: &Quota) -> bool {
+    /// Whether the state belongs to this quota. Except for a token bucket, the limit may have changed.
+    pub fn belongs_to(&self, quota: &Quota) -> bool {
         match self {
-            Self::TokenBucket(counter) => quota.algorithm() == Algorithm::TokenBucket && counter.is_of(quota),
+            Self::TokenBucket(counter) => {
+                quota.algorithm() == Algorithm::TokenBucket && counter.belongs_to(quota)
+            }
             _ => self.algorithm() == Some(quota.algorithm()) && self.window_ms() == quota.window_ms(),
         }
     }
 
-    /// Counts units that another version of the policy has spent. A window counts all of them, whatever its limit: they
+    /// Counts units that another version of the policy has spent. A window counts all of them, even beyond its limit, and they
     /// expire with the window. A token bucket owes at most its capacity for them, so that no client waits longer than the
     /// bucket takes to fill.
-    pub(crate) fn spend(&mut self, now: Moment, cost: u64) {
+    pub(crate) fn spend_at(&mut self, now: Moment, cost: u64) {
         let Some(quota) = self.quota().filter(|_| cost > 0) else { return };
         let view = self.view(&quota, now);
         if let (Self::TokenBucket(counter), StateView::TokenBucket(view)) = (&mut *self, &view) {
@@ -98,7 +104,7 @@ impl State {
     }
 
     /// Gives back units that were spent under another version of the policy.
-    pub(crate) fn give_back(&mut self, now: Moment, amount: u64) {
+    pub(crate) fn refund_at(&mut self, now: Moment, amount: u64) {
         let Some(quota) = self.quota() else { return };
         let view = self.view(&quota, now);
         if amount > 0 && Self::used(&view) > 0 {
@@ -106,7 +112,7 @@ impl State {
         }
     }
 
-    /// The quota that the state was counted for, as far as the state knows it; none of a block.
+    /// The quota of the state, with the fields that the state contains; `None` for a block.
     fn quota(&self) -> Option<Quota> {
         let limits = match self {
             Self::TokenBucket(counter) => (counter.limit, counter.capacity),
@@ -115,8 +121,8 @@ impl State {
         Some(Quota::of_state(self.algorithm()?, self.window_ms(), limits))
     }
 
-    /// Whether the two are counted for the same quota.
-    pub(crate) fn is_alike(&self, other: &Self) -> bool {
+    /// Whether both states belong to the same quota.
+    pub(crate) fn is_equivalent(&self, other: &Self) -> bool {
         let bucket = |state: &Self| match state {
             Self::TokenBucket(counter) => Some((counter.limit, counter.capacity)),
             _ => None,
@@ -126,27 +132,27 @@ impl State {
             && bucket(self) == bucket(other)
     }
 
-    /// Whether the state counts something, however far ahead of the clock.
-    pub(crate) fn is_counting(&self, now_ms: u64) -> bool {
-        self.latest_and_until_ms().1 > now_ms
+    /// Whether the state has not expired. True even for a state far ahead of the clock.
+    pub(crate) fn is_live(&self, now_ms: u64) -> bool {
+        self.latest_and_expiry_ms().1 > now_ms
     }
 
-    /// Whether it counts something that a changed quota could begin with.
-    pub(crate) fn could_count(&self, quota: &Quota, now_ms: u64) -> bool {
-        self.algorithm() == Some(quota.algorithm()) && self.is_counting(now_ms)
+    /// Whether a quota without its own state can start with a copy of this state.
+    pub(crate) fn can_seed(&self, quota: &Quota, now_ms: u64) -> bool {
+        self.algorithm() == Some(quota.algorithm()) && self.is_live(now_ms)
     }
 
-    /// Whether it is kept beside the states of another version of its policy: while it counts something, and for a while
-    /// after it was written. A block is kept apart.
-    pub(crate) fn is_kept(&self, now_ms: u64, while_ms: impl FnOnce() -> u64) -> bool {
-        let (latest_ms, until_ms) = self.latest_and_until_ms();
+    /// Whether the state is retained beside the states of another version of the policy: while it is live, and until
+    /// `while_ms` have passed since its last update. False for a block, which is handled separately.
+    pub(crate) fn is_retained(&self, now_ms: u64, while_ms: impl FnOnce() -> u64) -> bool {
+        let (latest_ms, until_ms) = self.latest_and_expiry_ms();
         let is_far_ahead = latest_ms.saturating_sub(now_ms) > self.window_ms();
         self.algorithm().is_some()
             && !is_far_ahead
             && (until_ms > now_ms || latest_ms.saturating_add(while_ms()) > now_ms)
     }
 
-    /// The window under which it was counted; 0 of a block.
+    /// The window of the state's quota; 0 for a block.
     pub fn window_ms(&self) -> u64 {
         match self {
             Self::SlidingWindow(counter) => counter.window_ms,
@@ -158,16 +164,16 @@ impl State {
         }
     }
 
-    /// The latest moment that it knows of: that of the last request, or the beginning of its window. A clock that shows an
-    /// earlier one after this was read has stepped back.
+    /// The latest time in the state: of the newest request, or the start of the window. A clock that shows an earlier time has
+    /// stepped back.
     pub fn latest_ms(&self) -> u64 {
-        self.latest_and_until_ms().0
+        self.latest_and_expiry_ms().0
     }
 
-    /// The moment from which it counts nothing, under the quota that it was counted for; `None` if that is over. One that was
-    /// counted more than a window ahead, before the clock stepped back, is taken for over: else it would be kept until that time comes.
-    pub fn left_until_ms(&self, now_ms: u64) -> Option<u64> {
-        let (latest_ms, until_ms) = self.latest_and_until_ms();
+    /// The time from which the state counts nothing under its own quota; `None` if it has expired. A state more than a window
+    /// ahead of the clock, which has stepped back since, counts as expired. Otherwise it would be stored until that time.
+    pub fn expires_at_ms(&self, now_ms: u64) -> Option<u64> {
+        let (latest_ms, until_ms) = self.latest_and_expiry_ms();
         let is_far_ahead = match self {
             Self::Block { until_ms } => until_ms.saturating_sub(now_ms) > MAX_WINDOW_MS,
             _ => latest_ms.saturating_sub(now_ms) > self.window_ms(),
@@ -175,18 +181,18 @@ impl State {
         (until_ms > now_ms && !is_far_ahead).then_some(until_ms)
     }
 
-    fn latest_and_until_ms(&self) -> (u64, u64) {
+    fn latest_and_expiry_ms(&self) -> (u64, u64) {
         match self {
-            Self::SlidingWindow(counter) => (counter.start_ms, counter.counts_until_ms()),
-            Self::StrictWindow(counter) => counter.newest_and_until_ms(),
-            Self::SlidingLog(counter) => counter.newest_and_until_ms(),
-            Self::FixedWindow(counter) => (counter.start_ms, counter.counts_until_ms()),
-            Self::TokenBucket(counter) => (counter.at_ms, counter.counts_until_ms()),
+            Self::SlidingWindow(counter) => (counter.start_ms, counter.expires_at_ms()),
+            Self::StrictWindow(counter) => counter.newest_and_expiry_ms(),
+            Self::SlidingLog(counter) => counter.newest_and_expiry_ms(),
+            Self::FixedWindow(counter) => (counter.start_ms, counter.expires_at_ms()),
+            Self::TokenBucket(counter) => (counter.at_ms, counter.expires_at_ms()),
             Self::Block { until_ms } => (0, *until_ms),
         }
     }
 
-    /// The memory that it holds besides itself, in as many allocations.
+    /// Bytes of the heap allocations, one entry for each allocation.
     pub fn heap_bytes(&self) -> [usize; 2] {
         match self {
             Self::StrictWindow(counter) => [counter.heap_bytes(), 0],
@@ -197,7 +203,7 @@ impl State {
         }
     }
 
-    /// By how much that may grow with the next that is counted.
+    /// Bytes by which the heap allocations can grow when the next units are counted.
     pub fn growth_bytes(&self) -> usize {
         match self {
             Self::StrictWindow(counter) => counter.growth_bytes(),
@@ -228,7 +234,7 @@ impl Counter for State {
             Self::FixedWindow(counter) => StateView::FixedWindow(counter.view(quota, now)),
             Self::TokenBucket(counter) => StateView::TokenBucket(counter.view(quota, now)),
             Self::Block { .. } => {
-                debug_assert!(false, "a block stands at no quota's place");
+                debug_assert!(false, "a block has no quota");
                 StateView::FixedWindow(FixedWindow::empty(quota).view(quota, now))
             }
         }
@@ -244,13 +250,13 @@ impl Counter for State {
         }
     }
 
-    fn parts(view: &StateView) -> Parts {
+    fn breakdown(view: &StateView) -> CountBreakdown {
         match view {
-            StateView::SlidingWindow(view) => SlidingWindow::parts(view),
-            StateView::StrictWindow(view) => StrictWindow::parts(view),
-            StateView::SlidingLog(view) => SlidingLog::parts(view),
-            StateView::FixedWindow(view) => FixedWindow::parts(view),
-            StateView::TokenBucket(view) => TokenBucket::parts(view),
+            StateView::SlidingWindow(view) => SlidingWindow::breakdown(view),
+            StateView::StrictWindow(view) => StrictWindow::breakdown(view),
+            StateView::SlidingLog(view) => SlidingLog::breakdown(view),
+            StateView::FixedWindow(view) => FixedWindow::breakdown(view),
+            StateView::TokenBucket(view) => TokenBucket::breakdown(view),
         }
     }
 

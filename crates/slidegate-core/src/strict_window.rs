@@ -1,30 +1,30 @@
 //! `strict-window`: a log of at most S pairs that never admits more than the limit in any window.
 //!
-//! When there are more pairs than S, two neighbours are merged and the merged pair keeps the *newer* time.
-//! No unit is therefore ever forgotten too early, and the limit holds in every window; the price is that some
-//! units are forgotten a little late. How late is bounded by what may be merged, see [`StrictWindow::append`].
+//! With more than S pairs, two neighbours are merged and the merged pair keeps the *newer* time. No unit therefore expires too
+//! early, and the limit holds in every window. In return, some units expire late. The rules of
+//! [`StrictWindow::cheapest_merge`] bound this delay.
 
-use crate::counter::{Counter, Parts};
-use crate::moment::{Moment, Passed};
+use crate::counter::{CountBreakdown, Counter};
+use crate::moment::{LogTime, Moment};
 use crate::quota::Quota;
 
-/// It grows by so many at the most.
-const MOST_NEW_PAIRS: usize = 4;
+/// Maximum number of pairs by which the allocation grows at once.
+const MAX_NEW_PAIRS: usize = 4;
 
-/// Units that are forgotten together.
+/// Units that expire together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// When the newest of them was admitted.
+    /// Time of the newest admission in the pair.
     pub newest_ms: u64,
-    /// How many they are.
+    /// Number of units.
     pub count: u64,
 }
 
-/// Pairs from the oldest to the newest.
+/// A log of pairs, from the oldest to the newest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StrictWindow {
     pairs: Vec<Pair>,
-    /// The window under which it was counted, to know it again when a policy's quotas change.
+    /// Window of the quota under which the units were counted. Identifies the quota after a change of the policy.
     window_ms: u64,
 }
 
@@ -33,59 +33,59 @@ pub struct StrictWindow {
 pub struct StrictWindowView {
     /// The stamp of an admission, not before the newest pair.
     stamp_ms: u64,
-    /// Of the clock: by so much longer pairs may be live.
+    /// Grain of the clock, by which pairs can be live longer than a window.
     grain_ms: u64,
-    /// How many of the oldest pairs are over.
+    /// Number of expired pairs, which are the oldest ones.
     expired: usize,
     used: u64,
     newest_ms: u64,
-    /// The time of the oldest pair that is live.
+    /// The time of the oldest live pair.
     oldest_ms: Option<u64>,
-    /// Everything counts as admitted now, for the clock stepped far back.
+    /// The clock stepped far back, so all units count as admitted now.
     is_rebased: bool,
-    /// Something is counted, and under another window than before.
+    /// The log has live units of a quota with another window.
     is_changed: bool,
 }
 
 impl StrictWindow {
-    /// A strict window that was kept elsewhere: what [`pairs`](Self::pairs) and [`window_ms`](Self::window_ms) said.
+    /// Builds a strict window from the [`pairs`](Self::pairs) and the [`window_ms`](Self::window_ms) in a store.
     pub fn from_pairs(window_ms: u64, pairs: Vec<Pair>) -> Self {
         Self { pairs, window_ms }
     }
 
-    /// The pairs that are kept, from the oldest to the newest.
+    /// The pairs, from the oldest to the newest.
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs
     }
 
-    /// The window under which it was counted.
+    /// The window of the quota under which the units were counted.
     pub fn window_ms(&self) -> u64 {
         self.window_ms
     }
 
-    /// The memory that it holds besides itself.
+    /// Size of the heap allocation.
     pub fn heap_bytes(&self) -> usize {
         self.pairs.capacity() * size_of::<Pair>()
     }
 
-    /// By how much that may grow with the next pair.
+    /// Bytes by which the heap allocation can grow if another pair is added.
     pub fn growth_bytes(&self) -> usize {
         let is_full = self.pairs.len() == self.pairs.capacity();
-        if is_full { MOST_NEW_PAIRS * size_of::<Pair>() } else { 0 }
+        if is_full { MAX_NEW_PAIRS * size_of::<Pair>() } else { 0 }
     }
 
-    /// When the newest pair was counted, and when it no longer is.
-    pub(crate) fn newest_and_until_ms(&self) -> (u64, u64) {
+    /// The times of the newest pair and of its expiry.
+    pub(crate) fn newest_and_expiry_ms(&self) -> (u64, u64) {
         let newest = self.pairs.last().map(|newest| newest.newest_ms);
         newest.map_or((0, 0), |newest_ms| (newest_ms, newest_ms.saturating_add(self.window_ms)))
     }
 
-    /// Adds `count` units as the view stamps them, and merges until there are no more pairs than slots.
+    /// Adds `count` units with the stamp of the view, and merges pairs until they fit the slots.
     fn append(&mut self, quota: &Quota, view: &StrictWindowView, count: u64) {
         match self.pairs.last_mut() {
             Some(last) if last.newest_ms == view.stamp_ms => last.count += count,
             _ => {
-                self.make_room(quota);
+                self.reserve_pair(quota);
                 self.pairs.push(Pair { newest_ms: view.stamp_ms, count });
             }
         }
@@ -98,27 +98,26 @@ impl StrictWindow {
         }
     }
 
-    /// Grows by a few pairs at a time and not beyond what it will ever hold: doubling would waste half of it.
-    fn make_room(&mut self, quota: &Quota) {
+    /// Ensures capacity for a pair. Grows by a few pairs at a time, up to the slots, because doubling would waste memory.
+    fn reserve_pair(&mut self, quota: &Quota) {
         if self.pairs.len() == self.pairs.capacity() {
             let most = usize::from(quota.slots()) + 1;
-            self.pairs.reserve_exact(most.saturating_sub(self.pairs.len()).clamp(1, MOST_NEW_PAIRS));
+            self.pairs.reserve_exact(most.saturating_sub(self.pairs.len()).clamp(1, MAX_NEW_PAIRS));
         }
     }
 
-    /// The left one of the two neighbours to merge: those whose merging delays the fewest unit-milliseconds,
-    /// among those whose merged pair spans at most 4W/S and counts at most ⌈4L/S⌉. Here W is the window and the clock's
-    /// grain, and L is the limit, or `total`, the units of all pairs, if charges have gone beyond it.
+    /// Returns the position of the left one of two neighbours to merge: the merge that delays the fewest unit-milliseconds, among
+    /// the merged pairs that span at most 4W/S and count at most ⌈4L/S⌉. Here W is the window plus the grain of the clock, and L
+    /// is `total`: the limit, or the units of all pairs if charges have exceeded it.
     ///
-    /// Such a pair exists. There are S+1 live pairs, hence S neighbourhoods (i, i+1), i = 1..S. The units of
-    /// pair i were admitted after `t(i−1)`, so the merged pair spans less than `t(i+1) − t(i−1)`, which is known
-    /// for i ≥ 2. Summed over i = 2..S that telescopes to less than 2W, as all stamps lie within W; so
-    /// fewer than S/2 of them exceed 4W/S. The merged counts sum to at most 2L, so fewer than S/2 exceed ⌈4L/S⌉.
-    /// S is even: at most S/2 − 1 are too long, at most S/2 − 1 too many, and i = 1 is left out because its
-    /// left end is unknown. That makes S − 1 at the most, and one of the S remains.
+    /// Such a pair exists. There are S+1 live pairs, hence S pairs of neighbours (i, i+1), i = 1..S. The units of pair i were
+    /// admitted after `t(i−1)`, so the merged pair spans less than `t(i+1) − t(i−1)`, which is known for i ≥ 2. Summed over
+    /// i = 2..S that telescopes to less than 2W, as all stamps lie within W. So fewer than S/2 of them exceed 4W/S. The merged
+    /// counts sum to at most 2L, so fewer than S/2 exceed ⌈4L/S⌉. S is even: at most S/2 − 1 spans are too long, at most S/2 − 1
+    /// counts are too large, and i = 1 is excluded because its left end is unknown. That excludes at most S − 1 of S candidates.
     ///
-    /// None of this asks under which limit or window the pairs were merged, so it holds after a change as well:
-    /// when something is appended, all pairs are live in the present window and sum to `total` at most.
+    /// The proof does not depend on the limit or window under which earlier pairs were merged, so it also holds after a change:
+    /// at each append, all pairs are live in the present window and sum to at most `total`.
     fn cheapest_merge(&self, quota: &Quota, total: u64, grain_ms: u64) -> usize {
         let slots = u128::from(quota.slots());
         let most_count = total.saturating_mul(4).div_ceil(u64::from(quota.slots()));
@@ -134,7 +133,7 @@ impl StrictWindow {
         };
         let last = self.pairs.len() - 1;
         let cheapest = (1..last).filter(is_eligible).min_by_key(|left| cost(*left));
-        debug_assert!(cheapest.is_some(), "the pigeonhole is full: {self:?} {quota:?}");
+        debug_assert!(cheapest.is_some(), "no pair can be merged: {self:?} {quota:?}");
         cheapest.unwrap_or(last - 1)
     }
 }
@@ -149,8 +148,8 @@ impl Counter for StrictWindow {
     fn view(&self, quota: &Quota, now: Moment) -> StrictWindowView {
         let newest_ms = self.pairs.last().map_or(0, |pair| pair.newest_ms);
         let grain_ms = now.grain_ms();
-        let Some(Passed { now_ms, stamp_ms }) = now.after(newest_ms, quota.window_ms()) else {
-            // The clock stepped far back: everything counts as admitted now.
+        let Some(LogTime { now_ms, stamp_ms }) = now.log_time(newest_ms, quota.window_ms()) else {
+            // The clock stepped far back: all units count as admitted now.
             let used = self.pairs.iter().map(|pair| pair.count).sum();
             let newest_ms = now.latest_ms();
             return StrictWindowView {
@@ -186,8 +185,8 @@ impl Counter for StrictWindow {
         view.used
     }
 
-    fn parts(view: &StrictWindowView) -> Parts {
-        Parts { previous: 0, current: view.used, oldest_ms: view.oldest_ms }
+    fn breakdown(view: &StrictWindowView) -> CountBreakdown {
+        CountBreakdown { previous: 0, current: view.used, oldest_ms: view.oldest_ms }
     }
 
     fn is_mended(view: &StrictWindowView) -> bool {
@@ -226,8 +225,8 @@ impl Counter for StrictWindow {
         }
     }
 
-    /// The oldest first. Which units come back is not known, and taking the oldest leaves the later times in
-    /// place, so that those still outstanding are never forgotten too early.
+    /// Removes the oldest units first. The times of the refunded units are unknown. Removing the oldest ones keeps the later
+    /// times, so that no outstanding unit expires too early.
     fn refund(&mut self, view: &StrictWindowView, quota: &Quota, amount: u64) {
         self.commit(view, quota, 0);
         let mut left = amount;

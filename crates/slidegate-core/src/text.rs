@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use crate::quota::{Algorithm, Anchor, DEFAULT_SLOTS, MAX_WINDOW_MS, Quota, QuotaError};
 
-/// Units of time and their milliseconds; the first spelling of each length is the one that is printed.
+/// Units of time and their milliseconds. The first spelling of each length is printed.
 const UNITS: [(&str, u64); 9] = [
     ("d", 86_400_000),
     ("day", 86_400_000),
@@ -66,7 +66,7 @@ impl FromStr for Quota {
                 word.split_once('=').map_or(("algorithm", word), |(name, value)| (name, value));
             if seen.contains(&name) || (name == "algorithm" && !seen.is_empty()) {
                 let message = format!(
-                    "{word:?} comes too late: write LIMIT/WINDOW, an algorithm, then its options once"
+                    "{word:?} is out of place: write LIMIT/WINDOW, an algorithm, then each option once"
                 );
                 return Err(QuotaError::new("quota", message));
             }
@@ -77,7 +77,7 @@ impl FromStr for Quota {
                 "slots" => quota.with_slots(parse_slots(value)?)?,
                 "anchor" => quota.with_anchor(value.parse::<Anchor>()?)?,
                 other => {
-                    let message = format!("{other:?} is not an option: there are burst, slots and anchor");
+                    let message = format!("unknown option {other:?}; known: burst, slots, anchor");
                     return Err(QuotaError::new("quota", message));
                 }
             };
@@ -100,7 +100,7 @@ fn parse_slots(text: &str) -> Result<u64, QuotaError> {
 }
 
 impl Quota {
-    /// The limit and the window alone, `100/1m`: what a quota is called unless it is given a name.
+    /// Returns the limit and the window, such as `100/1m`: the default name of a quota.
     pub fn label(&self) -> String {
         let window_ms = self.window_ms();
         let (unit, unit_ms) =
@@ -109,7 +109,7 @@ impl Quota {
     }
 }
 
-/// The whole quota; parsing it gives the same quota again.
+/// Writes the whole quota. Parsing the text returns the same quota.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.label())?;
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_the_contract_parse() {
+    fn every_unit_and_limit_parses() {
         let table = [
             ("100/1m", 100, 60_000),
             ("10/s", 10, 1000),
@@ -175,38 +175,38 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_says_which_field_and_what_is_allowed() {
+    fn an_error_names_the_field_and_the_allowed_values() {
         let table = [
             ("", "quota: \"\" is not a quota: write LIMIT/WINDOW, such as 100/1m, 10/s or 5/15m"),
             ("100", "quota: \"100\" is not a quota: write LIMIT/WINDOW, such as 100/1m, 10/s or 5/15m"),
-            ("0/1m token-bucket burst=5", "burst: goes with a limit of at least 1, which refills it"),
+            ("0/1m token-bucket burst=5", "burst: requires a limit of at least 1, which refills the bucket"),
             ("281474976710657/1m", "limit: 281474976710657 is not between 0 and 2^48 (281474976710656)"),
             ("+5/1m", "limit: \"+5\" is not a whole number between 0 and 2^48"),
             (
                 "99999999999999999999/1m",
                 "limit: \"99999999999999999999\" is not a whole number between 0 and 2^48",
             ),
-            ("1/1m burst=2", "burst: goes with token-bucket, not with sliding-window"),
+            ("1/1m burst=2", "burst: requires token-bucket; the algorithm is sliding-window"),
             ("1/1m token-bucket burst=0", "burst: 0 is not between 1 and 2^48 (281474976710656)"),
             ("1/1m strict-window slots=5", "slots: 5 is not an even number between 4 and 64"),
             (
                 "1/1m sliding-log anchor=epoch",
-                "anchor: goes with sliding-window and fixed-window, not with sliding-log",
+                "anchor: requires sliding-window or fixed-window; the algorithm is sliding-log",
             ),
             ("1/1m anchor=noon", "anchor: \"noon\" is not one of epoch, first-request"),
             (
                 "1/1m strict-window sliding-log",
-                "quota: \"sliding-log\" comes too late: write LIMIT/WINDOW, an algorithm, then its options once",
+                "quota: \"sliding-log\" is out of place: write LIMIT/WINDOW, an algorithm, then each option once",
             ),
             (
                 "1/1m token-bucket burst=5 burst=6",
-                "quota: \"burst=6\" comes too late: write LIMIT/WINDOW, an algorithm, then its options once",
+                "quota: \"burst=6\" is out of place: write LIMIT/WINDOW, an algorithm, then each option once",
             ),
             (
                 "1/1m anchor=epoch fixed-window",
-                "quota: \"fixed-window\" comes too late: write LIMIT/WINDOW, an algorithm, then its options once",
+                "quota: \"fixed-window\" is out of place: write LIMIT/WINDOW, an algorithm, then each option once",
             ),
-            ("1/1m color=red", "quota: \"color\" is not an option: there are burst, slots and anchor"),
+            ("1/1m color=red", "quota: unknown option \"color\"; known: burst, slots, anchor"),
             (
                 "1/1m leaky",
                 "algorithm: \"leaky\" is not one of sliding-window, strict-window, sliding-log, fixed-window, token-bucket",

@@ -1,24 +1,24 @@
-//! `token-bucket`: a debt that each request adds to and time pays off. GCRA is the same thing.
+//! `token-bucket`: a debt that grows with each request and is paid off over time. Equivalent to GCRA.
 
-use crate::counter::{Counter, Parts};
+use crate::counter::{CountBreakdown, Counter};
 use crate::exact::{div_ceil, wide};
 use crate::moment::Moment;
 use crate::quota::Quota;
 
-/// A debt, the moment at which it was written, and the quota under which it was.
+/// A debt, the time at which it was written, and the quota under which it was written.
 ///
-/// One token is `window_ms` of debt and each millisecond pays off `limit`, so that no rate is ever rounded.
+/// One token is `window_ms` of debt, and each millisecond pays off `limit`. No rate is therefore rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     /// Tokens owed, times `window_ms`.
     pub debt: u128,
-    /// When `debt` was owed.
+    /// Time at which `debt` was written.
     pub at_ms: u64,
     /// The window that scales `debt`.
     pub window_ms: u64,
-    /// What each millisecond pays off.
+    /// Debt that each millisecond pays off.
     pub limit: u64,
-    /// The most that a check could owe, to notice that the quota has changed.
+    /// Capacity of the quota under which the debt was written.
     pub capacity: u64,
 }
 
@@ -31,32 +31,32 @@ pub struct TokenBucketView {
     is_mended: bool,
 }
 
-/// What each millisecond pays off. Under a limit of 0 only charges are owed, and they are paid off as under a limit of 1.
+/// Returns the debt that each millisecond pays off. A limit of 0 pays off like a limit of 1, because only charges owe anything.
 fn rate(limit: u64) -> u64 {
     limit.max(1)
 }
 
 impl TokenBucketView {
-    /// When `debt` of what is owed will have been paid off.
+    /// The time at which `debt` is paid off.
     fn paid_at_ms(&self, debt: u128, quota: &Quota) -> u64 {
         self.at_ms.saturating_add(div_ceil(debt, rate(quota.limit())))
     }
 }
 
 impl TokenBucket {
-    /// The moment from which it counts nothing, under the quota that it was counted for.
-    pub(crate) fn counts_until_ms(&self) -> u64 {
+    /// The time from which the bucket owes nothing under its own quota.
+    pub(crate) fn expires_at_ms(&self) -> u64 {
         if self.debt == 0 { 0 } else { self.at_ms.saturating_add(div_ceil(self.debt, rate(self.limit))) }
     }
 
-    /// Whether it was written under this quota.
-    pub(crate) fn is_of(&self, quota: &Quota) -> bool {
+    /// Whether the debt was written under this quota.
+    pub(crate) fn belongs_to(&self, quota: &Quota) -> bool {
         (self.window_ms, self.limit, self.capacity) == (quota.window_ms(), quota.limit(), quota.capacity())
     }
 }
 
 impl TokenBucket {
-    /// Keeps the view with `spent` added, up to the capacity. A debt that exceeds the capacity already stays as it is.
+    /// Stores the view with `spent` units added, up to the capacity. A debt beyond the capacity stays as it is.
     pub(crate) fn commit_within_capacity(&mut self, view: &TokenBucketView, quota: &Quota, spent: u64) {
         let full = wide(quota.capacity(), quota.window_ms());
         let debt = (view.debt + wide(spent, quota.window_ms())).min(full).max(view.debt);
@@ -72,15 +72,15 @@ impl Counter for TokenBucket {
         Self { debt: 0, at_ms: 0, window_ms, limit, capacity }
     }
 
-    /// A debt is paid off at the rate of the quota that it was written under, up to now. If that is not this quota, the
-    /// rest of the debt is then at most the new capacity, so that no client waits longer than the new bucket takes to
-    /// fill. Such a debt is mended: kept even by a denial, or it would go on at the former rate.
+    /// Pays off the debt up to now, at the rate of the quota under which it was written. If the quota has changed, the remaining
+    /// debt is capped at the new capacity, so that no client waits longer than the new bucket takes to fill. Such a view is
+    /// mended: a denial stores it too, because otherwise the debt would continue at the former rate.
     #[inline]
     fn view(&self, quota: &Quota, now: Moment) -> TokenBucketView {
         let (now_ms, window_ms) = (now.now_ms(), quota.window_ms());
         let ahead_ms = self.at_ms.saturating_sub(now_ms);
         let (at_ms, mut debt, is_rebased) = if ahead_ms > window_ms {
-            // The clock stepped far back: go on paying from now.
+            // The clock stepped far back: pay off the debt from now on.
             (now_ms, self.debt, true)
         } else if ahead_ms > 0 {
             (self.at_ms, self.debt, false)
@@ -90,9 +90,9 @@ impl Counter for TokenBucket {
         if debt == 0 {
             return TokenBucketView { debt, at_ms: now_ms, used: 0, is_mended: false };
         }
-        let is_changed = !self.is_of(quota);
+        let is_changed = !self.belongs_to(quota);
         if is_changed {
-            // The same number of tokens in the new unit, rounded against the caller.
+            // The same number of tokens in the new unit, rounded up.
             debt = (debt * u128::from(window_ms)).div_ceil(u128::from(self.window_ms));
             debt = debt.min(wide(quota.capacity(), window_ms));
         }
@@ -105,8 +105,8 @@ impl Counter for TokenBucket {
         view.used
     }
 
-    fn parts(view: &TokenBucketView) -> Parts {
-        Parts { current: view.used, ..Parts::default() }
+    fn breakdown(view: &TokenBucketView) -> CountBreakdown {
+        CountBreakdown { current: view.used, ..CountBreakdown::default() }
     }
 
     #[inline]

@@ -1,4 +1,4 @@
-//! Limits and windows that change while they run, and clocks that step back.
+//! Limits and windows that change at run time, and clocks that step back.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,14 +15,14 @@ fn change(key: &mut Key, quotas: &[&str]) {
 }
 
 #[test]
-fn a_lowered_limit_saturates_and_a_raised_one_gives_more() {
+fn a_lowered_limit_leaves_zero_and_a_raised_limit_leaves_more() {
     for algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("10/1m {algorithm}")]);
         assert!(key.check(START, 8).is_allowed());
         change(&mut key, &[&format!("5/1m {algorithm}")]);
         let denied = key.check(START, 1);
         assert!(!denied.is_allowed(), "{algorithm}");
-        // A bucket's debt is capped, so that no client waits longer than the new bucket takes to fill.
+        // The debt of a bucket is capped, so that no client waits longer than the new bucket takes to fill.
         let used = if algorithm == Algorithm::TokenBucket { 5 } else { 8 };
         assert_eq!((denied.remaining(), denied.quotas()[0].used), (0, used), "{algorithm}");
         let wait = denied.retry_after_ms().unwrap();
@@ -34,7 +34,7 @@ fn a_lowered_limit_saturates_and_a_raised_one_gives_more() {
 }
 
 #[test]
-fn a_changed_window_neither_forgets_nor_locks_out() {
+fn a_changed_window_keeps_the_count_without_a_lock_out() {
     for algorithm in Algorithm::ALL {
         for (before, after, after_ms) in
             [("1h", "1m", MINUTE), ("1m", "1h", 60 * MINUTE), ("60s", "61s", 61_000)]
@@ -44,7 +44,7 @@ fn a_changed_window_neither_forgets_nor_locks_out() {
             change(&mut key, &[&format!("10/{after} {algorithm}")]);
             let denied = key.check(START + 6, 1);
             assert!(!denied.is_allowed(), "{algorithm} {before}→{after}: no second burst");
-            // The wait it told is exact although a denial must not spend, and it is no lock-out.
+            // The retry time is exact, although a denial must not spend, and it is short.
             let wait = denied.retry_after_ms().unwrap();
             assert!(wait <= 2 * after_ms, "{algorithm} {before}→{after}: {wait}");
             assert!(!key.clone().check(START + 6 + wait - 1, 1).is_allowed(), "{algorithm} {before}→{after}");
@@ -55,10 +55,10 @@ fn a_changed_window_neither_forgets_nor_locks_out() {
 }
 
 #[test]
-fn sliding_window_counts_all_that_is_used_as_spent_now() {
+fn a_sliding_window_counts_used_units_as_spent_at_the_change_of_its_window() {
     let mut key = Key::parse(&["10/1m"]);
     assert!(key.check(START, 10).is_allowed());
-    // Half of the next window: 5 are still counted, and count fully in the new window that begins now.
+    // In the middle of the next window, 5 units are counted. They count fully in the new window, which starts now.
     change(&mut key, &["10/1h"]);
     let now = START + MINUTE + MINUTE / 2;
     let decision = key.check(now, 5);
@@ -68,23 +68,23 @@ fn sliding_window_counts_all_that_is_used_as_spent_now() {
 }
 
 #[test]
-fn another_algorithm_starts_afresh() {
+fn another_algorithm_starts_empty() {
     let mut key = Key::parse(&["10/1m"]);
     assert!(key.check(START, 10).is_allowed());
     change(&mut key, &["10/1m sliding-log"]);
     assert_eq!(key.check(START, 1).remaining(), 9);
 }
 
-/// As tiers of a policy, or servers of which some have the new file already.
+/// Alternates between two versions, as tiers of a policy do, or servers during the rollout of a new configuration.
 #[test]
-fn two_versions_in_turn_are_each_held_to_their_own_limit() {
+fn two_versions_in_turn_each_enforce_their_own_limit() {
     let versions: [(&[&str], &[&str], [usize; 2]); 5] = [
         (&["5/1h"], &["6/1h token-bucket"], [5, 6]),
         (&["5/1h sliding-log"], &["6/1h strict-window"], [5, 6]),
         (&["5/1h fixed-window"], &["6/1h"], [5, 6]),
-        // The hour is the same for both, and the minute counts what either admits.
+        // Both share the hour, and the minute counts the units that either one admits.
         (&["5/1m", "20/1h"], &["6/1h"], [3, 3]),
-        // A unit that is spent under one rate is owed under the other too.
+        // A unit that is spent under one rate is also owed under the other one.
         (&["5/1m", "20/1h token-bucket"], &["9/1m strict-window", "6/1h token-bucket"], [5, 3]),
     ];
     for (one, other, expected) in versions {
@@ -95,15 +95,15 @@ fn two_versions_in_turn_are_each_held_to_their_own_limit() {
             admitted[step % 2] += usize::from(key.check(START, 1).is_allowed());
         }
         assert_eq!(admitted, expected, "{one:?}, {other:?}");
-        // What is over is not kept for ever.
+        // Expired states are dropped.
         assert!(key.check(START + 3 * 60 * MINUTE, 1).is_allowed());
         assert!(key.states.len() <= other.len(), "{one:?}, {other:?}");
     }
 }
 
-/// The same with two windows, which are counted together. A denial must not have the other one begin anew.
+/// Alternates between two windows, which count together. A denial by one must not restart the other.
 #[test]
-fn two_windows_in_turn_lock_nobody_out() {
+fn two_windows_in_turn_lock_no_key_out() {
     for algorithm in Algorithm::ALL {
         for (one, other) in [("5/2s", "5/3s"), ("5/3s", "5/2s"), ("5/1s", "5/3s")] {
             let versions = [one, other].map(|quota| format!("{quota} {algorithm}"));
@@ -114,37 +114,36 @@ fn two_windows_in_turn_lock_nobody_out() {
                 let now = step as u64 * 100;
                 let decision = key.check(START + now, 1);
                 if decision.is_allowed() {
-                    assert!(now - last <= 6000, "{versions:?}: nobody was let in for {} ms", now - last);
+                    assert!(now - last <= 6000, "{versions:?}: no request was allowed for {} ms", now - last);
                     (last, admitted) = (now, admitted + 1);
                 }
             }
-            assert!(100_000 - last <= 6000, "{versions:?}: nobody was let in since {last}");
+            assert!(100_000 - last <= 6000, "{versions:?}: no request was allowed since {last}");
             let alone = |seconds: u64| 5 * (100 / seconds + 1);
             let most = alone(one[2..3].parse().unwrap()) + alone(other[2..3].parse().unwrap());
-            assert!(admitted <= most, "{versions:?}: {admitted}, more than both by themselves");
+            assert!(admitted <= most, "{versions:?}: {admitted}, more than {most} of both alone");
         }
     }
 }
 
-/// A fraction of a token that is lost with each denial is a lock-out.
+/// A fraction of a token that is lost with each denial would be a lock-out.
 #[test]
 fn two_rates_in_turn_are_paid_off() {
     let mut key = Key::parse(&["1/1h token-bucket"]);
     let mut admitted = [0, 0];
-    // Two hours, twenty times a second, in the order in which what was paid off was lost.
+    // Two hours at twenty requests per second, in the order that once lost the paid-off fraction.
     for step in 0..144_000 {
         for (tier, quota) in ["1/1h token-bucket", "1/1m token-bucket"].iter().enumerate() {
             change(&mut key, &[quota]);
             admitted[tier] += u32::from(key.check(START + step * 50, 1).is_allowed());
         }
     }
-    // A unit that one admits is owed under the other too.
+    // A unit that one version admits is also owed under the other one.
     assert_eq!(admitted, [1, 119]);
 }
 
-/// Whoever makes up new limits all the time does not make a record grow all the time.
 #[test]
-fn only_so_many_states_are_left() {
+fn at_most_sixteen_states_of_other_versions_are_retained() {
     let mut key = Key::parse(&["10/1h"]);
     for step in 0..100 {
         let algorithm = ["token-bucket", "sliding-window"][step % 2];
@@ -154,9 +153,9 @@ fn only_so_many_states_are_left() {
     }
 }
 
-/// A clock that was far ahead: what was counted then does not stay until it comes to be then.
+/// A clock was far ahead and has stepped back. The units of that time must not remain until the clock reaches it again.
 #[test]
-fn what_is_left_from_the_future_is_forgotten() {
+fn states_from_the_future_are_dropped() {
     for algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("5/1s {algorithm}")]);
         assert!(key.check(START + 10_000 * MINUTE, 5).is_allowed());
@@ -167,7 +166,7 @@ fn what_is_left_from_the_future_is_forgotten() {
 }
 
 #[test]
-fn a_lowered_bucket_is_full_after_the_time_that_it_takes_to_fill() {
+fn a_lowered_bucket_is_full_after_its_fill_time() {
     for lowered in ["10/1m token-bucket", "1000/1s token-bucket burst=10", "1/1m token-bucket burst=10"] {
         let fill_ms = Key::parse(&[lowered]).check(START, 10).quotas()[0].reset_after_ms;
         let mut key = Key::parse(&["1000/1s token-bucket"]);
@@ -181,13 +180,13 @@ fn a_lowered_bucket_is_full_after_the_time_that_it_takes_to_fill() {
         let mut key = Key::parse(&["1000/1s token-bucket"]);
         assert!(key.check(START, 1000).is_allowed());
         change(&mut key, &[lowered]);
-        assert!(key.check(START + 3000, 10).is_allowed(), "{lowered}: idle, so that the bucket was full");
+        assert!(key.check(START + 3000, 10).is_allowed(), "{lowered}: the bucket has refilled");
     }
 }
 
-/// Capping the other version's debt would give that one a burst with each request of this one.
+/// Capping the debt of the other version would allow it a burst with each request of this version.
 #[test]
-fn buckets_of_two_capacities_in_turn_do_not_forgive_each_other() {
+fn buckets_of_two_capacities_in_turn_keep_each_others_debts() {
     let mut key = Key::parse(&["20/1h token-bucket"]);
     let mut admitted = [0, 0];
     for step in 0..1000 {
@@ -195,14 +194,10 @@ fn buckets_of_two_capacities_in_turn_do_not_forgive_each_other() {
         change(&mut key, &[quota]);
         admitted[step % 2] += u64::from(key.check(START, 1).is_allowed());
     }
-    assert_eq!(
-        admitted,
-        [15, 5],
-        "twenty by the larger one, and the smaller one is used up after ten of them"
-    );
+    assert_eq!(admitted, [15, 5], "twenty in total; the smaller bucket is empty after ten of them");
 }
 
-/// Limits that are raised and lowered again, or two tiers in turn: each version knows what the others have admitted.
+/// Limits that are raised and lowered again, or two tiers in turn: each version counts the admissions of the others.
 #[test]
 fn no_order_of_versions_admits_more_than_the_largest_limit() {
     for algorithm in Algorithm::ALL {
@@ -223,7 +218,7 @@ fn no_order_of_versions_admits_more_than_the_largest_limit() {
                     let now = START + 1 + phase as u64;
                     admitted += (0..most).filter(|_| key.check(now, 1).is_allowed()).count();
                 }
-                // A bucket refills meanwhile.
+                // A bucket refills in the meantime.
                 assert!(admitted < most + usize::from(most == 1000), "{versions:?} {turns:?}: {admitted}");
             }
         }
@@ -231,7 +226,7 @@ fn no_order_of_versions_admits_more_than_the_largest_limit() {
 }
 
 #[test]
-fn a_count_survives_being_away_in_another_tier() {
+fn a_count_is_retained_while_another_tier_is_in_use() {
     for algorithm in [Algorithm::SlidingWindow, Algorithm::StrictWindow, Algorithm::FixedWindow] {
         let of = |quota: &str| format!("{quota} {algorithm}");
         for others in [&[][..], &["10/1m token-bucket"], &["10/1m token-bucket", "10/1m sliding-log"]] {
@@ -243,7 +238,7 @@ fn a_count_survives_being_away_in_another_tier() {
             }
             change(&mut key, &[&of("10/1m")]);
             assert!(!key.check(START, 1).is_allowed(), "{algorithm} {others:?}: carried over");
-            // The minute's count is over, and the hour's is not begun with again.
+            // The count of the minute has expired, and does not restart from that of the hour.
             assert!(key.check(START + 3 * MINUTE, 10).is_allowed(), "{algorithm} {others:?}");
             change(&mut key, &[&of("10/1h")]);
             assert!(!key.check(START + 3 * MINUTE, 1).is_allowed(), "{algorithm} {others:?}: still counted");
@@ -255,7 +250,7 @@ fn a_count_survives_being_away_in_another_tier() {
 }
 
 #[test]
-fn the_nearest_window_is_carried_over_wherever_it_stands() {
+fn the_nearest_window_is_carried_over_from_any_position() {
     let mut key = Key::parse(&["10/1s", "1000/1h"]);
     assert!(key.check(START, 10).is_allowed());
     assert!(key.check(START + 5000, 10).is_allowed());
@@ -264,13 +259,13 @@ fn the_nearest_window_is_carried_over_wherever_it_stands() {
         decision.quotas().iter().map(|report| report.used).collect::<Vec<_>>()
     };
     assert_eq!(used(key.peek(START + 5000, 0)), [20, 10]);
-    // One source serves one quota: a further quota starts afresh.
+    // Each state is the source of one copy: a further quota starts empty.
     change(&mut key, &["2000/2h", "20/2s", "30/3s"]);
     assert_eq!(used(key.peek(START + 5000, 0)), [20, 10, 0]);
 }
 
 #[test]
-fn quotas_keep_their_counts_when_others_come_and_go() {
+fn quotas_keep_their_counts_when_other_quotas_are_added_or_removed() {
     let mut key = Key::parse(&["10/1s", "20/1h"]);
     assert!(key.check(START, 7).is_allowed());
     change(&mut key, &["10/1s", "15/1m", "20/1h"]);
@@ -289,7 +284,7 @@ fn quotas_keep_their_counts_when_others_come_and_go() {
 }
 
 #[test]
-fn a_clock_that_steps_back_a_little_stands_still() {
+fn time_stands_still_after_a_small_step_back() {
     for algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("10/1m {algorithm}")]);
         assert!(key.check(START + 100, 10).is_allowed());
@@ -302,7 +297,7 @@ fn a_clock_that_steps_back_a_little_stands_still() {
 }
 
 #[test]
-fn a_clock_that_steps_far_back_keeps_the_counts_and_locks_nobody_out() {
+fn a_clock_that_steps_far_back_keeps_the_counts_and_locks_no_key_out() {
     for algorithm in Algorithm::ALL {
         for back in [2 * MINUTE + 1, 10 * MINUTE, START - 17, START] {
             let mut key = Key::parse(&[&format!("10/1m {algorithm}")]);
@@ -312,7 +307,7 @@ fn a_clock_that_steps_far_back_keeps_the_counts_and_locks_nobody_out() {
             assert!(!denied.is_allowed(), "{algorithm}: the counts are kept");
             let wait = denied.retry_after_ms().unwrap();
             assert!(wait <= 2 * MINUTE, "{algorithm}: {wait}");
-            // Asking all the time must not push the moment away.
+            // Frequent requests must not postpone the retry time.
             for step in 1..wait / 1000 {
                 assert!(!key.check(now + step * 1000 - 1, 1).is_allowed(), "{algorithm}");
             }
@@ -323,7 +318,7 @@ fn a_clock_that_steps_far_back_keeps_the_counts_and_locks_nobody_out() {
 }
 
 #[test]
-fn a_far_step_and_another_window_at_once() {
+fn a_far_step_of_the_clock_with_a_changed_window_does_not_panic() {
     for algorithm in Algorithm::ALL {
         for (before, after) in [("1s", "1d"), ("1d", "1s")] {
             let mut key = Key::parse(&[&format!("10/{before} {algorithm}")]);
@@ -336,9 +331,9 @@ fn a_far_step_and_another_window_at_once() {
     }
 }
 
-/// Once wrong: a peek or a denial under other quotas dropped the states that these did not use.
+/// Regression test: a peek or a denial under other quotas dropped the states of the first quotas.
 #[test]
-fn looking_through_other_quotas_forgets_nothing() {
+fn a_peek_or_a_denial_under_other_quotas_drops_no_state() {
     for others in [&["10/1m strict-window"][..], &["10/1m", "20/1h"], &["10/1h"]] {
         let mut key = Key::parse(&["10/1m"]);
         assert!(key.check(START, 7).is_allowed());
@@ -349,7 +344,7 @@ fn looking_through_other_quotas_forgets_nothing() {
         let used = key.peek(START, 0).quotas()[0].used;
         assert_eq!(used, 7, "{others:?}");
     }
-    // Nor does a peek through a shorter window make it age faster.
+    // A peek under a shorter window does not make the count expire faster.
     for algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("10/1h {algorithm}")]);
         assert!(key.check(START, 10).is_allowed());
@@ -360,10 +355,9 @@ fn looking_through_other_quotas_forgets_nothing() {
     }
 }
 
-/// Once asserted wrongly: a clock that is back by exactly one window stands still at the stored time, so the longest
-/// wait is three windows, not two.
+/// After a step back by exactly one window, time stands still at the stored time. The longest wait is therefore three windows.
 #[test]
-fn a_clock_that_is_back_by_just_a_window_stands_still() {
+fn time_stands_still_after_a_step_back_by_exactly_a_window() {
     let mut key = Key::parse(&["4/276ms"]);
     assert!(key.check(828, 1).is_allowed());
     assert!(key.check(552, 0).is_allowed());
@@ -371,24 +365,24 @@ fn a_clock_that_is_back_by_just_a_window_stands_still() {
     assert_eq!(denied.retry_after_ms(), Some(3 * 276));
     assert!(!key.check(552 + 3 * 276 - 1, 4).is_allowed());
     assert!(key.check(552 + 3 * 276, 4).is_allowed());
-    // One millisecond further back it begins anew.
+    // One millisecond further back, the window restarts.
     let mut key = Key::parse(&["4/276ms"]);
     assert!(key.check(828, 1).is_allowed());
     assert_eq!(key.check(551, 4).retry_after_ms(), Some(276 + 1));
 }
 
-/// A peek counts nothing: what other quotas have counted goes on as they have it.
+/// A peek counts nothing, so the counts of other quotas expire at their own times.
 #[test]
-fn a_peek_says_how_long_counts_of_other_quotas_last() {
+fn a_peek_reports_when_counts_of_other_quotas_expire() {
     let bucket = |quota: &str| Policy::parse("p", [quota]).unwrap();
     let (former, any) = (bucket("10/100s token-bucket"), bucket("1/1s token-bucket burst=1000000"));
     let mut states = Vec::new();
     let mut peek =
         |policy: &Policy, verb, now_ms, cost| decide(&mut states, policy, Action::new(verb, now_ms, cost)).0;
-    assert_eq!(peek(&any, Verb::Peek, 1000, 0).lasts_ms(), 0);
-    assert_eq!(peek(&former, Verb::Check, 1000, 3).lasts_ms(), 30_000);
-    assert_eq!(peek(&any, Verb::Peek, 1001, 0).lasts_ms(), 29_999);
-    assert_eq!(peek(&former, Verb::Peek, 1001, 0).lasts_ms(), 29_999);
-    assert_eq!(peek(&any, Verb::Peek, 30_999, 0).lasts_ms(), 1);
-    assert_eq!(peek(&any, Verb::Peek, 31_000, 0).lasts_ms(), 0);
+    assert_eq!(peek(&any, Verb::Peek, 1000, 0).expires_after_ms(), 0);
+    assert_eq!(peek(&former, Verb::Check, 1000, 3).expires_after_ms(), 30_000);
+    assert_eq!(peek(&any, Verb::Peek, 1001, 0).expires_after_ms(), 29_999);
+    assert_eq!(peek(&former, Verb::Peek, 1001, 0).expires_after_ms(), 29_999);
+    assert_eq!(peek(&any, Verb::Peek, 30_999, 0).expires_after_ms(), 1);
+    assert_eq!(peek(&any, Verb::Peek, 31_000, 0).expires_after_ms(), 0);
 }

@@ -1,4 +1,4 @@
-//! Charges, which count beyond the limit, blocks, limits of 0, and what a report says of a count.
+//! Charges, which count beyond the limit, blocks, limits of 0, and the breakdown of counts in reports.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -15,9 +15,9 @@ fn key(limit: u64, algorithm: Algorithm) -> Key {
 }
 
 #[test]
-fn a_charge_counts_in_full_and_a_look_is_allowed_within_the_limit() {
-    // Limit, cost of each charge, and how many looks are allowed before the first denial.
-    for (limit, cost, looks) in
+fn a_charge_counts_in_full_and_a_peek_is_allowed_within_the_limit() {
+    // Limit, cost of each charge, and number of allowed peeks before the first denial.
+    for (limit, cost, peeks) in
         [(1000, 300, 4), (1000, 2500, 1), (10_000, 7, 1429), (2, 1, 3), (1000, 1000, 2)]
     {
         for algorithm in Algorithm::ALL {
@@ -29,19 +29,19 @@ fn a_charge_counts_in_full_and_a_look_is_allowed_within_the_limit() {
                 assert_eq!(charged.quotas()[0].used, allowed * cost, "{algorithm}");
                 assert_eq!(charged.is_allowed(), allowed * cost <= limit, "{algorithm}");
             }
-            assert_eq!(allowed, looks, "{algorithm} {limit} {cost}");
+            assert_eq!(allowed, peeks, "{algorithm} {limit} {cost}");
             let denied = key.peek(START, 0);
             let wait_ms = denied.retry_after_ms().unwrap();
             assert_eq!(denied.remaining(), 0, "{algorithm}");
             assert!(!key.peek(START + wait_ms - 1, 0).is_allowed(), "{algorithm} {limit} {cost}");
             assert!(key.peek(START + wait_ms, 0).is_allowed(), "{algorithm} {limit} {cost}");
-            assert!(!key.check(START, 1).is_allowed(), "{algorithm}: a check spends no more than is left");
+            assert!(!key.check(START, 1).is_allowed(), "{algorithm}: a check does not exceed the limit");
         }
     }
 }
 
 #[test]
-fn charges_stay_exact_and_bounded_however_large_they_are() {
+fn the_largest_charges_are_bounded_by_the_largest_count() {
     for algorithm in Algorithm::ALL {
         let mut key = key(1 << 48, algorithm);
         for step in 0..2000 {
@@ -58,7 +58,7 @@ fn charges_stay_exact_and_bounded_however_large_they_are() {
 }
 
 #[test]
-fn a_log_of_charges_is_bounded_and_ages() {
+fn a_log_of_charges_is_small_and_its_units_expire() {
     let mut key = Key::parse(&["5/1m sliding-log"]);
     for step in 0..10_000 {
         let _ = key.act(Verb::Charge, START + step * 10, 1);
@@ -69,14 +69,13 @@ fn a_log_of_charges_is_bounded_and_ages() {
     let used = key.peek(now, 0).quotas()[0].used;
     assert!(
         (6000..=6000 + 6000 / 4).contains(&used),
-        "{used} of 6000 in the window, and an eighth or two late"
+        "{used} units counted, 6000 charged in the window; units expire late by at most a quarter of it"
     );
     assert_eq!(key.peek(now + MINUTE, 0).quotas()[0].used, 0);
 }
 
-/// However often it is charged again: what happened a window ago is over.
 #[test]
-fn debts_age_while_charges_go_on() {
+fn a_large_charge_expires_while_small_charges_continue() {
     for algorithm in Algorithm::ALL {
         let mut key = key(10, algorithm);
         let _ = key.act(Verb::Charge, START, 15);
@@ -98,19 +97,19 @@ fn a_charge_spends_from_every_quota() {
 }
 
 #[test]
-fn a_limit_of_zero_denies_every_cost_for_good() {
+fn a_limit_of_zero_denies_every_cost_without_a_retry_time() {
     for algorithm in Algorithm::ALL {
         let mut key = key(0, algorithm);
         assert!(key.check(START, 0).is_allowed(), "{algorithm}");
         let denied = key.check(START, 1);
         assert!(denied.is_never() && denied.remaining() == 0 && denied.limit() == 0, "{algorithm}");
         assert!(key.act(Verb::Refund, START, 5).quotas()[0].used == 0, "{algorithm}");
-        // A charge is counted, and ages.
+        // A charge is counted and expires.
         assert!(!key.act(Verb::Charge, START, 2).is_allowed(), "{algorithm}");
         let wait_ms = key.peek(START, 0).retry_after_ms().unwrap();
         assert!(wait_ms <= 2 * MINUTE, "{algorithm} {wait_ms}");
         assert!(key.peek(START + wait_ms, 0).is_allowed(), "{algorithm}");
-        // Raised, it counts like any other.
+        // A raised limit allows requests.
         key.policy = Policy::parse("test", [&*format!("5/1m {algorithm}")]).unwrap();
         assert!(key.check(START + 2 * MINUTE, 5).is_allowed(), "{algorithm}");
     }
@@ -132,7 +131,7 @@ fn a_blocked_key_is_denied_until_the_block_ends() {
         assert!(!key.act(Verb::Charge, START + MINUTE, 1).is_allowed(), "{quotas:?}");
         assert_eq!(key.act(Verb::Refund, START + MINUTE, 1).remaining(), 0);
         assert!(key.clone().check(START, 6).is_never() || quotas.len() == 2);
-        // Counts go on beside it.
+        // The counts continue during the block.
         assert!(key.clone().check(START + 10 * MINUTE, 2).is_allowed(), "{quotas:?}");
         assert!(key.clone().act(Verb::Block, START + 1, 0).remaining() > 0, "{quotas:?}: ended");
         assert!(key.act(Verb::Reset, START + 1, 0).is_found());
@@ -141,7 +140,7 @@ fn a_blocked_key_is_denied_until_the_block_ends() {
 }
 
 #[test]
-fn a_block_ends_after_a_year_at_the_latest_and_survives_other_versions_of_the_policy() {
+fn a_block_lasts_at_most_a_year_and_applies_to_all_versions_of_the_policy() {
     let mut key = key(5, Algorithm::SlidingWindow);
     assert_eq!(key.act(Verb::Block, START, u64::MAX).reset_after_ms(), MAX_WINDOW_MS);
     for quotas in [["9/1h"], ["9/1h token-bucket"], ["5/1m"]] {
@@ -150,21 +149,21 @@ fn a_block_ends_after_a_year_at_the_latest_and_survives_other_versions_of_the_po
         assert!(!key.act(Verb::Charge, START + 1, 1).is_allowed());
     }
     assert!(key.check(START + MAX_WINDOW_MS, 1).is_allowed());
-    assert_eq!(key.states.len(), 1, "a block that is over is dropped");
-    // A clock that has stepped back by more does not lock the key out.
+    assert_eq!(key.states.len(), 1, "an expired block is dropped");
+    // A clock that stepped back by more than the longest block does not lock the key out.
     assert!(key.act(Verb::Block, START + 2 * MAX_WINDOW_MS, 1).remaining() == 0);
     assert!(key.check(START, 1).is_allowed());
 }
 
 #[test]
-fn a_reset_says_whether_it_found_something() {
+fn a_reset_reports_whether_it_removed_a_count_or_a_block() {
     for algorithm in Algorithm::ALL {
         let mut key = key(5, algorithm);
         assert!(!key.act(Verb::Reset, START, 0).is_found(), "{algorithm}");
         assert!(key.check(START, 1).is_allowed());
-        assert!(!key.check(START, 0).is_found(), "{algorithm}: no reset");
+        assert!(!key.check(START, 0).is_found(), "{algorithm}: not a reset");
         assert!(key.clone().act(Verb::Reset, START + 1, 0).is_found(), "{algorithm}");
-        assert!(!key.act(Verb::Reset, START + 2 * MINUTE, 0).is_found(), "{algorithm}: over");
+        assert!(!key.act(Verb::Reset, START + 2 * MINUTE, 0).is_found(), "{algorithm}: expired");
     }
     let mut blocked = key(5, Algorithm::default());
     let _ = blocked.act(Verb::Block, START, MINUTE);
@@ -173,7 +172,7 @@ fn a_reset_says_whether_it_found_something() {
 }
 
 #[test]
-fn a_report_says_what_a_count_is_made_of() {
+fn a_report_contains_the_breakdown_of_the_count() {
     let report = |quota: &str| {
         let mut key = Key::parse(&[quota]);
         assert!(key.check(START, 4).is_allowed());
@@ -190,8 +189,8 @@ fn a_report_says_what_a_count_is_made_of() {
     assert_eq!(report("20/1m sliding-log"), (3, 0, 3, Some(MINUTE / 4)));
 }
 
-/// By a clock that shows whole grains, an admission at the end of one and another at the start of the one a window later are
-/// nearly a grain less than a window apart.
+/// By a clock with a grain, an admission at the end of one tick and an admission at the start of the tick one window later are
+/// less than a window apart in real time.
 #[test]
 fn the_exact_algorithms_stamp_late_and_check_early() {
     for (algorithm, is_exact) in [("strict-window", true), ("sliding-log", true), ("sliding-window", false)] {

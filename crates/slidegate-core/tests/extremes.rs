@@ -1,4 +1,4 @@
-//! The widest quotas: products beyond 2^64 and 2^53 give the same integers as arbitrary precision would.
+//! The widest quotas: products beyond 2^53 and 2^64 give the same integers as arbitrary precision.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -32,7 +32,7 @@ fn the_weight_is_exact_at_the_largest_product() {
 }
 
 #[test]
-fn retries_are_exact_at_the_extremes() {
+fn retry_times_are_exact_for_the_widest_quotas() {
     for algorithm in Algorithm::ALL {
         for cost in [1, 2, MAX_LIMIT / 3, MAX_LIMIT - 1, MAX_LIMIT] {
             let mut key = widest(algorithm);
@@ -46,7 +46,7 @@ fn retries_are_exact_at_the_extremes() {
 }
 
 #[test]
-fn the_smallest_quota_works_too() {
+fn the_smallest_quota_allows_one_unit_per_window() {
     for algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("1/1ms {algorithm}")]);
         assert!(key.check(START, 1).is_allowed(), "{algorithm}");

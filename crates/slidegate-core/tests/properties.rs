@@ -1,4 +1,4 @@
-//! The promises of every algorithm, against a naive exact log and arbitrary traffic.
+//! The guarantees of all algorithms under arbitrary traffic, compared with a naive exact log.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -8,15 +8,15 @@ use oracle::{Key, Log};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use slidegate_core::{
-    Action, Algorithm, Anchor, Counter, MAX_LIMIT, MAX_WINDOW_MS, NarrowBucket, Outcome, Quota,
-    SlidingWindow, TokenBucket, Verb, check_within, decide_one,
+    Action, Algorithm, Anchor, Counter, FastCheck, MAX_LIMIT, MAX_WINDOW_MS, NarrowBucket, Quota,
+    SlidingWindow, TokenBucket, Verb, decide_one, fast_check,
 };
 use std::time::Duration;
 
-/// Some moment that is neither the start of a window nor of anything else.
+/// A time that is not the start of a window.
 const START: u64 = 1_700_000_000_123;
 
-/// A request: how long after the one before, and what it costs.
+/// A request: milliseconds since the previous request, and cost.
 type Request = (u64, u64);
 
 fn quota(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
@@ -37,7 +37,7 @@ fn quota(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     )
 }
 
-/// Each magnitude as likely as another.
+/// Returns numbers of all magnitudes with equal probability.
 fn of_any_size() -> impl Strategy<Value = u64> {
     (any::<u64>(), 0..64_u32).prop_map(|(number, bits)| number >> bits)
 }
@@ -50,14 +50,14 @@ fn from_epoch(quota: Quota) -> Quota {
     quota.with_anchor(Anchor::Epoch).unwrap()
 }
 
-/// Mostly small steps and costs of one; sometimes idle for windows, sometimes more than the limit.
+/// Returns traffic with mostly small steps and costs of one, some idle windows and some costs above the limit.
 fn traffic() -> impl Strategy<Value = Vec<Request>> {
     let step = prop_oneof![4 => Just(0), 8 => 0..=5_u64, 4 => 0..=60_u64, 1 => 0..=1500_u64];
     let cost = prop_oneof![8 => Just(1_u64), 3 => 0..=4_u64, 2 => 0..=40_u64, 1 => 0..=250_u64];
     prop::collection::vec((step, cost), 1..300)
 }
 
-/// Sends the traffic and writes down what was admitted.
+/// Runs the traffic and returns the admissions.
 fn admitted(quota: Quota, requests: &[Request]) -> Log {
     let mut key = Key::new(&[quota]);
     let mut log = Log::default();
@@ -71,23 +71,23 @@ fn admitted(quota: Quota, requests: &[Request]) -> Log {
     log
 }
 
-/// What a strict window must admit at the least: as much as fits beside what was admitted in W(1+4/S), and as fits
-/// into L(1−4/S) beside what was admitted in W.
-fn promised_by_floors(quota: &Quota, log: &Log, now: u64) -> u64 {
+/// Returns the units that a strict window must admit: the larger of L minus the admissions in W(1+4/S) and L(1−4/S) minus the
+/// admissions in W.
+fn guaranteed_by_floors(quota: &Quota, log: &Log, now: u64) -> u64 {
     let (limit, window_ms, slots) = (quota.limit(), quota.window_ms(), u64::from(quota.slots()));
     let by_time = limit.saturating_sub(log.count(now, window_ms + (4 * window_ms).div_ceil(slots)));
     let by_count = (limit * (slots - 4) / slots).saturating_sub(log.count(now, window_ms));
     by_time.max(by_count)
 }
 
-/// Traffic that tempts a strict window to merge what it must not: many small neighbours that are cheap to merge, beside
-/// few that are not. Each rule about merging has a row that fails without it.
+/// Traffic with many small pairs that are cheap to merge, and few large ones. Each merge rule has a row that fails without it.
 #[test]
-fn strict_window_keeps_its_floors_when_merging_is_tempting() {
+fn strict_window_keeps_its_floors_with_many_cheap_merges() {
     let heavy = |count: u64| (0..15).map(move |number| (number * 1000, count));
-    // Single units for two windows: without a bound on the span they would all become one pair.
+    // Single units for two windows: without a bound on the span, all of them would become one pair.
     let drip: Vec<_> = heavy(1000).chain((0..6000).map(|number| (15_000 + number * 20, 1))).collect();
-    // Most of the limit within seconds, one unit a millisecond: without a bound on the count, one pair again.
+    // Most of the limit within seconds, one unit per millisecond: without a bound on the count, all of them would become one
+    // pair.
     let gush: Vec<_> = heavy(300).chain((0..14_000).map(|number| (15_000 + number, 1))).collect();
     for (name, trace) in [("drip", drip), ("gush", gush)] {
         let quota: Quota = "20000/1m strict-window".parse().unwrap();
@@ -100,10 +100,10 @@ fn strict_window_keeps_its_floors_when_merging_is_tempting() {
             }
             if number % 50 == 0 {
                 for later in [now, now + 30_000, now + 45_000, now + 59_000, now + 74_000] {
-                    let promised = promised_by_floors(&quota, &log, later);
+                    let guaranteed = guaranteed_by_floors(&quota, &log, later);
                     assert!(
-                        key.peek(later, promised).is_allowed(),
-                        "{name}: {promised} at {after_ms}, asked at {later}"
+                        key.peek(later, guaranteed).is_allowed(),
+                        "{name}: {guaranteed} after the request at {after_ms}, checked at {later}"
                     );
                 }
             }
@@ -150,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn sliding_log_is_the_oracle(quota in quota(Algorithm::SlidingLog), requests in traffic()) {
+    fn sliding_log_equals_the_naive_log(quota in quota(Algorithm::SlidingLog), requests in traffic()) {
         let mut key = Key::new(&[quota]);
         let mut log = Log::default();
         let mut now = START;
@@ -178,7 +178,6 @@ proptest! {
         prop_assert_eq!(admitted(strict, &requests).0, exact.0);
     }
 
-    /// Whatever came before, the most that the floors promise to admit is admitted.
     #[test]
     fn strict_window_keeps_its_floors(quota in quota(Algorithm::StrictWindow), requests in traffic()) {
         let mut key = Key::new(&[quota]);
@@ -189,8 +188,8 @@ proptest! {
             if key.check(now, cost).is_allowed() {
                 log.admit(now, cost);
             }
-            let promised = promised_by_floors(&quota, &log, now);
-            prop_assert!(key.peek(now, promised).is_allowed(), "{promised}");
+            let guaranteed = guaranteed_by_floors(&quota, &log, now);
+            prop_assert!(key.peek(now, guaranteed).is_allowed(), "{guaranteed}");
         }
     }
 
@@ -203,8 +202,8 @@ proptest! {
             let decision = key.check(now, cost);
             if let Some(wait) = decision.retry_after_ms() {
                 prop_assert!(wait >= 1);
-                prop_assert!(!key.clone().check(now + wait - 1, cost).is_allowed(), "one earlier");
-                prop_assert!(key.clone().check(now + wait, cost).is_allowed(), "then");
+                prop_assert!(!key.clone().check(now + wait - 1, cost).is_allowed(), "one millisecond earlier");
+                prop_assert!(key.clone().check(now + wait, cost).is_allowed(), "at the retry time");
             } else {
                 prop_assert_eq!(decision.is_never(), cost > quota.capacity());
                 prop_assert_eq!(decision.is_allowed(), cost <= quota.capacity());
@@ -213,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn a_check_within_a_window_says_the_same_as_any_other(
+    fn a_fast_check_equals_the_full_decision(
         quota in quota(Algorithm::SlidingWindow),
         requests in traffic(),
         back in prop::collection::vec(0..3_u64, 300),
@@ -224,16 +223,16 @@ proptest! {
             now = now + step - back;
             let before = counter;
             let (decision, _) = decide_one(&mut counter, &quota, Action::new(Verb::Check, now, cost));
-            let (outcome, spent) = match check_within(&before, &quota, now, cost) {
-                Some(Outcome::Allowed(outcome)) => {
-                    prop_assert!(cost == 0 || outcome.remaining() > 0, "of the last, somebody takes note");
+            let (outcome, spent) = match fast_check(&before, &quota, now, cost) {
+                Some(FastCheck::Allowed(outcome)) => {
+                    prop_assert!(cost == 0 || outcome.remaining() > 0, "the last unit is not spent on the fast path");
                     (outcome, cost)
                 }
-                Some(Outcome::Denied(outcome)) => (outcome, 0),
+                Some(FastCheck::Denied(outcome)) => (outcome, 0),
                 None => {
-                    let is_within = before.start_ms <= now && now < before.start_ms + before.window_ms;
+                    let is_in_window = before.start_ms <= now && now < before.start_ms + before.window_ms;
                     let is_last = decision.is_allowed() && decision.remaining() == 0;
-                    prop_assert!(!is_within || before.cur == 0 || is_last);
+                    prop_assert!(!is_in_window || before.cur == 0 || is_last);
                     continue;
                 }
             };
@@ -242,10 +241,10 @@ proptest! {
         }
     }
 
-    /// Of all sizes up to the largest that fits, at all times up to the end of time, and with more owed than the bucket
-    /// holds, as after a change of its limit.
+    /// Covers all sizes up to the largest that fits, all times up to the latest one, and debts beyond the capacity, which occur
+    /// after a change of the limit.
     #[test]
-    fn a_narrow_bucket_says_the_same_as_any_other(
+    fn a_narrow_bucket_equals_a_wide_one(
         limit in of_any_size(),
         window_ms in of_any_size(),
         burst in of_any_size(),
@@ -256,7 +255,7 @@ proptest! {
         let quota = Quota::new(limit.clamp(1, MAX_LIMIT), Duration::from_millis(window_ms.clamp(1, MAX_WINDOW_MS)));
         let quota = quota.unwrap().with_algorithm(Algorithm::TokenBucket);
         let quota = quota.with_burst(burst.clamp(1, MAX_LIMIT)).unwrap();
-        // Half as large until it fits, so that it is often just so.
+        // Halve the burst until it fits, so that the product is often close to the limit of 64 bits.
         let halves = (0..48).map(|halvings| quota.with_burst((quota.capacity() >> halvings).max(1)).unwrap());
         let quota = halves.into_iter().find(NarrowBucket::fits).unwrap();
         let mut now = now.min(1 << 60);
@@ -283,7 +282,7 @@ proptest! {
         let mut now = START;
         for (step, cost) in requests {
             now += step;
-            // The first one only puts empty states in place.
+            // The first peek only creates empty states.
             let peeked = key.peek(now, cost);
             let before = key.states.clone();
             prop_assert_eq!(&key.peek(now, cost), &peeked);
@@ -298,7 +297,7 @@ proptest! {
     }
 
     #[test]
-    fn remaining_and_reset_never_lie(quota in any_quota(), requests in traffic()) {
+    fn remaining_and_reset_times_are_exact(quota in any_quota(), requests in traffic()) {
         let mut key = Key::new(&[quota]);
         let mut now = START;
         for (step, cost) in requests {
@@ -321,7 +320,7 @@ proptest! {
     }
 
     #[test]
-    fn policies_spend_from_all_or_from_none(
+    fn policies_spend_from_all_quotas_or_from_none(
         quotas in prop::collection::vec(any_quota(), 2..5),
         requests in traffic(),
     ) {
@@ -349,7 +348,7 @@ proptest! {
     }
 
     #[test]
-    fn spending_and_refunding_at_once_gives_back_just_that(quota in any_quota(), requests in traffic()) {
+    fn an_immediate_refund_restores_the_remaining_units(quota in any_quota(), requests in traffic()) {
         let mut key = Key::new(&[quota]);
         let mut now = START;
         for (step, cost) in requests {
@@ -361,8 +360,7 @@ proptest! {
         }
     }
 
-    /// Any units of the last window may come back, whichever they are, and those that did not still keep to the
-    /// limit in every window.
+    /// Refunds arbitrary units of the last window. The outstanding units never exceed the limit in any window.
     #[test]
     fn refunds_never_create_quota(
         quota in prop_oneof![quota(Algorithm::StrictWindow), quota(Algorithm::SlidingLog)],
@@ -387,12 +385,11 @@ proptest! {
         prop_assert!(outstanding.busiest(quota.window_ms()) <= quota.limit());
     }
 
-    /// From any moment on, whoever is given something back gets through at most as often more as was given back, beside
-    /// the same key without those refunds, both asking one by one. Not so to the unit where phases differ: a window that
-    /// begins with its first request begins elsewhere if all of it is given back, and strict windows merge what lies
-    /// together; those keep to their limit, see above.
+    /// Compares a key that receives refunds with a copy that does not: its additional admissions never exceed the refunds. Excludes
+    /// windows that start at the first request, because a full refund moves their start, and strict windows, because merges
+    /// depend on the admissions. Both keep to their limit, see above.
     #[test]
-    fn a_refund_lets_no_more_through_than_it_gives_back(
+    fn a_refund_admits_no_more_than_it_gives_back(
         quota in prop_oneof![
             quota(Algorithm::SlidingWindow).prop_map(from_epoch),
             quota(Algorithm::FixedWindow).prop_map(from_epoch),
@@ -410,15 +407,15 @@ proptest! {
             let _ = refunded.check(now, *cost);
             let _ = refunded.act(Verb::Refund, now, *back);
         }
-        let mut kept = refunded.clone();
-        let (mut through, mut through_without, mut given_back) = (0, 0, 0);
+        let mut unrefunded = refunded.clone();
+        let (mut admitted, mut admitted_without, mut given_back) = (0, 0, 0);
         for (step, cost, back) in after {
             now += step;
             for _ in 0..*cost {
-                through += u64::from(refunded.check(now, 1).is_allowed());
-                through_without += u64::from(kept.check(now, 1).is_allowed());
+                admitted += u64::from(refunded.check(now, 1).is_allowed());
+                admitted_without += u64::from(unrefunded.check(now, 1).is_allowed());
             }
-            prop_assert!(through <= through_without + given_back, "{through}, {through_without} + {given_back}");
+            prop_assert!(admitted <= admitted_without + given_back, "{admitted}, {admitted_without} + {given_back}");
             let back = (*back).min(refunded.peek(now, 0).quotas()[0].used);
             let _ = refunded.act(Verb::Refund, now, back);
             given_back += back;
@@ -426,7 +423,7 @@ proptest! {
     }
 
     #[test]
-    fn a_refund_never_goes_below_nothing(quota in any_quota(), requests in traffic()) {
+    fn a_refund_gives_back_at_most_the_used_units(quota in any_quota(), requests in traffic()) {
         let mut key = Key::new(&[quota]);
         let mut now = START;
         for (place, (step, cost)) in requests.into_iter().enumerate() {
@@ -441,10 +438,10 @@ proptest! {
         }
     }
 
-    /// The clock may go anywhere: nothing panics, and a denial's wait is exact. It ends two windows (or a bucket's
-    /// refill) after the stored time, which is at most one window ahead.
+    /// With arbitrary jumps of the clock, no decision panics and every retry time is exact. It is at most two windows (or the refill
+    /// of a bucket) after the stored time, which is at most one window ahead.
     #[test]
-    fn a_wild_clock_locks_nobody_out(
+    fn a_jumping_clock_locks_no_key_out(
         quota in any_quota(),
         requests in prop::collection::vec((0..2000_u64, 0..=20_u64), 1..100),
     ) {
@@ -461,7 +458,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_a_quota_or_a_clear_refusal(text in prop_oneof!["\\PC*", "[0-9]{0,20}/[0-9]{0,20}[a-z]{0,4}( [a-z-]+(=[0-9a-z-]+)?)?"]) {
+    fn any_text_is_a_quota_or_an_error_with_a_field_and_a_message(text in prop_oneof!["\\PC*", "[0-9]{0,20}/[0-9]{0,20}[a-z]{0,4}( [a-z-]+(=[0-9a-z-]+)?)?"]) {
         match text.parse::<Quota>() {
             Ok(quota) => prop_assert_eq!(quota.to_string().parse::<Quota>(), Ok(quota)),
             Err(error) => prop_assert!(!error.field().is_empty() && !error.message().is_empty()),
@@ -469,7 +466,7 @@ proptest! {
     }
 
     #[test]
-    fn any_valid_quota_survives_its_text(quota in any_quota()) {
+    fn any_valid_quota_equals_its_parsed_text(quota in any_quota()) {
         prop_assert_eq!(quota.to_string().parse::<Quota>(), Ok(quota));
     }
 }

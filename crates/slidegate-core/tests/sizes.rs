@@ -1,4 +1,4 @@
-//! The published figures that are not times: bytes of a log entry, throughput of a strict window.
+//! The published figures that do not depend on speed: bytes of a log entry, throughput of a strict window.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -39,17 +39,17 @@ fn a_log_takes_at_most_three_bytes_an_entry_at_1000_a_minute() {
     assert!(largest > 0 && largest <= 3000, "{largest} bytes for 1000 entries");
 }
 
-/// How many of 1000 that an exact log admits a strict window admits, under the same offers.
-fn strict_per_mille(offers: &[u64], limit: u64) -> u64 {
+/// Returns the admissions of a strict window per 1000 admissions of an exact log, under the same arrivals.
+fn strict_per_mille(arrivals: &[u64], limit: u64) -> u64 {
     let admitted = |algorithm: &str| {
         let mut key = Key::parse(&[&format!("{limit}/1m {algorithm}")]);
-        let count = offers.iter().filter(|now| key.check(**now, 1).is_allowed()).count();
+        let count = arrivals.iter().filter(|now| key.check(**now, 1).is_allowed()).count();
         u64::try_from(count).unwrap()
     };
     admitted("strict-window") * 1000 / admitted("sliding-log")
 }
 
-/// `count` arrivals, each up to `gap_ms` after the one before.
+/// Returns `count` arrivals with random gaps of less than `gap_ms`.
 fn steady(count: u64, gap_ms: u64) -> Vec<u64> {
     let mut random = Random(7);
     let mut now = 0;
@@ -61,7 +61,7 @@ fn steady(count: u64, gap_ms: u64) -> Vec<u64> {
         .collect()
 }
 
-/// `count` arrivals within each tenth second.
+/// Returns bursts of `count` arrivals within one second, every ten seconds.
 fn bursts(count: u64) -> Vec<u64> {
     let mut random = Random(9);
     let burst = |number: u64, random: &mut Random| {
@@ -82,8 +82,8 @@ fn a_strict_window_keeps_most_of_the_exact_throughput() {
         ("3 times the limit, in bursts", bursts(500), 980),
         ("within the limit, in bursts", bursts(150), 990),
     ];
-    for (traffic, offers, floor) in table {
-        let kept = strict_per_mille(&offers, 1000);
+    for (traffic, arrivals, floor) in table {
+        let kept = strict_per_mille(&arrivals, 1000);
         println!("{traffic}: {kept} of 1000");
         assert!(kept >= floor, "{traffic}: {kept} of 1000");
     }

@@ -1,4 +1,4 @@
-//! The core against an oracle that shares no line with it.
+//! Compares the core with an independent oracle on seeded traces.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -11,7 +11,7 @@ use model::{Answer, Step, answer_like_the_oracle};
 use slidegate_core::{Action, Policy, decide};
 
 #[test]
-fn every_answer_is_the_oracles() {
+fn every_decision_equals_that_of_the_oracle() {
     let new_key = || {
         let mut states = Vec::new();
         async move |policy: &Policy, Step { verb, now_ms, cost, .. }: Step| {

@@ -1,4 +1,4 @@
-//! Every formula and worked example of the semantics, as tables.
+//! Tables of worked examples for the formulas of all algorithms.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -20,7 +20,7 @@ fn sliding(limit: u64, prev: u64, cur: u64) -> Key {
 }
 
 #[test]
-fn the_five_rows_of_the_contract() {
+fn sliding_window_examples_of_the_contract() {
     // (limit, offset in percent, previous, current) → (allowed, used before, remaining after)
     let table = [
         (10, 30, 8, 3, true, 9, 0),
@@ -40,7 +40,7 @@ fn the_five_rows_of_the_contract() {
 }
 
 #[test]
-fn rounding_up_and_the_exact_sum_always_agree() {
+fn rounding_up_allows_the_same_requests_as_the_exact_sum() {
     for prev in 0..=12_u64 {
         for cur in 0..=12 {
             for elapsed in 0..60 {
@@ -57,18 +57,18 @@ fn rounding_up_and_the_exact_sum_always_agree() {
 }
 
 #[test]
-fn sliding_window_retries() {
+fn sliding_window_retry_times() {
     // (previous, current, offset ms, cost) → wait
     let table = [
-        // Full, all of it in the previous window: the first unit is free after a tenth of this one.
+        // All units are in the previous window: the first one is free after a tenth of the current window.
         (10, 0, 0, 1, 6000),
-        // Nothing in the previous one: as soon as the current one, being previous, has lost a tenth.
+        // All units are in the current window: the first one is free after a tenth of the next window.
         (0, 10, 30_000, 1, 30_000 + 6000),
-        // Everything at once has to wait for two windows' ends.
+        // A cost of the whole limit waits until both windows are over.
         (0, 10, 30_000, 10, 30_000 + 60_000),
-        // Five and five: spare is 4 of 5, so four fifths of the window must still overlap at the most.
+        // Four of five previous units may remain, so at most four fifths of the previous window may overlap.
         (5, 5, 0, 1, 12_000),
-        // The previous window has to go altogether.
+        // The previous window must not overlap at all.
         (5, 9, 0, 1, 60_000),
     ];
     for (prev, cur, offset, cost, wait) in table {
@@ -81,7 +81,7 @@ fn sliding_window_retries() {
 }
 
 #[test]
-fn sliding_window_is_whole_again() {
+fn sliding_window_reset_times() {
     let reset = |prev, cur| sliding(10, prev, cur).peek(START + 1000, 0).quotas()[0].reset_after_ms;
     assert_eq!(reset(0, 0), 0);
     assert_eq!(reset(3, 0), 59_000);
@@ -90,7 +90,7 @@ fn sliding_window_is_whole_again() {
 }
 
 #[test]
-fn rolling_keeps_shifts_or_clears() {
+fn rolling_keeps_shifts_or_clears_the_counts() {
     let used = |now| sliding(100, 40, 20).peek(now, 0).quotas()[0].used;
     assert_eq!(used(START), 60);
     assert_eq!(used(START + MINUTE - 1), 21);
@@ -100,7 +100,7 @@ fn rolling_keeps_shifts_or_clears() {
 }
 
 #[test]
-fn a_window_anchored_at_the_first_request() {
+fn a_window_with_the_anchor_first_request_starts_at_the_first_request() {
     let mut key = Key::parse(&["10/1m anchor=first-request"]);
     let first = START + 12_345;
     for _ in 0..10 {
@@ -108,7 +108,7 @@ fn a_window_anchored_at_the_first_request() {
     }
     assert_eq!(key.check(first, 1).retry_after_ms(), Some(MINUTE + 6000));
     assert_eq!(key.peek(first + 1, 0).quotas()[0].reset_after_ms, 2 * MINUTE - 1);
-    // Whole again after two windows; the next request is the first one anew.
+    // The count expires after two windows, and the next request starts a new window.
     assert!(key.check(first + 2 * MINUTE + 7, 10).is_allowed());
     assert_eq!(key.peek(first + 2 * MINUTE + 7, 0).quotas()[0].reset_after_ms, 2 * MINUTE);
 }
@@ -131,18 +131,13 @@ fn fixed_window_allows_twice_the_limit_across_a_boundary() {
 
 #[test]
 fn token_bucket_formulas() {
-    // 10 a minute, capacity 3: a token each six seconds.
+    // 10 per minute with capacity 3: one token every six seconds.
     let mut key = Key::parse(&["10/1m token-bucket burst=3"]);
-    let report = |used, remaining, more_after_ms, reset_after_ms, retry| QuotaReport {
-        limit: 3,
-        used,
-        remaining,
-        more_after_ms,
-        reset_after_ms,
-        retry,
-        previous: 0,
-        current: used,
-        oldest_age_ms: None,
+    let report = |used, remaining, more_after_ms, reset_after_ms, retry| {
+        let mut report = QuotaReport::unused(3).with_retry(retry);
+        (report.used, report.current, report.remaining) = (used, used, remaining);
+        (report.more_after_ms, report.reset_after_ms) = (more_after_ms, reset_after_ms);
+        report
     };
     assert_eq!(key.check(START, 3).quotas(), [report(3, 0, 6000, 18_000, None)]);
     assert_eq!(key.check(START, 1).quotas(), [report(3, 0, 6000, 18_000, Some(Retry::AfterMs(6000)))]);
@@ -163,7 +158,7 @@ fn token_bucket_formulas() {
 }
 
 #[test]
-fn logs_free_what_is_oldest_first() {
+fn logs_free_the_oldest_units_first() {
     for algorithm in ["sliding-log", "strict-window"] {
         let mut key = Key::parse(&[&format!("5/1m {algorithm}")]);
         for (at, units) in [(0, 2), (10, 1), (10, 1), (30, 1)] {
@@ -182,7 +177,7 @@ fn logs_free_what_is_oldest_first() {
 }
 
 #[test]
-fn a_cost_above_the_limit_is_never_allowed_and_changes_nothing() {
+fn a_cost_above_the_limit_is_never_allowed_and_changes_no_state() {
     for algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("5/1m {algorithm}")]);
         assert!(key.check(START, 2).is_allowed());
@@ -209,20 +204,20 @@ fn cost_zero_is_a_peek() {
 }
 
 #[test]
-fn several_quotas_all_or_nothing() {
+fn several_quotas_are_decided_all_or_nothing() {
     let mut key = Key::parse(&["2/1s", "3/1h", "100/1d"]);
     assert!(key.check(START, 1).is_allowed());
     assert!(key.check(START, 1).is_allowed());
     let before = key.states.clone();
     let denied = key.check(START, 2);
     assert_eq!(denied.violated().collect::<Vec<_>>(), [0, 1]);
-    assert_eq!(key.states, before, "a denial spends from none");
-    // The longest wait wins: the hour's.
+    assert_eq!(key.states, before, "a denial spends from no quota");
+    // The retry is the longest wait, which is that of the hour.
     assert_eq!(denied.retry(), denied.quotas()[1].retry);
     assert!(denied.quotas()[0].retry < denied.quotas()[1].retry);
     assert_eq!(denied.tightest().limit, 2);
     assert_eq!(denied.quotas()[2].remaining, 98);
-    // The second is past: only the hour denies.
+    // After the second, only the hour denies.
     let denied = key.check(START + 2000, 2);
     assert_eq!(denied.violated().collect::<Vec<_>>(), [1]);
     assert_eq!(denied.tightest().limit, 3);
@@ -230,7 +225,7 @@ fn several_quotas_all_or_nothing() {
 }
 
 #[test]
-fn never_outweighs_every_wait() {
+fn never_takes_precedence_over_every_wait() {
     let mut key = Key::parse(&["2/1s", "100/1h"]);
     assert!(key.check(START, 2).is_allowed());
     let denied = key.check(START, 3);
@@ -239,7 +234,7 @@ fn never_outweighs_every_wait() {
 }
 
 #[test]
-fn refunds_and_resets() {
+fn a_refund_restores_at_most_the_limit_and_a_reset_restores_it_fully() {
     for algorithm in Algorithm::ALL {
         let mut key = Key::parse(&[&format!("5/1m {algorithm}")]);
         assert!(key.check(START, 4).is_allowed());

@@ -28,7 +28,7 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Returns the current time as precisely as this clock can read it. The exact algorithms decide by it.
     fn moment(&self) -> Moment {
-        Moment::within(self.now_ms(), self.grain_ms())
+        Moment::with_grain(self.now_ms(), self.grain_ms())
     }
 
     /// Waits until [`now_ms`](Self::now_ms) is at least `ms` later than now.
@@ -78,7 +78,7 @@ impl Clock for SystemClock {
     }
 
     fn moment(&self) -> Moment {
-        Moment::within(precise_ms() + self.wall_minus_monotonic_ms, PRECISE_GRAIN_MS)
+        Moment::with_grain(precise_ms() + self.wall_minus_monotonic_ms, PRECISE_GRAIN_MS)
     }
 
     fn sleep(&self, ms: u64) -> Sleep<'_> {

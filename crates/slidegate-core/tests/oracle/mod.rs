@@ -1,10 +1,10 @@
-//! A naive exact log: every admission as a (time, units) pair in a list. Slow, and obviously right.
+//! A naive exact log: a list of all admissions as (time, units) pairs. Slow, but simple enough to be correct.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its own part, and a test may panic")]
 
 use slidegate_core::{Action, Decision, Policy, Quota, State, Verb, decide};
 
-/// Admissions as they happened.
+/// Admissions in their order, as (time, units) pairs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(pub(crate) Vec<(u64, u64)>);
 
@@ -18,7 +18,7 @@ impl Log {
         self.0.iter().filter(|(at_ms, _)| at_ms + span_ms > now_ms && *at_ms <= now_ms).map(|(_, n)| n).sum()
     }
 
-    /// The most units in any interval of `span_ms`. It is enough to look at those that end with an admission.
+    /// The maximum number of units in an interval of `span_ms`. Only intervals that end with an admission matter.
     pub(crate) fn busiest(&self, span_ms: u64) -> u64 {
         self.0.iter().map(|(at_ms, _)| self.count(*at_ms, span_ms)).max().unwrap_or(0)
     }

@@ -76,7 +76,7 @@ impl<S> Jitter<S> {
         let own_ms = if policy.is_anonymous() { None } else { self.by_policy.get(policy.name()).copied() };
         let max_ms = own_ms.unwrap_or(self.max_ms);
         let delay_ms = self.random.lock().unwrap_or_else(PoisonError::into_inner).u64(0..=max_ms);
-        decision.retried_later(delay_ms)
+        decision.with_retry_delay_ms(delay_ms)
     }
 }
 

@@ -78,13 +78,13 @@ impl PolicySwitch {
         }
         let (policy, key) = (operation.check.policy, operation.check.key);
         let (rule, decision) = if self.mode == Mode::Off {
-            ("off", Decision::unspent(policy, Source::Rule))
+            ("off", Decision::allowed_by(policy, Source::Rule))
         } else if !is_spending(operation.verb) {
             return None;
         } else if self.denied_keys.contains(key) {
-            ("denied", Decision::refused(policy, Source::Rule))
+            ("denied", Decision::denied_by(policy, Source::Rule))
         } else if self.allowed_keys.contains(key) {
-            ("allowed", Decision::unspent(policy, Source::Rule))
+            ("allowed", Decision::allowed_by(policy, Source::Rule))
         } else {
             return None;
         };
@@ -117,10 +117,10 @@ impl PolicySwitch {
             (Err(error), Mode::Shadow)
                 if matches!(operation.verb, Verb::Check | Verb::Peek | Verb::Refund) =>
             {
-                Ok(Decision::unspent(policy, Source::Fallback(reason(&error))))
+                Ok(Decision::allowed_by(policy, Source::Fallback(reason(&error))))
             }
             (Ok(decision), _) => match candidate {
-                Some(Ok(candidate)) if is_spending => Ok(decision.beside(&candidate)),
+                Some(Ok(candidate)) if is_spending => Ok(decision.with_candidate(&candidate)),
                 _ => Ok(decision),
             },
             (Err(error), _) => Err(error),

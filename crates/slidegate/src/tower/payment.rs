@@ -41,7 +41,7 @@ pub(super) struct Before<'a> {
 impl Before<'_> {
     /// Returns whether the decision's cost can be refunded at `now_ms`.
     pub(super) fn is_refundable(&self, policy: &Policy, now_ms: u64) -> bool {
-        let is_spent = self.decision.is_counted() && !self.decision.is_waived();
+        let is_spent = self.decision.is_counted() && !self.decision.is_denied_in_shadow();
         is_spent && now_ms.saturating_sub(self.at_ms) < counted_ms(policy, self.decision)
     }
 }
@@ -78,7 +78,7 @@ impl Payment {
         response: Option<&Parts>,
     ) -> Result<Option<Decision>, StoreError> {
         // An enforced shadow would have denied the request, so there is no cost.
-        if before.decision.is_waived() {
+        if before.decision.is_denied_in_shadow() {
             return Ok(None);
         }
         let owed = self.owed(check.cost, response);
@@ -110,7 +110,7 @@ async fn charge<S: Store>(limiter: &Limiter<S>, check: Check<'_>) -> Result<Deci
     let mut cost = check.cost;
     for _ in 0..CHARGE_ATTEMPTS {
         let decision = limiter.check(check.cost(cost)).await?;
-        if decision.is_allowed() && !decision.is_waived() {
+        if decision.is_allowed() && !decision.is_denied_in_shadow() {
             return Ok(decision);
         }
         cost = decision.remaining().min(cost);

@@ -147,16 +147,11 @@ mod tests {
     fn lines_and_headers_are_equal() {
         let policy = Policy::parse("api", ["5/1m", "7/1h token-bucket"]).unwrap();
         let tier = Tier::new(policy);
-        let report = |remaining, retry| QuotaReport {
-            limit: 5,
-            used: 5 - remaining,
-            remaining,
-            more_after_ms: 1001,
-            reset_after_ms: 59_999,
-            retry,
-            previous: 0,
-            current: 5 - remaining,
-            oldest_age_ms: None,
+        let report = |remaining, retry| {
+            let mut report = QuotaReport::unused(5).with_retry(retry);
+            (report.used, report.remaining) = (5 - remaining, remaining);
+            (report.more_after_ms, report.reset_after_ms) = (1001, 59_999);
+            report
         };
         let two = |is_allowed, source, retry| {
             Decision::new(is_allowed, source, vec![report(0, retry), report(5, None)])

@@ -159,7 +159,7 @@ pub(crate) async fn answers_like_the_core_within<S: Store>(subject: Subject<S>, 
             }
             (subject.set_now)(now_ms);
             let operation = operation(&mut random, &policies, &keys);
-            let expected = reference.execute_at(&operation, Moment::within(now_ms, grain_ms));
+            let expected = reference.execute_at(&operation, Moment::with_grain(now_ms, grain_ms));
             let answer = subject.store.execute(&[operation]).await.into_single().unwrap();
             assert_eq!(answer, expected, "seed {seed}, step {step}: {operation:?} at {now_ms}");
         }

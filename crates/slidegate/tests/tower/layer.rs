@@ -328,7 +328,7 @@ impl StoreLayer for OpenFallback {
     async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
         let allow = |operation: &Operation<'_>| {
             self.1.lock().unwrap().push(operation.verb);
-            Ok(Decision::unspent(operation.check.policy, Source::Fallback(Reason::Timeout)))
+            Ok(Decision::allowed_by(operation.check.policy, Source::Fallback(Reason::Timeout)))
         };
         operations.iter().map(allow).collect()
     }

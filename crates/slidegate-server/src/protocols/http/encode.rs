@@ -134,17 +134,12 @@ mod tests {
 
     fn report(retry: Option<Retry>) -> QuotaReport {
         let (used, remaining) = if retry.is_some() { (10, 0) } else { (u64::MAX, 7) };
-        QuotaReport {
-            limit: 10,
-            used,
-            remaining,
-            more_after_ms: 100,
-            reset_after_ms: 900,
-            retry,
-            previous: 7,
-            current: u64::MAX,
-            oldest_age_ms: retry.is_some().then_some(12),
-        }
+        let mut report = QuotaReport::unused(10).with_retry(retry);
+        (report.used, report.remaining) = (used, remaining);
+        (report.more_after_ms, report.reset_after_ms) = (100, 900);
+        (report.previous, report.current) = (7, u64::MAX);
+        report.oldest_age_ms = retry.is_some().then_some(12);
+        report
     }
 
     fn decisions() -> Vec<Decision> {
@@ -163,7 +158,7 @@ mod tests {
             two([denial, denial], Source::Fallback(Reason::Resting)),
         ];
         all.push(all[1].clone().in_shadow());
-        all.push(all[0].clone().beside(&all[2]));
+        all.push(all[0].clone().with_candidate(&all[2]));
         all
     }
 
@@ -177,26 +172,21 @@ mod tests {
                 (name, "5/1m".parse().unwrap())
             })
         };
-        let most = QuotaReport {
-            limit: u64::MAX,
-            used: u64::MAX,
-            remaining: u64::MAX,
-            more_after_ms: u64::MAX,
-            reset_after_ms: u64::MAX,
-            retry: Some(Retry::AfterMs(u64::MAX)),
-            previous: u64::MAX,
-            current: u64::MAX,
-            oldest_age_ms: Some(u64::MAX),
-        };
+        let mut most = QuotaReport::unused(u64::MAX).with_retry(Some(Retry::AfterMs(u64::MAX)));
+        (most.used, most.previous, most.current) = (u64::MAX, u64::MAX, u64::MAX);
+        (most.more_after_ms, most.reset_after_ms) = (u64::MAX, u64::MAX);
+        most.oldest_age_ms = Some(u64::MAX);
         for count in [1, MAX_QUOTAS] {
             let configured = Policy::with_names(name.as_str(), quotas(count)).unwrap();
             let anonymous = Policy::anonymous_with_names(quotas(count)).unwrap();
             let source = Source::Fallback(Reason::Resting);
             let denied = Decision::new(false, source, vec![most; count]);
-            let never =
-                Decision::new(false, source, vec![QuotaReport { retry: Some(Retry::Never), ..most }; count]);
-            for decision in [denied.clone().beside(&denied), never.clone().beside(&never), denied.in_shadow()]
-            {
+            let never = Decision::new(false, source, vec![most.with_retry(Some(Retry::Never)); count]);
+            for decision in [
+                denied.clone().with_candidate(&denied),
+                never.clone().with_candidate(&never),
+                denied.in_shadow(),
+            ] {
                 for decided in [
                     Decided::configured(configured.clone(), decision.clone()).by_verb(Verb::Peek),
                     Decided::from_request(anonymous.clone(), decision.clone()).by_verb(Verb::Peek),
@@ -223,7 +213,8 @@ mod tests {
         let quotas = ["say \"hi\" \\ größe 限", "5/1m"].map(|name| (name, "5/1m".parse().unwrap()));
         let configured = Policy::with_names("a \"policy\"", quotas).unwrap();
         let anonymous = Policy::anonymous_with_names(quotas).unwrap();
-        let with_each_verb = |decision: Decision| Verb::ALL.map(|verb| (decision.clone().found(true), verb));
+        let with_each_verb =
+            |decision: Decision| Verb::ALL.map(|verb| (decision.clone().with_found(true), verb));
         for (decision, verb) in decisions().into_iter().flat_map(with_each_verb) {
             for decided in [
                 Decided::configured(configured.clone(), decision.clone()),

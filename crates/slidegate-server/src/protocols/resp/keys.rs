@@ -105,7 +105,7 @@ fn life_ms(decision: &Decision) -> Result<u64, Rejection> {
             let kind = RejectionKind::StoreUnavailable { is_transient: true, may_have_counted: false };
             Err(Rejection::new(kind, format!("the store has not answered ({})", reason.name())))
         }
-        _ => Ok(decision.lasts_ms()),
+        _ => Ok(decision.expires_after_ms()),
     }
 }
 

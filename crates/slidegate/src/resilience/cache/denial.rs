@@ -128,12 +128,15 @@ impl Denial {
     /// which is after the store's decision, so a retry never comes too early. A larger cost gets the retry time of the
     /// cached smaller one.
     pub(super) fn decision_for(&self, cost: u64, now_ms: u64) -> Decision {
-        let decision =
-            self.decision.clone().told_later(now_ms.saturating_sub(self.received_at_ms)).by(Source::Cache);
+        let decision = self
+            .decision
+            .clone()
+            .aged_by_ms(now_ms.saturating_sub(self.received_at_ms))
+            .with_source(Source::Cache);
         if decision.quotas().iter().all(|report| retry_for(report, cost) == report.retry) {
             return decision;
         }
-        let with_retry = |report: &QuotaReport| QuotaReport { retry: retry_for(report, cost), ..*report };
+        let with_retry = |report: &QuotaReport| report.with_retry(retry_for(report, cost));
         Decision::new(false, Source::Cache, decision.quotas().iter().map(with_retry).collect())
     }
 }

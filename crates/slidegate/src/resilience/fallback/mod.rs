@@ -153,12 +153,12 @@ impl<S, C: Clock> Fallback<S, C> {
         group.report_fallback(policy, reason, self.clock.now_ms());
         let source = Source::Fallback(reason);
         match group.rule.on_failure {
-            OnFailure::Open => Ok(Decision::unspent(policy, source)),
+            OnFailure::Open => Ok(Decision::allowed_by(policy, source)),
             OnFailure::Closed => Err(error()),
             OnFailure::Local => {
                 let share = self.shares.of(policy);
                 let decision = self.local_now(&share, operation, operation.check.cost)?;
-                Ok(with_temporary_retry(decision, policy, operation.check.cost).by(source))
+                Ok(with_temporary_retry(decision, policy, operation.check.cost).with_source(source))
             }
         }
     }
@@ -315,7 +315,7 @@ fn with_temporary_retry(decision: Decision, policy: &Policy, cost: u64) -> Decis
         return decision;
     }
     let report = |report: &QuotaReport| match report.retry {
-        Some(Retry::Never) => QuotaReport { retry: Some(RETRY), ..*report },
+        Some(Retry::Never) => report.with_retry(Some(RETRY)),
         _ => *report,
     };
     Decision::new(false, decision.source(), decision.quotas().iter().map(report).collect())

@@ -298,7 +298,7 @@ pub(super) fn counts_of(state: &State, quota: &Quota) -> Option<Counts> {
         State::TokenBucket(counter) => Counts::of_bucket(counter)?,
         State::StrictWindow(_) | State::SlidingLog(_) | State::Block { .. } => return None,
     };
-    state.is_of(quota).then_some(counts)
+    state.belongs_to(quota).then_some(counts)
 }
 
 #[cfg(test)]

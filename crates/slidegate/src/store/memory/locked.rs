@@ -60,7 +60,7 @@ impl Table {
             let record = page.state.records.get(word.record_number());
             return record.is_some_and(|record| record.is_counting(now_ms));
         }
-        self.read_state(slot, word).is_some_and(|(state, _)| state.left_until_ms(now_ms).is_some())
+        self.read_state(slot, word).is_some_and(|(state, _)| state.expires_at_ms(now_ms).is_some())
     }
 
     pub(super) fn lock_page(&self, id: KeyId) -> LockedPage<'_> {
@@ -81,7 +81,7 @@ impl Table {
                 let action = request.action_now();
                 let is_found = self.is_counting(slot, page, action.now_ms());
                 self.remove(slot, page);
-                Ok(decide_absent(policy, action).0.found(is_found))
+                Ok(decide_absent(policy, action).0.with_found(is_found))
             }
             Some(slot) => {
                 let decided = self.execute_found(policy, slot, page, request);

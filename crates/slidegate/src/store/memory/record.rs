@@ -45,7 +45,7 @@ impl Record {
     pub(super) fn decide(&mut self, policy: &Policy, action: Action) -> (Decision, bool) {
         if let (States::One(state), [quota]) = (&mut self.states, policy.quotas())
             && action.verb() != Verb::Block
-            && state.is_of(quota)
+            && state.belongs_to(quota)
         {
             let answer = decide_one(state, quota, action);
             if answer.1 {
@@ -74,7 +74,7 @@ impl Record {
         // States beyond the quotas are a block, or counters of another version of the policy. The limit of the latter
         // is not known here, so they rank just below a denial.
         let others = states.iter().skip(self.quotas.len()).filter_map(|state| {
-            let until_ms = state.left_until_ms(now_ms)?;
+            let until_ms = state.expires_at_ms(now_ms)?;
             let is_block = matches!(state, State::Block { .. });
             Some(if is_block {
                 EvictionRank::Denied { until_ms }
@@ -87,7 +87,7 @@ impl Record {
 
     /// Returns whether a state counts something, which a reset would forget.
     pub(super) fn is_counting(&self, now_ms: u64) -> bool {
-        self.states().iter().any(|state| state.left_until_ms(now_ms).is_some())
+        self.states().iter().any(|state| state.expires_at_ms(now_ms).is_some())
     }
 
     /// Returns the bytes by which the record may grow with the next check under `policy`.

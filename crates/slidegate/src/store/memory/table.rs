@@ -4,7 +4,7 @@ use std::hint::cold_path;
 use std::sync::atomic::Ordering;
 
 use slidegate_core::{
-    Action, Algorithm, Check, Decision, Outcome, Policy, Quota, State, Verb, check_within, decide_one,
+    Action, Algorithm, Check, Decision, FastCheck, Policy, Quota, State, Verb, decide_one, fast_check,
 };
 
 use super::atomics::{AtomicU64, AtomicUsize};
@@ -443,12 +443,12 @@ fn attempt_check(
     cost: u64,
 ) -> CheckAttempt {
     let counter = before.sliding(quota.window_ms());
-    match check_within(&counter, quota, now_ms, cost) {
+    match fast_check(&counter, quota, now_ms, cost) {
         None => CheckAttempt::NotApplicable,
-        Some(Outcome::Allowed(decision)) if slot.replace(word, word.plus(cost)) => {
+        Some(FastCheck::Allowed(decision)) if slot.replace(word, word.plus(cost)) => {
             CheckAttempt::Decided(decision)
         }
-        Some(Outcome::Denied(decision)) if slot.is_unchanged(word) => CheckAttempt::Decided(decision),
+        Some(FastCheck::Denied(decision)) if slot.is_unchanged(word) => CheckAttempt::Decided(decision),
         Some(_) => CheckAttempt::Contended,
     }
 }
@@ -456,7 +456,7 @@ fn attempt_check(
 /// Returns whether [`attempt_check`] would allow the request.
 fn could_be_allowed(before: Counts, quota: &Quota, now_ms: u64, cost: u64) -> bool {
     let counter = before.sliding(quota.window_ms());
-    matches!(check_within(&counter, quota, now_ms, cost), Some(Outcome::Allowed(_)))
+    matches!(fast_check(&counter, quota, now_ms, cost), Some(FastCheck::Allowed(_)))
 }
 
 /// Decides on the counts of a word. Returns the new counts if they have changed.

@@ -174,7 +174,7 @@ impl RemoteStore for PostgresStore {
             }
             _ => record::read(&response.prior, policy).ok(),
         };
-        let now = Moment::within(response.now_ms, self.grain_ms);
+        let now = Moment::with_grain(response.now_ms, self.grain_ms);
         remote::compute_decision::<Self>(operation, now, response.is_allowed, prior)
     }
 }

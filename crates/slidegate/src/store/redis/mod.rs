@@ -290,7 +290,7 @@ impl RemoteStore for RedisStore {
             PriorRecord::Number(number) => record::decode_number(*number, policy.quotas()).ok(),
             PriorRecord::Bytes(record) => record::decode(record, policy.quotas()).ok(),
         };
-        let now = Moment::within(response.now_ms.min(LATEST_MS), self.grain_ms);
+        let now = Moment::with_grain(response.now_ms.min(LATEST_MS), self.grain_ms);
         remote::compute_decision::<Self>(operation, now, response.is_allowed, prior)
     }
 }

@@ -208,7 +208,7 @@ pub(crate) fn compute_decision<R: RemoteStore>(
     let (policy, blocked_until_ms) = (operation.check.policy, prior.blocked_until_ms);
     let (decision, _) = decide_matched(&mut prior.states, policy, action, blocked_until_ms);
     if decision.is_allowed() == is_allowed {
-        Ok(decision.found(prior.is_found))
+        Ok(decision.with_found(prior.is_found))
     } else {
         Err(mismatch("the decision of the server differs from that of the library"))
     }
