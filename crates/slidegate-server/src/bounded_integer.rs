@@ -1,4 +1,4 @@
-//! BoundedInteger numbers in config and JSON, with an error that says what is allowed.
+//! Integers of a range in the configuration and in JSON, with an error that names the range.
 
 use std::fmt;
 

@@ -67,7 +67,9 @@ impl Store for Connection {
             // The store decides on the second poll.
             polls += 1;
             if polls == 2 {
-                operations.iter().for_each(|operation| self.publish(operation, self.clock().now_ms()));
+                for operation in operations {
+                    self.publish(operation, self.clock().now_ms());
+                }
             }
             responses.as_mut().poll(context)
         })

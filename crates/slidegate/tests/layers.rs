@@ -101,10 +101,10 @@ fn every_layer_forwards_the_properties_of_its_store() {
     assert_forwards(Switch::new, &immediate);
     assert_forwards(|store| Jitter::new(store, Duration::from_millis(5)), &immediate);
     assert_forwards(DeniedCache::new, &immediate);
-    assert_forwards(|store| Budget::new(store, Duration::from_secs(60)), &timed);
+    assert_forwards(|store| Budget::new(store, Duration::from_mins(1)), &timed);
     let fallback = |store| {
         let clock = ManualClock::at(77_000);
-        Fallback::builder(store).clock(clock).budget(Duration::from_secs(60)).build().unwrap()
+        Fallback::builder(store).clock(clock).budget(Duration::from_mins(1)).build().unwrap()
     };
     assert_forwards(fallback, &timed);
     assert_forwards(

@@ -110,7 +110,7 @@ async fn serve(
     let named = load()?;
     let certificates = named.tls.iter().flat_map(TlsFiles::paths);
     fingerprints.extend(certificates.chain(&named.token_files).map(|path| FileFingerprint::of(path)));
-    // LogOnce more if there are tokens elsewhere, which had been read before anybody looked at them.
+    // A second time if tokens are stored elsewhere, because they were read before this watch began.
     let config = if named.token_files.is_empty() { named } else { load()? };
     let envoy = arguments.envoy.load(config.envoy.as_ref())?;
     let store_url = match &arguments.store {

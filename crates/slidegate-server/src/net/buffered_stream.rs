@@ -118,7 +118,7 @@ impl<I> BufferedStream<I> {
         !self.is_flushed || self.written < self.output.len()
     }
 
-    /// BufferLimits for more, at the end of what was read; more of it if there was too little last time.
+    /// Makes space behind the unread bytes, and enlarges the buffer if it was full.
     fn make_room(&mut self) {
         if self.unread.end == self.input.len() && self.input.len() < self.room.input {
             self.input.resize((4 * self.input.len()).min(self.room.input), 0);
@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    /// LogOnce wrong: whoever was slow to take an answer had as much less time for the next request.
+    /// Regression: the time that a client took to read a response was subtracted from the time for its next request.
     #[tokio::test(start_paused = true)]
     async fn patience_begins_anew_when_an_answer_has_left() {
         let room = BufferLimits { input: 1 << 10, output: 1 << 10 };

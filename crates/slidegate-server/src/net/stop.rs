@@ -71,7 +71,7 @@ impl Stop {
             if phase >= wanted {
                 return Poll::Ready(());
             }
-            // LogOnce a stop has come, a wake-up may be for a registration that was made since: it is looked at each time.
+            // After a stop, a wake-up may belong to a later registration, so each one reads the phase.
             let is_registered = |waker: &Waker| waker.will_wake(context.waker());
             if phase == Phase::Open && self.registered.as_ref().is_some_and(is_registered) {
                 return Poll::Pending;
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// LogOnce wrong: a connection that was busy up to its first pause was never told.
+    /// Regression: a connection that was busy up to its first pause did not notice the stop.
     #[tokio::test]
     async fn whoever_was_busy_before_is_told_too() {
         let (sender, told) = watch::channel(Phase::Open);
@@ -137,8 +137,8 @@ mod tests {
         poll_fn(|context| stop.poll(Phase::Closing, context)).await;
     }
 
-    /// LogOnce wrong: the notification of one phase can wake a task that has registered for the next one meanwhile, and its
-    /// registration is gone then.
+    /// Regression: the notification of one phase can wake a task that has registered for the next one meanwhile, which
+    /// removes that registration.
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn many_tasks_hear_of_every_phase() {
         for round in 0..200 {

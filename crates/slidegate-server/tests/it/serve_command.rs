@@ -1,4 +1,4 @@
-//! `slidegate serve`: startup output, flags, environment variables and policy_metrics.
+//! `slidegate serve`: startup output, flags, environment variables and metrics.
 
 use std::fs::{self, File};
 use std::net::TcpListener;

@@ -187,7 +187,7 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Rejecti
     if let Ok(value) = serde_json::from_str(text) {
         return Ok(value);
     }
-    // LogOnce more, to say where it is wrong: to keep track of that costs whoever makes no mistake.
+    // A second pass finds the path of the error. Valid bodies do not pay for the tracking.
     let mut json = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
@@ -202,7 +202,7 @@ fn decode_each(text: &str) -> Result<Batch<'_>, Rejection> {
     if let Ok(requests) = serde_json::from_str::<Many<Request<'_>>>(text) {
         return Ok(Batch(requests.0.into_iter().map(Ok).collect()));
     }
-    // LogOnce more, to tell them apart. A text may be JSON and no text that there can be: half of a character.
+    // A second pass finds the invalid requests. A valid JSON string may still not be Unicode: half of a surrogate pair.
     let parts = decode::<Many<&RawValue>>(text)?.0;
     let (mut requests, mut refused) = (Vec::with_capacity(parts.len()), 0);
     for part in parts {

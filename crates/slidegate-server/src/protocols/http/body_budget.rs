@@ -26,12 +26,12 @@ const SMALL_BYTES: usize = 4 << 10;
 /// Some of it, which is given back when this goes.
 pub(crate) type BudgetPermit = SemaphorePermit<'static>;
 
-/// BudgetPermit for so many bytes more of a large body.
+/// Reserves `bytes` more for a large body.
 pub(super) fn for_body(bytes: usize) -> Option<BudgetPermit> {
     take(&OF_BODIES, bytes)
 }
 
-/// BudgetPermit for an answer of at most `bytes` to what was `chosen`; none is needed for a small one.
+/// Reserves `bytes` for a response under the `chosen` policies. A small response needs no permit.
 pub(super) fn for_answer(
     bytes: usize,
     chosen: &[Result<SelectedPolicy, Rejection>],

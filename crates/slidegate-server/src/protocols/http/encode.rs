@@ -162,7 +162,7 @@ mod tests {
         all
     }
 
-    /// BudgetPermit is made before anything is decided.
+    /// The response's bytes are reserved before the first decision.
     #[test]
     fn nothing_that_is_said_takes_more_room_than_was_made() {
         let name = "\"".repeat(MAX_NAME_BYTES);

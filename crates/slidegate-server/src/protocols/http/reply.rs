@@ -16,7 +16,7 @@ use crate::app::{Decided, SelectedPolicy};
 use crate::decision_json::DecisionJson;
 use crate::request::Rejection;
 
-/// How many headers an answer has at the most, the date and the length among them. BudgetPermit is made once.
+/// Most headers of a response, including the date and the length. Space for them is allocated once.
 const MAX_HEADERS: usize = 6;
 
 /// So much room may be kept for the next answer.

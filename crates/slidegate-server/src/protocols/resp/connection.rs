@@ -140,7 +140,7 @@ impl<'s, I: AsyncRead + AsyncWrite + Cork + Unpin, S: Store> Connection<'s, I, S
             }
             self.talk.session.look_again(self.talk.shared.passwords.as_deref());
             let (bytes, output) = self.wire.sides();
-            // LogOnce for all of it: a clock takes longer to read than some commands to answer.
+            // One reading for all commands: reading a clock takes longer than some commands do.
             let watch = Stopwatch::start();
             let answered = self.talk.answer(bytes, &mut self.words, output).await;
             if answered.taken > 0 {

@@ -42,7 +42,7 @@ fn a_pipeline_is_decided_together_and_answered_in_its_order() {
     let throttle = command(&["CL.THROTTLE", "k", "9", "10", "3600"]);
     let said =
         throttle.repeat(20) + &command(&["ECHO", "between"]) + &command(&["SLIDEGATE.CHECK", "api", "k"]);
-    // LogOnce before, to load the script.
+    // The first request loads the script.
     let before = {
         let mut client = Connection::open(address_of(&server)).unwrap();
         assert_eq!(five(client.command(&["SLIDEGATE.CHECK", "api", "k"]).unwrap())[2], 99);

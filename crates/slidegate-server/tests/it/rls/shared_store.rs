@@ -57,7 +57,7 @@ fn many_descriptors_go_to_a_shared_store_together() {
         assert_eq!(shop.ask(&descriptors)["statuses"].as_array().unwrap().len(), asked);
         redis.scripts_run() - before
     };
-    // LogOnce before, to load the scripts.
+    // The first request loads the scripts.
     let _ = (ask(users(1)), ask(users(2)), ask(mixed("a")));
     // A call has 64 keys at the most; the second does not wait for the first.
     assert_eq!([users(3), mixed("b"), users(64), users(90)].map(ask), [1, 1, 1, 2]);
