@@ -83,7 +83,7 @@ fn describe() {
     describe_counter!("slidegate_decisions_total", "Decisions, by policy, tier, who decided, and how");
     describe_counter!("slidegate_violations_total", "Denials, by the quota that was exceeded");
     describe_counter!("slidegate_near_limit_total", "Allowed with less than a tenth of the limit left");
-    describe_counter!("slidegate_rejections_total", "Requests that were not decided, by the reason");
+    describe_counter!("slidegate_refusals_total", "Requests that were not decided, by the reason");
     describe_counter!("slidegate_reloads_total", "How often the file was read again, by how that ended");
     describe_gauge!("slidegate_config_is_current", "0 if the file has changed and could not be used");
     describe_gauge!(

@@ -71,8 +71,8 @@ async fn until_told(arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     let asked = Asked::default();
     // Before anything is waited for: whoever starts it may send a signal at once.
-    let [stop, hurry] = policy_metrics(asked.those(&arguments))
-        .map_err(|error| Failure::new(format!("cannot listen for policy_metrics: {error}")))?;
+    let [stop, hurry] = listen_for_signals(asked.those(&arguments))
+        .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     tokio::select! {
         served = serve(arguments, asked, tracing, stop) => served,
         () = hurry.notified() => {
@@ -199,7 +199,7 @@ const SAME_SIGNAL_MS: u64 = 500;
 
 /// Tells of the first SIGTERM or Ctrl-C, and of another one; SIGHUP asks for a `reload`. They are caught from the call on.
 #[cfg(unix)]
-fn policy_metrics(reload: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
+fn listen_for_signals(reload: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -226,7 +226,7 @@ fn policy_metrics(reload: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
 
 #[cfg(not(unix))]
 #[expect(clippy::unnecessary_wraps, reason = "the same signature everywhere")]
-fn policy_metrics(_: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
+fn listen_for_signals(_: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
     let stops = <[Arc<Notify>; 2]>::default();
     let mut told = Told::new(&stops);
     tokio::spawn(async move {

@@ -68,7 +68,7 @@ fn malformed_messages_are_answered_or_rejected() {
         assert!(response.starts_with("HTTP/2 200") && !response.contains("grpc-status: 0"), "{response}");
     }
     for reason in ["malformed", "too-large"] {
-        let counted = format!("slidegate_rejections_total{{reason=\"{reason}\"}} ");
+        let counted = format!("slidegate_refusals_total{{reason=\"{reason}\"}} ");
         let metrics = server.get("/metrics").body;
         assert!(metrics.lines().any(|line| line.starts_with(&counted) && !line.ends_with(" 0")), "{metrics}");
     }

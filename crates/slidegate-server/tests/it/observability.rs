@@ -71,8 +71,8 @@ fn decisions_are_counted_by_policy_quota_and_outcome() {
         seen[r#"slidegate_near_limit_total{policy="api",tier=""}"#], 2.0,
         "with one left and with none"
     );
-    assert_eq!(seen[r#"slidegate_rejections_total{reason="unknown-policy"}"#], 3.0, "each of a batch");
-    assert_eq!(seen[r#"slidegate_rejections_total{reason="out-of-range"}"#], 1.0);
+    assert_eq!(seen[r#"slidegate_refusals_total{reason="unknown-policy"}"#], 3.0, "each of a batch");
+    assert_eq!(seen[r#"slidegate_refusals_total{reason="out-of-range"}"#], 1.0);
     assert_eq!(seen[r#"slidegate_request_seconds_count{verb="check",stage="whole"}"#], 28.0);
     assert_eq!(seen["slidegate_memory_max_keys"], 1_000_000.0);
     assert!(seen["slidegate_memory_keys"] >= 4.0 && seen["slidegate_memory_bytes"] > 0.0);

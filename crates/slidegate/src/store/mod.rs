@@ -20,8 +20,10 @@ pub(crate) mod shared_document;
 mod supervise;
 
 use std::future::Future;
+#[cfg(feature = "tower")]
 use std::pin::pin;
 use std::sync::Arc;
+#[cfg(feature = "tower")]
 use std::task::{Context, Poll, Waker};
 
 use slidegate_core::{Check, Policy, Verb};
@@ -91,6 +93,7 @@ impl<S: Store> StoreLayer for Arc<S> {
 }
 
 /// Returns the output of the future of an immediate store.
+#[cfg(feature = "tower")]
 pub(crate) fn output_now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),

@@ -48,7 +48,7 @@ impl Guard {
         }
         let tokens = self.0.tokens();
         let Some(token) = tokens.find_bearer(headers.get(AUTHORIZATION)) else {
-            counter!("slidegate_rejections_total", "reason" => "unauthorized-admin").increment(1);
+            counter!("slidegate_refusals_total", "reason" => "unauthorized-admin").increment(1);
             debug!(%method, "rejected a request to the admin API without a valid token");
             let problem =
                 Problem::new(StatusCode::UNAUTHORIZED, "a bearer token of admin.tokens is required");

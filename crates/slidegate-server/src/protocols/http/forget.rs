@@ -45,7 +45,7 @@ pub(super) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<
             Ok(response) => response,
             Err(rejection) => {
                 debug!(kind = ?rejection.kind, why = rejection.detail, "refused");
-                counter!("slidegate_rejections_total", "reason" => rejection.kind.name()).increment(1);
+                counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
                 Problem::from(rejection).into_response()
             }
         }

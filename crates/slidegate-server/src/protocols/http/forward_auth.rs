@@ -97,7 +97,7 @@ impl Refused {
     fn into_response(self) -> Response {
         let Self { rejection, status } = self;
         debug!(kind = ?rejection.kind, %rejection, "refused");
-        counter!("slidegate_rejections_total", "reason" => rejection.kind.name()).increment(1);
+        counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
         let mut problem = Problem::from(rejection);
         if let Some(status) = status {
             problem.set_status(status);

@@ -128,7 +128,7 @@ impl<H: Head> Reply<H> {
 /// What is said of a request that was refused, which is counted.
 fn refused(verb: Verb, rejection: Rejection) -> Problem {
     debug!(?verb, kind = ?rejection.kind, %rejection, "refused");
-    counter!("slidegate_rejections_total", "reason" => rejection.kind.name()).increment(1);
+    counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
     Problem::from(rejection)
 }
 

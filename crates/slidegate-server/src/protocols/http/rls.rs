@@ -24,7 +24,7 @@ pub(super) fn json<S: Store + 'static>(patience: Duration) -> MethodRouter<Arc<A
     post(async move |State(app): State<Arc<App<S>>>, request: Request| {
         answer(&app, request, patience).await.unwrap_or_else(|rejection| {
             debug!(kind = ?rejection.kind, %rejection, "refused");
-            counter!("slidegate_rejections_total", "reason" => rejection.kind.name()).increment(1);
+            counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
             refused(&rejection)
         })
     })

@@ -76,7 +76,7 @@ impl IntoResponse for Refused {
     fn into_response(self) -> Response {
         let Self { status, kind, error } = self;
         debug!(?kind, error, "refused");
-        counter!("slidegate_rejections_total", "reason" => kind.name()).increment(1);
+        counter!("slidegate_refusals_total", "reason" => kind.name()).increment(1);
         let mut headers = HeaderMap::new();
         match status {
             StatusCode::UNAUTHORIZED => {

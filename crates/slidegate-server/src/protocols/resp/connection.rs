@@ -331,5 +331,5 @@ fn write(shape: Shape, decision: Result<Decision, Rejection>, tally: &mut Decisi
 
 fn refused(kind: RejectionKind, why: &str) {
     debug!(?kind, why, "refused");
-    counter!("slidegate_rejections_total", "reason" => kind.name()).increment(1);
+    counter!("slidegate_refusals_total", "reason" => kind.name()).increment(1);
 }

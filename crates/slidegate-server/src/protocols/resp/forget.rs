@@ -33,7 +33,7 @@ pub(super) async fn answer<S: Store>(
         Ok(_) => reply::simple(out, "OK"),
         Err(rejection) => {
             debug!(kind = ?rejection.kind, why = rejection.detail, "refused");
-            counter!("slidegate_rejections_total", "reason" => rejection.kind.name()).increment(1);
+            counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
             reply::rejection(out, &rejection);
         }
     }

@@ -28,7 +28,7 @@ fn count_unread(response: &Response<Body>) {
 }
 
 fn count(kind: RejectionKind) {
-    counter!("slidegate_rejections_total", "reason" => kind.name()).increment(1);
+    counter!("slidegate_refusals_total", "reason" => kind.name()).increment(1);
 }
 
 /// A service whose callers may go on asking while it answers, but no longer than `patience` lasts: then their stream

@@ -77,7 +77,7 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
 /// Never a code UNKNOWN in an answer: Envoy lets that through even where it shall deny on failure.
 fn refused(rejection: &Rejection) -> Status {
     debug!(kind = ?rejection.kind, %rejection, "refused");
-    counter!("slidegate_rejections_total", "reason" => rejection.kind.name()).increment(1);
+    counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
     match rejection.kind {
         RejectionKind::Unauthorized => Status::unauthenticated(rejection.to_string()),
         RejectionKind::Forbidden => Status::permission_denied(rejection.to_string()),

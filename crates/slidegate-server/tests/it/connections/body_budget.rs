@@ -50,7 +50,7 @@ fn large_bodies_share_a_budget() {
     let small = server.check(&json!({"policy": "api", "key": "b"}));
     assert_eq!(small.decision()["allowed"], true, "small bodies need no budget");
     let metrics = server.get("/metrics").body;
-    assert!(metrics.contains("slidegate_rejections_total{reason=\"busy\"}"), "{metrics}");
+    assert!(metrics.contains("slidegate_refusals_total{reason=\"busy\"}"), "{metrics}");
     drop(holders);
     while check_with_large_body(&server).status != 200 {}
 }

@@ -88,5 +88,5 @@ fn a_store_that_is_away_is_told_and_the_connection_goes_on() {
         other => Err(format!("{other:?}")),
     });
     let metrics = server.get("/metrics").body;
-    assert!(metrics.contains(r#"slidegate_rejections_total{reason="store-unavailable"}"#), "{metrics}");
+    assert!(metrics.contains(r#"slidegate_refusals_total{reason="store-unavailable"}"#), "{metrics}");
 }

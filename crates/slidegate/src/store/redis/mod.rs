@@ -49,6 +49,8 @@ use crate::error::StoreError;
 const GIVEN_TIME_SLACK_MS: u64 = 3_600_000;
 /// Number of keys among which each server of a cluster has one.
 const MAX_PROBES: usize = 1000;
+/// Attempts of each probe before a server that does not respond in time counts as unavailable.
+const MAX_PROBE_ATTEMPTS: usize = 5;
 /// Latest time that a record can hold.
 const LATEST_MS: u64 = 1 << 47;
 
@@ -164,8 +166,8 @@ impl RedisStore {
         for key in &keys {
             let probe = |verb| Operation { verb, check: policy.key(key) };
             // The first check writes a record and the second changes it. Both are read by one MGET. The reset also publishes.
-            let checks = self.execute(&[probe(Verb::Check), probe(Verb::Check)]).await;
-            let reset = self.execute(&[probe(Verb::Reset)]).await;
+            let checks = self.execute_probe(&[probe(Verb::Check), probe(Verb::Check)]).await;
+            let reset = self.execute_probe(&[probe(Verb::Reset)]).await;
             // A full server still denies.
             let mut errors = checks.into_iter().chain(reset).filter_map(Result::err);
             let failure = errors.find(|error| !error.is_full());
@@ -177,6 +179,20 @@ impl RedisStore {
             .into_iter()
             .filter(|result| !is_served || result.as_ref().is_err_and(|error| !error.is_transient()))
             .collect()
+    }
+
+    /// Executes operations on a probe key, again after each timeout: a busy server may need longer than a request's budget
+    /// to load the script, and what is counted under the key has no effect.
+    async fn execute_probe(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
+        let mut attempts = 1;
+        loop {
+            let responses: Vec<_> = self.execute(operations).await.into_iter().collect();
+            let is_late = responses.iter().any(|response| response.as_ref().is_err_and(StoreError::is_late));
+            if !is_late || attempts == MAX_PROBE_ATTEMPTS {
+                return responses;
+            }
+            attempts += 1;
+        }
     }
 
     async fn node(&self, slot: u16) -> Result<NodeHandle, StoreError> {
