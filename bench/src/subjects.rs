@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use foldhash::quality::RandomState;
 use governor::{DefaultKeyedRateLimiter, Quota as GovernorQuota, RateLimiter};
-use slidegate::{Bound, Clock, Limiter, MemoryStore, Policy, SystemClock};
+use slidegate::store::{MemoryStore, StoreLimiter};
+use slidegate::{Bound, Clock, Policy, SystemClock};
 use std::hash::BuildHasher;
 use throttlecrab::{PeriodicStore, RateLimiter as Crab};
 
@@ -46,7 +47,7 @@ impl Subject for Slidegate {
             Limit::One => "1/1h",
         };
         let store = MemoryStore::builder().max_keys(keys).max_bytes(1 << 32).build().expect("a valid size");
-        Self(Arc::new(Limiter::new(store)).bind(Policy::parse("api", [quota]).expect("a valid quota")))
+        Self(Arc::new(StoreLimiter::new(store)).bind(Policy::parse("api", [quota]).expect("a valid quota")))
     }
 
     #[inline(always)]

@@ -9,10 +9,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use axum::http::HeaderMap;
+use slidegate::store::{Operation, Responses, Store};
 use slidegate::tower::{HeaderStyle, Tier};
-use slidegate::{
-    Check, Clock, Decision, MAX_WINDOW_MS, Operation, Policy, Responses, Store, StoreError, Verb,
-};
+use slidegate::{Check, Clock, Decision, MAX_WINDOW_MS, Policy, StoreError, Verb};
 use tokio::sync::{Semaphore, watch};
 use tracing::info;
 

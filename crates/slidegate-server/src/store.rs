@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use slidegate::{
-    Check, Clock, FeedVersion, MemoryStore, Operation, Policy, PostgresStore, RedisStore, Responses, Store,
-    StoreError,
-};
+use slidegate::store::{FeedVersion, MemoryStore, Operation, PostgresStore, RedisStore, Responses, Store};
+use slidegate::{Check, Clock, Policy, StoreError};
 
 use crate::config::{MemoryConfig, StoreUrl};
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use slidegate::resilience::{DeniedCache, Fallback, Jitter, Switch};
-use slidegate::{Check, Clock, Decision, FeedVersion, Operation, Policy, Responses, Store, StoreError};
+use slidegate::store::{FeedVersion, Operation, Responses, Store};
+use slidegate::{Check, Clock, Decision, Policy, StoreError};
 
 use crate::config::{DegradeConfig, DegradeOverride, MemoryConfig, StoreUrl};
 use crate::metrics;

@@ -1,7 +1,7 @@
 //! How a store is doing.
 
-use slidegate::MemoryStore;
 use slidegate::resilience::Failure;
+use slidegate::store::MemoryStore;
 
 use crate::store::AnyStore;
 use crate::store_stack::{ProtectedStore, StoreStack};

@@ -7,10 +7,10 @@ use slidegate_core::{Decision, Policy};
 
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
-use crate::limiter::Limiter;
+use crate::store::limiter::StoreLimiter;
 use crate::store::memory::{Binding, MemoryStore};
 
-/// A limiter bound to one policy, created by [`Limiter::bind`]. A check needs only the key.
+/// A limiter bound to one policy, created by [`StoreLimiter::bind`]. A check needs only the key.
 ///
 /// The work that is the same for all keys of the policy is done once, which makes checks a little faster. The counts
 /// are shared with all other uses of the limiter under the same policy name.
@@ -18,22 +18,23 @@ use crate::store::memory::{Binding, MemoryStore};
 /// ```
 /// use std::sync::Arc;
 ///
-/// use slidegate::{Limiter, MemoryStore, Policy};
+/// use slidegate::Policy;
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
-/// let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+/// let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
 /// let login = limiter.bind(Policy::parse("login", ["5/15m"])?);
 /// assert!(login.check_now("10.0.0.1")?.is_allowed());
 /// assert_eq!(limiter.peek_now(login.policy().key("10.0.0.1"))?.remaining(), 4);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Bound<C = SystemClock> {
-    limiter: Arc<Limiter<MemoryStore<C>>>,
+    limiter: Arc<StoreLimiter<MemoryStore<C>>>,
     policy: Policy,
     binding: Binding,
 }
 
 impl<C: Clock> Bound<C> {
-    pub(crate) fn new(limiter: Arc<Limiter<MemoryStore<C>>>, policy: Policy) -> Self {
+    pub(crate) fn new(limiter: Arc<StoreLimiter<MemoryStore<C>>>, policy: Policy) -> Self {
         let binding = limiter.store().bind(&policy);
         Self { limiter, policy, binding }
     }
@@ -60,8 +61,9 @@ impl<C: Clock> Bound<C> {
     ///
     /// ```
     /// # use std::sync::Arc;
-    /// # use slidegate::{Limiter, MemoryStore, Policy};
-    /// # let login = Arc::new(Limiter::new(MemoryStore::new())).bind(Policy::parse("login", ["5/15m"])?);
+    /// # use slidegate::Policy;
+    /// # use slidegate::store::{MemoryStore, StoreLimiter};
+    /// # let login = Arc::new(StoreLimiter::new(MemoryStore::new())).bind(Policy::parse("login", ["5/15m"])?);
     /// let mut denied = Vec::new();
     /// login.check_each_now(&["10.0.0.1"; 7], |key, decision| {
     ///     if decision.is_ok_and(|decision| !decision.is_allowed()) {
@@ -88,7 +90,7 @@ impl<C> Bound<C> {
     }
 
     /// Returns the limiter, for all other operations.
-    pub fn limiter(&self) -> &Arc<Limiter<MemoryStore<C>>> {
+    pub fn limiter(&self) -> &Arc<StoreLimiter<MemoryStore<C>>> {
         &self.limiter
     }
 }

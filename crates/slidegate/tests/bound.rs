@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+use slidegate::store::{MemoryStore, StoreLimiter};
+use slidegate::{ManualClock, Policy};
 
 /// A bound limiter and an unbound one return the same decisions for all policies and keys.
 #[test]
@@ -21,7 +22,9 @@ fn a_bound_limiter_counts_the_same() {
     for quotas in policies {
         let clock = ManualClock::at(1_800_000_000_123);
         let limiter = || {
-            Arc::new(Limiter::new(MemoryStore::builder().max_keys(100).clock(clock.clone()).build().unwrap()))
+            Arc::new(StoreLimiter::new(
+                MemoryStore::builder().max_keys(100).clock(clock.clone()).build().unwrap(),
+            ))
         };
         let policy = Policy::parse("api", quotas.iter().copied()).unwrap();
         let (alone, shared) = (limiter(), limiter());
@@ -53,7 +56,7 @@ fn many_keys_at_once_count_as_one_by_one() {
         let clock = ManualClock::at(1_800_000_000_123);
         let bound = || {
             let store = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().unwrap();
-            Arc::new(Limiter::new(store)).bind(Policy::parse("api", [quota]).unwrap())
+            Arc::new(StoreLimiter::new(store)).bind(Policy::parse("api", [quota]).unwrap())
         };
         let (alone, together) = (bound(), bound());
         let keys: Vec<String> = (0..150).map(|number| format!("user:{}", number * number % 37)).collect();
@@ -73,7 +76,7 @@ fn many_keys_at_once_count_as_one_by_one() {
 fn a_bound_limiter_follows_a_forget_of_its_policy() {
     for quota in ["3/1m", "1000000000/1h", "3/1m fixed-window", "3/1m token-bucket", "3/1m strict-window"] {
         let store = MemoryStore::builder().max_keys(1000).clock(ManualClock::at(1_800_000_000_123));
-        let limiter = Arc::new(Limiter::new(store.build().unwrap()));
+        let limiter = Arc::new(StoreLimiter::new(store.build().unwrap()));
         let [policy, other] = ["api", "other"].map(|name| Policy::parse(name, [quota]).unwrap());
         let (bound, bound_other) = (limiter.bind(policy.clone()), limiter.bind(other.clone()));
         let used = |policy: &Policy, key: &str| limiter.peek_now(policy.key(key)).unwrap().quotas()[0].used;

@@ -9,10 +9,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use slidegate::resilience::{Budget, DeniedCache, Fallback, Jitter, Switch};
-use slidegate::{
-    Check, Clock, FeedVersion, InvalidationFeed, ManualClock, MemoryStore, Operation, Policy, Responses,
-    Store, StoreError, Verb,
-};
+use slidegate::store::{FeedVersion, InvalidationFeed, MemoryStore, Operation, Responses, Store};
+use slidegate::{Check, Clock, ManualClock, Policy, StoreError, Verb};
 
 /// A store that records calls and has a feed.
 struct Recording {

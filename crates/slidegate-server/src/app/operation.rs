@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use slidegate::{Check, Operation, Verb};
+use slidegate::store::Operation;
+use slidegate::{Check, Verb};
 
 use super::{MAX_KEY_BYTES, Prepared};
 use crate::policies::PolicyView;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::gauge;
-use slidegate::{SharedDocument, SharedDocuments, StoreError};
+use slidegate::StoreError;
+use slidegate::store::{SharedDocument, SharedDocuments};
 use tracing::{error, info, warn};
 
 use super::changeset::{AuditEntry, Change, Changeset, Subject};

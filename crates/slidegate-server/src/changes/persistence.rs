@@ -5,7 +5,8 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slidegate::{SharedDocument, SharedDocuments, StoreError};
+use slidegate::StoreError;
+use slidegate::store::{SharedDocument, SharedDocuments};
 use tracing::warn;
 
 use crate::app::App;

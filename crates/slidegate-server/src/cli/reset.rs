@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
-use slidegate::{Policy, Store, Verb};
+use slidegate::store::Store;
+use slidegate::{Policy, Verb};
 
 use super::{Failure, client, decide, print};
 use crate::config::{Config, StoreUrl};

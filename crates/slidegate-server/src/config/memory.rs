@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use slidegate::WhenFull;
+use slidegate::store::WhenFull;
 
 use super::MemoryConfig;
 use super::containers::Mapping;

@@ -25,7 +25,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull};
+use slidegate::store::{MemoryStore, MemoryStoreBuilder, WhenFull};
+use slidegate::{Policy, SettingsError};
 
 pub use self::address::Address;
 pub use self::admin::AdminConfig;

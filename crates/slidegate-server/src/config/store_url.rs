@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use slidegate::{PostgresStore, PostgresStoreBuilder, RedisStore, RedisStoreBuilder};
+use slidegate::store::{PostgresStore, PostgresStoreBuilder, RedisStore, RedisStoreBuilder};
 
 /// Location of the counts. Displayed without users, passwords and options, which may be secret.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use slidegate::{ManualClock, MemoryStore};
+use slidegate::ManualClock;
+use slidegate::store::MemoryStore;
 use slidegate_server::{ListenerSettings, Tls, TlsFiles};
 use slidegate_testkit::{Authority, until};
 

@@ -1,6 +1,6 @@
 //! Layers that keep the limiter available while its store fails.
 //!
-//! Each layer is a [`Store`](crate::Store) that wraps another store and is usable alone.
+//! Each layer is a [`Store`](crate::store::Store) that wraps another store and is usable alone.
 
 mod breaker;
 mod budget;

@@ -5,7 +5,8 @@ mod backoff;
 pub(crate) mod invalidation;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod key_hash;
-pub(crate) mod layer;
+mod layer;
+pub(crate) mod limiter;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
@@ -15,7 +16,7 @@ pub(crate) mod redis;
 mod remote;
 pub(crate) mod responses;
 #[cfg(any(feature = "redis", feature = "postgres"))]
-pub(crate) mod shared_document;
+mod shared_document;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod supervise;
 
@@ -28,9 +29,18 @@ use std::task::{Context, Poll, Waker};
 
 use slidegate_core::{Check, Policy, Verb};
 
-use self::invalidation::FeedVersion;
-use self::layer::StoreLayer;
-use self::responses::Responses;
+pub use self::invalidation::{FeedVersion, InvalidationFeed};
+pub use self::layer::StoreLayer;
+pub use self::limiter::StoreLimiter;
+pub use self::memory::{MemoryStore, MemoryStoreBuilder, WhenFull};
+#[cfg(feature = "postgres")]
+pub use self::postgres::{PostgresStore, PostgresStoreBuilder, Synchronous};
+#[cfg(feature = "redis")]
+pub use self::redis::{KeyStyle, RedisStore, RedisStoreBuilder};
+pub use self::responses::{Responses, ResponsesIter};
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub use self::shared_document::{SharedDocument, SharedDocuments};
+
 use crate::clock::Clock;
 use crate::error::StoreError;
 

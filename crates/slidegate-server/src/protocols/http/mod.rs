@@ -29,8 +29,9 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use slidegate::Verb;
+use slidegate::store::Store;
 use slidegate::tower::PeerAddress;
-use slidegate::{Store, Verb};
 
 use self::body::Body;
 pub(crate) use self::body::decode;

@@ -1,7 +1,8 @@
 //! `SLIDEGATE.FORGET policy`: forgets what all keys of a policy have spent.
 
 use metrics::counter;
-use slidegate::{Store, Verb};
+use slidegate::Verb;
+use slidegate::store::Store;
 use tracing::debug;
 
 use super::command::Name;

@@ -15,7 +15,7 @@ pub(crate) use self::message::Message;
 pub(crate) use self::operations::verbs;
 pub(crate) use self::service::router;
 
-use slidegate::Store;
+use slidegate::store::Store;
 
 use self::operations::Asked;
 use self::proto::{RateLimitRequest, RateLimitResponse};

@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use slidegate::{ManualClock, MemoryStore};
+use slidegate::ManualClock;
+use slidegate::store::MemoryStore;
 use slidegate_server::config::Config;
 use slidegate_server::{App, Authenticator, Limits, ListenerSettings, ProtocolListener, Scope, Token, run};
 use slidegate_testkit::{Connection, Reply};

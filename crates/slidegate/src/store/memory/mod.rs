@@ -55,10 +55,11 @@ const PREFETCH_GROUP: usize = 16;
 /// a denial writes nothing. Everything else is decided under a lock of one of many pages.
 ///
 /// ```
-/// use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+/// use slidegate::{ManualClock, Policy};
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
 /// let store = MemoryStore::builder().max_keys(10_000).clock(ManualClock::at(0)).build()?;
-/// let limiter = Limiter::new(store);
+/// let limiter = StoreLimiter::new(store);
 /// let policy = Policy::parse("login", ["5/15m"])?;
 /// assert!(limiter.check_now(policy.key("10.0.0.1"))?.is_allowed());
 /// assert_eq!(limiter.store().len(), 1);

@@ -43,9 +43,10 @@ use crate::error::StoreError;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use slidegate::{Limiter, Policy, PostgresStore};
+/// use slidegate::Policy;
+/// use slidegate::store::{PostgresStore, StoreLimiter};
 ///
-/// let limiter = Limiter::new(PostgresStore::connect("postgres://app@localhost/app").await?);
+/// let limiter = StoreLimiter::new(PostgresStore::connect("postgres://app@localhost/app").await?);
 /// let api = Policy::parse("api", ["10/1s", "1000/1h"])?;
 /// let decision = limiter.check(api.key("user:1")).await?;
 /// # Ok(())

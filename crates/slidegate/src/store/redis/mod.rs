@@ -61,9 +61,10 @@ const LATEST_MS: u64 = 1 << 47;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use slidegate::{Limiter, Policy, RedisStore};
+/// use slidegate::Policy;
+/// use slidegate::store::{RedisStore, StoreLimiter};
 ///
-/// let limiter = Limiter::new(RedisStore::connect("redis://127.0.0.1:6379").await?);
+/// let limiter = StoreLimiter::new(RedisStore::connect("redis://127.0.0.1:6379").await?);
 /// let api = Policy::parse("api", ["10/1s", "1000/1h"])?;
 /// let decision = limiter.check(api.key("user:1")).await?;
 /// # Ok(())

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "../degrade_traces/mod.rs"]
-mod degrade_traces;
 mod delayed_requests;
 mod jitter;
+#[path = "../resilience_traces/mod.rs"]
+mod resilience_traces;
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -19,11 +19,10 @@ use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Reco
 use proptest::prelude::Strategy;
 use proptest::sample::select;
 use slidegate::resilience::{CacheSettingsError, DeniedCache};
-use slidegate::{
-    Check, Clock, Decision, ManualClock, MemoryStore, Operation, Policy, Sleep, Source, Store, Verb,
-};
+use slidegate::store::{MemoryStore, Operation, Store};
+use slidegate::{Check, Clock, Decision, ManualClock, Policy, Sleep, Source, Verb};
 
-use degrade_traces::{
+use resilience_traces::{
     Distant, KEYS, Memory, Request, START, Step, Trace, algorithm, at_once, check_property, exact_store,
     execute_one, memory, poll, trace, versions,
 };

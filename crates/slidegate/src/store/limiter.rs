@@ -1,4 +1,4 @@
-//! The limiter, the entry point for applications.
+//! Limiter for any policy over one store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::error::StoreError;
 use crate::store::memory::MemoryStore;
 use crate::store::{Operation, Store};
 
-/// Decides whether requests are allowed, over any [`Store`].
+/// Decides requests under any policy, over one [`Store`].
 ///
 /// All methods take `&self`. Share a limiter by reference or in an `Arc`.
 #[derive(Debug)]
-pub struct Limiter<S> {
+pub struct StoreLimiter<S> {
     store: S,
 }
 
-impl<S: Store> Limiter<S> {
+impl<S: Store> StoreLimiter<S> {
     /// Creates a limiter over `store`.
     pub fn new(store: S) -> Self {
         Self { store }
@@ -103,7 +103,7 @@ impl<S: Store> Limiter<S> {
 }
 
 /// Synchronous methods: a memory store never waits.
-impl<C: Clock> Limiter<MemoryStore<C>> {
+impl<C: Clock> StoreLimiter<MemoryStore<C>> {
     /// Synchronous [`check`](Self::check).
     #[inline(always)]
     pub fn check_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
