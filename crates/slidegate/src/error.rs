@@ -1,4 +1,4 @@
-//! Errors of a store. A denial is not an error.
+//! Errors of stores and of settings. A denial is not an error.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -101,6 +101,51 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+/// Invalid setting of a store, a layer over a store, or a URL.
+///
+/// ```
+/// use slidegate::store::MemoryStore;
+///
+/// let error = MemoryStore::builder().max_keys(0).build().unwrap_err();
+/// assert_eq!((error.field(), error.message()), ("max_keys", "0 is not between 1 and 2^31"));
+/// assert_eq!(error.to_string(), "max_keys: 0 is not between 1 and 2^31");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsError {
+    field: Cow<'static, str>,
+    message: String,
+}
+
+impl SettingsError {
+    pub(crate) fn new(field: impl Into<Cow<'static, str>>, message: impl fmt::Display) -> Self {
+        Self { field: field.into(), message: message.to_string() }
+    }
+
+    /// Creates an error of the option called `name` in a URL.
+    #[cfg(any(feature = "redis", feature = "postgres"))]
+    pub(crate) fn option(name: &str, message: impl fmt::Display) -> Self {
+        Self::new(name.to_owned(), message)
+    }
+
+    /// Returns the name of the setting or of the URL's option; `url` if the form of the URL is invalid.
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Returns the problem and the allowed values.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+impl std::error::Error for SettingsError {}
 
 #[cfg(test)]
 mod tests {

@@ -28,17 +28,12 @@ pub mod tower;
 
 pub use bound::Bound;
 pub use clock::{Clock, ManualClock, PreciseClock, Sleep, SystemClock};
-pub use error::StoreError;
+pub use error::{SettingsError, StoreError};
 pub use headers::{rate_limit_headers, retry_after_seconds};
 pub use slidegate_core::{
     Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_NAME_BYTES, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota,
     QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Reason, Retry, Source, Verb, parse_window,
 };
-pub use store::memory::SettingsError;
-#[cfg(feature = "postgres")]
-pub use store::postgres::PostgresSettingsError;
-#[cfg(feature = "redis")]
-pub use store::redis::UrlError;
 
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]

@@ -236,7 +236,7 @@ async fn a_server_that_requires_client_certificates_gets_one() {
     let [cert, key] = server.tls().signed_paths().map(|path| path.display().to_string());
     exercise(connect(&format!("{url}&cert={cert}&key={key}")).await.unwrap()).await;
     let error = connect(&format!("{url}&cert={cert}")).await.unwrap_err();
-    assert_eq!(error.to_string(), "store: key: it is required together with cert");
+    assert_eq!(error.to_string(), "key: it is required together with cert");
     // Invalid files are a permanent error.
     let ca = server.tls().ca_path().display().to_string();
     for wrong in [format!("ca={ca}&cert={key}&key={cert}"), format!("ca={key}")] {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use slidegate::SettingsError;
 use slidegate::store::{PostgresStore, PostgresStoreBuilder, RedisStore, RedisStoreBuilder};
 
 /// Location of the counts. Displayed without users, passwords and options, which may be secret.
@@ -128,10 +129,9 @@ impl FromStr for StoreUrl {
     }
 }
 
-/// Returns the message of an error without the prefix `store: `, which the caller adds.
-fn message(error: &impl fmt::Display) -> String {
-    let message = error.to_string();
-    message.strip_prefix("store: ").unwrap_or(&message).to_owned()
+/// Returns the message of an error. The caller names the URL.
+fn message(error: &SettingsError) -> String {
+    if error.field() == "url" { error.message().to_owned() } else { error.to_string() }
 }
 
 /// Removes the user, the password and the options from a valid URL.

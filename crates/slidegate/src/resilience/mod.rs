@@ -14,7 +14,7 @@ mod telemetry;
 
 pub use breaker::{Breaker, BreakerSettings, BreakerState, Permit};
 pub use budget::Budget;
-pub use cache::{CacheSettingsError, DeniedCache, DeniedCacheBuilder};
+pub use cache::{DeniedCache, DeniedCacheBuilder};
 pub use fallback::{Failure, Fallback, FallbackBuilder};
 pub use jitter::Jitter;
 pub use rules::{FailureRule, OnFailure};

@@ -18,7 +18,8 @@ use std::time::Duration;
 use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use proptest::prelude::Strategy;
 use proptest::sample::select;
-use slidegate::resilience::{CacheSettingsError, DeniedCache};
+use slidegate::SettingsError;
+use slidegate::resilience::DeniedCache;
 use slidegate::store::{MemoryStore, Operation, Store};
 use slidegate::{Check, Clock, Decision, ManualClock, Policy, Sleep, Source, Verb};
 
@@ -417,7 +418,7 @@ fn expired_denials_are_evicted_first() {
 fn settings_out_of_range_are_named() {
     let builder = || DeniedCache::builder(memory(&ManualClock::at(START)));
     let refusal = |result: Result<DeniedCache<Memory>, _>| {
-        let error: CacheSettingsError = result.unwrap_err();
+        let error: SettingsError = result.unwrap_err();
         format!("{} / {error}", error.field())
     };
     let too_small = refusal(builder().capacity(0).build());

@@ -11,7 +11,7 @@ use std::fmt;
 
 use slidegate_core::{Decision, Policy, Verb};
 
-pub use settings::{CacheSettingsError, DeniedCacheBuilder};
+pub use settings::DeniedCacheBuilder;
 
 use self::denial::{Denial, MaxAges, RoundTrip};
 use self::invalidation::{KeyInvalidation, PolicyInvalidation, invalidation_reason};

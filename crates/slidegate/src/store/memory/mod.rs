@@ -25,7 +25,7 @@ use std::fmt;
 
 use slidegate_core::{Decision, Policy};
 
-pub use settings::{SettingsError, WhenFull};
+pub use settings::WhenFull;
 
 use self::settings::Settings;
 use self::slots::KeyId;
@@ -33,7 +33,7 @@ pub(crate) use self::table::Binding;
 use self::table::Table;
 use super::{Operation, Responses, Store};
 use crate::clock::{Clock, SystemClock};
-use crate::error::StoreError;
+use crate::error::{SettingsError, StoreError};
 
 /// Operations whose memory is prefetched together.
 const PREFETCH_GROUP: usize = 16;
