@@ -68,12 +68,6 @@ impl Metrics {
     }
 }
 
-/// A store in this process has failed.
-#[cold]
-pub(crate) fn store_failed(error: &StoreError) {
-    counter!(STORE_ERRORS, "kind" => error.kind()).increment(1);
-}
-
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
 fn lossy(number: u64) -> f64 {
     number as f64

@@ -1,10 +1,9 @@
 //! How a store is doing.
 
-use slidegate::resilience::Failure;
+use slidegate::resilience::{Failure, Fallback};
 use slidegate::store::MemoryStore;
 
-use crate::store::AnyStore;
-use crate::store_stack::{ProtectedStore, StoreStack};
+use crate::store_stack::StoreStack;
 
 /// How a store is doing.
 #[derive(Clone, Debug, Default)]
@@ -50,15 +49,12 @@ impl<C: slidegate::Clock> StatusSource for MemoryStore<C> {
 
 impl StatusSource for StoreStack {
     fn report(&self) -> StoreStatus {
-        let fallback = match self.store().store() {
-            ProtectedStore::Here(AnyStore::Memory(store)) => return store.report(),
-            ProtectedStore::Here(_) => return StoreStatus::default(),
-            ProtectedStore::Elsewhere(fallback) => fallback,
-            ProtectedStore::Cached(cache) => cache.store(),
-        };
+        if let Some(memory) = self.base().memory() {
+            return memory.report();
+        }
         StoreStatus {
-            breaker: Some(fallback.breaker_state().name()),
-            failure: fallback.failure(),
+            breaker: self.fallback().map(|fallback| fallback.breaker_state().name()),
+            failure: self.fallback().and_then(Fallback::failure),
             memory: None,
         }
     }

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use slidegate_core::QuotaError;
+
 /// Failure of a store to decide, or of its decision to arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
@@ -122,6 +124,14 @@ impl SettingsError {
         Self { field: field.into(), message: message.to_string() }
     }
 
+    /// Creates an error of the form of a URL. The message names the allowed forms.
+    pub(crate) fn url(message: impl fmt::Display) -> Self {
+        Self::new(Self::URL, message)
+    }
+
+    /// Field of an error of the form of a URL.
+    const URL: &'static str = "url";
+
     /// Creates an error of the option called `name` in a URL.
     #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(crate) fn option(name: &str, message: impl fmt::Display) -> Self {
@@ -141,11 +151,63 @@ impl SettingsError {
 
 impl fmt::Display for SettingsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.field == Self::URL {
+            return f.write_str(&self.message);
+        }
         write!(f, "{}: {}", self.field, self.message)
     }
 }
 
 impl std::error::Error for SettingsError {}
+
+/// Failure to build a limiter or a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A quota, or the list of quotas of a policy, is invalid.
+    Quota(QuotaError),
+    /// A setting is invalid.
+    Settings(SettingsError),
+    /// The store is unreachable or rejects the connection.
+    Connect {
+        /// URL of the store, without users, passwords and options.
+        url: String,
+        /// The store's error.
+        error: StoreError,
+    },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quota(error) => error.fmt(f),
+            Self::Settings(error) => error.fmt(f),
+            Self::Connect { url, error } => write!(f, "cannot connect to the store {url}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Quota(error) => Some(error),
+            Self::Settings(error) => Some(error),
+            Self::Connect { error, .. } => Some(error),
+        }
+    }
+}
+
+impl From<QuotaError> for BuildError {
+    fn from(error: QuotaError) -> Self {
+        Self::Quota(error)
+    }
+}
+
+impl From<SettingsError> for BuildError {
+    fn from(error: SettingsError) -> Self {
+        Self::Settings(error)
+    }
+}
 
 #[cfg(test)]
 mod tests {

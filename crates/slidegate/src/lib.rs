@@ -16,20 +16,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod bound;
 mod clock;
 mod error;
 mod headers;
+mod limiter;
+mod request;
 #[cfg(feature = "resilience")]
 pub mod resilience;
 pub mod store;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-pub use bound::Bound;
-pub use clock::{Clock, ManualClock, PreciseClock, Sleep, SystemClock};
-pub use error::{SettingsError, StoreError};
+pub use clock::{AnyClock, Clock, ManualClock, PreciseClock, Sleep, SystemClock};
+pub use error::{BuildError, SettingsError, StoreError};
 pub use headers::{rate_limit_headers, retry_after_seconds};
+pub use limiter::{Limiter, LimiterBuilder};
+pub use request::Request;
 pub use slidegate_core::{
     Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_NAME_BYTES, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota,
     QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Reason, Retry, Source, Verb, parse_window,

@@ -343,7 +343,9 @@ impl ChangeController {
         gauge!("slidegate_changes")
             .set(f64::from(u32::try_from(state.changeset.changes.len()).unwrap_or(u32::MAX)));
         state.not_in_force = not_in_force;
-        self.app.store().replace(switches);
+        if let Some(layer) = self.app.store().switches() {
+            layer.replace(switches);
+        }
         self.app.set_policies(policies);
         state.next_expiry_ms = state.changeset.next_expiry_ms(now_ms);
     }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use slidegate::resilience::Switch;
 use slidegate::{MAX_LIMIT, Quota, Verb};
 
 use super::certificate::ClientCertificate;
@@ -19,7 +18,7 @@ use crate::config::{Config, StoreUrl};
 use crate::decision_json::DecisionJson;
 use crate::environment;
 use crate::request::{Rejection, Request};
-use crate::store::AnyStore;
+use crate::store_stack;
 
 /// What all of them take.
 #[derive(Debug, clap::Args)]
@@ -157,8 +156,8 @@ async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Resul
         )));
     }
     // A store that fails is an error here; who asks once wants to know. Lists and switches hold as they do in a service.
-    let store = Switch::new(AnyStore::open(&url, config.memory).await.map_err(Failure::new)?);
-    store.replace(config.degrade.switches);
+    let opened = store_stack::open_for_command(&url, config.memory, config.degrade.switches).await;
+    let store = opened.map_err(Failure::new)?;
     let request = Request::deserialize(&request).map_err(|error| Failure::new(error.to_string()))?;
     let app = App::new(store, config.policies);
     app.decide(verb, &request).await.map_err(|rejection| undecided(&rejection))

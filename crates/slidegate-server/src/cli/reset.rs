@@ -11,7 +11,7 @@ use super::{Failure, client, decide, print};
 use crate::config::{Config, StoreUrl};
 use crate::environment;
 use crate::protocols::admin::PolicyReset;
-use crate::store::AnyStore;
+use crate::store_stack::{self, StoreStack};
 
 /// Forget what a key has spent, or with --all what all keys of a policy have spent
 #[derive(Debug, clap::Args)]
@@ -77,12 +77,12 @@ async fn forget(arguments: &Arguments, policy: &str) -> Result<PolicyReset, Fail
              --admin URL, or the store with --store URL",
         ));
     }
-    let store = AnyStore::open(&url, config.memory).await.map_err(Failure::new)?;
+    let store = store_stack::open_for_command(&url, config.memory, []).await.map_err(Failure::new)?;
     forget_in(&store, policy).await.map_err(Failure::new)
 }
 
 /// Counts belong to the name alone, so any quotas will do. Those of a candidate that is tried beside the policy go too.
-async fn forget_in(store: &AnyStore, name: &str) -> Result<PolicyReset, String> {
+async fn forget_in(store: &StoreStack, name: &str) -> Result<PolicyReset, String> {
     let policy = Policy::parse(name, ["1/1s"]).map_err(|error| format!("--policy: {}", error.message()))?;
     let candidate = Policy::candidate_for(name, policy.quotas().iter().copied());
     let failed = |error: slidegate::StoreError| format!("{error}; some keys may have been forgotten");

@@ -22,8 +22,7 @@ use crate::environment;
 use crate::metrics::Metrics;
 use crate::net::{ListenerSettings, Tls, TlsFiles};
 use crate::reload::{FileFingerprint, Reload};
-use crate::store::AnyStore;
-use crate::store_stack::{BaseStore, ProtectedStore, StoreStack};
+use crate::store_stack::{self, StoreStack};
 use crate::tokens::Authenticator;
 use crate::traces::{LogFormat, Tracing};
 
@@ -119,7 +118,7 @@ async fn serve(
     };
     let tls = config.tls.as_ref().map(Tls::load).transpose().map_err(Failure::new)?;
     let door = ListenerSettings { limits: config.limits, tls: tls.clone(), metrics };
-    let opened = ProtectedStore::open(&store_url, config.memory, &config.degrade).await;
+    let opened = store_stack::open(&store_url, config.memory, &config.degrade).await;
     let app = App::new(opened.map_err(Failure::new)?, config.policies.clone());
     let app = Arc::new(app.logging(config.log).admitting(config.tokens.clone()));
     let listeners = Listeners::open(arguments.addresses.clone(), &config, envoy.is_some()).await?;
@@ -178,9 +177,9 @@ fn state_file(config_file: Option<&Path>, config: &Config) -> PathBuf {
 }
 
 fn persistence(app: &Arc<App<StoreStack>>, state_file: PathBuf) -> Persistence {
-    match app.store().base() {
-        AnyStore::Memory(_) => Persistence::File(state_file),
-        AnyStore::Redis(_) | AnyStore::Postgres(_) => Persistence::Store(Arc::clone(app)),
+    match app.store().base().memory() {
+        Some(_) => Persistence::File(state_file),
+        None => Persistence::Store(Arc::clone(app)),
     }
 }
 

@@ -9,7 +9,7 @@ use super::containers::Mapping;
 use super::diagnostics::Diagnostics;
 use super::field::{Field, Fields};
 use super::scalars::{Boolean, Integer, Keyword, OneOf, Time};
-use super::store_url::StoreUrl;
+use slidegate::store::StoreUrl;
 
 const NODES: Field<Integer> =
     Field::new("nodes", Integer { min: 1, max: 100_000 }, "Number of servers that share the store.")

@@ -16,12 +16,12 @@ use super::memory::MEMORY;
 use super::policy::{HEADERS as POLICY_HEADERS, POLICY, PolicySpec};
 use super::problem::Problem;
 use super::scalars::{OneOf, Parsed};
-use super::store_url::StoreUrl;
 use super::token::{TOKENS, TokenSpec, tokens};
 use super::{Config, MemoryConfig, tree};
 use crate::net::{Limits, TlsFiles};
 use crate::policies::Policies;
 use crate::violations::ViolationLog;
+use slidegate::store::StoreUrl;
 
 const HTTP: Field<Parsed<Address>> = Field::new(
     "http",

@@ -17,7 +17,6 @@ mod problem;
 mod quota;
 mod scalars;
 mod schema;
-mod store_url;
 mod token;
 mod tree;
 
@@ -36,11 +35,11 @@ pub use self::listen::Listen;
 pub use self::problem::{Problem, Problems};
 pub(crate) use self::scalars::Keyword;
 pub use self::schema::{reference, schema};
-pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};
 use crate::net::{Limits, TlsFiles};
 use crate::policies::Policies;
 use crate::tokens::Tokens;
 use crate::violations::ViolationLog;
+pub use slidegate::store::StoreUrl;
 
 /// Maximum size of a configuration file.
 const MAX_FILE_BYTES: u64 = 8 << 20;

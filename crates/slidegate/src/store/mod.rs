@@ -1,5 +1,6 @@
 //! Stores: they execute whole decisions.
 
+mod any;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod backoff;
 pub(crate) mod invalidation;
@@ -17,18 +18,19 @@ mod remote;
 pub(crate) mod responses;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod shared_document;
+mod stack;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod supervise;
+mod url;
 
 use std::future::Future;
-#[cfg(feature = "tower")]
 use std::pin::pin;
 use std::sync::Arc;
-#[cfg(feature = "tower")]
 use std::task::{Context, Poll, Waker};
 
 use slidegate_core::{Check, Policy, Verb};
 
+pub use self::any::AnyStore;
 pub use self::invalidation::{FeedVersion, InvalidationFeed};
 pub use self::layer::StoreLayer;
 pub use self::limiter::StoreLimiter;
@@ -40,6 +42,10 @@ pub use self::redis::{KeyStyle, RedisStore, RedisStoreBuilder};
 pub use self::responses::{Responses, ResponsesIter};
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub use self::shared_document::{SharedDocument, SharedDocuments};
+pub use self::stack::{StoreStack, StoreStackBuilder};
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub use self::url::RemoteUrl;
+pub use self::url::StoreUrl;
 
 use crate::clock::Clock;
 use crate::error::StoreError;
@@ -103,7 +109,6 @@ impl<S: Store> StoreLayer for Arc<S> {
 }
 
 /// Returns the output of the future of an immediate store.
-#[cfg(feature = "tower")]
 pub(crate) fn output_now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),

@@ -70,7 +70,7 @@ pub(super) async fn inspect(
         Ok(decided) => {
             let subject = Subject { policy, part: Part::Key(key) };
             let change = controller.in_force().into_iter().find(|change| change.subject == subject);
-            let switch = app.store().of(&subject.policy);
+            let switch = app.store().switch_of(&subject.policy);
             let Part::Key(key) = &subject.part else { return ().into_response() };
             let is_listed = |keys: &std::collections::HashSet<Vec<u8>>| keys.contains(key.as_bytes());
             Json(KeyResponse {

@@ -73,7 +73,7 @@ impl Snapshot {
         let last_minute = of(&self.last_minute);
         PolicyResponse {
             name: name.to_owned(),
-            mode: controller.app().store().of(name).mode.name(),
+            mode: controller.app().store().switch_of(name).mode.name(),
             quotas: quotas(&entry.policy),
             tiers: entry.tiers.iter().map(|(tier, policy)| (tier.clone(), quotas(policy))).collect(),
             overrides: entry.overrides.len(),

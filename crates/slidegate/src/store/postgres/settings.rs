@@ -27,13 +27,10 @@ fn url_error(error: &tokio_postgres::Error) -> SettingsError {
         ["unknown option", "invalid value for option"].iter().any(|begin| details.starts_with(begin));
     let details = if names_an_option { format!(": {details}") } else { String::new() };
     let own = OWN_OPTIONS.join(", ");
-    SettingsError::option(
-        "url",
-        format_args!(
-            "{error}{details}; the form is postgres://user:password@host:5432/database?schema=slidegate, with the options \
-             {own} and those of PostgreSQL that name no file (sslmode is disable, prefer or require)"
-        ),
-    )
+    SettingsError::url(format_args!(
+        "{error}{details}; the form is postgres://user:password@host:5432/database?schema=slidegate, with the options \
+         {own} and those of PostgreSQL that name no file (sslmode is disable, prefer or require)"
+    ))
 }
 
 /// Condition under which a durable decision is committed.
@@ -86,8 +83,7 @@ impl PostgresStoreBuilder {
         let rest = url.split_once("://").map_or("", |(_, rest)| rest);
         if rest.find(['/', '?']).is_some_and(|end| rest[end..].contains('@')) {
             // The driver would take part of the password for a host, and messages contain the host.
-            return Err(SettingsError::option(
-                "url",
+            return Err(SettingsError::url(
                 "special characters of the user and the password have to be escaped: @ as %40, / as %2F",
             ));
         }

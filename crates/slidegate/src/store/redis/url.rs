@@ -52,7 +52,7 @@ pub(super) struct Url {
 
 impl Url {
     pub(super) fn parse(text: &str) -> Result<Self, SettingsError> {
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid("it has no scheme"))?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid("the URL has no scheme"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         if query.contains('@') {
             return Err(invalid("escape ? in a password as %3F, and @ in an option as %40"));
@@ -118,7 +118,7 @@ impl fmt::Debug for Url {
 }
 
 fn invalid(why: &str) -> SettingsError {
-    SettingsError::new("url", format_args!("{why}; allowed are {FORMS}"))
+    SettingsError::url(format_args!("{why}; allowed are {FORMS}"))
 }
 
 fn parse_user(userinfo: Option<&str>) -> Result<(Option<String>, Option<String>), SettingsError> {
@@ -190,9 +190,8 @@ fn parse_options(query: &str) -> Result<Vec<(String, String)>, SettingsError> {
 }
 
 fn decode(text: &str) -> Result<String, SettingsError> {
-    let decoded = percent_decode_str(text)
-        .decode_utf8()
-        .map_err(|_| invalid("its percent-encoded text is not UTF-8"))?;
+    let decoded =
+        percent_decode_str(text).decode_utf8().map_err(|_| invalid("percent-encoded text is not UTF-8"))?;
     Ok(decoded.into_owned())
 }
 
@@ -233,24 +232,24 @@ mod tests {
 
     #[test]
     fn errors_name_the_mistake_and_the_allowed_forms() {
-        assert!(error_of("cache:6379").starts_with("url: it has no scheme; allowed are redis://["));
-        assert!(error_of("http://a").starts_with("url: the scheme \"http\" is unknown; allowed are"));
-        assert!(error_of("redis+ring://a").starts_with("url: the scheme \"redis+ring\" is unknown"));
-        assert!(error_of("redis://").starts_with("url: a host is missing"));
-        assert!(error_of("redis://[::1]7911").starts_with("url: only a colon and a port may follow a ]"));
+        assert!(error_of("cache:6379").starts_with("the URL has no scheme; allowed are redis://["));
+        assert!(error_of("http://a").starts_with("the scheme \"http\" is unknown; allowed are"));
+        assert!(error_of("redis+ring://a").starts_with("the scheme \"redis+ring\" is unknown"));
+        assert!(error_of("redis://").starts_with("a host is missing"));
+        assert!(error_of("redis://[::1]7911").starts_with("only a colon and a port may follow a ]"));
         assert!(error_of("redis://a?prefix=b&prefix=c").starts_with("prefix: it is given twice"));
         assert!(error_of("redis://a?secret=p@ss").contains("@ in an option as %40"));
-        assert!(error_of("redis://a:b").starts_with("url: a port is not a number up to 65535"));
-        assert!(error_of("redis://a/x").starts_with("url: the database is not a number"));
-        assert!(error_of("redis://a/-1").starts_with("url: the database is not a number"));
-        assert!(error_of("redis://a,b").starts_with("url: several hosts need redis+cluster://"));
-        assert!(error_of("redis+sentinel://a").starts_with("url: the name of the primary is missing"));
-        assert!(error_of("redis+cluster://a/1").starts_with("url: a cluster has only database 0"));
-        assert!(error_of("redis+unix://x").starts_with("url: the path of a Unix socket is absolute"));
-        assert!(error_of("rediss+unix:///x").starts_with("url: a Unix socket does not use TLS"));
-        assert!(error_of("redis://a%ff").starts_with("url: its percent-encoded text is not UTF-8"));
-        assert!(error_of("redis://hush@cache").starts_with("url: the user has no password"));
-        assert!(error_of("redis://me:12?hush@cache").starts_with("url: escape ? in a password as %3F"));
+        assert!(error_of("redis://a:b").starts_with("a port is not a number up to 65535"));
+        assert!(error_of("redis://a/x").starts_with("the database is not a number"));
+        assert!(error_of("redis://a/-1").starts_with("the database is not a number"));
+        assert!(error_of("redis://a,b").starts_with("several hosts need redis+cluster://"));
+        assert!(error_of("redis+sentinel://a").starts_with("the name of the primary is missing"));
+        assert!(error_of("redis+cluster://a/1").starts_with("a cluster has only database 0"));
+        assert!(error_of("redis+unix://x").starts_with("the path of a Unix socket is absolute"));
+        assert!(error_of("rediss+unix:///x").starts_with("a Unix socket does not use TLS"));
+        assert!(error_of("redis://a%ff").starts_with("percent-encoded text is not UTF-8"));
+        assert!(error_of("redis://hush@cache").starts_with("the user has no password"));
+        assert!(error_of("redis://me:12?hush@cache").starts_with("escape ? in a password as %3F"));
         assert!(!format!("{:?}", Url::parse("redis://:hush@a").unwrap()).contains("hush"));
         for unescaped in ["redis://me:hush/hush@a", "redis://me:hush?hush@a", "redis://me:1/hush@a"] {
             assert!(!error_of(unescaped).contains("hush"), "{unescaped}");
