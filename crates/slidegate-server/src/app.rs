@@ -13,30 +13,27 @@ use slidegate::tower::{HeaderStyle, Tier};
 use slidegate::{
     Check, Clock, Decision, MAX_WINDOW_MS, Operation, Policy, Responses, Store, StoreError, Verb,
 };
+use slidegate_config::{MAX_KEY_BYTES, NamedQuota, QuotaProblem, QuotaSpec, Tokens, ViolationLog};
 use tokio::sync::{Semaphore, watch};
 use tracing::info;
 
-use crate::envoy::Domains;
+use crate::authenticator::Authenticator;
+use crate::envoy_limits::EnvoyLimits;
 use crate::heavy_hitters::{HeavyHitters, Hit};
 use crate::json_fragments::PolicyFragments;
 use crate::policies::{Policies, PolicyView};
 use crate::policy_metrics::{OF_REQUESTS, PolicyMetrics};
-use crate::quota_spec::{NamedQuota, QuotaProblem, QuotaSpec};
 use crate::request::{Batch, Rejection, RejectionKind, Request};
 use crate::throttle::Throttles;
-use crate::tokens::{Authenticator, Tokens};
 use crate::traces;
-use crate::violations::{ViolationLog, Violations};
-
-/// The longest key, in bytes.
-pub(crate) const MAX_KEY_BYTES: usize = 4096;
+use crate::violations::Violations;
 
 /// A store and the policies that are decided over it.
 #[derive(Debug)]
 pub struct App<S> {
     store: S,
     policies: ArcSwap<Policies>,
-    envoy: ArcSwap<Domains>,
+    envoy: ArcSwap<EnvoyLimits>,
     config_error: ArcSwapOption<String>,
     stopping: watch::Sender<bool>,
     violations: Violations,
@@ -235,13 +232,13 @@ impl<S> App<S> {
     }
 
     /// The limits that Envoy's descriptors meet.
-    pub(crate) fn envoy(&self) -> Arc<Domains> {
+    pub(crate) fn envoy(&self) -> Arc<EnvoyLimits> {
         self.envoy.load_full()
     }
 
     /// Changes them, for all requests from now on.
-    pub(crate) fn set_envoy(&self, domains: Domains) {
-        self.envoy.store(Arc::new(domains));
+    pub(crate) fn set_envoy(&self, limits: EnvoyLimits) {
+        self.envoy.store(Arc::new(limits));
     }
 
     /// Why the file that is there is not the one in force.
@@ -267,10 +264,10 @@ impl<S> App<S> {
 
 impl<S: Store> App<S> {
     /// An app that counts in `store`.
-    pub fn new(store: S, policies: Policies) -> Self {
+    pub fn new(store: S, policies: impl Into<Policies>) -> Self {
         Self {
             store,
-            policies: ArcSwap::from_pointee(policies),
+            policies: ArcSwap::from_pointee(policies.into()),
             envoy: ArcSwap::default(),
             config_error: ArcSwapOption::empty(),
             stopping: watch::Sender::new(false),

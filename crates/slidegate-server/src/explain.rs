@@ -10,11 +10,12 @@ use slidegate::tower::ClientAddress;
 use slidegate::{Anchor, Policy, Quota};
 
 use crate::app::{Preview, preview};
-use crate::config::{Config, Keyword, StoreUrl};
-use crate::key_rule::{KeyPart, KeyRule};
 use crate::policies::{Policies, QuotaSource};
 use crate::protocols::http::decode;
 use crate::request::{Rejection, Request};
+use crate::request_key::request_key;
+use slidegate_config::{Config, Keyword, StoreUrl};
+use slidegate_config::{KeyPart, KeyRule};
 
 /// What is asked of a proxy, instead of a key.
 struct Asked {
@@ -30,7 +31,7 @@ pub(crate) fn explain(config: &Config, request: &str) -> Result<String, Rejectio
     let body = body.to_string();
     let mut request: Request<'_> = decode(&body).map_err(with_what_else_there_is)?;
     let mut lines = Lines::default();
-    let policies = &config.policies;
+    let policies = &Policies::from(&config.policies);
     match &request.policy {
         Some(name) => lines.add("policy", format!("{name}, which the request names")),
         None => lines.add("policy", "none: the quotas come with the request"),
@@ -125,7 +126,7 @@ fn make_key(
     let by_address = KeyRule::address();
     let said = policies.key_rule(name)?;
     let rule = said.unwrap_or(&by_address);
-    let key = rule.find(policies.client(), asked.peer, &asked.headers).map_err(|part| {
+    let key = request_key(rule, policies.client(), asked.peer, &asked.headers).map_err(|part| {
         Rejection::out_of_range("key", format!("made of {rule}, and the request has no {part}, or two"))
     })?;
     let mut why = format!("made of {rule}");

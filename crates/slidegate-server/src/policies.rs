@@ -5,55 +5,20 @@ use std::sync::Arc;
 
 use slidegate::Policy;
 use slidegate::tower::{ClientAddress, HeaderStyle, Tier};
+use slidegate_config::{KeyRule, Override, PolicyEntry, PolicySet, listed};
 
 use crate::json_fragments::PolicyFragments;
-use crate::key_rule::KeyRule;
 use crate::policy_metrics::PolicyMetrics;
 use crate::request::Rejection;
 
-/// How many names an error lists before it only counts them.
-const MAX_LISTED: usize = 20;
-
-/// Every policy that a request may name, and what else changes with the file.
+/// Policies in force.
 #[derive(Clone, Debug)]
 pub struct Policies {
     by_name: BTreeMap<String, Entry>,
-    /// How many policies, tiers and sets of overrides are counted apart so far.
+    /// Number of policies, tiers and sets of overrides with metrics of their own so far.
     counted: usize,
     headers: HeaderStyle,
     client: ClientAddress,
-}
-
-/// A policy as the file has it.
-#[derive(Clone, Debug)]
-pub struct PolicyEntry {
-    /// Its quotas.
-    pub policy: Policy,
-    /// Policies of the same name with other quotas, so that counts carry over when a key changes its tier.
-    pub tiers: Vec<(String, Policy)>,
-    /// What holds for single keys instead.
-    pub overrides: Vec<(String, Override)>,
-    /// Which headers its answers carry; if it does not say, as all do.
-    pub headers: Option<HeaderStyle>,
-    /// Whom a request counts for when nobody says so.
-    pub key: Option<KeyRule>,
-    /// The quotas that are counted by their names; all if there is no list.
-    pub labels: Option<Vec<String>>,
-}
-
-/// What holds for one key, whatever its requests say.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Override {
-    /// A policy of the same name with other quotas.
-    Quotas(Policy),
-    /// A tier of the policy.
-    Tier(String),
-}
-
-impl From<Policy> for PolicyEntry {
-    fn from(policy: Policy) -> Self {
-        Self { policy, tiers: Vec::new(), overrides: Vec::new(), headers: None, key: None, labels: None }
-    }
 }
 
 #[derive(Clone, Debug)]
@@ -101,20 +66,26 @@ impl PolicyView {
 
 impl Default for Policies {
     fn default() -> Self {
-        Self::new(HeaderStyle::default(), ClientAddress::peer())
+        Self::from(&PolicySet::default())
+    }
+}
+
+impl From<&PolicySet> for Policies {
+    fn from(set: &PolicySet) -> Self {
+        let mut policies = Self {
+            by_name: BTreeMap::new(),
+            counted: 0,
+            headers: set.headers(),
+            client: set.client().clone(),
+        };
+        set.entries().for_each(|entry| policies.insert(entry));
+        policies
     }
 }
 
 impl Policies {
-    /// None yet. Answers carry headers of this style unless a policy says otherwise; `client` is how the address of a
-    /// client is found.
-    pub fn new(headers: HeaderStyle, client: ClientAddress) -> Self {
-        Self { by_name: BTreeMap::new(), counted: 0, headers, client }
-    }
-
-    /// Adds a policy, in place of one of the same name.
-    pub fn insert(&mut self, entry: impl Into<PolicyEntry>) {
-        let source: PolicyEntry = entry.into();
+    fn insert(&mut self, source: &PolicyEntry) {
+        let source = source.clone();
         let PolicyEntry { policy, tiers, overrides, headers, key, labels } = source.clone();
         let headers = headers.unwrap_or(self.headers);
         let name = policy.name().to_owned();
@@ -146,12 +117,7 @@ impl Policies {
         self.by_name.insert(name, Entry { source, standard, tiers, overrides, key });
     }
 
-    /// Everything but the policies.
-    pub(crate) fn emptied(&self) -> Self {
-        Self::new(self.headers, self.client.clone())
-    }
-
-    /// Each of them, as it was added.
+    /// Returns all policies as the file and the changes define them, sorted by name.
     pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = &PolicyEntry> {
         self.by_name.values().map(|entry| &entry.source)
     }
@@ -192,7 +158,7 @@ impl Policies {
         let asked = match tier {
             None => &entry.standard,
             Some(tier) => entry.tiers.get(tier).ok_or_else(|| {
-                let known = listed(entry.tiers.keys());
+                let known = listed(entry.tiers.keys().map(String::as_str));
                 let detail = format!("policy {name:?} has no tier {tier:?}; known: {known}");
                 Rejection::out_of_range("tier", detail)
             })?,
@@ -229,19 +195,8 @@ impl Policies {
         self.by_name.get(name).ok_or_else(|| {
             Rejection::unknown_policy(&format!(
                 "there is no policy {name:?}; known: {}",
-                listed(self.by_name.keys())
+                listed(self.by_name.keys().map(String::as_str))
             ))
         })
-    }
-}
-
-/// The first names, and how many more there are.
-pub(crate) fn listed<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
-    let more = names.len().saturating_sub(MAX_LISTED);
-    let listed: Vec<_> = names.take(MAX_LISTED).map(|name| format!("{name:?}")).collect();
-    match (listed.as_slice(), more) {
-        ([], _) => "none".to_owned(),
-        (listed, 0) => listed.join(", "),
-        (listed, more) => format!("{} and {more} more", listed.join(", ")),
     }
 }

@@ -163,9 +163,9 @@ impl PolicyMetrics {
 
 /// Those of one limit for values that are counted apart, as far as there is room for them.
 #[derive(Debug, Default)]
-pub(crate) struct SignalsByValue(Mutex<HashMap<String, Arc<PolicyMetrics>>>);
+pub(crate) struct MetricsByValue(Mutex<HashMap<String, Arc<PolicyMetrics>>>);
 
-impl SignalsByValue {
+impl MetricsByValue {
     /// Those of what is called `name` under the policy `limit`; `None` if it is counted with the others.
     pub(crate) fn find(&self, name: String, limit: &str) -> Option<Arc<PolicyMetrics>> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,10 +11,11 @@ use slidegate::{Clock, SystemClock};
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
+use crate::authenticator::Authenticator;
 use crate::changes::{Base, ChangeController};
-use crate::config::{Config, Problem, Problems};
-use crate::net::{Tls, TlsFiles};
-use crate::tokens::Authenticator;
+use crate::net::Tls;
+use slidegate_config::TlsFiles;
+use slidegate_config::{Config, Problem, Problems};
 
 /// Poll interval. A poll costs a few microseconds, and detects changes that file system notifications miss: on network file
 /// systems, and where a link is switched to another folder, as Kubernetes does.

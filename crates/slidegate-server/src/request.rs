@@ -10,8 +10,8 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use slidegate::{MAX_LIMIT, MAX_QUOTAS, MAX_WINDOW_MS};
 use utoipa::ToSchema;
 
-use crate::bounded_integer::BoundedInteger;
-use crate::quota_spec::QuotaSpec;
+use slidegate_config::BoundedInteger;
+use slidegate_config::QuotaSpec;
 
 /// The most requests in one batch. No valid ones are so short that a body has room for as many; but they may be none.
 const MAX_BATCH: usize = 50_000;

@@ -7,7 +7,7 @@ use slidegate::{
     StoreError,
 };
 
-use crate::config::{MemoryConfig, StoreUrl};
+use slidegate_config::{MemoryConfig, StoreUrl};
 
 /// One of the stores.
 ///

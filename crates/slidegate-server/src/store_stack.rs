@@ -5,9 +5,9 @@ use std::time::Duration;
 use slidegate::resilience::{DeniedCache, Fallback, Jitter, Switch};
 use slidegate::{Check, Clock, Decision, FeedVersion, Operation, Policy, Responses, Store, StoreError};
 
-use crate::config::{DegradeConfig, DegradeOverride, MemoryConfig, StoreUrl};
 use crate::metrics;
 use crate::store::AnyStore;
+use slidegate_config::{DegradeConfig, DegradeOverride, MemoryConfig, StoreUrl};
 
 /// A store, and what stands in for it. One in this process cannot fail like one elsewhere.
 #[derive(Debug)]

@@ -5,22 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
 use slidegate::{Check, Decision};
+use slidegate_config::ViolationLog;
 use tracing::info;
-
-/// Which of all denials are logged, and how.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ViolationLog {
-    /// How many in a second at the most. What is left out is counted, and the next line says how many.
-    pub per_second: u32,
-    /// Whether keys are written as they are, and not as hashes.
-    pub plain_keys: bool,
-}
-
-impl Default for ViolationLog {
-    fn default() -> Self {
-        Self { per_second: 10, plain_keys: false }
-    }
-}
 
 /// Logs denials.
 #[derive(Debug)]

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use slidegate::{Check, Operation, Verb};
 
-use super::{MAX_KEY_BYTES, Prepared};
+use slidegate_config::MAX_KEY_BYTES;
+
+use super::Prepared;
 use crate::policies::PolicyView;
 use crate::request::Rejection;
 

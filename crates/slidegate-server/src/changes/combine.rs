@@ -3,24 +3,24 @@
 use serde_json::{Value, json};
 use slidegate::Policy;
 use slidegate::resilience::{Mode, PolicySwitch};
+use slidegate_config::{NamedQuota, Override, PolicyEntry, PolicySet, QuotaSpec, listed};
 
 use super::changeset::{Change, Part, Setting, Subject};
-use crate::policies::{Override, Policies, PolicyEntry, listed};
 use crate::protocols::http::decode;
-use crate::quota_spec::{NamedQuota, QuotaSpec};
+
 use crate::request::Rejection;
 
 /// Policies and switches of the configuration file.
 #[derive(Clone, Debug)]
 pub(crate) struct Base {
-    pub(crate) policies: Policies,
+    pub(crate) policies: PolicySet,
     pub(crate) switches: Vec<(String, PolicySwitch)>,
 }
 
 /// Effective policies and switches.
 #[derive(Debug)]
 pub(crate) struct Combined {
-    pub(crate) policies: Policies,
+    pub(crate) policies: PolicySet,
     pub(crate) switches: Vec<(String, PolicySwitch)>,
     /// Changes that cannot be applied because the file has changed since, each with the reason.
     pub(crate) not_in_force: Vec<(Change, String)>,
@@ -49,7 +49,7 @@ impl Base {
 
     /// Returns the value of a subject in the file; null for a key without an override.
     pub(crate) fn value_of(&self, subject: &Subject) -> Value {
-        let Ok(entry) = self.policies.source(&subject.policy) else { return Value::Null };
+        let Some(entry) = self.policies.get(&subject.policy) else { return Value::Null };
         let quotas = |policy: &Policy| {
             let quotas: Vec<String> = policy.quotas().iter().map(ToString::to_string).collect();
             json!({ "quotas": quotas })
@@ -104,7 +104,7 @@ fn apply(
     let name = change.subject.policy.as_str();
     let Some(place) = entries.iter().position(|entry| entry.policy.name() == name) else {
         let known: Vec<_> = entries.iter().map(|entry| entry.policy.name().to_owned()).collect();
-        let known = listed(known.iter());
+        let known = listed(known.iter().map(String::as_str));
         return Err(Rejection::unknown_policy(&format!("there is no policy {name:?}; known: {known}")));
     };
     let entry = &mut entries[place];
@@ -185,13 +185,14 @@ mod tests {
     use super::super::operation_id::OperationId;
     use super::super::timestamp::Timestamp;
     use super::*;
+    use crate::policies::Policies;
 
     fn base() -> Base {
         let policy = |quota: &str| Policy::parse("api", [quota]).unwrap();
         let mut entry = PolicyEntry::from(policy("10/1m"));
         entry.tiers.push(("premium".to_owned(), policy("100/1m")));
         entry.overrides.push(("vip".to_owned(), Override::Tier("premium".to_owned())));
-        let mut policies = Policies::default();
+        let mut policies = PolicySet::default();
         policies.insert(entry);
         Base { policies, switches: Vec::new() }
     }
@@ -209,8 +210,8 @@ mod tests {
         }
     }
 
-    fn limit(policies: &Policies, tier: Option<&str>, key: &str) -> u64 {
-        policies.find("api", tier, Some(key)).unwrap().policy().quotas()[0].limit()
+    fn limit(policies: &PolicySet, tier: Option<&str>, key: &str) -> u64 {
+        Policies::from(policies).find("api", tier, Some(key)).unwrap().policy().quotas()[0].limit()
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::operation_id::OperationId;
 use super::persistence::Persistence;
 use crate::app::App;
 use crate::decision_counts::History;
+use crate::policies::Policies;
 use crate::request::Rejection;
 use crate::store_stack::StoreStack;
 
@@ -343,7 +344,7 @@ impl ChangeController {
             .set(f64::from(u32::try_from(state.changeset.changes.len()).unwrap_or(u32::MAX)));
         state.not_in_force = not_in_force;
         self.app.store().replace(switches);
-        self.app.set_policies(policies);
+        self.app.set_policies(Policies::from(&policies));
         state.next_expiry_ms = state.changeset.next_expiry_ms(now_ms);
     }
 

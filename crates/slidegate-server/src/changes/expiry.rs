@@ -60,7 +60,7 @@ mod tests {
 
     use super::super::changeset::{Part, Setting, Subject};
     use super::*;
-    use crate::policies::Policies;
+    use slidegate_config::PolicySet;
 
     fn change(part: Part, quota: &str, until_ms: Option<u64>) -> Change {
         Change {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn each_expiry_is_recorded_once_with_the_value_that_follows() {
-        let mut policies = Policies::default();
+        let mut policies = PolicySet::default();
         policies.insert(Policy::parse("api", ["10/1m"]).unwrap());
         let base = Base { policies, switches: Vec::new() };
         let key = || Part::Key("k".to_owned());

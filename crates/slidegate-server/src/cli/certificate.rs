@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustls::ClientConfig;
 use rustls::client::WantsClientCert;
 
-use crate::net::{FileProblem, certificates, private_key, unmatched};
+use slidegate_config::{FileProblem, certificates, mismatch, private_key};
 
 /// A certificate to show; both files or neither.
 #[derive(Debug, clap::Args)]
@@ -37,6 +37,6 @@ impl ClientCertificate {
         let private = private_key("--client-key", key).map_err(said)?;
         config
             .with_client_auth_cert(chain, private)
-            .map_err(|error| said(unmatched(("--client-cert", cert), ("--client-key", key), &error)))
+            .map_err(|error| said(mismatch(("--client-cert", cert), ("--client-key", key), &error)))
     }
 }

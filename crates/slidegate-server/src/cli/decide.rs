@@ -15,11 +15,11 @@ use super::certificate::ClientCertificate;
 use super::peek_report::quota_lines;
 use super::{Failure, client, print};
 use crate::app::{App, Decided};
-use crate::config::{Config, StoreUrl};
 use crate::decision_json::DecisionJson;
 use crate::environment;
 use crate::request::{Rejection, Request};
 use crate::store::AnyStore;
+use slidegate_config::{Config, StoreUrl};
 
 /// What all of them take.
 #[derive(Debug, clap::Args)]
@@ -160,7 +160,7 @@ async fn decide_here(verb: Verb, arguments: &Arguments, request: Value) -> Resul
     let store = Switch::new(AnyStore::open(&url, config.memory).await.map_err(Failure::new)?);
     store.replace(config.degrade.switches);
     let request = Request::deserialize(&request).map_err(|error| Failure::new(error.to_string()))?;
-    let app = App::new(store, config.policies);
+    let app = App::new(store, &config.policies);
     app.decide(verb, &request).await.map_err(|rejection| undecided(&rejection))
 }
 

@@ -10,8 +10,9 @@ use tracing::info;
 
 use super::Failure;
 use crate::app::App;
-use crate::config::EnvoyConfig;
-use crate::envoy::{DenialBody, Domains, FolderSnapshot, HeaderMode, Reload, Settings};
+use crate::envoy_reload::{FolderSnapshot, Reload};
+use slidegate_config::EnvoyConfig;
+use slidegate_config::envoy::{DenialBody, Domains, HeaderMode, Settings};
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_field_names, reason = "they are called like the flags")]
@@ -97,7 +98,7 @@ impl Loaded {
     pub(super) fn keep<S: Store>(self, app: &Arc<App<S>>, asked: Arc<Notify>) -> Reload<S> {
         let domains = self.domains.names().join(", ");
         info!(folder = %self.path.display(), domains, "the limits for Envoy were read");
-        app.set_envoy(self.domains);
+        app.set_envoy(self.domains.into());
         Reload {
             path: self.path,
             settings: self.settings,

@@ -11,13 +11,14 @@ use super::Failure;
 use super::envoy::Loaded;
 use super::sockets::{bind, bind_or_leave};
 use crate::app::App;
+use crate::authenticator::Authenticator;
 use crate::changes::ChangeController;
-use crate::config::{Address, Config, Listen, StoreUrl};
-use crate::net::{ListenerSettings, ProtocolListener, TlsFiles};
+use crate::net::{ListenerSettings, ProtocolListener};
 use crate::protocols::admin;
 use crate::protocols::rls;
 use crate::store_stack::StoreStack;
-use crate::tokens::Authenticator;
+use slidegate_config::TlsFiles;
+use slidegate_config::{Address, Config, Listen, StoreUrl};
 
 /// Addresses, which go over those of the file.
 #[derive(Clone, Debug, clap::Args)]

@@ -29,8 +29,8 @@ use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use slidegate::PostgresStoreBuilder;
 
-use crate::config::{Problems, StoreUrl};
 use crate::environment;
+use slidegate_config::{Problems, StoreUrl};
 
 /// Rate limits for any application: as a service, or at the command line.
 #[derive(Debug, Parser)]

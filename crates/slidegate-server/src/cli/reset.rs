@@ -7,10 +7,11 @@ use serde_json::json;
 use slidegate::{Policy, Store, Verb};
 
 use super::{Failure, client, decide, print};
-use crate::config::{Config, StoreUrl};
 use crate::environment;
+use crate::policies::Policies;
 use crate::protocols::admin::PolicyReset;
 use crate::store::AnyStore;
+use slidegate_config::{Config, StoreUrl};
 
 /// Forget what a key has spent, or with --all what all keys of a policy have spent
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,9 @@ async fn forget(arguments: &Arguments, policy: &str) -> Result<PolicyReset, Fail
         None => Config::default(),
     };
     if arguments.one.config.is_some() {
-        config.policies.source(policy).map_err(|rejection| Failure::new(rejection.to_string()))?;
+        Policies::from(&config.policies)
+            .source(policy)
+            .map_err(|rejection| Failure::new(rejection.to_string()))?;
     }
     let url = match arguments.one.store.clone().or_else(|| environment::text("SLIDEGATE_STORE")) {
         Some(url) => super::parse_store(&url)?,

@@ -16,16 +16,17 @@ use super::Failure;
 use super::envoy::EnvoyArguments;
 use super::listeners::{Addresses, Listeners};
 use crate::app::App;
+use crate::authenticator::Authenticator;
 use crate::changes::{Base, ChangeController, Persistence};
-use crate::config::Config;
 use crate::environment;
 use crate::metrics::Metrics;
-use crate::net::{ListenerSettings, Tls, TlsFiles};
+use crate::net::{ListenerSettings, Tls};
 use crate::reload::{FileFingerprint, Reload};
 use crate::store::AnyStore;
 use crate::store_stack::{BaseStore, ProtectedStore, StoreStack};
-use crate::tokens::Authenticator;
 use crate::traces::{LogFormat, Tracing};
+use slidegate_config::Config;
+use slidegate_config::TlsFiles;
 
 /// Serve decisions over HTTP; without options, on the memory store with a sample policy
 #[derive(Debug, clap::Args)]
@@ -120,7 +121,7 @@ async fn serve(
     let tls = config.tls.as_ref().map(Tls::load).transpose().map_err(Failure::new)?;
     let door = ListenerSettings { limits: config.limits, tls: tls.clone(), metrics };
     let opened = ProtectedStore::open(&store_url, config.memory, &config.degrade).await;
-    let app = App::new(opened.map_err(Failure::new)?, config.policies.clone());
+    let app = App::new(opened.map_err(Failure::new)?, &config.policies);
     let app = Arc::new(app.logging(config.log).admitting(config.tokens.clone()));
     let listeners = Listeners::open(arguments.addresses.clone(), &config, envoy.is_some()).await?;
     let persistence = persistence(&app, state_file(arguments.config.as_deref(), &config));

@@ -6,7 +6,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tracing::warn;
 
 use super::Failure;
-use crate::config::{Address, Listen};
+use slidegate_config::{Address, Listen};
 
 /// How many connections may wait to be let in. If everybody connects at the same moment and this is full, the next one
 /// tries again after a second.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use super::{Failure, print};
-use crate::config::{Config, Problems};
-use crate::envoy::{Domains, Settings};
 use crate::explain::explain;
+use slidegate_config::envoy::{Domains, Settings};
+use slidegate_config::{Config, Problems};
 
 /// Check configuration files; every problem is listed as `file:line: field: message`
 #[derive(Debug, clap::Args)]

@@ -16,10 +16,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
 use super::activity::Activity;
-use super::limits::{self, Limits};
+use super::limits;
 use super::paced_body::PacedBody;
 use super::request_stream::{RequestStream, Requests};
 use super::stop::{Phase, Stop, phase};
+use slidegate_config::Limits;
 
 /// How a connection is talked on.
 pub(super) struct Talk<'a> {

@@ -25,14 +25,13 @@ use futures_util::future::join_all;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use slidegate::Store;
+use slidegate_config::Limits;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tracing::{debug, info, warn};
 
-pub use self::limits::Limits;
-pub(crate) use self::tls::{FileProblem, certificates, private_key, unmatched};
-pub use self::tls::{Tls, TlsFiles};
+pub use self::tls::Tls;
 
 use self::activity::Activity;
 use self::cork::Cork;
@@ -41,11 +40,11 @@ use self::http1_fast::{Lane, Left};
 use self::io_timeout::IoTimeout;
 use self::stop::{Phase, Stop};
 use crate::app::App;
+use crate::authenticator::Authenticator;
 use crate::metrics::Metrics;
 use crate::protocols::http::Routes;
 use crate::protocols::resp;
 use crate::store_status::StatusSource;
-use crate::tokens::Authenticator;
 use crate::traces;
 
 /// How long requests that have begun may take after a stop was asked for.

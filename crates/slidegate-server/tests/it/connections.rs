@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use slidegate::{ManualClock, MemoryStore};
-use slidegate_server::{Limits, ListenerSettings};
+use slidegate_config::Limits;
+use slidegate_server::ListenerSettings;
 use slidegate_testkit::Authority;
 
 use crate::harness::{START_MS, Server, read_last_response};

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::super::changeset::{Action, MAX_CHANGES, Part, Setting};
 use super::super::combine::Base;
 use super::*;
-use crate::policies::Policies;
+use slidegate_config::PolicySet;
 
 const START_MS: u64 = 1_800_000_000_000;
 
@@ -98,7 +98,7 @@ impl Simulation {
 
     fn close_expired(&mut self, node: usize) {
         self.sync(node);
-        let base = Base { policies: Policies::default(), switches: Vec::new() };
+        let base = Base { policies: PolicySet::default(), switches: Vec::new() };
         let expired = self.nodes[node].close_expired(&base, self.now_ms);
         self.entries.extend(expired.iter().map(identity));
         self.publish(node);
@@ -248,7 +248,7 @@ fn an_expiry_is_kept_in_an_audit_log_full_of_entries_of_a_fast_clock() {
     (0..MAX_AUDIT_ENTRIES as u64)
         .for_each(|number| changeset.record(entry(OperationId::new(fast_ms + number))));
     let other = changeset.clone();
-    let base = Base { policies: Policies::default(), switches: Vec::new() };
+    let base = Base { policies: PolicySet::default(), switches: Vec::new() };
     let expired = changeset.close_expired(&base, START_MS + 10);
     assert_eq!(expired.len(), 2);
     assert!(changeset.audit.iter().take(2).eq(expired.iter().rev()), "the latest entry is first");

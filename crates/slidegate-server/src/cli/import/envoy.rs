@@ -6,7 +6,7 @@ use slidegate::{Algorithm, Quota};
 
 use super::write::{Imported, Writer};
 use crate::cli::Failure;
-use crate::envoy::{Amount, DomainTree, Domains, Settings};
+use slidegate_config::envoy::{Amount, DomainTree, Domains, Settings};
 
 const BEGINNING: [&str; 3] = [
     "Made by `slidegate import envoy`: one policy for each limit, to be asked for by name.",

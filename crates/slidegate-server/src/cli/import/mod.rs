@@ -14,7 +14,7 @@ use slidegate::Algorithm;
 
 use self::write::Written;
 use super::{Failure, print};
-use crate::config::{Config, Problems};
+use slidegate_config::{Config, Problems};
 
 /// Write the limits of another service as a configuration file, and say what was understood
 #[derive(Debug, clap::Args)]

@@ -7,8 +7,8 @@ use std::mem::MaybeUninit;
 
 use slidegate::Verb;
 
+use crate::authenticator::Credentials;
 use crate::protocols::http::verb_of;
-use crate::tokens::Credentials;
 
 /// The largest request that is looked at here.
 pub(crate) const MAX_BYTES: usize = 16 << 10;

@@ -8,11 +8,11 @@ use serde_json::Value;
 use slidegate::parse_window;
 use utoipa::ToSchema;
 
-use crate::bounded_integer::BoundedInteger;
 use crate::changes::Timestamp;
 use crate::protocols::http::decode;
-use crate::quota_spec::QuotaSpec;
 use crate::request::{BlockMs, Cost, Rejection};
+use slidegate_config::BoundedInteger;
+use slidegate_config::QuotaSpec;
 
 /// Maximum length of a note.
 const MAX_NOTE_BYTES: usize = 500;

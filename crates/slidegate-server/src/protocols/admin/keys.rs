@@ -16,13 +16,14 @@ use super::body::{self, BlockFields, ChangeFields, RefundFields, checked_note};
 use super::edit::{self, SharedController};
 use super::extract::{PathParams, QueryParams, RawBody};
 use super::policies::sole_setting;
-use crate::app::{Decided, MAX_KEY_BYTES};
+use crate::app::Decided;
 use crate::changes::{
     Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Part, Setting, Subject, Timestamp,
 };
 use crate::decision_json::DecisionJson;
 use crate::protocols::http::Problem;
 use crate::request::{Rejection, Request};
+use slidegate_config::MAX_KEY_BYTES;
 
 /// Query parameter that selects the tier.
 #[derive(Debug, Deserialize)]

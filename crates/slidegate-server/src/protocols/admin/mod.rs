@@ -37,9 +37,9 @@ use utoipa::ToSchema;
 use self::auth::Guard;
 pub(crate) use self::live::{LiveResponse, PolicyLive};
 pub(crate) use self::reset::PolicyReset;
+use crate::authenticator::Authenticator;
 use crate::changes::{AuditEntry, Change, ChangeController, ChangeError};
 use crate::protocols::http::Problem;
-use crate::tokens::Authenticator;
 
 /// Maximum size of a request body.
 const MAX_BODY_BYTES: usize = 64 << 10;

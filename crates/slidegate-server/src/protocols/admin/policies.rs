@@ -16,9 +16,9 @@ use super::edit::{self, SharedController};
 use super::extract::{PathParams, RawBody};
 use crate::changes::{Change, ChangeController, Part, Setting, Subject};
 use crate::decision_counts::{self, Outcomes};
-use crate::policies::PolicyEntry;
 use crate::protocols::http::Problem;
 use crate::request::Rejection;
+use slidegate_config::PolicyEntry;
 
 /// Effective configuration and decisions of a policy.
 #[derive(Serialize, ToSchema)]

@@ -7,8 +7,8 @@ use slidegate::{Quota, QuotaReport};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::app::SelectedPolicy;
-use crate::quota_spec::QuotaSpec;
 use crate::request::{Rejection, RejectionKind};
+use slidegate_config::QuotaSpec;
 
 /// Bodies that are larger than a single one may be. Whoever has many connections could fill any memory with them otherwise.
 static OF_BODIES: Semaphore = Semaphore::const_new(64 << 20);

@@ -20,11 +20,12 @@ use tracing::{debug, warn};
 use super::problem::Problem;
 use super::request_timings::Task;
 use crate::app::{App, Decided};
-use crate::key_rule::{KeyPart, KeyRule};
 use crate::log_once::LogOnce;
 use crate::request::{Rejection, RejectionKind};
+use crate::request_key::request_key;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
+use slidegate_config::{KeyPart, KeyRule};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -168,7 +169,7 @@ fn key<S: Store>(
     {
         warn_if_not_believed(policies.client(), peer, &request.headers);
     }
-    rule.find(policies.client(), peer, &request.headers).map_err(|part| {
+    request_key(rule, policies.client(), peer, &request.headers).map_err(|part| {
         let detail = format!("made of {rule}, and the request has no {part}, or two");
         let status = Some(deny_status.unwrap_or(StatusCode::BAD_REQUEST));
         Refused { rejection: Rejection::out_of_range("key", detail), status }

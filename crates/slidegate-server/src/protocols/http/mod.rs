@@ -44,12 +44,12 @@ use self::request_timings::RequestTimings;
 pub(crate) use self::request_timings::Task;
 use crate::app::App;
 use crate::metrics::Metrics;
-use crate::net::Limits;
 use crate::net::http1_fast::Plain;
 use crate::request::{Batch, Rejection};
 use crate::stopwatch::Stopwatch;
 use crate::store_status::StatusSource;
 use crate::traces;
+use slidegate_config::Limits;
 
 /// Where paths begin under which a proxy asks for others, and which are to be told who is connected.
 const FORWARD_AUTH: &str = "/forward-auth/";

@@ -26,7 +26,6 @@ use super::session::{Next, Session, arity};
 use super::throttle::Recent;
 use crate::app::App;
 use crate::app::operation::PolicyOperation;
-use crate::net::Limits;
 use crate::net::buffered_stream::{BufferLimits, BufferedStream, Event};
 use crate::net::cork::Cork;
 use crate::net::lingering_close::LingeringClose;
@@ -36,6 +35,7 @@ use crate::protocols::http::Task;
 use crate::request::{Rejection, RejectionKind};
 use crate::stopwatch::Stopwatch;
 use crate::timer::timer;
+use slidegate_config::Limits;
 
 /// More than the largest command, and as much as whoever writes long before it reads may leave unread.
 const BUFFERS: BufferLimits = BufferLimits { input: 4 * MAX_BYTES, output: 256 << 10 };

@@ -25,10 +25,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::connection::Connection;
 use crate::app::App;
-use crate::net::Limits;
+use crate::authenticator::Authenticator;
 use crate::net::cork::Cork;
 use crate::net::stop::Stop;
-use crate::tokens::Authenticator;
+use slidegate_config::Limits;
 
 /// What all connections have in common.
 #[derive(Debug, Default)]

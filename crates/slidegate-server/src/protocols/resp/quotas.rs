@@ -7,8 +7,8 @@ use slidegate::tower::HeaderStyle;
 use crate::app::policy_of;
 use crate::policies::PolicyView;
 use crate::policy_metrics::OF_REQUESTS;
-use crate::quota_spec::QuotaSpec;
 use crate::request::Rejection;
+use slidegate_config::QuotaSpec;
 
 /// The longest text of quotas that a connection keeps.
 const MAX_KEPT_BYTES: usize = 1 << 10;

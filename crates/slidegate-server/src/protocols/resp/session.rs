@@ -8,8 +8,9 @@ use slidegate::Verb;
 use super::command::Name;
 use super::frame::Arguments;
 use super::reply::{self, Version};
+use crate::authenticator::{Authenticator, authorize};
 use crate::request::Rejection;
-use crate::tokens::{Authenticator, Token};
+use slidegate_config::Token;
 
 /// How much of a command that nobody knows is repeated.
 const MAX_REPEATED: usize = 128;
@@ -71,7 +72,7 @@ impl Session {
     /// Refuses a verb that the connection's token is not for.
     #[inline]
     pub(super) fn may(&self, verb: Verb) -> Result<(), Rejection> {
-        if let Admitted::By(token, _) = &self.admitted { token.admit(verb) } else { Ok(()) }
+        if let Admitted::By(token, _) = &self.admitted { authorize(token, verb) } else { Ok(()) }
     }
 
     /// Whether it has yet to say a password.

@@ -4,6 +4,7 @@ mod body_timeout;
 mod health;
 mod json;
 mod message;
+mod metadata;
 mod operations;
 pub mod proto;
 mod response;
@@ -27,8 +28,8 @@ pub(crate) async fn decide<S: Store>(
     app: &App<S>,
     request: &RateLimitRequest,
 ) -> Result<RateLimitResponse, Rejection> {
-    let domains = app.envoy();
-    let asked = Asked::new(&domains, request)?;
+    let limits = app.envoy();
+    let asked = Asked::new(&limits, request)?;
     asked.count_by_rule();
     let prepared = asked.prepared();
     let decisions = app.execute(&prepared).await;
@@ -40,5 +41,5 @@ pub(crate) async fn decide<S: Store>(
             decision => Some(decision?),
         });
     }
-    Ok(response::answer(domains.settings, request, &asked, known, app.clock().now_ms()))
+    Ok(response::answer(limits.settings(), request, &asked, known, app.clock().now_ms()))
 }

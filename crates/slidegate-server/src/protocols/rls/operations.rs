@@ -8,10 +8,11 @@ use tracing::warn;
 use super::proto::rate_limit_descriptor::RateLimitOverride;
 use super::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
 use crate::app::Prepared;
-use crate::envoy::{Amount, CounterKey, Domains, Limited, Rule, Unit, quota};
+use crate::envoy_limits::EnvoyLimits;
 use crate::log_once::LogOnce;
 use crate::policy_metrics::{OF_REQUESTS, PolicyMetrics};
 use crate::request::Rejection;
+use slidegate_config::envoy::{Amount, CounterKey, Limited, Rule, Unit, quota};
 
 /// The most descriptors in a request. Envoy sends one for each of a route's rate limits.
 const MAX_DESCRIPTORS: usize = 100;
@@ -33,8 +34,7 @@ pub(super) enum Item<'a> {
 
 pub(super) struct Ruled<'a> {
     pub(super) rule: &'a Rule,
-    /// What its decisions are counted by, if not by the rule.
-    apart: Option<Arc<PolicyMetrics>>,
+    metrics: Arc<PolicyMetrics>,
     verb: Verb,
 }
 
@@ -42,8 +42,7 @@ pub(super) struct Counted<'a> {
     /// The rule; none if the limit came with the descriptor.
     pub(super) rule: Option<&'a Rule>,
     limit: CountedLimit<'a>,
-    /// What its decisions are counted by, if not by the limit.
-    apart: Option<Arc<PolicyMetrics>>,
+    metrics: Arc<PolicyMetrics>,
     key: Vec<u8>,
     verb: Verb,
     cost: u64,
@@ -80,14 +79,6 @@ impl Counted<'_> {
             CountedLimit::FromRequest { unit, .. } => *unit,
         }
     }
-
-    fn policy_metrics(&self) -> &PolicyMetrics {
-        match (&self.apart, self.rule) {
-            (Some(apart), _) => apart,
-            (None, Some(rule)) => &rule.policy_metrics,
-            (None, None) => &OF_REQUESTS,
-        }
-    }
 }
 
 impl Item<'_> {
@@ -101,7 +92,7 @@ impl Item<'_> {
 }
 
 impl<'a> Asked<'a> {
-    pub(super) fn new(domains: &'a Domains, request: &RateLimitRequest) -> Result<Self, Rejection> {
+    pub(super) fn new(domains: &'a EnvoyLimits, request: &RateLimitRequest) -> Result<Self, Rejection> {
         if request.domain.is_empty() {
             return Err(Rejection::out_of_range("domain", "it must not be empty"));
         }
@@ -128,9 +119,9 @@ impl<'a> Asked<'a> {
     /// Counts what rules alone decide. Reports and refunds decide nothing.
     pub(super) fn count_by_rule(&self) {
         for item in &self.0 {
-            if let Item::Ruled(Ruled { rule, apart, verb: Verb::Check | Verb::Peek }) = item {
+            if let Item::Ruled(Ruled { rule, metrics, verb: Verb::Check | Verb::Peek }) = item {
                 let is_denied = matches!(rule.amount, Amount::Zero(_));
-                apart.as_ref().unwrap_or(&rule.policy_metrics).count_by_rule(is_denied, rule.is_shadow);
+                metrics.count_by_rule(is_denied, rule.is_shadow);
             }
         }
     }
@@ -147,7 +138,7 @@ impl<'a> Asked<'a> {
             Prepared {
                 is_shadow: counted.rule.is_some_and(|rule| rule.is_shadow),
                 records_peek: true,
-                ..Prepared::new(Operation { verb: counted.verb, check }, counted.policy_metrics())
+                ..Prepared::new(Operation { verb: counted.verb, check }, &counted.metrics)
             }
         });
         prepared.collect()
@@ -170,7 +161,7 @@ fn replace(items: &mut [Item<'_>]) {
 }
 
 /// Says so, once, if a domain has no limits at all: somebody may have misspelt it, and nothing else would show.
-fn warn_if_unknown(domains: &Domains, domain: &[u8]) {
+fn warn_if_unknown(domains: &EnvoyLimits, domain: &[u8]) {
     static SAID: LogOnce = LogOnce::new();
     if !domains.knows(domain) && SAID.is_first() {
         let (domain, known) = (String::from_utf8_lossy(domain), domains.names().join(", "));
@@ -179,7 +170,7 @@ fn warn_if_unknown(domains: &Domains, domain: &[u8]) {
 }
 
 fn item<'a>(
-    domains: &'a Domains,
+    domains: &'a EnvoyLimits,
     request: &RateLimitRequest,
     descriptor: &RateLimitDescriptor,
 ) -> Result<Item<'a>, Rejection> {
@@ -193,19 +184,26 @@ fn item<'a>(
         if limit.requests_per_unit == 0 {
             return Ok(Item::Refused(unit));
         }
-        let limit = from_request(limit.requests_per_unit, unit, domains.settings.algorithm)?;
+        let limit = from_request(limit.requests_per_unit, unit, domains.settings().algorithm)?;
         let key = override_key(request, descriptor);
-        return Ok(Item::Counted(Counted { rule: None, limit, apart: None, key, verb, cost }));
+        return Ok(Item::Counted(Counted {
+            rule: None,
+            limit,
+            metrics: Arc::clone(&OF_REQUESTS),
+            key,
+            verb,
+            cost,
+        }));
     }
     let entries = descriptor.entries.iter().map(|entry| (entry.key.as_slice(), entry.value.as_slice()));
     let Some(met) = domains.find(&request.domain, entries) else { return Ok(Item::Nothing) };
-    let apart = met.metric_name.and_then(|name| met.rule.by_value.find(name, &met.rule.policy_name));
+    let metrics = met.metrics;
     Ok(match &met.rule.amount {
-        Amount::Unlimited | Amount::Zero(_) => Item::Ruled(Ruled { rule: met.rule, apart, verb }),
+        Amount::Unlimited | Amount::Zero(_) => Item::Ruled(Ruled { rule: met.rule, metrics, verb }),
         Amount::Limited(limited) => Item::Counted(Counted {
             rule: Some(met.rule),
             limit: CountedLimit::Configured(limited),
-            apart,
+            metrics,
             key: met.key.into_bytes(),
             verb,
             cost,

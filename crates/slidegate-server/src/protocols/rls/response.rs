@@ -8,7 +8,7 @@ use super::proto::rate_limit_response::rate_limit::Unit as WireUnit;
 use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::proto::{RateLimitRequest, RateLimitResponse};
 use super::response_fields;
-use crate::envoy::{Amount, DenialBody, Rule, Settings, Unit};
+use slidegate_config::envoy::{Amount, DenialBody, Rule, Settings, Unit};
 
 /// A limit that was counted, and what was decided.
 pub(super) struct Outcome<'a> {

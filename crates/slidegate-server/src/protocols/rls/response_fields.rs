@@ -6,11 +6,12 @@ use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use slidegate::{rate_limit_headers, retry_after_seconds};
 
+use super::metadata::{self, merge};
 use super::operations::{Asked, Item};
 use super::proto::rate_limit_response::DescriptorStatus;
 use super::proto::{HeaderValue, RateLimitDescriptor, RateLimitRequest, rate_limit_descriptor};
 use super::response::{Outcome, Verdict, is_status_over};
-use crate::envoy::{DenialBody, HeaderMode, Settings, merge};
+use slidegate_config::envoy::{DenialBody, HeaderMode, Settings};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
@@ -144,7 +145,7 @@ pub(super) fn metadata(
         if let Some(metadata) = item.rule().and_then(|rule| rule.metadata.as_ref())
             && !is_status_over(status)
         {
-            merge(&mut merged, metadata);
+            merge(&mut merged, &metadata::to_struct(metadata));
         }
     }
     if !merged.fields.is_empty() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use slidegate_server::Limits;
+use slidegate_config::Limits;
 
 use super::http2_client::{Client, DATA, Frame, GO_AWAY, HEADERS, PING};
 use super::{BODY, SOON, with_limits};

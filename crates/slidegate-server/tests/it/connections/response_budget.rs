@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::json;
 use slidegate::{ManualClock, MemoryStore};
-use slidegate_server::{Limits, ListenerSettings};
+use slidegate_config::Limits;
+use slidegate_server::ListenerSettings;
 
 use super::SOON;
 use super::http2_client::{Client, DATA};

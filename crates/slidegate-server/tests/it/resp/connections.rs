@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use slidegate_server::Limits;
+use slidegate_config::Limits;
 use slidegate_testkit::until;
 
 use super::{PASSWORD, Resp, command};

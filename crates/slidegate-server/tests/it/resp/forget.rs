@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use slidegate_server::{Authenticator, Limits, Scope, Token, Verbs};
+use slidegate_config::{Limits, Scope, Token, Verbs};
+use slidegate_server::Authenticator;
 
 use super::{PASSWORD, Resp, command};
 

@@ -1,6 +1,6 @@
 //! What clients say before they get to the point: who they are, and who they may be.
 
-use slidegate_server::Limits;
+use slidegate_config::Limits;
 
 use super::{PASSWORD, Resp, command};
 

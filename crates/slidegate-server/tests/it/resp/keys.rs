@@ -99,7 +99,7 @@ fn a_command_for_keys_that_makes_no_sense_is_refused_as_redis_does() {
 
 #[test]
 fn keys_need_a_password_where_there_is_one() {
-    let server = Resp::closed(slidegate_server::Limits::default());
+    let server = Resp::closed(slidegate_config::Limits::default());
     for sent in ["DEL k", "EXISTS k", "TTL k", "PTTL k", "THROTTLE k 1 1 1"] {
         let words: Vec<&str> = sent.split(' ').collect();
         assert_eq!(server.answer(command(&words)), "-NOAUTH Authentication required.\r\n", "{sent}");

@@ -21,8 +21,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use slidegate::{ManualClock, MemoryStore};
-use slidegate_server::config::Config;
-use slidegate_server::{App, Authenticator, Limits, ListenerSettings, ProtocolListener, Scope, Token, run};
+use slidegate_config::Config;
+use slidegate_config::{Limits, Scope, Token};
+use slidegate_server::{App, Authenticator, ListenerSettings, ProtocolListener, run};
 use slidegate_testkit::{Connection, Reply};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -57,7 +58,7 @@ impl Resp {
     fn with(limits: Limits, passwords: Option<Arc<Authenticator>>) -> Self {
         let clock = ManualClock::at(START_MS);
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        let app = Arc::new(App::new(store, Config::parse(POLICIES).unwrap().policies));
+        let app = Arc::new(App::new(store, &Config::parse(POLICIES).unwrap().policies));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();

@@ -9,8 +9,8 @@ use slidegate::MAX_NAME_BYTES;
 
 use super::{Carried, Limit};
 use crate::cli::import::write::{Imported, Written};
-use crate::config::Problem;
-use crate::envoy::Unit;
+use slidegate_config::Problem;
+use slidegate_config::envoy::Unit;
 
 const BEGINNING: &str = "\
 # Made by `slidegate import limitador --to envoy`, for `slidegate serve --envoy-config DIR`.

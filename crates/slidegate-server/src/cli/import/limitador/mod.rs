@@ -11,10 +11,10 @@ use serde_saphyr::Spanned;
 use slidegate::{Algorithm, MAX_LIMIT};
 
 use super::write::Imported;
-use crate::bounded_integer::BoundedInteger;
 use crate::cli::Failure;
-use crate::config::{Problem, Problems};
-use crate::envoy::parse_yaml;
+use slidegate_config::BoundedInteger;
+use slidegate_config::envoy::parse_yaml;
+use slidegate_config::{Problem, Problems};
 
 /// The format to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -8,7 +8,7 @@ use slidegate::{Algorithm, Policy, Quota, QuotaError};
 
 use super::{Carried, Limit};
 use crate::cli::import::write::{Imported, Writer};
-use crate::config::Problem;
+use slidegate_config::Problem;
 
 const BEGINNING: [&str; 2] = [
     "Made by `slidegate import limitador`: one policy for each limit, to be asked for by name.",

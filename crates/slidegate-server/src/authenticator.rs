@@ -1,0 +1,189 @@
+//! Authentication and authorization by bearer tokens.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderValue};
+use slidegate::Verb;
+use slidegate_config::{Token, Tokens, Verbs};
+
+use crate::request::{Rejection, RejectionKind};
+
+/// Header for proxies, which forward the `Authorization` of their clients.
+const TOKEN_HEADER: &str = "x-slidegate-token";
+
+/// Credentials in the headers of a request. Of several headers with one name, the first is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Credentials<'a> {
+    authorization: Option<&'a [u8]>,
+    token: Option<&'a [u8]>,
+}
+
+impl<'a> Credentials<'a> {
+    /// Sets the value of `Authorization`.
+    pub(crate) fn add_authorization(&mut self, value: &'a [u8]) {
+        self.authorization.get_or_insert(value);
+    }
+
+    /// Sets the value of `X-Slidegate-Token`.
+    pub(crate) fn add_token(&mut self, value: &'a [u8]) {
+        self.token.get_or_insert(value);
+    }
+}
+
+impl<'a> From<&'a HeaderMap> for Credentials<'a> {
+    fn from(headers: &'a HeaderMap) -> Self {
+        let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        Self { authorization, token: headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes) }
+    }
+}
+
+/// Authenticates requests by tokens, which a reload can replace. Whether tokens are required is fixed at startup.
+#[derive(Debug)]
+pub struct Authenticator {
+    allows_anonymous: bool,
+    tokens: ArcSwap<Tokens>,
+    /// Number of replacements.
+    generation: AtomicU64,
+}
+
+impl Authenticator {
+    /// Requires one of `tokens`, or none if there are none.
+    pub fn new(tokens: Tokens) -> Self {
+        Self {
+            allows_anonymous: tokens.is_empty(),
+            tokens: ArcSwap::from_pointee(tokens),
+            generation: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns whether requests need no token.
+    pub fn allows_anonymous(&self) -> bool {
+        self.allows_anonymous
+    }
+
+    /// Returns the currently valid tokens.
+    pub fn tokens(&self) -> Arc<Tokens> {
+        self.tokens.load_full()
+    }
+
+    /// Replaces the tokens. An incomplete file neither removes the requirement of a token nor adds it: the call has no
+    /// effect if tokens were not required at startup, or if `tokens` is empty.
+    pub(crate) fn replace(&self, tokens: &Tokens) {
+        if self.allows_anonymous || tokens.is_empty() || **self.tokens.load() == *tokens {
+            return;
+        }
+        self.tokens.store(Arc::new(tokens.clone()));
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns a number that changes with each replacement. An open connection compares it to authenticate again.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Checks that a request may use a verb.
+    #[inline]
+    pub(crate) fn admit<'a>(
+        &self,
+        credentials: impl Into<Credentials<'a>>,
+        verb: Verb,
+    ) -> Result<(), Rejection> {
+        if self.allows_anonymous {
+            return Ok(());
+        }
+        authenticate(&self.tokens.load(), credentials, verb)
+    }
+}
+
+/// Checks that a token may use a verb.
+pub(crate) fn authorize(token: &Token, verb: Verb) -> Result<(), Rejection> {
+    if token.verbs().has(verb) {
+        return Ok(());
+    }
+    let detail = format!(
+        "the token {:?} may not {}; the configuration allows it {}",
+        token.name(),
+        Verbs::from_iter([verb]),
+        token.verbs()
+    );
+    Err(Rejection::new(RejectionKind::Forbidden, detail))
+}
+
+/// Checks that the credentials are a token for the verb. `X-Slidegate-Token` is used if `Authorization` has no token.
+fn authenticate<'a>(
+    tokens: &Tokens,
+    credentials: impl Into<Credentials<'a>>,
+    verb: Verb,
+) -> Result<(), Rejection> {
+    let Credentials { authorization, token } = credentials.into();
+    let by_token_header = || token.and_then(|secret| tokens.find_by_secret(secret));
+    let by_authorization = authorization.and_then(|value| tokens.find_by_authorization(value));
+    if let Some(token) = by_authorization.or_else(by_token_header) {
+        return authorize(token, verb);
+    }
+    let problem = if authorization.is_some() || token.is_some() {
+        "the credentials are not a valid token"
+    } else {
+        "the request has no token"
+    };
+    let detail = format!(
+        "{problem}; send Authorization: Bearer TOKEN, or X-Slidegate-Token: TOKEN if Authorization is in use for \
+         another service"
+    );
+    Err(Rejection::new(RejectionKind::Unauthorized, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use slidegate_config::Scope;
+
+    use super::*;
+
+    const SECRET: &str = "0123456789abcdef";
+
+    #[test]
+    fn a_reload_never_changes_whether_tokens_are_required() {
+        let of = |name: &str, secret: &str| -> Tokens {
+            [Token::new(name, secret, Scope::Read).unwrap()].into_iter().collect()
+        };
+        let credentials =
+            |secret: &'static str| Credentials { token: Some(secret.as_bytes()), ..Credentials::default() };
+        let authenticator = Authenticator::new(of("old", SECRET));
+        authenticator.replace(&Tokens::default());
+        assert!(
+            authenticator.admit(credentials(SECRET), Verb::Check).is_ok()
+                && authenticator.admit(Credentials::default(), Verb::Check).is_err()
+        );
+        authenticator.replace(&of("old", SECRET));
+        assert_eq!(authenticator.generation(), 0, "equal tokens are not a replacement");
+        authenticator.replace(&of("new", "fedcba9876543210"));
+        assert!(
+            authenticator.admit(credentials(SECRET), Verb::Check).is_err()
+                && authenticator.admit(credentials("fedcba9876543210"), Verb::Check).is_ok()
+        );
+        assert_eq!(authenticator.generation(), 1);
+        let open = Authenticator::new(Tokens::default());
+        open.replace(&of("new", SECRET));
+        assert!(open.admit(Credentials::default(), Verb::Check).is_ok());
+    }
+
+    #[test]
+    fn a_token_is_restricted_to_its_verbs() {
+        let token = Token::new("app", SECRET, Scope::Read).unwrap();
+        for (_, verb) in Verbs::NAMES {
+            assert!(authorize(&token, *verb).is_ok());
+            let is_default = matches!(verb, Verb::Check | Verb::Peek);
+            let restricted = token.clone().for_verbs(Verbs::default());
+            assert_eq!(authorize(&restricted, *verb).is_ok(), is_default, "{verb:?}");
+            assert!(authorize(&token.clone().for_verbs([*verb].into_iter().collect()), *verb).is_ok());
+        }
+        let rejection = authorize(&token.for_verbs(Verbs::default()), Verb::Reset).unwrap_err();
+        assert_eq!(
+            rejection.to_string(),
+            "the token \"app\" may not reset; the configuration allows it check, peek"
+        );
+    }
+}
