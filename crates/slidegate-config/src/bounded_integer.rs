@@ -1,18 +1,18 @@
-//! Integers of a range in the configuration and in JSON, with an error that names the range.
+//! Bounded integers of the configuration and of JSON requests. Their errors name the range.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
-/// A whole number that is meant to be between `MIN` and `MAX`.
+/// Whole number with the range `MIN` to `MAX`.
 ///
-/// Decoding refuses what is no whole number at all; the range is left to whoever uses it, so that a config file
-/// with several numbers out of range has them all reported.
+/// Deserialization accepts any whole number from 0; [`checked`](Self::checked) tests the range. So a file with several
+/// numbers out of range gets an error for each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BoundedInteger<const MIN: u64, const MAX: u64>(pub u64);
 
 impl<const MIN: u64, const MAX: u64> BoundedInteger<MIN, MAX> {
-    /// The number, or what is wrong with it.
+    /// Returns the number, or an error if it is out of range.
     pub fn checked(self) -> Result<u64, String> {
         if (MIN..=MAX).contains(&self.0) {
             return Ok(self.0);
@@ -23,14 +23,14 @@ impl<const MIN: u64, const MAX: u64> BoundedInteger<MIN, MAX> {
 
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for BoundedInteger<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // As it comes: YAML would otherwise make a number of a quoted string.
-        deserializer.deserialize_any(WholeVisitor)
+        // Not `deserialize_u64`, for which YAML converts a quoted string to a number.
+        deserializer.deserialize_any(BoundedIntegerVisitor)
     }
 }
 
-struct WholeVisitor<const MIN: u64, const MAX: u64>;
+struct BoundedIntegerVisitor<const MIN: u64, const MAX: u64>;
 
-impl<const MIN: u64, const MAX: u64> Visitor<'_> for WholeVisitor<MIN, MAX> {
+impl<const MIN: u64, const MAX: u64> Visitor<'_> for BoundedIntegerVisitor<MIN, MAX> {
     type Value = BoundedInteger<MIN, MAX>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -113,8 +113,8 @@ impl<F: Clone + PartialEq + Send + 'static, C: Clock> Watcher<F, C> {
         }
     }
 
-    /// Waits until the files must be reloaded: immediately on `trigger`, else when the fingerprint has changed and was the
-    /// same in two polls, but after [`MAX_SETTLE_MS`] at the latest. Incomplete files count as changed only after
+    /// Waits until the files must be reloaded: immediately on `trigger`, otherwise when the fingerprint has changed and two
+    /// polls agree, or after [`MAX_SETTLE_MS`] of changes. Incomplete files count as changed only after
     /// [`DELETED_AFTER_POLLS`]. With `retries`, each poll with an unchanged fingerprint is a reason too.
     pub(crate) async fn changed(
         &mut self,
@@ -134,7 +134,7 @@ impl<F: Clone + PartialEq + Send + 'static, C: Clock> Watcher<F, C> {
             let is_complete = is_complete(&current);
             let reason = self.evaluate(current, is_complete, is_triggered, retries);
             if reason == Some(Reason::Unsettled) {
-                warn!("reading {} although it keeps changing", self.name);
+                warn!("reloading {} although it keeps changing", self.name);
             }
             if let Some(reason) = reason {
                 return reason;
@@ -254,14 +254,14 @@ impl Reload {
     }
 
     fn apply(&self, config: Config) {
-        let fixed = config.restart_only_differences(&self.initial);
+        let restart_only = config.restart_only_differences(&self.initial);
         self.admins.replace(&config.admin.tokens);
         self.controller.app().tokens().replace(&config.tokens);
         let (policies, switches) = (config.policies, config.degrade.switches);
         self.controller.set_base(Base { policies, switches });
         info!(file = %self.path.display(), "reloaded the configuration");
-        if !fixed.is_empty() {
-            warn!("a restart is required to change: {}", fixed.join("; "));
+        if !restart_only.is_empty() {
+            warn!("a restart is required to change: {}", restart_only.join("; "));
         }
     }
 }

@@ -66,7 +66,7 @@ impl Tracing {
 }
 
 fn provider() -> Result<Option<SdkTracerProvider>, String> {
-    if ENDPOINTS.iter().all(|name| environment::said(name).is_none()) {
+    if ENDPOINTS.iter().all(|name| environment::variable(name).is_none()) {
         return Ok(None);
     }
     let exporter = opentelemetry_otlp::SpanExporter::builder()
@@ -74,7 +74,7 @@ fn provider() -> Result<Option<SdkTracerProvider>, String> {
         .build()
         .map_err(|error| error.to_string())?;
     let mut resource = Resource::builder();
-    if environment::said("OTEL_SERVICE_NAME").is_none() {
+    if environment::variable("OTEL_SERVICE_NAME").is_none() {
         resource = resource.with_service_name("slidegate");
     }
     let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource.build());

@@ -244,16 +244,16 @@ fn assert_commands_work_on(store: &str) {
         (code, if out.is_empty() { err } else { out })
     };
     for (words, target, code, expected) in [
-        (&["reset"][..], &server_args[..], 0, "nothing to forget: 5 of 5 left\n"),
+        (&["reset"][..], &server_args[..], 0, "nothing to reset: 5 of 5 left\n"),
         (&["charge", "--cost", "3"], &store_args, 0, "charged: 2 of 5 left\n"),
-        (&["charge", "--cost", "4"], &server_args, 1, "charged: over 5/1h, within it again in "),
+        (&["charge", "--cost", "4"], &server_args, 1, "charged: over 5/1h, within the limit again in "),
         (&["check"], &store_args, 1, "denied by 5/1h: retry in "),
-        (&["reset"], &store_args, 0, "forgotten: 5 of 5 left\n"),
-        (&["block", "--for", "1h"], &server_args, 0, "blocked: 0 of 5 left, whole again in 3600 s\n"),
+        (&["reset"], &store_args, 0, "reset: 5 of 5 left\n"),
+        (&["block", "--for", "1h"], &server_args, 0, "blocked: 0 of 5 left, full again in 3600 s\n"),
         (&["check"], &store_args, 1, "denied by 5/1h: retry in 3"),
-        (&["block", "--for", "2h"], &store_args, 0, "blocked: 0 of 5 left, whole again in 7200 s\n"),
+        (&["block", "--for", "2h"], &store_args, 0, "blocked: 0 of 5 left, full again in 7200 s\n"),
         (&["check"], &server_args, 1, "denied by 5/1h: retry in 7"),
-        (&["reset"], &server_args, 0, "forgotten: 5 of 5 left\n"),
+        (&["reset"], &server_args, 0, "reset: 5 of 5 left\n"),
         (&["check"], &store_args, 0, "allowed: 4 of 5 left"),
         (&["block", "--for", "0s"], &server_args, 2, "error: invalid value '0s' for '--for <TIME>'"),
         (&["block", "--for", "367d"], &server_args, 2, "error: invalid value '367d' for '--for <TIME>'"),
@@ -291,6 +291,6 @@ fn charge_and_block_need_a_persistent_store() {
     for words in [&["charge", "a"][..], &["block", "a", "--for", "1m"]] {
         let (code, out, err) = outcome(slidegate().args(words).args(["--quota", "5/1m"]));
         assert_eq!((code, out.as_str()), (2, ""), "{words:?}");
-        assert!(err.contains(&format!("there is nothing to {}", words[0])), "{err}");
+        assert!(err.contains(&format!("nothing to {}", words[0])), "{err}");
     }
 }

@@ -258,13 +258,12 @@ fn the_check_command_verifies_the_certificate_of_the_server() {
     assert!(code == 2 && err.contains("server.key: there is no certificate in it"), "{err}");
     let (untrusted, _) = untrusted_authority(&server);
     let (code, _, err) = check_trusting(&untrusted.ca_path().display().to_string());
-    let expected =
-        "nobody whom this machine trusts vouches for its certificate; name its authority by SSL_CERT_FILE\n";
+    let expected = "no trusted authority has signed the server's certificate; set SSL_CERT_FILE to the file of its authority\n";
     assert!(code == 2 && err.ends_with(expected), "{err}");
     let plain = server.process.url().replace("https", "http");
     let (code, _, err) = outcome(slidegate().args(["check", "a", "--policy", "api", "--server", &plain]));
     assert!(
-        code == 2 && err.contains("; is it the port for HTTP? If it speaks TLS, write https://"),
+        code == 2 && err.contains("; is this the port for HTTP? If the server has TLS, write https://"),
         "{err}"
     );
 }
@@ -307,12 +306,12 @@ fn the_commands_present_a_client_certificate() {
     let (untrusted_cert, untrusted_key) = (file("untrusted/server.crt"), file("untrusted/server.key"));
     for more in [&[][..], &["--client-cert", &untrusted_cert, "--client-key", &untrusted_key]] {
         let (code, out, err) = run(&check, more);
-        let is_refused = err.starts_with(&format!("error: cannot ask {url}: "));
+        let is_refused = err.starts_with(&format!("error: request to {url} failed: "));
         assert!(code == 2 && out.is_empty() && is_refused, "{more:?}: {out}{err}");
         assert!(!err.ends_with("connection error\n"), "the reason is missing: {err}");
     }
     let (_, _, err) = run(&check, &[]);
-    assert!(err.contains("; it wants to see a certificate: --client-cert and --client-key"), "{err}");
+    assert!(err.contains("; the server requires a certificate: --client-cert and --client-key"), "{err}");
     // Unusable files and flags are rejected before any connection.
     let here = ["check", "user:1", "--quota", "1/1h"];
     let plain = ["check", "user:1", "--policy", "api", "--server", "http://127.0.0.1:1"];
@@ -327,7 +326,7 @@ fn the_commands_present_a_client_certificate() {
             &["--client-cert", &cert, "--client-key", &untrusted_key],
             "not the key of the certificate in",
         ),
-        (&here, &client_cert, "error: --client-cert: there is nobody to show it to"),
+        (&here, &client_cert, "error: --client-cert needs --server URL"),
         (&plain, &client_cert, "error: --client-cert: http://127.0.0.1:1 is not https://"),
     ] {
         let (code, out, err) = run(words, more);

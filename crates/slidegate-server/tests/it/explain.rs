@@ -151,7 +151,7 @@ fn explain_needs_a_file_and_no_folder() {
         slidegate().arg("validate").arg(&folder).args(["--explain", r#"{"policy": "api", "key": "a"}"#]),
     );
     assert_eq!((code, out.as_str()), (2, ""), "{err}");
-    assert!(err.contains("--explain goes by the policies of a file"), "{err}");
+    assert!(err.contains("--explain needs a configuration file"), "{err}");
 }
 
 #[test]

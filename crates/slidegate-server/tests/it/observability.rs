@@ -175,7 +175,7 @@ fn readyz_reports_a_store_that_rejects_commands() {
     assert_eq!(ready["store_error"], "refused", "no detail without authentication: {ready}");
     let admin = server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
     let (code, out, err) = outcome(slidegate().args(["top", "--once", "--admin", admin]));
-    let expected = "  store: asked\nthe store did not decide when it was last asked: redis: NOPERM";
+    let expected = "  store: in use\nthe store did not decide its last request: redis: NOPERM";
     assert!(code == 0 && out.contains(expected), "{out}{err}");
     redis.command(&["ACL", "SETUSER", "default", "+evalsha"]);
     assert_eq!(check()["source"], "store");

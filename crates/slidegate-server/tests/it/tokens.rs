@@ -128,11 +128,11 @@ fn tokens_from_files_and_the_environment_are_not_shown() {
             code == 2 && err.contains("401 Unauthorized: the credentials are not a valid token"),
             "{code} {err}"
         );
-        assert!(err.ends_with("; here: set SLIDEGATE_TOKEN to another\n"), "{err}");
+        assert!(err.ends_with("; set SLIDEGATE_TOKEN to another token\n"), "{err}");
         let (_, _, err) =
             outcome(slidegate().args(["check", "a", "--policy", "api", "--server", server.url()]));
         assert!(err.contains("the request has no token; "), "{err}");
-        assert!(err.ends_with("; here: set SLIDEGATE_TOKEN\n"), "{err}");
+        assert!(err.ends_with("; set SLIDEGATE_TOKEN\n"), "{err}");
         let expected = " -H 'authorization: Bearer TOKEN' -d ";
         assert!(server.example_command().contains(expected), "{}", server.example_command());
         let shown = server.startup_lines.join("\n");

@@ -22,9 +22,9 @@ fn limits_of_limitador_are_carried_over_if_they_can_be() {
     import.args(["import", "limitador"]).arg(&path).arg("--output").arg(&written);
     let (code, _, told) = outcome(&mut import);
     let expected = "shop.req.method_POST.user_id.10/1m: 10/1m fixed-window\n  \
-                    for requests whose req.method is \"POST\"\n  the key is made of user_id\n\
+                    for requests whose req.method is \"POST\"\n  the key consists of user_id\n\
                     shop.path_/a.5/1s: 5/1s fixed-window\n  for requests whose path is \"/a\"\n  \
-                    the key is one for all, such as \"all\"\n";
+                    the key is the same for all requests, such as \"all\"\n";
     assert_eq!((code, told), (0, format!("{expected}written: {}\n", written.display())));
     assert_eq!(outcome(slidegate().arg("validate").arg(&written)).0, 0);
 
@@ -41,10 +41,10 @@ fn limits_of_limitador_are_carried_over_if_they_can_be() {
     assert_eq!(
         told,
         "limits.yaml:1: [0].max_value: 281474976710657 is not a whole number between 0 and 281474976710656\n\
-         limits.yaml:1: [0].conditions[0]: \"a > \\\"b\\\"\" cannot be carried over; only descriptor == \"value\" can\n\
-         limits.yaml:2: [1].conditions[0]: \"size(a) == \\\"b\\\"\" cannot be carried over; only descriptor == \
+         limits.yaml:1: [0].conditions[0]: \"a > \\\"b\\\"\" cannot be converted; only descriptor == \"value\" can\n\
+         limits.yaml:2: [1].conditions[0]: \"size(a) == \\\"b\\\"\" cannot be converted; only descriptor == \
          \"value\" can\n\
-         limits.yaml:6: [2].variables[1]: \"size(a)\" cannot be carried over; only the name of a descriptor can\n"
+         limits.yaml:6: [2].variables[1]: \"size(a)\" cannot be converted; only the name of a descriptor can\n"
     );
 }
 
@@ -65,11 +65,11 @@ const MIXED: &str = r#"
 "#;
 
 const LEFT_OUT: &str = "left out:
-limits.yaml:9: [3].seconds: 90 s cannot be carried over; the format counts by second, minute, hour, day, week, month, year
-limits.yaml:10: [4]: another limit is for the same descriptor; the format has one for each
-limits.yaml:11: [5].conditions[0]: \"path != \\\"/a\\\"\" cannot be carried over; only descriptor == \"value\" can
-limits.yaml:12: [6]: it is for every request of its namespace; the format needs a condition or a variable
-limits.yaml:13: [7].conditions[0]: \"/*\" cannot be carried over; in the format it stands for any value
+limits.yaml:9: [3].seconds: 90 s cannot be converted; the units of envoyproxy/ratelimit are second, minute, hour, day, week, month, year
+limits.yaml:10: [4]: another limit has the same descriptor; envoyproxy/ratelimit allows one limit for each
+limits.yaml:11: [5].conditions[0]: \"path != \\\"/a\\\"\" cannot be converted; only descriptor == \"value\" can
+limits.yaml:12: [6]: the limit applies to every request of its namespace; envoyproxy/ratelimit needs a condition or a variable
+limits.yaml:13: [7].conditions[0]: \"/*\" cannot be converted; in envoyproxy/ratelimit it matches any value
 ";
 
 #[test]
@@ -114,7 +114,7 @@ fn limits_that_policies_can_express_are_carried_over() {
     import.args(["import", "limitador", "limits.yaml", "--output", "made.yaml"]);
     let (code, _, told) = outcome(import.current_dir(folder.path()));
     assert_eq!(code, 0, "{told}");
-    let left_out = "\nlimits.yaml:11: [5].conditions[0]: \"path != \\\"/a\\\"\" cannot be carried over; only \
+    let left_out = "\nlimits.yaml:11: [5].conditions[0]: \"path != \\\"/a\\\"\" cannot be converted; only \
                     descriptor == \"value\" can\nwritten: made.yaml\n";
     assert!(told.ends_with(left_out), "{told}");
     assert!(told.contains("toystore.path_/b.9/90s: 9/90s fixed-window\n"), "{told}");
@@ -145,10 +145,7 @@ fn several_namespaces_need_a_folder_and_an_algorithm_no_files_for_envoy() {
     fs::write(folder.path().join("limits.yaml"), limit("a/b") + &limit("a-b")).unwrap();
     let (code, out, told) = import(&[]);
     assert_eq!((code, out.as_str()), (2, ""));
-    assert!(
-        told.contains("2 files are to be written, one for each namespace; name a folder with --output"),
-        "{told}"
-    );
+    assert!(told.contains("2 files to write, one for each namespace; name a folder with --output"), "{told}");
     assert_eq!(import(&["--output", "made"]).0, 0);
     let validated = outcome(slidegate().args(["validate", "made"]).current_dir(folder.path()));
     assert_eq!(validated.1, "made: valid; domains: a-b, a/b\n");
