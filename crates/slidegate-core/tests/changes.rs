@@ -200,7 +200,7 @@ fn alternating_buckets_keep_each_others_debts() {
     assert_eq!(admitted, [15, 5], "twenty in total; the smaller bucket is empty after ten of them");
 }
 
-/// Limits that are raised and lowered again, or two tiers in turn: each version counts the admissions of the others.
+/// Covers limits that are raised and lowered again, and alternating tiers. Each version counts the admissions of the others.
 #[test]
 fn no_order_of_versions_admits_more_than_the_largest_limit() {
     for algorithm in Algorithm::ALL {
@@ -212,17 +212,17 @@ fn no_order_of_versions_admits_more_than_the_largest_limit() {
             ("10/1m", "12/2m", 12),
         ] {
             let versions = [one, other].map(|quota| format!("{quota} {algorithm}"));
-            for turns in [[0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 1, 0], [0, 1, 1, 0]] {
-                let mut key = Key::parse(&[&versions[turns[0]]]);
+            for order in [[0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 1, 0], [0, 1, 1, 0]] {
+                let mut key = Key::parse(&[&versions[order[0]]]);
                 let mut admitted = 0;
                 assert!(key.check(START, 1).is_allowed());
-                for (phase, version) in turns.into_iter().enumerate() {
+                for (phase, version) in order.into_iter().enumerate() {
                     change(&mut key, &[&versions[version]]);
                     let now = START + 1 + phase as u64;
                     admitted += (0..most).filter(|_| key.check(now, 1).is_allowed()).count();
                 }
                 // A bucket refills in the meantime.
-                assert!(admitted < most + usize::from(most == 1000), "{versions:?} {turns:?}: {admitted}");
+                assert!(admitted < most + usize::from(most == 1000), "{versions:?} {order:?}: {admitted}");
             }
         }
     }

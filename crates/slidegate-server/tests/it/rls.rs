@@ -84,7 +84,7 @@ fn the_startup_output_names_the_domains() {
     assert_eq!(line, format!("domain shop from {}", server.folder.path().display()));
 }
 
-/// A misspelled domain limits nothing; the log explains why.
+/// A misspelled domain has no limits, so the log names it.
 #[test]
 fn a_domain_without_limits_is_logged_once() {
     let (folder, log) = (tempfile::tempdir().unwrap(), tempfile::NamedTempFile::new().unwrap());
