@@ -20,7 +20,7 @@ fn exit_codes_are_0_for_allowed_and_1_for_denied() {
 }
 
 #[test]
-fn the_json_flag_prints_the_whole_response() {
+fn the_json_flag_prints_the_response_body() {
     let (code, stdout, _) = check(&["a", "--quota", "5/1m token-bucket", "--cost", "0", "--json"]);
     assert_eq!(code, 0);
     assert_eq!(
@@ -176,7 +176,7 @@ fn check_peek_refund_and_reset_work_on_a_server_and_on_its_store() {
 fn policies_of_a_file_apply_to_the_command_line_and_to_the_service() {
     let config = TempFile::new(
         "switched",
-        "policies:\n  lists: {quotas: [5/1h], deny: [bad], allow: [good]}\n  off: {quotas: [1/1h], mode: off}\n  look: {quotas: \
+        "policies:\n  lists: {quotas: [5/1h], deny: [bad], allow: [good]}\n  off: {quotas: [1/1h], mode: off}\n  shadowed: {quotas: \
          [1/1h], mode: shadow}\n",
     );
     let mut serve = slidegate();
@@ -191,7 +191,7 @@ fn policies_of_a_file_apply_to_the_command_line_and_to_the_service() {
         ("bad", "lists", "1", 1, "denied by a rule\n"),
         ("good", "lists", "1", 0, "allowed: 5 of 5 left, full again in 0 s (by a rule, not counted)\n"),
         ("a", "off", "9", 0, "allowed: 1 of 1 left, full again in 0 s (by a rule, not counted)\n"),
-        ("a", "look", "9", 0, "allowed: the denial is not enforced (1 of 1 left)\n"),
+        ("a", "shadowed", "9", 0, "allowed: the denial is not enforced (1 of 1 left)\n"),
     ] {
         for target in [["--config", config.path()], ["--server", server.url()]] {
             let (exit_code, stdout, stderr) =

@@ -75,8 +75,8 @@ impl Server {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let entrances = vec![ProtocolListener::decisions(listener, &app, &options)];
-        let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, options, shutdown)));
+        let listeners = vec![ProtocolListener::decisions(listener, &app, &options)];
+        let thread = std::thread::spawn(move || runtime.block_on(run(listeners, app, options, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }
 

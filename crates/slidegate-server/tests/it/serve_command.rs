@@ -68,7 +68,7 @@ fn sigterm_and_sigint_exit_with_success() {
 
 #[test]
 fn a_second_signal_stops_without_draining() {
-    let log = TempFile::new("hurry", "");
+    let log = TempFile::new("second-signal", "");
     let file = || File::options().append(true).open(log.path()).unwrap().into();
     let read_log = || fs::read_to_string(log.path()).unwrap();
     let mut server = ServeProcess::start_with_log(&mut serve_on_free_port(), file());
@@ -83,11 +83,11 @@ fn a_second_signal_stops_without_draining() {
         }
     };
     assert_eq!(code, Some(0), "{}", read_log());
-    for wanted in [
+    for expected in [
         "told to stop: nobody new is let in",
         "second signal: stopping without waiting for requests in progress",
     ] {
-        assert!(read_log().contains(wanted), "{}", read_log());
+        assert!(read_log().contains(expected), "{}", read_log());
     }
     drop(unfinished_request);
 
@@ -177,7 +177,7 @@ fn an_invalid_environment_variable_is_named() {
         error_of_wrong("SLIDEGATE_STORE", &["--store", "disk"]).starts_with("error: --store: not a store")
     );
 
-    let log = TempFile::new("misread", "");
+    let log = TempFile::new("invalid-filter", "");
     for filter in ["==", "dbug", "dbug,wran"] {
         fs::write(log.path(), "").unwrap();
         let file = File::options().append(true).open(log.path()).unwrap();

@@ -197,10 +197,10 @@ fn tokens_are_replaced_at_runtime() {
         || if check(TOKEN) == 401 { Ok(()) } else { Err("not yet".to_owned()) },
     );
     assert_eq!([check(NEW), admin(NEW), admin(TOKEN)], [200, 200, 401]);
-    let refused = redis(&["PING"]);
+    let error = redis(&["PING"]);
     assert!(
-        matches!(&refused, slidegate_testkit::Reply::Error(why) if why.starts_with("NOAUTH")),
-        "the connection used the old token: {refused:?}"
+        matches!(&error, slidegate_testkit::Reply::Error(text) if text.starts_with("NOAUTH")),
+        "the connection used the old token: {error:?}"
     );
     assert_eq!(redis(&["AUTH", NEW]).text(), "OK");
     assert_eq!(redis(&["PING"]).text(), "PONG");

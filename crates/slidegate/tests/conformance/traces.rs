@@ -2,7 +2,7 @@
 
 use slidegate::{Algorithm, Operation, Policy, Store, Verb};
 
-use super::model::{Answer, Step, answer_like_the_oracle};
+use super::model::{Outcome, Step, assert_traces_match_oracle};
 use super::{START, Subject};
 
 /// Many short traces: each decision equals the oracle's in all fields.
@@ -15,10 +15,12 @@ pub(crate) async fn answers_like_the_oracle<S: Store>(subject: Subject<S>) {
         async move |policy: &Policy, step: Step| {
             set_now(step.now_ms);
             let check = policy.key(&key).cost(step.cost);
-            Answer::from(&store.execute(&[Operation { verb: step.verb, check }]).await.into_single().unwrap())
+            Outcome::from(
+                &store.execute(&[Operation { verb: step.verb, check }]).await.into_single().unwrap(),
+            )
         }
     };
-    answer_like_the_oracle(12 * effort, new_key).await;
+    assert_traces_match_oracle(12 * effort, new_key).await;
 }
 
 /// The rate of a token bucket falls after all units were spent. The wait is at most the fill time of the new bucket,
