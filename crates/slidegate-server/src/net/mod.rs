@@ -285,7 +285,7 @@ impl<S: Store + StatusSource + 'static> Guest<S> {
                 let mut stream = IoTimeout::new(stream, self.limits.head_timeout, Arc::clone(&activity));
                 let (mut before, mut may_be_http2) = (Vec::new(), true);
                 // Only hyper says what a trace needs.
-                if !traces::are_sent() {
+                if !traces::are_enabled() {
                     let lane = Lane::new(stream, &routes, &activity, Stop::new(self.stop.clone())).run();
                     match lane.await.map_err(|error| error.to_string())? {
                         Left::Ended => return Ok(()),

@@ -100,8 +100,8 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
 impl<S: Store> Routes<S> {
     async fn decide(&self, verb: Verb, request: Request<Incoming>) -> Response<Said> {
         let mut reply = Reply::for_hyper();
-        let span = traces::of_request(name(verb), request.headers());
-        traces::within(span, self.decide_into(&mut reply, verb, request)).await;
+        let span = traces::request_span(name(verb), request.headers());
+        traces::in_span(span, self.decide_into(&mut reply, verb, request)).await;
         reply.into_response()
     }
 
