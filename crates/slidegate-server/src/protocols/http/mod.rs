@@ -44,7 +44,7 @@ use self::request_timings::RequestTimings;
 pub(crate) use self::request_timings::Task;
 use crate::app::App;
 use crate::metrics::Metrics;
-use crate::net::http1_fast::Plain;
+use crate::net::http1_fast::PlainRequest;
 use crate::request::{Batch, Rejection};
 use crate::stopwatch::Stopwatch;
 use crate::store_status::StatusSource;
@@ -116,9 +116,9 @@ impl<S: Store> Routes<S> {
     }
 
     /// The same for a plain request, which has come without hyper. There are no traces of it.
-    pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &Plain<'_>) {
+    pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &PlainRequest<'_>) {
         let start = Stopwatch::start();
-        let admitted = self.app.tokens().admit(plain.shown, plain.verb);
+        let admitted = self.app.tokens().admit(plain.credentials, plain.verb);
         let body = admitted.and_then(|()| body::understand(plain.body));
         reply.clear();
         self.settle(reply, plain.verb, start, body).await;
