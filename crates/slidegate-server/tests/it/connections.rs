@@ -353,7 +353,7 @@ fn an_unusable_private_key_is_named() {
     let server = tls_server("mismatch", false);
     let (_, untrusted) = untrusted_authority(&server);
     let (cert, key) = (server.folder.join("server.crt"), untrusted.join("server.key"));
-    let refused = |key: &Path, expected: &str| {
+    let assert_rejected = |key: &Path, expected: &str| {
         let tls = json!({"cert": cert, "key": key});
         let file = format!("tls: {tls}\npolicies: {{api: {{quotas: [1/1m]}}}}\n");
         let config = TempFile::new("mismatch", &file);
@@ -363,14 +363,14 @@ fn an_unusable_private_key_is_named() {
             assert!(code == 2 && err.contains(&expected), "{expected} in {err}");
         }
     };
-    refused(&key, &format!("not the key of the certificate in {}", cert.display()));
+    assert_rejected(&key, &format!("not the key of the certificate in {}", cert.display()));
     let pem = |name: &str| format!("-----BEGIN {name}-----\nMAA=\n-----END {name}-----\n");
     let file = |name: &str| TempFile::new("key", &pem(name));
-    refused(
+    assert_rejected(
         Path::new(file("ENCRYPTED PRIVATE KEY").path()),
-        "it is encrypted; write it without its passphrase",
+        "the key is encrypted; write it without its passphrase",
     );
-    refused(Path::new(file("PRIVATE KEY").path()), "");
+    assert_rejected(Path::new(file("PRIVATE KEY").path()), "");
 }
 
 #[test]
@@ -395,19 +395,19 @@ fn ten_thousand_idle_connections_do_not_block_requests() {
         shell.env_remove(variable);
     }
     let server = ServeProcess::start(shell.args(["-c", &command]));
-    let crowd = r#"
+    let script = r#"
 import json, resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
 port = int(sys.argv[1])
 body = b'{"policy": "api", "key": "a"}'
 request = b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
-crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(10000)]
-for client in crowd[::1000] + [socket.create_connection(("127.0.0.1", port))]:
-    client.sendall(request)
-    assert client.recv(4096).startswith(b"HTTP/1.1 200"), "not answered"
+connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(10000)]
+for connection in connections[::1000] + [socket.create_connection(("127.0.0.1", port))]:
+    connection.sendall(request)
+    assert connection.recv(4096).startswith(b"HTTP/1.1 200"), "not answered"
 print("fine")
 "#;
     let port = server.url().rsplit(':').next().unwrap();
-    let (code, out, err) = outcome(Command::new("python3").args(["-c", crowd, port]));
+    let (code, out, err) = outcome(Command::new("python3").args(["-c", script, port]));
     assert_eq!((code, out.as_str()), (0, "fine\n"), "{err}");
 }

@@ -91,14 +91,14 @@ fn large_responses_share_a_budget() {
     let server =
         ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
     exhaust(server.address());
-    let whole = || request(server.address(), "POST", "/v1/peek", batch().as_bytes());
+    let send_and_read = || request(server.address(), "POST", "/v1/peek", batch().as_bytes());
     for lines in LINES {
         exhaust_budget(&server, || {
             let mut stream = send_batch(server.address(), lines);
             let is_answered = is_answered(&mut stream);
             (stream, is_answered)
         });
-        while whole().status != 200 {}
+        while send_and_read().status != 200 {}
     }
     exhaust_budget(&server, || {
         let mut client = Client::connect(server.address(), 1);
@@ -106,7 +106,7 @@ fn large_responses_share_a_budget() {
         let is_answered = is_answered_over_http2(&mut client);
         (client, is_answered)
     });
-    while whole().status != 200 {}
+    while send_and_read().status != 200 {}
 }
 
 fn server_with_short_timeout() -> Server {
