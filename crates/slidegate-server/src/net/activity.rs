@@ -18,7 +18,7 @@ const IN_PROGRESS: u64 = u64::MAX;
 #[derive(Debug)]
 pub(super) struct Activity {
     clock: SystemClock,
-    /// Used with HTTP/1 only.
+    /// Read with HTTP/1 only.
     idle_since_ms: AtomicU64,
     /// Used with HTTP/2, and for large responses of HTTP/1.
     streams: OnceLock<Arc<Streams>>,
