@@ -320,8 +320,8 @@ fn the_commands_present_a_client_certificate() {
         (&check[..], &["--client-cert", &cert][..], "--client-key <FILE>"),
         (&check, &["--client-key", &key], "--client-cert <FILE>"),
         (&check, &["--client-cert", "/nowhere", "--client-key", &key], "error: --client-cert: /nowhere: "),
-        (&check, &["--client-cert", &key, "--client-key", &key], "there is no certificate in it"),
-        (&check, &["--client-cert", &cert, "--client-key", &cert], "there is no private key in it"),
+        (&check, &["--client-cert", &key, "--client-key", &key], "the file contains no certificate"),
+        (&check, &["--client-cert", &cert, "--client-key", &cert], "the file contains no private key"),
         (
             &check,
             &["--client-cert", &cert, "--client-key", &untrusted_key],
@@ -345,7 +345,7 @@ fn an_unusable_certificate_is_named() {
     );
     let (code, _, err) = outcome(slidegate().args(["serve", "--config", config.path()]));
     assert_eq!(code, 2);
-    assert!(err.contains("tls.cert: ") && err.contains("there is no certificate in it"), "{err}");
+    assert!(err.contains("tls.cert: ") && err.contains("the file contains no certificate"), "{err}");
 }
 
 #[test]
