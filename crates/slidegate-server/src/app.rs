@@ -326,7 +326,7 @@ impl<S: Store> App<S> {
         if self.store.is_immediate() {
             return self.store.execute(operations).await;
         }
-        traces::within(traces::of_store(), self.store.execute(operations)).await
+        traces::in_span(traces::store_span(), self.store.execute(operations)).await
     }
 
     /// Counts a decision, and logs it if it is a denial.
@@ -364,7 +364,7 @@ impl<S: Store> App<S> {
             Rejection::new(RejectionKind::Busy, "a policy is being forgotten: try again when that is done")
         };
         let _turn = FORGETTING.try_acquire().map_err(|_| busy())?;
-        let keys = traces::within(traces::of_store(), self.store.forget(&policy)).await?;
+        let keys = traces::in_span(traces::store_span(), self.store.forget(&policy)).await?;
         info!(policy = name, keys, "all keys of a policy were forgotten");
         Ok(keys)
     }

@@ -268,7 +268,7 @@ impl Reload {
 
 /// Loads the file and the certificates. Certificates are renewed even if the file is invalid, because they expire.
 fn load(path: &Path, tls: Option<&Tls>) -> Result<Config, Problems> {
-    let renewed = tls.map_or(Ok(()), Tls::renew);
+    let renewed = tls.map_or(Ok(()), Tls::reload);
     let config = Config::load(path)?;
     renewed.map_err(|message| {
         Problems::new(&path.display().to_string(), vec![Problem::without_line("tls", message)])

@@ -1,4 +1,4 @@
-//! HTTP by hyper, and how its connections end when the service stops.
+//! HTTP/1.1 and HTTP/2 connections of hyper, with their drain.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -18,12 +18,12 @@ use tokio::sync::watch;
 use super::activity::Activity;
 use super::limits;
 use super::paced_body::PacedBody;
-use super::request_stream::{RequestStream, Requests};
-use super::stop::{Phase, Stop, phase};
+use super::request_stream::{RequestSequence, RequestStream};
+use super::stop::{Stop, StopPhase, phase};
 use slidegate_config::Limits;
 
-/// How a connection is talked on.
-pub(super) struct Talk<'a> {
+/// State of a connection that hyper serves.
+pub(super) struct ConnectionState<'a> {
     pub(super) limits: &'a Limits,
     pub(super) activity: Arc<Activity>,
     pub(super) may_be_http2: bool,
@@ -32,10 +32,10 @@ pub(super) struct Talk<'a> {
     pub(super) stop: Stop,
 }
 
-/// Requests and answers on one connection, HTTP/1.1 or 2 as it begins.
-pub(super) async fn converse<I, A, F, B>(
+/// Serves a connection until it ends, with HTTP/1.1 or HTTP/2 according to its first bytes.
+pub(super) async fn serve_connection<I, A, F, B>(
     stream: I,
-    Talk { limits, activity, may_be_http2, unread, mut stop }: Talk<'_>,
+    ConnectionState { limits, activity, may_be_http2, unread, mut stop }: ConnectionState<'_>,
     answer: A,
 ) -> Result<(), String>
 where
@@ -45,24 +45,24 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let requests = Arc::new(Requests::default());
+    let requests = Arc::new(RequestSequence::default());
     let stream = RequestStream::new(stream, unread, Arc::clone(&requests));
-    let service = service(answer, Arc::clone(&activity), Arc::clone(&requests), stop.told());
+    let service = service(answer, Arc::clone(&activity), Arc::clone(&requests), stop.receiver());
     let connection =
         builder(limits, may_be_http2).serve_connection(TokioIo::new(stream), service).into_owned();
     let mut connection = pin!(connection);
-    for phase in [Phase::Draining, Phase::Closing] {
+    for phase in [StopPhase::Draining, StopPhase::Closing] {
         tokio::select! {
             biased;
             ended = connection.as_mut() => return ended.map_err(|error| error.to_string()),
             () = poll_fn(|context| stop.poll(phase, context)) => {}
         }
-        // HTTP/2 announces the end at any time, and hyper does so twice: GOAWAY for all streams that there can be, and once
-        // the client has answered a PING, for those that there are. HTTP/1 can announce it by a response alone, so hyper,
-        // which would close an idle connection, is not told before the grace period is over.
-        let is_idle = phase == Phase::Closing && !requests.has_begun();
+        // HTTP/2 can announce the end at any time. hyper sends two GOAWAY frames: the first permits all streams, and the
+        // second, after a PING, only those that exist. HTTP/1 can announce the end in a response only. hyper would close
+        // an idle HTTP/1 connection at once, so its shutdown waits for the end of the grace period.
+        let is_idle = phase == StopPhase::Closing && !requests.has_begun();
         if activity.is_http2() || is_idle {
-            activity.linger_on_close();
+            activity.request_lingering_close();
             connection.as_mut().graceful_shutdown();
         }
     }
@@ -71,25 +71,25 @@ where
 
 fn builder(limits: &Limits, may_be_http2: bool) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // `IoTimeout` looks after the time for the head: hyper would set a timer for each.
-    builder.http1().header_read_timeout(None).max_buf_size(limits::HEAD_BYTES);
+    // `IoTimeout` limits the time for heads. hyper would set a timer for each head.
+    builder.http1().header_read_timeout(None).max_buf_size(limits::MAX_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(limits.head_timeout))
         .keep_alive_timeout(limits.head_timeout)
-        .max_header_list_size(limits::HEAD_BYTES as u32)
-        .max_send_buf_size(limits::PIECE_BYTES)
-        .max_concurrent_streams(limits::STREAMS);
+        .max_header_list_size(limits::MAX_HEAD_BYTES as u32)
+        .max_send_buf_size(limits::CHUNK_BYTES)
+        .max_concurrent_streams(limits::MAX_STREAMS);
     if may_be_http2 { builder } else { builder.http1_only() }
 }
 
-/// Answers the requests of one connection. During a stop, a response over HTTP/1 announces the end of the connection.
+/// Returns the service of one connection. During a stop, a response over HTTP/1 announces the end of the connection.
 fn service<A, F, B>(
     answer: A,
     activity: Arc<Activity>,
-    requests: Arc<Requests>,
-    stop: watch::Receiver<Phase>,
+    requests: Arc<RequestSequence>,
+    stop: watch::Receiver<StopPhase>,
 ) -> impl Service<Request<Incoming>, Response = Response<PacedBody<B>>, Error = Infallible, Future: Send + 'static>
 + Send
 + 'static
@@ -100,32 +100,32 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     service_fn(move |request: Request<Incoming>| {
-        let is_one_of_many = request.version() == Version::HTTP_2;
+        let is_http2 = request.version() == Version::HTTP_2;
         let (activity, requests, stop) = (Arc::clone(&activity), Arc::clone(&requests), stop.clone());
-        if !is_one_of_many {
+        if !is_http2 {
             requests.begin(request.body().size_hint().exact());
         }
-        let answered = answer(request);
+        let response = answer(request);
         async move {
-            let work = if is_one_of_many { Some(activity.streams().begin().await) } else { None };
-            activity.begin();
-            let mut response = answered.await;
-            activity.end();
+            let in_progress = if is_http2 { Some(activity.streams().begin_request().await) } else { None };
+            activity.begin_request();
+            let mut response = response.await;
+            activity.end_request();
             let is_last = match phase(&stop) {
-                Phase::Open => false,
-                Phase::Draining => !requests.has_next(),
-                Phase::Closing => true,
+                StopPhase::Running => false,
+                StopPhase::Draining => !requests.has_next(),
+                StopPhase::Closing => true,
             };
-            if !is_one_of_many && is_last {
-                activity.linger_on_close();
+            if !is_http2 && is_last {
+                activity.request_lingering_close();
                 response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            if !is_one_of_many {
+            if !is_http2 {
                 requests.end();
             }
-            Ok::<_, Infallible>(response.map(|body| match work {
-                None => PacedBody::whole(body, &activity),
-                Some(work) => PacedBody::in_pieces(body, work.streams()),
+            Ok::<_, Infallible>(response.map(|body| match in_progress {
+                None => PacedBody::unchanged(body, &activity),
+                Some(request) => PacedBody::chunked(body, request.streams()),
             }))
         }
     })

@@ -1,10 +1,10 @@
-//! What a connection may take.
+//! Limits of connections.
 
-/// The largest head of a request.
-pub(super) const HEAD_BYTES: usize = 32 << 10;
-/// How many requests may be under way on one HTTP/2 connection.
-pub(super) const STREAMS: u32 = 64;
-/// How much of an answer is handed on at once there.
-pub(super) const PIECE_BYTES: usize = 16 << 10;
-/// How many answers of more than that may wait there to be taken, before anything else is answered.
-pub(super) const LARGE_ANSWERS: usize = 8;
+/// Maximum size of a request head.
+pub(super) const MAX_HEAD_BYTES: usize = 32 << 10;
+/// Maximum number of concurrent streams of an HTTP/2 connection.
+pub(super) const MAX_STREAMS: u32 = 64;
+/// Size of the chunks in which an HTTP/2 response is sent. A response with a larger body counts as large.
+pub(super) const CHUNK_BYTES: usize = 16 << 10;
+/// Number of large unread responses of an HTTP/2 connection that suspends further requests.
+pub(super) const MAX_UNREAD_RESPONSES: usize = 8;

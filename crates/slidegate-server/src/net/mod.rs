@@ -1,4 +1,4 @@
-//! Serving until told to stop.
+//! Network listeners: accept connections, serve them, and drain them when the service stops.
 
 mod activity;
 pub(crate) mod buffered_stream;
@@ -35,10 +35,10 @@ pub use self::tls::Tls;
 
 use self::activity::Activity;
 use self::cork::Cork;
-use self::http::{Talk, converse};
-use self::http1_fast::{Lane, Left};
+use self::http::{ConnectionState, serve_connection};
+use self::http1_fast::{FastPath, FastPathEnd};
 use self::io_timeout::IoTimeout;
-use self::stop::{Phase, Stop};
+use self::stop::{Stop, StopPhase};
 use crate::app::App;
 use crate::authenticator::Authenticator;
 use crate::metrics::Metrics;
@@ -47,27 +47,27 @@ use crate::protocols::resp;
 use crate::store_status::StatusSource;
 use crate::traces;
 
-/// How long requests that have begun may take after a stop was asked for.
+/// Time limit of a drain.
 const DRAIN_MS: u64 = 10_000;
-/// How long of that an idle connection is kept, so that its next response can announce its end.
+/// Part of the drain during which an idle connection stays open, so that its next response can announce the end.
 const GRACE_MS: u64 = 1000;
-/// The most connections that a stop accepts from the kernel's queue, as many as Linux keeps unless set otherwise.
+/// Maximum number of connections that a stop accepts from the kernel's queue; the default queue length of Linux.
 const MAX_QUEUED: usize = 4096;
-/// How long to wait when no connection can be accepted, most likely because too many files are open.
-const BREATH_MS: u64 = 50;
+/// Pause after a failed accept. The most likely cause is too many open files.
+const ACCEPT_BACKOFF_MS: u64 = 50;
 
-/// How connections are let in.
+/// Settings of all listeners.
 #[derive(Clone, Debug, Default)]
 pub struct ListenerSettings {
-    /// What a connection may take.
+    /// Limits of connections.
     pub limits: Limits,
-    /// Only with TLS, if there is any.
+    /// TLS; `None` for plain TCP.
     pub tls: Option<Tls>,
-    /// What is counted, if anything is.
+    /// Metrics for `GET /metrics`.
     pub metrics: Option<Metrics>,
 }
 
-/// One way in: where it listens, and what is spoken there.
+/// A bound listener and its protocol.
 #[derive(Debug)]
 pub struct ProtocolListener<S> {
     listener: TcpListener,
@@ -76,9 +76,9 @@ pub struct ProtocolListener<S> {
 
 #[derive(Debug)]
 enum Protocol<S> {
-    /// Decisions over HTTP, which have a short way of their own.
+    /// The HTTP API, with the fast path for plain requests.
     Decisions(Arc<Routes<S>>),
-    /// Anything else over HTTP.
+    /// A router over HTTP.
     Routed(TowerToHyperService<Router>),
     Resp(Arc<resp::Shared>),
 }
@@ -94,188 +94,190 @@ impl<S> Clone for Protocol<S> {
 }
 
 impl<S: Store + StatusSource + 'static> ProtocolListener<S> {
-    /// One where decisions are asked for over HTTP.
-    pub fn decisions(listener: TcpListener, app: &Arc<App<S>>, door: &ListenerSettings) -> Self {
-        let routes = Routes::new(Arc::clone(app), door.limits, door.metrics.clone());
+    /// Returns a listener for the HTTP API of decisions.
+    pub fn decisions(listener: TcpListener, app: &Arc<App<S>>, settings: &ListenerSettings) -> Self {
+        let routes = Routes::new(Arc::clone(app), settings.limits, settings.metrics.clone());
         Self { listener, protocol: Protocol::Decisions(Arc::new(routes)) }
     }
 
-    /// One where something else is asked for over HTTP.
+    /// Returns an HTTP listener for the routes of `router`.
     pub fn routed(listener: TcpListener, router: Router) -> Self {
         Self { listener, protocol: Protocol::Routed(TowerToHyperService::new(router)) }
     }
 
-    /// One where the protocol of Redis is spoken, by those who know one of the passwords if there are any.
+    /// Returns a listener for RESP. With `passwords`, clients must authenticate.
     pub fn resp(listener: TcpListener, passwords: Option<Arc<Authenticator>>) -> Self {
         Self { listener, protocol: Protocol::Resp(Arc::new(resp::Shared::new(passwords))) }
     }
 }
 
-/// Serves at all `entrances` until `shutdown` is done and the requests that have begun are answered, or have had
-/// ten seconds to be.
+/// Serves all `listeners` until `shutdown` completes, and then drains their connections for at most ten seconds.
 ///
-/// A request may be on its way on any connection, so none is closed at once: its next response announces the end. Where no
-/// request comes within the grace period, it is closed without one.
+/// Any connection may have a request in transit, so a drain closes none at once: the next response announces the end of its
+/// connection. A connection without a request is closed after the grace period.
 pub async fn run<S: Store + StatusSource + 'static>(
-    entrances: Vec<ProtocolListener<S>>,
+    listeners: Vec<ProtocolListener<S>>,
     app: Arc<App<S>>,
-    door: ListenerSettings,
+    settings: ListenerSettings,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) {
-    let (stop, stopped) = watch::channel(Phase::Open);
-    let gates: Vec<_> =
-        entrances.into_iter().map(|entrance| Gate::new(entrance, &app, &door, &stopped)).collect();
-    drop(stopped);
+    let (stop, receiver) = watch::channel(StopPhase::Running);
+    let acceptors: Vec<_> =
+        listeners.into_iter().map(|listener| Acceptor::new(listener, &app, &settings, &receiver)).collect();
+    drop(receiver);
     tokio::select! {
-        _ = join_all(gates.iter().map(Gate::accept)) => {}
+        _ = join_all(acceptors.iter().map(Acceptor::accept)) => {}
         () = shutdown => info!(
-            "told to stop: nobody new is let in, and requests that have begun may take {} s",
+            "stopping: no new connections are accepted; requests in progress have {} s to finish",
             DRAIN_MS / 1000
         ),
     }
     app.stop();
-    stop.send_replace(Phase::Draining);
-    // No new connection is accepted.
-    gates.into_iter().for_each(Gate::close);
+    stop.send_replace(StopPhase::Draining);
+    acceptors.into_iter().for_each(Acceptor::close);
     let clock = app.clock();
     let close_idle = async {
         clock.sleep(GRACE_MS).await;
-        stop.send_replace(Phase::Closing);
+        stop.send_replace(StopPhase::Closing);
         std::future::pending::<()>().await;
     };
     tokio::select! {
         () = stop.closed() => {}
         () = close_idle => {}
         () = clock.sleep(DRAIN_MS) => {
-            warn!("some requests were not over after {DRAIN_MS} ms and are dropped");
+            warn!("closed connections with requests in progress after {DRAIN_MS} ms");
         }
     }
 }
 
-/// An entrance that is open.
-struct Gate<S> {
+/// Accepts the connections of one listener.
+struct Acceptor<S> {
     listener: TcpListener,
-    hall: Hall<S>,
+    spawner: ConnectionSpawner<S>,
 }
 
-/// What an entrance leads to. Each has room of its own, so that one is not closed by a crowd at another.
-struct Hall<S> {
+/// Spawns a task for each connection of one listener. Each listener has its own connection limit, so that the clients of one
+/// cannot exhaust the limit of another.
+struct ConnectionSpawner<S> {
     protocol: Protocol<S>,
     app: Arc<App<S>>,
-    door: ListenerSettings,
-    stop: watch::Receiver<Phase>,
-    room: Arc<Semaphore>,
+    settings: ListenerSettings,
+    stop: watch::Receiver<StopPhase>,
+    permits: Arc<Semaphore>,
     is_full: AtomicBool,
 }
 
-impl<S: Store + StatusSource + 'static> Gate<S> {
+impl<S: Store + StatusSource + 'static> Acceptor<S> {
     fn new(
         ProtocolListener { listener, protocol }: ProtocolListener<S>,
         app: &Arc<App<S>>,
-        door: &ListenerSettings,
-        stop: &watch::Receiver<Phase>,
+        settings: &ListenerSettings,
+        stop: &watch::Receiver<StopPhase>,
     ) -> Self {
-        let hall = Hall {
+        let spawner = ConnectionSpawner {
             protocol,
             app: Arc::clone(app),
-            door: door.clone(),
+            settings: settings.clone(),
             stop: stop.clone(),
-            room: Arc::new(Semaphore::new(door.limits.connections)),
+            permits: Arc::new(Semaphore::new(settings.limits.connections)),
             is_full: AtomicBool::new(false),
         };
-        Self { listener, hall }
+        Self { listener, spawner }
     }
 
-    /// Lets connections in, for as long as it is polled.
+    /// Accepts connections until the future is dropped.
     async fn accept(&self) {
         loop {
             match self.listener.accept().await {
-                Ok((stream, peer)) => self.hall.let_in(stream, peer),
+                Ok((stream, peer)) => self.spawner.spawn(stream, peer),
                 Err(error) => {
                     debug!(%error, "cannot accept a connection");
-                    self.hall.app.clock().sleep(BREATH_MS).await;
+                    self.spawner.app.clock().sleep(ACCEPT_BACKOFF_MS).await;
                 }
             }
         }
     }
 
-    /// Accepts the connections that wait in the kernel's queue, with requests that may be there: closing the listener resets
-    /// them. Clients that connect faster than this accepts do not keep it from ending.
+    /// Accepts the connections in the kernel's queue, which may have sent requests, and closes the listener. A close
+    /// without this resets them. The number is limited, so that clients that keep connecting cannot delay the end.
     fn close(self) {
         let accepted = || -> io::Result<_> {
             let listener = self.listener.into_std()?;
             let accept = move |_| match listener.accept() {
                 Ok(accepted) => Some(Some(accepted)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-                // The client has hung up, or too many files are open.
+                // The client has closed the connection, or too many files are open.
                 Err(_) => Some(None),
             };
             Ok((0..MAX_QUEUED).map_while(accept).flatten())
         };
-        let streams = accepted().inspect_err(|error| debug!(%error, "cannot accept what waits"));
+        let streams = accepted().inspect_err(|error| debug!(%error, "cannot accept the queued connections"));
         for (stream, peer) in streams.into_iter().flatten() {
             match stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream)) {
-                Ok(stream) => self.hall.let_in(stream, peer),
+                Ok(stream) => self.spawner.spawn(stream, peer),
                 Err(error) => debug!(%error, "cannot accept a connection"),
             }
         }
     }
 }
 
-impl<S: Store + StatusSource + 'static> Hall<S> {
-    fn let_in(&self, stream: TcpStream, peer: SocketAddr) {
-        let limits = self.door.limits;
-        // Closed at once: whoever is turned away can go elsewhere, and whoever waits cannot.
-        let Ok(place) = Arc::clone(&self.room).try_acquire_owned() else {
+impl<S: Store + StatusSource + 'static> ConnectionSpawner<S> {
+    fn spawn(&self, stream: TcpStream, peer: SocketAddr) {
+        let limits = self.settings.limits;
+        // Above the limit, a connection is closed at once, so that the client can retry elsewhere instead of waiting.
+        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
             if !self.is_full.swap(true, Ordering::Relaxed) {
-                warn!(connections = limits.connections, "no more connections are let in");
+                warn!(
+                    connections = limits.connections,
+                    "connection limit reached; new connections are closed"
+                );
             }
             return;
         };
         self.is_full.store(false, Ordering::Relaxed);
-        let guest = Guest {
+        let connection = Connection {
             peer,
             protocol: self.protocol.clone(),
             app: Arc::clone(&self.app),
             limits,
             stop: self.stop.clone(),
         };
-        let tls = self.door.tls.clone();
+        let tls = self.settings.tls.clone();
         tokio::spawn(async move {
-            guest.serve(stream, tls).await;
-            drop(place);
+            connection.serve(stream, tls).await;
+            drop(permit);
         });
     }
 }
 
-/// A connection that was let in, and all that it needs.
-struct Guest<S> {
+/// An accepted connection, without its stream.
+struct Connection<S> {
     peer: SocketAddr,
     protocol: Protocol<S>,
     app: Arc<App<S>>,
     limits: Limits,
-    stop: watch::Receiver<Phase>,
+    stop: watch::Receiver<StopPhase>,
 }
 
-impl<S: Store + StatusSource + 'static> Guest<S> {
+impl<S: Store + StatusSource + 'static> Connection<S> {
     async fn serve(self, stream: TcpStream, tls: Option<Tls>) {
-        // Answers are small; waiting to fill a packet would only delay them.
+        // Responses are small; Nagle's algorithm would only delay them.
         if let Err(error) = stream.set_nodelay(true) {
             debug!(%error, "cannot set TCP_NODELAY");
         }
-        let served = match tls {
-            None => self.converse(stream).await,
+        let result = match tls {
+            None => self.serve_protocol(stream).await,
             Some(tls) => match tls.accept(stream, self.limits.head_timeout).await {
-                Ok(stream) => self.converse(stream).await,
+                Ok(stream) => self.serve_protocol(stream).await,
                 Err(error) => Err(error),
             },
         };
-        if let Err(error) = served {
-            debug!(error, "a connection ended");
+        if let Err(error) = result {
+            debug!(error, "connection failed");
         }
     }
 
-    async fn converse<I: AsyncRead + AsyncWrite + Cork + Unpin + Send + 'static>(
+    async fn serve_protocol<I: AsyncRead + AsyncWrite + Cork + Unpin + Send + 'static>(
         self,
         stream: I,
     ) -> Result<(), String> {
@@ -283,14 +285,15 @@ impl<S: Store + StatusSource + 'static> Guest<S> {
         match self.protocol {
             Protocol::Decisions(routes) => {
                 let mut stream = IoTimeout::new(stream, self.limits.head_timeout, Arc::clone(&activity));
-                let (mut before, mut may_be_http2) = (Vec::new(), true);
-                // Only hyper says what a trace needs.
-                if !traces::are_sent() {
-                    let lane = Lane::new(stream, &routes, &activity, Stop::new(self.stop.clone())).run();
-                    match lane.await.map_err(|error| error.to_string())? {
-                        Left::Ended => return Ok(()),
-                        Left::Other { stream: other, unread, may_be_http2: may_be } => {
-                            (stream, before, may_be_http2) = (other, unread, may_be);
+                let (mut unread, mut may_be_http2) = (Vec::new(), true);
+                // The fast path creates no spans.
+                if !traces::are_enabled() {
+                    let stop = Stop::new(self.stop.clone());
+                    let fast_path = FastPath::new(stream, &routes, &activity, stop);
+                    match fast_path.run().await.map_err(|error| error.to_string())? {
+                        FastPathEnd::Closed => return Ok(()),
+                        FastPathEnd::HandedOver { stream: rest, unread: bytes, may_be_http2: may_be } => {
+                            (stream, unread, may_be_http2) = (rest, bytes, may_be);
                         }
                     }
                 }
@@ -298,28 +301,28 @@ impl<S: Store + StatusSource + 'static> Guest<S> {
                     let routes = Arc::clone(&routes);
                     async move { routes.answer(request, self.peer).await }
                 };
-                let talk = Talk {
-                    limits: &self.limits,
-                    activity,
-                    may_be_http2,
-                    unread: before,
-                    stop: Stop::new(self.stop),
-                };
-                converse(stream, talk, answer).await
+                let stop = Stop::new(self.stop);
+                let state = ConnectionState { limits: &self.limits, activity, may_be_http2, unread, stop };
+                serve_connection(stream, state, answer).await
             }
             Protocol::Routed(router) => {
                 let answer = move |request| {
-                    let answered = router.call(request);
+                    let response = router.call(request);
                     async move {
-                        let Ok(response) = answered.await;
+                        let Ok(response) = response.await;
                         response
                     }
                 };
                 let stream = IoTimeout::new(stream, self.limits.head_timeout, Arc::clone(&activity));
                 let stop = Stop::new(self.stop);
-                let talk =
-                    Talk { limits: &self.limits, activity, may_be_http2: true, unread: Vec::new(), stop };
-                converse(stream, talk, answer).await
+                let state = ConnectionState {
+                    limits: &self.limits,
+                    activity,
+                    may_be_http2: true,
+                    unread: Vec::new(),
+                    stop,
+                };
+                serve_connection(stream, state, answer).await
             }
             Protocol::Resp(shared) => {
                 resp::converse(stream, &self.app, &shared, &self.limits, Stop::new(self.stop)).await

@@ -1,4 +1,4 @@
-//! TLS, and who may connect with it.
+//! TLS of the listeners, with client certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// Certificates that have been read. New ones can take their place; connections that there are go on with theirs.
+/// Loaded certificates. A reload applies to new connections only.
 #[derive(Clone)]
-pub struct Tls(Arc<Kept>);
+pub struct Tls(Arc<TlsState>);
 
-struct Kept {
+struct TlsState {
     files: TlsFiles,
     config: ArcSwap<ServerConfig>,
 }
@@ -27,14 +27,14 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the certificates, or says which file is of no use and why.
+    /// Loads the certificates. The error names each unusable file and the reason.
     pub fn load(files: &TlsFiles) -> Result<Self, String> {
         let config = ArcSwap::from(read(files)?);
-        Ok(Self(Arc::new(Kept { files: files.clone(), config })))
+        Ok(Self(Arc::new(TlsState { files: files.clone(), config })))
     }
 
-    /// Reads them again. If a file is of no use, those from before stay.
-    pub(crate) fn renew(&self) -> Result<(), String> {
+    /// Loads the files again. If one of them is unusable, the previous certificates stay in use.
+    pub(crate) fn reload(&self) -> Result<(), String> {
         self.0.config.store(read(&self.0.files)?);
         Ok(())
     }
@@ -42,12 +42,12 @@ impl Tls {
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<TlsStream<TcpStream>, String> {
         let acceptor = TlsAcceptor::from(self.0.config.load_full());
-        match tokio::time::timeout(patience, acceptor.accept(stream)).await {
-            Ok(accepted) => accepted.map_err(|error| format!("no TLS: {error}")),
-            Err(_) => Err(format!("no TLS within {patience:?}")),
+        match tokio::time::timeout(timeout, acceptor.accept(stream)).await {
+            Ok(accepted) => accepted.map_err(|error| format!("TLS handshake failed: {error}")),
+            Err(_) => Err(format!("TLS handshake not complete within {timeout:?}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Sent by OTLP over gRPC.
+//! Traces that are exported by OTLP over gRPC.
 
 use std::future::Future;
 use std::io::{self, IsTerminal};
@@ -20,20 +20,20 @@ use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 use super::LogFormat;
 use crate::environment;
 
-/// What spans are told apart by from what is logged.
+/// Target of the spans, which separates them from log events.
 const TARGET: &str = "slidegate::trace";
-/// Either says where to send them. If neither does, they are not made.
+/// Variables that set the endpoint. Without either, no spans are created.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
-/// Known by heart: to ask the subscriber whether it would take a span, and then to make none, has it drop the next line of the
-/// log instead.
-static ARE_SENT: AtomicBool = AtomicBool::new(false);
+/// Whether spans are exported. A static, because the per-layer filters of `tracing_subscriber` keep state between the check
+/// whether a span is enabled and its creation: a check without a creation makes them drop the next log event.
+static ARE_ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// What takes note of what happens.
+/// The installed subscriber for logs and spans.
 pub(crate) struct Tracing(Option<SdkTracerProvider>);
 
 impl Tracing {
-    /// Logs to standard error from now on, and sends spans if there is somewhere to send them. Within a tokio runtime.
+    /// Installs a subscriber that logs to standard error, and exports spans if an endpoint is set. Requires a tokio runtime.
     pub(crate) fn start(filter: EnvFilter, format: LogFormat) -> Self {
         let provider = provider();
         let log = fmt::layer().with_writer(io::stderr);
@@ -47,17 +47,17 @@ impl Tracing {
         });
         let has_spans = spans.is_some();
         let is_logged = filter.and(filter_fn(|metadata| metadata.target() != TARGET));
-        // A second subscriber in one process is refused; the first one stays, and that is as good.
+        // Fails if the process already has a subscriber, which then stays.
         if registry().with(log.with_filter(is_logged)).with(spans).try_init().is_ok() {
-            ARE_SENT.store(has_spans, Ordering::Relaxed);
+            ARE_ENABLED.store(has_spans, Ordering::Relaxed);
         }
         if let Err(error) = &provider {
-            warn!(error, "no traces are sent");
+            warn!(error, "cannot create the trace exporter; no traces are sent");
         }
         Self(provider.ok().flatten())
     }
 
-    /// Sends what has not been sent yet.
+    /// Exports the remaining spans.
     pub(crate) fn finish(self) {
         if let Some(Err(error)) = self.0.map(|provider| provider.shutdown()) {
             warn!(%error, "the last traces may not have been sent");
@@ -81,12 +81,12 @@ fn provider() -> Result<Option<SdkTracerProvider>, String> {
     Ok(Some(provider.build()))
 }
 
-/// Whether there is somewhere to send them.
-pub(crate) fn are_sent() -> bool {
-    ARE_SENT.load(Ordering::Relaxed)
+/// Returns whether traces are exported.
+pub(crate) fn are_enabled() -> bool {
+    ARE_ENABLED.load(Ordering::Relaxed)
 }
 
-/// The headers of a request, of which `traceparent` says what it is a part of.
+/// The headers of a request, as the source of `traceparent`.
 struct Headers<'a>(&'a HeaderMap);
 
 impl Extractor for Headers<'_> {
@@ -99,21 +99,21 @@ impl Extractor for Headers<'_> {
     }
 }
 
-/// The span of a request called `name`, as a part of what its headers say.
-pub(crate) fn of_request(name: &'static str, headers: &HeaderMap) -> Span {
+/// Returns the span of a request named `name`, a child of the span in its headers.
+pub(crate) fn request_span(name: &'static str, headers: &HeaderMap) -> Span {
     let span = info_span!(target: TARGET, "request", otel.name = name, otel.kind = "server");
     if !span.is_disabled() {
-        // It fails only if nobody listens.
+        // Fails only without a subscriber.
         let _ = span.set_parent(TraceContextPropagator::new().extract(&Headers(headers)));
     }
     span
 }
 
-/// What a store that is elsewhere takes of it.
-pub(crate) fn of_store() -> Span {
+/// Returns the span of a call of a remote store.
+pub(crate) fn store_span() -> Span {
     info_span!(target: TARGET, "store", otel.kind = "client")
 }
 
-pub(crate) fn within<F: Future>(span: Span, work: F) -> impl Future<Output = F::Output> {
-    work.instrument(span)
+pub(crate) fn in_span<F: Future>(span: Span, future: F) -> impl Future<Output = F::Output> {
+    future.instrument(span)
 }

@@ -319,8 +319,8 @@ fn the_commands_present_a_client_certificate() {
         (&check[..], &["--client-cert", &cert][..], "--client-key <FILE>"),
         (&check, &["--client-key", &key], "--client-cert <FILE>"),
         (&check, &["--client-cert", "/nowhere", "--client-key", &key], "error: --client-cert: /nowhere: "),
-        (&check, &["--client-cert", &key, "--client-key", &key], "there is no certificate in it"),
-        (&check, &["--client-cert", &cert, "--client-key", &cert], "there is no private key in it"),
+        (&check, &["--client-cert", &key, "--client-key", &key], "the file contains no certificate"),
+        (&check, &["--client-cert", &cert, "--client-key", &cert], "the file contains no private key"),
         (
             &check,
             &["--client-cert", &cert, "--client-key", &untrusted_key],
@@ -344,7 +344,7 @@ fn an_unusable_certificate_is_named() {
     );
     let (code, _, err) = outcome(slidegate().args(["serve", "--config", config.path()]));
     assert_eq!(code, 2);
-    assert!(err.contains("tls.cert: ") && err.contains("there is no certificate in it"), "{err}");
+    assert!(err.contains("tls.cert: ") && err.contains("the file contains no certificate"), "{err}");
 }
 
 #[test]
@@ -367,7 +367,7 @@ fn an_unusable_private_key_is_named() {
     let file = |name: &str| TempFile::new("key", &pem(name));
     assert_rejected(
         Path::new(file("ENCRYPTED PRIVATE KEY").path()),
-        "it is encrypted; write it without its passphrase",
+        "the key is encrypted; write it without its passphrase",
     );
     assert_rejected(Path::new(file("PRIVATE KEY").path()), "");
 }

@@ -84,7 +84,7 @@ fn a_second_signal_stops_without_draining() {
     };
     assert_eq!(code, Some(0), "{}", read_log());
     for expected in [
-        "told to stop: nobody new is let in",
+        "stopping: no new connections are accepted",
         "second signal: stopping without waiting for requests in progress",
     ] {
         assert!(read_log().contains(expected), "{}", read_log());
@@ -109,10 +109,7 @@ fn empty_environment_variables_are_ignored() {
     let mut server = ServeProcess::start_with_log(&mut command, file.into());
     run_example(&server);
     server.signal_and_wait("TERM");
-    assert!(
-        fs::read_to_string(log.path()).unwrap().contains("told to stop"),
-        "the default log level applies"
-    );
+    assert!(fs::read_to_string(log.path()).unwrap().contains("stopping: "), "the default log level applies");
     let (code, out, err) =
         outcome(slidegate().args(["check", "a", "--quota", "5/1m"]).env("SLIDEGATE_STORE", ""));
     assert!(code == 0 && out.starts_with("allowed: 4 of 5 left"), "{out}{err}");

@@ -1,8 +1,8 @@
-//! The lane for plain requests: one decision after the other, without hyper.
+//! The fast path of HTTP/1: serves plain decision requests without hyper.
 //!
-//! To read a request, to make it a future and a response, and to write that down takes hyper several times as long as to
-//! decide. So connections begin here, and as long as all that comes is [plain](crate::protocols::http::Plain), they stay. With the
-//! first request that is not, hyper takes over, for good and with every byte that was not answered.
+//! hyper takes several times as long to parse a request and to write the response as the decision itself. So each
+//! connection starts here, and stays as long as all its requests are [plain](PlainRequest). The first other request moves
+//! the connection to hyper for good, with all bytes that have no response yet.
 
 mod request;
 
@@ -13,176 +13,187 @@ use std::time::{Duration, UNIX_EPOCH};
 use slidegate::{Clock, Store, SystemClock};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-pub(crate) use self::request::Plain;
-use self::request::{Finder, Found};
+pub(crate) use self::request::PlainRequest;
+use self::request::{Parsed, RequestParser};
 use super::activity::Activity;
 use super::buffered_stream::{BufferLimits, BufferedStream, Event};
-use super::io_timeout::PREFACE;
-use super::stop::{Phase, Stop};
-use super::streams::Waiting;
+use super::io_timeout::HTTP2_PREFACE;
+use super::stop::{Stop, StopPhase};
+use super::streams::UnreadResponse;
 use crate::protocols::http::{self, PlainReply, Routes};
 
-/// How long the rest of a request may take before hyper waits for it, and knows what to say if it never comes.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Timeout for the rest of a partial request. Then hyper takes over, which sends an error response if the rest never
+/// arrives.
+const PARTIAL_REQUEST_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Not more than hyper would take: a few answers, and one that is large.
-const BUFFERS: BufferLimits = BufferLimits { input: request::MAX_BYTES, output: 16 << 10 };
-/// So many requests may be answered before it is another connection's turn.
-const TURN: usize = 16;
+/// Buffers no larger than hyper's. The output limit is checked before each response, so one response may exceed it.
+const BUFFER_LIMITS: BufferLimits = BufferLimits { input: request::MAX_BYTES, output: 16 << 10 };
+/// Number of requests after which the connection yields to other tasks.
+const REQUESTS_PER_YIELD: usize = 16;
 
-/// A connection on the lane.
-pub(super) struct Lane<'r, I, S> {
-    wire: BufferedStream<I>,
+/// A connection on the fast path.
+pub(super) struct FastPath<'r, I, S> {
+    stream: BufferedStream<I>,
     routes: &'r Routes<S>,
     activity: &'r Activity,
     stop: Stop,
-    finder: Finder,
+    parser: RequestParser,
     reply: PlainReply,
-    date: Date,
+    date: DateLine,
     has_answered: bool,
-    large: Option<Large>,
+    large_response: Option<LargeResponse>,
 }
 
-/// That there is a large answer which has not all been taken: it is waited for only so long, and has room of its own.
-struct Large {
-    _waiting: Waiting,
-    _room: Option<http::BudgetPermit>,
+/// Guard of a large response that is not written completely: starts its timeout and holds its share of the memory budget.
+struct LargeResponse {
+    _unread: UnreadResponse,
+    _permit: Option<http::BudgetPermit>,
 }
 
-/// What became of a connection.
-pub(super) enum Left<I> {
-    /// It has ended.
-    Ended,
-    /// Something has come that is not plain: hyper's, which is told whether it may be HTTP/2.
-    Other { stream: I, unread: Vec<u8>, may_be_http2: bool },
+/// Result of serving a connection on the fast path.
+pub(super) enum FastPathEnd<I> {
+    /// The connection is closed.
+    Closed,
+    /// The connection moves to hyper. `unread` was received and has no response.
+    HandedOver { stream: I, unread: Vec<u8>, may_be_http2: bool },
 }
 
-/// What is to be done next.
-enum Next {
-    /// Wait for more.
+/// Next step of the serving loop.
+enum NextStep {
+    /// Wait for more input.
     Read,
-    /// Write before there is more to say.
+    /// Write the output before the next request in the input is decided.
     Write,
-    /// Leave the rest to hyper.
-    Leave,
-    /// Close.
+    /// Hand the connection over to hyper.
+    HandOver,
+    /// Close the connection.
     Close,
 }
 
-impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
+impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
     pub(super) fn new(stream: I, routes: &'r Routes<S>, activity: &'r Activity, stop: Stop) -> Self {
-        let wire = BufferedStream::new(stream, BUFFERS, PATIENCE);
-        let (finder, reply, date) = (Finder::default(), PlainReply::new(), Date::default());
-        Self { wire, routes, activity, stop, finder, reply, date, has_answered: false, large: None }
+        Self {
+            stream: BufferedStream::new(stream, BUFFER_LIMITS, PARTIAL_REQUEST_TIMEOUT),
+            routes,
+            activity,
+            stop,
+            parser: RequestParser::default(),
+            reply: PlainReply::new(),
+            date: DateLine::default(),
+            has_answered: false,
+            large_response: None,
+        }
     }
 
-    pub(super) async fn run(mut self) -> io::Result<Left<I>> {
+    pub(super) async fn run(mut self) -> io::Result<FastPathEnd<I>> {
         let mut has_more = false;
         loop {
-            let Self { wire, stop, .. } = &mut self;
-            match poll_fn(|context| wire.poll_exchange(has_more, stop, context)).await? {
+            let Self { stream, stop, .. } = &mut self;
+            match poll_fn(|context| stream.poll_exchange(has_more, stop, context)).await? {
                 Event::Progress => {}
-                Event::End if self.wire.is_read_up() => return self.close().await,
+                Event::End if self.stream.is_input_empty() => return self.close().await,
                 Event::Stopped => {
-                    self.activity.linger_on_close();
+                    self.activity.request_lingering_close();
                     return self.close().await;
                 }
-                Event::End | Event::TooSlow => return self.leave().await,
+                Event::End | Event::TimedOut => return self.hand_over().await,
             }
-            if self.large.is_some() && self.wire.has_little_to_write() {
-                self.large = None;
+            if self.large_response.is_some() && self.stream.shrink_output() {
+                self.large_response = None;
             }
             let next = self.answer().await;
-            has_more = matches!(next, Next::Write);
+            has_more = matches!(next, NextStep::Write);
             match next {
-                Next::Read => {}
-                Next::Write => tokio::task::yield_now().await,
-                Next::Leave => return self.leave().await,
-                Next::Close => return self.close().await,
+                NextStep::Read => {}
+                NextStep::Write => tokio::task::yield_now().await,
+                NextStep::HandOver => return self.hand_over().await,
+                NextStep::Close => return self.close().await,
             }
         }
     }
 
-    /// Answers what is plain, in its order.
-    async fn answer(&mut self) -> Next {
-        let (bytes, output) = self.wire.sides();
-        let (mut taken, mut answered) = (0, 0);
+    /// Decides the plain requests of the input in order, and appends their responses to the output.
+    async fn answer(&mut self) -> NextStep {
+        let (bytes, output) = self.stream.buffers();
+        let (mut consumed, mut answered) = (0, 0);
         let next = loop {
-            if output.len() >= BUFFERS.output || answered >= TURN {
-                break Next::Write;
+            if output.len() >= BUFFER_LIMITS.output || answered >= REQUESTS_PER_YIELD {
+                break NextStep::Write;
             }
-            if taken == bytes.len() {
-                break Next::Read;
+            if consumed == bytes.len() {
+                break NextStep::Read;
             }
-            match self.finder.find(&bytes[taken..]) {
-                Found::Plain(plain, length) => {
-                    self.routes.decide_plain(&mut self.reply, &plain).await;
-                    (taken, answered) = (taken + length, answered + 1);
-                    // After this response no request is answered, so all that came before it is.
+            match self.parser.parse(&bytes[consumed..]) {
+                Parsed::Plain(request, length) => {
+                    self.routes.decide_plain(&mut self.reply, &request).await;
+                    (consumed, answered) = (consumed + length, answered + 1);
+                    // No request after the last response is answered, so a drain first answers all received requests.
                     let is_last = match self.stop.phase() {
-                        Phase::Open => false,
-                        Phase::Draining => taken == bytes.len(),
-                        Phase::Closing => true,
+                        StopPhase::Running => false,
+                        StopPhase::Draining => consumed == bytes.len(),
+                        StopPhase::Closing => true,
                     };
                     self.reply.write(output, self.date.line(), is_last);
-                    let room = self.reply.take_room();
-                    if output.len() >= BUFFERS.output {
-                        let waiting = Waiting::new(self.activity.streams());
-                        self.large = Some(Large { _waiting: waiting, _room: room });
+                    let permit = self.reply.take_room();
+                    if output.len() >= BUFFER_LIMITS.output {
+                        let unread = UnreadResponse::new(self.activity.streams());
+                        self.large_response = Some(LargeResponse { _unread: unread, _permit: permit });
                     }
                     if is_last {
-                        self.activity.linger_on_close();
-                        break Next::Close;
+                        self.activity.request_lingering_close();
+                        break NextStep::Close;
                     }
                 }
-                Found::Half => break Next::Read,
-                Found::Other => break Next::Leave,
+                Parsed::Incomplete => break NextStep::Read,
+                Parsed::Other => break NextStep::HandOver,
             }
         };
-        if taken > 0 {
-            self.wire.take(taken);
-            self.activity.end();
+        if consumed > 0 {
+            self.stream.consume(consumed);
+            self.activity.end_request();
             self.has_answered = true;
         }
         self.reply.forget_what_is_large();
         next
     }
 
-    async fn leave(mut self) -> io::Result<Left<I>> {
-        poll_fn(|context| self.wire.poll_write(context)).await?;
-        let (stream, unread) = self.wire.into_parts();
-        // Whatever has begun with HTTP/1 goes on with it.
-        let may_be_http2 = !self.has_answered && begins_alike(&unread, PREFACE);
-        Ok(Left::Other { stream, unread, may_be_http2 })
+    async fn hand_over(mut self) -> io::Result<FastPathEnd<I>> {
+        poll_fn(|context| self.stream.poll_write(context)).await?;
+        let (stream, unread) = self.stream.into_parts();
+        // A connection that has begun with HTTP/1 stays with it.
+        let may_be_http2 = !self.has_answered && either_is_prefix(&unread, HTTP2_PREFACE);
+        Ok(FastPathEnd::HandedOver { stream, unread, may_be_http2 })
     }
 
-    /// Says that it was all: with TLS the other side can tell that from a connection that broke.
-    async fn close(mut self) -> io::Result<Left<I>> {
-        poll_fn(|context| self.wire.poll_write(context)).await?;
-        self.wire.into_parts().0.shutdown().await?;
-        Ok(Left::Ended)
+    /// Writes the rest and shuts the stream down. With TLS this sends `close_notify`, which distinguishes the end from a
+    /// lost connection.
+    async fn close(mut self) -> io::Result<FastPathEnd<I>> {
+        poll_fn(|context| self.stream.poll_write(context)).await?;
+        self.stream.into_parts().0.shutdown().await?;
+        Ok(FastPathEnd::Closed)
     }
 }
 
-fn begins_alike(one: &[u8], other: &[u8]) -> bool {
+/// Returns whether one of the slices is a prefix of the other.
+fn either_is_prefix(one: &[u8], other: &[u8]) -> bool {
     one.iter().zip(other).all(|(one, other)| one == other)
 }
 
-/// What time it is, as a line of an HTTP head. Good for the second in which it was asked for.
+/// The `date` line of a response head, cached for one second.
 #[derive(Default)]
-struct Date {
+struct DateLine {
     clock: SystemClock,
-    until_ms: u64,
+    expires_at_ms: u64,
     line: String,
 }
 
-impl Date {
+impl DateLine {
     fn line(&mut self) -> &str {
-        if self.clock.now_ms() >= self.until_ms {
-            // Made anew, so that it follows when the time of the day is set.
+        if self.clock.now_ms() >= self.expires_at_ms {
+            // A new clock follows changes of the system time.
             self.clock = SystemClock::default();
             let now_ms = self.clock.now_ms();
-            self.until_ms = now_ms - now_ms % 1000 + 1000;
+            self.expires_at_ms = now_ms - now_ms % 1000 + 1000;
             let now = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_millis(now_ms));
             self.line = format!("date: {now}\r\n");
         }

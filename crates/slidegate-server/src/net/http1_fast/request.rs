@@ -1,7 +1,8 @@
-//! A decision asked for in the plainest way, told from its bytes.
+//! Recognizes plain decision requests in the received bytes.
 //!
-//! What clients and load tests send all day: `POST /v1/check`, HTTP/1.1, a length, a body. Whatever is in any way unlike
-//! that is left to hyper, byte by byte as it came; so this need not know how HTTP is spoken, only when it is spoken plainly.
+//! A plain request is the form that clients send most: `POST` to a path of a decision, HTTP/1.1, a `content-length` and a
+//! body. All other requests go to hyper unchanged. So this parser does not implement HTTP; it only recognizes the plain
+//! form.
 
 use std::mem::MaybeUninit;
 
@@ -10,111 +11,112 @@ use slidegate::Verb;
 use crate::authenticator::Credentials;
 use crate::protocols::http::verb_of;
 
-/// The largest request that is looked at here.
+/// Maximum size of a plain request.
 pub(crate) const MAX_BYTES: usize = 16 << 10;
-/// The most headers.
+/// Maximum number of headers of a plain request.
 const MAX_HEADERS: usize = 32;
-/// The longest head that is kept, for it is kept by each connection.
-const MAX_KEPT_BYTES: usize = 1 << 10;
-/// What all of them begin with.
-const BEGIN: &[u8] = b"POST /v1/";
+/// Maximum size of a head that is cached. Each connection caches one.
+const MAX_CACHED_BYTES: usize = 1 << 10;
+/// Start of every plain request.
+const PREFIX: &[u8] = b"POST /v1/";
 
-/// What bytes begin with.
+/// Result of parsing the received bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found<'a> {
-    /// A plain request, and so many bytes of it.
-    Plain(Plain<'a>, usize),
-    /// It may become one.
-    Half,
-    /// Anything else.
+pub(crate) enum Parsed<'a> {
+    /// A plain request and its length in bytes.
+    Plain(PlainRequest<'a>, usize),
+    /// The start of a request that can still be plain.
+    Incomplete,
+    /// A request that is not plain.
     Other,
 }
 
 /// A plain request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Plain<'a> {
+pub(crate) struct PlainRequest<'a> {
     pub(crate) verb: Verb,
-    pub(crate) shown: Credentials<'a>,
+    pub(crate) credentials: Credentials<'a>,
     pub(crate) body: &'a [u8],
 }
 
-/// What looks at all that comes on one connection.
+/// Parser of the requests of one connection.
 ///
-/// Whoever keeps a connection often sends the same head again, so the last one is kept: to see that it is the same takes a
-/// tenth of the time that it takes to read it. One that shows a token is not kept.
+/// A client often repeats the same head on a connection, so the last head is cached: a comparison takes a tenth of the
+/// time of parsing. A head with credentials is not cached.
 #[derive(Debug, Default)]
-pub(crate) struct Finder {
-    last: Vec<u8>,
-    /// What it says, if one is kept.
-    known: Option<ParsedHead>,
+pub(crate) struct RequestParser {
+    cached_head: Vec<u8>,
+    /// The parsed form of `cached_head`.
+    cached: Option<PlainHead>,
 }
 
-impl Finder {
-    /// Looks at what has come.
-    pub(crate) fn find<'a>(&mut self, bytes: &'a [u8]) -> Found<'a> {
-        let found = match self.known {
-            Some(asked) if bytes.starts_with(&self.last) => {
-                asked.with_body(bytes, self.last.len(), Credentials::default())
+impl RequestParser {
+    /// Parses the first request in `bytes`.
+    pub(crate) fn parse<'a>(&mut self, bytes: &'a [u8]) -> Parsed<'a> {
+        let parsed = match self.cached {
+            Some(head) if bytes.starts_with(&self.cached_head) => {
+                head.with_body(bytes, self.cached_head.len(), Credentials::default())
             }
-            _ => self.look(bytes),
+            _ => self.parse_uncached(bytes),
         };
-        match found {
-            Found::Half if bytes.len() >= MAX_BYTES => Found::Other,
-            found => found,
+        match parsed {
+            Parsed::Incomplete if bytes.len() >= MAX_BYTES => Parsed::Other,
+            parsed => parsed,
         }
     }
 
-    fn look<'a>(&mut self, bytes: &'a [u8]) -> Found<'a> {
-        let length = bytes.len().min(BEGIN.len());
-        if bytes[..length] != BEGIN[..length] {
-            return Found::Other;
+    fn parse_uncached<'a>(&mut self, bytes: &'a [u8]) -> Parsed<'a> {
+        let length = bytes.len().min(PREFIX.len());
+        if bytes[..length] != PREFIX[..length] {
+            return Parsed::Other;
         }
         let mut headers = [const { MaybeUninit::uninit() }; MAX_HEADERS];
         let mut head = httparse::Request::new(&mut []);
         let head_bytes = match head.parse_with_uninit_headers(bytes, &mut headers) {
             Ok(httparse::Status::Complete(length)) => length,
-            Ok(httparse::Status::Partial) => return Found::Half,
-            Err(_) => return Found::Other,
+            Ok(httparse::Status::Partial) => return Parsed::Incomplete,
+            Err(_) => return Parsed::Other,
         };
-        let Some((asked, shown)) = said(&head) else { return Found::Other };
-        if head_bytes <= MAX_KEPT_BYTES && shown == Credentials::default() {
-            self.keep(&bytes[..head_bytes], asked);
+        let Some((head, credentials)) = plain_head(&head) else { return Parsed::Other };
+        if head_bytes <= MAX_CACHED_BYTES && credentials == Credentials::default() {
+            self.cache(&bytes[..head_bytes], head);
         }
-        asked.with_body(bytes, head_bytes, shown)
+        head.with_body(bytes, head_bytes, credentials)
     }
 
-    fn keep(&mut self, head: &[u8], asked: ParsedHead) {
-        self.last.clear();
-        self.last.reserve_exact(head.len());
-        self.last.extend_from_slice(head);
-        self.known = Some(asked);
+    fn cache(&mut self, bytes: &[u8], head: PlainHead) {
+        self.cached_head.clear();
+        self.cached_head.reserve_exact(bytes.len());
+        self.cached_head.extend_from_slice(bytes);
+        self.cached = Some(head);
     }
 }
 
-/// What a head asks for.
+/// The head of a plain request, without its credentials.
 #[derive(Clone, Copy, Debug)]
-struct ParsedHead {
+struct PlainHead {
     verb: Verb,
     body_bytes: usize,
 }
 
-impl ParsedHead {
-    fn with_body<'a>(self, bytes: &'a [u8], head_bytes: usize, shown: Credentials<'a>) -> Found<'a> {
-        let whole = head_bytes + self.body_bytes;
-        match bytes.get(head_bytes..whole) {
-            Some(body) => Found::Plain(Plain { verb: self.verb, shown, body }, whole),
-            None if whole > MAX_BYTES => Found::Other,
-            None => Found::Half,
+impl PlainHead {
+    fn with_body<'a>(self, bytes: &'a [u8], head_bytes: usize, credentials: Credentials<'a>) -> Parsed<'a> {
+        let length = head_bytes + self.body_bytes;
+        match bytes.get(head_bytes..length) {
+            Some(body) => Parsed::Plain(PlainRequest { verb: self.verb, credentials, body }, length),
+            None if length > MAX_BYTES => Parsed::Other,
+            None => Parsed::Incomplete,
         }
     }
 }
 
-/// What a head says, if it is plain: what is asked, a length, and nothing about how the connection is to go on.
-fn said<'a>(head: &httparse::Request<'_, 'a>) -> Option<(ParsedHead, Credentials<'a>)> {
+/// Returns the head with its credentials if it is plain: a path of a decision, one `content-length`, and no header that
+/// changes how the body or the connection is handled.
+fn plain_head<'a>(head: &httparse::Request<'_, 'a>) -> Option<(PlainHead, Credentials<'a>)> {
     let verb = head.path.and_then(verb_of).filter(|_| head.version == Some(1))?;
-    let (mut body_bytes, mut shown) = (None, Credentials::default());
+    let (mut body_bytes, mut credentials) = (None, Credentials::default());
     for httparse::Header { name, value } in head.headers.iter() {
-        // All names that matter have lengths that few others have.
+        // Few other header names have these lengths, so most names are skipped by length.
         match name.len() {
             2 if name.eq_ignore_ascii_case("te") => return None,
             6 if name.eq_ignore_ascii_case("expect") => return None,
@@ -122,19 +124,19 @@ fn said<'a>(head: &httparse::Request<'_, 'a>) -> Option<(ParsedHead, Credentials
             10 if name.eq_ignore_ascii_case("connection") && !value.eq_ignore_ascii_case(b"keep-alive") => {
                 return None;
             }
-            13 if name.eq_ignore_ascii_case("authorization") => shown.add_authorization(value),
+            13 if name.eq_ignore_ascii_case("authorization") => credentials.add_authorization(value),
             14 if name.eq_ignore_ascii_case("content-length") && body_bytes.is_some() => return None,
-            14 if name.eq_ignore_ascii_case("content-length") => body_bytes = Some(number(value)?),
+            14 if name.eq_ignore_ascii_case("content-length") => body_bytes = Some(content_length(value)?),
             17 if name.eq_ignore_ascii_case("transfer-encoding") => return None,
-            17 if name.eq_ignore_ascii_case("x-slidegate-token") => shown.add_token(value),
+            17 if name.eq_ignore_ascii_case("x-slidegate-token") => credentials.add_token(value),
             _ => {}
         }
     }
-    body_bytes.map(|body_bytes| (ParsedHead { verb, body_bytes }, shown))
+    body_bytes.map(|body_bytes| (PlainHead { verb, body_bytes }, credentials))
 }
 
-/// Digits alone, and not many.
-fn number(value: &[u8]) -> Option<usize> {
+/// Parses 1 to 5 decimal digits.
+fn content_length(value: &[u8]) -> Option<usize> {
     if !(1..=5).contains(&value.len()) {
         return None;
     }
@@ -149,39 +151,39 @@ mod tests {
 
     const PLAIN: &str = "POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\n{}";
 
-    fn with(header: &str) -> String {
+    fn with_header(header: &str) -> String {
         PLAIN.replace("host: a", header)
     }
 
-    /// As the first that comes on a connection.
-    fn find(bytes: &[u8]) -> Found<'_> {
-        Finder::default().find(bytes)
+    /// Parses the first request of a connection.
+    fn parse(bytes: &[u8]) -> Parsed<'_> {
+        RequestParser::default().parse(bytes)
     }
 
     #[test]
-    fn plain_is_told_with_its_body_and_what_is_left() {
-        let two = format!("{PLAIN}POST");
-        let Found::Plain(plain, length) = find(two.as_bytes()) else { panic!("not plain") };
-        assert_eq!((plain.verb, plain.body, &two[length..]), (Verb::Check, &b"{}"[..], "POST"));
-        let shown =
-            with("Authorization: Bearer one\r\nX-Slidegate-Token: two\r\nauthorization: Bearer three");
-        let Found::Plain(plain, _) = find(shown.as_bytes()) else { panic!("not plain") };
+    fn a_plain_request_is_parsed_and_later_bytes_remain() {
+        let bytes = format!("{PLAIN}POST");
+        let Parsed::Plain(request, length) = parse(bytes.as_bytes()) else { panic!("not plain") };
+        assert_eq!((request.verb, request.body, &bytes[length..]), (Verb::Check, &b"{}"[..], "POST"));
+        let with_credentials =
+            with_header("Authorization: Bearer one\r\nX-Slidegate-Token: two\r\nauthorization: Bearer three");
+        let Parsed::Plain(request, _) = parse(with_credentials.as_bytes()) else { panic!("not plain") };
         let mut expected = Credentials::default();
         expected.add_authorization(b"Bearer one");
         expected.add_token(b"two");
-        assert_eq!(plain.shown, expected);
-        assert!(matches!(find(with("Connection: Keep-Alive").as_bytes()), Found::Plain(..)));
+        assert_eq!(request.credentials, expected);
+        assert!(matches!(parse(with_header("Connection: Keep-Alive").as_bytes()), Parsed::Plain(..)));
     }
 
     #[test]
-    fn every_beginning_of_it_is_half() {
+    fn every_prefix_of_a_plain_request_is_incomplete() {
         for length in 0..PLAIN.len() {
-            assert_eq!(find(&PLAIN.as_bytes()[..length]), Found::Half, "{length}");
+            assert_eq!(parse(&PLAIN.as_bytes()[..length]), Parsed::Incomplete, "{length}");
         }
     }
 
     #[test]
-    fn whatever_is_unusual_is_left_alone() {
+    fn a_request_of_another_form_is_not_plain() {
         for header in [
             "Connection: close",
             "connection: keep-alive, upgrade",
@@ -196,7 +198,7 @@ mod tests {
             "a\0b: c",
             " folded: x",
         ] {
-            assert_eq!(find(with(header).as_bytes()), Found::Other, "{header}");
+            assert_eq!(parse(with_header(header).as_bytes()), Parsed::Other, "{header}");
         }
         for (from, to) in [
             ("POST", "GET"),
@@ -213,17 +215,16 @@ mod tests {
             ("content-length: 2", "a: b"),
             ("POST", "\r\nPOST"),
         ] {
-            assert_eq!(find(PLAIN.replace(from, to).as_bytes()), Found::Other, "{from} → {to}");
+            assert_eq!(parse(PLAIN.replace(from, to).as_bytes()), Parsed::Other, "{from} → {to}");
         }
         let many = "a: b\r\n".repeat(MAX_HEADERS);
-        assert_eq!(find(with(many.trim_end()).as_bytes()), Found::Other);
-        let endless = format!("POST /v1/check HTTP/1.1\r\na: {}", "b".repeat(MAX_BYTES));
-        assert_eq!(find(endless.as_bytes()), Found::Other);
+        assert_eq!(parse(with_header(many.trim_end()).as_bytes()), Parsed::Other);
+        let long = format!("POST /v1/check HTTP/1.1\r\na: {}", "b".repeat(MAX_BYTES));
+        assert_eq!(parse(long.as_bytes()), Parsed::Other);
     }
 
-    /// Whatever came before, on the same connection.
     #[test]
-    fn the_head_before_makes_no_difference() {
+    fn a_cached_head_does_not_change_the_result() {
         let requests = [
             PLAIN.to_owned(),
             PLAIN.replace("check", "peek"),
@@ -232,36 +233,38 @@ mod tests {
             PLAIN.replace("HTTP/1.1", "HTTP/1.0"),
             format!("{PLAIN}{PLAIN}"),
             PLAIN.replace("{}", "[]"),
-            with("Authorization: Bearer one\r\nx-slidegate-token: two"),
-            with("Authorization: Bearer two\r\nx-slidegate-token: one"),
-            with("x-slidegate-token: two"),
-            with("x-slidegate-token:"),
-            with("connection: close"),
-            with(&format!("a: {}", "b".repeat(MAX_KEPT_BYTES))),
+            with_header("Authorization: Bearer one\r\nx-slidegate-token: two"),
+            with_header("Authorization: Bearer two\r\nx-slidegate-token: one"),
+            with_header("x-slidegate-token: two"),
+            with_header("x-slidegate-token:"),
+            with_header("connection: close"),
+            with_header(&format!("a: {}", "b".repeat(MAX_CACHED_BYTES))),
             format!("\r\n{PLAIN}"),
         ];
         for first in &requests {
             for second in &requests {
                 for length in 0..=second.len() {
-                    let (mut finder, second) = (Finder::default(), &second.as_bytes()[..length]);
-                    finder.find(first.as_bytes());
-                    assert_eq!(finder.find(second), find(second), "{first} → {}", second.escape_ascii());
+                    let (mut parser, second) = (RequestParser::default(), &second.as_bytes()[..length]);
+                    parser.parse(first.as_bytes());
+                    assert_eq!(parser.parse(second), parse(second), "{first} → {}", second.escape_ascii());
                 }
             }
         }
     }
 
     #[test]
-    fn a_head_is_kept_and_used_unless_it_is_long_or_shows_a_token() {
-        let (mut finder, head) = (Finder::default(), &PLAIN.as_bytes()[..PLAIN.len() - 2]);
-        let long = with(&format!("a: {}", "b".repeat(MAX_KEPT_BYTES)));
-        for other in [PLAIN, &long, &with("x-slidegate-token: two"), &with("authorization: one")] {
-            assert!(matches!(finder.find(other.as_bytes()), Found::Plain(..)));
-            assert_eq!(finder.last, head, "after {other}");
+    fn a_short_head_without_credentials_is_cached() {
+        let (mut parser, head) = (RequestParser::default(), &PLAIN.as_bytes()[..PLAIN.len() - 2]);
+        let long = with_header(&format!("a: {}", "b".repeat(MAX_CACHED_BYTES)));
+        for other in
+            [PLAIN, &long, &with_header("x-slidegate-token: two"), &with_header("authorization: one")]
+        {
+            assert!(matches!(parser.parse(other.as_bytes()), Parsed::Plain(..)));
+            assert_eq!(parser.cached_head, head, "after {other}");
         }
-        // As nothing else could say.
-        finder.known = Some(ParsedHead { verb: Verb::Reset, body_bytes: 1 });
-        let expected = Plain { verb: Verb::Reset, shown: Credentials::default(), body: b"{" };
-        assert_eq!(finder.find(PLAIN.as_bytes()), Found::Plain(expected, PLAIN.len() - 1));
+        // A wrong entry shows that the cache is used.
+        parser.cached = Some(PlainHead { verb: Verb::Reset, body_bytes: 1 });
+        let expected = PlainRequest { verb: Verb::Reset, credentials: Credentials::default(), body: b"{" };
+        assert_eq!(parser.parse(PLAIN.as_bytes()), Parsed::Plain(expected, PLAIN.len() - 1));
     }
 }

@@ -1,4 +1,4 @@
-//! What a client cannot see from outside: when the lane lets others go first, how much it holds, and when it gives up.
+//! Properties of the fast path that a client cannot observe: when it yields, how much it buffers, and when it hands over.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -24,112 +24,117 @@ fn routes() -> Routes<MemoryStore> {
     Routes::new(Arc::new(app), Limits::default(), None)
 }
 
-/// A lane and its client, with so many bytes between them in either direction.
-fn lane<'r>(
+/// Returns the fast path of a connection, its client and the sender of stop phases. The transport holds `capacity` bytes in
+/// each direction.
+fn fast_path<'r>(
     routes: &'r Routes<MemoryStore>,
     activity: &'r Activity,
-    between: usize,
-) -> (impl Future<Output = io::Result<Left<DuplexStream>>> + use<'r>, DuplexStream, watch::Sender<Phase>) {
-    let (stop, stopped) = watch::channel(Phase::Open);
-    let (client, server) = duplex(between);
-    (Lane::new(server, routes, activity, Stop::new(stopped)).run(), client, stop)
+    capacity: usize,
+) -> (
+    impl Future<Output = io::Result<FastPathEnd<DuplexStream>>> + use<'r>,
+    DuplexStream,
+    watch::Sender<StopPhase>,
+) {
+    let (stop, receiver) = watch::channel(StopPhase::Running);
+    let (client, server) = duplex(capacity);
+    (FastPath::new(server, routes, activity, Stop::new(receiver)).run(), client, stop)
 }
 
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// How many answers there are to read.
-fn answers(client: &mut DuplexStream) -> usize {
+/// Reads the available bytes and returns the number of responses in them.
+fn read_responses(client: &mut DuplexStream) -> usize {
     let mut bytes = vec![0; 1 << 20];
     let Poll::Ready(count) = poll_once(pin!(client.read(&mut bytes))) else { return 0 };
     String::from_utf8_lossy(&bytes[..count.unwrap()]).matches("HTTP/1.1 200 OK").count()
 }
 
 #[tokio::test]
-async fn it_is_another_connections_turn_after_a_few_requests() {
+async fn the_connection_yields_after_a_few_requests() {
     let (routes, activity) = (routes(), Activity::new());
-    let (run, mut client, _stop) = lane(&routes, &activity, 1 << 20);
+    let (run, mut client, _stop) = fast_path(&routes, &activity, 1 << 20);
     let mut run = pin!(run);
-    client.write_all(request().repeat(10 * TURN).as_bytes()).await.unwrap();
-    let mut turns = Vec::new();
-    while turns.iter().sum::<usize>() < 10 * TURN {
-        assert!(turns.len() < 10 * TURN && poll_once(run.as_mut()).is_pending(), "{turns:?}");
-        turns.push(answers(&mut client));
+    client.write_all(request().repeat(10 * REQUESTS_PER_YIELD).as_bytes()).await.unwrap();
+    let mut counts = Vec::new();
+    while counts.iter().sum::<usize>() < 10 * REQUESTS_PER_YIELD {
+        assert!(counts.len() < 10 * REQUESTS_PER_YIELD && poll_once(run.as_mut()).is_pending(), "{counts:?}");
+        counts.push(read_responses(&mut client));
     }
-    // A few may be left of what was read at first.
-    assert!(turns.iter().all(|turn| *turn < 2 * TURN), "{turns:?}");
+    // One poll may process the rest of a read and, after the next read, as many requests again.
+    assert!(counts.iter().all(|count| *count < 2 * REQUESTS_PER_YIELD), "{counts:?}");
 }
 
 #[tokio::test]
-async fn it_does_not_matter_where_a_request_is_cut() {
+async fn a_request_may_arrive_in_two_parts() {
     let (routes, activity, request) = (routes(), Activity::new(), request());
-    for cut in 1..request.len() {
-        let (run, mut client, _stop) = lane(&routes, &activity, 1 << 16);
+    for split in 1..request.len() {
+        let (run, mut client, _stop) = fast_path(&routes, &activity, 1 << 16);
         let mut run = pin!(run);
-        let (first, second) = request.split_at(cut);
+        let (first, second) = request.split_at(split);
         client.write_all(first.as_bytes()).await.unwrap();
         assert!(poll_once(run.as_mut()).is_pending());
-        assert_eq!(answers(&mut client), 0, "{cut}");
+        assert_eq!(read_responses(&mut client), 0, "{split}");
         client.write_all(second.as_bytes()).await.unwrap();
         assert!(poll_once(run.as_mut()).is_pending());
-        assert_eq!(answers(&mut client), 1, "{cut}");
-        // Whoever does as much as this in one go is held up by the runtime.
+        assert_eq!(read_responses(&mut client), 1, "{split}");
+        // Refills the coop budget of this task.
         tokio::task::yield_now().await;
     }
 }
 
 #[tokio::test]
-async fn who_does_not_read_is_not_read_from() {
+async fn unread_responses_suspend_reading() {
     let (routes, activity) = (routes(), Activity::new());
-    let (run, mut client, _stop) = lane(&routes, &activity, 1 << 10);
-    // Nobody but the bounds is to hold it up.
+    let (run, mut client, _stop) = fast_path(&routes, &activity, 1 << 10);
+    // The coop budget is disabled, so only the buffer limits suspend reading.
     let mut run = pin!(tokio::task::unconstrained(run));
-    let asked = request().repeat(10_000);
-    let mut taken = 0;
+    let requests = request().repeat(10_000);
+    let mut sent = 0;
     loop {
         let _ = poll_once(run.as_mut());
-        match poll_once(pin!(tokio::task::unconstrained(client.write(&asked.as_bytes()[taken..])))) {
-            Poll::Ready(count) => taken += count.unwrap(),
+        match poll_once(pin!(tokio::task::unconstrained(client.write(&requests.as_bytes()[sent..])))) {
+            Poll::Ready(count) => sent += count.unwrap(),
             Poll::Pending => break,
         }
-        assert!(taken < 1 << 18, "it goes on reading");
+        assert!(sent < 1 << 18, "reading is not suspended");
     }
-    // What may wait in either direction and between the two; answers are longer than requests.
-    assert!(taken <= BUFFERS.input + BUFFERS.output + (2 << 10), "{taken} bytes");
+    // Both buffers and both directions of the transport are full. Responses are longer than requests.
+    assert!(sent <= BUFFER_LIMITS.input + BUFFER_LIMITS.output + (2 << 10), "{sent} bytes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn hyper_is_handed_what_does_not_come_to_an_end() {
+async fn a_partial_request_is_handed_over_to_hyper_after_the_timeout() {
     let (routes, activity) = (routes(), Activity::new());
-    let (run, mut client, _stop) = lane(&routes, &activity, 1 << 16);
-    let half = &request()[..40];
-    client.write_all((request() + half).as_bytes()).await.unwrap();
+    let (run, mut client, _stop) = fast_path(&routes, &activity, 1 << 16);
+    let partial = &request()[..40];
+    client.write_all((request() + partial).as_bytes()).await.unwrap();
     let mut run = pin!(run);
     assert!(poll_once(run.as_mut()).is_pending());
-    assert_eq!(answers(&mut client), 1);
-    tokio::time::advance(PATIENCE.mul_f64(0.9)).await;
-    assert!(poll_once(run.as_mut()).is_pending(), "there is time left");
-    tokio::time::advance(PATIENCE.mul_f64(0.2)).await;
+    assert_eq!(read_responses(&mut client), 1);
+    tokio::time::advance(PARTIAL_REQUEST_TIMEOUT.mul_f64(0.9)).await;
+    assert!(poll_once(run.as_mut()).is_pending(), "before the timeout");
+    tokio::time::advance(PARTIAL_REQUEST_TIMEOUT.mul_f64(0.2)).await;
     match poll_once(run.as_mut()) {
-        Poll::Ready(Ok(Left::Other { unread, may_be_http2, .. })) => {
-            assert_eq!((unread, may_be_http2), (half.as_bytes().to_vec(), false));
+        Poll::Ready(Ok(FastPathEnd::HandedOver { unread, may_be_http2, .. })) => {
+            assert_eq!((unread, may_be_http2), (partial.as_bytes().to_vec(), false));
         }
-        Poll::Ready(_) => panic!("it ended otherwise"),
-        Poll::Pending => panic!("it still waits"),
+        Poll::Ready(_) => panic!("closed or failed"),
+        Poll::Pending => panic!("still pending"),
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_on_which_nothing_has_begun_may_wait() {
+async fn an_idle_connection_stays_open_until_the_closing_phase() {
     let (routes, activity) = (routes(), Activity::new());
-    let (run, _client, stop) = lane(&routes, &activity, 1 << 10);
+    let (run, _client, stop) = fast_path(&routes, &activity, 1 << 10);
     let mut run = pin!(run);
     assert!(poll_once(run.as_mut()).is_pending());
-    tokio::time::advance(100 * PATIENCE).await;
+    tokio::time::advance(100 * PARTIAL_REQUEST_TIMEOUT).await;
     assert!(poll_once(run.as_mut()).is_pending());
-    stop.send_replace(Phase::Draining);
+    stop.send_replace(StopPhase::Draining);
     assert!(poll_once(run.as_mut()).is_pending());
-    stop.send_replace(Phase::Closing);
-    assert!(matches!(poll_once(run.as_mut()), Poll::Ready(Ok(Left::Ended))));
+    stop.send_replace(StopPhase::Closing);
+    assert!(matches!(poll_once(run.as_mut()), Poll::Ready(Ok(FastPathEnd::Closed))));
 }

@@ -70,8 +70,8 @@ impl<'a> Question<'a> {
 
 pub(super) fn decided<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
     any(async move |State(app): State<Arc<App<S>>>, request: Parts| {
-        let span = traces::of_request("forward-auth", &request.headers);
-        timed(traces::within(span, answer(&app, &request))).await
+        let span = traces::request_span("forward-auth", &request.headers);
+        timed(traces::in_span(span, answer(&app, &request))).await
     })
 }
 

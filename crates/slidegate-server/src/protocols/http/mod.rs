@@ -44,7 +44,7 @@ use self::request_timings::RequestTimings;
 pub(crate) use self::request_timings::Task;
 use crate::app::App;
 use crate::metrics::Metrics;
-use crate::net::http1_fast::Plain;
+use crate::net::http1_fast::PlainRequest;
 use crate::request::{Batch, Rejection};
 use crate::stopwatch::Stopwatch;
 use crate::store_status::StatusSource;
@@ -100,8 +100,8 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
 impl<S: Store> Routes<S> {
     async fn decide(&self, verb: Verb, request: Request<Incoming>) -> Response<Said> {
         let mut reply = Reply::for_hyper();
-        let span = traces::of_request(name(verb), request.headers());
-        traces::within(span, self.decide_into(&mut reply, verb, request)).await;
+        let span = traces::request_span(name(verb), request.headers());
+        traces::in_span(span, self.decide_into(&mut reply, verb, request)).await;
         reply.into_response()
     }
 
@@ -116,9 +116,9 @@ impl<S: Store> Routes<S> {
     }
 
     /// The same for a plain request, which has come without hyper. There are no traces of it.
-    pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &Plain<'_>) {
+    pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &PlainRequest<'_>) {
         let start = Stopwatch::start();
-        let admitted = self.app.tokens().admit(plain.shown, plain.verb);
+        let admitted = self.app.tokens().admit(plain.credentials, plain.verb);
         let body = admitted.and_then(|()| body::understand(plain.body));
         reply.clear();
         self.settle(reply, plain.verb, start, body).await;

@@ -124,7 +124,7 @@ impl<'s, I: AsyncRead + AsyncWrite + Cork + Unpin, S: Store> Connection<'s, I, S
         loop {
             let is_stranger = self.talk.session.is_stranger();
             let event = poll_fn(|context| match self.introduction.poll_end(is_stranger, context) {
-                Poll::Ready(()) => Poll::Ready(Ok(Event::TooSlow)),
+                Poll::Ready(()) => Poll::Ready(Ok(Event::TimedOut)),
                 Poll::Pending => self.wire.poll_exchange(has_more, &mut stop, context),
             })
             .await?;
@@ -132,26 +132,26 @@ impl<'s, I: AsyncRead + AsyncWrite + Cork + Unpin, S: Store> Connection<'s, I, S
                 Event::Progress => {}
                 Event::End => return self.finish(false).await,
                 Event::Stopped => return self.finish(true).await,
-                Event::TooSlow => {
+                Event::TimedOut => {
                     let awaited = if is_stranger { "a password" } else { "the rest of a command" };
                     refused(RejectionKind::TooSlow, &format!("{awaited} did not come in time"));
                     return Ok(());
                 }
             }
             self.talk.session.look_again(self.talk.shared.passwords.as_deref());
-            let (bytes, output) = self.wire.sides();
+            let (bytes, output) = self.wire.buffers();
             // One reading for all commands: reading a clock takes longer than some commands do.
             let watch = Stopwatch::start();
             let answered = self.talk.answer(bytes, &mut self.words, output).await;
             if answered.taken > 0 {
                 Task::Resp.record(watch);
             }
-            self.wire.take(answered.taken);
+            self.wire.consume(answered.taken);
             has_more = answered.has_more;
             if answered.commands >= TURN {
                 tokio::task::yield_now().await;
             }
-            let is_last = stop.has_come() && answered.taken > 0 && !has_more && self.wire.is_read_up();
+            let is_last = stop.has_begun() && answered.taken > 0 && !has_more && self.wire.is_input_empty();
             if is_last {
                 self.wire.stream().cork();
             }

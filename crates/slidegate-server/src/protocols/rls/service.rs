@@ -67,8 +67,8 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
         let headers = request.metadata().as_ref();
         let admit = |verb| self.app.tokens().admit(headers, verb).map_err(|rejection| refused(&rejection));
         super::verbs(request.get_ref()).try_for_each(admit)?;
-        let span = traces::of_request("ShouldRateLimit", headers);
-        let decided = traces::within(span, super::decide(&self.app, request.get_ref())).await;
+        let span = traces::request_span("ShouldRateLimit", headers);
+        let decided = traces::in_span(span, super::decide(&self.app, request.get_ref())).await;
         Task::ShouldRateLimit.record(whole);
         decided.map(Response::new).map_err(|rejection| refused(&rejection))
     }

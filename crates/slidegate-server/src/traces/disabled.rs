@@ -1,4 +1,4 @@
-//! None.
+//! No traces: the build without the feature `otlp`.
 
 use std::future::Future;
 use std::io::{self, IsTerminal};
@@ -8,14 +8,14 @@ use tracing_subscriber::EnvFilter;
 
 use super::LogFormat;
 
-/// What takes note of what happens.
+/// The installed log subscriber.
 pub(crate) struct Tracing;
 
 impl Tracing {
-    /// Logs to standard error from now on.
+    /// Installs a subscriber that logs to standard error.
     pub(crate) fn start(filter: EnvFilter, format: LogFormat) -> Self {
         let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
-        // A second subscriber in one process is refused; the first one stays, and that is as good.
+        // Fails if the process already has a subscriber, which then stays.
         let _ = match format {
             LogFormat::Text => log.with_ansi(io::stderr().is_terminal()).try_init(),
             LogFormat::Json => log.json().flatten_event(true).try_init(),
@@ -23,27 +23,27 @@ impl Tracing {
         Self
     }
 
-    /// Sends what has not been sent yet.
+    /// Exports nothing.
     #[expect(clippy::unused_self, reason = "the same signature with and without traces")]
     pub(crate) fn finish(self) {}
 }
 
-/// Never.
-pub(crate) fn are_sent() -> bool {
+/// Returns whether traces are exported: never in this build.
+pub(crate) fn are_enabled() -> bool {
     false
 }
 
-/// Nothing to be within.
-pub(crate) struct Nowhere;
+/// Placeholder for a span.
+pub(crate) struct NoSpan;
 
-pub(crate) fn of_request(_: &'static str, _: &HeaderMap) -> Nowhere {
-    Nowhere
+pub(crate) fn request_span(_: &'static str, _: &HeaderMap) -> NoSpan {
+    NoSpan
 }
 
-pub(crate) fn of_store() -> Nowhere {
-    Nowhere
+pub(crate) fn store_span() -> NoSpan {
+    NoSpan
 }
 
-pub(crate) fn within<F: Future>(_: Nowhere, work: F) -> F {
-    work
+pub(crate) fn in_span<F: Future>(_: NoSpan, future: F) -> F {
+    future
 }
