@@ -145,7 +145,10 @@ fn several_namespaces_need_an_output_folder_and_files_for_envoy_take_no_algorith
     fs::write(folder.path().join("limits.yaml"), limit("a/b") + &limit("a-b")).unwrap();
     let (code, out, stderr) = import(&[]);
     assert_eq!((code, out.as_str()), (2, ""));
-    assert!(stderr.contains("2 files to write, one for each namespace; name a folder with --output"), "{stderr}");
+    assert!(
+        stderr.contains("2 files to write, one for each namespace; name a folder with --output"),
+        "{stderr}"
+    );
     assert_eq!(import(&["--output", "made"]).0, 0);
     let validated = outcome(slidegate().args(["validate", "made"]).current_dir(folder.path()));
     assert_eq!(validated.1, "made: valid; domains: a-b, a/b\n");
