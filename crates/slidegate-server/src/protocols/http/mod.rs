@@ -111,7 +111,7 @@ impl<S: Store> Routes<S> {
             Ok(()) => body::read(request.into_body(), self.limits.body_timeout).await,
             Err(rejection) => Err(rejection),
         };
-        let body = read.as_ref().map_err(Rejection::clone).and_then(|(bytes, _room)| body::understand(bytes));
+        let body = read.as_ref().map_err(Rejection::clone).and_then(|(bytes, _permit)| body::parse(bytes));
         self.settle(reply, verb, start, body).await;
     }
 
@@ -119,7 +119,7 @@ impl<S: Store> Routes<S> {
     pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &Plain<'_>) {
         let start = Stopwatch::start();
         let admitted = self.app.tokens().admit(plain.shown, plain.verb);
-        let body = admitted.and_then(|()| body::understand(plain.body));
+        let body = admitted.and_then(|()| body::parse(plain.body));
         reply.clear();
         self.settle(reply, plain.verb, start, body).await;
     }

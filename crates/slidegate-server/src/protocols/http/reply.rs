@@ -68,7 +68,7 @@ impl<H: Head> Reply<H> {
         chosen: &[Result<SelectedPolicy, Rejection>],
     ) -> Result<(), Rejection> {
         let most_bytes = 2 + chosen.iter().map(encode::most_bytes).sum::<usize>();
-        self.room = body_budget::for_answer(most_bytes, chosen)?;
+        self.room = body_budget::for_response(most_bytes, chosen)?;
         self.json.reserve_exact(most_bytes);
         Ok(())
     }
@@ -134,7 +134,8 @@ fn refused(verb: Verb, rejection: Rejection) -> Problem {
 
 impl Reply<HeaderMap> {
     pub(super) fn into_response(self) -> Response<Said> {
-        let mut response = Response::new(Either::Left(Full::new(body_budget::kept(self.json, self.room))));
+        let mut response =
+            Response::new(Either::Left(Full::new(body_budget::with_permit(self.json, self.room))));
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
         response
