@@ -6,7 +6,7 @@ mod body_budget;
 mod encode;
 mod forget;
 mod forward_auth;
-mod head;
+mod header_sink;
 mod openapi;
 mod probes;
 mod problem;
@@ -35,7 +35,7 @@ use slidegate::{Store, Verb};
 use self::body::Body;
 pub(crate) use self::body::decode;
 pub(crate) use self::body_budget::BudgetPermit;
-use self::head::Head;
+use self::header_sink::HeaderSink;
 pub(crate) use self::openapi::{add_token, written};
 pub(crate) use self::problem::Problem;
 pub(crate) use self::reply::PlainReply;
@@ -127,7 +127,7 @@ impl<S: Store> Routes<S> {
     /// Decides what was read since `start`, and says so.
     async fn settle(
         &self,
-        reply: &mut Reply<impl Head>,
+        reply: &mut Reply<impl HeaderSink>,
         verb: Verb,
         start: Stopwatch,
         body: Result<Body<'_>, Rejection>,
@@ -155,7 +155,7 @@ impl<S: Store> Routes<S> {
     /// Decides a batch if there is room for the answer.
     async fn settle_many(
         &self,
-        reply: &mut Reply<impl Head>,
+        reply: &mut Reply<impl HeaderSink>,
         verb: Verb,
         batch: &Batch<'_>,
     ) -> Result<(), Rejection> {

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::head::Head;
+use super::header_sink::HeaderSink;
 use crate::request::{Rejection, RejectionKind};
 
 /// When to come back to a store that is away: no pause between two attempts to connect to it is longer.
@@ -81,14 +81,14 @@ impl Problem {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// What goes with it.
-    pub(super) fn write_headers(&self, head: &mut impl Head) {
-        head.add(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    /// Adds the headers that belong to the problem.
+    pub(super) fn write_headers(&self, headers: &mut impl HeaderSink) {
+        headers.add(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.transient == Some(true) {
-            head.add(RETRY_AFTER, RETRY_AFTER_SECONDS);
+            headers.add(RETRY_AFTER, RETRY_AFTER_SECONDS);
         }
         if self.status() == StatusCode::UNAUTHORIZED {
-            head.add(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            headers.add(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
     }
 }

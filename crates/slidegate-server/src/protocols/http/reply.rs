@@ -9,7 +9,7 @@ use tracing::debug;
 use utoipa::ToSchema;
 
 use super::body_budget::{self, BudgetPermit};
-use super::head::{Head, Lines};
+use super::header_sink::{HeaderLines, HeaderSink};
 use super::problem::Problem;
 use super::{Said, encode};
 use crate::app::{Decided, SelectedPolicy};
@@ -33,7 +33,7 @@ pub(crate) struct Reply<H> {
 }
 
 /// One that goes over the wire as it is.
-pub(crate) type PlainReply = Reply<Lines>;
+pub(crate) type PlainReply = Reply<HeaderLines>;
 
 impl Reply<HeaderMap> {
     /// One for hyper that says nothing yet.
@@ -45,11 +45,11 @@ impl Reply<HeaderMap> {
 impl PlainReply {
     /// One that says nothing yet.
     pub(crate) fn new() -> Self {
-        Self::with(Lines::default())
+        Self::with(HeaderLines::default())
     }
 }
 
-impl<H: Head> Reply<H> {
+impl<H: HeaderSink> Reply<H> {
     fn with(headers: H) -> Self {
         Self { status: StatusCode::OK, headers, json: Vec::with_capacity(encode::ANSWER_BYTES), room: None }
     }
@@ -75,9 +75,9 @@ impl<H: Head> Reply<H> {
 
     /// Says what was decided.
     pub(super) fn say(&mut self, decided: &Decided, clock: &dyn Clock) {
-        self.headers.add_json();
+        self.headers.add_json_content_type();
         match encode::write(&mut self.json, decided) {
-            Ok(()) => self.headers.add_limits(decided, clock),
+            Ok(()) => self.headers.add_rate_limit(decided, clock),
             Err(error) => self.fail(&error),
         }
     }
@@ -100,7 +100,7 @@ impl<H: Head> Reply<H> {
 
     /// That was all of them.
     pub(super) fn end_all(&mut self) {
-        self.headers.add_json();
+        self.headers.add_json_content_type();
         if self.json.is_empty() {
             self.json.push(b'[');
         }
