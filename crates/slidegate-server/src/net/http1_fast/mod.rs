@@ -125,7 +125,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
                         Phase::Closing => true,
                     };
                     self.reply.write(output, self.date.line(), is_last);
-                    let room = self.reply.take_room();
+                    let room = self.reply.take_permit();
                     if output.len() >= BUFFERS.output {
                         let waiting = Waiting::new(self.activity.streams());
                         self.large = Some(Large { _waiting: waiting, _room: room });
@@ -144,7 +144,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> Lane<'r, I, S> {
             self.activity.end();
             self.has_answered = true;
         }
-        self.reply.forget_what_is_large();
+        self.reply.shrink();
         next
     }
 

@@ -57,8 +57,8 @@ const FORWARD_AUTH: &str = "/forward-auth/";
 /// So many of a batch are decided before it is others' turn.
 const TOGETHER: usize = 1000;
 
-/// What is said: a decision, or anything else.
-pub(crate) type Said = Either<Full<Bytes>, axum::body::Body>;
+/// Body of a response: complete for decisions, from the router otherwise.
+pub(crate) type ResponseBody = Either<Full<Bytes>, axum::body::Body>;
 
 /// Everything that there is to ask.
 #[derive(Debug)]
@@ -76,7 +76,11 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
     }
 
     /// Answers one request. Decisions do not go by way of the router, which would take longer than they do.
-    pub(crate) async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Said> {
+    pub(crate) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Response<ResponseBody> {
         if request.method() != Method::POST {
             return self.other(request, peer).await;
         }
@@ -86,7 +90,7 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
         }
     }
 
-    async fn other(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Response<Said> {
+    async fn other(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Response<ResponseBody> {
         // Whoever else asks says for whom.
         if request.uri().path().starts_with(FORWARD_AUTH) {
             request.extensions_mut().insert(PeerAddress(peer));
@@ -98,7 +102,7 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
 }
 
 impl<S: Store> Routes<S> {
-    async fn decide(&self, verb: Verb, request: Request<Incoming>) -> Response<Said> {
+    async fn decide(&self, verb: Verb, request: Request<Incoming>) -> Response<ResponseBody> {
         let mut reply = Reply::for_hyper();
         let span = traces::of_request(name(verb), request.headers());
         traces::within(span, self.decide_into(&mut reply, verb, request)).await;
@@ -135,14 +139,16 @@ impl<S: Store> Routes<S> {
         let (stages, read) = (RequestTimings::of(verb), Stopwatch::start());
         let is_read = body.is_ok();
         let settled = match body {
-            Ok(Body::Single(request)) => {
-                self.app.decide(verb, &request).await.map(|decided| reply.say(&decided, self.app.clock()))
-            }
+            Ok(Body::Single(request)) => self
+                .app
+                .decide(verb, &request)
+                .await
+                .map(|decided| reply.write_decision(&decided, self.app.clock())),
             Ok(Body::Batch(batch)) => self.settle_many(reply, verb, &batch).await,
             Err(rejection) => Err(rejection),
         };
         if let Err(rejection) = settled {
-            reply.refuse(verb, rejection);
+            reply.write_rejection(verb, rejection);
         }
         let end = Stopwatch::start();
         if is_read {
@@ -160,7 +166,7 @@ impl<S: Store> Routes<S> {
         batch: &Batch<'_>,
     ) -> Result<(), Rejection> {
         let chosen = self.app.choose_many(verb, batch);
-        reply.make_room(&chosen)?;
+        reply.reserve(&chosen)?;
         let mut chosen = chosen.into_iter();
         for (number, requests) in batch.0.chunks(TOGETHER).enumerate() {
             if number > 0 {
@@ -168,11 +174,11 @@ impl<S: Store> Routes<S> {
             }
             let chosen = chosen.by_ref().take(requests.len()).collect();
             let decided = self.app.decide_many(verb, requests, chosen).await;
-            if !reply.say_more(verb, decided) {
+            if !reply.append_decisions(verb, decided) {
                 return Ok(());
             }
         }
-        reply.end_all();
+        reply.end_batch();
         Ok(())
     }
 }
