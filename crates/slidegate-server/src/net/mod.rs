@@ -296,7 +296,7 @@ impl<S: Store + StatusSource + 'static> Guest<S> {
                 }
                 let answer = move |request| {
                     let routes = Arc::clone(&routes);
-                    async move { routes.answer(request, self.peer).await }
+                    async move { routes.respond(request, self.peer).await }
                 };
                 let talk = Talk {
                     limits: &self.limits,

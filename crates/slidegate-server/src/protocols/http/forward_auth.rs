@@ -52,7 +52,7 @@ struct Question<'a> {
 impl<'a> Question<'a> {
     fn read(request: &'a Parts) -> Result<Self, Rejection> {
         let path = request.uri.path();
-        let asked = path.strip_prefix(super::FORWARD_AUTH).unwrap_or(path);
+        let asked = path.strip_prefix(super::FORWARD_AUTH_PREFIX).unwrap_or(path);
         let (policy, below) = asked.split_at(asked.find('/').unwrap_or(asked.len()));
         let policy = percent_decode_str(policy).decode_utf8().map_err(|_| {
             Rejection::new(RejectionKind::Malformed, format!("the policy's name in {path:?} is not UTF-8"))
@@ -68,7 +68,7 @@ impl<'a> Question<'a> {
     }
 }
 
-pub(super) fn decided<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
+pub(super) fn route<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
     any(async move |State(app): State<Arc<App<S>>>, request: Parts| {
         let span = traces::of_request("forward-auth", &request.headers);
         timed(traces::within(span, answer(&app, &request))).await
