@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use axum::response::Response;
-use utoipa::openapi::OpenApi as Described;
+use utoipa::openapi::OpenApi as OpenApiDocument;
 use utoipa::{Modify, OpenApi};
 
 use super::body::{BlockFields, ChangeFields, NoteFields, RefundFields};
@@ -13,7 +13,7 @@ use super::policies::PolicyResponse;
 use super::reset::PolicyReset;
 use super::{AuditResponse, ChangesResponse};
 use crate::changes::AuditEntry;
-use crate::protocols::http::{Problem, add_token, written};
+use crate::protocols::http::{Problem, add_token_scheme, document_response};
 
 /// Describes an endpoint about all policies.
 macro_rules! overview {
@@ -152,12 +152,12 @@ struct Document;
 struct Security;
 
 impl Modify for Security {
-    fn modify(&self, document: &mut Described) {
-        add_token(document, "A token of `admin.tokens` in the configuration; none if it has none");
+    fn modify(&self, document: &mut OpenApiDocument) {
+        add_token_scheme(document, "A token of `admin.tokens` in the configuration; none if it has none");
     }
 }
 
 pub(super) fn document() -> Response {
     static TEXT: LazyLock<Option<String>> = LazyLock::new(|| Document::openapi().to_json().ok());
-    written(TEXT.as_deref())
+    document_response(TEXT.as_deref())
 }

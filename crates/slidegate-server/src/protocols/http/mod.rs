@@ -37,7 +37,7 @@ use self::body::Body;
 pub(crate) use self::body::decode;
 pub(crate) use self::body_budget::BudgetPermit;
 use self::header_sink::HeaderSink;
-pub(crate) use self::openapi::{add_token, written};
+pub(crate) use self::openapi::{add_token_scheme, document_response};
 pub(crate) use self::problem::Problem;
 pub(crate) use self::reply::PlainReply;
 use self::reply::Reply;
