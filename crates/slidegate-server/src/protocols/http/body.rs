@@ -208,11 +208,11 @@ fn decode_batch(text: &str) -> Result<Batch<'_>, Rejection> {
     if let Ok(requests) = serde_json::from_str::<Many<Request<'_>>>(text) {
         return Ok(Batch(requests.0.into_iter().map(Ok).collect()));
     }
-    // A second pass finds the invalid requests. A valid JSON string may still not be Unicode: half of a surrogate pair.
-    let parts = decode::<Many<&RawValue>>(text)?.0;
-    let (mut requests, mut invalid) = (Vec::with_capacity(parts.len()), 0);
-    for part in parts {
-        let request = decode(part.get());
+    // A second pass finds the invalid requests. Even a valid JSON string may be invalid: half of a surrogate pair.
+    let elements = decode::<Many<&RawValue>>(text)?.0;
+    let (mut requests, mut invalid) = (Vec::with_capacity(elements.len()), 0);
+    for element in elements {
+        let request = decode(element.get());
         invalid += usize::from(request.is_err());
         if invalid > MAX_INVALID_REQUESTS {
             let detail = format!(
@@ -235,6 +235,7 @@ fn missing(name: &str) -> String {
     format!("is missing{expected}")
 }
 
+/// Converts a JSON error at a path of the body into a rejection.
 fn rejection(path: &str, error: &serde_json::Error) -> Rejection {
     let message = error.to_string();
     // serde_json reports a number that is too large for a float as a syntax error.

@@ -151,7 +151,7 @@ fn status_option(query: &str, name: &str, allowed: &[&str]) -> Result<Option<Sta
     }
 }
 
-/// Returns the key of the request. A request without its parts is rejected with `deny_status`, if the proxy set it.
+/// Returns the key of the request. If a part of the key is missing, the status of the rejection is `deny_status`, or 400.
 fn key<S: Store>(
     app: &App<S>,
     policy: &str,

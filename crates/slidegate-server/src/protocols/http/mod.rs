@@ -169,8 +169,8 @@ impl<S: Store> Routes<S> {
         let chosen = self.app.choose_many(verb, batch);
         reply.reserve(&chosen)?;
         let mut chosen = chosen.into_iter();
-        for (number, requests) in batch.0.chunks(BATCH_CHUNK).enumerate() {
-            if number > 0 {
+        for (index, requests) in batch.0.chunks(BATCH_CHUNK).enumerate() {
+            if index > 0 {
                 tokio::task::yield_now().await;
             }
             let chosen = chosen.by_ref().take(requests.len()).collect();

@@ -17,7 +17,7 @@ use crate::decision_json::DecisionJson;
 use crate::request::Rejection;
 
 /// Capacity for the headers of a response, including the date and the length.
-const MAX_HEADERS: usize = 6;
+const HEADER_CAPACITY: usize = 6;
 
 /// Maximum capacity of a buffer that is reused for the next response.
 const MAX_REUSED_BYTES: usize = 8 * encode::TYPICAL_RESPONSE_BYTES;
@@ -38,7 +38,7 @@ pub(crate) type PlainReply = Reply<HeaderLines>;
 impl Reply<HeaderMap> {
     /// Returns an empty response for hyper.
     pub(super) fn for_hyper() -> Self {
-        Self::with_headers(HeaderMap::with_capacity(MAX_HEADERS))
+        Self::with_headers(HeaderMap::with_capacity(HEADER_CAPACITY))
     }
 }
 
@@ -109,7 +109,7 @@ impl<H: HeaderSink> Reply<H> {
         self.json.push(b']');
     }
 
-    /// Replaces the response by the problem of a rejection.
+    /// Replaces the response with the problem of a rejection.
     pub(super) fn write_rejection(&mut self, verb: Verb, rejection: Rejection) {
         self.write_problem(&problem_of(verb, rejection));
     }
@@ -145,7 +145,7 @@ impl Reply<HeaderMap> {
 }
 
 impl PlainReply {
-    /// Appends the HTTP/1.1 response, with the same header lines as hyper writes.
+    /// Appends the HTTP/1.1 response, in the same format as hyper.
     ///
     /// `date` is the complete `date` line. `is_last` announces the end of the connection.
     pub(crate) fn write(&self, out: &mut Vec<u8>, date: &str, is_last: bool) {
