@@ -299,7 +299,7 @@ impl<S: Store + StatusSource + 'static> Connection<S> {
                 }
                 let answer = move |request| {
                     let routes = Arc::clone(&routes);
-                    async move { routes.answer(request, self.peer).await }
+                    async move { routes.respond(request, self.peer).await }
                 };
                 let stop = Stop::new(self.stop);
                 let state = ConnectionState { limits: &self.limits, activity, may_be_http2, unread, stop };

@@ -87,7 +87,7 @@ fn an_error_of_the_server_exits_with_2_and_its_reason() {
     );
     assert_eq!((code, stderr), (2, expected));
     let (code, _, stderr) = check(&["a", "--server", &format!("{url}/elsewhere"), "--quota", "1/s"]);
-    assert!(code == 2 && stderr.contains("404 Not Found: there is nothing at this path"), "{stderr}");
+    assert!(code == 2 && stderr.contains("404 Not Found: unknown path"), "{stderr}");
     // No process listens on port 1.
     let (code, _, stderr) = check(&["a", "--server", "http://127.0.0.1:1", "--quota", "1/s"]);
     assert!(code == 2 && stderr.starts_with("error: request to http://127.0.0.1:1 failed: "), "{stderr}");

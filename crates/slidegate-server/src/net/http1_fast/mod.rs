@@ -134,7 +134,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
                         StopPhase::Closing => true,
                     };
                     self.reply.write(output, self.date.line(), is_last);
-                    let permit = self.reply.take_room();
+                    let permit = self.reply.take_permit();
                     if output.len() >= BUFFER_LIMITS.output {
                         let unread = UnreadResponse::new(self.activity.streams());
                         self.large_response = Some(LargeResponse { _unread: unread, _permit: permit });
@@ -153,7 +153,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
             self.activity.end_request();
             self.has_answered = true;
         }
-        self.reply.forget_what_is_large();
+        self.reply.shrink();
         next
     }
 

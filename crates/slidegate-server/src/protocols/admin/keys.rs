@@ -73,13 +73,13 @@ pub(super) async fn inspect(
             let change = controller.in_force().into_iter().find(|change| change.subject == subject);
             let switch = app.store().of(&subject.policy);
             let Part::Key(key) = &subject.part else { return ().into_response() };
-            let is_listed = |keys: &std::collections::HashSet<Vec<u8>>| keys.contains(key.as_bytes());
+            let contains_key = |keys: &std::collections::HashSet<Vec<u8>>| keys.contains(key.as_bytes());
             Json(KeyResponse {
                 key,
                 state: DecisionJson::from(&decided),
                 mode: switch.mode.name(),
-                always_allowed: is_listed(&switch.allowed_keys),
-                always_denied: is_listed(&switch.denied_keys),
+                always_allowed: contains_key(&switch.allowed_keys),
+                always_denied: contains_key(&switch.denied_keys),
                 change,
             })
             .into_response()
@@ -94,7 +94,7 @@ pub(super) async fn put(
     PathParams((policy, key)): PathParams<(String, String)>,
     RawBody(body): RawBody,
 ) -> Response {
-    let read = || -> Result<(ChangeFields, Setting), Rejection> {
+    let decode = || -> Result<(ChangeFields, Setting), Rejection> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
             let detail = format!("{} bytes; 1 to {MAX_KEY_BYTES} bytes are allowed", key.len());
             return Err(Rejection::out_of_range("key", detail));
@@ -107,7 +107,7 @@ pub(super) async fn put(
         };
         Ok((fields, setting))
     };
-    match read() {
+    match decode() {
         Ok((fields, setting)) => {
             let subject = Subject { policy, part: Part::Key(key) };
             edit::put(&controller, caller, subject, &fields, setting).await
@@ -193,7 +193,7 @@ async fn operate(
     let before = app.decide(Verb::Peek, &peek).await?;
     let decided = app.decide(verb, &request).await?;
     let at = Timestamp(app.clock().now_ms());
-    let mut after = used(&decided);
+    let mut after = used_by_quota(&decided);
     if let Some(for_ms) = request.for_ms {
         after["blocked_until"] = json!(Timestamp(at.0.saturating_add(for_ms.0)));
     }
@@ -203,7 +203,7 @@ async fn operate(
         by: caller.0,
         action,
         subject: Subject { policy, part: Part::Key(key) },
-        before: used(&before),
+        before: used_by_quota(&before),
         after,
         note,
     };
@@ -212,9 +212,9 @@ async fn operate(
 }
 
 /// Returns the counts by quota name.
-fn used(decided: &Decided) -> Value {
+fn used_by_quota(decided: &Decided) -> Value {
     let quotas = decided.decision.quotas().into_iter().enumerate();
-    let used =
-        quotas.map(|(place, quota)| (decided.policy().quota_name(place).to_owned(), json!(quota.used)));
-    json!({ "used": Value::Object(used.collect()) })
+    let counts =
+        quotas.map(|(index, quota)| (decided.policy().quota_name(index).to_owned(), json!(quota.used)));
+    json!({ "used": Value::Object(counts.collect()) })
 }

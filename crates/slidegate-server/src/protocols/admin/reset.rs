@@ -20,7 +20,7 @@ use crate::changes::{Action, AuditEntry, ChangeError, OperationId, Part, Subject
 use crate::protocols::http::Problem;
 use crate::request::Rejection;
 
-/// Delay after which the response is 202 and the reset continues: to scan a large Redis takes longer than a request may.
+/// Time after which the response is 202 and the reset continues. The scan of a large Redis can exceed a request's timeout.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Response to a reset of a policy.
@@ -50,13 +50,13 @@ pub(super) async fn reset(
     PathParams(policy): PathParams<String>,
     RawBody(body): RawBody,
 ) -> Response {
-    let read = || -> Result<Option<String>, Rejection> {
+    let decode = || -> Result<Option<String>, Rejection> {
         let fields: NoteFields = body::read(&body)?;
         let note = checked_note(fields.note)?;
         controller.app().policies().source(&policy)?;
         Ok(note)
     };
-    let note = match read() {
+    let note = match decode() {
         Ok(note) => note,
         Err(rejection) => return Problem::from(rejection).into_response(),
     };

@@ -1,4 +1,4 @@
-//! How long each part of a request takes.
+//! Histograms of request durations.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use slidegate::Verb;
 
 use crate::stopwatch::Stopwatch;
 
-/// From 50 µs to a second, which is more than any budget: microseconds, and the same as Prometheus has it.
+/// Upper bounds of the buckets, in microseconds and as Prometheus labels in seconds. No budget exceeds one second.
 const BOUNDS: [(u64, &str); 14] = [
     (50, "0.00005"),
     (100, "0.0001"),
@@ -25,10 +25,10 @@ const BOUNDS: [(u64, &str); 14] = [
     (1_000_000, "1"),
 ];
 const NAME: &str = "slidegate_request_seconds";
-const HELP: &str = "How long requests took: to read them, to decide them, and altogether";
+const HELP: &str = "Duration of requests by verb and stage";
 
-/// Of all requests of this process.
-static OF_VERBS: [RequestTimings; 6] = [const { RequestTimings::new() }; 6];
+/// Timings of this process, in the order of `VERBS`.
+static BY_VERB: [RequestTimings; 6] = [const { RequestTimings::new() }; 6];
 const VERBS: [(Verb, &str); 6] = [
     (Verb::Check, "check"),
     (Verb::Peek, "peek"),
@@ -38,48 +38,49 @@ const VERBS: [(Verb, &str); 6] = [
     (Verb::Block, "block"),
 ];
 
-/// What takes its time beside these, as a whole.
+/// Work that is measured in total only.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Task {
     ForwardAuth,
     ShouldRateLimit,
-    /// All that was read from a connection and is answered together.
+    /// Commands of one RESP connection that were read together.
     Resp,
     Throttle,
 }
 
-static OF_TASKS: [Histogram; 4] = [const { Histogram::new() }; 4];
+/// Histograms of this process, in the order of `TASKS`.
+static BY_TASK: [Histogram; 4] = [const { Histogram::new() }; 4];
 const TASKS: [&str; 4] = ["forward-auth", "should-rate-limit", "resp", "throttle"];
 
 impl Task {
-    /// It is done.
-    pub(crate) fn record(self, from: Stopwatch) {
-        OF_TASKS[self as usize].record(from, Stopwatch::start());
+    /// Records the time since `start`.
+    pub(crate) fn record(self, start: Stopwatch) {
+        BY_TASK[self as usize].record(start, Stopwatch::start());
     }
 }
 
-/// How long requests with one verb took.
+/// Durations of the requests with one verb.
 ///
-/// Counters and no handles of the recorder: that keeps every single measurement until somebody comes to sum up, which
-/// costs more than to count.
+/// Counts into buckets itself: the metrics recorder stores every measurement until the next scrape, which costs more.
 pub(super) struct RequestTimings {
     pub(super) read: Histogram,
     pub(super) decide: Histogram,
-    pub(super) whole: Histogram,
+    /// Reported as the stage `whole`.
+    pub(super) total: Histogram,
 }
 
 impl RequestTimings {
     const fn new() -> Self {
-        Self { read: Histogram::new(), decide: Histogram::new(), whole: Histogram::new() }
+        Self { read: Histogram::new(), decide: Histogram::new(), total: Histogram::new() }
     }
 
     pub(super) fn of(verb: Verb) -> &'static Self {
-        let place = VERBS.iter().position(|(other, _)| *other == verb).unwrap_or_default();
-        &OF_VERBS[place]
+        let index = VERBS.iter().position(|(other, _)| *other == verb).unwrap_or_default();
+        &BY_VERB[index]
     }
 }
 
-/// How often something took how long.
+/// Histogram of durations.
 pub(super) struct Histogram {
     counts: [AtomicU64; BOUNDS.len() + 1],
     sum_ns: AtomicU64,
@@ -90,20 +91,20 @@ impl Histogram {
         Self { counts: [const { AtomicU64::new(0) }; BOUNDS.len() + 1], sum_ns: AtomicU64::new(0) }
     }
 
-    /// What passed between the two.
-    pub(super) fn record(&self, from: Stopwatch, to: Stopwatch) {
-        let ns = from.ns_until(to);
+    /// Records the time between two stopwatches.
+    pub(super) fn record(&self, start: Stopwatch, end: Stopwatch) {
+        let ns = start.ns_until(end);
         let us = ns.div_ceil(1000);
-        let place = BOUNDS.iter().position(|(most, _)| us <= *most).unwrap_or(BOUNDS.len());
-        self.counts[place].fetch_add(1, Ordering::Relaxed);
+        let bucket = BOUNDS.iter().position(|(bound, _)| us <= *bound).unwrap_or(BOUNDS.len());
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         self.sum_ns.fetch_add(ns, Ordering::Relaxed);
     }
 
     fn render(&self, text: &mut String, labels: &str) {
         let mut count = 0;
         let bounds = BOUNDS.iter().map(|(_, seconds)| *seconds).chain(["+Inf"]);
-        for (more, bound) in self.counts.iter().zip(bounds) {
-            count += more.load(Ordering::Relaxed);
+        for (bucket, bound) in self.counts.iter().zip(bounds) {
+            count += bucket.load(Ordering::Relaxed);
             let _ = writeln!(text, "{NAME}_bucket{{{labels},le=\"{bound}\"}} {count}");
         }
         let sum_ns = self.sum_ns.load(Ordering::Relaxed);
@@ -113,16 +114,16 @@ impl Histogram {
     }
 }
 
-/// Appends all of it as Prometheus reads it.
+/// Appends all histograms in the text format of Prometheus.
 pub(super) fn render(text: &mut String) {
     let _ = writeln!(text, "# HELP {NAME} {HELP}\n# TYPE {NAME} histogram");
-    for ((_, verb), stages) in VERBS.iter().zip(&OF_VERBS) {
-        let RequestTimings { read, decide, whole } = stages;
-        for (stage, histogram) in [("read", read), ("decide", decide), ("whole", whole)] {
+    for ((_, verb), timings) in VERBS.iter().zip(&BY_VERB) {
+        let RequestTimings { read, decide, total } = timings;
+        for (stage, histogram) in [("read", read), ("decide", decide), ("whole", total)] {
             histogram.render(text, &format!("verb=\"{verb}\",stage=\"{stage}\""));
         }
     }
-    for (task, histogram) in TASKS.iter().zip(&OF_TASKS) {
+    for (task, histogram) in TASKS.iter().zip(&BY_TASK) {
         histogram.render(text, &format!("verb=\"{task}\",stage=\"whole\""));
     }
 }
@@ -132,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_takes_as_long_as_a_bound_is_within_it() {
+    fn a_bucket_includes_its_upper_bound() {
         let (histogram, start) = (Histogram::new(), Stopwatch::start());
         for us in [0, 50, 51, 1_000_000, 1_000_001] {
             histogram.record(start, start.after_us(us));

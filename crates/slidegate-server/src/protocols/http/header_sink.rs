@@ -1,4 +1,4 @@
-//! The headers of an answer: as hyper takes them, or as they go over the wire.
+//! Headers of a response: a map for hyper, or the bytes of HTTP/1.1.
 
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -6,29 +6,31 @@ use slidegate::Clock;
 
 use crate::app::Decided;
 
-/// Where headers are put. Each is put there once.
-pub(crate) trait Head {
+/// Destination for the headers of a response. Callers add each header once.
+pub(crate) trait HeaderSink {
+    /// Adds a header.
     fn add(&mut self, name: HeaderName, value: HeaderValue);
 
-    /// The one that almost every answer has: that it is JSON.
-    fn add_json(&mut self);
+    /// Adds `content-type: application/json`.
+    fn add_json_content_type(&mut self);
 
-    /// Those that say what was decided.
-    fn add_limits(&mut self, decided: &Decided, clock: &dyn Clock);
+    /// Adds the rate-limit headers of a decision.
+    fn add_rate_limit(&mut self, decided: &Decided, clock: &dyn Clock);
 
+    /// Removes all headers.
     fn clear(&mut self);
 }
 
-impl Head for HeaderMap {
+impl HeaderSink for HeaderMap {
     fn add(&mut self, name: HeaderName, value: HeaderValue) {
         self.insert(name, value);
     }
 
-    fn add_json(&mut self) {
+    fn add_json_content_type(&mut self) {
         self.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
 
-    fn add_limits(&mut self, decided: &Decided, clock: &dyn Clock) {
+    fn add_rate_limit(&mut self, decided: &Decided, clock: &dyn Clock) {
         decided.write_headers(self, clock);
     }
 
@@ -37,20 +39,20 @@ impl Head for HeaderMap {
     }
 }
 
-/// Lines of HTTP/1.1.
+/// Header lines of HTTP/1.1.
 #[derive(Debug, Default)]
-pub(crate) struct Lines(pub(super) Vec<u8>);
+pub(crate) struct HeaderLines(pub(super) Vec<u8>);
 
-impl Head for Lines {
+impl HeaderSink for HeaderLines {
     fn add(&mut self, name: HeaderName, value: HeaderValue) {
-        line(&mut self.0, name.as_str(), value.as_bytes());
+        write_line(&mut self.0, name.as_str(), value.as_bytes());
     }
 
-    fn add_json(&mut self) {
+    fn add_json_content_type(&mut self) {
         self.0.extend_from_slice(b"content-type: application/json\r\n");
     }
 
-    fn add_limits(&mut self, decided: &Decided, clock: &dyn Clock) {
+    fn add_rate_limit(&mut self, decided: &Decided, clock: &dyn Clock) {
         decided.write_header_lines(&mut self.0, clock);
     }
 
@@ -59,7 +61,7 @@ impl Head for Lines {
     }
 }
 
-fn line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+fn write_line(out: &mut Vec<u8>, name: &str, value: &[u8]) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
