@@ -81,7 +81,7 @@ enum Protocol<S> {
     Decisions(Arc<Routes<S>>),
     /// Anything else over HTTP.
     Routed(TowerToHyperService<Router>),
-    Resp(Arc<resp::Shared>),
+    Resp(Arc<resp::RespState>),
 }
 
 impl<S> Clone for Protocol<S> {
@@ -108,7 +108,7 @@ impl<S: Store + StatusSource + 'static> ProtocolListener<S> {
 
     /// One where the protocol of Redis is spoken, by those who know one of the passwords if there are any.
     pub fn resp(listener: TcpListener, passwords: Option<Arc<Authenticator>>) -> Self {
-        Self { listener, protocol: Protocol::Resp(Arc::new(resp::Shared::new(passwords))) }
+        Self { listener, protocol: Protocol::Resp(Arc::new(resp::RespState::new(passwords))) }
     }
 }
 
@@ -323,7 +323,7 @@ impl<S: Store + StatusSource + 'static> Guest<S> {
                 converse(stream, talk, answer).await
             }
             Protocol::Resp(shared) => {
-                resp::converse(stream, &self.app, &shared, &self.limits, Stop::new(self.stop)).await
+                resp::serve_connection(stream, &self.app, &shared, &self.limits, Stop::new(self.stop)).await
             }
         }
     }
