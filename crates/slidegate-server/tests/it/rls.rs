@@ -227,7 +227,7 @@ fn null_is_nothing_and_numbers_may_be_written_as_fractions() {
     assert_eq!(refused.json()["detail"], "descriptors: 0 are given; 1 to 100 are allowed");
     for hits in [json!(1.5), json!(-1.0), json!(1e300)] {
         let refused = shop.post(&json!({"domain": "shop", "hitsAddend": hits}));
-        assert_eq!(refused.json()["detail"], "hitsAddend: it is not a whole number from 0 on", "{hits}");
+        assert_eq!(refused.json()["detail"], "hitsAddend: expected a whole number of at least 0", "{hits}");
     }
 }
 
@@ -450,14 +450,14 @@ fn what_cannot_be_understood_is_refused() {
     let shop = Shop::open(&[]);
     let many = vec![descriptor(&[("a", "b")]); 101];
     for (request, detail) in [
-        (json!({"descriptors": [{}]}), "domain: it must not be empty"),
+        (json!({"descriptors": [{}]}), "domain: must not be empty"),
         (json!({"domain": "shop"}), "descriptors: 0 are given; 1 to 100 are allowed"),
         (json!({"domain": "shop", "descriptors": many}), "descriptors: 101 are given; 1 to 100 are allowed"),
         (
             json!({"domain": "shop", "descriptors": [{"hitsAddend": (1_u64 << 48) + 1}]}),
             "descriptors[0].hits_addend: 281474976710657 is not between 0 and 281474976710656",
         ),
-        (json!({"domain": "shop", "hitsAddend": -1}), "hitsAddend: it is not a whole number from 0 on"),
+        (json!({"domain": "shop", "hitsAddend": -1}), "hitsAddend: expected a whole number of at least 0"),
         // No message is an array of its fields' values.
         (json!(["shop", [{}], 1]), "invalid type: sequence, expected an object"),
         (
