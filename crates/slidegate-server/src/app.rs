@@ -24,7 +24,7 @@ use crate::json_fragments::PolicyFragments;
 use crate::policies::{Policies, PolicyView};
 use crate::policy_metrics::{OF_REQUESTS, PolicyMetrics};
 use crate::request::{Batch, Rejection, RejectionKind, Request};
-use crate::throttle::Throttles;
+use crate::throttle::RatePolicies;
 use crate::traces;
 use crate::violations::Violations;
 
@@ -40,7 +40,7 @@ pub struct App<S> {
     heavy_hitters: HeavyHitters,
     are_changes_known: AtomicBool,
     tokens: Arc<Authenticator>,
-    throttles: Throttles,
+    rate_policies: RatePolicies,
 }
 
 /// A decision and the policy under which it was made.
@@ -188,8 +188,8 @@ impl<S> App<S> {
     }
 
     /// The policies of rates that come with requests.
-    pub(crate) fn throttles(&self) -> &Throttles {
-        &self.throttles
+    pub(crate) fn rate_policies(&self) -> &RatePolicies {
+        &self.rate_policies
     }
 
     /// Who stands out.
@@ -275,7 +275,7 @@ impl<S: Store> App<S> {
             heavy_hitters: HeavyHitters::default(),
             are_changes_known: AtomicBool::new(true),
             tokens: Arc::new(Authenticator::new(Tokens::default())),
-            throttles: Throttles::default(),
+            rate_policies: RatePolicies::default(),
         }
     }
 

@@ -58,8 +58,8 @@ impl EnvoyLimits {
     }
 
     /// Returns whether there are rules for a domain.
-    pub(crate) fn knows(&self, domain: &[u8]) -> bool {
-        self.domains.knows(domain)
+    pub(crate) fn contains(&self, domain: &[u8]) -> bool {
+        self.domains.contains(domain)
     }
 
     /// Returns the names of all domains, sorted.

@@ -40,13 +40,13 @@ impl<S: Store> Reload<S> {
     pub(crate) async fn run(self) {
         gauge!("slidegate_envoy_config_is_current").set(1.0);
         let name = "the folder with limits for Envoy";
-        let mut watch = Watcher::new(name, SystemClock::default(), self.snapshot.clone());
+        let mut watcher = Watcher::new(name, SystemClock::default(), self.snapshot.clone());
         let path = self.path.clone();
         let take_snapshot = move || FolderSnapshot::of(&path);
         let mut problems = None;
         loop {
             let changed =
-                watch.changed(&self.reload_requested, take_snapshot.clone(), |_| true, problems.is_some());
+                watcher.changed(&self.reload_requested, take_snapshot.clone(), |_| true, problems.is_some());
             problems = self.reload(changed.await, problems).await;
         }
     }
@@ -65,8 +65,8 @@ impl<S: Store> Reload<S> {
                 info!(folder = %self.path.display(), "reloaded the limits for Envoy");
                 None
             }
-            Err(refused) => {
-                let problems = refused.iter().map(Problems::to_string).collect::<Vec<_>>().join("\n");
+            Err(problems) => {
+                let problems = problems.iter().map(Problems::to_string).collect::<Vec<_>>().join("\n");
                 // A retry with the same problems is not logged again.
                 if reason != Reason::Retry || previous.as_ref() != Some(&problems) {
                     counter!("slidegate_reloads_total", "result" => "refused").increment(1);

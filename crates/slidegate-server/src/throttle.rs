@@ -1,4 +1,4 @@
-//! Rates that come with a request: `CL.THROTTLE` of redis-cell, and `THROTTLE` and `POST /throttle` of throttlecrab.
+//! Rates in requests: `CL.THROTTLE` of redis-cell, and `THROTTLE` and `POST /throttle` of throttlecrab.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,12 +12,12 @@ use utoipa::ToSchema;
 use crate::policies::PolicyView;
 use crate::policy_metrics::PolicyMetrics;
 
-/// The longest period in seconds, 366 days.
+/// Longest period: 366 days.
 const MAX_PERIOD_S: u64 = 366 * 86_400;
-/// How many policies are cached.
-const MAX_CACHED: usize = 1024;
+/// Maximum number of cached policies.
+const MAX_CACHED_POLICIES: usize = 1024;
 
-/// The software whose commands state the rate. Each has keys of its own, and its own words for errors.
+/// Software whose commands state the rate. Each has separate keys and its own error texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Dialect {
     RedisCell,
@@ -25,7 +25,7 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// The policy of all keys: what a key has spent stays its own when it comes with other numbers.
+    /// Returns the policy name for all rates, so that the count of a key carries over to another rate.
     pub(crate) const fn policy_name(self) -> &'static str {
         match self {
             Self::RedisCell => "CL.THROTTLE",
@@ -34,7 +34,7 @@ impl Dialect {
     }
 }
 
-/// A rate as the request states it.
+/// Rate of a request, before validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Rate {
     pub(crate) dialect: Dialect,
@@ -44,50 +44,50 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// A bucket that fills by `count` in a period.
+    /// Validates the rate, and returns the policy of a token bucket that refills by `count` per period.
     fn policy(&self) -> Result<Policy, String> {
         let (burst, count, period_s) = match self.dialect {
-            Dialect::RedisCell => self.of_redis_cell()?,
-            Dialect::Throttlecrab => self.of_throttlecrab()?,
+            Dialect::RedisCell => self.validate_redis_cell()?,
+            Dialect::Throttlecrab => self.validate_throttlecrab()?,
         };
         let quota = Quota::new(count, Duration::from_secs(period_s))
             .and_then(|quota| quota.with_algorithm(Algorithm::TokenBucket).with_burst(burst));
-        let named = |error: QuotaError| match error.field() {
+        let message = |error: QuotaError| match error.field() {
             "window" => format!("period: {period_s} is more than 366 days of seconds"),
             _ => error.to_string(),
         };
         quota
             .and_then(|quota| Policy::with_names(self.dialect.policy_name(), [("rate", quota)]))
-            .map_err(named)
+            .map_err(message)
     }
 
-    /// Capacity, count and period: the capacity is one more than the burst.
-    fn of_redis_cell(&self) -> Result<(u64, u64, u64), String> {
+    /// Returns capacity, count and period by the rules of redis-cell: the capacity is one more than the burst.
+    fn validate_redis_cell(&self) -> Result<(u64, u64, u64), String> {
         let Self { max_burst, count, period_s, .. } = *self;
         if count == 0 || period_s == 0 {
             return Err("Zero rates are not supported".to_owned());
         }
-        let positive = |name: &str, number: i64| {
+        let non_negative = |name: &str, number: i64| {
             u64::try_from(number).map_err(|_| format!("{name}: {number} is less than 0"))
         };
-        let burst = positive("max_burst", max_burst)?.saturating_add(1);
+        let burst = non_negative("max_burst", max_burst)?.saturating_add(1);
         if burst > MAX_LIMIT {
             return Err(format!("max_burst: {max_burst} is more than {}", MAX_LIMIT - 1));
         }
-        let (count, period_s) = (positive("count per period", count)?, positive("period", period_s)?);
+        let (count, period_s) = (non_negative("count per period", count)?, non_negative("period", period_s)?);
         if count > MAX_LIMIT {
             return Err(format!("count per period: {count} is not between 1 and 2^48 ({MAX_LIMIT})"));
         }
         Ok((burst, count, period_s))
     }
 
-    /// The same where the burst is the capacity.
-    fn of_throttlecrab(&self) -> Result<(u64, u64, u64), String> {
-        let within = |name: &str, number: i64, most: u64| {
-            let valid = u64::try_from(number).ok().filter(|number| (1..=most).contains(number));
+    /// Returns capacity, count and period by the rules of throttlecrab: the burst is the capacity.
+    fn validate_throttlecrab(&self) -> Result<(u64, u64, u64), String> {
+        let within = |name: &str, number: i64, max: u64| {
+            let valid = u64::try_from(number).ok().filter(|number| (1..=max).contains(number));
             valid.ok_or_else(|| {
-                let why = format!("{name}: {number} is not between 1 and {most}");
-                check_failed(&format!("invalid rate limit parameters: {why}"))
+                let detail = format!("{name}: {number} is not between 1 and {max}");
+                check_failed(&format!("invalid rate limit parameters: {detail}"))
             })
         };
         Ok((
@@ -97,69 +97,69 @@ impl Rate {
         ))
     }
 
-    /// The milliseconds in which `tokens` flow in, rounded up.
-    fn inflow_ms(&self, tokens: u64) -> u64 {
+    /// Returns the time in which `tokens` are refilled, rounded up.
+    fn refill_ms(&self, tokens: u64) -> u64 {
         let (count, period_ms) = (self.count.unsigned_abs().max(1), self.period_s.unsigned_abs() * 1000);
         let ms = (u128::from(tokens) * u128::from(period_ms)).div_ceil(u128::from(count));
         u64::try_from(ms).unwrap_or(u64::MAX)
     }
 }
 
-/// Policies that were built, for all connections and listeners: the same one each time, so that a key's record is not written
-/// anew because the next request has another copy.
+/// Cache of the policies for rates, which all listeners share. Equal rates get the same policy object: the memory store would
+/// rewrite a key's record for another one.
 #[derive(Debug, Default)]
-pub(crate) struct Throttles(Mutex<HashMap<Rate, Arc<PolicyView>>>);
+pub(crate) struct RatePolicies(Mutex<HashMap<Rate, Arc<PolicyView>>>);
 
-impl Throttles {
-    /// The policy of a rate, or the field that is out of range.
+impl RatePolicies {
+    /// Returns the policy of a rate, or a message about the field that is out of range.
     pub(crate) fn find(&self, rate: Rate) -> Result<Arc<PolicyView>, String> {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(named) = cached.get(&rate) {
-            return Ok(Arc::clone(named));
+        if let Some(policy) = cached.get(&rate) {
+            return Ok(Arc::clone(policy));
         }
         let policy_metrics = PolicyMetrics::of_throttle(rate.dialect);
-        let named = Arc::new(PolicyView::new(rate.policy()?, HeaderStyle::None, policy_metrics));
-        // A client with ever new numbers takes no memory.
-        if cached.len() >= MAX_CACHED {
+        let policy = Arc::new(PolicyView::new(rate.policy()?, HeaderStyle::None, policy_metrics));
+        // Bounds the memory when clients send many different rates.
+        if cached.len() >= MAX_CACHED_POLICIES {
             cached.clear();
         }
-        cached.insert(rate, Arc::clone(&named));
-        Ok(named)
+        cached.insert(rate, Arc::clone(&policy));
+        Ok(policy)
     }
 }
 
-/// A request of throttlecrab that is within its limits.
+/// Request of throttlecrab, without its key. [`RatePolicies::find`] validates the rate.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Throttlecrab {
+pub(crate) struct ThrottlecrabRequest {
     pub(crate) rate: Rate,
     pub(crate) cost: u64,
 }
 
-/// A decision as throttlecrab's server replies it, in its order.
+/// Decision in the format of throttlecrab's server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = ThrottleResponse)]
 pub(crate) struct ThrottleReply {
-    /// Whether the request may proceed.
+    /// Whether the request is allowed.
     pub(crate) allowed: bool,
     /// `max_burst`.
     pub(crate) limit: i64,
-    /// The tokens that are left.
+    /// Remaining tokens.
     pub(crate) remaining: i64,
-    /// Seconds until the key is forgotten; 0 if nothing is counted.
+    /// Seconds until throttlecrab would forget the key; 0 if nothing is counted.
     pub(crate) reset_after: i64,
     /// Seconds until the request can be repeated, rounded up; 0 if it is allowed.
     pub(crate) retry_after: i64,
 }
 
-impl Throttlecrab {
-    /// A rate and a quantity, or throttlecrab's error with the field that is out of range.
+impl ThrottlecrabRequest {
+    /// Validates the quantity, or returns throttlecrab's error.
     pub(crate) fn new(max_burst: i64, count: i64, period_s: i64, quantity: i64) -> Result<Self, String> {
         let rate = Rate { dialect: Dialect::Throttlecrab, max_burst, count, period_s };
         let cost =
             u64::try_from(quantity).map_err(|_| check_failed(&format!("negative quantity: {quantity}")))?;
         if cost > MAX_LIMIT {
-            let why = format!("quantity: {quantity} is not between 0 and {MAX_LIMIT}");
-            return Err(check_failed(&why));
+            let detail = format!("quantity: {quantity} is not between 0 and {MAX_LIMIT}");
+            return Err(check_failed(&detail));
         }
         Ok(Self { rate, cost })
     }
@@ -169,8 +169,9 @@ impl Throttlecrab {
         let retry_after_ms = match decision.retry_after_ms() {
             _ if decision.is_allowed() => 0,
             Some(ms) => ms,
-            // Never, for which throttlecrab has no reply: the time in which as many tokens flow in.
-            None => reset_after_ms.saturating_add(self.rate.inflow_ms(self.cost.saturating_sub(limit))),
+            // The quantity exceeds the capacity. throttlecrab has no reply for "never", so the reply is the time in which
+            // that many tokens are refilled.
+            None => reset_after_ms.saturating_add(self.rate.refill_ms(self.cost.saturating_sub(limit))),
         };
         ThrottleReply {
             allowed: decision.is_allowed(),
@@ -181,18 +182,18 @@ impl Throttlecrab {
         }
     }
 
-    /// throttlecrab keeps a key for `max_burst - 2` intervals after the bucket is whole, and cuts off the fraction of a
-    /// second. That is the reply, unless the bucket is whole later than that.
-    fn reset_after_s(&self, limit: u64, whole_after_ms: u64) -> u64 {
-        if whole_after_ms == 0 {
+    /// Returns the seconds until throttlecrab would forget the key: `max_burst - 2` intervals after the bucket is full, rounded
+    /// down, but not before the bucket is full.
+    fn reset_after_s(&self, limit: u64, full_after_ms: u64) -> u64 {
+        if full_after_ms == 0 {
             return 0;
         }
-        let kept_ms = whole_after_ms.saturating_add(self.rate.inflow_ms(limit.saturating_sub(2)));
-        (kept_ms / 1000).max(whole_after_ms.div_ceil(1000))
+        let expires_after_ms = full_after_ms.saturating_add(self.rate.refill_ms(limit.saturating_sub(2)));
+        (expires_after_ms / 1000).max(full_after_ms.div_ceil(1000))
     }
 }
 
-/// As throttlecrab's server words what its library refuses.
+/// Formats an error of throttlecrab's library as its server does.
 fn check_failed(error: &str) -> String {
     format!("Rate limit check failed: {error}")
 }

@@ -14,12 +14,12 @@ use super::unit::Unit;
 use crate::Problem;
 
 /// Builder of the rules of one file.
-pub(super) struct Build<'a> {
+pub(super) struct RuleBuilder<'a> {
     pub(super) settings: Settings,
     /// Number of limits built so far, in all files.
-    pub(super) limits: &'a mut usize,
+    pub(super) limit_count: &'a mut usize,
     /// Names of their policies.
-    pub(super) names: &'a mut HashSet<String>,
+    pub(super) policy_names: &'a mut HashSet<String>,
     pub(super) problems: Vec<Problem>,
 }
 
@@ -35,7 +35,7 @@ struct Position {
     has_value_metric: bool,
 }
 
-impl Build<'_> {
+impl RuleBuilder<'_> {
     pub(super) fn domain(&mut self, name: &str, descriptors: &[Spanned<DescriptorFields>]) -> Node {
         let mut domain = Node::default();
         let position = Position {
@@ -54,7 +54,11 @@ impl Build<'_> {
             let field = format!("{}{dot}descriptors[{index}]", position.field);
             let fields = &spanned.value;
             let Some(key) = fields.key.as_ref().filter(|key| !key.value.is_empty()) else {
-                self.refuse(line(spanned), format!("{field}.key"), "missing; every descriptor needs a key");
+                self.add_problem(
+                    line(spanned),
+                    format!("{field}.key"),
+                    "missing; every descriptor needs a key",
+                );
                 continue;
             };
             let value = fields.value.as_ref().map_or("", |value| value.value.as_str());
@@ -64,7 +68,7 @@ impl Build<'_> {
                     "{:?} contains *; a wildcard belongs in the value, or at the end of a key without a value",
                     key.value
                 );
-                self.refuse(line(key), format!("{field}.key"), message);
+                self.add_problem(line(key), format!("{field}.key"), message);
                 continue;
             }
             let composite =
@@ -75,7 +79,7 @@ impl Build<'_> {
                 Position { name, path: format!("{}\0{composite}", position.path), field, has_value_metric };
             if parent.children.contains_key(&composite) {
                 let message = format!("{composite:?} appears twice in this list");
-                self.refuse(line(key), position.field, message);
+                self.add_problem(line(key), position.field, message);
                 continue;
             }
             let node = self.node(&position, &key.value, &composite, fields);
@@ -102,7 +106,7 @@ impl Build<'_> {
                 node.shared_value = Some(value.unwrap_or(composite).to_owned());
             } else {
                 let message = format!("needs a value with a wildcard (*); {composite:?} has none");
-                self.refuse(line(shares), format!("{}.share_threshold", position.field), message);
+                self.add_problem(line(shares), format!("{}.share_threshold", position.field), message);
             }
         }
         self.level(&mut node, position, fields.descriptors.as_deref().unwrap_or_default());
@@ -120,7 +124,7 @@ impl Build<'_> {
         let name = limit.name.as_ref().map(|name| name.value.clone()).unwrap_or_default();
         if name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
             let message = format!("a name has at most {MAX_NAME_BYTES} bytes and no control characters");
-            self.refuse(limit.name.as_ref().map_or(0, line), format!("{field}.name"), message);
+            self.add_problem(limit.name.as_ref().map_or(0, line), format!("{field}.name"), message);
             return None;
         }
         let replaces = limit.replaces.as_deref().unwrap_or_default();
@@ -128,8 +132,8 @@ impl Build<'_> {
         let policy = self.policy_name(position);
         let display_name = if name.is_empty() { policy.clone() } else { name.clone() };
         let amount = self.amount(&field, spanned, [&policy, &display_name])?;
-        let index = *self.limits;
-        *self.limits += 1;
+        let index = *self.limit_count;
+        *self.limit_count += 1;
         Some(Rule {
             amount,
             name,
@@ -148,15 +152,26 @@ impl Build<'_> {
         })
     }
 
-    fn replaces(&mut self, field: &str, at: u64, names: &[ReplacesFields], own: &str) -> Vec<String> {
+    fn replaces(
+        &mut self,
+        field: &str,
+        rate_limit_line: u64,
+        names: &[ReplacesFields],
+        own_name: &str,
+    ) -> Vec<String> {
         let mut replaces = Vec::with_capacity(names.len());
         for (index, fields) in names.iter().enumerate() {
-            let (name, at) = fields.name.as_ref().map_or(("", at), |name| (name.value.as_str(), line(name)));
+            let (name, line) =
+                fields.name.as_ref().map_or(("", rate_limit_line), |name| (name.value.as_str(), line(name)));
             if name.is_empty() {
-                self.refuse(at, format!("{field}[{index}].name"), "missing; give the name of another limit");
-            } else if name == own {
+                self.add_problem(
+                    line,
+                    format!("{field}[{index}].name"),
+                    "missing; give the name of another limit",
+                );
+            } else if name == own_name {
                 let message = format!("{name:?} is this limit itself; give the name of another limit");
-                self.refuse(at, format!("{field}[{index}].name"), message);
+                self.add_problem(line, format!("{field}[{index}].name"), message);
             }
             replaces.push(name.to_owned());
         }
@@ -167,10 +182,10 @@ impl Build<'_> {
     /// within them, so two paths can join to the same text: `a.b` below a domain, and `b` below `a`.
     fn policy_name(&mut self, position: &Position) -> String {
         let mut name = policy_name(&position.name);
-        if self.names.contains(&name) {
+        if self.policy_names.contains(&name) {
             name = hashed_name(&position.name, &position.path);
         }
-        self.names.insert(name.clone());
+        self.policy_names.insert(name.clone());
         name
     }
 
@@ -185,7 +200,7 @@ impl Build<'_> {
         if limit.unlimited == Some(true) {
             if unit.is_some() {
                 let message = "has no effect with unlimited; remove one of them";
-                self.refuse(limit.unit.as_ref().map_or(0, line), format!("{field}.unit"), message);
+                self.add_problem(limit.unit.as_ref().map_or(0, line), format!("{field}.unit"), message);
             }
             return Some(Amount::Unlimited);
         }
@@ -194,17 +209,17 @@ impl Build<'_> {
             Some(requests) => match requests.value.checked() {
                 Ok(requests) => u32::try_from(requests).ok(),
                 Err(message) => {
-                    self.refuse(line(requests), format!("{field}.requests_per_unit"), message);
+                    self.add_problem(line(requests), format!("{field}.requests_per_unit"), message);
                     None
                 }
             },
         };
         let Some(unit) = unit else {
-            let (found, at) = match &limit.unit {
+            let (found, line) = match &limit.unit {
                 Some(unit) => (format!("{:?} is not", unit.value), line(unit)),
                 None => ("missing; expected".to_owned(), line(spanned)),
             };
-            self.refuse(at, format!("{field}.unit"), format!("{found} one of {}", Unit::names()));
+            self.add_problem(line, format!("{field}.unit"), format!("{found} one of {}", Unit::names()));
             return None;
         };
         match requests_per_unit? {
@@ -218,18 +233,18 @@ impl Build<'_> {
     /// Builds a counted limit; `names` are those of the policy and of its quota.
     fn limited(&mut self, field: &str, requests: u32, unit: Unit, names: [&str; 2]) -> Option<Limited> {
         let [name, display_name] = names;
-        let made = quota(requests, unit, self.settings.algorithm)
+        let policy = quota(requests, unit, self.settings.algorithm)
             .and_then(|quota| Policy::with_names(name, [(display_name, quota)]));
-        match made {
+        match policy {
             Ok(policy) => Some(Limited { requests_per_unit: requests, unit, policy }),
             Err(error) => {
-                self.refuse(0, field, error.to_string());
+                self.add_problem(0, field, error.to_string());
                 None
             }
         }
     }
 
-    fn refuse(&mut self, line: u64, field: impl Into<String>, message: impl Into<String>) {
+    fn add_problem(&mut self, line: u64, field: impl Into<String>, message: impl Into<String>) {
         self.problems.push(Problem::at(line, field, message));
     }
 }

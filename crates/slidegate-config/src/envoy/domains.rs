@@ -39,7 +39,7 @@ pub struct RuleMatch<'a> {
 }
 
 impl Domains {
-    pub fn knows(&self, domain: &[u8]) -> bool {
+    pub fn contains(&self, domain: &[u8]) -> bool {
         self.by_name.contains_key(&*String::from_utf8_lossy(domain))
     }
 
@@ -54,13 +54,13 @@ impl Domains {
     pub fn rules(&self) -> Vec<&Rule> {
         let mut rules = Vec::new();
         for name in self.names() {
-            self.by_name.get(name).into_iter().for_each(|domain| domain.gather(&mut rules));
+            self.by_name.get(name).into_iter().for_each(|domain| domain.collect_rules(&mut rules));
         }
         rules
     }
 
     /// Finds the rule for a descriptor, which is a list of keys and values. The rule must be exactly as deep as the
-    /// descriptor. Bytes that are not UTF-8 match as replacement characters, and are counted as they are.
+    /// descriptor. Bytes that are not UTF-8 match as replacement characters, and are unchanged in the counter key.
     pub fn find<'e>(
         &self,
         domain: &[u8],
@@ -68,21 +68,21 @@ impl Domains {
     ) -> Option<RuleMatch<'_>> {
         let all = entries.clone();
         let mut node = self.by_name.get(&*String::from_utf8_lossy(domain))?;
-        let mut counted_by = CounterKey::default();
+        let mut counter_key = CounterKey::default();
         let mut composite = String::new();
         for (key, value) in entries {
             let key_text = String::from_utf8_lossy(key);
             composite.clear();
             composite.extend([&key_text, "_", &*String::from_utf8_lossy(value)]);
             (_, node) = node.next(&composite, &key_text)?;
-            counted_by.push(key, node.shared_value.as_ref().map_or(value, String::as_bytes));
+            counter_key.push(key, node.shared_value.as_ref().map_or(value, String::as_bytes));
         }
         let rule = node.rule.as_ref()?;
         let metric_name = match rule.metric_values {
             MetricValues::Configured => None,
             metric_values => self.metric_name(domain, all, metric_values == MetricValues::All),
         };
-        Some(RuleMatch { rule, key: counted_by, metric_name })
+        Some(RuleMatch { rule, key: counter_key, metric_name })
     }
 
     /// Returns the metric name of a descriptor: domain and path, with the values of the request where metrics
@@ -92,22 +92,22 @@ impl Domains {
         &self,
         domain: &[u8],
         entries: impl Iterator<Item = (&'e [u8], &'e [u8])>,
-        are_all_named: bool,
+        has_all_values: bool,
     ) -> Option<String> {
         let domain = String::from_utf8_lossy(domain);
         let mut node = self.by_name.get(&*domain)?;
-        let (mut path, mut has_value) = (domain.into_owned(), false);
+        let (mut path, mut differs) = (domain.into_owned(), false);
         for (key, value) in entries {
             let [key, value] = [key, value].map(String::from_utf8_lossy);
             let composite = format!("{key}_{value}");
             let (name, next) = node.next(&composite, &key)?;
-            let own = if value.is_empty() { &*key } else { &composite };
-            let is_named = (are_all_named || next.has_value_metric) && next.shared_value.is_none();
-            has_value |= is_named && own != name;
-            path.extend([".", if is_named { own } else { name }]);
+            let own_name = if value.is_empty() { &*key } else { &composite };
+            let has_own_value = (has_all_values || next.has_value_metric) && next.shared_value.is_none();
+            differs |= has_own_value && own_name != name;
+            path.extend([".", if has_own_value { own_name } else { name }]);
             node = next;
         }
-        has_value.then(|| policy_name(&path))
+        differs.then(|| policy_name(&path))
     }
 }
 
@@ -119,19 +119,19 @@ impl Node {
         children
     }
 
-    fn gather<'a>(&'a self, rules: &mut Vec<&'a Rule>) {
+    fn collect_rules<'a>(&'a self, rules: &mut Vec<&'a Rule>) {
         rules.extend(self.rule.as_deref());
-        self.sorted().into_iter().for_each(|(_, node)| node.gather(rules));
+        self.sorted().into_iter().for_each(|(_, node)| node.collect_rules(rules));
     }
 
     /// Returns the child that matches, and its composite: an exact match first, then wildcards, then any value.
     fn next(&self, composite: &str, key: &str) -> Option<(&str, &Self)> {
         let by_wildcard = || {
-            let is_met = |wildcard: &&String| wildcard::matches(wildcard, composite);
-            self.wildcards.iter().find(is_met).and_then(|wildcard| self.children.get_key_value(wildcard))
+            let matches = |wildcard: &&String| wildcard::matches(wildcard, composite);
+            self.wildcards.iter().find(matches).and_then(|wildcard| self.children.get_key_value(wildcard))
         };
-        let met = self.children.get_key_value(composite).or_else(by_wildcard);
-        let (name, node) = met.or_else(|| self.children.get_key_value(key))?;
+        let exact_or_wildcard = self.children.get_key_value(composite).or_else(by_wildcard);
+        let (name, node) = exact_or_wildcard.or_else(|| self.children.get_key_value(key))?;
         Some((name, node))
     }
 }

@@ -62,9 +62,9 @@ mod tests {
             key(&[("a", &format!("{long}x"))]),
             key(&[("a", &long[..128])]),
         ];
-        for (place, one) in keys.iter().enumerate() {
-            assert!(keys[place + 1..].iter().all(|other| other != one), "{one:?}");
-            assert!(one.len() <= MAX_KEY_BYTES);
+        for (index, key) in keys.iter().enumerate() {
+            assert!(keys[index + 1..].iter().all(|other| other != key), "{key:?}");
+            assert!(key.len() <= MAX_KEY_BYTES);
         }
     }
 }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use slidegate::Algorithm;
 
-use self::build::Build;
+use self::build::RuleBuilder;
 pub use self::domains::Domains;
 use self::file::File;
 pub use self::key::CounterKey;
@@ -39,7 +39,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Behaviour closest to envoyproxy/ratelimit.
+    /// Returns the behaviour closest to envoyproxy/ratelimit.
     fn default() -> Self {
         Self { algorithm: Algorithm::FixedWindow, headers: HeaderMode::Denied, body: DenialBody::Text }
     }
@@ -72,61 +72,68 @@ pub enum DenialBody {
 impl Domains {
     /// Reads a folder or a single file, or returns all problems.
     pub fn load(path: &Path, settings: Settings) -> Result<Self, Vec<Problems>> {
-        let files = files(path).map_err(|error| vec![of_file(path, format!("cannot be read: {error}"))])?;
+        let files =
+            files(path).map_err(|error| vec![file_problem(path, format!("cannot be read: {error}"))])?;
         if files.is_empty() {
-            return Err(vec![of_file(path, "no file in this folder ends in .yaml or .yml")]);
+            return Err(vec![file_problem(path, "no file in this folder ends in .yaml or .yml")]);
         }
         let mut domains = Self { settings, by_name: HashMap::new() };
         let mut owners: HashMap<String, PathBuf> = HashMap::new();
-        let mut refused = Vec::new();
-        let (mut limits, mut names) = (0, HashSet::new());
+        let mut problems = Vec::new();
+        let (mut limit_count, mut policy_names) = (0, HashSet::new());
         for file in files {
-            let mut build = Build { settings, limits: &mut limits, names: &mut names, problems: Vec::new() };
-            domains.add(&file, &mut build, &mut owners);
-            if !build.problems.is_empty() {
-                refused.push(Problems::new(&file.display().to_string(), build.problems));
+            let mut builder = RuleBuilder {
+                settings,
+                limit_count: &mut limit_count,
+                policy_names: &mut policy_names,
+                problems: Vec::new(),
+            };
+            domains.add(&file, &mut builder, &mut owners);
+            if !builder.problems.is_empty() {
+                problems.push(Problems::new(&file.display().to_string(), builder.problems));
             }
         }
-        if refused.is_empty() { Ok(domains) } else { Err(refused) }
+        if problems.is_empty() { Ok(domains) } else { Err(problems) }
     }
 
-    fn add(&mut self, path: &Path, build: &mut Build<'_>, owners: &mut HashMap<String, PathBuf>) {
+    /// Adds the domain of a file. `owners` are the files of the other domains.
+    fn add(&mut self, path: &Path, builder: &mut RuleBuilder<'_>, owners: &mut HashMap<String, PathBuf>) {
         let text = match fs::read_to_string(path) {
             Ok(text) => text,
             Err(error) => {
-                build.problems.push(Problem::without_line("file", format!("cannot be read: {error}")));
+                builder.problems.push(Problem::without_line("file", format!("cannot be read: {error}")));
                 return;
             }
         };
         let file: File = match parse_yaml(&text) {
             Ok(file) => file,
             Err(problem) => {
-                build.problems.push(problem);
+                builder.problems.push(problem);
                 return;
             }
         };
         let descriptors = file.descriptors.as_deref().unwrap_or_default();
         let Some(domain) = file.domain.filter(|domain| !domain.value.is_empty()) else {
-            build.problems.push(Problem::without_line("domain", "missing; every file needs one domain"));
-            build.domain("", descriptors);
+            builder.problems.push(Problem::without_line("domain", "missing; every file needs one domain"));
+            builder.domain("", descriptors);
             return;
         };
         let name = domain.value;
         if let Some(owner) = owners.get(&name) {
             let message = format!("{name:?} is already defined in {}", owner.display());
-            build.problems.push(Problem::at(domain.defined.line(), "domain", message));
+            builder.problems.push(Problem::at(domain.defined.line(), "domain", message));
         }
-        let node = build.domain(&name, descriptors);
+        let node = builder.domain(&name, descriptors);
         owners.insert(name.clone(), path.to_owned());
         self.by_name.insert(name, node);
     }
 }
 
-fn of_file(path: &Path, message: impl Into<String>) -> Problems {
+fn file_problem(path: &Path, message: impl Into<String>) -> Problems {
     Problems::new(&path.display().to_string(), vec![Problem::without_line("file", message)])
 }
 
-/// Returns the YAML files of a folder, sorted by name, without hidden ones such as the `..data` links of Kubernetes.
+/// Returns the YAML files of a folder, sorted by name, without hidden files such as the `..data` links of Kubernetes.
 pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
     if !fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);

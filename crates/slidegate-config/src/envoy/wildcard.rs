@@ -1,8 +1,8 @@
 //! Wildcards in descriptor values.
 
-/// Matches `text` against a pattern in which each `*` stands for any text, the empty text included.
+/// Returns whether `text` matches a pattern in which each `*` stands for any text, the empty text included.
 ///
-/// Matches each part at its first occurrence after the previous part. No part is tried twice, so the cost is linear in
+/// Each part matches at its first occurrence after the previous part. There is no backtracking, so the cost is linear in
 /// the length of both.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let Some((prefix, rest)) = pattern.split_once('*') else { return pattern == text };
@@ -11,8 +11,8 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let inner = text.strip_prefix(prefix).and_then(|text| text.strip_suffix(suffix));
     let Some(mut inner) = inner else { return false };
     for part in middle.split('*') {
-        let Some((_, behind)) = inner.split_once(part) else { return false };
-        inner = behind;
+        let Some((_, after)) = inner.split_once(part) else { return false };
+        inner = after;
     }
     true
 }
@@ -61,14 +61,14 @@ mod tests {
 
     #[test]
     fn short_patterns_match_as_defined() {
-        let words = |letters: &[char], longest: usize| {
+        let words = |letters: &[char], max_length: usize| {
             let mut words = vec![String::new()];
-            let mut place = 0;
-            while words[place].len() < longest {
+            let mut index = 0;
+            while words[index].len() < max_length {
                 words.extend(
-                    letters.iter().map(|letter| format!("{}{letter}", words[place])).collect::<Vec<_>>(),
+                    letters.iter().map(|letter| format!("{}{letter}", words[index])).collect::<Vec<_>>(),
                 );
-                place += 1;
+                index += 1;
             }
             words
         };

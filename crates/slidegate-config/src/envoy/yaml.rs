@@ -13,7 +13,7 @@ pub fn parse_yaml<T: DeserializeOwned>(text: &str) -> Result<T, Problem> {
     let mut field = None;
     let parsed = serde_saphyr::with_deserializer_from_str(text, |yaml| {
         serde_path_to_error::deserialize(yaml).map_err(|error| {
-            field = field_of(error.path());
+            field = field_path(error.path());
             error.into_inner()
         })
     });
@@ -36,7 +36,7 @@ fn message(error: &Error) -> String {
 }
 
 /// Formats a path, without the fields that `Spanned` adds.
-fn field_of(path: &Path) -> Option<String> {
+fn field_path(path: &Path) -> Option<String> {
     let mut field = String::new();
     for segment in path {
         match segment {

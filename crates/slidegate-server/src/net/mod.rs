@@ -80,7 +80,7 @@ enum Protocol<S> {
     Decisions(Arc<Routes<S>>),
     /// A router over HTTP.
     Routed(TowerToHyperService<Router>),
-    Resp(Arc<resp::Shared>),
+    Resp(Arc<resp::RespState>),
 }
 
 impl<S> Clone for Protocol<S> {
@@ -107,7 +107,7 @@ impl<S: Store + StatusSource + 'static> ProtocolListener<S> {
 
     /// Returns a listener for RESP. With `passwords`, clients must authenticate.
     pub fn resp(listener: TcpListener, passwords: Option<Arc<Authenticator>>) -> Self {
-        Self { listener, protocol: Protocol::Resp(Arc::new(resp::Shared::new(passwords))) }
+        Self { listener, protocol: Protocol::Resp(Arc::new(resp::RespState::new(passwords))) }
     }
 }
 
@@ -325,7 +325,7 @@ impl<S: Store + StatusSource + 'static> Connection<S> {
                 serve_connection(stream, state, answer).await
             }
             Protocol::Resp(shared) => {
-                resp::converse(stream, &self.app, &shared, &self.limits, Stop::new(self.stop)).await
+                resp::serve_connection(stream, &self.app, &shared, &self.limits, Stop::new(self.stop)).await
             }
         }
     }

@@ -229,7 +229,7 @@ fn router<S: Store + StatusSource + 'static>(
         .route("/healthz", get(async || "ok\n"))
         .route("/json", rls::json(limits.body_timeout))
         .route("/healthcheck", rls::healthcheck())
-        .route("/throttle", throttle::decided(limits.body_timeout))
+        .route("/throttle", throttle::route(limits.body_timeout))
         .route("/openapi.json", get(async || openapi::document()))
         .route("/readyz", get(async |State(app): State<Arc<App<S>>>| probes::ready(&app)))
         .route(

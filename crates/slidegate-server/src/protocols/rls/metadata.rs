@@ -11,11 +11,13 @@ pub(super) fn to_struct(fields: &serde_json::Map<String, serde_json::Value>) -> 
 /// Adds the fields of `from` to `into`. Existing fields stay; structs are merged.
 pub(crate) fn merge(into: &mut Struct, from: &Struct) {
     for (name, value) in &from.fields {
-        match (into.fields.get_mut(name).map(|known| &mut known.kind), &value.kind) {
+        match (into.fields.get_mut(name).map(|existing| &mut existing.kind), &value.kind) {
             (None, _) => {
                 into.fields.insert(name.clone(), value.clone());
             }
-            (Some(Some(Kind::StructValue(known))), Some(Kind::StructValue(more))) => merge(known, more),
+            (Some(Some(Kind::StructValue(existing))), Some(Kind::StructValue(added))) => {
+                merge(existing, added);
+            }
             (Some(_), _) => {}
         }
     }

@@ -77,7 +77,10 @@ fn a_command_outside_the_grammar_is_rejected_with_the_reason() {
         ("SLIDEGATE.CHECK,api,k,1,TIER", arity.to_owned()),
         ("SLIDEGATE.CHECK,api,k,1,TIER,premium,1", arity.to_owned()),
         ("SLIDEGATE.CHECK,api,k,TIER,premium,1", arity.to_owned()),
-        ("SLIDEGATE.CHECK,api,k,1,TEIR,premium", "\"TEIR\": TIER is expected here".to_owned()),
+        (
+            "SLIDEGATE.CHECK,api,k,1,TEIR,premium",
+            "\"TEIR\": unexpected argument; TIER can follow here".to_owned(),
+        ),
         (
             "SLIDEGATE.CHECK,api,k,TIER,gold",
             r#"tier: policy "api" has no tier "gold"; known: "premium""#.to_owned(),
@@ -90,13 +93,13 @@ fn a_command_outside_the_grammar_is_rejected_with_the_reason() {
             "SLIDEGATE.CHECK,k,QUOTAS",
             format!(r#"policy: there is no policy "k"; known: "api", "login"{hint}"#),
         ),
-        ("SLIDEGATE.CHECK,k,QUOTAS,COST,2", "quotas: none is given".to_owned()),
-        ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST", "cost: none is given".to_owned()),
+        ("SLIDEGATE.CHECK,k,QUOTAS,COST,2", "quotas: missing after QUOTAS".to_owned()),
+        ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST", "cost: missing after COST".to_owned()),
         (
             "SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST,x",
             r#"cost: "x" is not a whole number between 0 and 281474976710656"#.to_owned(),
         ),
-        ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST,1,2", "\"2\": nothing is expected behind the cost".to_owned()),
+        ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST,1,2", "\"2\": unexpected argument after the cost".to_owned()),
         ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,TIER,a", "tier: goes with policy, not with quotas".to_owned()),
     ] {
         let words: Vec<&str> = sent.split(',').collect();
