@@ -120,7 +120,7 @@ impl<S: Store> Routes<S> {
         self.decide_body(reply, verb, start, body).await;
     }
 
-    /// Responds to a request of the fast path, which has no traces.
+    /// Responds to a plain request, which has no traces.
     pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &PlainRequest<'_>) {
         let start = Stopwatch::start();
         let admitted = self.app.tokens().admit(plain.credentials, plain.verb);
