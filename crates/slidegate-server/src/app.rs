@@ -22,7 +22,7 @@ use crate::envoy_limits::EnvoyLimits;
 use crate::heavy_hitters::{HeavyHitters, Hit};
 use crate::json_fragments::PolicyFragments;
 use crate::policies::{Policies, PolicyView};
-use crate::policy_metrics::{OF_REQUESTS, PolicyMetrics};
+use crate::policy_metrics::{IN_REQUEST_METRICS, PolicyMetrics};
 use crate::request::{Batch, Rejection, RejectionKind, Request};
 use crate::throttle::RatePolicies;
 use crate::traces;
@@ -62,7 +62,7 @@ pub(crate) enum SelectedPolicy {
 #[cfg(test)]
 impl Decided {
     pub(crate) fn configured(policy: Policy, decision: Decision) -> Self {
-        let policy_metrics = Arc::new(PolicyMetrics::of(&policy, "", 0, None));
+        let policy_metrics = Arc::new(PolicyMetrics::for_policy(&policy, "", 0, None));
         let named = PolicyView::new(policy, HeaderStyle::default(), policy_metrics);
         Self { chosen: SelectedPolicy::Configured(Arc::new(named)), verb: Verb::Check, decision }
     }
@@ -146,7 +146,7 @@ impl SelectedPolicy {
     fn policy_metrics(&self) -> &PolicyMetrics {
         match self {
             Self::Configured(named) => &named.policy_metrics,
-            Self::FromRequest(..) => &OF_REQUESTS,
+            Self::FromRequest(..) => &IN_REQUEST_METRICS,
         }
     }
 }

@@ -90,7 +90,8 @@ impl Policies {
         let headers = headers.unwrap_or(self.headers);
         let name = policy.name().to_owned();
         let mut named = |policy: Policy, tier: &str| {
-            let policy_metrics = Arc::new(PolicyMetrics::of(&policy, tier, self.counted, labels.as_deref()));
+            let policy_metrics =
+                Arc::new(PolicyMetrics::for_policy(&policy, tier, self.counted, labels.as_deref()));
             self.counted += 1;
             Arc::new(PolicyView::new(policy, headers, policy_metrics))
         };
@@ -105,7 +106,7 @@ impl Policies {
                 Override::Quotas(policy) => {
                     let policy_metrics = of_overrides.get_or_insert_with(|| {
                         self.counted += 1;
-                        Arc::new(PolicyMetrics::of_overrides(&name, self.counted - 1))
+                        Arc::new(PolicyMetrics::for_overrides(&name, self.counted - 1))
                     });
                     let policy_metrics = Arc::clone(policy_metrics);
                     Some(Arc::new(PolicyView::new(policy, headers, policy_metrics)))

@@ -149,7 +149,7 @@ impl ChangeController {
         let mut next_record_ms = 0;
         loop {
             clock.sleep(POLL_INTERVAL_MS).await;
-            self.history.remember(clock.now_ms());
+            self.history.record(clock.now_ms());
             if self.persistence.is_shared() {
                 let result = self.sync().await;
                 self.report_sync(result.is_ok());
