@@ -96,10 +96,10 @@ impl Decided {
     }
 
     /// What its answers have in common.
-    pub(crate) fn spelled(&self) -> Cow<'_, PolicyFragments> {
+    pub(crate) fn json_fragments(&self) -> Cow<'_, PolicyFragments> {
         match &self.chosen {
-            SelectedPolicy::Configured(named) => Cow::Borrowed(&named.spelled),
-            SelectedPolicy::FromRequest(policy, _) => Cow::Owned(PolicyFragments::of(policy, None)),
+            SelectedPolicy::Configured(named) => Cow::Borrowed(&named.json_fragments),
+            SelectedPolicy::FromRequest(policy, _) => Cow::Owned(PolicyFragments::new(policy, None)),
         }
     }
 
@@ -338,7 +338,7 @@ impl<S: Store> App<S> {
         let policy = (!check.policy.is_anonymous()).then(|| check.policy.name());
         self.heavy_hitters.count(&Hit { policy, key: check.key, is_denied: is_denied || would_be() }, now_ms);
         if is_denied {
-            self.violations.tell(check, decision, prepared.path, now_ms);
+            self.violations.log(check, decision, prepared.path, now_ms);
         }
     }
 
@@ -359,7 +359,7 @@ impl<S: Store> App<S> {
     pub async fn forget(&self, name: &str) -> Result<Option<u64>, Rejection> {
         /// A store may have to look at all of its keys, so one policy is forgotten at a time.
         static FORGETTING: Semaphore = Semaphore::const_new(1);
-        let policy = self.policies.load().source(name)?.policy.clone();
+        let policy = self.policies.load().entry(name)?.policy.clone();
         let busy = || {
             Rejection::new(RejectionKind::Busy, "a policy is being forgotten: try again when that is done")
         };

@@ -48,7 +48,7 @@ pub(crate) fn explain(config: &Config, request: &str) -> Result<String, Rejectio
     lines.add("key", format!("{}, {why_key}", request.key.as_deref().unwrap_or_default()));
     if let Some(name) = &request.policy {
         add_key_rule(&mut lines, policies.key_rule(name)?);
-        add_choice(&mut lines, policies.why(name, request.tier.as_deref(), request.key.as_deref())?);
+        add_choice(&mut lines, policies.quota_source(name, request.tier.as_deref(), request.key.as_deref())?);
     }
     add_quotas(&mut lines, "quotas", &found.policy);
     let is_never = found.policy.quotas().iter().any(|quota| found.cost > quota.capacity());

@@ -40,7 +40,7 @@ impl Base {
                 not_in_force.push((change.clone(), rejection.to_string()));
             }
         }
-        let mut policies = self.policies.emptied();
+        let mut policies = self.policies.without_policies();
         for entry in entries {
             policies.insert(entry);
         }

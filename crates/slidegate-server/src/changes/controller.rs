@@ -122,7 +122,7 @@ impl ChangeController {
         self.apply(&mut state);
         let now_ms = self.app.clock().now_ms();
         for Subject { policy, part } in state.base.overridden(&state.changeset.changes, now_ms) {
-            let (of, name) = part.kind_and_name(|key| self.app.violations().name(key.as_bytes()));
+            let (of, name) = part.kind_and_name(|key| self.app.violations().key_for_log(key.as_bytes()));
             warn!(policy, of, name, "a change overrides the value in the configuration file");
         }
     }
@@ -228,7 +228,7 @@ impl ChangeController {
     /// Writes one line to the process log, which works without the store.
     pub(crate) fn log(&self, entry: &AuditEntry) {
         let Subject { policy, part } = &entry.subject;
-        let (of, name) = part.kind_and_name(|key| self.app.violations().name(key.as_bytes()));
+        let (of, name) = part.kind_and_name(|key| self.app.violations().key_for_log(key.as_bytes()));
         info!(
             target: "slidegate::audit",
             by = entry.by,
