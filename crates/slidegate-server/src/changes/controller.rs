@@ -54,7 +54,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) enum ChangeError {
     /// The change is invalid.
-    Refused(Rejection),
+    Invalid(Rejection),
     /// There is no such change.
     NotFound(String),
     /// The store or the file could not store the change.
@@ -63,7 +63,7 @@ pub(crate) enum ChangeError {
 
 impl From<Rejection> for ChangeError {
     fn from(rejection: Rejection) -> Self {
-        Self::Refused(rejection)
+        Self::Invalid(rejection)
     }
 }
 
@@ -338,7 +338,7 @@ impl ChangeController {
         let Combined { policies, switches, not_in_force } =
             state.base.combined_with(&state.changeset.changes, now_ms);
         for (change, reason) in &not_in_force {
-            error!(policy = change.subject.policy, why = reason, "a change is not in force");
+            error!(policy = change.subject.policy, reason, "a change is not in force");
         }
         gauge!("slidegate_changes")
             .set(f64::from(u32::try_from(state.changeset.changes.len()).unwrap_or(u32::MAX)));
