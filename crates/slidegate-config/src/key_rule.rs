@@ -28,7 +28,7 @@ impl KeyRule {
     }
 
     /// Returns the rule of these parts combined; `None` if there are none.
-    pub fn of(parts: Vec<KeyPart>) -> Option<Self> {
+    pub fn from_parts(parts: Vec<KeyPart>) -> Option<Self> {
         (!parts.is_empty()).then_some(Self { parts })
     }
 

@@ -64,7 +64,7 @@ impl PolicySet {
 
     /// Returns an empty set with the same settings.
     #[must_use]
-    pub fn emptied(&self) -> Self {
+    pub fn without_policies(&self) -> Self {
         Self::new(self.headers, self.client.clone())
     }
 

@@ -1,4 +1,4 @@
-//! A quota as config files and requests write it: `"100/1m"`, or an object with its parts.
+//! Quotas as configuration files and requests write them: `"100/1m"`, or an object with fields.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,44 +11,45 @@ use utoipa::ToSchema;
 
 use crate::bounded_integer::BoundedInteger;
 
-const A_SECOND: Duration = Duration::from_secs(1);
+/// Window of the quota that replaces an invalid one.
+const PLACEHOLDER_WINDOW: Duration = Duration::from_secs(1);
 
-/// A quota that was written down and may not be valid.
+/// A quota as text or as an object. It may be invalid.
 #[derive(Clone, Debug, ToSchema)]
 #[schema(as = Quota)]
 #[serde(untagged)]
 pub enum QuotaSpec {
     /// Such as `100/1m` or `5/15m strict-window`.
     Text(String),
-    /// The same, part by part.
+    /// A quota as an object.
     Fields(Box<QuotaFields>),
 }
 
-/// The object form.
+/// A quota as an object.
 #[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaFields {
-    /// How much is allowed in a window.
+    /// Cost allowed per window; 0 denies every cost above 0.
     #[schema(value_type = u64, minimum = 1, maximum = 281_474_976_710_656_u64)]
     pub limit: BoundedInteger<0, MAX_LIMIT>,
-    /// Such as `30s`, `15m` or `1d`.
+    /// Length of the window, such as `30s`, `15m` or `1d`.
     #[serde(deserialize_with = "time")]
     pub window: String,
-    /// `sliding-window` unless given, or `strict-window`, `sliding-log`, `fixed-window`, `token-bucket`.
+    /// `sliding-window` (default), `strict-window`, `sliding-log`, `fixed-window` or `token-bucket`.
     pub algorithm: Option<String>,
-    /// How much a token bucket holds; the limit unless given.
+    /// Capacity of a token bucket, by default the limit.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 281_474_976_710_656_u64)]
     pub burst: Option<BoundedInteger<1, MAX_LIMIT>>,
-    /// Into how many parts a strict window is divided, an even number.
+    /// Number of slots of a strict window, an even number, by default 16.
     #[schema(value_type = Option<u64>, minimum = 4, maximum = 64)]
     pub slots: Option<BoundedInteger<4, 64>>,
-    /// Where windows begin: `epoch` unless given, or `first-request`.
+    /// Start of the windows: `epoch` (default) or `first-request`.
     pub anchor: Option<String>,
-    /// What it is called in answers and headers.
+    /// Name in responses and headers, by default the limit and the window.
     pub name: Option<String>,
 }
 
-/// A text that stands for a time. Whoever writes a number is told what is missing.
+/// Deserializes a time as text. The error about a number shows the missing unit.
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     struct TimeVisitor;
 
@@ -67,35 +68,35 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> 
     deserializer.deserialize_str(TimeVisitor)
 }
 
-/// A valid quota and what it is called.
+/// A valid quota and its name.
 #[derive(Clone, Debug)]
 pub struct NamedQuota {
     pub name: String,
     pub quota: Quota,
 }
 
-/// What is wrong with a part of a quota.
+/// Problem with a field of a quota.
 #[derive(Debug)]
 pub struct QuotaProblem {
-    /// The part to blame; none in the text form, which has no parts to point at.
+    /// Invalid field; `None` for a quota as text.
     pub field: Option<&'static str>,
     pub message: String,
 }
 
 impl QuotaSpec {
-    /// The quota, or everything that is wrong with it.
+    /// Returns the quota, or all its problems.
     pub fn build(&self) -> Result<NamedQuota, Vec<QuotaProblem>> {
         match self {
             Self::Text(text) => match text.parse::<Quota>() {
                 Ok(quota) => Ok(NamedQuota { name: quota.label(), quota }),
-                Err(error) => Err(vec![in_text(&error)]),
+                Err(error) => Err(vec![text_problem(&error)]),
             },
             Self::Fields(fields) => fields.build(),
         }
     }
 }
 
-fn in_text(error: &QuotaError) -> QuotaProblem {
+fn text_problem(error: &QuotaError) -> QuotaProblem {
     let message = if error.field() == "quota" { error.message().to_owned() } else { error.to_string() };
     QuotaProblem { field: None, message }
 }
@@ -116,14 +117,16 @@ impl QuotaFields {
         }
     }
 
-    /// The limit over the window. In place of what is refused it takes what cannot be, so that the other parts are
-    /// looked at too.
+    /// Returns the limit per window. Placeholders replace invalid values, so that the other fields are checked too.
     fn rate(&self, errors: &mut Vec<QuotaError>) -> Option<Quota> {
         let window = parse_window(&self.window).unwrap_or_else(|error| {
             errors.push(error);
-            A_SECOND
+            PLACEHOLDER_WINDOW
         });
-        Quota::new(self.limit.0, window).map_err(|error| errors.push(error)).or(Quota::new(1, A_SECOND)).ok()
+        Quota::new(self.limit.0, window)
+            .map_err(|error| errors.push(error))
+            .or(Quota::new(1, PLACEHOLDER_WINDOW))
+            .ok()
     }
 
     fn with_options(&self, rate: Quota, errors: &mut Vec<QuotaError>) -> Quota {
@@ -135,11 +138,11 @@ impl QuotaFields {
         let algorithm = self.algorithm.as_ref().map_or(Ok(Algorithm::default()), |name| name.parse());
         match algorithm {
             Err(error) => set(Err(error)),
-            // Whether an option goes with the algorithm can be said only if that is known.
+            // Options are checked against a valid algorithm only.
             Ok(algorithm) => {
                 let base = rate.with_algorithm(algorithm);
                 set(Ok(base));
-                // No two of them go with the same algorithm, so no one undoes another.
+                // Each algorithm accepts at most one of these options, so none overwrites another.
                 if let Some(burst) = self.burst {
                     set(base.with_burst(burst.0));
                 }

@@ -202,8 +202,8 @@ mod tests {
             rejection("postgres://:hush@a?schema=A").starts_with("schema: \"A\" is not 1 to 63 lower-case")
         );
         assert!(rejection("postgres://:hush@a?sync=hush!").starts_with("sync: "));
-        let refused = rejection("postgres://:hush@a:hush/b");
-        assert!(refused.starts_with("url: ") && !refused.contains("hush"), "{refused}");
+        let message = rejection("postgres://:hush@a:hush/b");
+        assert!(message.starts_with("url: ") && !message.contains("hush"), "{message}");
         assert!(rejection("redis+ring://a").starts_with("the scheme \"redis+ring\" is unknown; allowed"));
         assert!(rejection("redis://a?prefx=b").starts_with("prefx: there is no such option; allowed are"));
     }

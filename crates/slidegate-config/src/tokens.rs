@@ -40,8 +40,8 @@ impl Verbs {
     }
 
     fn of(verb: Verb) -> Self {
-        let place = Self::NAMES.iter().position(|(_, other)| *other == verb);
-        Self(place.map_or(0, |place| 1 << place))
+        let index = Self::NAMES.iter().position(|(_, other)| *other == verb);
+        Self(index.map_or(0, |index| 1 << index))
     }
 }
 

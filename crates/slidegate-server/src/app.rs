@@ -22,7 +22,7 @@ use crate::envoy_limits::EnvoyLimits;
 use crate::heavy_hitters::{HeavyHitters, Hit};
 use crate::json_fragments::PolicyFragments;
 use crate::policies::{Policies, PolicyView};
-use crate::policy_metrics::{OF_REQUESTS, PolicyMetrics};
+use crate::policy_metrics::{IN_REQUEST_METRICS, PolicyMetrics};
 use crate::request::{Batch, Rejection, RejectionKind, Request};
 use crate::throttle::RatePolicies;
 use crate::traces;
@@ -62,7 +62,7 @@ pub(crate) enum SelectedPolicy {
 #[cfg(test)]
 impl Decided {
     pub(crate) fn configured(policy: Policy, decision: Decision) -> Self {
-        let policy_metrics = Arc::new(PolicyMetrics::of(&policy, "", 0, None));
+        let policy_metrics = Arc::new(PolicyMetrics::for_policy(&policy, "", 0, None));
         let named = PolicyView::new(policy, HeaderStyle::default(), policy_metrics);
         Self { chosen: SelectedPolicy::Configured(Arc::new(named)), verb: Verb::Check, decision }
     }
@@ -96,10 +96,10 @@ impl Decided {
     }
 
     /// What its answers have in common.
-    pub(crate) fn spelled(&self) -> Cow<'_, PolicyFragments> {
+    pub(crate) fn json_fragments(&self) -> Cow<'_, PolicyFragments> {
         match &self.chosen {
-            SelectedPolicy::Configured(named) => Cow::Borrowed(&named.spelled),
-            SelectedPolicy::FromRequest(policy, _) => Cow::Owned(PolicyFragments::of(policy, None)),
+            SelectedPolicy::Configured(named) => Cow::Borrowed(&named.json_fragments),
+            SelectedPolicy::FromRequest(policy, _) => Cow::Owned(PolicyFragments::new(policy, None)),
         }
     }
 
@@ -146,7 +146,7 @@ impl SelectedPolicy {
     fn policy_metrics(&self) -> &PolicyMetrics {
         match self {
             Self::Configured(named) => &named.policy_metrics,
-            Self::FromRequest(..) => &OF_REQUESTS,
+            Self::FromRequest(..) => &IN_REQUEST_METRICS,
         }
     }
 }
@@ -338,7 +338,7 @@ impl<S: Store> App<S> {
         let policy = (!check.policy.is_anonymous()).then(|| check.policy.name());
         self.heavy_hitters.count(&Hit { policy, key: check.key, is_denied: is_denied || would_be() }, now_ms);
         if is_denied {
-            self.violations.tell(check, decision, prepared.path, now_ms);
+            self.violations.log(check, decision, prepared.path, now_ms);
         }
     }
 
@@ -359,7 +359,7 @@ impl<S: Store> App<S> {
     pub async fn forget(&self, name: &str) -> Result<Option<u64>, Rejection> {
         /// A store may have to look at all of its keys, so one policy is forgotten at a time.
         static FORGETTING: Semaphore = Semaphore::const_new(1);
-        let policy = self.policies.load().source(name)?.policy.clone();
+        let policy = self.policies.load().entry(name)?.policy.clone();
         let busy = || {
             Rejection::new(RejectionKind::Busy, "a policy is being forgotten: try again when that is done")
         };

@@ -146,27 +146,27 @@ mod tests {
 
     #[test]
     fn a_reload_never_changes_whether_tokens_are_required() {
-        let of = |name: &str, secret: &str| -> Tokens {
+        let tokens = |name: &str, secret: &str| -> Tokens {
             [Token::new(name, secret, Scope::Read).unwrap()].into_iter().collect()
         };
         let credentials =
             |secret: &'static str| Credentials { token: Some(secret.as_bytes()), ..Credentials::default() };
-        let authenticator = Authenticator::new(of("old", SECRET));
+        let authenticator = Authenticator::new(tokens("old", SECRET));
         authenticator.replace(&Tokens::default());
         assert!(
             authenticator.admit(credentials(SECRET), Verb::Check).is_ok()
                 && authenticator.admit(Credentials::default(), Verb::Check).is_err()
         );
-        authenticator.replace(&of("old", SECRET));
+        authenticator.replace(&tokens("old", SECRET));
         assert_eq!(authenticator.generation(), 0, "equal tokens are not a replacement");
-        authenticator.replace(&of("new", "fedcba9876543210"));
+        authenticator.replace(&tokens("new", "fedcba9876543210"));
         assert!(
             authenticator.admit(credentials(SECRET), Verb::Check).is_err()
                 && authenticator.admit(credentials("fedcba9876543210"), Verb::Check).is_ok()
         );
         assert_eq!(authenticator.generation(), 1);
         let open = Authenticator::new(Tokens::default());
-        open.replace(&of("new", SECRET));
+        open.replace(&tokens("new", SECRET));
         assert!(open.admit(Credentials::default(), Verb::Check).is_ok());
     }
 

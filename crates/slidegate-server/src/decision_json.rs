@@ -1,4 +1,4 @@
-//! The answer in JSON.
+//! Decisions in JSON.
 
 use std::borrow::Cow;
 
@@ -8,60 +8,60 @@ use utoipa::ToSchema;
 
 use crate::app::Decided;
 
-/// A decision as JSON says it.
+/// A decision in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DecisionJson<'a> {
     /// Whether the request may proceed.
     pub allowed: bool,
-    /// The policy's name; none if its quotas came with the request.
+    /// Name of the policy; null if its quotas came with the request.
     #[schema(value_type = Option<String>)]
     pub policy: Option<Cow<'a, str>>,
-    /// The limit of the tightest quota.
+    /// Limit of the tightest quota.
     pub limit: u64,
-    /// What the tightest quota has left.
+    /// Remaining cost of the tightest quota.
     pub remaining: u64,
-    /// Until the tightest quota is whole again.
+    /// Milliseconds until the tightest quota is fully available.
     pub reset_after_ms: u64,
-    /// When to come back, if denied; the longest of all quotas.
+    /// Milliseconds until a retry, if denied: the maximum over all quotas.
     pub retry_after_ms: Option<u64>,
-    /// The names of the quotas that denied it.
+    /// Names of the quotas that denied the request.
     #[schema(value_type = Vec<String>)]
     pub violated: Vec<Cow<'a, str>>,
-    /// Who decided.
+    /// Origin of the decision: `store`, `cache`, `fallback` or `rule`.
     #[schema(value_type = String)]
     pub source: Cow<'a, str>,
-    /// Why the store did not decide. Written only if it did not.
+    /// Reason why the store did not decide. Absent if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub reason: Option<Cow<'a, str>>,
-    /// What was decided beside it and not enforced. Written only if something was.
+    /// Decision that was made beside this one and not enforced. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shadow: Option<ShadowJson<'a>>,
-    /// Whether a reset found anything to forget. Written for resets only.
+    /// Whether a reset found counts to remove. Present for resets only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<bool>,
-    /// Every quota's numbers.
+    /// Numbers of each quota.
     pub quotas: Vec<QuotaJson<'a>>,
-    /// Whether the cost exceeds what some quota can ever hold. Written only if so.
+    /// Whether the cost exceeds the capacity of a quota, so that no retry succeeds. Absent if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub never: bool,
 }
 
-/// A decision that is not enforced.
+/// A decision that was not enforced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ShadowJson<'a> {
     /// Whether the request would have been allowed.
     pub allowed: bool,
-    /// The limit of the tightest quota.
+    /// Limit of the tightest quota.
     pub limit: u64,
-    /// What the tightest quota has left.
+    /// Remaining cost of the tightest quota.
     pub remaining: u64,
-    /// When it would have been told to come back.
+    /// Milliseconds until a retry, if it would have been denied.
     pub retry_after_ms: Option<u64>,
-    /// Who decided.
+    /// Origin of the decision: `store`, `cache`, `fallback` or `rule`.
     #[schema(value_type = String)]
     pub source: Cow<'a, str>,
-    /// Why the store did not decide. Written only if it did not.
+    /// Reason why the store did not decide. Absent if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub reason: Option<Cow<'a, str>>,
@@ -80,37 +80,37 @@ impl From<Decision> for ShadowJson<'_> {
     }
 }
 
-/// The numbers of one quota.
+/// Numbers of one quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QuotaJson<'a> {
-    /// Its name.
+    /// Name of the quota.
     #[schema(value_type = String)]
     pub name: Cow<'a, str>,
-    /// The most that can be spent.
+    /// Maximum cost per window.
     pub limit: u64,
-    /// Its window.
+    /// Length of the window.
     pub window_ms: u64,
-    /// What is counted now.
+    /// Counted cost.
     pub used: u64,
-    /// What is left.
+    /// Remaining cost.
     pub remaining: u64,
-    /// Until it is whole again.
+    /// Milliseconds until the quota is fully available.
     pub reset_after_ms: u64,
-    /// When to come back, if this quota denied it.
+    /// Milliseconds until a retry, if this quota denied the request.
     pub retry_after_ms: Option<u64>,
-    /// Counted in the previous window, in full; 0 but for a sliding window. Written for peeks only, like the next two.
+    /// Cost of the previous window of a sliding window, unweighted; 0 for other algorithms. Present for peeks only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<u64>,
-    /// Counted in the current window; everything that is counted where there is but one.
+    /// Cost of the current window of a sliding window; all counted cost for other algorithms. Present for peeks only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<u64>,
-    /// The age of the oldest entry that is counted; null but for a sliding log and a strict window.
-    #[serde(default, deserialize_with = "known", skip_serializing_if = "Option::is_none")]
+    /// Age of the oldest counted entry of a sliding log or a strict window; null otherwise. Present for peeks only.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub oldest_age_ms: Option<Age>,
 }
 
-/// An age, null where there is no entry.
+/// Age of an entry; null without an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Age(Option<u64>);
@@ -122,8 +122,8 @@ impl Age {
     }
 }
 
-/// A null is an age that is known, and not a field that is missing.
-fn known<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Age>, D::Error> {
+/// Deserializes a field that is present, so that null differs from an absent field.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Age>, D::Error> {
     Age::deserialize(deserializer).map(Some)
 }
 

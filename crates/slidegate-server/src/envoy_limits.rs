@@ -42,9 +42,9 @@ impl From<Domains> for EnvoyLimits {
 impl RuleMetrics {
     fn new(rule: &Rule) -> Self {
         let all = match &rule.amount {
-            Amount::Limited(limited) => PolicyMetrics::of(&limited.policy, "", rule.index, None),
+            Amount::Limited(limited) => PolicyMetrics::for_policy(&limited.policy, "", rule.index, None),
             Amount::Unlimited | Amount::Zero(_) => {
-                PolicyMetrics::of_rule(&rule.policy_name, &rule.display_name, rule.index)
+                PolicyMetrics::for_rule(&rule.policy_name, &rule.display_name, rule.index)
             }
         };
         Self { all: Arc::new(all), by_value: MetricsByValue::default() }

@@ -1,8 +1,8 @@
-//! Who asks most and who is denied most, in fixed memory however many keys there are.
+//! Heavy hitters: the keys with the most requests and the most denials, in fixed memory.
 //!
-//! *Space-saving*: a fixed number of keys is counted. A key that is not among them takes the place of the one with the
-//! least, and its count with it, which is then known to be too high by that much at the most. Whoever makes up more than
-//! one part in [`PLACES`] of all that are looked at is among them.
+//! The *space-saving* algorithm counts a fixed number of keys. A new key replaces the key with the lowest count and inherits
+//! that count, which is then the maximum error of the new count. A sketch contains every key with more than one in
+//! [`SKETCH_CAPACITY`] of the counted decisions.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,58 +11,61 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// How many keys are counted.
-const PLACES: usize = 128;
-/// What is told is of the last one to two of these.
-const SPAN_MS: u64 = 60_000;
-/// So many are looked at in one span. Of those beyond, every other one is and counts for two, and so on: however many ask,
-/// what it takes to tell who does hardly grows.
-const ALL_UP_TO: u64 = 20_000;
+/// Number of keys in a sketch.
+const SKETCH_CAPACITY: usize = 128;
+/// Length of an interval. Reports cover the current and the previous interval.
+const INTERVAL_MS: u64 = 60_000;
+/// Number of samples after which the stride doubles. The first decisions of an interval are all counted, then one in two
+/// with a weight of 2, and so on. The work thus grows only with the logarithm of the number of decisions.
+const SAMPLES_PER_STRIDE: u64 = 20_000;
 const MAX_STRIDE: u64 = 1024;
-/// Denials are rarer and of more interest.
-const MAX_STRIDE_OF_DENIALS: u64 = 64;
-/// A key that is longer is cut where it is told.
-const MAX_TOLD_BYTES: usize = 256;
+/// Maximum stride of denials, which are rarer and more interesting.
+const MAX_DENIAL_STRIDE: u64 = 64;
+/// Maximum length of a reported key. Longer keys are truncated.
+const MAX_REPORTED_KEY_BYTES: usize = 256;
 
-/// A key that stands out.
+/// A key with many requests or denials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(crate) struct HeavyHitter {
-    /// The policy's name; none if the quotas came with the requests.
+    /// Name of the policy; null if the quotas came with the requests.
     pub(crate) policy: Option<String>,
-    /// The key, cut after 256 bytes.
+    /// Key, truncated to 256 bytes.
     pub(crate) key: String,
-    /// How often, at the most; about so often where only some of many were looked at.
+    /// Upper bound of the number of decisions; an estimate if only a sample of them was counted.
     pub(crate) count: u64,
-    /// By how much that may be too high.
+    /// Maximum excess of the count over the true number.
     pub(crate) error: u64,
 }
 
-/// Counts who asks and who is denied.
+/// Counts requests and denials by key.
 #[derive(Debug)]
 pub(crate) struct HeavyHitters {
     hasher: RandomState,
+    /// One in this many decisions is counted.
     stride: AtomicU64,
-    /// When the span is over, as it is in the course.
-    ends_ms: AtomicU64,
-    course: Mutex<Course>,
+    /// End of the current interval, readable without the lock.
+    interval_end_ms: AtomicU64,
+    intervals: Mutex<Intervals>,
 }
 
 #[derive(Debug, Default)]
-struct Course {
-    since_ms: u64,
-    looked_at: u64,
-    now: Span,
-    before: Span,
+struct Intervals {
+    /// Start of the current interval.
+    start_ms: u64,
+    /// Number of decisions counted in the current interval.
+    samples: u64,
+    current: Interval,
+    previous: Interval,
 }
 
-/// What happened in one span.
+/// Counts of one interval.
 #[derive(Debug, Default)]
-struct Span {
-    asked: Sketch,
-    denied: Sketch,
+struct Interval {
+    requests: Sketch,
+    denials: Sketch,
 }
 
-/// Whom a decision was about.
+/// A decision to count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hit<'a> {
     pub(crate) policy: Option<&'a str>,
@@ -75,147 +78,147 @@ impl Default for HeavyHitters {
         Self {
             hasher: RandomState::new(),
             stride: AtomicU64::new(1),
-            ends_ms: AtomicU64::new(0),
-            course: Mutex::default(),
+            interval_end_ms: AtomicU64::new(0),
+            intervals: Mutex::default(),
         }
     }
 }
 
 impl HeavyHitters {
-    /// Counts a decision. While somebody else does, it is left out: nobody waits for this.
+    /// Counts a decision, or skips it while another thread holds the lock.
     pub(crate) fn count(&self, hit: &Hit<'_>, now_ms: u64) {
-        // Another span begins with all of them.
-        let is_over = now_ms >= self.ends_ms.load(Ordering::Relaxed);
-        let usual = if is_over { 1 } else { self.stride.load(Ordering::Relaxed) };
-        let stride = if hit.is_denied { usual.min(MAX_STRIDE_OF_DENIALS) } else { usual };
+        // A new interval starts without sampling.
+        let is_over = now_ms >= self.interval_end_ms.load(Ordering::Relaxed);
+        let base_stride = if is_over { 1 } else { self.stride.load(Ordering::Relaxed) };
+        let stride = if hit.is_denied { base_stride.min(MAX_DENIAL_STRIDE) } else { base_stride };
         if stride > 1 && fastrand::u64(..stride) > 0 {
             return;
         }
-        let mut course = match self.course.try_lock() {
-            Ok(course) => course,
+        let mut intervals = match self.intervals.try_lock() {
+            Ok(intervals) => intervals,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        self.turn(&mut course, now_ms);
-        course.looked_at += 1;
-        if course.looked_at.is_multiple_of(ALL_UP_TO) {
-            self.stride.store((2 * usual).min(MAX_STRIDE), Ordering::Relaxed);
+        self.rotate(&mut intervals, now_ms);
+        intervals.samples += 1;
+        if intervals.samples.is_multiple_of(SAMPLES_PER_STRIDE) {
+            self.stride.store((2 * base_stride).min(MAX_STRIDE), Ordering::Relaxed);
         }
         let hash = self.hasher.hash_one((hit.policy, hit.key));
-        course.now.asked.add(hash, stride, hit);
+        intervals.current.requests.add(hash, stride, hit);
         if hit.is_denied {
-            course.now.denied.add(hash, stride, hit);
+            intervals.current.denials.add(hash, stride, hit);
         }
     }
 
-    /// Who asked most of late, most first.
-    pub(crate) fn busiest(&self, most: usize, now_ms: u64) -> Vec<HeavyHitter> {
-        let course = self.look(now_ms);
-        merged([&course.now.asked, &course.before.asked], most)
+    /// Returns up to `max` keys with the most requests, highest count first.
+    pub(crate) fn busiest(&self, max: usize, now_ms: u64) -> Vec<HeavyHitter> {
+        let intervals = self.lock(now_ms);
+        merged([&intervals.current.requests, &intervals.previous.requests], max)
     }
 
-    /// Who was denied most of late, most first.
-    pub(crate) fn most_denied(&self, most: usize, now_ms: u64) -> Vec<HeavyHitter> {
-        let course = self.look(now_ms);
-        merged([&course.now.denied, &course.before.denied], most)
+    /// Returns up to `max` keys with the most denials, highest count first.
+    pub(crate) fn most_denied(&self, max: usize, now_ms: u64) -> Vec<HeavyHitter> {
+        let intervals = self.lock(now_ms);
+        merged([&intervals.current.denials, &intervals.previous.denials], max)
     }
 
-    fn look(&self, now_ms: u64) -> MutexGuard<'_, Course> {
-        let mut course = self.course.lock().unwrap_or_else(PoisonError::into_inner);
-        self.turn(&mut course, now_ms);
-        course
+    /// Locks the intervals and drops expired ones.
+    fn lock(&self, now_ms: u64) -> MutexGuard<'_, Intervals> {
+        let mut intervals = self.intervals.lock().unwrap_or_else(PoisonError::into_inner);
+        self.rotate(&mut intervals, now_ms);
+        intervals
     }
 
-    /// Begins another span when this one is over. A clock that steps back is waited for.
-    fn turn(&self, course: &mut Course, now_ms: u64) {
-        let spans = now_ms.saturating_sub(course.since_ms) / SPAN_MS;
-        if spans == 0 {
+    /// Starts a new interval if the current one is over. After a clock steps back, the current interval continues.
+    fn rotate(&self, intervals: &mut Intervals, now_ms: u64) {
+        let elapsed = now_ms.saturating_sub(intervals.start_ms) / INTERVAL_MS;
+        if elapsed == 0 {
             return;
         }
-        let over = std::mem::take(&mut course.now);
-        course.before = if spans == 1 { over } else { Span::default() };
-        (course.since_ms, course.looked_at) = (now_ms - now_ms % SPAN_MS, 0);
+        let ended = std::mem::take(&mut intervals.current);
+        intervals.previous = if elapsed == 1 { ended } else { Interval::default() };
+        (intervals.start_ms, intervals.samples) = (now_ms - now_ms % INTERVAL_MS, 0);
         self.stride.store(1, Ordering::Relaxed);
-        self.ends_ms.store(course.since_ms + SPAN_MS, Ordering::Relaxed);
+        self.interval_end_ms.store(intervals.start_ms + INTERVAL_MS, Ordering::Relaxed);
     }
 }
 
-/// The keys that are counted. What is compared each time stands by itself, close together.
+/// Counts of a fixed number of keys. The hashes are stored apart from the names, so that a search reads little memory.
 #[derive(Debug, Default)]
 struct Sketch {
     hashes: Vec<u64>,
     counts: Vec<u64>,
-    names: Vec<Name>,
+    keys: Vec<SketchKey>,
 }
 
 #[derive(Clone, Debug)]
-struct Name {
+struct SketchKey {
     policy: Option<Box<str>>,
     key: Box<str>,
     error: u64,
 }
 
-impl Name {
+impl SketchKey {
     fn new(hit: &Hit<'_>, error: u64) -> Self {
-        let told = &hit.key[..hit.key.len().min(MAX_TOLD_BYTES)];
-        Self { policy: hit.policy.map(Box::from), key: String::from_utf8_lossy(told).into(), error }
+        let truncated = &hit.key[..hit.key.len().min(MAX_REPORTED_KEY_BYTES)];
+        Self { policy: hit.policy.map(Box::from), key: String::from_utf8_lossy(truncated).into(), error }
     }
 }
 
 impl Sketch {
     fn add(&mut self, hash: u64, weight: u64, hit: &Hit<'_>) {
-        if let Some(place) = self.hashes.iter().position(|known| *known == hash) {
-            self.counts[place] += weight;
-            self.names[place].error += weight - 1;
+        if let Some(index) = self.hashes.iter().position(|known| *known == hash) {
+            self.counts[index] += weight;
+            self.keys[index].error += weight - 1;
             return;
         }
-        if self.hashes.len() < PLACES {
+        if self.hashes.len() < SKETCH_CAPACITY {
             self.hashes.push(hash);
             self.counts.push(weight);
-            self.names.push(Name::new(hit, weight - 1));
+            self.keys.push(SketchKey::new(hit, weight - 1));
             return;
         }
-        let least = self.counts.iter().enumerate().min_by_key(|(_, count)| **count);
-        let Some((place, count)) = least.map(|(place, count)| (place, *count)) else { return };
-        self.hashes[place] = hash;
-        self.counts[place] = count + weight;
-        self.names[place] = Name::new(hit, count + weight - 1);
+        let lowest = self.counts.iter().enumerate().min_by_key(|(_, count)| **count);
+        let Some((index, count)) = lowest.map(|(index, count)| (index, *count)) else { return };
+        self.hashes[index] = hash;
+        self.counts[index] = count + weight;
+        self.keys[index] = SketchKey::new(hit, count + weight - 1);
     }
 
-    /// What a key may have that is not among those counted.
-    fn most_unseen(&self) -> u64 {
-        if self.hashes.len() < PLACES { 0 } else { self.counts.iter().min().copied().unwrap_or(0) }
+    /// Returns the maximum count of a key that is not in the sketch.
+    fn max_absent_count(&self) -> u64 {
+        let is_full = self.hashes.len() == SKETCH_CAPACITY;
+        if is_full { self.counts.iter().min().copied().unwrap_or(0) } else { 0 }
     }
 
-    fn told(&self) -> impl Iterator<Item = (u64, u64, &Name)> {
-        self.hashes
-            .iter()
-            .zip(&self.counts)
-            .zip(&self.names)
-            .map(|((hash, count), name)| (*hash, *count, name))
+    /// Returns the hash, the count and the key of each entry.
+    fn entries(&self) -> impl Iterator<Item = (u64, u64, &SketchKey)> {
+        self.hashes.iter().zip(&self.counts).zip(&self.keys).map(|((hash, count), key)| (*hash, *count, key))
     }
 }
 
-fn merged(sketches: [&Sketch; 2], most: usize) -> Vec<HeavyHitter> {
-    let mut all: Vec<(u64, HeavyHitter)> = Vec::with_capacity(2 * PLACES);
+/// Adds up two sketches and returns the `max` keys with the highest counts.
+fn merged(sketches: [&Sketch; 2], max: usize) -> Vec<HeavyHitter> {
+    let mut all: Vec<(u64, HeavyHitter)> = Vec::with_capacity(2 * SKETCH_CAPACITY);
     for (sketch, other) in [(sketches[0], sketches[1]), (sketches[1], sketches[0])] {
-        for (hash, count, name) in sketch.told() {
+        for (hash, count, key) in sketch.entries() {
             if let Some((_, hitter)) = all.iter_mut().find(|(known, _)| *known == hash) {
                 hitter.count += count;
-                hitter.error += name.error;
+                hitter.error += key.error;
                 continue;
             }
-            // In the other span it may have been among those that went.
-            let unseen = if other.hashes.contains(&hash) { 0 } else { other.most_unseen() };
-            let Name { policy, key, error } = name.clone();
+            // The other sketch may have replaced the key.
+            let absent = if other.hashes.contains(&hash) { 0 } else { other.max_absent_count() };
+            let SketchKey { policy, key, error } = key.clone();
             let (policy, key) = (policy.map(String::from), String::from(key));
-            all.push((hash, HeavyHitter { policy, key, count: count + unseen, error: error + unseen }));
+            all.push((hash, HeavyHitter { policy, key, count: count + absent, error: error + absent }));
         }
     }
     let mut all: Vec<HeavyHitter> = all.into_iter().map(|(_, hitter)| hitter).collect();
-    // Of equals, the one that is surer; then by name, so that a list that is looked at does not flicker.
+    // Of equal counts, the one with the smaller error is first. The order by key keeps repeated reports stable.
     all.sort_by(|a, b| (b.count, a.error, &a.key).cmp(&(a.count, b.error, &b.key)));
-    all.truncate(most);
+    all.truncate(max);
     all
 }
 
@@ -230,80 +233,80 @@ mod tests {
     }
 
     #[test]
-    fn whoever_makes_up_more_than_their_share_is_told_with_bounds_that_hold() {
+    fn the_busiest_keys_are_reported_with_valid_error_bounds() {
         let hitters = HeavyHitters::default();
-        let mut truth: HashMap<String, u64> = HashMap::new();
+        let mut true_counts: HashMap<String, u64> = HashMap::new();
         let mut random = fastrand::Rng::with_seed(7);
-        for _ in 0..ALL_UP_TO {
-            // A tenth for each of five, the rest for ten thousand.
+        for _ in 0..SAMPLES_PER_STRIDE {
+            // A tenth for each of five keys, the rest for ten thousand keys.
             let key = if random.bool() { random.u32(..5) } else { 5 + random.u32(..10_000) };
             let key = key.to_string();
-            hitters.count(&hit(&key, false), SPAN_MS);
-            *truth.entry(key).or_default() += 1;
+            hitters.count(&hit(&key, false), INTERVAL_MS);
+            *true_counts.entry(key).or_default() += 1;
         }
-        let told = hitters.busiest(5, SPAN_MS);
-        let mut keys: Vec<&str> = told.iter().map(|hitter| hitter.key.as_str()).collect();
+        let busiest = hitters.busiest(5, INTERVAL_MS);
+        let mut keys: Vec<&str> = busiest.iter().map(|hitter| hitter.key.as_str()).collect();
         keys.sort_unstable();
         assert_eq!(keys, ["0", "1", "2", "3", "4"]);
-        for hitter in hitters.busiest(PLACES, SPAN_MS) {
-            let true_count = truth[&hitter.key];
+        for hitter in hitters.busiest(SKETCH_CAPACITY, INTERVAL_MS) {
+            let true_count = true_counts[&hitter.key];
             assert!((hitter.count - hitter.error..=hitter.count).contains(&true_count), "{hitter:?}");
         }
     }
 
     #[test]
-    fn memory_is_fixed_and_keys_are_cut() {
+    fn memory_is_fixed_and_keys_are_truncated() {
         let hitters = HeavyHitters::default();
-        for number in 0..10 * PLACES {
-            hitters.count(&hit(&format!("{number}{}", "x".repeat(5000)), true), SPAN_MS);
+        for number in 0..10 * SKETCH_CAPACITY {
+            hitters.count(&hit(&format!("{number}{}", "x".repeat(5000)), true), INTERVAL_MS);
         }
-        let course = hitters.course.lock().unwrap();
-        for sketch in [&course.now.asked, &course.now.denied] {
+        let intervals = hitters.intervals.lock().unwrap();
+        for sketch in [&intervals.current.requests, &intervals.current.denials] {
             assert_eq!(
-                (sketch.hashes.len(), sketch.counts.len(), sketch.names.len()),
-                (PLACES, PLACES, PLACES)
+                (sketch.hashes.len(), sketch.counts.len(), sketch.keys.len()),
+                (SKETCH_CAPACITY, SKETCH_CAPACITY, SKETCH_CAPACITY)
             );
-            assert!(sketch.names.iter().all(|name| name.key.len() <= MAX_TOLD_BYTES));
+            assert!(sketch.keys.iter().all(|entry| entry.key.len() <= MAX_REPORTED_KEY_BYTES));
         }
     }
 
     #[test]
-    fn only_of_late_and_denied_apart() {
+    fn reports_cover_two_intervals_and_separate_denials() {
         let hitters = HeavyHitters::default();
-        hitters.count(&hit("old", true), SPAN_MS);
-        hitters.count(&hit("new", false), 2 * SPAN_MS);
-        let keys = |told: Vec<HeavyHitter>| told.into_iter().map(|hitter| hitter.key).collect::<Vec<_>>();
-        assert_eq!(keys(hitters.busiest(9, 2 * SPAN_MS)), ["new", "old"]);
-        assert_eq!(keys(hitters.most_denied(9, 2 * SPAN_MS)), ["old"]);
-        assert_eq!(keys(hitters.busiest(9, 3 * SPAN_MS)), ["new"]);
-        assert_eq!(keys(hitters.busiest(9, 5 * SPAN_MS)), [""; 0]);
+        hitters.count(&hit("old", true), INTERVAL_MS);
+        hitters.count(&hit("new", false), 2 * INTERVAL_MS);
+        let keys = |report: Vec<HeavyHitter>| report.into_iter().map(|hitter| hitter.key).collect::<Vec<_>>();
+        assert_eq!(keys(hitters.busiest(9, 2 * INTERVAL_MS)), ["new", "old"]);
+        assert_eq!(keys(hitters.most_denied(9, 2 * INTERVAL_MS)), ["old"]);
+        assert_eq!(keys(hitters.busiest(9, 3 * INTERVAL_MS)), ["new"]);
+        assert_eq!(keys(hitters.busiest(9, 5 * INTERVAL_MS)), [""; 0]);
     }
 
-    /// Whoever comes after many is not taken for one of them.
     #[test]
-    fn another_span_begins_with_all() {
+    fn a_new_interval_starts_without_sampling() {
         let hitters = HeavyHitters::default();
-        for _ in 0..ALL_UP_TO * 20 {
-            hitters.count(&hit("many", false), SPAN_MS);
+        for _ in 0..SAMPLES_PER_STRIDE * 20 {
+            hitters.count(&hit("many", false), INTERVAL_MS);
         }
         for _ in 0..3 {
-            hitters.count(&hit("few", true), 2 * SPAN_MS);
+            hitters.count(&hit("few", true), 2 * INTERVAL_MS);
         }
-        assert_eq!(hitters.most_denied(1, 2 * SPAN_MS)[0].count, 3);
+        assert_eq!(hitters.most_denied(1, 2 * INTERVAL_MS)[0].count, 3);
     }
 
     #[test]
-    fn a_sample_counts_for_those_that_it_stands_for() {
+    fn a_sample_is_weighted_by_the_stride() {
         let hitters = HeavyHitters::default();
-        let asked = ALL_UP_TO * 100;
-        for number in 0..asked {
-            hitters.count(&hit(if number % 4 == 0 { "a" } else { "b" }, false), SPAN_MS);
+        let requests = SAMPLES_PER_STRIDE * 100;
+        for number in 0..requests {
+            hitters.count(&hit(if number % 4 == 0 { "a" } else { "b" }, false), INTERVAL_MS);
         }
-        let looked_at = hitters.course.lock().unwrap().looked_at;
-        assert!(looked_at < ALL_UP_TO * 8, "{looked_at} of {asked}");
-        for (hitter, share) in hitters.busiest(2, SPAN_MS).iter().zip([asked * 3 / 4, asked / 4]) {
-            // Far beyond what chance can do.
-            assert!(hitter.count.abs_diff(share) < share / 10, "{hitter:?} of {share}");
+        let samples = hitters.intervals.lock().unwrap().samples;
+        assert!(samples < SAMPLES_PER_STRIDE * 8, "{samples} of {requests}");
+        for (hitter, expected) in hitters.busiest(2, INTERVAL_MS).iter().zip([requests * 3 / 4, requests / 4])
+        {
+            // The tolerance is far above the standard deviation.
+            assert!(hitter.count.abs_diff(expected) < expected / 10, "{hitter:?}, expected {expected}");
         }
     }
 }

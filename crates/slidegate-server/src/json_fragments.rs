@@ -1,9 +1,9 @@
-//! What is known of an answer in JSON before anything is decided.
+//! Fragments of a JSON response that do not depend on the decision.
 
 use serde_json::json;
 use slidegate::{Policy, Quota};
 
-/// What of an answer is the same in each that a policy gives: names, as JSON has them, and windows.
+/// Fragments of a policy: escaped names, and windows.
 #[derive(Clone, Debug)]
 pub(crate) struct PolicyFragments {
     /// `"api","limit":`
@@ -11,7 +11,7 @@ pub(crate) struct PolicyFragments {
     pub(crate) quotas: Box<[QuotaFragments]>,
 }
 
-/// The same of one of its quotas.
+/// Fragments of a quota.
 #[derive(Clone, Debug)]
 pub(crate) struct QuotaFragments {
     /// `"100/1m"`
@@ -23,10 +23,10 @@ pub(crate) struct QuotaFragments {
 }
 
 impl PolicyFragments {
-    /// That of `policy`, whose name is told unless it came with a request.
-    pub(crate) fn of(policy: &Policy, name: Option<&str>) -> Self {
-        let quota = |(place, quota): (usize, &Quota)| {
-            let name = json!(policy.quota_name(place)).to_string();
+    /// Returns the fragments of `policy`. Without a name, the response contains null.
+    pub(crate) fn new(policy: &Policy, name: Option<&str>) -> Self {
+        let quota = |(index, quota): (usize, &Quota)| {
+            let name = json!(policy.quota_name(index)).to_string();
             let start = format!(r#"{{"name":{name},"limit":"#);
             QuotaFragments { name, start, window: format!(r#","window_ms":{},"used":"#, quota.window_ms()) }
         };

@@ -51,7 +51,7 @@ impl Metrics {
 
     /// Returns all metrics as text, with gauges of the store's current status.
     pub(crate) fn render(&self, store: &impl StatusSource) -> String {
-        let StoreStatus { breaker, memory, .. } = store.report();
+        let StoreStatus { breaker, memory, .. } = store.status();
         gauge!("slidegate_store_resting").set(if breaker.is_some_and(|state| state != "closed") {
             1.0
         } else {

@@ -1,4 +1,4 @@
-//! The policies of the configuration, by name, tier and key.
+//! Policies of the configuration, by name, tier and key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,49 +14,50 @@ use crate::request::Rejection;
 /// Policies in force.
 #[derive(Clone, Debug)]
 pub struct Policies {
-    by_name: BTreeMap<String, Entry>,
-    /// Number of policies, tiers and sets of overrides with metrics of their own so far.
-    counted: usize,
+    by_name: BTreeMap<String, IndexedPolicy>,
+    /// Number of policies, tiers and sets of overrides with metrics.
+    metrics_count: usize,
     headers: HeaderStyle,
     client: ClientAddress,
 }
 
+/// A policy, prepared for lookups.
 #[derive(Clone, Debug)]
-struct Entry {
-    source: PolicyEntry,
+struct IndexedPolicy {
+    entry: PolicyEntry,
     standard: Arc<PolicyView>,
     tiers: BTreeMap<String, Arc<PolicyView>>,
-    /// None if no key is treated otherwise, so that nothing has to be looked up.
+    /// Views by key; `None` without overrides, which saves the lookup.
     overrides: Option<Arc<HashMap<String, Arc<PolicyView>>>>,
     key: Option<KeyRule>,
 }
 
-/// A policy as some requests meet it, and what is said and counted about it.
+/// Quotas of a policy for a tier or a key, with the precomputed parts of responses and the metrics.
 #[derive(Debug)]
 pub(crate) struct PolicyView {
     pub(crate) tier: Tier,
     pub(crate) headers: HeaderStyle,
     pub(crate) policy_metrics: Arc<PolicyMetrics>,
-    pub(crate) spelled: PolicyFragments,
+    pub(crate) json_fragments: PolicyFragments,
 }
 
-/// By what a request's quotas are chosen.
+/// Origin of the quotas of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuotaSource<'a> {
-    /// Its key has quotas of its own.
+    /// The override of the key has quotas.
     OwnQuotas,
-    /// Its key has this tier.
+    /// The override of the key has this tier.
     OwnTier(&'a str),
-    /// It names a tier.
+    /// The request names this tier.
     Tier(&'a str),
-    /// Nothing else.
+    /// The policy itself.
     Standard,
 }
 
 impl PolicyView {
     pub(crate) fn new(policy: Policy, headers: HeaderStyle, policy_metrics: Arc<PolicyMetrics>) -> Self {
-        let spelled = PolicyFragments::of(&policy, Some(policy.name()));
-        Self { tier: Tier::new(policy), headers, policy_metrics, spelled }
+        let json_fragments = PolicyFragments::new(&policy, Some(policy.name()));
+        Self { tier: Tier::new(policy), headers, policy_metrics, json_fragments }
     }
 
     pub(crate) fn policy(&self) -> &Policy {
@@ -74,7 +75,7 @@ impl From<&PolicySet> for Policies {
     fn from(set: &PolicySet) -> Self {
         let mut policies = Self {
             by_name: BTreeMap::new(),
-            counted: 0,
+            metrics_count: 0,
             headers: set.headers(),
             client: set.client().clone(),
         };
@@ -84,105 +85,107 @@ impl From<&PolicySet> for Policies {
 }
 
 impl Policies {
-    fn insert(&mut self, source: &PolicyEntry) {
-        let source = source.clone();
-        let PolicyEntry { policy, tiers, overrides, headers, key, labels } = source.clone();
+    fn insert(&mut self, entry: &PolicyEntry) {
+        let entry = entry.clone();
+        let PolicyEntry { policy, tiers, overrides, headers, key, labels } = entry.clone();
         let headers = headers.unwrap_or(self.headers);
         let name = policy.name().to_owned();
-        let mut named = |policy: Policy, tier: &str| {
-            let policy_metrics = Arc::new(PolicyMetrics::of(&policy, tier, self.counted, labels.as_deref()));
-            self.counted += 1;
+        let mut view = |policy: Policy, tier: &str| {
+            let existing = self.metrics_count;
+            let policy_metrics =
+                Arc::new(PolicyMetrics::for_policy(&policy, tier, existing, labels.as_deref()));
+            self.metrics_count += 1;
             Arc::new(PolicyView::new(policy, headers, policy_metrics))
         };
-        let standard = named(policy, "");
+        let standard = view(policy, "");
         let tiers: BTreeMap<_, _> =
-            tiers.into_iter().map(|(tier, policy)| (tier.clone(), named(policy, &tier))).collect();
+            tiers.into_iter().map(|(tier, policy)| (tier.clone(), view(policy, &tier))).collect();
         let mut by_key = HashMap::with_capacity(overrides.len());
-        let mut of_overrides = None;
+        let mut override_metrics = None;
         for (key, replacement) in overrides {
-            let named = match replacement {
+            let view = match replacement {
                 Override::Tier(tier) => tiers.get(&tier).cloned(),
                 Override::Quotas(policy) => {
-                    let policy_metrics = of_overrides.get_or_insert_with(|| {
-                        self.counted += 1;
-                        Arc::new(PolicyMetrics::of_overrides(&name, self.counted - 1))
+                    let policy_metrics = override_metrics.get_or_insert_with(|| {
+                        self.metrics_count += 1;
+                        Arc::new(PolicyMetrics::for_overrides(&name, self.metrics_count - 1))
                     });
                     let policy_metrics = Arc::clone(policy_metrics);
                     Some(Arc::new(PolicyView::new(policy, headers, policy_metrics)))
                 }
             };
-            by_key.extend(named.map(|named| (key, named)));
+            by_key.extend(view.map(|view| (key, view)));
         }
         let overrides = (!by_key.is_empty()).then(|| Arc::new(by_key));
-        self.by_name.insert(name, Entry { source, standard, tiers, overrides, key });
+        self.by_name.insert(name, IndexedPolicy { entry, standard, tiers, overrides, key });
     }
 
     /// Returns all policies as the file and the changes define them, sorted by name.
     pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = &PolicyEntry> {
-        self.by_name.values().map(|entry| &entry.source)
+        self.by_name.values().map(|indexed| &indexed.entry)
     }
 
-    /// The names, in order.
+    /// Returns the names, sorted.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
     }
 
-    /// Every policy in its standard tier, in the order of the names.
+    /// Returns all policies in their standard tier, in the order of their names.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Policy> {
-        self.by_name.values().map(|entry| entry.standard.policy())
+        self.by_name.values().map(|indexed| indexed.standard.policy())
     }
 
-    /// Which headers answers carry where no policy says otherwise.
+    /// Returns the header style of policies without their own.
     pub fn headers(&self) -> HeaderStyle {
         self.headers
     }
 
-    /// How the address of a client is found.
+    /// Returns the finder of client addresses.
     pub fn client(&self) -> &ClientAddress {
         &self.client
     }
 
-    /// Whom a request counts for when nobody says so; none if the policy has no rule for that.
+    /// Returns the key rule of a policy. Returns `None` if the policy has none.
     pub fn key_rule(&self, name: &str) -> Result<Option<&KeyRule>, Rejection> {
-        self.entry(name).map(|entry| entry.key.as_ref())
+        self.indexed(name).map(|indexed| indexed.key.as_ref())
     }
 
-    /// What a request meets: what holds for its key, else its tier, else the standard.
+    /// Returns the quotas of a request: those of its key's override, else those of its tier, else the standard quotas.
     pub(crate) fn find(
         &self,
         name: &str,
         tier: Option<&str>,
         key: Option<&str>,
     ) -> Result<&Arc<PolicyView>, Rejection> {
-        let entry = self.entry(name)?;
-        let asked = match tier {
-            None => &entry.standard,
-            Some(tier) => entry.tiers.get(tier).ok_or_else(|| {
-                let known = listed(entry.tiers.keys().map(String::as_str));
+        let indexed = self.indexed(name)?;
+        let requested = match tier {
+            None => &indexed.standard,
+            Some(tier) => indexed.tiers.get(tier).ok_or_else(|| {
+                let known = listed(indexed.tiers.keys().map(String::as_str));
                 let detail = format!("policy {name:?} has no tier {tier:?}; known: {known}");
                 Rejection::out_of_range("tier", detail)
             })?,
         };
-        let own = entry.overrides.as_ref().and_then(|overrides| overrides.get(key?));
-        Ok(own.unwrap_or(asked))
+        let own = indexed.overrides.as_ref().and_then(|overrides| overrides.get(key?));
+        Ok(own.unwrap_or(requested))
     }
 
-    /// One of them, as it was added.
-    pub(crate) fn source(&self, name: &str) -> Result<&PolicyEntry, Rejection> {
-        self.entry(name).map(|entry| &entry.source)
+    /// Returns a policy of the file.
+    pub(crate) fn entry(&self, name: &str) -> Result<&PolicyEntry, Rejection> {
+        self.indexed(name).map(|indexed| &indexed.entry)
     }
 
-    /// Why a request meets what [`find`](Self::find) says.
-    pub(crate) fn why<'a>(
+    /// Returns the origin of the quotas that [`find`](Self::find) returns.
+    pub(crate) fn quota_source<'a>(
         &'a self,
         name: &str,
         tier: Option<&'a str>,
         key: Option<&str>,
     ) -> Result<QuotaSource<'a>, Rejection> {
-        let entry = self.entry(name)?;
-        let own = entry.overrides.as_ref().and_then(|overrides| overrides.get(key?));
+        let indexed = self.indexed(name)?;
+        let own = indexed.overrides.as_ref().and_then(|overrides| overrides.get(key?));
         Ok(match (own, tier) {
-            (Some(own), _) => match entry.tiers.iter().find(|(_, tier)| Arc::ptr_eq(tier, own)) {
+            (Some(own), _) => match indexed.tiers.iter().find(|(_, tier)| Arc::ptr_eq(tier, own)) {
                 Some((name, _)) => QuotaSource::OwnTier(name),
                 None => QuotaSource::OwnQuotas,
             },
@@ -191,7 +194,7 @@ impl Policies {
         })
     }
 
-    fn entry(&self, name: &str) -> Result<&Entry, Rejection> {
+    fn indexed(&self, name: &str) -> Result<&IndexedPolicy, Rejection> {
         self.by_name.get(name).ok_or_else(|| {
             Rejection::unknown_policy(&format!(
                 "there is no policy {name:?}; known: {}",

@@ -1,5 +1,5 @@
-//! What is counted about decisions. Labels come from the configuration alone, so that no caller can make more of them; but
-//! for values that a configuration asks to have counted apart, of which there is a fixed number.
+//! Metrics of decisions. Their labels come from the configuration only, so that clients cannot create labels. The exception
+//! are values that the configuration counts separately, whose number is bounded.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,41 +12,43 @@ use slidegate::{Decision, MAX_QUOTAS, Policy, Source};
 use crate::decision_counts::{self, DecisionCounts};
 use crate::throttle::Dialect;
 
-/// How many policies and tiers are counted apart. Those beyond are counted together.
-const MAX_APART: usize = 500;
-/// What they are called, and those whose quotas come with the request. No policy of a file can be called so and be told
-/// apart from them, which does no harm.
+/// Maximum number of policies and tiers with separate metrics. Further ones share one set.
+const MAX_SEPARATE: usize = 500;
+/// Label of all further policies. The labels in parentheses can equal the name of a policy; the counts then include both.
 const OTHERS: &str = "(others)";
+/// Label of policies whose quotas come with the request.
 const IN_REQUEST: &str = "(in request)";
-/// What keys with quotas of their own are counted as, and each of these quotas.
+/// Label of keys with their own quotas, and of each of these quotas.
 const OVERRIDE: &str = "(override)";
-/// What quotas are counted as that are not those of the file.
+/// Label of quotas that the file does not contain.
 const CHANGED: &str = "(changed)";
 
-/// Places in a tally.
+/// Index of the source `rule` in [`DecisionCounts`].
 const BY_RULE: usize = 3;
+/// Indices of the outcomes in [`DecisionCounts`].
 const ALLOWED: usize = 0;
 const DENIED: usize = 1;
 const SHADOW: usize = 2;
 
-/// Less than a tenth left is near the limit.
+/// A request is near the limit if it leaves less than one part in this many.
 const NEAR: u64 = 10;
 
-/// The counters of one policy in one tier, found once.
+/// Counters of one policy in one tier, looked up once.
 pub(crate) struct PolicyMetrics {
-    tally: Arc<DecisionCounts>,
+    counts: Arc<DecisionCounts>,
+    /// Counters of denials, by index of the quota.
     violations: Box<[Counter]>,
 }
 
-/// Counters of all rates that come with `CL.THROTTLE`.
-static OF_REDIS_CELL: LazyLock<Arc<PolicyMetrics>> =
-    LazyLock::new(|| PolicyMetrics::of_dialect(Dialect::RedisCell));
-/// Counters of all rates that come with `THROTTLE` or `POST /throttle`.
-static OF_THROTTLECRAB: LazyLock<Arc<PolicyMetrics>> =
-    LazyLock::new(|| PolicyMetrics::of_dialect(Dialect::Throttlecrab));
+/// Metrics of all rates that come with `CL.THROTTLE`.
+static REDIS_CELL_METRICS: LazyLock<Arc<PolicyMetrics>> =
+    LazyLock::new(|| PolicyMetrics::for_dialect(Dialect::RedisCell));
+/// Metrics of all rates that come with `THROTTLE` or `POST /throttle`.
+static THROTTLECRAB_METRICS: LazyLock<Arc<PolicyMetrics>> =
+    LazyLock::new(|| PolicyMetrics::for_dialect(Dialect::Throttlecrab));
 
-/// Whose quotas come with the request.
-pub(crate) static OF_REQUESTS: LazyLock<Arc<PolicyMetrics>> =
+/// Metrics of all policies whose quotas come with the request.
+pub(crate) static IN_REQUEST_METRICS: LazyLock<Arc<PolicyMetrics>> =
     LazyLock::new(|| Arc::new(PolicyMetrics::new(IN_REQUEST, "", &[])));
 
 impl fmt::Debug for PolicyMetrics {
@@ -56,47 +58,52 @@ impl fmt::Debug for PolicyMetrics {
 }
 
 impl PolicyMetrics {
-    /// Those of `policy` in `tier`, of which there are so many before it. Quotas that are not among those `known` are
-    /// counted as changed: what operators make up while it runs must not become ever more labels.
-    pub(crate) fn of(policy: &Policy, tier: &str, before: usize, known: Option<&[String]>) -> Self {
-        if before >= MAX_APART {
+    /// Returns the metrics of `policy` in `tier`. `existing` is the number of policies and tiers before it. A quota that is
+    /// absent from `labels` gets the label of changed quotas, because runtime changes must not create labels.
+    pub(crate) fn for_policy(
+        policy: &Policy,
+        tier: &str,
+        existing: usize,
+        labels: Option<&[String]>,
+    ) -> Self {
+        if existing >= MAX_SEPARATE {
             return Self::new(OTHERS, "", &[]);
         }
-        let label = |name: &'_ str| known.is_none_or(|known| known.iter().any(|known| known == name));
-        let names = (0..policy.quotas().len()).map(|place| policy.quota_name(place));
-        let quotas: Vec<&str> = names.map(|name| if label(name) { name } else { CHANGED }).collect();
+        let is_label = |name: &'_ str| labels.is_none_or(|labels| labels.iter().any(|label| label == name));
+        let names = (0..policy.quotas().len()).map(|index| policy.quota_name(index));
+        let quotas: Vec<&str> = names.map(|name| if is_label(name) { name } else { CHANGED }).collect();
         Self::new(policy.name(), tier, &quotas)
     }
 
-    /// Those of a rule that needs no store, whose only limit is called `quota`.
-    pub(crate) fn of_rule(name: &str, quota: &str, before: usize) -> Self {
-        if before >= MAX_APART { Self::new(OTHERS, "", &[]) } else { Self::new(name, "", &[quota]) }
+    /// Returns the metrics of a rule that needs no store. `quota` is the name of its only limit.
+    pub(crate) fn for_rule(name: &str, quota: &str, existing: usize) -> Self {
+        if existing >= MAX_SEPARATE { Self::new(OTHERS, "", &[]) } else { Self::new(name, "", &[quota]) }
     }
 
-    /// Those of all keys with quotas of their own under the policy `name`.
-    pub(crate) fn of_overrides(name: &str, before: usize) -> Self {
-        if before >= MAX_APART {
+    /// Returns the metrics of all keys with their own quotas under the policy `name`.
+    pub(crate) fn for_overrides(name: &str, existing: usize) -> Self {
+        if existing >= MAX_SEPARATE {
             return Self::new(OTHERS, "", &[]);
         }
         Self::new(name, OVERRIDE, &[OVERRIDE; MAX_QUOTAS])
     }
 
-    /// Those of all rates that come with the commands of this dialect.
-    pub(crate) fn of_throttle(dialect: Dialect) -> Arc<Self> {
+    /// Returns the metrics of all rates that come with the commands of a dialect.
+    pub(crate) fn for_throttle(dialect: Dialect) -> Arc<Self> {
         Arc::clone(match dialect {
-            Dialect::RedisCell => &OF_REDIS_CELL,
-            Dialect::Throttlecrab => &OF_THROTTLECRAB,
+            Dialect::RedisCell => &REDIS_CELL_METRICS,
+            Dialect::Throttlecrab => &THROTTLECRAB_METRICS,
         })
     }
 
-    fn of_dialect(dialect: Dialect) -> Arc<Self> {
+    fn for_dialect(dialect: Dialect) -> Arc<Self> {
         Arc::new(Self::new(dialect.policy_name(), "", &["rate"]))
     }
 
     fn new(policy: &str, tier: &str, quotas: &[&str]) -> Self {
-        let (tally, is_apart) = decision_counts::of(policy, tier);
-        if !is_apart {
-            return Self { tally, violations: Box::default() };
+        let (counts, is_separate) = decision_counts::for_tier(policy, tier);
+        if !is_separate {
+            return Self { counts, violations: Box::default() };
         }
         let violation = |quota: &&str| {
             let labels = [
@@ -106,25 +113,25 @@ impl PolicyMetrics {
             ];
             counter!("slidegate_violations_total", &labels)
         };
-        Self { violations: quotas.iter().map(violation).collect(), tally }
+        Self { violations: quotas.iter().map(violation).collect(), counts }
     }
 
-    /// Those of what is called `name` after values of requests that met `limit`; `None` if there is no room for them. There
-    /// is one quota, which needs no name.
-    fn of_value(name: &str, limit: &str) -> Option<Self> {
-        let tally = decision_counts::of_value(name, limit)?;
+    /// Returns the metrics of `name`, which contains values of requests under `limit`. Returns `None` if it has no separate
+    /// counts. Its only quota needs no name.
+    fn for_value(name: &str, limit: &str) -> Option<Self> {
+        let counts = decision_counts::for_value(name, limit)?;
         let labels = [("policy", name.to_owned()), ("tier", String::new()), ("quota", String::new())];
-        Some(Self { tally, violations: Box::new([counter!("slidegate_violations_total", &labels)]) })
+        Some(Self { counts, violations: Box::new([counter!("slidegate_violations_total", &labels)]) })
     }
 
-    /// Counts a decision that was made by a rule alone.
+    /// Counts a decision that a rule made without the store.
     pub(crate) fn count_by_rule(&self, is_denied: bool, is_shadow: bool) {
         let outcome = match (is_denied, is_shadow) {
             (false, _) => ALLOWED,
             (true, false) => DENIED,
             (true, true) => SHADOW,
         };
-        self.tally.decisions[BY_RULE][outcome].fetch_add(1, Relaxed);
+        self.counts.decisions[BY_RULE][outcome].fetch_add(1, Relaxed);
         if let Some(violations) = self.violations.first().filter(|_| outcome == DENIED) {
             violations.increment(1);
         }
@@ -145,15 +152,15 @@ impl PolicyMetrics {
         } else {
             ALLOWED
         };
-        self.tally.decisions[source][outcome].fetch_add(1, Relaxed);
+        self.counts.decisions[source][outcome].fetch_add(1, Relaxed);
         if outcome == ALLOWED {
             let tightest = decision.tightest();
             if tightest.remaining.saturating_mul(NEAR) < tightest.limit {
-                self.tally.near.fetch_add(1, Relaxed);
+                self.counts.near.fetch_add(1, Relaxed);
             }
         } else if outcome == DENIED {
-            for place in decision.violated() {
-                if let Some(violations) = self.violations.get(place) {
+            for index in decision.violated() {
+                if let Some(violations) = self.violations.get(index) {
                     violations.increment(1);
                 }
             }
@@ -161,19 +168,19 @@ impl PolicyMetrics {
     }
 }
 
-/// Those of one limit for values that are counted apart, as far as there is room for them.
+/// Metrics of the values that one limit counts separately.
 #[derive(Debug, Default)]
 pub(crate) struct MetricsByValue(Mutex<HashMap<String, Arc<PolicyMetrics>>>);
 
 impl MetricsByValue {
-    /// Those of what is called `name` under the policy `limit`; `None` if it is counted with the others.
+    /// Returns the metrics of `name` under the policy `limit`. Returns `None` if it has no separate counts.
     pub(crate) fn find(&self, name: String, limit: &str) -> Option<Arc<PolicyMetrics>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(policy_metrics) = known.get(&name) {
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(policy_metrics) = cached.get(&name) {
             return Some(Arc::clone(policy_metrics));
         }
-        let policy_metrics = Arc::new(PolicyMetrics::of_value(&name, limit)?);
-        known.insert(name, Arc::clone(&policy_metrics));
+        let policy_metrics = Arc::new(PolicyMetrics::for_value(&name, limit)?);
+        cached.insert(name, Arc::clone(&policy_metrics));
         Some(policy_metrics)
     }
 }

@@ -1,4 +1,4 @@
-//! What a request says, whichever way it came, and why it may be refused.
+//! Requests of all protocols, and reasons for their rejection.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,10 +13,10 @@ use utoipa::ToSchema;
 use slidegate_config::BoundedInteger;
 use slidegate_config::QuotaSpec;
 
-/// The most requests in one batch. No valid ones are so short that a body has room for as many; but they may be none.
+/// Maximum number of requests in a batch. A body fits fewer valid requests, but more short invalid values.
 const MAX_BATCH: usize = 50_000;
 
-/// One request, decoded and not yet checked.
+/// A decoded request. Its values are not yet checked.
 #[derive(Clone, Debug, Default)]
 pub struct Request<'a> {
     pub(crate) policy: Option<Cow<'a, str>>,
@@ -24,66 +24,67 @@ pub struct Request<'a> {
     pub(crate) quotas: Option<Vec<QuotaSpec>>,
     pub(crate) key: Option<Cow<'a, str>>,
     pub(crate) cost: Option<Cost>,
-    /// For how long a key is to be blocked.
+    /// Duration of a block.
     pub(crate) for_ms: Option<BlockMs>,
-    /// What it is asked for, if a proxy has said so; for the log.
+    /// Path of the request that a proxy decides about, for the log.
     pub(crate) path: Option<Cow<'a, str>>,
 }
 
-/// Any whole number that a store can count.
+/// Cost of a request.
 pub(crate) type Cost = BoundedInteger<0, MAX_LIMIT>;
 
-/// How long a block may last.
+/// Duration of a block in milliseconds.
 pub(crate) type BlockMs = BoundedInteger<1, MAX_WINDOW_MS>;
 
-/// Several requests, each for itself: what is wrong with one refuses that one.
+/// Independent requests. An invalid request is rejected alone.
 #[derive(Debug, Default)]
 pub struct Batch<'a>(pub(crate) Vec<Result<Request<'a>, Rejection>>);
 
-/// As many of anything as a batch may have.
-pub(crate) type Many<T> = AtMost<T, MAX_BATCH>;
+/// An array with at most as many items as a batch.
+pub(crate) type BatchVec<T> = BoundedVec<T, MAX_BATCH>;
 
-/// Why a request was refused. Nothing was spent, unless [`may_have_counted`](Self::may_have_counted).
+/// Rejection of a request: no decision was made. No cost was counted, except possibly if
+/// [`may_have_counted`](Self::may_have_counted).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
-    /// What kind of reason.
+    /// Kind of the reason.
     pub kind: RejectionKind,
-    /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`.
+    /// Invalid field, as a path in the request: `cost`, `quotas[1].limit`.
     pub field: Option<String>,
-    /// What is wrong and what is allowed.
+    /// Description of the problem and of valid values.
     pub detail: String,
 }
 
-/// The kinds of reasons to refuse a request.
+/// Reason for a rejection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RejectionKind {
-    /// It cannot be read.
+    /// The request cannot be decoded.
     Malformed,
-    /// It is larger than allowed.
+    /// The body is too large.
     TooLarge,
-    /// Its body takes too long.
+    /// The body did not arrive before its timeout.
     TooSlow,
-    /// There is no room for it at the moment.
+    /// The server is at its capacity for such requests.
     Busy,
-    /// Whoever asks has shown no token, or a wrong one.
+    /// The client sent no token, or an invalid one.
     Unauthorized,
-    /// The token is not for this verb.
+    /// The token does not permit this verb.
     Forbidden,
-    /// It names a policy that there is not.
+    /// The policy does not exist.
     UnknownPolicy,
     /// A value is missing or out of range.
     OutOfRange,
-    /// The store could not decide.
+    /// The store failed to decide.
     StoreUnavailable {
         /// Whether the same request may succeed later.
         is_transient: bool,
-        /// Whether the store may have counted it although no answer came.
+        /// Whether the store may have counted the cost, because the failure was a lost reply.
         may_have_counted: bool,
     },
 }
 
 impl RejectionKind {
-    /// The name in metrics.
+    /// Returns the name in metrics.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",
@@ -116,7 +117,7 @@ impl Rejection {
         Self::new(RejectionKind::Malformed, detail)
     }
 
-    /// Whether it may have been spent all the same.
+    /// Returns whether the store may have counted the cost.
     pub fn may_have_counted(&self) -> bool {
         matches!(self.kind, RejectionKind::StoreUnavailable { may_have_counted: true, .. })
     }
@@ -133,33 +134,33 @@ impl fmt::Display for Rejection {
 
 impl std::error::Error for Rejection {}
 
-/// Who asks, for how much, and under which policy: one that the service knows, or quotas.
+/// Request for a decision: a key, a cost, and either a policy or quotas.
 #[derive(Deserialize, ToSchema)]
 #[schema(as = Request)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RequestFields<'a> {
-    /// The name of a policy. Exactly one of `policy` and `quotas` is given.
+    /// Name of a policy. Exactly one of `policy` and `quotas` is required.
     #[serde(borrow)]
     #[schema(value_type = Option<String>)]
     policy: Option<Text<'a>>,
-    /// A tier of the policy.
+    /// Tier of the policy.
     #[schema(value_type = Option<String>)]
     tier: Option<Text<'a>>,
-    /// What is allowed, instead of a policy.
+    /// Quotas, instead of a policy.
     #[schema(value_type = Option<Vec<QuotaSpec>>, min_items = 1, max_items = 16)]
-    quotas: Option<AtMost<QuotaSpec, MAX_QUOTAS>>,
-    /// Who asks, 1 to 4096 bytes.
+    quotas: Option<BoundedVec<QuotaSpec, MAX_QUOTAS>>,
+    /// Key that the cost counts for, 1 to 4096 bytes.
     #[schema(value_type = String, min_length = 1, max_length = 4096)]
     key: Option<Text<'a>>,
-    /// How much is asked for; 0 only looks.
+    /// Cost of the request; 0 only reads the counts.
     #[schema(value_type = Option<u64>, minimum = 0, maximum = 281_474_976_710_656_u64, default = 1)]
     cost: Option<Cost>,
-    /// For how long `/v1/block` blocks the key, up to 366 days; for no other path.
+    /// Duration of a block in milliseconds, up to 366 days; for `/v1/block` only.
     #[schema(value_type = Option<u64>, minimum = 1, maximum = 31_622_400_000_u64)]
     for_ms: Option<BlockMs>,
 }
 
-/// By hand, because a derived struct would also take an array of its fields' values.
+/// Implemented by hand, because a derived implementation also accepts an array of the field values.
 impl<'de> Deserialize<'de> for Request<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct RequestVisitor;
@@ -184,7 +185,7 @@ impl<'de> Deserialize<'de> for Request<'de> {
     }
 }
 
-/// A text as it stands in what was read, where nothing in it is escaped; serde would copy it.
+/// A text that borrows from the input unless it contains escapes. Serde would always copy it.
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
@@ -211,15 +212,15 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// A list that stops being read when it is too long: a small body may hold very many small values.
-pub(crate) struct AtMost<T, const MAX: usize>(pub(crate) Vec<T>);
+/// An array with at most `MAX` items. Decoding stops at the next item, because a small body can contain very many values.
+pub(crate) struct BoundedVec<T, const MAX: usize>(pub(crate) Vec<T>);
 
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for AtMost<T, MAX> {
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for BoundedVec<T, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ListVisitor<T, const MAX: usize>(PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for ListVisitor<T, MAX> {
-            type Value = AtMost<T, MAX>;
+            type Value = BoundedVec<T, MAX>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "an array of at most {MAX}")
@@ -235,7 +236,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for AtMost<T, 
                     }
                     list.push(item);
                 }
-                Ok(AtMost(list))
+                Ok(BoundedVec(list))
             }
         }
 

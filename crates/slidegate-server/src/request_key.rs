@@ -47,7 +47,7 @@ mod tests {
     fn a_key_consists_of_the_parts_in_the_request() {
         let peer = Some("203.0.113.7".parse().unwrap());
         let find = |parts: &[KeyPart], lines: &[(&'static str, &str)]| {
-            let rule = KeyRule::of(parts.to_vec()).unwrap();
+            let rule = KeyRule::from_parts(parts.to_vec()).unwrap();
             request_key(&rule, &ClientAddress::peer(), peer, &headers(lines)).map_err(ToString::to_string)
         };
         let key = ("x-api-key", "secret");
@@ -61,7 +61,7 @@ mod tests {
         for lines in [&[key, key][..], &[("x-api-key", "")], &[("x-api-key", "größe")]] {
             assert!(find(&[header("x-api-key")], lines).is_err(), "{lines:?}");
         }
-        assert_eq!(KeyRule::of(Vec::new()), None);
+        assert_eq!(KeyRule::from_parts(Vec::new()), None);
         let by_address = KeyRule::address();
         assert_eq!(
             request_key(&by_address, &ClientAddress::peer(), None, &HeaderMap::new()),
@@ -74,7 +74,7 @@ mod tests {
         let long = "x".repeat(MAX_KEY_BYTES);
         let longer = format!("{long}x");
         let find = |parts: &[&'static str], value: &str| {
-            let rule = KeyRule::of(parts.iter().map(|name| header(name)).collect()).unwrap();
+            let rule = KeyRule::from_parts(parts.iter().map(|name| header(name)).collect()).unwrap();
             let lines: Vec<_> = parts.iter().map(|name| (*name, value)).collect();
             request_key(&rule, &ClientAddress::peer(), None, &headers(&lines)).unwrap()
         };
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn no_two_lists_of_parts_form_the_same_key() {
-        let rule = KeyRule::of(vec![header("x-a"), header("x-b")]).unwrap();
+        let rule = KeyRule::from_parts(vec![header("x-a"), header("x-b")]).unwrap();
         let find = |a: &str, b: &str| {
             request_key(&rule, &ClientAddress::peer(), None, &headers(&[("x-a", a), ("x-b", b)])).unwrap()
         };

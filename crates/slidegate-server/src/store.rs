@@ -1,4 +1,4 @@
-//! Any store that a URL can name, as one type.
+//! Stores of all kinds that a store URL can name, as one type.
 
 use std::time::Duration;
 
@@ -9,49 +9,47 @@ use slidegate::{
 
 use slidegate_config::{MemoryConfig, StoreUrl};
 
-/// One of the stores.
+/// A store of any kind.
 ///
-/// An enum, because [`Store`] has no `dyn` form: to box a future for each decision would cost more than a decision
-/// in memory does.
+/// [`Store`] is not dyn-compatible: a boxed future per call would cost more than a decision in memory. Hence an enum.
 #[derive(Debug)]
 pub enum AnyStore {
-    /// In this process.
+    /// Memory of this process.
     Memory(MemoryStore),
-    /// In Redis or Valkey.
+    /// Redis or Valkey.
     Redis(RedisStore),
-    /// In PostgreSQL.
+    /// PostgreSQL.
     Postgres(PostgresStore),
 }
 
 impl AnyStore {
-    /// Makes the store or connects to it, or says which one could not be reached and why. `memory` is how large it
-    /// may become if it is in memory.
+    /// Builds the store or connects to it. `memory` has the settings of the memory store.
     pub async fn open(url: &StoreUrl, memory: MemoryConfig) -> Result<Self, String> {
         match url {
             StoreUrl::Memory => memory.build().map(Self::Memory).map_err(|error| error.to_string()),
             StoreUrl::Redis(redis) => {
                 let connected = redis.builder().connect().await.map(Self::Redis);
-                connected.map_err(|error| unreachable(url, &error))
+                connected.map_err(|error| connect_error(url, &error))
             }
             StoreUrl::Postgres(postgres) => {
                 let connected = postgres.builder().connect().await.map(Self::Postgres);
-                connected.map_err(|error| unreachable(url, &error))
+                connected.map_err(|error| connect_error(url, &error))
             }
         }
     }
 
-    /// The same, each call taking no longer than `budget`. A store that cannot be reached now is connected to later: to
-    /// start is possible without it, but not with a store that refuses.
-    pub async fn open_at_last(
+    /// Opens the store with a time limit of `budget` per call. If a remote store is unreachable, the store connects in the
+    /// background. Permanent errors, such as a wrong password, are returned.
+    pub async fn open_or_retry(
         url: &StoreUrl,
         memory: MemoryConfig,
         budget: Duration,
     ) -> Result<Self, String> {
-        let later = |error: StoreError| {
+        let check_transient = |error: StoreError| {
             if !error.is_transient() {
-                return Err(unreachable(url, &error));
+                return Err(connect_error(url, &error));
             }
-            tracing::warn!("{}; it is tried again in the background", unreachable(url, &error));
+            tracing::warn!("{}; retrying in the background", connect_error(url, &error));
             Ok(())
         };
         match url {
@@ -60,7 +58,7 @@ impl AnyStore {
                 let builder = redis.builder().budget(budget);
                 match builder.clone().connect().await {
                     Ok(store) => Ok(Self::Redis(store)),
-                    Err(error) => later(error).map(|()| Self::Redis(builder.connect_lazily())),
+                    Err(error) => check_transient(error).map(|()| Self::Redis(builder.connect_lazily())),
                 }
             }
             StoreUrl::Postgres(postgres) => {
@@ -68,8 +66,8 @@ impl AnyStore {
                 match builder.clone().connect().await {
                     Ok(store) => Ok(Self::Postgres(store)),
                     Err(error) => {
-                        later(error)?;
-                        let store = builder.connect_lazily().map_err(|error| unreachable(url, &error))?;
+                        check_transient(error)?;
+                        let store = builder.connect_lazily().map_err(|error| connect_error(url, &error))?;
                         Ok(Self::Postgres(store))
                     }
                 }
@@ -78,7 +76,7 @@ impl AnyStore {
     }
 }
 
-fn unreachable(url: &StoreUrl, error: &StoreError) -> String {
+fn connect_error(url: &StoreUrl, error: &StoreError) -> String {
     format!("cannot connect to the store {url}: {error}")
 }
 

@@ -1,4 +1,4 @@
-//! The store behind the service: switched by policy, and kept from being the outage.
+//! The store of the service, with its layers: modes of policies, retry jitter, denial cache and fallback.
 
 use std::time::Duration;
 
@@ -9,129 +9,132 @@ use crate::metrics;
 use crate::store::AnyStore;
 use slidegate_config::{DegradeConfig, DegradeOverride, MemoryConfig, StoreUrl};
 
-/// A store, and what stands in for it. One in this process cannot fail like one elsewhere.
+/// A store, with a fallback if it is remote.
 #[derive(Debug)]
 pub enum ProtectedStore {
-    /// In this process.
-    Here(AnyStore),
-    /// Elsewhere.
-    Elsewhere(Fallback<AnyStore>),
-    /// Elsewhere, with denials remembered here.
+    /// A store in this process, which needs no fallback.
+    Local(AnyStore),
+    /// A remote store.
+    Remote(Fallback<AnyStore>),
+    /// A remote store, with a cache of denials.
     Cached(DeniedCache<Fallback<AnyStore>>),
 }
 
-/// The whole: what is asked last stands first.
+/// The store with all layers, outermost first.
 pub type StoreStack = Switch<Jitter<ProtectedStore>>;
 
 impl ProtectedStore {
-    /// Opens the store and sets up what the configuration says about it.
+    /// Opens the store and adds the configured layers.
     pub async fn open(
         url: &StoreUrl,
         memory: MemoryConfig,
         degrade: &DegradeConfig,
     ) -> Result<StoreStack, String> {
-        let usual = degrade.default_rule(url);
-        let rules =
-            || degrade.overrides.iter().filter_map(|(name, rule)| Some((name, rule.failure_rule(usual)?)));
-        let longest = rules().map(|(_, rule)| rule.budget).fold(usual.budget, Duration::max);
-        let store = AnyStore::open_at_last(url, memory, longest).await?;
-        let served = match url {
-            StoreUrl::Memory => Self::Here(store),
+        let default_rule = degrade.default_rule(url);
+        let rules = || {
+            degrade.overrides.iter().filter_map(|(name, rule)| Some((name, rule.failure_rule(default_rule)?)))
+        };
+        let max_budget = rules().map(|(_, rule)| rule.budget).fold(default_rule.budget, Duration::max);
+        let store = AnyStore::open_or_retry(url, memory, max_budget).await?;
+        let protected = match url {
+            StoreUrl::Memory => Self::Local(store),
             StoreUrl::Redis(_) | StoreUrl::Postgres(_) => {
                 let fallback = Fallback::builder(store)
                     .nodes(degrade.nodes.unwrap_or(1))
-                    .on_failure(usual.on_failure)
-                    .budget(usual.budget)
+                    .on_failure(default_rule.on_failure)
+                    .budget(default_rule.budget)
                     .local(memory.builder());
                 let fallback = rules().fold(fallback, |fallback, (name, rule)| fallback.policy(name, rule));
                 let fallback = fallback.build().map_err(|error| error.to_string())?;
                 cached(fallback, degrade)?
             }
         };
-        let own_jitter = degrade.overrides.iter().filter_map(|(name, rule)| Some((name, rule.retry_jitter?)));
-        let jitter = Jitter::new(served, degrade.retry_jitter);
-        let switched = Switch::new(own_jitter.fold(jitter, |jitter, (name, max)| jitter.policy(name, max)));
-        switched.replace(degrade.switches.clone());
-        Ok(switched)
+        let own_jitters =
+            degrade.overrides.iter().filter_map(|(name, rule)| Some((name, rule.retry_jitter?)));
+        let jitter = Jitter::new(protected, degrade.retry_jitter);
+        let stack = Switch::new(own_jitters.fold(jitter, |jitter, (name, max)| jitter.policy(name, max)));
+        stack.replace(degrade.switches.clone());
+        Ok(stack)
     }
 }
 
-/// What a stack of stores stands on.
+/// Access to the store below all layers.
 pub(crate) trait BaseStore {
+    /// Returns the store below all layers.
     fn base(&self) -> &AnyStore;
 }
 
 impl BaseStore for StoreStack {
     fn base(&self) -> &AnyStore {
         match self.store().store() {
-            ProtectedStore::Here(store) => store,
-            ProtectedStore::Elsewhere(fallback) => fallback.store(),
+            ProtectedStore::Local(store) => store,
+            ProtectedStore::Remote(fallback) => fallback.store(),
             ProtectedStore::Cached(cache) => cache.store().store(),
         }
     }
 }
 
-/// Counts a failure of a store in this process. Those of one elsewhere are counted by what stands in for it.
+/// Counts a failure of a local store. The fallback counts those of a remote store.
 #[inline]
-fn count_failure(answer: &Result<Decision, StoreError>) {
-    if let Err(error) = answer {
+fn count_failure(response: &Result<Decision, StoreError>) {
+    if let Err(error) = response {
         metrics::store_failed(error);
     }
 }
 
-/// With a memory of denials, unless nobody wants one.
+/// Adds a cache of denials, unless it is disabled for all policies.
 fn cached(fallback: Fallback<AnyStore>, degrade: &DegradeConfig) -> Result<ProtectedStore, String> {
-    let wants = |rule: &DegradeOverride| rule.cache_denials.unwrap_or(degrade.cache_denials);
-    if !degrade.cache_denials && !degrade.overrides.values().any(wants) {
-        return Ok(ProtectedStore::Elsewhere(fallback));
+    let is_enabled = |rule: &DegradeOverride| rule.cache_denials.unwrap_or(degrade.cache_denials);
+    if !degrade.cache_denials && !degrade.overrides.values().any(is_enabled) {
+        return Ok(ProtectedStore::Remote(fallback));
     }
     let cache = DeniedCache::builder(fallback).other_policies(degrade.cache_denials);
-    let each = degrade.overrides.iter().map(|(name, rule)| (name, wants(rule)));
-    let cache = each.fold(cache, |cache, (name, is_remembered)| cache.policy(name, is_remembered));
+    let policies = degrade.overrides.iter().map(|(name, rule)| (name, is_enabled(rule)));
+    let cache = policies.fold(cache, |cache, (name, is_enabled)| cache.policy(name, is_enabled));
     cache.build().map(ProtectedStore::Cached).map_err(|error| error.to_string())
 }
 
 impl Store for ProtectedStore {
     async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         match self {
-            Self::Here(store) => {
+            Self::Local(store) => {
                 let responses = store.execute(operations).await;
                 responses.iter().for_each(count_failure);
                 responses
             }
-            Self::Elsewhere(store) => store.execute(operations).await,
+            Self::Remote(store) => store.execute(operations).await,
             Self::Cached(store) => store.execute(operations).await,
         }
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         match self {
-            Self::Here(store) => store.forget(policy).await,
-            Self::Elsewhere(store) => store.forget(policy).await,
+            Self::Local(store) => store.forget(policy).await,
+            Self::Remote(store) => store.forget(policy).await,
             Self::Cached(store) => store.forget(policy).await,
         }
     }
 
     fn clock(&self) -> &dyn Clock {
         match self {
-            Self::Here(store) => store.clock(),
-            Self::Elsewhere(store) => store.clock(),
+            Self::Local(store) => store.clock(),
+            Self::Remote(store) => store.clock(),
             Self::Cached(store) => store.clock(),
         }
     }
 
     fn is_immediate(&self) -> bool {
         match self {
-            Self::Here(store) => store.is_immediate(),
-            Self::Elsewhere(store) => store.is_immediate(),
+            Self::Local(store) => store.is_immediate(),
+            Self::Remote(store) => store.is_immediate(),
             Self::Cached(store) => store.is_immediate(),
         }
     }
 
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         match self {
-            Self::Here(store) => store.feed_version(check),
-            Self::Elsewhere(store) => store.feed_version(check),
+            Self::Local(store) => store.feed_version(check),
+            Self::Remote(store) => store.feed_version(check),
             Self::Cached(store) => store.feed_version(check),
         }
     }

@@ -1,4 +1,4 @@
-//! How a store is doing.
+//! Status of a store, for readiness and metrics.
 
 use slidegate::MemoryStore;
 use slidegate::resilience::Failure;
@@ -6,38 +6,38 @@ use slidegate::resilience::Failure;
 use crate::store::AnyStore;
 use crate::store_stack::{ProtectedStore, StoreStack};
 
-/// How a store is doing.
+/// Status of a store.
 #[derive(Clone, Debug, Default)]
 pub struct StoreStatus {
-    /// What is done with requests to it; nothing if it cannot fail.
+    /// State of the circuit breaker; `None` for a local store, which has none.
     pub breaker: Option<&'static str>,
-    /// Why it did not decide when it was last asked, if it did not.
+    /// Failure of the latest request, if it failed.
     pub failure: Option<Failure>,
-    /// How full it is, if it is in this process.
+    /// Fill level of a memory store.
     pub memory: Option<MemoryStatus>,
 }
 
-/// How full a memory store is.
+/// Fill level of a memory store.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryStatus {
-    /// Keys that it holds.
+    /// Number of keys.
     pub keys: u64,
-    /// The most that it will hold.
+    /// Maximum number of keys.
     pub max_keys: u64,
-    /// The memory that it may have touched.
+    /// Memory that the store may have touched, in bytes.
     pub bytes: u64,
-    /// Keys that had to go for others although they counted something.
+    /// Number of keys that were evicted although they had counts.
     pub evicted: u64,
 }
 
-/// A store that can be asked how it is doing.
+/// A store that reports its status.
 pub trait StatusSource {
-    /// How it is doing.
-    fn report(&self) -> StoreStatus;
+    /// Returns the current status.
+    fn status(&self) -> StoreStatus;
 }
 
 impl<C: slidegate::Clock> StatusSource for MemoryStore<C> {
-    fn report(&self) -> StoreStatus {
+    fn status(&self) -> StoreStatus {
         let memory = MemoryStatus {
             keys: self.len() as u64,
             max_keys: self.max_keys() as u64,
@@ -49,11 +49,11 @@ impl<C: slidegate::Clock> StatusSource for MemoryStore<C> {
 }
 
 impl StatusSource for StoreStack {
-    fn report(&self) -> StoreStatus {
+    fn status(&self) -> StoreStatus {
         let fallback = match self.store().store() {
-            ProtectedStore::Here(AnyStore::Memory(store)) => return store.report(),
-            ProtectedStore::Here(_) => return StoreStatus::default(),
-            ProtectedStore::Elsewhere(fallback) => fallback,
+            ProtectedStore::Local(AnyStore::Memory(store)) => return store.status(),
+            ProtectedStore::Local(_) => return StoreStatus::default(),
+            ProtectedStore::Remote(fallback) => fallback,
             ProtectedStore::Cached(cache) => cache.store(),
         };
         StoreStatus {

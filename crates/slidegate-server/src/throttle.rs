@@ -117,7 +117,7 @@ impl RatePolicies {
         if let Some(policy) = cached.get(&rate) {
             return Ok(Arc::clone(policy));
         }
-        let policy_metrics = PolicyMetrics::of_throttle(rate.dialect);
+        let policy_metrics = PolicyMetrics::for_throttle(rate.dialect);
         let policy = Arc::new(PolicyView::new(rate.policy()?, HeaderStyle::None, policy_metrics));
         // Bounds the memory when clients send many different rates.
         if cached.len() >= MAX_CACHED_POLICIES {

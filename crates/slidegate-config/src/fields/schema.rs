@@ -15,7 +15,7 @@ pub fn schema() -> Json {
     schema["title"] = "slidegate.yaml".into();
     schema["description"] = "Configuration of slidegate serve. Every field is optional.".into();
     schema["type"] = json!(["object", "null"]);
-    schema["$defs"] = json!({"quota": QuotaKind::whole_schema()});
+    schema["$defs"] = json!({"quota": QuotaKind::definition()});
     schema
 }
 

@@ -173,7 +173,7 @@ impl TreeBuilder {
         self.place(node, line)
     }
 
-    /// Adds a value to the base open container; `line` is the line of the value, or of the alias that repeats it.
+    /// Adds a value to the innermost open container; `line` is the line of the value, or of the alias that repeats it.
     fn place(&mut self, node: Rc<Node>, line: u64) -> Result<(), Problem> {
         if node.size > MAX_VALUES {
             let message = format!("more than {MAX_VALUES} values, counting those that aliases repeat");
@@ -209,7 +209,7 @@ fn merged(entries: Vec<Entry>) -> Result<Vec<Entry>, Problem> {
         };
         for mapping in mappings {
             let Value::Map(entries) = &mapping.value else {
-                return Err(yaml(entry.line, "<< takes an alias of a mapping, or a list of such aliases"));
+                return Err(yaml(entry.line, "<< accepts an alias of a mapping, or a list of such aliases"));
             };
             all.extend(entries.iter().filter(|entry| names.insert(entry.name.clone())).cloned());
         }

@@ -17,7 +17,7 @@ const NODES: Field<Integer> =
 const ON_FAILURE: Field<OneOf<OnFailure>> = Field::new(
     "on_failure",
     OneOf::ANY,
-    "Decision for requests that the store does not decide: open allows them, closed refuses them with 503, local \
+    "Decision for requests that the store does not decide: open allows them, closed rejects them with 503, local \
      applies this server's share of the limits.",
 )
 .with_default("local");

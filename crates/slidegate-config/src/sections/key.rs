@@ -104,12 +104,12 @@ impl Kind for KeyKind {
 
     fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<KeyRule> {
         let Value::List(_) = &node.value else {
-            return PartKind.read(node, path, diagnostics).and_then(|part| KeyRule::of(vec![part]));
+            return PartKind.read(node, path, diagnostics).and_then(|part| KeyRule::from_parts(vec![part]));
         };
         let parts =
             ListOf { item: PartKind, noun: "parts", max_items: None }.read(node, path, diagnostics)?;
         let is_complete = parts.is_complete;
-        let rule = KeyRule::of(parts.into_values());
+        let rule = KeyRule::from_parts(parts.into_values());
         if rule.is_none() && is_complete {
             diagnostics.report(node.line, path, "the list is empty; give at least one part");
         }

@@ -73,7 +73,8 @@ pub(crate) const QUOTAS: ListOf<QuotaKind> =
     ListOf { item: QuotaKind, noun: "1 to 16 quotas", max_items: Some(MAX_QUOTAS) };
 
 impl QuotaKind {
-    pub(crate) fn whole_schema() -> Json {
+    /// Returns the JSON Schema of a quota, which all its uses reference.
+    pub(crate) fn definition() -> Json {
         let text = json!({
             "type": "string",
             "pattern": "^\\s*[0-9]+/",
@@ -91,7 +92,7 @@ impl Kind for QuotaKind {
     fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<NamedQuota> {
         match &node.value {
             Value::Map(_) => {
-                Mapping { fields: FIELDS, one_of: &[], read: of_parts }.read(node, path, diagnostics)
+                Mapping { fields: FIELDS, one_of: &[], read: quota_from_fields }.read(node, path, diagnostics)
             }
             Value::Scalar { text, .. } if !node.is_null() => {
                 let quota = QuotaSpec::Text(text.clone()).build();
@@ -119,7 +120,7 @@ impl Kind for QuotaKind {
     }
 }
 
-fn of_parts(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<NamedQuota> {
+fn quota_from_fields(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<NamedQuota> {
     let (limit, window) = (fields.get(&LIMIT, diagnostics), fields.get(&WINDOW, diagnostics));
     let (algorithm, anchor) = (fields.get(&ALGORITHM, diagnostics), fields.get(&ANCHOR, diagnostics));
     let (burst, slots) = (fields.get(&BURST, diagnostics), fields.get(&SLOTS, diagnostics));

@@ -96,7 +96,7 @@ impl TokenSource {
     }
 }
 
-fn secret(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<TokenSpec> {
+fn token_spec(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<TokenSpec> {
     let name = fields.get(&NAME, diagnostics);
     let given = [fields.has(&TOKEN), fields.has(&TOKEN_FILE), fields.has(&TOKEN_ENV)];
     let source = match given {
@@ -123,12 +123,12 @@ fn token_for_verbs(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option
         Some(listed) => listed.into_values().into_iter().collect(),
         None => Verbs::default(),
     };
-    secret(fields, diagnostics).map(|secret| TokenSpec { verbs, ..secret })
+    token_spec(fields, diagnostics).map(|spec| TokenSpec { verbs, ..spec })
 }
 
 fn token_with_scope(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<TokenSpec> {
     let scope = fields.get(&SCOPE, diagnostics).unwrap_or_default();
-    secret(fields, diagnostics).map(|secret| TokenSpec { scope, ..secret })
+    token_spec(fields, diagnostics).map(|spec| TokenSpec { scope, ..spec })
 }
 
 /// Reads the tokens, and reports names and secrets that occur twice.
@@ -158,8 +158,8 @@ pub(crate) fn tokens(specs: ListItems<TokenSpec>, diagnostics: &mut Diagnostics)
         if is_elsewhere && !diagnostics.follows_references {
             continue;
         }
-        let made = source.read().and_then(|secret| Token::new(&name, &secret, scope));
-        match made.map(|token| token.for_verbs(verbs)) {
+        let token = source.read().and_then(|secret| Token::new(&name, &secret, scope));
+        match token.map(|token| token.for_verbs(verbs)) {
             Err(message) => diagnostics.report(source_line, format!("{path}.{}", source.field()), message),
             Ok(token) => {
                 if let Some(other) = tokens.iter().find(|other| other.is_same_secret(&token)) {

@@ -40,7 +40,7 @@ impl Base {
                 not_in_force.push((change.clone(), rejection.to_string()));
             }
         }
-        let mut policies = self.policies.emptied();
+        let mut policies = self.policies.without_policies();
         for entry in entries {
             policies.insert(entry);
         }
@@ -91,7 +91,7 @@ impl Base {
 fn quota_names(entry: &PolicyEntry) -> Vec<String> {
     let policies = std::iter::once(&entry.policy).chain(entry.tiers.iter().map(|(_, policy)| policy));
     let names = |policy: &Policy| -> Vec<String> {
-        (0..policy.quotas().len()).map(|place| policy.quota_name(place).to_owned()).collect()
+        (0..policy.quotas().len()).map(|index| policy.quota_name(index).to_owned()).collect()
     };
     policies.flat_map(names).collect()
 }
@@ -102,12 +102,12 @@ fn apply(
     switches: &mut Vec<(String, PolicySwitch)>,
 ) -> Result<(), Rejection> {
     let name = change.subject.policy.as_str();
-    let Some(place) = entries.iter().position(|entry| entry.policy.name() == name) else {
+    let Some(index) = entries.iter().position(|entry| entry.policy.name() == name) else {
         let known: Vec<_> = entries.iter().map(|entry| entry.policy.name().to_owned()).collect();
         let known = listed(known.iter().map(String::as_str));
         return Err(Rejection::unknown_policy(&format!("there is no policy {name:?}; known: {known}")));
     };
-    let entry = &mut entries[place];
+    let entry = &mut entries[index];
     match (&change.subject.part, &change.setting) {
         (Part::Mode, Setting::Mode(mode)) => {
             let mode = parse_mode(mode)?;
@@ -123,8 +123,8 @@ fn apply(
         (Part::Quotas, Setting::Quotas(quotas)) => entry.policy = policy(name, quotas)?,
         (Part::Tier(tier), Setting::Quotas(quotas)) => {
             let policy = policy(name, quotas)?;
-            let place = known_tier(entry, tier)?;
-            entry.tiers[place].1 = policy;
+            let index = known_tier(entry, tier)?;
+            entry.tiers[index].1 = policy;
         }
         (Part::Key(key), setting) => {
             let replacement = match setting {
@@ -141,18 +141,16 @@ fn apply(
             entry.overrides.push((key.clone(), replacement));
         }
         _ => {
-            return Err(Rejection::out_of_range(
-                "quotas",
-                "does not fit the part of the policy that is to be changed",
-            ));
+            return Err(Rejection::out_of_range("quotas", "does not apply to this part of the policy"));
         }
     }
     Ok(())
 }
 
+/// Returns the index of a tier, or an error with the known tiers.
 fn known_tier(entry: &PolicyEntry, tier: &str) -> Result<usize, Rejection> {
-    let place = entry.tiers.iter().position(|(known, _)| known == tier);
-    place.ok_or_else(|| {
+    let index = entry.tiers.iter().position(|(known, _)| known == tier);
+    index.ok_or_else(|| {
         let known: Vec<_> = entry.tiers.iter().map(|(known, _)| format!("{known:?}")).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         let name = entry.policy.name();

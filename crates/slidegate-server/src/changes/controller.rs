@@ -54,7 +54,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) enum ChangeError {
     /// The change is invalid.
-    Refused(Rejection),
+    Invalid(Rejection),
     /// There is no such change.
     NotFound(String),
     /// The store or the file could not store the change.
@@ -63,7 +63,7 @@ pub(crate) enum ChangeError {
 
 impl From<Rejection> for ChangeError {
     fn from(rejection: Rejection) -> Self {
-        Self::Refused(rejection)
+        Self::Invalid(rejection)
     }
 }
 
@@ -122,7 +122,7 @@ impl ChangeController {
         self.apply(&mut state);
         let now_ms = self.app.clock().now_ms();
         for Subject { policy, part } in state.base.overridden(&state.changeset.changes, now_ms) {
-            let (of, name) = part.kind_and_name(|key| self.app.violations().name(key.as_bytes()));
+            let (of, name) = part.kind_and_name(|key| self.app.violations().key_for_log(key.as_bytes()));
             warn!(policy, of, name, "a change overrides the value in the configuration file");
         }
     }
@@ -149,7 +149,7 @@ impl ChangeController {
         let mut next_record_ms = 0;
         loop {
             clock.sleep(POLL_INTERVAL_MS).await;
-            self.history.remember(clock.now_ms());
+            self.history.record(clock.now_ms());
             if self.persistence.is_shared() {
                 let result = self.sync().await;
                 self.report_sync(result.is_ok());
@@ -228,7 +228,7 @@ impl ChangeController {
     /// Writes one line to the process log, which works without the store.
     pub(crate) fn log(&self, entry: &AuditEntry) {
         let Subject { policy, part } = &entry.subject;
-        let (of, name) = part.kind_and_name(|key| self.app.violations().name(key.as_bytes()));
+        let (of, name) = part.kind_and_name(|key| self.app.violations().key_for_log(key.as_bytes()));
         info!(
             target: "slidegate::audit",
             by = entry.by,
@@ -338,7 +338,7 @@ impl ChangeController {
         let Combined { policies, switches, not_in_force } =
             state.base.combined_with(&state.changeset.changes, now_ms);
         for (change, reason) in &not_in_force {
-            error!(policy = change.subject.policy, why = reason, "a change is not in force");
+            error!(policy = change.subject.policy, reason, "a change is not in force");
         }
         gauge!("slidegate_changes")
             .set(f64::from(u32::try_from(state.changeset.changes.len()).unwrap_or(u32::MAX)));

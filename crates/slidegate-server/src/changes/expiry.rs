@@ -26,8 +26,8 @@ impl Changeset {
         // If a node with a fast clock has filled the audit log, an identity from the expiry alone would be older than the
         // whole log, which would drop the entry.
         let first_ms = if made_ms > now_ms { made_ms } else { 0 };
-        let entry = |(place, (end, change)): (u64, (Timestamp, Change))| AuditEntry {
-            id: OperationId { ms: end.0.max(first_ms.saturating_add(place)), ..change.id },
+        let entry = |(index, (end, change)): (u64, (Timestamp, Change))| AuditEntry {
+            id: OperationId { ms: end.0.max(first_ms.saturating_add(index)), ..change.id },
             // The expiry itself, which may be long before this call.
             at: end,
             by: ACTOR.to_owned(),

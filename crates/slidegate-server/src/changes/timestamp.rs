@@ -32,7 +32,7 @@ impl fmt::Display for Timestamp {
         let timestamp = i64::try_from(self.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
         match timestamp {
             Some(timestamp) => timestamp.fmt(f),
-            None => f.write_str("the end of time"),
+            None => f.write_str("after the year 9999"),
         }
     }
 }
@@ -69,6 +69,6 @@ mod tests {
         for text in ["", "friday", "2026-13-01", "2026-11-20T18:00:00", "1969-12-31T23:59:59Z", "5"] {
             assert!(Timestamp::parse(text).unwrap_err().contains("write 2026-11-20"), "{text}");
         }
-        assert_eq!(Timestamp(u64::MAX).to_string(), "the end of time");
+        assert_eq!(Timestamp(u64::MAX).to_string(), "after the year 9999");
     }
 }

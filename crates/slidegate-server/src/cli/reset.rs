@@ -66,7 +66,7 @@ async fn reset_policy(arguments: &Arguments, policy: &str) -> Result<PolicyReset
     };
     if arguments.common.config.is_some() {
         Policies::from(&config.policies)
-            .source(policy)
+            .entry(policy)
             .map_err(|rejection| Failure::new(rejection.to_string()))?;
     }
     let url = match arguments.common.store.clone().or_else(|| environment::text("SLIDEGATE_STORE")) {

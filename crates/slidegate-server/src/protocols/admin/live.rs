@@ -61,7 +61,7 @@ pub(super) async fn live(
 ) -> Response {
     let app = controller.app();
     let (now_ms, keys) = (app.clock().now_ms(), keys.unwrap_or(DEFAULT_KEYS).min(MAX_KEYS));
-    let report = app.store().report();
+    let report = app.store().status();
     let last_minute = controller.history().last_minute();
     let policy = |(name, since_start): (String, Outcomes)| {
         let last_minute = last_minute.get(&name).copied().unwrap_or_default();

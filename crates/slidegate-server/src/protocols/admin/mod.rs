@@ -107,7 +107,7 @@ async fn audit(State(controller): State<Arc<ChangeController>>) -> Response {
 impl IntoResponse for ChangeError {
     fn into_response(self) -> Response {
         match self {
-            Self::Refused(rejection) => Problem::from(rejection).into_response(),
+            Self::Invalid(rejection) => Problem::from(rejection).into_response(),
             Self::NotFound(detail) => Problem::new(StatusCode::NOT_FOUND, detail).into_response(),
             Self::NotStored(error) => {
                 let outcome = if error.may_have_counted() {

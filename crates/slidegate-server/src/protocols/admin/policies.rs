@@ -101,7 +101,7 @@ pub(super) async fn get(
     PathParams(name): PathParams<String>,
 ) -> Response {
     let policies = controller.app().policies();
-    match policies.source(&name) {
+    match policies.entry(&name) {
         Ok(entry) => Json(Snapshot::of(&controller).response(&controller, entry)).into_response(),
         Err(rejection) => Problem::from(rejection).into_response(),
     }

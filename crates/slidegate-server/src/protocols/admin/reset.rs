@@ -53,7 +53,7 @@ pub(super) async fn reset(
     let decode = || -> Result<Option<String>, Rejection> {
         let fields: NoteFields = body::read(&body)?;
         let note = checked_note(fields.note)?;
-        controller.app().policies().source(&policy)?;
+        controller.app().policies().entry(&policy)?;
         Ok(note)
     };
     let note = match decode() {

@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use slidegate::MAX_LIMIT;
 
 use super::body_budget::{self, BudgetPermit};
-use crate::request::{Batch, Many, Rejection, RejectionKind, Request};
+use crate::request::{Batch, BatchVec, Rejection, RejectionKind, Request};
 use crate::timer::timer;
 
 /// Maximum size of a body with a single request.
@@ -205,11 +205,11 @@ pub(crate) fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Rejecti
 /// Decodes an array of requests. An element that is valid JSON but not a valid request is rejected alone; a syntax error
 /// rejects the batch.
 fn decode_batch(text: &str) -> Result<Batch<'_>, Rejection> {
-    if let Ok(requests) = serde_json::from_str::<Many<Request<'_>>>(text) {
+    if let Ok(requests) = serde_json::from_str::<BatchVec<Request<'_>>>(text) {
         return Ok(Batch(requests.0.into_iter().map(Ok).collect()));
     }
     // A second pass finds the invalid requests. Even a valid JSON string may be invalid: half of a surrogate pair.
-    let elements = decode::<Many<&RawValue>>(text)?.0;
+    let elements = decode::<BatchVec<&RawValue>>(text)?.0;
     let (mut requests, mut invalid) = (Vec::with_capacity(elements.len()), 0);
     for element in elements {
         let request = decode(element.get());

@@ -27,7 +27,8 @@ pub(super) fn max_bytes(chosen: &Result<SelectedPolicy, Rejection>) -> usize {
         + match chosen {
             Ok(SelectedPolicy::Configured(named)) => {
                 let quota_bytes = |quota: &QuotaFragments| MAX_QUOTA_BYTES + 2 * quota.name.len();
-                named.spelled.policy.len() + named.spelled.quotas.iter().map(quota_bytes).sum::<usize>()
+                named.json_fragments.policy.len()
+                    + named.json_fragments.quotas.iter().map(quota_bytes).sum::<usize>()
             }
             Ok(SelectedPolicy::FromRequest(policy, _)) => (0..policy.quotas().len())
                 .map(|index| MAX_QUOTA_BYTES + 2 * MAX_BYTES_PER_NAME_BYTE * policy.quota_name(index).len())
@@ -47,7 +48,7 @@ pub(super) fn write(json: &mut Vec<u8>, decided: &Decided) -> serde_json::Result
     if source.reason().is_some() || decision.shadow().is_some() {
         return serde_json::to_writer(json, &DecisionJson::from(decided));
     }
-    let (fragments, tightest) = (decided.spelled(), decision.tightest());
+    let (fragments, tightest) = (decided.json_fragments(), decision.tightest());
     text(
         json,
         if decision.is_allowed() { r#"{"allowed":true,"policy":"# } else { r#"{"allowed":false,"policy":"# },

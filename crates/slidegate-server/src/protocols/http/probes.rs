@@ -38,7 +38,7 @@ pub(super) struct Readiness {
 pub(super) fn ready<S: StatusSource>(app: &App<S>) -> Response {
     let ready = !app.is_stopping();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let StoreStatus { breaker, failure, .. } = app.store().report();
+    let StoreStatus { breaker, failure, .. } = app.store().status();
     let store_error = failure.map(|failure| failure.reason.name());
     let changes_known = (!app.are_changes_known()).then_some(false);
     let config_error = app.config_error();

@@ -6,7 +6,7 @@ use slidegate::tower::HeaderStyle;
 
 use crate::app::policy_of;
 use crate::policies::PolicyView;
-use crate::policy_metrics::OF_REQUESTS;
+use crate::policy_metrics::IN_REQUEST_METRICS;
 use crate::request::Rejection;
 use slidegate_config::QuotaSpec;
 
@@ -29,7 +29,7 @@ impl LastQuotasPolicy {
         }
         let specs = quotas.iter().map(|text| QuotaSpec::Text(String::from_utf8_lossy(text).into_owned()));
         let policy = policy_of(&specs.collect::<Vec<_>>())?;
-        let policy = Arc::new(PolicyView::new(policy, HeaderStyle::None, Arc::clone(&OF_REQUESTS)));
+        let policy = Arc::new(PolicyView::new(policy, HeaderStyle::None, Arc::clone(&IN_REQUEST_METRICS)));
         if joined.len() <= MAX_CACHED_BYTES {
             self.0 = Some((joined.into(), Arc::clone(&policy)));
         }

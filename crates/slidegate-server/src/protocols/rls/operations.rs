@@ -10,7 +10,7 @@ use super::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
 use crate::app::Prepared;
 use crate::envoy_limits::EnvoyLimits;
 use crate::log_once::LogOnce;
-use crate::policy_metrics::{OF_REQUESTS, PolicyMetrics};
+use crate::policy_metrics::{IN_REQUEST_METRICS, PolicyMetrics};
 use crate::request::Rejection;
 use slidegate_config::envoy::{Amount, CounterKey, Limited, Rule, Unit, quota};
 
@@ -210,7 +210,7 @@ fn descriptor_limit<'a>(
         return Ok(DescriptorLimit::Counted(CountedLimit {
             rule: None,
             source,
-            metrics: Arc::clone(&OF_REQUESTS),
+            metrics: Arc::clone(&IN_REQUEST_METRICS),
             key,
             verb,
             cost,
