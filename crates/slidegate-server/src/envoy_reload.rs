@@ -59,7 +59,7 @@ impl<S: Store> Reload<S> {
         };
         match loaded {
             Ok(domains) => {
-                self.app.set_envoy(domains.into());
+                self.app.engine().set_envoy(domains.into());
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_envoy_config_is_current").set(1.0);
                 info!(folder = %self.path.display(), "reloaded the limits for Envoy");

@@ -11,9 +11,9 @@ mod disabled;
 mod otlp;
 
 #[cfg(not(feature = "otlp"))]
-pub(crate) use self::disabled::{Tracing, are_enabled, in_span, request_span, store_span};
+pub(crate) use self::disabled::{Tracing, are_enabled, request_span, store_span};
 #[cfg(feature = "otlp")]
-pub(crate) use self::otlp::{Tracing, are_enabled, in_span, request_span, store_span};
+pub(crate) use self::otlp::{Tracing, are_enabled, request_span, store_span};
 
 /// Format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use serde::Deserialize;
 use serde_json::{Value, json};
 use slidegate::resilience::Switch;
 use slidegate::{MAX_LIMIT, Quota, Verb};
@@ -14,12 +13,14 @@ use slidegate::{MAX_LIMIT, Quota, Verb};
 use super::certificate::ClientCertificate;
 use super::peek_report::quota_lines;
 use super::{Failure, client, print};
-use crate::app::{App, Decided};
-use crate::decision_json::DecisionJson;
+use slidegate_engine::{Decided, Engine, parse_json};
+
 use crate::environment;
-use crate::request::{Rejection, Request};
-use crate::store::AnyStore;
+use crate::protocols::http::DecisionJson;
+use crate::protocols::http::RequestJson;
 use slidegate_config::{Config, StoreUrl};
+use slidegate_engine::AnyStore;
+use slidegate_engine::{Rejection, Request};
 
 /// Arguments of these commands.
 #[derive(Debug, clap::Args)]
@@ -89,7 +90,7 @@ async fn execute(verb: Verb, arguments: &Arguments, duration: Option<Duration>) 
         fields.remove("cost");
         fields.insert("for_ms".to_owned(), json!(duration.as_millis() as u64));
     }
-    let decided;
+    let (body, parsed, decided);
     let decision = match &arguments.server {
         Some(url) => {
             let server = client::Server { url, certificate: &arguments.certificate };
@@ -99,7 +100,9 @@ async fn execute(verb: Verb, arguments: &Arguments, duration: Option<Duration>) 
             return Err(Failure::new("--client-cert needs --server URL"));
         }
         None => {
-            decided = decide_locally(verb, arguments, request).await?;
+            body = request.to_string();
+            parsed = parse_json::<RequestJson<'_>>(&body).map_err(|rejection| undecided(&rejection))?.0;
+            decided = decide_locally(verb, arguments, &parsed).await?;
             DecisionJson::from(&decided)
         }
     };
@@ -127,7 +130,11 @@ fn utf8_key(key: OsString) -> Result<String, &'static str> {
     key.into_string().map_err(|_| "not valid UTF-8")
 }
 
-async fn decide_locally(verb: Verb, arguments: &Arguments, request: Value) -> Result<Decided, Failure> {
+async fn decide_locally<'a>(
+    verb: Verb,
+    arguments: &Arguments,
+    request: &'a Request<'_>,
+) -> Result<Decided<'a>, Failure> {
     let config = match (&arguments.config, &arguments.policy) {
         (Some(file), _) => {
             Config::load_without_references(file).map_err(|problems| Failure::Files(vec![problems]))?
@@ -158,9 +165,8 @@ async fn decide_locally(verb: Verb, arguments: &Arguments, request: Value) -> Re
     // Modes and key lists of policies apply as in the service. There is no fallback: a store failure is an error.
     let store = Switch::new(AnyStore::open(&url, config.memory).await.map_err(Failure::new)?);
     store.replace(config.degrade.switches);
-    let request = Request::deserialize(&request).map_err(|error| Failure::new(error.to_string()))?;
-    let app = App::new(store, &config.policies);
-    app.decide(verb, &request).await.map_err(|rejection| undecided(&rejection))
+    let engine = Engine::new(store, &config.policies);
+    engine.decide_request(verb, request).await.map_err(|rejection| undecided(&rejection))
 }
 
 fn undecided(rejection: &Rejection) -> Failure {

@@ -95,7 +95,7 @@ impl LoadedEnvoyLimits {
     pub(super) fn apply<S: Store>(self, app: &Arc<App<S>>, trigger: Arc<Notify>) -> Reload<S> {
         let domains = self.domains.names().join(", ");
         info!(folder = %self.path.display(), domains, "loaded the limits for Envoy");
-        app.set_envoy(self.domains.into());
+        app.engine().set_envoy(self.domains.into());
         Reload {
             path: self.path,
             settings: self.settings,

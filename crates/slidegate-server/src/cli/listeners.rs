@@ -11,14 +11,14 @@ use super::Failure;
 use super::envoy::LoadedEnvoyLimits;
 use super::sockets::{bind, bind_optional};
 use crate::app::App;
-use crate::authenticator::Authenticator;
-use crate::changes::ChangeController;
 use crate::net::{ListenerSettings, ProtocolListener};
 use crate::protocols::admin;
 use crate::protocols::rls;
-use crate::store_stack::StoreStack;
 use slidegate_config::TlsFiles;
 use slidegate_config::{Address, Config, Listen, StoreUrl};
+use slidegate_engine::Authenticator;
+use slidegate_engine::StoreStack;
+use slidegate_engine::changes::ChangeController;
 
 /// Addresses of the listeners. They override those of the file.
 #[derive(Clone, Debug, clap::Args)]
@@ -89,7 +89,7 @@ impl Listeners {
         envoy: Option<&LoadedEnvoyLimits>,
     ) -> Result<String, Failure> {
         // The policies in force, which may differ from those of the file.
-        let policies = controller.app().policies();
+        let policies = controller.engine().policies();
         let (http_scheme, redis_scheme) =
             if settings.tls.is_some() { ("https", "rediss") } else { ("http", "redis") };
         let address = address_of(&self.http)?;

@@ -7,6 +7,7 @@ mod client;
 mod completions;
 mod decide;
 mod envoy;
+mod explain;
 mod import;
 mod listeners;
 mod man;

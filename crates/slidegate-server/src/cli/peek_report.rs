@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::decision_json::{Age, DecisionJson, QuotaJson};
+use crate::protocols::http::{Age, DecisionJson, QuotaJson};
 
 /// Returns one indented line per quota: its count and, if its algorithm has them, the counts of its windows and the age of its
 /// oldest entry.

@@ -8,10 +8,10 @@ use slidegate::{Policy, Store, Verb};
 
 use super::{Failure, client, decide, print};
 use crate::environment;
-use crate::policies::Policies;
 use crate::protocols::admin::PolicyReset;
-use crate::store::AnyStore;
 use slidegate_config::{Config, StoreUrl};
+use slidegate_engine::AnyStore;
+use slidegate_engine::Policies;
 
 /// Reset the counts of a key, or with --all those of all keys of a policy
 #[derive(Debug, clap::Args)]

@@ -40,12 +40,12 @@ use self::http1_fast::{FastPath, FastPathEnd};
 use self::io_timeout::IoTimeout;
 use self::stop::{Stop, StopPhase};
 use crate::app::App;
-use crate::authenticator::Authenticator;
 use crate::metrics::Metrics;
 use crate::protocols::http::Routes;
 use crate::protocols::resp;
-use crate::store_status::StatusSource;
 use crate::traces;
+use slidegate_engine::Authenticator;
+use slidegate_engine::StatusSource;
 
 /// Time limit of a drain.
 const DRAIN_MS: u64 = 10_000;
@@ -132,7 +132,7 @@ pub async fn run<S: Store + StatusSource + 'static>(
             DRAIN_MS / 1000
         ),
     }
-    app.stop();
+    app.readiness().drain();
     stop.send_replace(StopPhase::Draining);
     acceptors.into_iter().for_each(Acceptor::close);
     let clock = app.clock();

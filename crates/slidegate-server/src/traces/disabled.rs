@@ -1,9 +1,9 @@
 //! No traces: the build without the feature `otlp`.
 
-use std::future::Future;
 use std::io::{self, IsTerminal};
 
 use axum::http::HeaderMap;
+use tracing::Span;
 use tracing_subscriber::EnvFilter;
 
 use super::LogFormat;
@@ -33,17 +33,12 @@ pub(crate) fn are_enabled() -> bool {
     false
 }
 
-/// Placeholder for a span.
-pub(crate) struct NoSpan;
-
-pub(crate) fn request_span(_: &'static str, _: &HeaderMap) -> NoSpan {
-    NoSpan
+/// Returns no span.
+pub(crate) fn request_span(_: &'static str, _: &HeaderMap) -> Span {
+    Span::none()
 }
 
-pub(crate) fn store_span() -> NoSpan {
-    NoSpan
-}
-
-pub(crate) fn in_span<F: Future>(_: NoSpan, future: F) -> F {
-    future
+/// Returns no span.
+pub(crate) fn store_span() -> Span {
+    Span::none()
 }

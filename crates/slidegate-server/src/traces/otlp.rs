@@ -1,6 +1,5 @@
 //! Traces that are exported by OTLP over gRPC.
 
-use std::future::Future;
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,7 +9,7 @@ use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::{Instrument, Span, info_span, warn};
+use tracing::{Span, info_span, warn};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::filter::{FilterExt, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
@@ -112,8 +111,4 @@ pub(crate) fn request_span(name: &'static str, headers: &HeaderMap) -> Span {
 /// Returns the span of a call of a remote store.
 pub(crate) fn store_span() -> Span {
     info_span!(target: TARGET, "store", otel.kind = "client")
-}
-
-pub(crate) fn in_span<F: Future>(span: Span, future: F) -> impl Future<Output = F::Output> {
-    future.instrument(span)
 }

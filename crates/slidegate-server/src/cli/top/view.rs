@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::changes::Timestamp;
-use crate::decision_counts::Outcomes;
-use crate::heavy_hitters::HeavyHitter;
 use crate::protocols::admin::{LiveResponse, PolicyLive};
+use slidegate_engine::changes::Timestamp;
+use slidegate_engine::decision_counts::Outcomes;
+use slidegate_engine::heavy_hitters::HeavyHitter;
 
 /// Size of the terminal.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use std::mem::MaybeUninit;
 
 use slidegate::Verb;
 
-use crate::authenticator::Credentials;
 use crate::protocols::http::verb_of;
+use slidegate_engine::Credentials;
 
 /// Maximum size of a plain request.
 pub(crate) const MAX_BYTES: usize = 16 << 10;

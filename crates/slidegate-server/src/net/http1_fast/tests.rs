@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::app::App;
 use crate::net::Limits;
-use crate::policies::Policies;
+use slidegate_engine::{Engine, Policies};
 
 const BODY: &str = r#"{"quotas": ["1000000/1m"], "key": "a"}"#;
 
@@ -20,7 +20,7 @@ fn request() -> String {
 }
 
 fn routes() -> Routes<MemoryStore> {
-    let app = App::new(MemoryStore::new(), Policies::default());
+    let app = App::new(Engine::new(MemoryStore::new(), Policies::default()));
     Routes::new(Arc::new(app), Limits::default(), None)
 }
 

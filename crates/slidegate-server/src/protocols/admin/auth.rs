@@ -14,9 +14,9 @@ use axum::response::{IntoResponse, Response};
 use metrics::counter;
 use tracing::debug;
 
-use crate::authenticator::Authenticator;
 use crate::protocols::http::Problem;
 use slidegate_config::Scope;
+use slidegate_engine::Authenticator;
 
 /// Maximum duration of a request, including its body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);

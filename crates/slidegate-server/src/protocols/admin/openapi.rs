@@ -12,8 +12,8 @@ use super::live::LiveResponse;
 use super::policies::PolicyResponse;
 use super::reset::PolicyReset;
 use super::{AuditResponse, ChangesResponse};
-use crate::changes::AuditEntry;
 use crate::protocols::http::{Problem, add_token_scheme, document_response};
+use slidegate_engine::changes::AuditEntry;
 
 /// Describes an endpoint of the whole service.
 macro_rules! service_endpoint {

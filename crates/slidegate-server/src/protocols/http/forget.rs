@@ -16,7 +16,8 @@ use utoipa::ToSchema;
 use super::problem::Problem;
 use super::{body, only_post};
 use crate::app::App;
-use crate::request::Rejection;
+use crate::protocols::headers::credentials;
+use slidegate_engine::Rejection;
 
 /// Time after which the response is 202 and the work continues. A large Redis takes longer than the timeout of a request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,12 +59,12 @@ async fn forget<S: Store + 'static>(
     request: Request,
     body_timeout: Duration,
 ) -> Result<Response, Rejection> {
-    app.tokens().admit(request.headers(), Verb::Reset)?;
+    app.tokens().admit(credentials(request.headers()), Verb::Reset)?;
     let ForgetRequest { policy } = body::read_single(request.into_body(), body_timeout).await?;
     let clock = SystemClock::default();
     let name = policy.clone();
     // A separate task continues when the client disconnects.
-    let mut task = tokio::spawn(async move { app.forget(&name).await });
+    let mut task = tokio::spawn(async move { app.engine().forget(&name).await });
     tokio::select! {
         result = &mut task => match result {
             Ok(keys) => Ok(Json(ForgetResponse { policy, done: true, keys: keys? }).into_response()),

@@ -4,7 +4,9 @@
 
 mod body;
 mod body_budget;
+mod decision_json;
 mod encode;
+mod encoded_policy;
 mod forget;
 mod forward_auth;
 mod header_sink;
@@ -12,6 +14,7 @@ mod openapi;
 mod probes;
 mod problem;
 mod reply;
+mod request_json;
 mod request_timings;
 mod rls;
 mod throttle;
@@ -23,7 +26,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header::ALLOW;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use axum::http::{self, HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
 use http_body_util::{Either, Full};
@@ -31,26 +34,30 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use slidegate::tower::PeerAddress;
-use slidegate::{Store, Verb};
+use slidegate::{Store, StoreError, Verb};
+use tracing::Instrument;
 
 use self::body::Body;
-pub(crate) use self::body::decode;
 pub(crate) use self::body_budget::BudgetPermit;
+pub use self::decision_json::DecisionJson;
+pub(crate) use self::decision_json::{Age, QuotaJson};
 use self::header_sink::HeaderSink;
 pub(crate) use self::openapi::{add_token_scheme, document_response};
 pub(crate) use self::problem::Problem;
 pub(crate) use self::reply::PlainReply;
 use self::reply::Reply;
+pub(crate) use self::request_json::RequestJson;
 use self::request_timings::RequestTimings;
 pub(crate) use self::request_timings::Task;
 use crate::app::App;
 use crate::metrics::Metrics;
 use crate::net::http1_fast::PlainRequest;
-use crate::request::{Batch, Rejection};
+use crate::protocols::headers::credentials;
 use crate::stopwatch::Stopwatch;
-use crate::store_status::StatusSource;
 use crate::traces;
 use slidegate_config::Limits;
+use slidegate_engine::StatusSource;
+use slidegate_engine::{Decided, Rejection, Request, Selection};
 
 /// Prefix of the paths for proxies. Their handler needs the address of the peer.
 const FORWARD_AUTH_PREFIX: &str = "/forward-auth/";
@@ -79,7 +86,7 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
     /// Responds to one request. Decisions bypass the router, which takes longer than a decision.
     pub(crate) async fn respond(
         &self,
-        request: Request<Incoming>,
+        request: http::Request<Incoming>,
         peer: SocketAddr,
     ) -> Response<ResponseBody> {
         if request.method() != Method::POST {
@@ -91,7 +98,7 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
         }
     }
 
-    async fn route(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Response<ResponseBody> {
+    async fn route(&self, mut request: http::Request<Incoming>, peer: SocketAddr) -> Response<ResponseBody> {
         if request.uri().path().starts_with(FORWARD_AUTH_PREFIX) {
             request.extensions_mut().insert(PeerAddress(peer));
         }
@@ -102,16 +109,16 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
 }
 
 impl<S: Store> Routes<S> {
-    async fn decide(&self, verb: Verb, request: Request<Incoming>) -> Response<ResponseBody> {
+    async fn decide(&self, verb: Verb, request: http::Request<Incoming>) -> Response<ResponseBody> {
         let mut reply = Reply::for_hyper();
         let span = traces::request_span(span_name(verb), request.headers());
-        traces::in_span(span, self.decide_into(&mut reply, verb, request)).await;
+        self.decide_into(&mut reply, verb, request).instrument(span).await;
         reply.into_response()
     }
 
-    async fn decide_into(&self, reply: &mut Reply<HeaderMap>, verb: Verb, request: Request<Incoming>) {
+    async fn decide_into(&self, reply: &mut Reply<HeaderMap>, verb: Verb, request: http::Request<Incoming>) {
         let start = Stopwatch::start();
-        let received = match self.app.tokens().admit(request.headers(), verb) {
+        let received = match self.app.tokens().admit(credentials(request.headers()), verb) {
             Ok(()) => body::read(request.into_body(), self.limits.body_timeout).await,
             Err(rejection) => Err(rejection),
         };
@@ -140,11 +147,10 @@ impl<S: Store> Routes<S> {
         let (timings, read_end) = (RequestTimings::of(verb), Stopwatch::start());
         let is_read = body.is_ok();
         let result = match body {
-            Ok(Body::Single(request)) => self
-                .app
-                .decide(verb, &request)
-                .await
-                .map(|decided| reply.write_decision(&decided, self.app.clock())),
+            Ok(Body::Single(request)) => {
+                let decided = self.app.engine().decide_request(verb, &request).await;
+                decided.map(|decided| reply.write_decision(&decided, self.app.clock()))
+            }
             Ok(Body::Batch(batch)) => self.decide_batch(reply, verb, &batch).await,
             Err(rejection) => Err(rejection),
         };
@@ -159,28 +165,49 @@ impl<S: Store> Routes<S> {
         timings.total.record(start, end);
     }
 
-    /// Decides a batch if the memory budget permits its response.
+    /// Decides a batch if the memory budget permits its response: each request separately, in as few calls of the store as
+    /// possible.
     async fn decide_batch(
         &self,
         reply: &mut Reply<impl HeaderSink>,
         verb: Verb,
-        batch: &Batch<'_>,
+        batch: &[Result<Request<'_>, Rejection>],
     ) -> Result<(), Rejection> {
-        let chosen = self.app.choose_many(verb, batch);
-        reply.reserve(&chosen)?;
-        let mut chosen = chosen.into_iter();
-        for (index, requests) in batch.0.chunks(BATCH_CHUNK).enumerate() {
-            if index > 0 {
+        let policies = self.app.engine().policies();
+        let mut selections: Vec<_> = batch
+            .iter()
+            .map(|request| policies.select(verb, request.as_ref().map_err(Rejection::clone)?))
+            .collect();
+        reply.reserve(&selections)?;
+        let mut is_first = true;
+        while !selections.is_empty() {
+            if !std::mem::take(&mut is_first) {
                 tokio::task::yield_now().await;
             }
-            let chosen = chosen.by_ref().take(requests.len()).collect();
-            let decided = self.app.decide_many(verb, requests, chosen).await;
+            let rest = selections.split_off(selections.len().min(BATCH_CHUNK));
+            let decided = self.decide_chunk(std::mem::replace(&mut selections, rest)).await;
             if !reply.append_decisions(verb, decided) {
                 return Ok(());
             }
         }
         reply.end_batch();
         Ok(())
+    }
+
+    /// Decides the valid requests of a batch in one call of the store.
+    async fn decide_chunk<'a>(
+        &self,
+        selections: Vec<Result<Selection<'a>, Rejection>>,
+    ) -> Vec<Result<Decided<'a>, Rejection>> {
+        let prepared: Vec<_> = selections.iter().flatten().map(Selection::prepared).collect();
+        let mut responses = self.app.engine().decide(&prepared).await.into_iter();
+        drop(prepared);
+        let decide = |selection: Result<Selection<'a>, Rejection>| {
+            let selection = selection?;
+            let decision = responses.next().unwrap_or_else(|| Err(StoreError::lost("no response")))?;
+            Ok(Decided { selection, decision })
+        };
+        selections.into_iter().map(decide).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::header_sink::HeaderSink;
-use crate::request::{Rejection, RejectionKind};
+use slidegate_engine::{Rejection, RejectionKind};
 
 /// Retry time after a transient failure. No pause between two connection attempts to the store is longer.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");

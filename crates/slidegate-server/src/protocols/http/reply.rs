@@ -12,9 +12,10 @@ use super::body_budget::{self, BudgetPermit};
 use super::header_sink::{HeaderLines, HeaderSink};
 use super::problem::Problem;
 use super::{ResponseBody, encode};
-use crate::app::{Decided, SelectedPolicy};
-use crate::decision_json::DecisionJson;
-use crate::request::Rejection;
+use slidegate_engine::{Decided, Rejection, Selection};
+
+use super::decision_json::DecisionJson;
+use super::encoded_policy::Encoded;
 
 /// Capacity for the headers of a response, including the date and the length.
 const HEADER_CAPACITY: usize = 6;
@@ -68,28 +69,38 @@ impl<H: HeaderSink> Reply<H> {
     }
 
     /// Reserves memory for the response to a batch. Called before the first decision.
-    pub(super) fn reserve(&mut self, chosen: &[Result<SelectedPolicy, Rejection>]) -> Result<(), Rejection> {
-        let max_bytes = 2 + chosen.iter().map(encode::max_bytes).sum::<usize>();
-        self.permit = body_budget::for_response(max_bytes, chosen)?;
+    pub(super) fn reserve(
+        &mut self,
+        selections: &[Result<Selection<'_>, Rejection>],
+    ) -> Result<(), Rejection> {
+        let max_bytes = 2 + selections.iter().map(encode::max_bytes).sum::<usize>();
+        self.permit = body_budget::for_response(max_bytes, selections)?;
         self.json.reserve_exact(max_bytes);
         Ok(())
     }
 
     /// Writes a decision with its headers.
-    pub(super) fn write_decision(&mut self, decided: &Decided, clock: &dyn Clock) {
+    pub(super) fn write_decision(&mut self, decided: &Decided<'_>, clock: &dyn Clock) {
         self.headers.add_json_content_type();
-        match encode::write(&mut self.json, decided) {
-            Ok(()) => self.headers.add_rate_limit(decided, clock),
+        let encoded = Encoded::of(&decided.selection.policy);
+        match encode::write(&mut self.json, &encoded, decided) {
+            Ok(()) => self.headers.add_rate_limit(&encoded, decided, clock),
             Err(error) => self.write_internal_error(&error),
         }
     }
 
     /// Appends decisions of a batch. Returns false if the encoding failed and the response is a problem instead.
-    pub(super) fn append_decisions(&mut self, verb: Verb, decided: Vec<Result<Decided, Rejection>>) -> bool {
+    pub(super) fn append_decisions(
+        &mut self,
+        verb: Verb,
+        decided: Vec<Result<Decided<'_>, Rejection>>,
+    ) -> bool {
         for decided in decided {
             self.json.push(if self.json.is_empty() { b'[' } else { b',' });
             let written = match decided {
-                Ok(decided) => encode::write(&mut self.json, &decided),
+                Ok(decided) => {
+                    encode::write(&mut self.json, &Encoded::of(&decided.selection.policy), &decided)
+                }
                 Err(rejection) => serde_json::to_writer(&mut self.json, &problem_of(verb, rejection)),
             };
             if let Err(error) = written {

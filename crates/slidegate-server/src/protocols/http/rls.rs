@@ -15,9 +15,10 @@ use tracing::debug;
 use super::body;
 use super::problem::Problem;
 use crate::app::App;
+use crate::protocols::headers::credentials;
 use crate::protocols::rls::proto::RateLimitRequest;
 use crate::protocols::rls::{JsonRequest, JsonResponse, Message, decide, required_verbs};
-use crate::request::{Rejection, RejectionKind};
+use slidegate_engine::{Rejection, RejectionKind};
 
 /// Returns the route for rate limit requests as JSON: 200 if the request is allowed, 429 if it is denied.
 pub(super) fn json<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
@@ -36,11 +37,11 @@ async fn respond<S: Store>(
     body_timeout: Duration,
 ) -> Result<Response, Rejection> {
     let headers = request.headers().clone();
-    app.tokens().admit(&headers, Verb::Check)?;
+    app.tokens().admit(credentials(&headers), Verb::Check)?;
     let Message(request): Message<JsonRequest> = body::read_single(request.into_body(), body_timeout).await?;
     let request = RateLimitRequest::try_from(request)
         .map_err(|detail| Rejection::new(RejectionKind::OutOfRange, detail))?;
-    required_verbs(&request).try_for_each(|verb| app.tokens().admit(&headers, verb))?;
+    required_verbs(&request).try_for_each(|verb| app.tokens().admit(credentials(&headers), verb))?;
     let response = JsonResponse::from(decide(app, &request).await?);
     let status = if response.is_over_limit() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
     Ok((status, Json(response)).into_response())
@@ -59,9 +60,11 @@ fn rejection_response(rejection: &Rejection) -> Response {
 
 /// Returns the route of the health check, which fails while the service stops.
 pub(super) fn healthcheck<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
-    get(
-        async |State(app): State<Arc<App<S>>>| {
-            if app.is_stopping() { (StatusCode::INTERNAL_SERVER_ERROR, "") } else { (StatusCode::OK, "OK") }
-        },
-    )
+    get(async |State(app): State<Arc<App<S>>>| {
+        if app.readiness().is_draining() {
+            (StatusCode::INTERNAL_SERVER_ERROR, "")
+        } else {
+            (StatusCode::OK, "OK")
+        }
+    })
 }

@@ -19,10 +19,11 @@ use super::Task;
 use super::body;
 use super::problem::Problem;
 use crate::app::App;
-use crate::app::operation::{self, PolicyOperation};
-use crate::request::{Rejection, RejectionKind};
+use crate::protocols::headers::credentials;
+use crate::protocols::throttlecrab::{ThrottleReply, ThrottlecrabRequest};
 use crate::stopwatch::Stopwatch;
-use crate::throttle::{ThrottleReply, ThrottlecrabRequest};
+use slidegate_engine::{Rejection, RejectionKind};
+use slidegate_engine::{Selection, valid_key};
 
 /// Request of throttlecrab. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -105,7 +106,7 @@ async fn decide<S: Store>(
     request: Request,
     body_timeout: Duration,
 ) -> Result<ThrottleReply, ThrottleRejection> {
-    app.tokens().admit(request.headers(), Verb::Check)?;
+    app.tokens().admit(credentials(request.headers()), Verb::Check)?;
     if !is_json(request.headers()) {
         let error = "Expected request with `Content-Type: application/json`".to_owned();
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
@@ -116,10 +117,11 @@ async fn decide<S: Store>(
     let invalid_rate = |message: String| ThrottleRejection::invalid_rate(&message);
     let request = ThrottlecrabRequest::new(max_burst, count_per_period, period, quantity.unwrap_or(1))
         .map_err(invalid_rate)?;
-    let policy = app.rate_policies().find(request.rate).map_err(invalid_rate)?;
-    let key = operation::key(key.as_bytes())?;
-    let operation = PolicyOperation { verb: Verb::Check, named: policy, key, cost: request.cost };
-    Ok(request.reply(&app.execute(&[operation.prepared()]).await.into_single().map_err(Rejection::from)?))
+    let policy = app.engine().rates().find(request.rate).map_err(invalid_rate)?;
+    let key = valid_key(Some(key.as_bytes()))?;
+    let operation = Selection::new(Verb::Check, policy, key, request.cost);
+    Ok(request
+        .reply(&app.engine().decide(&[operation.prepared()]).await.into_single().map_err(Rejection::from)?))
 }
 
 /// Returns whether the content type is JSON. A page in a browser can send other content types to any port.

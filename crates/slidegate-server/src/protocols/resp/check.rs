@@ -12,7 +12,7 @@ use slidegate::MAX_LIMIT;
 
 use super::command::{CommandError, PolicySelector};
 use super::frame::Arguments;
-use crate::request::{Rejection, RejectionKind};
+use slidegate_engine::{Rejection, RejectionKind};
 
 /// Arguments in either form.
 pub(super) struct CheckArguments<'a> {

@@ -8,10 +8,10 @@ use super::check::{self, CheckArguments};
 use super::decision_reply::ReplyFormat;
 use super::frame::Arguments;
 use super::throttle::{RedisCellRequest, parse_throttlecrab};
-use crate::app::operation;
-use crate::policies::{Policies, PolicyView};
-use crate::request::{Rejection, RejectionKind};
-use crate::throttle::{Dialect, Rate};
+use slidegate_engine::valid_key;
+use slidegate_engine::{Dialect, Rate};
+use slidegate_engine::{Policies, PolicyView};
+use slidegate_engine::{Rejection, RejectionKind};
 
 /// Length of the longest name that is compared.
 const MAX_KEYWORD_BYTES: usize = 24;
@@ -113,7 +113,7 @@ fn redis_cell<'a>(words: Arguments<'a, '_>) -> Result<StoreCommand<'a>, CommandE
         format: ReplyFormat::RedisCell,
         verb: request.verb(),
         policy: PolicySelector::Rate(request.rate),
-        key: operation::key(request.key)?,
+        key: valid_key(Some(request.key))?,
         cost: request.cost(),
     })
 }
@@ -128,7 +128,7 @@ fn throttlecrab<'a>(words: Arguments<'a, '_>) -> Result<StoreCommand<'a>, Comman
         format: ReplyFormat::Throttlecrab(request),
         verb: Verb::Check,
         policy: PolicySelector::Rate(request.rate),
-        key: operation::key(words.word(1))?,
+        key: valid_key(Some(words.word(1)))?,
         cost: request.cost,
     })
 }
@@ -141,7 +141,7 @@ fn check<'a>(
 ) -> Result<StoreCommand<'a>, CommandError> {
     let CheckArguments { policy, key, cost } = check::parse(words, name)?;
     let format = if verb == Verb::Reset { ReplyFormat::Reset } else { ReplyFormat::Check };
-    Ok(StoreCommand { format, verb, policy, key: operation::key(key)?, cost })
+    Ok(StoreCommand { format, verb, policy, key: valid_key(Some(key))?, cost })
 }
 
 /// Parses a peek whose reply includes the parts of the count.
@@ -161,7 +161,7 @@ fn block<'a>(words: Arguments<'a, '_>) -> Result<StoreCommand<'a>, CommandError>
         format: ReplyFormat::Check,
         verb: Verb::Block,
         policy,
-        key: operation::key(words.word(2))?,
+        key: valid_key(Some(words.word(2)))?,
         cost: ms,
     })
 }

@@ -25,17 +25,17 @@ use super::reply;
 use super::session::{NextStep, Session, write_arity_error};
 use super::throttle::LastRatePolicy;
 use crate::app::App;
-use crate::app::operation::PolicyOperation;
 use crate::net::buffered_stream::{BufferLimits, BufferedStream, Event};
 use crate::net::cork::Cork;
 use crate::net::lingering_close::LingeringClose;
 use crate::net::stop::Stop;
-use crate::policies::Policies;
 use crate::protocols::http::Task;
-use crate::request::{Rejection, RejectionKind};
 use crate::stopwatch::Stopwatch;
 use crate::timer::timer;
 use slidegate_config::Limits;
+use slidegate_engine::Policies;
+use slidegate_engine::Selection;
+use slidegate_engine::{Rejection, RejectionKind};
 
 /// Buffer sizes. The input holds several of the largest commands. The output lets clients send long pipelines before they read
 /// a reply.
@@ -80,7 +80,7 @@ struct Executor<'s, S> {
 }
 
 /// Operations that are executed in one call of the store. One is the usual number, because most clients wait for each reply.
-type Batch<'a> = SmallVec<[(ReplyFormat, PolicyOperation<'a>); 1]>;
+type Batch<'a> = SmallVec<[(ReplyFormat, Selection<'a>); 1]>;
 
 /// Command that adds no operation to the batch.
 enum Unbatched {
@@ -271,9 +271,9 @@ impl<S: Store> Executor<'_, S> {
         let Some(command) = command::parse(name, words) else {
             let command = KeyCommand::parse(name, words).ok_or(Unbatched::Session)??;
             self.session.authorize(command.verb()).map_err(CommandError::Rejected)?;
-            let policy = self.app.rate_policies().find(ANY_RATE).map_err(CommandError::RedisCell)?;
+            let policy = self.app.engine().rates().find(ANY_RATE).map_err(CommandError::RedisCell)?;
             let add = |format, verb, key| {
-                batch.push((format, PolicyOperation { verb, named: Arc::clone(&policy), key, cost: 0 }));
+                batch.push((format, Selection::new(verb, Arc::clone(&policy), key, 0)));
             };
             return Ok(keys::add_operations(command, words, add).map_err(CommandError::Rejected)?);
         };
@@ -281,25 +281,25 @@ impl<S: Store> Executor<'_, S> {
         self.session.authorize(verb).map_err(CommandError::Rejected)?;
         let policy = match policy {
             PolicySelector::Rate(rate) => {
-                let policy = self.last_rate_policy.find(rate, self.app.rate_policies());
+                let policy = self.last_rate_policy.find(rate, self.app.engine().rates());
                 Arc::clone(policy.map_err(|message| CommandError::invalid_rate(rate.dialect, message))?)
             }
             PolicySelector::Configured { name, tier } => {
-                let policies = policies.get_or_init(|| self.app.policies());
+                let policies = policies.get_or_init(|| self.app.engine().policies());
                 Arc::clone(find_policy(policies, name, tier, key).map_err(CommandError::Rejected)?)
             }
             PolicySelector::Quotas(quotas) => {
                 self.last_quotas_policy.find(&quotas).map_err(CommandError::Rejected)?
             }
         };
-        batch.push((format, PolicyOperation { verb, named: policy, key, cost }));
+        batch.push((format, Selection::new(verb, policy, key, cost)));
         Ok(())
     }
 
     /// Executes the batch in one call of the store, writes the replies and empties the batch.
     async fn execute_batch(&self, batch: &mut Batch<'_>, out: &mut Vec<u8>) {
         let prepared: SmallVec<[_; 1]> = batch.iter().map(|(_, operation)| operation.prepared()).collect();
-        let responses = self.app.execute(&prepared).await;
+        let responses = self.app.engine().decide(&prepared).await;
         let mut key_count = KeyCount::default();
         for ((format, _), response) in batch.iter().zip(responses) {
             write_reply(*format, response.map_err(Rejection::from), &mut key_count, out);

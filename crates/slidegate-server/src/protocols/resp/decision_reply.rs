@@ -4,8 +4,8 @@ use slidegate::{Decision, QuotaReport};
 
 use super::keys::{self, KeyCount};
 use super::reply;
-use crate::request::Rejection;
-use crate::throttle::{ThrottleReply, ThrottlecrabRequest};
+use crate::protocols::throttlecrab::{ThrottleReply, ThrottlecrabRequest};
+use slidegate_engine::Rejection;
 
 /// Format of the reply for a decision.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,7 @@ pub(super) async fn execute<S: Store>(
         return write_arity_error(out, "slidegate.forget");
     }
     let forgotten = match session.authorize(Verb::Reset) {
-        Ok(()) => app.forget(&String::from_utf8_lossy(words.word(1))).await,
+        Ok(()) => app.engine().forget(&String::from_utf8_lossy(words.word(1))).await,
         Err(rejection) => Err(rejection),
     };
     match forgotten {

@@ -5,9 +5,9 @@ use slidegate::{Decision, MAX_LIMIT, Source, Verb};
 use super::command::{CommandError, Keyword};
 use super::decision_reply::ReplyFormat;
 use super::frame::Arguments;
-use crate::app::operation;
-use crate::request::{Rejection, RejectionKind};
-use crate::throttle::{Dialect, Rate};
+use slidegate_engine::valid_key;
+use slidegate_engine::{Dialect, Rate};
+use slidegate_engine::{Rejection, RejectionKind};
 
 /// Reply of `TTL` for a key without a count.
 const NO_KEY: i64 = -2;
@@ -58,7 +58,7 @@ pub(super) fn add_operations<'a>(
     words: Arguments<'a, '_>,
     mut add: impl FnMut(ReplyFormat, Verb, &'a [u8]),
 ) -> Result<(), Rejection> {
-    words.iter_from(1).try_for_each(|key| operation::key(key).map(drop))?;
+    words.iter_from(1).try_for_each(|key| valid_key(Some(key)).map(drop))?;
     let last = words.len() - 1;
     for (index, key) in words.iter_from(0).enumerate().skip(1) {
         let is_last_key = index == last;

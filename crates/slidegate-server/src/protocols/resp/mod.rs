@@ -31,10 +31,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::connection::Connection;
 use crate::app::App;
-use crate::authenticator::Authenticator;
 use crate::net::cork::Cork;
 use crate::net::stop::Stop;
 use slidegate_config::Limits;
+use slidegate_engine::Authenticator;
 
 /// State that all connections share.
 #[derive(Debug, Default)]

@@ -7,9 +7,9 @@ use slidegate::Verb;
 use super::command::Keyword;
 use super::frame::Arguments;
 use super::reply::{self, ProtocolVersion};
-use crate::authenticator::{Authenticator, authorize};
-use crate::request::Rejection;
 use slidegate_config::Token;
+use slidegate_engine::Rejection;
+use slidegate_engine::{Authenticator, authorize};
 
 /// Maximum length of a client's name.
 const MAX_CLIENT_NAME_BYTES: usize = 128;

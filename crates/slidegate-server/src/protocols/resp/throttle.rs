@@ -6,8 +6,9 @@ use std::sync::Arc;
 use slidegate::{MAX_LIMIT, Verb};
 
 use super::frame::Arguments;
-use crate::policies::PolicyView;
-use crate::throttle::{Dialect, Rate, RatePolicies, ThrottlecrabRequest};
+use crate::protocols::throttlecrab::ThrottlecrabRequest;
+use slidegate_engine::PolicyView;
+use slidegate_engine::{Dialect, Rate, RatePolicies};
 
 /// Arguments of `CL.THROTTLE`.
 #[derive(Clone, Copy, Debug)]

@@ -15,8 +15,8 @@ use tonic::codegen::Service;
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
-use crate::request::RejectionKind;
 use crate::timer::timer;
+use slidegate_engine::RejectionKind;
 
 /// Counts a message that tonic rejected before it called the service. No service returns these two codes.
 fn count_decoding_error(response: &Response<Body>) {

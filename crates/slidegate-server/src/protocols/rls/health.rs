@@ -24,7 +24,8 @@ pub(super) struct AppHealth<S>(pub(super) Arc<App<S>>);
 
 impl<S: Store + 'static> AppHealth<S> {
     fn current(&self) -> HealthCheckResponse {
-        let status = if self.0.is_stopping() { ServingStatus::NotServing } else { ServingStatus::Serving };
+        let status =
+            if self.0.readiness().is_draining() { ServingStatus::NotServing } else { ServingStatus::Serving };
         HealthCheckResponse { status: status.into() }
     }
 
@@ -54,12 +55,12 @@ impl<S: Store + 'static> Health for AppHealth<S> {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         Self::check_service(&request.get_ref().service)?;
-        let stopped = self.0.stopped();
+        let stopped = self.0.readiness().drained();
         let last = stream::once(async move {
             stopped.await;
             Ok(HealthCheckResponse { status: ServingStatus::NotServing.into() })
         });
-        let first = (!self.0.is_stopping()).then(|| Ok(self.current()));
+        let first = (!self.0.readiness().is_draining()).then(|| Ok(self.current()));
         Ok(Response::new(stream::iter(first).chain(last).boxed()))
     }
 }

@@ -21,18 +21,18 @@ use slidegate::Store;
 use self::operations::RequestLimits;
 use self::proto::{RateLimitRequest, RateLimitResponse};
 use crate::app::App;
-use crate::request::Rejection;
+use slidegate_engine::Rejection;
 
 /// Decides a request. All descriptors are decided in one call of the store, independently of each other.
 pub(crate) async fn decide<S: Store>(
     app: &App<S>,
     request: &RateLimitRequest,
 ) -> Result<RateLimitResponse, Rejection> {
-    let domains = app.envoy();
+    let domains = app.engine().envoy();
     let limits = RequestLimits::find(&domains, request)?;
     limits.count_constants();
     let prepared = limits.prepared();
-    let responses = app.execute(&prepared).await;
+    let responses = app.engine().decide(&prepared).await;
     let mut decisions = Vec::with_capacity(responses.len());
     for (prepared, response) in prepared.iter().zip(responses) {
         decisions.push(match response {

@@ -7,12 +7,12 @@ use tracing::warn;
 
 use super::proto::rate_limit_descriptor::RateLimitOverride;
 use super::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
-use crate::app::Prepared;
-use crate::envoy_limits::EnvoyLimits;
 use crate::log_once::LogOnce;
-use crate::policy_metrics::{IN_REQUEST_METRICS, PolicyMetrics};
-use crate::request::Rejection;
 use slidegate_config::envoy::{Amount, CounterKey, Limited, Rule, Unit, quota};
+use slidegate_engine::EnvoyLimits;
+use slidegate_engine::Prepared;
+use slidegate_engine::Rejection;
+use slidegate_engine::{IN_REQUEST_METRICS, PolicyMetrics};
 
 /// Maximum number of descriptors in a request. Envoy sends one for each rate limit of a route.
 const MAX_DESCRIPTORS: usize = 100;

@@ -10,17 +10,18 @@ use tonic::codegen::async_trait;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
-use tracing::debug;
+use tracing::{Instrument, debug};
 
 use super::body_timeout::{ResponseTimeout, StreamTimeout};
 use super::health::AppHealth;
 use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use super::proto::{DESCRIPTORS, RateLimitRequest, RateLimitResponse};
 use crate::app::App;
+use crate::protocols::headers::credentials;
 use crate::protocols::http::Task;
-use crate::request::{Rejection, RejectionKind};
 use crate::stopwatch::Stopwatch;
 use crate::traces;
+use slidegate_engine::{Rejection, RejectionKind};
 
 /// Maximum length of a rate limit request, the default of gRPC for Go. Messages of Envoy usually have some hundred bytes.
 /// Large headers of a client can enlarge them, and Envoy allows a request whose message is rejected.
@@ -64,11 +65,15 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let stopwatch = Stopwatch::start();
         let headers = request.metadata().as_ref();
-        let admit =
-            |verb| self.app.tokens().admit(headers, verb).map_err(|rejection| rejection_status(&rejection));
+        let admit = |verb| {
+            self.app
+                .tokens()
+                .admit(credentials(headers), verb)
+                .map_err(|rejection| rejection_status(&rejection))
+        };
         super::required_verbs(request.get_ref()).try_for_each(admit)?;
         let span = traces::request_span("ShouldRateLimit", headers);
-        let response = traces::in_span(span, super::decide(&self.app, request.get_ref())).await;
+        let response = super::decide(&self.app, request.get_ref()).instrument(span).await;
         Task::ShouldRateLimit.record(stopwatch);
         response.map(Response::new).map_err(|rejection| rejection_status(&rejection))
     }

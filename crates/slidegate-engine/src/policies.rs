@@ -1,13 +1,14 @@
 //! Policies of the configuration, by name, tier and key.
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use slidegate::Policy;
-use slidegate::tower::{ClientAddress, HeaderStyle, Tier};
+use slidegate::tower::{ClientAddress, HeaderStyle};
 use slidegate_config::{KeyRule, Override, PolicyEntry, PolicySet, listed};
 
-use crate::json_fragments::PolicyFragments;
 use crate::policy_metrics::PolicyMetrics;
 use crate::request::Rejection;
 
@@ -32,18 +33,17 @@ struct IndexedPolicy {
     key: Option<KeyRule>,
 }
 
-/// Quotas of a policy for a tier or a key, with the precomputed parts of responses and the metrics.
-#[derive(Debug)]
-pub(crate) struct PolicyView {
-    pub(crate) tier: Tier,
-    pub(crate) headers: HeaderStyle,
-    pub(crate) policy_metrics: Arc<PolicyMetrics>,
-    pub(crate) json_fragments: PolicyFragments,
+/// Quotas of a policy for a tier or a key, with their metrics.
+pub struct PolicyView {
+    policy: Policy,
+    headers: HeaderStyle,
+    metrics: Arc<PolicyMetrics>,
+    encoded: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 /// Origin of the quotas of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QuotaSource<'a> {
+pub enum QuotaSource<'a> {
     /// The override of the key has quotas.
     OwnQuotas,
     /// The override of the key has this tier.
@@ -55,13 +55,35 @@ pub(crate) enum QuotaSource<'a> {
 }
 
 impl PolicyView {
-    pub(crate) fn new(policy: Policy, headers: HeaderStyle, policy_metrics: Arc<PolicyMetrics>) -> Self {
-        let json_fragments = PolicyFragments::new(&policy, Some(policy.name()));
-        Self { tier: Tier::new(policy), headers, policy_metrics, json_fragments }
+    pub fn new(policy: Policy, headers: HeaderStyle, metrics: Arc<PolicyMetrics>) -> Self {
+        Self { policy, headers, metrics, encoded: OnceLock::new() }
     }
 
-    pub(crate) fn policy(&self) -> &Policy {
-        self.tier.policy()
+    /// Returns the policy.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Returns the style of rate-limit headers.
+    pub fn headers(&self) -> HeaderStyle {
+        self.headers
+    }
+
+    /// Returns the metrics of decisions.
+    pub fn metrics(&self) -> &Arc<PolicyMetrics> {
+        &self.metrics
+    }
+
+    /// Returns the value that an encoder computes once for each view, such as the constant parts of its responses. Returns
+    /// `None` to a second encoder, whose value has another type.
+    pub fn encoded<T: Any + Send + Sync>(&self, compute: impl FnOnce(&Policy) -> T) -> Option<&T> {
+        self.encoded.get_or_init(|| Box::new(compute(&self.policy))).downcast_ref()
+    }
+}
+
+impl fmt::Debug for PolicyView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyView").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 
@@ -121,7 +143,7 @@ impl Policies {
     }
 
     /// Returns all policies as the file and the changes define them, sorted by name.
-    pub(crate) fn entries(&self) -> impl ExactSizeIterator<Item = &PolicyEntry> {
+    pub fn entries(&self) -> impl ExactSizeIterator<Item = &PolicyEntry> {
         self.by_name.values().map(|indexed| &indexed.entry)
     }
 
@@ -151,7 +173,7 @@ impl Policies {
     }
 
     /// Returns the quotas of a request: those of its key's override, else those of its tier, else the standard quotas.
-    pub(crate) fn find(
+    pub fn find(
         &self,
         name: &str,
         tier: Option<&str>,
@@ -171,12 +193,12 @@ impl Policies {
     }
 
     /// Returns a policy of the file.
-    pub(crate) fn entry(&self, name: &str) -> Result<&PolicyEntry, Rejection> {
+    pub fn entry(&self, name: &str) -> Result<&PolicyEntry, Rejection> {
         self.indexed(name).map(|indexed| &indexed.entry)
     }
 
     /// Returns the origin of the quotas that [`find`](Self::find) returns.
-    pub(crate) fn quota_source<'a>(
+    pub fn quota_source<'a>(
         &'a self,
         name: &str,
         tier: Option<&'a str>,

@@ -10,9 +10,10 @@ use super::changeset::{AuditEntry, Change, Changeset, Subject};
 use super::combine::{Base, Combined};
 use super::operation_id::OperationId;
 use super::persistence::Persistence;
-use crate::app::App;
 use crate::decision_counts::History;
+use crate::engine::Engine;
 use crate::policies::Policies;
+use crate::readiness::Readiness;
 use crate::request::Rejection;
 use crate::store_stack::StoreStack;
 
@@ -26,10 +27,11 @@ const EXPIRY_RETRY_MS: u64 = 60_000;
 /// Maximum number of attempts to write a change while other nodes write too.
 const MAX_ATTEMPTS: u64 = 20;
 
-/// Combines the configuration file with the changes and applies the result to the app.
+/// Combines the configuration file with the changes and applies the result to the engine.
 #[derive(Debug)]
-pub(crate) struct ChangeController {
-    app: Arc<App<StoreStack>>,
+pub struct ChangeController {
+    engine: Arc<Engine<StoreStack>>,
+    readiness: Arc<Readiness>,
     persistence: Persistence,
     state: Mutex<State>,
     /// Serializes writes of this process, which would otherwise conflict with each other.
@@ -52,7 +54,7 @@ struct State {
 
 /// Reason why a change was not made.
 #[derive(Debug)]
-pub(crate) enum ChangeError {
+pub enum ChangeError {
     /// The change is invalid.
     Invalid(Rejection),
     /// There is no such change.
@@ -68,7 +70,12 @@ impl From<Rejection> for ChangeError {
 }
 
 impl ChangeController {
-    pub(crate) fn new(app: Arc<App<StoreStack>>, persistence: Persistence, base: Base) -> Self {
+    pub fn new(
+        engine: Arc<Engine<StoreStack>>,
+        readiness: Arc<Readiness>,
+        persistence: Persistence,
+        base: Base,
+    ) -> Self {
         let state = State {
             base,
             changeset: Arc::default(),
@@ -78,7 +85,8 @@ impl ChangeController {
             not_in_force: Vec::new(),
         };
         Self {
-            app,
+            engine,
+            readiness,
             persistence,
             state: Mutex::new(state),
             write_lock: tokio::sync::Mutex::default(),
@@ -86,19 +94,25 @@ impl ChangeController {
         }
     }
 
-    pub(crate) fn app(&self) -> &Arc<App<StoreStack>> {
-        &self.app
+    /// Returns the engine that the changes apply to.
+    pub fn engine(&self) -> &Arc<Engine<StoreStack>> {
+        &self.engine
+    }
+
+    /// Returns the conditions that the readiness probe reports.
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
     }
 
     /// Returns the current changeset.
-    pub(crate) fn changeset(&self) -> Arc<Changeset> {
+    pub fn changeset(&self) -> Arc<Changeset> {
         Arc::clone(&self.lock().changeset)
     }
 
     /// Returns the changes that are in force.
-    pub(crate) fn in_force(&self) -> Vec<Change> {
+    pub fn in_force(&self) -> Vec<Change> {
         let (changeset, not_in_force, now_ms) =
-            (self.changeset(), self.not_in_force(), self.app.clock().now_ms());
+            (self.changeset(), self.not_in_force(), self.engine.clock().now_ms());
         let is_in_force = |change: &Change| {
             !change.is_expired(now_ms) && !not_in_force.iter().any(|(other, _)| other == change)
         };
@@ -106,29 +120,29 @@ impl ChangeController {
     }
 
     /// Returns the changes whose policy or tier is missing in the file, each with the reason.
-    pub(crate) fn not_in_force(&self) -> Vec<(Change, String)> {
+    pub fn not_in_force(&self) -> Vec<(Change, String)> {
         self.lock().not_in_force.clone()
     }
 
     /// Returns the decision counts of the last minute.
-    pub(crate) fn history(&self) -> &History {
+    pub fn history(&self) -> &History {
         &self.history
     }
 
     /// Replaces the base configuration after a reload of the file.
-    pub(crate) fn set_base(&self, base: Base) {
+    pub fn set_base(&self, base: Base) {
         let mut state = self.lock();
         state.base = base;
         self.apply(&mut state);
-        let now_ms = self.app.clock().now_ms();
+        let now_ms = self.engine.clock().now_ms();
         for Subject { policy, part } in state.base.overridden(&state.changeset.changes, now_ms) {
-            let (of, name) = part.kind_and_name(|key| self.app.violations().key_for_log(key.as_bytes()));
+            let (of, name) = part.kind_and_name(|key| self.engine.violations().key_for_log(key.as_bytes()));
             warn!(policy, of, name, "a change overrides the value in the configuration file");
         }
     }
 
     /// Reads the changes at startup. While the store is unreachable, the configuration file alone applies.
-    pub(crate) async fn load(&self) {
+    pub async fn load(&self) {
         let result = self.sync().await;
         self.report_sync(result.is_ok());
         if let Err(error) = result {
@@ -139,12 +153,12 @@ impl ChangeController {
     /// Reports in the metrics and in `/readyz` whether the changes are current.
     fn report_sync(&self, is_known: bool) {
         gauge!("slidegate_changes_known").set(if is_known { 1.0 } else { 0.0 });
-        self.app.set_changes_known(is_known);
+        self.readiness.set_changes_known(is_known);
     }
 
     /// Follows changes of other nodes and records expiries, until it is dropped.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let clock = self.app.clock();
+    pub async fn run(self: Arc<Self>) {
+        let clock = self.engine.clock();
         let mut has_failed = false;
         let mut next_record_ms = 0;
         loop {
@@ -210,7 +224,7 @@ impl ChangeController {
 
     /// Records an operation that the store has executed, in the process log and in the audit log. Returns the entry with its
     /// identity, and whether the audit log has it. The operation is done in either case.
-    pub(crate) async fn record(&self, entry: AuditEntry) -> (AuditEntry, bool) {
+    pub async fn record(&self, entry: AuditEntry) -> (AuditEntry, bool) {
         let recorded = self.change(|changeset, _| {
             let id = changeset.next_id(entry.at.0);
             changeset.record(AuditEntry { id, ..entry.clone() });
@@ -226,9 +240,9 @@ impl ChangeController {
     }
 
     /// Writes one line to the process log, which works without the store.
-    pub(crate) fn log(&self, entry: &AuditEntry) {
+    pub fn log(&self, entry: &AuditEntry) {
         let Subject { policy, part } = &entry.subject;
-        let (of, name) = part.kind_and_name(|key| self.app.violations().key_for_log(key.as_bytes()));
+        let (of, name) = part.kind_and_name(|key| self.engine.violations().key_for_log(key.as_bytes()));
         info!(
             target: "slidegate::audit",
             by = entry.by,
@@ -245,7 +259,7 @@ impl ChangeController {
 
     /// Edits the changeset, stores it and puts it in force here. If another node writes first, it calls `edit` again on the
     /// merged changeset, up to [`MAX_ATTEMPTS`] times.
-    pub(crate) async fn change<T>(
+    pub async fn change<T>(
         &self,
         edit: impl Fn(&mut Changeset, &Base) -> Result<T, ChangeError>,
     ) -> Result<T, ChangeError> {
@@ -253,14 +267,14 @@ impl ChangeController {
         for attempt in 0..MAX_ATTEMPTS {
             self.sync().await.map_err(ChangeError::NotStored)?;
             let (mut changeset, base, known) = self.snapshot();
-            let expired = changeset.close_expired(&base, self.app.clock().now_ms());
+            let expired = changeset.close_expired(&base, self.engine.clock().now_ms());
             let outcome = edit(&mut changeset, &base)?;
             if self.write(known, changeset).await.map_err(ChangeError::NotStored)? {
                 self.log_all(&expired);
                 return Ok(outcome);
             }
             // Random backoff, because other nodes write too.
-            self.app.clock().sleep(fastrand::u64(0..=10 * (attempt + 1))).await;
+            self.engine.clock().sleep(fastrand::u64(0..=10 * (attempt + 1))).await;
         }
         let message =
             format!("other nodes wrote changes at the same time, {MAX_ATTEMPTS} times in a row; try again");
@@ -332,9 +346,9 @@ impl ChangeController {
         self.apply(state);
     }
 
-    /// Applies the combination of the file and the unexpired changes to the app.
+    /// Applies the combination of the file and the unexpired changes to the engine.
     fn apply(&self, state: &mut State) {
-        let now_ms = self.app.clock().now_ms();
+        let now_ms = self.engine.clock().now_ms();
         let Combined { policies, switches, not_in_force } =
             state.base.combined_with(&state.changeset.changes, now_ms);
         for (change, reason) in &not_in_force {
@@ -343,8 +357,8 @@ impl ChangeController {
         gauge!("slidegate_changes")
             .set(f64::from(u32::try_from(state.changeset.changes.len()).unwrap_or(u32::MAX)));
         state.not_in_force = not_in_force;
-        self.app.store().replace(switches);
-        self.app.set_policies(Policies::from(&policies));
+        self.engine.store().replace(switches);
+        self.engine.set_policies(Policies::from(&policies));
         state.next_expiry_ms = state.changeset.next_expiry_ms(now_ms);
     }
 

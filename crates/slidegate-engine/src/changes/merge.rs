@@ -92,7 +92,7 @@ impl Changeset {
     }
 
     /// Returns a new identity, later than all identities in the document.
-    pub(crate) fn next_id(&self, now_ms: u64) -> OperationId {
+    pub fn next_id(&self, now_ms: u64) -> OperationId {
         OperationId::new(now_ms.max(self.latest_ms().saturating_add(1)))
     }
 

@@ -1,12 +1,29 @@
-//! Key of a request that a proxy checks, by the rule of its policy.
+//! Credentials and keys in the headers of a request.
 
 use std::net::IpAddr;
 
 use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
 use slidegate::tower::ClientAddress;
 use slidegate_config::{KeyPart, KeyRule};
+use slidegate_engine::Credentials;
 
-/// Returns the key, or the part that the request lacks. `client` finds the client's address.
+/// Header for proxies, which forward the `Authorization` of their clients.
+const TOKEN_HEADER: &str = "x-slidegate-token";
+
+/// Returns the credentials of a request.
+pub(crate) fn credentials(headers: &HeaderMap) -> Credentials<'_> {
+    let mut credentials = Credentials::default();
+    if let Some(value) = headers.get(AUTHORIZATION) {
+        credentials.add_authorization(value.as_bytes());
+    }
+    if let Some(value) = headers.get(TOKEN_HEADER) {
+        credentials.add_token(value.as_bytes());
+    }
+    credentials
+}
+
+/// Returns the key of a request that a proxy checks, or the part that the request lacks. `client` finds the client's address.
 pub(crate) fn request_key<'r>(
     rule: &'r KeyRule,
     client: &ClientAddress,

@@ -15,16 +15,16 @@ pub(crate) const MAX_CHANGES: usize = 5000;
 
 /// Part of a policy that a change sets. A change replaces earlier changes of the same subject.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Subject {
-    pub(crate) policy: String,
+pub struct Subject {
+    pub policy: String,
     #[serde(flatten)]
-    pub(crate) part: Part,
+    pub part: Part,
 }
 
 /// Part of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "of", content = "name", rename_all = "lowercase")]
-pub(crate) enum Part {
+pub enum Part {
     /// Mode of the policy: enforce, shadow or off.
     Mode,
     /// Quotas of the policy.
@@ -39,7 +39,7 @@ pub(crate) enum Part {
 
 impl Part {
     /// Returns the kind and the name of the part for the log. `hash_key` hides the key.
-    pub(crate) fn kind_and_name(&self, hash_key: impl Fn(&str) -> String) -> (&'static str, Option<String>) {
+    pub fn kind_and_name(&self, hash_key: impl Fn(&str) -> String) -> (&'static str, Option<String>) {
         match self {
             Self::Mode => ("mode", None),
             Self::Quotas => ("quotas", None),
@@ -52,30 +52,30 @@ impl Part {
 
 /// Runtime change of a policy that overrides the configuration file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Change {
+pub struct Change {
     /// Identity of the change, assigned by [`Changeset::put`].
     #[serde(default)]
     #[schema(value_type = String)]
-    pub(crate) id: OperationId,
+    pub id: OperationId,
     #[serde(flatten)]
-    pub(crate) subject: Subject,
+    pub subject: Subject,
     #[serde(flatten)]
-    pub(crate) setting: Setting,
+    pub setting: Setting,
     /// Expiry of the change; absent if it stays until it is removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) until: Option<Timestamp>,
+    pub until: Option<Timestamp>,
     /// Name of the token that made the change.
-    pub(crate) by: String,
-    pub(crate) at: Timestamp,
+    pub by: String,
+    pub at: Timestamp,
     /// Reason, as given by the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) note: Option<String>,
+    pub note: Option<String>,
 }
 
 /// New value of the subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Setting {
+pub enum Setting {
     /// `enforce`, `shadow` or `off`.
     Mode(String),
     /// Quotas in the notation of the request, which the responses repeat.
@@ -85,12 +85,12 @@ pub(crate) enum Setting {
 }
 
 impl Change {
-    pub(crate) fn is_expired(&self, now_ms: u64) -> bool {
+    pub fn is_expired(&self, now_ms: u64) -> bool {
         self.until.is_some_and(|until| until.0 <= now_ms)
     }
 
     /// Returns the setting and the expiry for the audit log, which has its own fields for the rest.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let mut json = match &self.setting {
             Setting::Mode(mode) => json!({ "mode": mode }),
             Setting::Quotas(quotas) => json!({ "quotas": quotas }),
@@ -105,28 +105,28 @@ impl Change {
 
 /// Entry of the audit log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct AuditEntry {
+pub struct AuditEntry {
     /// Identity of the entry: that of the change, if the entry records one.
     #[serde(default)]
     #[schema(value_type = String)]
-    pub(crate) id: OperationId,
-    pub(crate) at: Timestamp,
-    pub(crate) by: String,
-    pub(crate) action: Action,
+    pub id: OperationId,
+    pub at: Timestamp,
+    pub by: String,
+    pub action: Action,
     #[serde(flatten)]
-    pub(crate) subject: Subject,
+    pub subject: Subject,
     /// Value before the action; null if neither a change nor the file had one.
-    pub(crate) before: Value,
+    pub before: Value,
     /// Value after the action.
-    pub(crate) after: Value,
+    pub after: Value,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) note: Option<String>,
+    pub note: Option<String>,
 }
 
 /// Kind of an audit entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Action {
+pub enum Action {
     Set,
     Remove,
     Refund,
@@ -138,31 +138,31 @@ pub(crate) enum Action {
 
 /// All changes, and the audit log. Nodes share it as one document.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Changeset {
+pub struct Changeset {
     /// Number of writes. Builds that cannot merge adopt the document with the larger number; nothing else reads it.
     #[serde(default)]
     pub(super) generation: u64,
     /// Changes in the order of their identities. The last unexpired change of a subject is in force.
     #[serde(default)]
-    pub(crate) changes: Vec<Change>,
+    pub changes: Vec<Change>,
     /// Records of removed and expired changes, which keep a merge from restoring them.
     #[serde(default)]
     pub(super) removals: Vec<Removal>,
     /// Audit log, latest entry first.
     #[serde(default)]
-    pub(crate) audit: VecDeque<AuditEntry>,
+    pub audit: VecDeque<AuditEntry>,
 }
 
 impl Changeset {
     /// Returns the change of a subject that is in force.
-    pub(crate) fn find(&self, subject: &Subject, now_ms: u64) -> Option<&Change> {
+    pub fn find(&self, subject: &Subject, now_ms: u64) -> Option<&Change> {
         let is_found = |change: &&Change| change.subject == *subject && !change.is_expired(now_ms);
         self.changes.iter().rev().find(is_found)
     }
 
     /// Adds a change and returns its identity. It replaces changes of the same subject, except those that expire later:
     /// they are in force again when this one expires. Fails if there are [`MAX_CHANGES`] already.
-    pub(crate) fn put(&mut self, change: Change, now_ms: u64) -> Result<OperationId, String> {
+    pub fn put(&mut self, change: Change, now_ms: u64) -> Result<OperationId, String> {
         let id = self.next_id(now_ms);
         self.changes.push(Change { id, ..change });
         self.normalize();
@@ -173,7 +173,7 @@ impl Changeset {
     }
 
     /// Removes all changes of a subject. Returns the identity of the removal, or `None` if no change was in force.
-    pub(crate) fn remove(&mut self, subject: &Subject, now_ms: u64) -> Option<OperationId> {
+    pub fn remove(&mut self, subject: &Subject, now_ms: u64) -> Option<OperationId> {
         self.find(subject, now_ms)?;
         let id = self.next_id(now_ms);
         self.removals.push(Removal { id, subject: subject.clone(), until: None, made_ms: id.ms });
@@ -182,13 +182,13 @@ impl Changeset {
     }
 
     /// Adds an entry to the audit log.
-    pub(crate) fn record(&mut self, entry: AuditEntry) {
+    pub fn record(&mut self, entry: AuditEntry) {
         self.audit.push_front(entry);
         self.normalize();
     }
 
     /// Returns the earliest expiry of a change after `now_ms`.
-    pub(crate) fn next_expiry_ms(&self, now_ms: u64) -> Option<u64> {
+    pub fn next_expiry_ms(&self, now_ms: u64) -> Option<u64> {
         self.changes.iter().filter_map(|change| Some(change.until?.0)).filter(|end| *end > now_ms).min()
     }
 }

@@ -10,7 +10,7 @@ use tracing::info;
 
 /// Logs denials.
 #[derive(Debug)]
-pub(crate) struct Violations {
+pub struct Violations {
     settings: ViolationLog,
     /// Key of the hash, random for each process: without it, the hashes of guessed keys cannot be compared with the log.
     hash_key: [u8; 32],
@@ -51,7 +51,7 @@ impl LineLimiter {
 }
 
 impl Violations {
-    pub(crate) fn new(settings: ViolationLog) -> Self {
+    pub fn new(settings: ViolationLog) -> Self {
         let random = RandomState::new();
         let mut hash_key = [0; 32];
         for (index, word) in hash_key.chunks_mut(8).enumerate() {
@@ -61,7 +61,7 @@ impl Violations {
     }
 
     /// Logs the decision on `check` at `now_ms` if it is a denial, within the maximum rate.
-    pub(crate) fn log(&self, check: &Check<'_>, decision: &Decision, path: Option<&str>, now_ms: u64) {
+    pub fn log(&self, check: &Check<'_>, decision: &Decision, path: Option<&str>, now_ms: u64) {
         if decision.is_allowed() || self.settings.per_second == 0 {
             return;
         }
@@ -89,7 +89,7 @@ impl Violations {
     }
 
     /// Returns a key for the log: its hash, or the key itself if the settings allow it.
-    pub(crate) fn key_for_log(&self, key: &[u8]) -> String {
+    pub fn key_for_log(&self, key: &[u8]) -> String {
         if self.settings.plain_keys {
             return String::from_utf8_lossy(key).into_owned();
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use slidegate::resilience::{DeniedCache, Fallback, Jitter, Switch};
 use slidegate::{Check, Clock, Decision, FeedVersion, Operation, Policy, Responses, Store, StoreError};
 
-use crate::metrics;
 use crate::store::AnyStore;
+use crate::store_status::count_store_error;
 use slidegate_config::{DegradeConfig, DegradeOverride, MemoryConfig, StoreUrl};
 
 /// A store, with a fallback if it is remote.
@@ -59,7 +59,7 @@ impl ProtectedStore {
 }
 
 /// Access to the store below all layers.
-pub(crate) trait BaseStore {
+pub trait BaseStore {
     /// Returns the store below all layers.
     fn base(&self) -> &AnyStore;
 }
@@ -78,7 +78,7 @@ impl BaseStore for StoreStack {
 #[inline]
 fn count_failure(response: &Result<Decision, StoreError>) {
     if let Err(error) = response {
-        metrics::store_failed(error);
+        count_store_error(error);
     }
 }
 

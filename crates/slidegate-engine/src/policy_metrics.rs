@@ -10,7 +10,7 @@ use metrics::{Counter, counter};
 use slidegate::{Decision, MAX_QUOTAS, Policy, Source};
 
 use crate::decision_counts::{self, DecisionCounts};
-use crate::throttle::Dialect;
+use crate::rates::Dialect;
 
 /// Maximum number of policies and tiers with separate metrics. Further ones share one set.
 const MAX_SEPARATE: usize = 500;
@@ -34,7 +34,7 @@ const SHADOW: usize = 2;
 const NEAR: u64 = 10;
 
 /// Counters of one policy in one tier, looked up once.
-pub(crate) struct PolicyMetrics {
+pub struct PolicyMetrics {
     counts: Arc<DecisionCounts>,
     /// Counters of denials, by index of the quota.
     violations: Box<[Counter]>,
@@ -48,7 +48,7 @@ static THROTTLECRAB_METRICS: LazyLock<Arc<PolicyMetrics>> =
     LazyLock::new(|| PolicyMetrics::for_dialect(Dialect::Throttlecrab));
 
 /// Metrics of all policies whose quotas come with the request.
-pub(crate) static IN_REQUEST_METRICS: LazyLock<Arc<PolicyMetrics>> =
+pub static IN_REQUEST_METRICS: LazyLock<Arc<PolicyMetrics>> =
     LazyLock::new(|| Arc::new(PolicyMetrics::new(IN_REQUEST, "", &[])));
 
 impl fmt::Debug for PolicyMetrics {
@@ -60,12 +60,7 @@ impl fmt::Debug for PolicyMetrics {
 impl PolicyMetrics {
     /// Returns the metrics of `policy` in `tier`. `existing` is the number of policies and tiers before it. A quota that is
     /// absent from `labels` gets the label of changed quotas, because runtime changes must not create labels.
-    pub(crate) fn for_policy(
-        policy: &Policy,
-        tier: &str,
-        existing: usize,
-        labels: Option<&[String]>,
-    ) -> Self {
+    pub fn for_policy(policy: &Policy, tier: &str, existing: usize, labels: Option<&[String]>) -> Self {
         if existing >= MAX_SEPARATE {
             return Self::new(OTHERS, "", &[]);
         }
@@ -76,12 +71,12 @@ impl PolicyMetrics {
     }
 
     /// Returns the metrics of a rule that needs no store. `quota` is the name of its only limit.
-    pub(crate) fn for_rule(name: &str, quota: &str, existing: usize) -> Self {
+    pub fn for_rule(name: &str, quota: &str, existing: usize) -> Self {
         if existing >= MAX_SEPARATE { Self::new(OTHERS, "", &[]) } else { Self::new(name, "", &[quota]) }
     }
 
     /// Returns the metrics of all keys with their own quotas under the policy `name`.
-    pub(crate) fn for_overrides(name: &str, existing: usize) -> Self {
+    pub fn for_overrides(name: &str, existing: usize) -> Self {
         if existing >= MAX_SEPARATE {
             return Self::new(OTHERS, "", &[]);
         }
@@ -89,7 +84,7 @@ impl PolicyMetrics {
     }
 
     /// Returns the metrics of all rates that come with the commands of a dialect.
-    pub(crate) fn for_throttle(dialect: Dialect) -> Arc<Self> {
+    pub fn for_throttle(dialect: Dialect) -> Arc<Self> {
         Arc::clone(match dialect {
             Dialect::RedisCell => &REDIS_CELL_METRICS,
             Dialect::Throttlecrab => &THROTTLECRAB_METRICS,
@@ -125,7 +120,7 @@ impl PolicyMetrics {
     }
 
     /// Counts a decision that a rule made without the store.
-    pub(crate) fn count_by_rule(&self, is_denied: bool, is_shadow: bool) {
+    pub fn count_by_rule(&self, is_denied: bool, is_shadow: bool) {
         let outcome = match (is_denied, is_shadow) {
             (false, _) => ALLOWED,
             (true, false) => DENIED,
@@ -138,7 +133,7 @@ impl PolicyMetrics {
     }
 
     /// Counts a decision.
-    pub(crate) fn count(&self, decision: &Decision) {
+    pub fn count(&self, decision: &Decision) {
         let source = match decision.source() {
             Source::Cache => 1,
             Source::Fallback(_) => 2,

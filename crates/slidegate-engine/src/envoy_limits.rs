@@ -8,7 +8,7 @@ use crate::policy_metrics::{MetricsByValue, PolicyMetrics};
 
 /// Rules of all domains, and the metrics of each.
 #[derive(Debug, Default)]
-pub(crate) struct EnvoyLimits {
+pub struct EnvoyLimits {
     domains: Domains,
     /// By [`Rule::index`].
     metrics: Vec<RuleMetrics>,
@@ -24,10 +24,10 @@ struct RuleMetrics {
 
 /// Rule for a descriptor, the key of its counter and its metrics.
 #[derive(Debug)]
-pub(crate) struct EnvoyMatch<'a> {
-    pub(crate) rule: &'a Rule,
-    pub(crate) key: CounterKey,
-    pub(crate) metrics: Arc<PolicyMetrics>,
+pub struct EnvoyMatch<'a> {
+    pub rule: &'a Rule,
+    pub key: CounterKey,
+    pub metrics: Arc<PolicyMetrics>,
 }
 
 impl From<Domains> for EnvoyLimits {
@@ -53,22 +53,22 @@ impl RuleMetrics {
 
 impl EnvoyLimits {
     /// Returns the settings that all rules share.
-    pub(crate) fn settings(&self) -> Settings {
+    pub fn settings(&self) -> Settings {
         self.domains.settings
     }
 
     /// Returns whether there are rules for a domain.
-    pub(crate) fn contains(&self, domain: &[u8]) -> bool {
+    pub fn contains(&self, domain: &[u8]) -> bool {
         self.domains.contains(domain)
     }
 
     /// Returns the names of all domains, sorted.
-    pub(crate) fn names(&self) -> Vec<&str> {
+    pub fn names(&self) -> Vec<&str> {
         self.domains.names()
     }
 
     /// Finds the rule for a descriptor, as [`Domains::find`] does.
-    pub(crate) fn find<'e>(
+    pub fn find<'e>(
         &self,
         domain: &[u8],
         entries: impl ExactSizeIterator<Item = (&'e [u8], &'e [u8])> + Clone,

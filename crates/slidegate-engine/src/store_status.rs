@@ -1,7 +1,8 @@
 //! Status of a store, for readiness and metrics.
 
-use slidegate::MemoryStore;
+use metrics::counter;
 use slidegate::resilience::Failure;
+use slidegate::{MemoryStore, StoreError};
 
 use crate::store::AnyStore;
 use crate::store_stack::{ProtectedStore, StoreStack};
@@ -62,4 +63,13 @@ impl StatusSource for StoreStack {
             memory: None,
         }
     }
+}
+
+/// Name of the counter of [`count_store_error`].
+pub const STORE_ERRORS: &str = "slidegate_store_errors_total";
+
+/// Counts an error of a store.
+#[cold]
+pub(crate) fn count_store_error(error: &StoreError) {
+    counter!(STORE_ERRORS, "kind" => error.kind()).increment(1);
 }

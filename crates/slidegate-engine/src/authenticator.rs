@@ -4,39 +4,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, HeaderValue};
 use slidegate::Verb;
 use slidegate_config::{Token, Tokens, Verbs};
 
 use crate::request::{Rejection, RejectionKind};
 
-/// Header for proxies, which forward the `Authorization` of their clients.
-const TOKEN_HEADER: &str = "x-slidegate-token";
-
 /// Credentials in the headers of a request. Of several headers with one name, the first is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Credentials<'a> {
+pub struct Credentials<'a> {
     authorization: Option<&'a [u8]>,
     token: Option<&'a [u8]>,
 }
 
 impl<'a> Credentials<'a> {
     /// Sets the value of `Authorization`.
-    pub(crate) fn add_authorization(&mut self, value: &'a [u8]) {
+    pub fn add_authorization(&mut self, value: &'a [u8]) {
         self.authorization.get_or_insert(value);
     }
 
     /// Sets the value of `X-Slidegate-Token`.
-    pub(crate) fn add_token(&mut self, value: &'a [u8]) {
+    pub fn add_token(&mut self, value: &'a [u8]) {
         self.token.get_or_insert(value);
-    }
-}
-
-impl<'a> From<&'a HeaderMap> for Credentials<'a> {
-    fn from(headers: &'a HeaderMap) -> Self {
-        let authorization = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        Self { authorization, token: headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes) }
     }
 }
 
@@ -71,7 +59,7 @@ impl Authenticator {
 
     /// Replaces the tokens. An incomplete file neither removes the requirement of a token nor adds it: the call has no
     /// effect if tokens were not required at startup, or if `tokens` is empty.
-    pub(crate) fn replace(&self, tokens: &Tokens) {
+    pub fn replace(&self, tokens: &Tokens) {
         if self.allows_anonymous || tokens.is_empty() || **self.tokens.load() == *tokens {
             return;
         }
@@ -80,17 +68,13 @@ impl Authenticator {
     }
 
     /// Returns a number that changes with each replacement. An open connection compares it to authenticate again.
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
     /// Checks that a request may use a verb.
     #[inline]
-    pub(crate) fn admit<'a>(
-        &self,
-        credentials: impl Into<Credentials<'a>>,
-        verb: Verb,
-    ) -> Result<(), Rejection> {
+    pub fn admit(&self, credentials: Credentials<'_>, verb: Verb) -> Result<(), Rejection> {
         if self.allows_anonymous {
             return Ok(());
         }
@@ -99,7 +83,7 @@ impl Authenticator {
 }
 
 /// Checks that a token may use a verb.
-pub(crate) fn authorize(token: &Token, verb: Verb) -> Result<(), Rejection> {
+pub fn authorize(token: &Token, verb: Verb) -> Result<(), Rejection> {
     if token.verbs().has(verb) {
         return Ok(());
     }
@@ -113,12 +97,8 @@ pub(crate) fn authorize(token: &Token, verb: Verb) -> Result<(), Rejection> {
 }
 
 /// Checks that the credentials are a token for the verb. `X-Slidegate-Token` is used if `Authorization` has no token.
-fn authenticate<'a>(
-    tokens: &Tokens,
-    credentials: impl Into<Credentials<'a>>,
-    verb: Verb,
-) -> Result<(), Rejection> {
-    let Credentials { authorization, token } = credentials.into();
+fn authenticate(tokens: &Tokens, credentials: Credentials<'_>, verb: Verb) -> Result<(), Rejection> {
+    let Credentials { authorization, token } = credentials;
     let by_token_header = || token.and_then(|secret| tokens.find_by_secret(secret));
     let by_authorization = authorization.and_then(|value| tokens.find_by_authorization(value));
     if let Some(token) = by_authorization.or_else(by_token_header) {

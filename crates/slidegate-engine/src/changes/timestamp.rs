@@ -10,10 +10,10 @@ use utoipa::ToSchema;
 /// Milliseconds since 1970, written as `2026-11-20T18:00:00Z`. A date such as `2026-11-20` means midnight UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ToSchema)]
 #[schema(value_type = String, format = DateTime)]
-pub(crate) struct Timestamp(pub(crate) u64);
+pub struct Timestamp(pub u64);
 
 impl Timestamp {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let timestamp = text.parse::<jiff::Timestamp>().ok().or_else(|| {
             // Without a time zone, only a date is accepted: a time of day would be ambiguous.
             let is_day = text.len() == "2026-11-20".len();

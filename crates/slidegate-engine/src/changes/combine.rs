@@ -6,29 +6,30 @@ use slidegate::resilience::{Mode, PolicySwitch};
 use slidegate_config::{NamedQuota, Override, PolicyEntry, PolicySet, QuotaSpec, listed};
 
 use super::changeset::{Change, Part, Setting, Subject};
-use crate::protocols::http::decode;
+use crate::json::parse_json;
+use crate::selection::quota_rejection;
 
 use crate::request::Rejection;
 
 /// Policies and switches of the configuration file.
 #[derive(Clone, Debug)]
-pub(crate) struct Base {
-    pub(crate) policies: PolicySet,
-    pub(crate) switches: Vec<(String, PolicySwitch)>,
+pub struct Base {
+    pub policies: PolicySet,
+    pub switches: Vec<(String, PolicySwitch)>,
 }
 
 /// Effective policies and switches.
 #[derive(Debug)]
-pub(crate) struct Combined {
-    pub(crate) policies: PolicySet,
-    pub(crate) switches: Vec<(String, PolicySwitch)>,
+pub struct Combined {
+    pub policies: PolicySet,
+    pub switches: Vec<(String, PolicySwitch)>,
     /// Changes that cannot be applied because the file has changed since, each with the reason.
-    pub(crate) not_in_force: Vec<(Change, String)>,
+    pub not_in_force: Vec<(Change, String)>,
 }
 
 impl Base {
     /// Applies the unexpired changes.
-    pub(crate) fn combined_with(&self, changes: &[Change], now_ms: u64) -> Combined {
+    pub fn combined_with(&self, changes: &[Change], now_ms: u64) -> Combined {
         let mut entries: Vec<PolicyEntry> = self.policies.entries().cloned().collect();
         let mut switches = self.switches.clone();
         let mut not_in_force = Vec::new();
@@ -48,7 +49,7 @@ impl Base {
     }
 
     /// Returns the value of a subject in the file; null for a key without an override.
-    pub(crate) fn value_of(&self, subject: &Subject) -> Value {
+    pub fn value_of(&self, subject: &Subject) -> Value {
         let Some(entry) = self.policies.get(&subject.policy) else { return Value::Null };
         let quotas = |policy: &Policy| {
             let quotas: Vec<String> = policy.quotas().iter().map(ToString::to_string).collect();
@@ -74,14 +75,14 @@ impl Base {
     }
 
     /// Returns the subjects of `changes` that override a value of the file. Most keys have none.
-    pub(crate) fn overridden<'a>(&self, changes: &'a [Change], now_ms: u64) -> Vec<&'a Subject> {
+    pub fn overridden<'a>(&self, changes: &'a [Change], now_ms: u64) -> Vec<&'a Subject> {
         let in_force =
             changes.iter().filter(|change| !change.is_expired(now_ms)).map(|change| &change.subject);
         in_force.filter(|subject| !self.value_of(subject).is_null()).collect()
     }
 
     /// Checks that the subject of a change exists and that its setting is valid.
-    pub(crate) fn validate(&self, change: &Change) -> Result<(), Rejection> {
+    pub fn validate(&self, change: &Change) -> Result<(), Rejection> {
         let mut entries: Vec<PolicyEntry> = self.policies.entries().cloned().collect();
         apply(change, &mut entries, &mut Vec::new())
     }
@@ -168,11 +169,11 @@ pub(crate) fn parse_mode(text: &str) -> Result<Mode, Rejection> {
 fn policy(name: &str, quotas: &[Value]) -> Result<Policy, Rejection> {
     let mut named = Vec::with_capacity(quotas.len());
     for (index, quota) in quotas.iter().enumerate() {
-        let spec: QuotaSpec = decode(&quota.to_string()).map_err(|rejection| {
+        let spec: QuotaSpec = parse_json(&quota.to_string()).map_err(|rejection| {
             let part = rejection.field.map_or(String::new(), |field| format!(".{field}"));
             Rejection::out_of_range(format!("quotas[{index}]{part}"), rejection.detail)
         })?;
-        named.push(spec.build().map_err(|problems| crate::app::quota_rejection(index, &problems))?);
+        named.push(spec.build().map_err(|problems| quota_rejection(index, &problems))?);
     }
     Policy::with_names(name, named.into_iter().map(|NamedQuota { name, quota }| (name, quota)))
         .map_err(|error| Rejection::out_of_range("quotas", error.message()))

@@ -8,27 +8,27 @@ use std::sync::Arc;
 use slidegate::{SharedDocument, SharedDocuments, StoreError};
 use tracing::warn;
 
-use crate::app::App;
+use crate::engine::Engine;
 use crate::store::AnyStore;
 use crate::store_stack::{BaseStore, StoreStack};
 
 /// Storage of the document of changes.
 #[derive(Debug)]
-pub(crate) enum Persistence {
+pub enum Persistence {
     /// The store, shared by all nodes.
-    Store(Arc<App<StoreStack>>),
+    Store(Arc<Engine<StoreStack>>),
     /// A file, for one process at a time.
     File(PathBuf),
 }
 
 impl Persistence {
     /// Returns whether other nodes can write the document.
-    pub(crate) fn is_shared(&self) -> bool {
+    pub fn is_shared(&self) -> bool {
         matches!(self, Self::Store(_))
     }
 
     /// Returns the location for messages.
-    pub(crate) fn location(&self) -> String {
+    pub fn location(&self) -> String {
         match self {
             Self::Store(_) => "the store".to_owned(),
             Self::File(path) => path.display().to_string(),
@@ -36,7 +36,7 @@ impl Persistence {
     }
 
     /// Logs a warning if the folder of the file is not writable, so that operators learn of it at startup.
-    pub(crate) fn warn_if_not_writable(&self) {
+    pub fn warn_if_not_writable(&self) {
         let Self::File(path) = self else { return };
         if let Err(error) = check_writable(parent_folder(path)) {
             warn!(state = self.location(), %error, "the folder of the state file is not writable; the admin API will \
@@ -48,7 +48,7 @@ impl Persistence {
 impl SharedDocuments for Persistence {
     async fn read_document(&self, known: u64) -> Result<Option<SharedDocument>, StoreError> {
         match self {
-            Self::Store(app) => match app.store().base() {
+            Self::Store(engine) => match engine.store().base() {
                 AnyStore::Redis(store) => store.read_document(known).await,
                 AnyStore::Postgres(store) => store.read_document(known).await,
                 AnyStore::Memory(_) => Ok(None),
@@ -62,7 +62,7 @@ impl SharedDocuments for Persistence {
 
     async fn write_document(&self, known: u64, document: &SharedDocument) -> Result<bool, StoreError> {
         match self {
-            Self::Store(app) => match app.store().base() {
+            Self::Store(engine) => match engine.store().base() {
                 AnyStore::Redis(store) => store.write_document(known, document).await,
                 AnyStore::Postgres(store) => store.write_document(known, document).await,
                 AnyStore::Memory(_) => Ok(false),

@@ -12,14 +12,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// node has seen. An operation therefore sorts after all operations that its node has seen, and after all others as far
 /// as the clocks of the nodes agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct OperationId {
+pub struct OperationId {
     pub(super) ms: u64,
     pub(super) random: u64,
 }
 
 impl OperationId {
     /// Returns a new identity. Identities of one process and one millisecond sort in the order of creation.
-    pub(crate) fn new(ms: u64) -> Self {
+    pub fn new(ms: u64) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let sequence = u64::from(NEXT.fetch_add(1, Ordering::Relaxed));
         Self { ms, random: sequence << 32 | u64::from(fastrand::u32(..)) }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use slidegate::{Decision, QuotaReport, Retry, Verb};
 use utoipa::ToSchema;
 
-use crate::app::Decided;
+use slidegate_engine::Decided;
 
 /// A decision in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -127,10 +127,10 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Age>, D:
     Age::deserialize(deserializer).map(Some)
 }
 
-impl<'a> From<&'a Decided> for DecisionJson<'a> {
-    fn from(decided: &'a Decided) -> Self {
-        let (policy, decision) = (decided.policy(), &decided.decision);
-        let (tightest, is_peek) = (decision.tightest(), decided.verb() == Verb::Peek);
+impl<'a> From<&'a Decided<'_>> for DecisionJson<'a> {
+    fn from(decided: &'a Decided<'_>) -> Self {
+        let (policy, decision) = (decided.selection.policy.policy(), &decided.decision);
+        let (tightest, is_peek) = (decision.tightest(), decided.selection.verb == Verb::Peek);
         let quota = |(index, report): (usize, &QuotaReport)| QuotaJson {
             name: policy.quota_name(index).into(),
             limit: report.limit,
@@ -148,7 +148,7 @@ impl<'a> From<&'a Decided> for DecisionJson<'a> {
         };
         Self {
             allowed: decision.is_allowed(),
-            policy: decided.policy_name().map(Cow::from),
+            policy: decided.selection.policy.name().map(Cow::from),
             limit: tightest.limit,
             remaining: tightest.remaining,
             reset_after_ms: tightest.reset_after_ms,
@@ -157,7 +157,7 @@ impl<'a> From<&'a Decided> for DecisionJson<'a> {
             source: decision.source().name().into(),
             reason: decision.source().reason().map(|reason| reason.name().into()),
             shadow: decision.shadow().map(ShadowJson::from),
-            found: (decided.verb() == Verb::Reset).then(|| decision.is_found()),
+            found: (decided.selection.verb == Verb::Reset).then(|| decision.is_found()),
             quotas: decision.quotas().iter().enumerate().map(quota).collect(),
             never: decision.is_never(),
         }

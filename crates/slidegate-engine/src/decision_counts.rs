@@ -14,22 +14,22 @@ const OUTCOMES: [&str; 3] = ["allowed", "denied", "shadow"];
 
 /// Counts of the decisions under one policy in one tier.
 #[derive(Debug, Default)]
-pub(crate) struct DecisionCounts {
+pub struct DecisionCounts {
     /// Counts by source and outcome, in the order of [`SOURCES`] and [`OUTCOMES`].
-    pub(crate) decisions: [[AtomicU64; 3]; 4],
+    pub decisions: [[AtomicU64; 3]; 4],
     /// Number of requests that were allowed near the limit.
-    pub(crate) near: AtomicU64,
+    pub near: AtomicU64,
 }
 
 /// Number of decisions by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct Outcomes {
-    pub(crate) allowed: u64,
-    pub(crate) denied: u64,
+pub struct Outcomes {
+    pub allowed: u64,
+    pub denied: u64,
     /// Denials that were not enforced.
-    pub(crate) shadow: u64,
+    pub shadow: u64,
     /// Decisions that the store did not make.
-    pub(crate) fallback: u64,
+    pub fallback: u64,
 }
 
 /// Values by policy and tier.
@@ -56,7 +56,7 @@ const OTHERS: &str = "(others)";
 
 /// Returns the counts of a policy in a tier, and whether they are separate: beyond [`MAX_SEPARATE`] entries, they are those
 /// of all others.
-pub(crate) fn for_tier(policy: &str, tier: &str) -> (Arc<DecisionCounts>, bool) {
+pub fn for_tier(policy: &str, tier: &str) -> (Arc<DecisionCounts>, bool) {
     let mut table = count_table();
     let own = (policy.to_owned(), tier.to_owned());
     let configured_entries = table.by_tier.len() - table.value_entries;
@@ -82,7 +82,7 @@ struct ValueCounts {
 
 /// Returns the counts of `name`, which contains values of a request under `limit`. Returns `None` if there are too many, or
 /// if the name is in use for something else: a client that chooses a value must not change other counts.
-pub(crate) fn for_value(name: &str, limit: &str) -> Option<Arc<DecisionCounts>> {
+pub fn for_value(name: &str, limit: &str) -> Option<Arc<DecisionCounts>> {
     {
         let values = VALUES.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = values.get(name) {
@@ -109,7 +109,7 @@ static QUOTAS: LazyLock<Mutex<BTreeSet<[String; 3]>>> = LazyLock::new(Mutex::def
 const MAX_QUOTAS: usize = 2000;
 
 /// Returns the label of a quota. Beyond [`MAX_QUOTAS`] quotas it is the label of all others.
-pub(crate) fn quota_label(policy: &str, tier: &str, quota: &str) -> String {
+pub fn quota_label(policy: &str, tier: &str, quota: &str) -> String {
     let mut quotas = QUOTAS.lock().unwrap_or_else(PoisonError::into_inner);
     let own = [policy, tier, quota].map(str::to_owned);
     if quotas.len() >= MAX_QUOTAS && !quotas.contains(&own) {
@@ -120,7 +120,7 @@ pub(crate) fn quota_label(policy: &str, tier: &str, quota: &str) -> String {
 }
 
 /// Copies the counts to the metrics.
-pub(crate) fn publish() {
+pub fn publish() {
     for ((policy, tier), counts) in &count_table().by_tier {
         for (source, outcomes) in SOURCES.iter().zip(&counts.decisions) {
             for (outcome, count) in OUTCOMES.iter().zip(outcomes) {
@@ -139,7 +139,7 @@ pub(crate) fn publish() {
 }
 
 /// Returns the decisions since the start, by policy.
-pub(crate) fn totals() -> BTreeMap<String, Outcomes> {
+pub fn totals() -> BTreeMap<String, Outcomes> {
     let mut totals: BTreeMap<String, Outcomes> = BTreeMap::new();
     for ((policy, _), counts) in &count_table().by_tier {
         let total = totals.entry(policy.clone()).or_default();
@@ -168,7 +168,7 @@ impl Outcomes {
 
     /// Returns the percentage of denials, including those that were not enforced. Returns `None` without decisions.
     #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "a percentage for display")]
-    pub(crate) fn denied_percent(self) -> Option<f64> {
+    pub fn denied_percent(self) -> Option<f64> {
         let all = self.allowed + self.denied + self.shadow;
         (all > 0).then(|| (self.denied + self.shadow) as f64 * 100.0 / all as f64)
     }
@@ -178,7 +178,7 @@ impl Outcomes {
 const MIN_DECISIONS_FOR_ADVICE: u64 = 1000;
 
 /// Returns a hint about the limit from the share of denials, as a rule of thumb.
-pub(crate) fn advice(outcomes: Outcomes) -> Option<&'static str> {
+pub fn advice(outcomes: Outcomes) -> Option<&'static str> {
     let all = outcomes.allowed + outcomes.denied + outcomes.shadow;
     let denied = outcomes.denied + outcomes.shadow;
     if all < MIN_DECISIONS_FOR_ADVICE {
@@ -194,7 +194,7 @@ pub(crate) fn advice(outcomes: Outcomes) -> Option<&'static str> {
 
 /// Totals of the last minute, as snapshots of every five seconds.
 #[derive(Debug, Default)]
-pub(crate) struct History(Mutex<VecDeque<(u64, BTreeMap<String, Outcomes>)>>);
+pub struct History(Mutex<VecDeque<(u64, BTreeMap<String, Outcomes>)>>);
 
 /// Interval between snapshots.
 const SNAPSHOT_INTERVAL_MS: u64 = 5000;
@@ -203,7 +203,7 @@ const INTERVALS: usize = 12;
 
 impl History {
     /// Takes a snapshot of the totals if the latest one is old enough.
-    pub(crate) fn record(&self, now_ms: u64) {
+    pub fn record(&self, now_ms: u64) {
         let mut snapshots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if snapshots.back().is_some_and(|(at_ms, _)| now_ms.saturating_sub(*at_ms) < SNAPSHOT_INTERVAL_MS) {
             return;
@@ -215,7 +215,7 @@ impl History {
     }
 
     /// Returns the decisions of the last minute, or since the start if that is shorter, by policy.
-    pub(crate) fn last_minute(&self) -> BTreeMap<String, Outcomes> {
+    pub fn last_minute(&self) -> BTreeMap<String, Outcomes> {
         let snapshots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = snapshots.front().map(|(_, totals)| totals);
         let since = |(policy, now): (String, Outcomes)| {

@@ -1,13 +1,11 @@
-//! Rates in requests: `CL.THROTTLE` of redis-cell, and `THROTTLE` and `POST /throttle` of throttlecrab.
+//! Policies of rates that come with requests, as redis-cell and throttlecrab state them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use serde::Serialize;
 use slidegate::tower::HeaderStyle;
-use slidegate::{Algorithm, Decision, MAX_LIMIT, Policy, Quota, QuotaError, QuotaReport};
-use utoipa::ToSchema;
+use slidegate::{Algorithm, MAX_LIMIT, Policy, Quota, QuotaError};
 
 use crate::policies::PolicyView;
 use crate::policy_metrics::PolicyMetrics;
@@ -19,14 +17,14 @@ const MAX_CACHED_POLICIES: usize = 1024;
 
 /// Software whose commands state the rate. Each has separate keys and its own error texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Dialect {
+pub enum Dialect {
     RedisCell,
     Throttlecrab,
 }
 
 impl Dialect {
     /// Returns the policy name for all rates, so that the count of a key carries over to another rate.
-    pub(crate) const fn policy_name(self) -> &'static str {
+    pub const fn policy_name(self) -> &'static str {
         match self {
             Self::RedisCell => "CL.THROTTLE",
             Self::Throttlecrab => "THROTTLE",
@@ -36,11 +34,11 @@ impl Dialect {
 
 /// Rate of a request, before validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Rate {
-    pub(crate) dialect: Dialect,
-    pub(crate) max_burst: i64,
-    pub(crate) count: i64,
-    pub(crate) period_s: i64,
+pub struct Rate {
+    pub dialect: Dialect,
+    pub max_burst: i64,
+    pub count: i64,
+    pub period_s: i64,
 }
 
 impl Rate {
@@ -87,7 +85,7 @@ impl Rate {
             let valid = u64::try_from(number).ok().filter(|number| (1..=max).contains(number));
             valid.ok_or_else(|| {
                 let detail = format!("{name}: {number} is not between 1 and {max}");
-                check_failed(&format!("invalid rate limit parameters: {detail}"))
+                throttlecrab_error(&format!("invalid rate limit parameters: {detail}"))
             })
         };
         Ok((
@@ -98,7 +96,7 @@ impl Rate {
     }
 
     /// Returns the time in which `tokens` are refilled, rounded up.
-    fn refill_ms(&self, tokens: u64) -> u64 {
+    pub fn refill_ms(&self, tokens: u64) -> u64 {
         let (count, period_ms) = (self.count.unsigned_abs().max(1), self.period_s.unsigned_abs() * 1000);
         let ms = (u128::from(tokens) * u128::from(period_ms)).div_ceil(u128::from(count));
         u64::try_from(ms).unwrap_or(u64::MAX)
@@ -108,11 +106,11 @@ impl Rate {
 /// Cache of the policies for rates, which all listeners share. Equal rates get the same policy object: the memory store would
 /// rewrite a key's record for another one.
 #[derive(Debug, Default)]
-pub(crate) struct RatePolicies(Mutex<HashMap<Rate, Arc<PolicyView>>>);
+pub struct RatePolicies(Mutex<HashMap<Rate, Arc<PolicyView>>>);
 
 impl RatePolicies {
     /// Returns the policy of a rate, or a message about the field that is out of range.
-    pub(crate) fn find(&self, rate: Rate) -> Result<Arc<PolicyView>, String> {
+    pub fn find(&self, rate: Rate) -> Result<Arc<PolicyView>, String> {
         let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(policy) = cached.get(&rate) {
             return Ok(Arc::clone(policy));
@@ -128,76 +126,7 @@ impl RatePolicies {
     }
 }
 
-/// Request of throttlecrab, without its key. [`RatePolicies::find`] validates the rate.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ThrottlecrabRequest {
-    pub(crate) rate: Rate,
-    pub(crate) cost: u64,
-}
-
-/// Decision in the format of throttlecrab's server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = ThrottleResponse)]
-pub(crate) struct ThrottleReply {
-    /// Whether the request is allowed.
-    pub(crate) allowed: bool,
-    /// `max_burst`.
-    pub(crate) limit: i64,
-    /// Remaining tokens.
-    pub(crate) remaining: i64,
-    /// Seconds until throttlecrab would forget the key; 0 if nothing is counted.
-    pub(crate) reset_after: i64,
-    /// Seconds until the request can be repeated, rounded up; 0 if it is allowed.
-    pub(crate) retry_after: i64,
-}
-
-impl ThrottlecrabRequest {
-    /// Validates the quantity, or returns throttlecrab's error.
-    pub(crate) fn new(max_burst: i64, count: i64, period_s: i64, quantity: i64) -> Result<Self, String> {
-        let rate = Rate { dialect: Dialect::Throttlecrab, max_burst, count, period_s };
-        let cost =
-            u64::try_from(quantity).map_err(|_| check_failed(&format!("negative quantity: {quantity}")))?;
-        if cost > MAX_LIMIT {
-            let detail = format!("quantity: {quantity} is not between 0 and {MAX_LIMIT}");
-            return Err(check_failed(&detail));
-        }
-        Ok(Self { rate, cost })
-    }
-
-    pub(crate) fn reply(&self, decision: &Decision) -> ThrottleReply {
-        let QuotaReport { limit, remaining, reset_after_ms, .. } = decision.tightest();
-        let retry_after_ms = match decision.retry_after_ms() {
-            _ if decision.is_allowed() => 0,
-            Some(ms) => ms,
-            // The quantity exceeds the capacity. throttlecrab has no reply for "never", so the reply is the time in which
-            // that many tokens are refilled.
-            None => reset_after_ms.saturating_add(self.rate.refill_ms(self.cost.saturating_sub(limit))),
-        };
-        ThrottleReply {
-            allowed: decision.is_allowed(),
-            limit: signed(limit),
-            remaining: signed(remaining),
-            reset_after: signed(self.reset_after_s(limit, reset_after_ms)),
-            retry_after: signed(retry_after_ms.div_ceil(1000)),
-        }
-    }
-
-    /// Returns the seconds until throttlecrab would forget the key: `max_burst - 2` intervals after the bucket is full, rounded
-    /// down, but not before the bucket is full.
-    fn reset_after_s(&self, limit: u64, full_after_ms: u64) -> u64 {
-        if full_after_ms == 0 {
-            return 0;
-        }
-        let expires_after_ms = full_after_ms.saturating_add(self.rate.refill_ms(limit.saturating_sub(2)));
-        (expires_after_ms / 1000).max(full_after_ms.div_ceil(1000))
-    }
-}
-
 /// Formats an error of throttlecrab's library as its server does.
-fn check_failed(error: &str) -> String {
+pub fn throttlecrab_error(error: &str) -> String {
     format!("Rate limit check failed: {error}")
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }

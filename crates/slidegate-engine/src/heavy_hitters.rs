@@ -26,20 +26,20 @@ const MAX_REPORTED_KEY_BYTES: usize = 256;
 
 /// A key with many requests or denials.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub(crate) struct HeavyHitter {
+pub struct HeavyHitter {
     /// Name of the policy; null if the quotas came with the requests.
-    pub(crate) policy: Option<String>,
+    pub policy: Option<String>,
     /// Key, truncated to 256 bytes.
-    pub(crate) key: String,
+    pub key: String,
     /// Upper bound of the number of decisions; an estimate if only a sample of them was counted.
-    pub(crate) count: u64,
+    pub count: u64,
     /// Maximum excess of the count over the true number.
-    pub(crate) error: u64,
+    pub error: u64,
 }
 
 /// Counts requests and denials by key.
 #[derive(Debug)]
-pub(crate) struct HeavyHitters {
+pub struct HeavyHitters {
     hasher: RandomState,
     /// One in this many decisions is counted.
     stride: AtomicU64,
@@ -67,10 +67,10 @@ struct Interval {
 
 /// A decision to count.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hit<'a> {
-    pub(crate) policy: Option<&'a str>,
-    pub(crate) key: &'a [u8],
-    pub(crate) is_denied: bool,
+pub struct Hit<'a> {
+    pub policy: Option<&'a str>,
+    pub key: &'a [u8],
+    pub is_denied: bool,
 }
 
 impl Default for HeavyHitters {
@@ -86,7 +86,7 @@ impl Default for HeavyHitters {
 
 impl HeavyHitters {
     /// Counts a decision, or skips it while another thread holds the lock.
-    pub(crate) fn count(&self, hit: &Hit<'_>, now_ms: u64) {
+    pub fn count(&self, hit: &Hit<'_>, now_ms: u64) {
         // A new interval starts without sampling.
         let is_over = now_ms >= self.interval_end_ms.load(Ordering::Relaxed);
         let base_stride = if is_over { 1 } else { self.stride.load(Ordering::Relaxed) };
@@ -112,13 +112,13 @@ impl HeavyHitters {
     }
 
     /// Returns up to `max` keys with the most requests, highest count first.
-    pub(crate) fn busiest(&self, max: usize, now_ms: u64) -> Vec<HeavyHitter> {
+    pub fn busiest(&self, max: usize, now_ms: u64) -> Vec<HeavyHitter> {
         let intervals = self.lock(now_ms);
         merged([&intervals.current.requests, &intervals.previous.requests], max)
     }
 
     /// Returns up to `max` keys with the most denials, highest count first.
-    pub(crate) fn most_denied(&self, max: usize, now_ms: u64) -> Vec<HeavyHitter> {
+    pub fn most_denied(&self, max: usize, now_ms: u64) -> Vec<HeavyHitter> {
         let intervals = self.lock(now_ms);
         merged([&intervals.current.denials, &intervals.previous.denials], max)
     }
