@@ -11,7 +11,7 @@ use slidegate::{Clock, SystemClock};
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-use crate::net::Tls;
+use crate::net::tls::Tls;
 use slidegate_config::TlsFiles;
 use slidegate_config::{Config, Problem, Problems};
 use slidegate_engine::Authenticator;

@@ -11,7 +11,7 @@ use super::Failure;
 use super::envoy::LoadedEnvoyLimits;
 use super::sockets::{bind, bind_optional};
 use crate::app::App;
-use crate::net::{ListenerSettings, ProtocolListener};
+use crate::listeners::{ListenerSettings, ProtocolListener};
 use crate::protocols::admin;
 use crate::protocols::rls;
 use slidegate_config::TlsFiles;

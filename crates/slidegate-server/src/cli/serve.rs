@@ -17,8 +17,9 @@ use super::envoy::EnvoyArguments;
 use super::listeners::{Addresses, Listeners};
 use crate::app::App;
 use crate::environment;
+use crate::listeners::ListenerSettings;
 use crate::metrics::Metrics;
-use crate::net::{ListenerSettings, Tls};
+use crate::net::tls::Tls;
 use crate::reload::{FileFingerprint, Reload};
 use crate::traces::{self, LogFormat, Tracing};
 use slidegate_config::Config;
@@ -158,7 +159,7 @@ async fn serve(
             .run(),
         );
     }
-    crate::net::run(protocol_listeners, app, settings, async move { drain.notified().await }).await;
+    crate::listeners::run(protocol_listeners, app, settings, async move { drain.notified().await }).await;
     info!("stopped");
     // Sends the remaining spans, which blocks.
     let _ = tokio::task::spawn_blocking(|| tracing.finish()).await;

@@ -381,7 +381,7 @@ fn an_authority_certificate_as_server_certificate_is_rejected_with_the_reason() 
         ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
     let check = ["check", "a", "--policy", "api", "--server", server.process.url()];
     let (code, _, err) = outcome(slidegate().args(check).env("SSL_CERT_FILE", server.authority.ca_path()));
-    assert!(code == 2 && err.contains("its certificate is that of an authority"), "{err}");
+    assert!(code == 2 && err.contains("the server's certificate is that of an authority"), "{err}");
 }
 
 /// Opens 10000 connections from another process and sends requests on a few of them.

@@ -20,11 +20,11 @@ use tracing::{Instrument, debug, warn};
 use super::encoded_policy::Encoded;
 use super::header_sink::HeaderSink;
 use super::problem::Problem;
-use super::request_timings::Task;
 use crate::app::App;
 use crate::log_once::LogOnce;
 use crate::protocols::headers::credentials;
 use crate::protocols::headers::request_key;
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
 use slidegate_config::{KeyPart, KeyRule};
@@ -77,7 +77,7 @@ impl<'a> ForwardAuthUrl<'a> {
 
 pub(super) fn route<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
     any(async move |State(app): State<Arc<App<S>>>, request: Parts| {
-        let span = traces::request_span("forward-auth", &request.headers);
+        let span = traces::request_span("forward-auth", (&request.headers).into());
         timed(decide(&app, &request).instrument(span)).await
     })
 }

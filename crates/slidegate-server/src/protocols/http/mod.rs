@@ -7,6 +7,7 @@ mod body_budget;
 mod decision_json;
 mod encode;
 mod encoded_policy;
+pub(crate) mod fast_path;
 mod forget;
 mod forward_auth;
 mod header_sink;
@@ -15,7 +16,6 @@ mod probes;
 mod problem;
 mod reply;
 mod request_json;
-mod request_timings;
 mod rls;
 mod throttle;
 
@@ -38,21 +38,18 @@ use slidegate::{Store, StoreError, Verb};
 use tracing::Instrument;
 
 use self::body::Body;
-pub(crate) use self::body_budget::BudgetPermit;
 pub use self::decision_json::DecisionJson;
 pub(crate) use self::decision_json::{Age, QuotaJson};
+use self::fast_path::PlainRequest;
 use self::header_sink::HeaderSink;
 pub(crate) use self::openapi::{add_token_scheme, document_response};
 pub(crate) use self::problem::Problem;
-pub(crate) use self::reply::PlainReply;
-use self::reply::Reply;
+use self::reply::{PlainReply, Reply};
 pub(crate) use self::request_json::RequestJson;
-use self::request_timings::RequestTimings;
-pub(crate) use self::request_timings::Task;
 use crate::app::App;
 use crate::metrics::Metrics;
-use crate::net::http1_fast::PlainRequest;
 use crate::protocols::headers::credentials;
+use crate::request_timings::RequestTimings;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
 use slidegate_config::Limits;
@@ -111,7 +108,7 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
 impl<S: Store> Routes<S> {
     async fn decide(&self, verb: Verb, request: http::Request<Incoming>) -> Response<ResponseBody> {
         let mut reply = Reply::for_hyper();
-        let span = traces::request_span(span_name(verb), request.headers());
+        let span = traces::request_span(span_name(verb), request.headers().into());
         self.decide_into(&mut reply, verb, request).instrument(span).await;
         reply.into_response()
     }
@@ -127,13 +124,18 @@ impl<S: Store> Routes<S> {
         self.decide_body(reply, verb, start, body).await;
     }
 
-    /// Responds to a plain request, which has no traces.
-    pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &PlainRequest<'_>) {
+    /// Responds to a request of the fast path.
+    async fn decide_plain(&self, reply: &mut PlainReply, request: &PlainRequest<'_>) {
+        let span = traces::request_span(span_name(request.verb), request.trace);
+        self.decide_plain_into(reply, request).instrument(span).await;
+    }
+
+    async fn decide_plain_into(&self, reply: &mut PlainReply, request: &PlainRequest<'_>) {
         let start = Stopwatch::start();
-        let admitted = self.app.tokens().admit(plain.credentials, plain.verb);
-        let body = admitted.and_then(|()| body::parse(plain.body));
+        let admitted = self.app.tokens().admit(request.credentials, request.verb);
+        let body = admitted.and_then(|()| body::parse(request.body));
         reply.clear();
-        self.decide_body(reply, plain.verb, start, body).await;
+        self.decide_body(reply, request.verb, start, body).await;
     }
 
     /// Decides a decoded body, writes the response, and records the durations. `start` is the start of reading.

@@ -8,9 +8,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::problem::Problem;
-use super::request_timings;
 use crate::app::App;
 use crate::metrics::Metrics;
+use crate::request_timings;
 use slidegate_engine::{StatusSource, StoreStatus};
 
 /// Readiness of the service, and known problems.

@@ -15,12 +15,12 @@ use slidegate::{Store, Verb};
 use tracing::debug;
 use utoipa::ToSchema;
 
-use super::Task;
 use super::body;
 use super::problem::Problem;
 use crate::app::App;
 use crate::protocols::headers::credentials;
 use crate::protocols::throttlecrab::{ThrottleReply, ThrottlecrabRequest};
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use slidegate_engine::{Rejection, RejectionKind};
 use slidegate_engine::{Selection, valid_key};

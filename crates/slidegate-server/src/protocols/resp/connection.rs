@@ -29,7 +29,7 @@ use crate::net::buffered_stream::{BufferLimits, BufferedStream, Event};
 use crate::net::cork::Cork;
 use crate::net::lingering_close::LingeringClose;
 use crate::net::stop::Stop;
-use crate::protocols::http::Task;
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::timer::timer;
 use slidegate_config::Limits;

@@ -18,7 +18,7 @@ use super::proto::rate_limit_service_server::{RateLimitService, RateLimitService
 use super::proto::{DESCRIPTORS, RateLimitRequest, RateLimitResponse};
 use crate::app::App;
 use crate::protocols::headers::credentials;
-use crate::protocols::http::Task;
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
 use slidegate_engine::{Rejection, RejectionKind};
@@ -72,7 +72,7 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
                 .map_err(|rejection| rejection_status(&rejection))
         };
         super::required_verbs(request.get_ref()).try_for_each(admit)?;
-        let span = traces::request_span("ShouldRateLimit", headers);
+        let span = traces::request_span("ShouldRateLimit", headers.into());
         let response = super::decide(&self.app, request.get_ref()).instrument(span).await;
         Task::ShouldRateLimit.record(stopwatch);
         response.map(Response::new).map_err(|rejection| rejection_status(&rejection))

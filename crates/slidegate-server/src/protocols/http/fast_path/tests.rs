@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::*;
 use crate::app::App;
-use crate::net::Limits;
+use slidegate_config::Limits;
 use slidegate_engine::{Engine, Policies};
 
 const BODY: &str = r#"{"quotas": ["1000000/1m"], "key": "a"}"#;

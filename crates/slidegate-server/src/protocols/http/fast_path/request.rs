@@ -8,11 +8,12 @@ use std::mem::MaybeUninit;
 
 use slidegate::Verb;
 
-use crate::protocols::http::verb_of;
+use super::super::verb_of;
+use crate::traces::TraceContext;
 use slidegate_engine::Credentials;
 
 /// Maximum size of a plain request.
-pub(crate) const MAX_BYTES: usize = 16 << 10;
+pub(in crate::protocols::http) const MAX_BYTES: usize = 16 << 10;
 /// Maximum number of headers of a plain request.
 const MAX_HEADERS: usize = 32;
 /// Maximum size of a head that is cached. Each connection caches one.
@@ -22,7 +23,7 @@ const PREFIX: &[u8] = b"POST /v1/";
 
 /// Result of parsing the received bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Parsed<'a> {
+pub(in crate::protocols::http) enum Parsed<'a> {
     /// A plain request and its length in bytes.
     Plain(PlainRequest<'a>, usize),
     /// The start of a request that can still be plain.
@@ -33,18 +34,19 @@ pub(crate) enum Parsed<'a> {
 
 /// A plain request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct PlainRequest<'a> {
-    pub(crate) verb: Verb,
-    pub(crate) credentials: Credentials<'a>,
-    pub(crate) body: &'a [u8],
+pub(in crate::protocols::http) struct PlainRequest<'a> {
+    pub(in crate::protocols::http) verb: Verb,
+    pub(in crate::protocols::http) credentials: Credentials<'a>,
+    pub(in crate::protocols::http) trace: TraceContext<'a>,
+    pub(in crate::protocols::http) body: &'a [u8],
 }
 
 /// Parser of the requests of one connection.
 ///
 /// A client often repeats the same head on a connection, so the last head is cached: a comparison takes a tenth of the
-/// time of parsing. A head with credentials is not cached.
+/// time of parsing. A head with credentials or a trace is not cached.
 #[derive(Debug, Default)]
-pub(crate) struct RequestParser {
+pub(in crate::protocols::http) struct RequestParser {
     cached_head: Vec<u8>,
     /// The parsed form of `cached_head`.
     cached: Option<PlainHead>,
@@ -52,10 +54,10 @@ pub(crate) struct RequestParser {
 
 impl RequestParser {
     /// Parses the first request in `bytes`.
-    pub(crate) fn parse<'a>(&mut self, bytes: &'a [u8]) -> Parsed<'a> {
+    pub(in crate::protocols::http) fn parse<'a>(&mut self, bytes: &'a [u8]) -> Parsed<'a> {
         let parsed = match self.cached {
             Some(head) if bytes.starts_with(&self.cached_head) => {
-                head.with_body(bytes, self.cached_head.len(), Credentials::default())
+                head.with_body(bytes, self.cached_head.len(), RequestContext::default())
             }
             _ => self.parse_uncached(bytes),
         };
@@ -77,11 +79,11 @@ impl RequestParser {
             Ok(httparse::Status::Partial) => return Parsed::Incomplete,
             Err(_) => return Parsed::Other,
         };
-        let Some((head, credentials)) = plain_head(&head) else { return Parsed::Other };
-        if head_bytes <= MAX_CACHED_BYTES && credentials == Credentials::default() {
+        let Some((head, context)) = plain_head(&head) else { return Parsed::Other };
+        if head_bytes <= MAX_CACHED_BYTES && context == RequestContext::default() {
             self.cache(&bytes[..head_bytes], head);
         }
-        head.with_body(bytes, head_bytes, credentials)
+        head.with_body(bytes, head_bytes, context)
     }
 
     fn cache(&mut self, bytes: &[u8], head: PlainHead) {
@@ -92,7 +94,14 @@ impl RequestParser {
     }
 }
 
-/// The head of a plain request, without its credentials.
+/// Parts of a head that differ between the requests of a client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RequestContext<'a> {
+    credentials: Credentials<'a>,
+    trace: TraceContext<'a>,
+}
+
+/// The head of a plain request, without its context.
 #[derive(Clone, Copy, Debug)]
 struct PlainHead {
     verb: Verb,
@@ -100,21 +109,22 @@ struct PlainHead {
 }
 
 impl PlainHead {
-    fn with_body<'a>(self, bytes: &'a [u8], head_bytes: usize, credentials: Credentials<'a>) -> Parsed<'a> {
+    fn with_body<'a>(self, bytes: &'a [u8], head_bytes: usize, context: RequestContext<'a>) -> Parsed<'a> {
+        let RequestContext { credentials, trace } = context;
         let length = head_bytes + self.body_bytes;
         match bytes.get(head_bytes..length) {
-            Some(body) => Parsed::Plain(PlainRequest { verb: self.verb, credentials, body }, length),
+            Some(body) => Parsed::Plain(PlainRequest { verb: self.verb, credentials, trace, body }, length),
             None if length > MAX_BYTES => Parsed::Other,
             None => Parsed::Incomplete,
         }
     }
 }
 
-/// Returns the head with its credentials if it is plain: a path of a decision, one `content-length`, and no header that
+/// Returns the head with its context if it is plain: a path of a decision, one `content-length`, and no header that
 /// changes how the body or the connection is handled.
-fn plain_head<'a>(head: &httparse::Request<'_, 'a>) -> Option<(PlainHead, Credentials<'a>)> {
+fn plain_head<'a>(head: &httparse::Request<'_, 'a>) -> Option<(PlainHead, RequestContext<'a>)> {
     let verb = head.path.and_then(verb_of).filter(|_| head.version == Some(1))?;
-    let (mut body_bytes, mut credentials) = (None, Credentials::default());
+    let (mut body_bytes, mut context) = (None, RequestContext::default());
     for httparse::Header { name, value } in head.headers.iter() {
         // Few other header names have these lengths, so most names are skipped by length.
         match name.len() {
@@ -124,15 +134,21 @@ fn plain_head<'a>(head: &httparse::Request<'_, 'a>) -> Option<(PlainHead, Creden
             10 if name.eq_ignore_ascii_case("connection") && !value.eq_ignore_ascii_case(b"keep-alive") => {
                 return None;
             }
-            13 if name.eq_ignore_ascii_case("authorization") => credentials.add_authorization(value),
+            10 if name.eq_ignore_ascii_case("tracestate") => {
+                context.trace.tracestate.get_or_insert(value);
+            }
+            11 if name.eq_ignore_ascii_case("traceparent") => {
+                context.trace.traceparent.get_or_insert(value);
+            }
+            13 if name.eq_ignore_ascii_case("authorization") => context.credentials.add_authorization(value),
             14 if name.eq_ignore_ascii_case("content-length") && body_bytes.is_some() => return None,
             14 if name.eq_ignore_ascii_case("content-length") => body_bytes = Some(content_length(value)?),
             17 if name.eq_ignore_ascii_case("transfer-encoding") => return None,
-            17 if name.eq_ignore_ascii_case("x-slidegate-token") => credentials.add_token(value),
+            17 if name.eq_ignore_ascii_case("x-slidegate-token") => context.credentials.add_token(value),
             _ => {}
         }
     }
-    body_bytes.map(|body_bytes| (PlainHead { verb, body_bytes }, credentials))
+    body_bytes.map(|body_bytes| (PlainHead { verb, body_bytes }, context))
 }
 
 /// Parses 1 to 5 decimal digits.

@@ -23,17 +23,17 @@ use super::stop::{Stop, StopPhase, phase};
 use slidegate_config::Limits;
 
 /// State of a connection that hyper serves.
-pub(super) struct ConnectionState<'a> {
-    pub(super) limits: &'a Limits,
-    pub(super) activity: Arc<Activity>,
-    pub(super) may_be_http2: bool,
+pub(crate) struct ConnectionState<'a> {
+    pub(crate) limits: &'a Limits,
+    pub(crate) activity: Arc<Activity>,
+    pub(crate) may_be_http2: bool,
     /// Bytes that were received before hyper took over.
-    pub(super) unread: Vec<u8>,
-    pub(super) stop: Stop,
+    pub(crate) unread: Vec<u8>,
+    pub(crate) stop: Stop,
 }
 
 /// Serves a connection until it ends, with HTTP/1.1 or HTTP/2 according to its first bytes.
-pub(super) async fn serve_connection<I, A, F, B>(
+pub(crate) async fn serve_connection<I, A, F, B>(
     stream: I,
     ConnectionState { limits, activity, may_be_http2, unread, mut stop }: ConnectionState<'_>,
     answer: A,

@@ -62,11 +62,11 @@ impl Task {
 /// Durations of the requests with one verb.
 ///
 /// Counts into buckets itself: the metrics recorder stores every measurement until the next scrape, which costs more.
-pub(super) struct RequestTimings {
-    pub(super) read: Histogram,
-    pub(super) decide: Histogram,
+pub(crate) struct RequestTimings {
+    pub(crate) read: Histogram,
+    pub(crate) decide: Histogram,
     /// Reported as the stage `whole`.
-    pub(super) total: Histogram,
+    pub(crate) total: Histogram,
 }
 
 impl RequestTimings {
@@ -74,14 +74,14 @@ impl RequestTimings {
         Self { read: Histogram::new(), decide: Histogram::new(), total: Histogram::new() }
     }
 
-    pub(super) fn of(verb: Verb) -> &'static Self {
+    pub(crate) fn of(verb: Verb) -> &'static Self {
         let index = VERBS.iter().position(|(other, _)| *other == verb).unwrap_or_default();
         &BY_VERB[index]
     }
 }
 
 /// Histogram of durations.
-pub(super) struct Histogram {
+pub(crate) struct Histogram {
     counts: [AtomicU64; BOUNDS.len() + 1],
     sum_ns: AtomicU64,
 }
@@ -92,7 +92,7 @@ impl Histogram {
     }
 
     /// Records the time between two stopwatches.
-    pub(super) fn record(&self, start: Stopwatch, end: Stopwatch) {
+    pub(crate) fn record(&self, start: Stopwatch, end: Stopwatch) {
         let ns = start.ns_until(end);
         let us = ns.div_ceil(1000);
         let bucket = BOUNDS.iter().position(|(bound, _)| us <= *bound).unwrap_or(BOUNDS.len());
@@ -115,7 +115,7 @@ impl Histogram {
 }
 
 /// Appends all histograms in the text format of Prometheus.
-pub(super) fn render(text: &mut String) {
+pub(crate) fn render(text: &mut String) {
     let _ = writeln!(text, "# HELP {NAME} {HELP}\n# TYPE {NAME} histogram");
     for ((_, verb), timings) in VERBS.iter().zip(&BY_VERB) {
         let RequestTimings { read, decide, total } = timings;

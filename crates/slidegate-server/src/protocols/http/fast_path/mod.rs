@@ -13,14 +13,16 @@ use std::time::{Duration, UNIX_EPOCH};
 use slidegate::{Clock, Store, SystemClock};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-pub(crate) use self::request::PlainRequest;
+pub(super) use self::request::PlainRequest;
 use self::request::{Parsed, RequestParser};
-use super::activity::Activity;
-use super::buffered_stream::{BufferLimits, BufferedStream, Event};
-use super::io_timeout::HTTP2_PREFACE;
-use super::stop::{Stop, StopPhase};
-use super::streams::UnreadResponse;
-use crate::protocols::http::{self, PlainReply, Routes};
+use super::Routes;
+use super::body_budget::BudgetPermit;
+use super::reply::PlainReply;
+use crate::net::activity::Activity;
+use crate::net::buffered_stream::{BufferLimits, BufferedStream, Event};
+use crate::net::io_timeout::HTTP2_PREFACE;
+use crate::net::stop::{Stop, StopPhase};
+use crate::net::streams::UnreadResponse;
 
 /// Timeout for the rest of a partial request. Then hyper takes over, which sends an error response if the rest never
 /// arrives.
@@ -31,8 +33,18 @@ const BUFFER_LIMITS: BufferLimits = BufferLimits { input: request::MAX_BYTES, ou
 /// Number of requests after which the connection yields to other tasks.
 const REQUESTS_PER_YIELD: usize = 16;
 
+/// Serves a connection until its end, or until its first request that is not plain.
+pub(crate) async fn serve<I: AsyncRead + AsyncWrite + Unpin, S: Store>(
+    stream: I,
+    routes: &Routes<S>,
+    activity: &Activity,
+    stop: Stop,
+) -> io::Result<FastPathEnd<I>> {
+    FastPath::new(stream, routes, activity, stop).run().await
+}
+
 /// A connection on the fast path.
-pub(super) struct FastPath<'r, I, S> {
+struct FastPath<'r, I, S> {
     stream: BufferedStream<I>,
     routes: &'r Routes<S>,
     activity: &'r Activity,
@@ -47,11 +59,11 @@ pub(super) struct FastPath<'r, I, S> {
 /// Guard of a large response that is not written completely: starts its timeout and holds its share of the memory budget.
 struct LargeResponse {
     _unread: UnreadResponse,
-    _permit: Option<http::BudgetPermit>,
+    _permit: Option<BudgetPermit>,
 }
 
 /// Result of serving a connection on the fast path.
-pub(super) enum FastPathEnd<I> {
+pub(crate) enum FastPathEnd<I> {
     /// The connection is closed.
     Closed,
     /// The connection moves to hyper. `unread` was received and has no response.
@@ -71,7 +83,7 @@ enum NextStep {
 }
 
 impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
-    pub(super) fn new(stream: I, routes: &'r Routes<S>, activity: &'r Activity, stop: Stop) -> Self {
+    fn new(stream: I, routes: &'r Routes<S>, activity: &'r Activity, stop: Stop) -> Self {
         Self {
             stream: BufferedStream::new(stream, BUFFER_LIMITS, PARTIAL_REQUEST_TIMEOUT),
             routes,
@@ -85,7 +97,7 @@ impl<'r, I: AsyncRead + AsyncWrite + Unpin, S: Store> FastPath<'r, I, S> {
         }
     }
 
-    pub(super) async fn run(mut self) -> io::Result<FastPathEnd<I>> {
+    async fn run(mut self) -> io::Result<FastPathEnd<I>> {
         let mut has_more = false;
         loop {
             let Self { stream, stop, .. } = &mut self;
