@@ -77,7 +77,7 @@ fn another_algorithm_starts_empty() {
 
 /// Alternates between two versions, as tiers of a policy do, or servers during the rollout of a new configuration.
 #[test]
-fn two_versions_in_turn_each_enforce_their_own_limit() {
+fn alternating_versions_each_enforce_their_own_limit() {
     let versions: [(&[&str], &[&str], [usize; 2]); 5] = [
         (&["5/1h"], &["6/1h token-bucket"], [5, 6]),
         (&["5/1h sliding-log"], &["6/1h strict-window"], [5, 6]),
@@ -103,7 +103,7 @@ fn two_versions_in_turn_each_enforce_their_own_limit() {
 
 /// Alternates between two windows, which count together. A denial by one must not restart the other.
 #[test]
-fn two_windows_in_turn_lock_no_key_out() {
+fn alternating_windows_lock_no_key_out() {
     for algorithm in Algorithm::ALL {
         for (one, other) in [("5/2s", "5/3s"), ("5/3s", "5/2s"), ("5/1s", "5/3s")] {
             let versions = [one, other].map(|quota| format!("{quota} {algorithm}"));
@@ -120,15 +120,18 @@ fn two_windows_in_turn_lock_no_key_out() {
             }
             assert!(100_000 - last <= 6000, "{versions:?}: no request was allowed since {last}");
             let alone = |seconds: u64| 5 * (100 / seconds + 1);
-            let most = alone(one[2..3].parse().unwrap()) + alone(other[2..3].parse().unwrap());
-            assert!(admitted <= most, "{versions:?}: {admitted}, more than {most} of both alone");
+            let max_admitted = alone(one[2..3].parse().unwrap()) + alone(other[2..3].parse().unwrap());
+            assert!(
+                admitted <= max_admitted,
+                "{versions:?}: {admitted}, more than {max_admitted} of both alone"
+            );
         }
     }
 }
 
 /// A fraction of a token that is lost with each denial would be a lock-out.
 #[test]
-fn two_rates_in_turn_are_paid_off() {
+fn debts_of_alternating_rates_are_paid_off() {
     let mut key = Key::parse(&["1/1h token-bucket"]);
     let mut admitted = [0, 0];
     // Two hours at twenty requests per second, in the order that once lost the paid-off fraction.
@@ -186,7 +189,7 @@ fn a_lowered_bucket_is_full_after_its_fill_time() {
 
 /// Capping the debt of the other version would allow it a burst with each request of this version.
 #[test]
-fn buckets_of_two_capacities_in_turn_keep_each_others_debts() {
+fn alternating_buckets_keep_each_others_debts() {
     let mut key = Key::parse(&["20/1h token-bucket"]);
     let mut admitted = [0, 0];
     for step in 0..1000 {
@@ -197,7 +200,7 @@ fn buckets_of_two_capacities_in_turn_keep_each_others_debts() {
     assert_eq!(admitted, [15, 5], "twenty in total; the smaller bucket is empty after ten of them");
 }
 
-/// Limits that are raised and lowered again, or two tiers in turn: each version counts the admissions of the others.
+/// Covers limits that are raised and lowered again, and alternating tiers. Each version counts the admissions of the others.
 #[test]
 fn no_order_of_versions_admits_more_than_the_largest_limit() {
     for algorithm in Algorithm::ALL {
@@ -209,17 +212,17 @@ fn no_order_of_versions_admits_more_than_the_largest_limit() {
             ("10/1m", "12/2m", 12),
         ] {
             let versions = [one, other].map(|quota| format!("{quota} {algorithm}"));
-            for turns in [[0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 1, 0], [0, 1, 1, 0]] {
-                let mut key = Key::parse(&[&versions[turns[0]]]);
+            for order in [[0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 1, 0], [0, 1, 1, 0]] {
+                let mut key = Key::parse(&[&versions[order[0]]]);
                 let mut admitted = 0;
                 assert!(key.check(START, 1).is_allowed());
-                for (phase, version) in turns.into_iter().enumerate() {
+                for (phase, version) in order.into_iter().enumerate() {
                     change(&mut key, &[&versions[version]]);
                     let now = START + 1 + phase as u64;
                     admitted += (0..most).filter(|_| key.check(now, 1).is_allowed()).count();
                 }
                 // A bucket refills in the meantime.
-                assert!(admitted < most + usize::from(most == 1000), "{versions:?} {turns:?}: {admitted}");
+                assert!(admitted < most + usize::from(most == 1000), "{versions:?} {order:?}: {admitted}");
             }
         }
     }

@@ -324,7 +324,7 @@ proptest! {
         quotas in prop::collection::vec(any_quota(), 2..5),
         requests in traffic(),
     ) {
-        let named = quotas.iter().enumerate().map(|(place, quota)| (place.to_string(), *quota));
+        let named = quotas.iter().enumerate().map(|(index, quota)| (index.to_string(), *quota));
         let policy = slidegate_core::Policy::with_names("test", named).unwrap();
         let mut together = Key { policy, states: Vec::new() };
         let mut alone: Vec<Key> = quotas.iter().map(|quota| Key::new(&[*quota])).collect();
@@ -334,7 +334,7 @@ proptest! {
             let peeks: Vec<_> = alone.iter_mut().map(|key| key.peek(now, cost)).collect();
             let decision = together.check(now, cost);
             prop_assert_eq!(decision.is_allowed(), peeks.iter().all(slidegate_core::Decision::is_allowed));
-            let violated: Vec<_> = (0..quotas.len()).filter(|place| !peeks[*place].is_allowed()).collect();
+            let violated: Vec<_> = (0..quotas.len()).filter(|index| !peeks[*index].is_allowed()).collect();
             prop_assert_eq!(decision.violated().collect::<Vec<_>>(), violated);
             prop_assert_eq!(decision.retry(), peeks.iter().filter_map(slidegate_core::Decision::retry).max());
             if decision.is_allowed() {
@@ -372,7 +372,7 @@ proptest! {
         for (step, cost, which, is_refund) in requests {
             now += step;
             let live: Vec<usize> = (0..outstanding.0.len())
-                .filter(|place| outstanding.0[*place].0 + quota.window_ms() > now)
+                .filter(|index| outstanding.0[*index].0 + quota.window_ms() > now)
                 .collect();
             if is_refund && !live.is_empty() {
                 let before = key.peek(now, 0).remaining();
@@ -426,10 +426,10 @@ proptest! {
     fn a_refund_gives_back_at_most_the_used_units(quota in any_quota(), requests in traffic()) {
         let mut key = Key::new(&[quota]);
         let mut now = START;
-        for (place, (step, cost)) in requests.into_iter().enumerate() {
+        for (index, (step, cost)) in requests.into_iter().enumerate() {
             now += step;
             let before = key.peek(now, 0).quotas()[0];
-            let verb = if place % 3 == 2 { Verb::Refund } else { Verb::Check };
+            let verb = if index % 3 == 2 { Verb::Refund } else { Verb::Check };
             let after = key.act(verb, now, cost).quotas()[0];
             prop_assert!(after.remaining <= quota.capacity());
             if verb == Verb::Refund {

@@ -1,4 +1,4 @@
-//! The published figures that do not depend on speed: bytes of a log entry, throughput of a strict window.
+//! Published figures that do not depend on speed: bytes per log entry, and throughput of a strict window.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -7,7 +7,7 @@ mod oracle;
 use oracle::Key;
 use slidegate_core::State;
 
-/// A small generator with a fixed seed, so that the figures are the same on every machine.
+/// Seeded generator, so that the figures are the same on every machine.
 struct Random(u64);
 
 impl Random {

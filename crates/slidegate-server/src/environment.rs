@@ -1,18 +1,18 @@
-//! What the environment says.
+//! Environment variables. An empty variable counts as unset, because scripts pass unset values on as empty ones.
 
 use std::ffi::{OsStr, OsString};
 
-/// What a variable says. One that is empty says nothing, as where a script hands on what is not set.
-pub(crate) fn said(name: impl AsRef<OsStr>) -> Option<OsString> {
-    std::env::var_os(name).filter(|said| !said.is_empty())
+/// Returns the value of a variable, or `None` if it is unset or empty.
+pub(crate) fn variable(name: impl AsRef<OsStr>) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The same as text; what is none says nothing either.
+/// Returns the value of a variable as text, or `None` if it is unset, empty or not UTF-8.
 pub(crate) fn text(name: &str) -> Option<String> {
-    said(name)?.into_string().ok()
+    variable(name)?.into_string().ok()
 }
 
-/// Whether it is there and empty.
+/// Returns whether a variable is set, but empty.
 pub(crate) fn is_empty(name: impl AsRef<OsStr>) -> bool {
-    std::env::var_os(name).is_some_and(|said| said.is_empty())
+    std::env::var_os(name).is_some_and(|value| value.is_empty())
 }

@@ -1,8 +1,8 @@
-//! What is said once, because whoever causes it can do so as often as he likes.
+//! Log-once guard for events that a client can trigger.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Whether something has been said.
+/// Guard of a log line that is written at most once.
 #[derive(Debug, Default)]
 pub(crate) struct LogOnce(AtomicBool);
 
@@ -11,9 +11,9 @@ impl LogOnce {
         Self(AtomicBool::new(false))
     }
 
-    /// True for the first who asks.
+    /// Returns true for the first call only.
     pub(crate) fn is_first(&self) -> bool {
-        // Mostly it has been said, and then nothing need be written that all processors share.
+        // After the first call only a load remains, which does not invalidate the cache line on other processors.
         !self.0.load(Relaxed) && !self.0.swap(true, Relaxed)
     }
 }
@@ -23,8 +23,8 @@ mod tests {
     use super::LogOnce;
 
     #[test]
-    fn there_is_one_first() {
-        let once = LogOnce::new();
-        assert_eq!([(); 3].map(|()| once.is_first()), [true, false, false]);
+    fn only_the_first_call_returns_true() {
+        let guard = LogOnce::new();
+        assert_eq!([(); 3].map(|()| guard.is_first()), [true, false, false]);
     }
 }

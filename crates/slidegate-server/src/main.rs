@@ -1,4 +1,4 @@
-//! The command `slidegate`.
+//! The binary `slidegate`.
 
 use std::process::ExitCode;
 

@@ -11,10 +11,11 @@ use slidegate::{Clock, SystemClock};
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-use crate::changes::{Base, ChangeController};
-use crate::config::{Config, Problem, Problems};
-use crate::net::{Tls, TlsFiles};
-use crate::tokens::Authenticator;
+use crate::net::tls::Tls;
+use slidegate_config::TlsFiles;
+use slidegate_config::{Config, Problem, Problems};
+use slidegate_engine::Authenticator;
+use slidegate_engine::changes::{Base, ChangeController};
 
 /// Poll interval. A poll costs a few microseconds, and detects changes that file system notifications miss: on network file
 /// systems, and where a link is switched to another folder, as Kubernetes does.
@@ -31,6 +32,8 @@ const DELETED_AFTER_POLLS: u32 = 4;
 pub(crate) struct Reload {
     pub(crate) path: PathBuf,
     pub(crate) controller: Arc<ChangeController>,
+    /// Tokens of clients.
+    pub(crate) clients: Arc<Authenticator>,
     /// Authenticator of the admin API. That of the other listeners belongs to the app.
     pub(crate) admins: Arc<Authenticator>,
     /// Configuration at startup, which is compared with the fields that a reload cannot change.
@@ -112,8 +115,8 @@ impl<F: Clone + PartialEq + Send + 'static, C: Clock> Watcher<F, C> {
         }
     }
 
-    /// Waits until the files must be reloaded: immediately on `trigger`, else when the fingerprint has changed and was the
-    /// same in two polls, but after [`MAX_SETTLE_MS`] at the latest. Incomplete files count as changed only after
+    /// Waits until the files must be reloaded: immediately on `trigger`, otherwise when the fingerprint has changed and two
+    /// polls agree, or after [`MAX_SETTLE_MS`] of changes. Incomplete files count as changed only after
     /// [`DELETED_AFTER_POLLS`]. With `retries`, each poll with an unchanged fingerprint is a reason too.
     pub(crate) async fn changed(
         &mut self,
@@ -133,7 +136,7 @@ impl<F: Clone + PartialEq + Send + 'static, C: Clock> Watcher<F, C> {
             let is_complete = is_complete(&current);
             let reason = self.evaluate(current, is_complete, is_triggered, retries);
             if reason == Some(Reason::Unsettled) {
-                warn!("reading {} although it keeps changing", self.name);
+                warn!("reloading {} although it keeps changing", self.name);
             }
             if let Some(reason) = reason {
                 return reason;
@@ -186,7 +189,7 @@ impl Reload {
             let is_complete =
                 |files: &Vec<Option<FileFingerprint>>| files[..required].iter().all(Option::is_some);
             // A failed reload may succeed without a change of the watched files, for example when a token file appears.
-            let retries = self.controller.app().config_error().is_some();
+            let retries = self.controller.readiness().config_error().is_some();
             let reason = watcher.changed(&self.trigger, fingerprint, is_complete, retries).await;
             // If the file names other token files, the fingerprint differs and the next poll reloads once more.
             paths = self.reload(reason).await.unwrap_or(paths);
@@ -207,7 +210,7 @@ impl Reload {
             Ok(config) => {
                 let paths = self.paths(&config);
                 self.apply(config);
-                self.controller.app().set_config_error(None);
+                self.controller.readiness().set_config_error(None);
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_config_is_current").set(1.0);
                 Some(paths)
@@ -215,12 +218,12 @@ impl Reload {
             // Logs the same error only once.
             Err(problems)
                 if reason == Reason::Retry
-                    && self.controller.app().config_error() == Some(problems.to_string()) =>
+                    && self.controller.readiness().config_error() == Some(problems.to_string()) =>
             {
                 None
             }
             Err(problems) => {
-                self.controller.app().set_config_error(Some(problems.to_string()));
+                self.controller.readiness().set_config_error(Some(problems.to_string()));
                 counter!("slidegate_reloads_total", "result" => "refused").increment(1);
                 gauge!("slidegate_config_is_current").set(0.0);
                 error!(
@@ -234,7 +237,7 @@ impl Reload {
     /// Rejects configurations that are valid at startup but not in a reload.
     fn accept(&self, config: Config) -> Result<Config, Problems> {
         let mut problems = Vec::new();
-        if config.policies.names().len() == 0 && self.controller.app().has_policies() {
+        if config.policies.names().len() == 0 && self.controller.engine().policies().names().len() > 0 {
             problems.push(
                 "the file has no policies, but the running configuration has; is the file complete?"
                     .to_owned(),
@@ -253,21 +256,21 @@ impl Reload {
     }
 
     fn apply(&self, config: Config) {
-        let fixed = config.restart_only_differences(&self.initial);
+        let restart_only = config.restart_only_differences(&self.initial);
         self.admins.replace(&config.admin.tokens);
-        self.controller.app().tokens().replace(&config.tokens);
+        self.clients.replace(&config.tokens);
         let (policies, switches) = (config.policies, config.degrade.switches);
         self.controller.set_base(Base { policies, switches });
         info!(file = %self.path.display(), "reloaded the configuration");
-        if !fixed.is_empty() {
-            warn!("a restart is required to change: {}", fixed.join("; "));
+        if !restart_only.is_empty() {
+            warn!("a restart is required to change: {}", restart_only.join("; "));
         }
     }
 }
 
 /// Loads the file and the certificates. Certificates are renewed even if the file is invalid, because they expire.
 fn load(path: &Path, tls: Option<&Tls>) -> Result<Config, Problems> {
-    let renewed = tls.map_or(Ok(()), Tls::renew);
+    let renewed = tls.map_or(Ok(()), Tls::reload);
     let config = Config::load(path)?;
     renewed.map_err(|message| {
         Problems::new(&path.display().to_string(), vec![Problem::without_line("tls", message)])

@@ -1,12 +1,12 @@
-//! How long something took. No decision depends on it.
+//! Measures durations for metrics. No decision depends on them.
 //!
-//! By the processor's own counter where it is steady, which is read in half the time that the system's clock takes: several
-//! of these are read for each request.
+//! Each request takes several readings, so they use the processor's time-stamp counter where it is invariant: a reading
+//! takes half the time of a reading of the system clock.
 #![expect(clippy::disallowed_methods, reason = "the one file of the service that reads a clock")]
 
 use quanta::Instant;
 
-/// A moment, to be compared with a later one.
+/// A point in time, to be compared with a later one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Instant);
 
@@ -15,7 +15,7 @@ impl Stopwatch {
         Self(Instant::now())
     }
 
-    /// Nanoseconds; 0 if it is not later, and what fits if it is centuries.
+    /// Returns the nanoseconds between the two points, saturating; 0 if `later` is earlier.
     pub(crate) fn ns_until(self, later: Self) -> u64 {
         u64::try_from(later.0.saturating_duration_since(self.0).as_nanos()).unwrap_or(u64::MAX)
     }

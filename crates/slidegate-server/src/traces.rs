@@ -1,24 +1,42 @@
-//! Traces: one span for each request, and one in it for the store. Built with the feature `otlp`, and sent where the
-//! variables of OpenTelemetry say (`OTEL_EXPORTER_OTLP_ENDPOINT`); otherwise nothing of it is there, not even its cost.
+//! Traces: a span for each request, with a child span for the store.
+//!
+//! The feature `otlp` builds them; the variables of OpenTelemetry, such as `OTEL_EXPORTER_OTLP_ENDPOINT`, set the
+//! endpoint. Without the feature or an endpoint there are no spans, and they cost nothing.
 
+use axum::http::{HeaderMap, HeaderValue};
 use clap::ValueEnum;
 
 #[cfg(not(feature = "otlp"))]
-mod absent;
+mod disabled;
 #[cfg(feature = "otlp")]
 mod otlp;
 
 #[cfg(not(feature = "otlp"))]
-pub(crate) use self::absent::{Tracing, are_sent, of_request, of_store, within};
+pub(crate) use self::disabled::{Tracing, request_span, store_span};
 #[cfg(feature = "otlp")]
-pub(crate) use self::otlp::{Tracing, are_sent, of_request, of_store, within};
+pub(crate) use self::otlp::{Tracing, request_span, store_span};
 
-/// How a line of the log looks.
+/// Format of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LogFormat {
-    /// For people.
+    /// Text lines.
     #[default]
     Text,
-    /// One JSON object.
+    /// One JSON object per line.
     Json,
+}
+
+/// Trace that a request belongs to, from its headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TraceContext<'a> {
+    pub(crate) traceparent: Option<&'a [u8]>,
+    pub(crate) tracestate: Option<&'a [u8]>,
+}
+
+impl<'a> From<&'a HeaderMap> for TraceContext<'a> {
+    fn from(headers: &'a HeaderMap) -> Self {
+        let [traceparent, tracestate] =
+            ["traceparent", "tracestate"].map(|name| headers.get(name).map(HeaderValue::as_bytes));
+        Self { traceparent, tracestate }
+    }
 }

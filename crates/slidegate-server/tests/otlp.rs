@@ -40,7 +40,7 @@ impl Drop for KillOnDrop {
 #[test]
 fn a_request_becomes_a_span_of_its_trace() {
     let grpc = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/grpc");
-    assert!(grpc.exists(), "make deps installs it");
+    assert!(grpc.exists(), "`make deps` installs {}", grpc.display());
     let mut python = Command::new("python3");
     python.env("PYTHONPATH", grpc).args(["-c", COLLECTOR]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut collector = KillOnDrop(python.spawn().unwrap());
@@ -74,7 +74,8 @@ fn a_request_becomes_a_span_of_its_trace() {
     drop(collector.0.stdin.take());
     let collected = collected.collect::<Result<Vec<_>, _>>().unwrap().concat();
     let hex = |text: &str| text.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
-    for wanted in [hex("POST /v1/check"), hex("slidegate"), trace.to_owned(), "b7ad6b7169203331".to_owned()] {
-        assert!(collected.contains(&wanted), "{wanted} in {collected}");
+    for expected in [hex("POST /v1/check"), hex("slidegate"), trace.to_owned(), "b7ad6b7169203331".to_owned()]
+    {
+        assert!(collected.contains(&expected), "{expected} in {collected}");
     }
 }

@@ -1,4 +1,4 @@
-//! The count of one quota, kept naively: every formula is evaluated at a moment, and every wait is searched for.
+//! Naive count of one quota: evaluates every formula at the given time, and searches for every wait.
 
 use std::time::Duration;
 
@@ -9,127 +9,126 @@ use slidegate_core::{Algorithm, Anchor, Quota};
 pub(super) struct Count {
     algorithm: Algorithm,
     window: u128,
-    /// Rate and capacity: only token buckets are matched by them.
+    /// Rate and capacity, which identify token buckets only.
     limit: u128,
     capacity: u128,
-    kept: Kept,
+    state: State,
 }
 
 #[derive(Clone, Debug)]
-enum Kept {
-    /// Of a sliding window; a fixed window has no previous one.
+enum State {
+    /// State of a sliding window, or of a fixed window with `prev` 0.
     Windows { start: u128, prev: u128, cur: u128 },
-    /// Of a strict window and of a log: moments and units, the oldest first.
+    /// Times and units of a strict window or a log, the oldest first.
     Entries(Vec<(u128, u128)>),
-    /// Of a token bucket, in tokens times window.
+    /// State of a token bucket; the debt is in tokens times window.
     Debt { debt: u128, at: u128 },
 }
 
-/// How close a count is to a quota: the smallest one is taken.
+/// Similarity of a count to a quota, the most similar first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Kinship {
+pub(super) enum Similarity {
     Same,
     SameWindow,
-    /// By how much the windows differ.
+    /// Same algorithm with another window; the number is the difference of the windows.
     SameAlgorithm(u128),
 }
 
 impl Count {
-    /// Nothing is counted yet.
+    /// Returns a count of 0.
     pub(super) fn empty(quota: &Quota, now: u128) -> Self {
-        let kept = match quota.algorithm() {
+        let state = match quota.algorithm() {
             Algorithm::SlidingWindow | Algorithm::FixedWindow => {
-                Kept::Windows { start: window_start(quota, now, window(quota)), prev: 0, cur: 0 }
+                State::Windows { start: window_start(quota, now, window(quota)), prev: 0, cur: 0 }
             }
-            Algorithm::StrictWindow | Algorithm::SlidingLog => Kept::Entries(Vec::new()),
-            Algorithm::TokenBucket => Kept::Debt { debt: 0, at: now },
+            Algorithm::StrictWindow | Algorithm::SlidingLog => State::Entries(Vec::new()),
+            Algorithm::TokenBucket => State::Debt { debt: 0, at: now },
         };
         Self {
             algorithm: quota.algorithm(),
             window: window(quota),
             limit: quota.limit().into(),
             capacity: quota.capacity().into(),
-            kept,
+            state,
         }
     }
 
-    pub(super) fn kinship(&self, quota: &Quota) -> Option<Kinship> {
+    pub(super) fn similarity(&self, quota: &Quota) -> Option<Similarity> {
         if self.algorithm != quota.algorithm() {
             return None;
         }
         let is_same_bucket = (self.limit, self.capacity) == (quota.limit().into(), quota.capacity().into());
         Some(match self.window.abs_diff(window(quota)) {
-            0 if self.algorithm != Algorithm::TokenBucket || is_same_bucket => Kinship::Same,
-            0 => Kinship::SameWindow,
-            difference => Kinship::SameAlgorithm(difference),
+            0 if self.algorithm != Algorithm::TokenBucket || is_same_bucket => Similarity::Same,
+            0 => Similarity::SameWindow,
+            difference => Similarity::SameAlgorithm(difference),
         })
     }
 
-    /// Units that count at `now`, which is not before anything that happens to this count.
+    /// Returns the units that count at `now`, which never precedes an update of this count.
     pub(super) fn used(&self, now: u128) -> u128 {
-        match &self.kept {
-            Kept::Windows { start, prev, cur } => {
+        match &self.state {
+            State::Windows { start, prev, cur } => {
                 let since = now.saturating_sub(*start);
-                let left = self.window - since % self.window;
+                let overlap = self.window - since % self.window;
                 match (since / self.window, self.algorithm) {
-                    (0, Algorithm::SlidingWindow) => (prev * left).div_ceil(self.window) + cur,
-                    (1, Algorithm::SlidingWindow) => (cur * left).div_ceil(self.window),
+                    (0, Algorithm::SlidingWindow) => (prev * overlap).div_ceil(self.window) + cur,
+                    (1, Algorithm::SlidingWindow) => (cur * overlap).div_ceil(self.window),
                     (0, _) => *cur,
                     _ => 0,
                 }
             }
-            Kept::Entries(entries) => {
+            State::Entries(entries) => {
                 let now = now.max(newest(entries));
                 entries.iter().filter(|(at, _)| at + self.window > now).map(|(_, units)| units).sum()
             }
-            Kept::Debt { debt, at } => {
+            State::Debt { debt, at } => {
                 debt.saturating_sub(self.limit * now.saturating_sub(*at)).div_ceil(self.window)
             }
         }
     }
 
-    /// Whether a count that no quota of the policy has taken is worth keeping: not if it is from so far ahead that it would stay
-    /// until then. If it is over, it is kept for some time beside others of its algorithm, so that a version of the policy that
-    /// has copied a count does not copy it again.
-    pub(super) fn is_remembered(&self, now: u128, all: &[Self]) -> bool {
-        let kin = || all.iter().filter(|other| other.algorithm == self.algorithm);
-        let longest = kin().map(|other| other.window).max().unwrap_or(0);
+    /// Whether to retain a count without a quota of the policy. A count from far in the future is dropped. An expired count is
+    /// retained for some time beside others of its algorithm, so that a version of the policy does not copy a count twice.
+    pub(super) fn is_retained(&self, now: u128, all: &[Self]) -> bool {
+        let related = || all.iter().filter(|other| other.algorithm == self.algorithm);
+        let longest = related().map(|other| other.window).max().unwrap_or(0);
         let is_far_ahead = self.at() > now + self.window;
-        let is_needed = kin().count() > 1 && now < self.at() + 2 * longest;
+        let is_needed = related().count() > 1 && now < self.at() + 2 * longest;
         !is_far_ahead && (self.used(now) > 0 || is_needed)
     }
 
-    /// Whether both count for the same quota.
-    pub(super) fn is_counted_like(&self, other: &Self) -> bool {
+    /// Whether both counts have the same quota.
+    pub(super) fn has_same_quota_as(&self, other: &Self) -> bool {
         let key = |count: &Self| (count.algorithm, count.window, count.limit, count.capacity);
         let is_bucket = self.algorithm == Algorithm::TokenBucket;
         if is_bucket { key(self) == key(other) } else { self.window == other.window }
     }
 
-    /// The time that was stored.
+    /// Returns the stored time.
     fn at(&self) -> u128 {
-        match &self.kept {
-            Kept::Windows { start, .. } => *start,
-            Kept::Entries(entries) => newest(entries),
-            Kept::Debt { at, .. } => *at,
+        match &self.state {
+            State::Windows { start, .. } => *start,
+            State::Entries(entries) => newest(entries),
+            State::Debt { at, .. } => *at,
         }
     }
 
-    /// The count as `quota` sees it at `now`, and whether it was mended.
-    pub(super) fn seen(&self, quota: &Quota, now: u128) -> (Self, bool) {
-        let (mut seen, is_mended) = match &self.kept {
-            Kept::Windows { start, prev, cur } => self.windows_seen((*start, *prev, *cur), quota, now),
-            Kept::Entries(entries) => self.entries_seen(entries, quota, now),
-            Kept::Debt { debt, at } => self.debt_seen(*debt, *at, quota, now),
+    /// Returns the count for `quota` at `now`, and whether it was adjusted to another window or to a clock that stepped far back.
+    pub(super) fn view(&self, quota: &Quota, now: u128) -> (Self, bool) {
+        let (mut view, is_adjusted) = match &self.state {
+            State::Windows { start, prev, cur } => self.view_windows((*start, *prev, *cur), quota, now),
+            State::Entries(entries) => self.view_entries(entries, quota, now),
+            State::Debt { debt, at } => self.view_debt(*debt, *at, quota, now),
         };
-        if seen.used(now) == 0 {
+        if view.used(now) == 0 {
             return (Self::empty(quota, now), false);
         }
-        (seen.limit, seen.capacity) = (quota.limit().into(), quota.capacity().into());
-        (seen, is_mended)
+        (view.limit, view.capacity) = (quota.limit().into(), quota.capacity().into());
+        (view, is_adjusted)
     }
 
-    fn windows_seen(
+    fn view_windows(
         &self,
         (mut start, mut prev, mut cur): (u128, u128, u128),
         quota: &Quota,
@@ -144,50 +143,50 @@ impl Count {
             let is_next = windows == 1 && self.algorithm == Algorithm::SlidingWindow;
             (start, prev, cur) = (start + windows * self.window, if is_next { cur } else { 0 }, 0);
         }
-        let rolled = Self { kept: Kept::Windows { start, prev, cur }, ..self.clone() };
+        let rolled = Self { state: State::Windows { start, prev, cur }, ..self.clone() };
         if self.window <= window(quota) {
-            // A shorter window goes on until something is spent.
+            // A shorter window continues until units are spent.
             return (rolled, is_far_ahead);
         }
-        let kept = Kept::Windows { start: now, prev: 0, cur: rolled.used(now) };
-        (Self { kept, window: window(quota), ..rolled }, true)
+        let state = State::Windows { start: now, prev: 0, cur: rolled.used(now) };
+        (Self { state, window: window(quota), ..rolled }, true)
     }
 
-    fn entries_seen(&self, entries: &[(u128, u128)], quota: &Quota, now: u128) -> (Self, bool) {
+    fn view_entries(&self, entries: &[(u128, u128)], quota: &Quota, now: u128) -> (Self, bool) {
         let is_far_ahead = newest(entries) > now + window(quota);
-        let kept = if is_far_ahead {
+        let state = if is_far_ahead {
             vec![(now, entries.iter().map(|(_, units)| units).sum())]
         } else {
             let now = now.max(newest(entries));
             entries.iter().copied().filter(|(at, _)| at + window(quota) > now).collect()
         };
-        let is_mended = is_far_ahead || self.window != window(quota);
-        (Self { kept: Kept::Entries(kept), window: window(quota), ..self.clone() }, is_mended)
+        let is_adjusted = is_far_ahead || self.window != window(quota);
+        (Self { state: State::Entries(state), window: window(quota), ..self.clone() }, is_adjusted)
     }
 
-    fn debt_seen(&self, debt: u128, at: u128, quota: &Quota, now: u128) -> (Self, bool) {
+    fn view_debt(&self, debt: u128, at: u128, quota: &Quota, now: u128) -> (Self, bool) {
         let is_far_ahead = at > now + window(quota);
         let at = if is_far_ahead { now } else { at };
         let debt = debt.saturating_sub(self.limit * now.saturating_sub(at));
         let at = at.max(now);
-        if self.kinship(quota) == Some(Kinship::Same) {
-            return (Self { kept: Kept::Debt { debt, at }, ..self.clone() }, is_far_ahead);
+        if self.similarity(quota) == Some(Similarity::Same) {
+            return (Self { state: State::Debt { debt, at }, ..self.clone() }, is_far_ahead);
         }
         let converted = (debt * window(quota)).div_ceil(self.window);
         let debt = converted.min(u128::from(quota.capacity()) * window(quota));
-        (Self { kept: Kept::Debt { debt, at }, window: window(quota), ..self.clone() }, true)
+        (Self { state: State::Debt { debt, at }, window: window(quota), ..self.clone() }, true)
     }
 
     /// Counts `cost` units of a request at `now`.
     pub(super) fn spend(&mut self, quota: &Quota, now: u128, cost: u128) {
         let used = self.used(now);
         let old_window = std::mem::replace(&mut self.window, window(quota));
-        match &mut self.kept {
-            Kept::Windows { start, prev, cur } if old_window != self.window => {
+        match &mut self.state {
+            State::Windows { start, prev, cur } if old_window != self.window => {
                 (*start, *prev, *cur) = (now, 0, used + cost);
             }
-            Kept::Windows { cur, .. } => *cur += cost,
-            Kept::Entries(entries) => {
+            State::Windows { cur, .. } => *cur += cost,
+            State::Entries(entries) => {
                 let now = now.max(newest(entries));
                 match entries.last_mut() {
                     Some((at, units)) if *at == now => *units += cost,
@@ -198,7 +197,7 @@ impl Count {
                     merge(entries, quota);
                 }
             }
-            Kept::Debt { debt, .. } => *debt += cost * self.window,
+            State::Debt { debt, .. } => *debt += cost * self.window,
         }
     }
 
@@ -206,88 +205,88 @@ impl Count {
         self.algorithm == quota.algorithm()
     }
 
-    /// Counts what another version of the policy has spent, whatever the limit: a log makes its newest entry newer as long as that
-    /// begins within an eighth of the window.
-    pub(super) fn spend_elsewhere(&mut self, now: u128, cost: u128) {
+    /// Counts units spent under another version of the policy, beyond the limit if necessary. To stay small, a log moves its newest
+    /// entry to `now` while that entry starts less than an eighth of the window ago.
+    pub(super) fn spend_in_other_version(&mut self, now: u128, cost: u128) {
         let quota = self.own_quota(self.used(now) + cost);
-        *self = self.seen(&quota, now).0;
-        match (&mut self.kept, self.algorithm) {
+        *self = self.view(&quota, now).0;
+        match (&mut self.state, self.algorithm) {
             // No client waits longer than the bucket takes to fill.
-            (Kept::Debt { debt, .. }, _) => {
+            (State::Debt { debt, .. }, _) => {
                 *debt = (*debt + cost * self.window).min(self.capacity * self.window).max(*debt);
             }
-            (Kept::Entries(entries), Algorithm::SlidingLog)
+            (State::Entries(entries), Algorithm::SlidingLog)
                 if entries.len() > 1
                     && now.max(newest(entries)) - entries[entries.len() - 2].0 <= self.window / 8 =>
             {
-                let moment = now.max(newest(entries));
+                let time = now.max(newest(entries));
                 let last = entries.last_mut().unwrap();
-                *last = (moment, last.1 + cost);
+                *last = (time, last.1 + cost);
             }
             _ => self.spend(&quota, now, cost),
         }
     }
 
-    /// Gives back what another version of the policy gives back.
-    pub(super) fn refund_elsewhere(&mut self, now: u128, units: u128) {
+    /// Counts a refund under another version of the policy.
+    pub(super) fn refund_in_other_version(&mut self, now: u128, units: u128) {
         if units > 0 && self.used(now) > 0 {
-            *self = self.seen(&self.own_quota(0), now).0;
+            *self = self.view(&self.own_quota(0), now).0;
             self.refund(units);
         }
     }
 
-    /// The quota that the count was made for, with a limit of at least `least` where the limit does not matter.
-    fn own_quota(&self, least: u128) -> Quota {
+    /// Returns the quota of the count. The limit is `limit` for algorithms whose counts do not depend on it.
+    fn own_quota(&self, limit: u128) -> Quota {
         let narrow = |number: u128| u64::try_from(number).unwrap();
         let is_bucket = self.algorithm == Algorithm::TokenBucket;
-        let limit = if is_bucket { self.limit } else { least };
+        let limit = if is_bucket { self.limit } else { limit };
         let quota = Quota::new(narrow(limit), Duration::from_millis(narrow(self.window))).unwrap();
         let quota = quota.with_algorithm(self.algorithm);
         if is_bucket { quota.with_burst(narrow(self.capacity)).unwrap() } else { quota }
     }
 
-    /// Gives back `units`, and no more than are counted.
+    /// Refunds `units`, at most those that are counted.
     pub(super) fn refund(&mut self, units: u128) {
-        let mut left = units;
+        let mut remaining = units;
         let mut take = |from: &mut u128| {
-            let taken = left.min(*from);
-            (*from, left) = (*from - taken, left - taken);
+            let taken = remaining.min(*from);
+            (*from, remaining) = (*from - taken, remaining - taken);
         };
-        match &mut self.kept {
-            Kept::Windows { prev, cur, .. } => {
+        match &mut self.state {
+            State::Windows { prev, cur, .. } => {
                 take(cur);
                 take(prev);
             }
-            Kept::Entries(entries) => {
+            State::Entries(entries) => {
                 for (_, units) in entries.iter_mut() {
                     take(units);
                 }
                 entries.retain(|(_, units)| *units > 0);
             }
-            Kept::Debt { debt, .. } => *debt = debt.saturating_sub(left * self.window),
+            State::Debt { debt, .. } => *debt = debt.saturating_sub(remaining * self.window),
         }
     }
 
-    /// The least wait after which at most `units` count, if nothing else comes.
+    /// Returns the shortest wait after which at most `units` count, without further requests.
     pub(super) fn wait_until_at_most(&self, units: u128, now: u128) -> u128 {
-        let is_over = |wait: u128| self.used(now + wait) <= units;
-        if is_over(0) {
+        let is_enough = |wait: u128| self.used(now + wait) <= units;
+        if is_enough(0) {
             return 0;
         }
-        let mut most = 1;
-        while !is_over(most) {
-            most *= 2;
+        let mut enough = 1;
+        while !is_enough(enough) {
+            enough *= 2;
         }
-        let mut least = most / 2;
-        while most - least > 1 {
-            let middle = least.midpoint(most);
-            if is_over(middle) { most = middle } else { least = middle }
+        let mut too_short = enough / 2;
+        while enough - too_short > 1 {
+            let middle = too_short.midpoint(enough);
+            if is_enough(middle) { enough = middle } else { too_short = middle }
         }
-        most
+        enough
     }
 }
 
-/// Merges the adjacent pair with the least `n_i · (ts_{i+1} − ts_i)` of those that may be merged; of equals the oldest.
+/// Merges the mergeable adjacent pair with the least `n_i · (ts_{i+1} − ts_i)`, the oldest of equals.
 fn merge(pairs: &mut Vec<(u128, u128)>, quota: &Quota) {
     let (slots, limit) = (u128::from(quota.slots()), u128::from(quota.limit()));
     let may_merge = |i: &usize| {
@@ -309,7 +308,7 @@ fn window(quota: &Quota) -> u128 {
     quota.window_ms().into()
 }
 
-/// The start of the window that a count without a history is in.
+/// Returns the start of the window of an empty count.
 fn window_start(quota: &Quota, now: u128, window: u128) -> u128 {
     match quota.anchor() {
         Anchor::Epoch => now / window * window,

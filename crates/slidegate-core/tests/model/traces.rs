@@ -1,22 +1,22 @@
-//! Seeded traces of one key under several versions of one policy, as tiers are, or what a reload brings.
+//! Seeded traces of one key under several versions of one policy, such as tiers, or policies before and after a reload.
 //!
-//! `SLIDEGATE_ORACLE_TRACES=20000` runs more of them than the test suite does, and `SLIDEGATE_ORACLE_SEED` begins with another
-//! seed. A failure prints the seed, and the shortest trace found that still differs.
+//! `SLIDEGATE_ORACLE_TRACES` sets the number of traces and `SLIDEGATE_ORACLE_SEED` the first seed. A failure prints its seed and a
+//! shortened trace that still differs.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use slidegate_core::{Algorithm, Anchor, Policy, Quota, Verb};
 
-use super::{Answer, Oracle};
+use super::{Oracle, Outcome};
 
-/// A moment in the middle of nowhere.
+/// A time that is not the start of a window.
 const START: u64 = 1_800_000_012_345;
 
-/// Whether quotas with a limit of 0 are among those tried.
+/// Whether traces include quotas with a limit of 0.
 const ZERO_LIMITS: bool = true;
 
-/// Limits that the traces are about: few units, for every change to be seen, and some that need merging.
+/// Limits in traces: small ones, where each unit matters, and some that need merges.
 const LIMITS: [u64; 10] = [1, 2, 3, 5, 7, 10, 20, 50, 300, 100_000];
 const WINDOWS_MS: [u64; 8] = [10, 276, 1000, 2000, 3000, 10_000, 60_000, 3_600_000];
 
@@ -29,13 +29,14 @@ pub(crate) struct Step {
     pub(crate) cost: u64,
 }
 
+/// First step whose outcome differs from the oracle's.
 struct Difference {
-    place: usize,
-    expected: Answer,
-    answer: Answer,
+    index: usize,
+    expected: Outcome,
+    actual: Outcome,
 }
 
-/// A small generator with a fixed seed: a failure can be repeated.
+/// Seeded generator, so that failures are reproducible.
 #[derive(Clone)]
 struct Random(u64);
 
@@ -61,7 +62,7 @@ struct Trace {
 impl Trace {
     fn new(seed: u64) -> Self {
         let mut random = Random(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed) | 1);
-        // Neighbouring seeds begin alike.
+        // The first numbers of adjacent seeds are similar.
         for _ in 0..8 {
             random.below(2);
         }
@@ -70,50 +71,51 @@ impl Trace {
         Self { versions, steps }
     }
 
-    /// What the oracle answers. Nothing if the clock steps back when nothing counts: a store may have forgotten the key, and
-    /// with it the time.
-    fn expected(&self) -> Option<Vec<Answer>> {
+    /// Returns the outcomes of the oracle, or `None` if the clock steps back while no count is live: a store may have dropped the
+    /// key and its time.
+    fn expected(&self) -> Option<Vec<Outcome>> {
         let mut oracle = Oracle::default();
         let mut last_ms = 0;
-        let answers = self.steps.iter().map(|step| {
-            let may_be = step.now_ms >= last_ms || oracle.is_live(last_ms);
+        let outcomes = self.steps.iter().map(|step| {
+            let is_defined = step.now_ms >= last_ms || oracle.is_live(last_ms);
             last_ms = step.now_ms;
-            may_be.then(|| oracle.execute(&self.versions[step.version], step.verb, step.now_ms, step.cost))
+            is_defined
+                .then(|| oracle.execute(&self.versions[step.version], step.verb, step.now_ms, step.cost))
         });
-        answers.collect()
+        outcomes.collect()
     }
 
-    /// The place of the first answer that is not the oracle's, and both.
+    /// Runs the trace on `subject` and returns the first difference from the oracle.
     async fn first_difference(
         &self,
-        subject: &mut impl AsyncFnMut(&Policy, Step) -> Answer,
+        subject: &mut impl AsyncFnMut(&Policy, Step) -> Outcome,
     ) -> Option<Difference> {
-        for (place, (step, expected)) in std::iter::zip(&self.steps, self.expected()?).enumerate() {
-            let answer = subject(&self.versions[step.version], *step).await;
-            if answer != expected {
-                return Some(Difference { place, expected, answer });
+        for (index, (step, expected)) in std::iter::zip(&self.steps, self.expected()?).enumerate() {
+            let actual = subject(&self.versions[step.version], *step).await;
+            if actual != expected {
+                return Some(Difference { index, expected, actual });
             }
         }
         None
     }
 
-    /// The same difference with as few steps as it takes.
-    async fn shortened<S: AsyncFnMut(&Policy, Step) -> Answer>(
+    /// Removes steps one by one as long as a difference remains.
+    async fn shortened<S: AsyncFnMut(&Policy, Step) -> Outcome>(
         mut self,
         mut first: Difference,
         new_key: &mut impl FnMut() -> S,
     ) -> (Self, Difference) {
-        self.steps.truncate(first.place + 1);
-        let mut place = 0;
-        while place < self.steps.len() {
+        self.steps.truncate(first.index + 1);
+        let mut index = 0;
+        while index < self.steps.len() {
             let mut shorter = self.clone();
-            shorter.steps.remove(place);
+            shorter.steps.remove(index);
             match shorter.first_difference(&mut new_key()).await {
                 Some(difference) => {
-                    shorter.steps.truncate(difference.place + 1);
-                    (self, first, place) = (shorter, difference, 0);
+                    shorter.steps.truncate(difference.index + 1);
+                    (self, first, index) = (shorter, difference, 0);
                 }
-                None => place += 1,
+                None => index += 1,
             }
         }
         (self, first)
@@ -133,27 +135,27 @@ impl Trace {
     }
 }
 
-/// Several versions of one policy, as tiers are, or what a reload brings.
+/// Returns one to five versions of a policy.
 fn versions(random: &mut Random) -> Vec<Policy> {
     let algorithm = *random.pick(&Algorithm::ALL);
     let other = *random.pick(&Algorithm::ALL);
-    let (kinds, most): (&[Algorithm], u64) = match random.below(12) {
+    let (algorithms, max_quotas): (&[Algorithm], u64) = match random.below(12) {
         0..=2 => (&[algorithm], 1),
         3..=5 => (&[algorithm], 3),
         6..=7 => (&[algorithm, algorithm, other], 2),
         8 => (&[Algorithm::TokenBucket], 2),
         9..=10 => (&Algorithm::ALL, 4),
-        // As many counts as are kept beside those of a policy.
+        // Up to the maximum number of retained counts of other versions.
         _ => (&Algorithm::ALL, 5),
     };
-    // Windows that are close to each other, or any.
+    // Similar windows in two of three traces.
     let first = random.below(WINDOWS_MS.len() as u64) as usize;
     let windows = if random.below(3) > 0 { &WINDOWS_MS[first..(first + 3).min(8)] } else { &WINDOWS_MS[..] };
     let name = format!("traced {}", random.below(1 << 48));
     (0..=random.below(4))
         .map(|_| {
-            let quotas = (0..=random.below(most))
-                .map(|number| (number.to_string(), quota(random, *random.clone().pick(kinds), windows)));
+            let quotas = (0..=random.below(max_quotas))
+                .map(|number| (number.to_string(), quota(random, *random.clone().pick(algorithms), windows)));
             Policy::with_names(&name, quotas.collect::<Vec<_>>()).unwrap()
         })
         .collect()
@@ -162,7 +164,7 @@ fn versions(random: &mut Random) -> Vec<Policy> {
 fn quota(random: &mut Random, algorithm: Algorithm, windows: &[u64]) -> Quota {
     let window = Duration::from_millis(*random.pick(windows));
     let limit = *random.pick(&LIMITS);
-    // A debt that a limit of 0 caps to nothing is written or not: no answer but that of a third version shows it.
+    // A limit of 0 caps a debt to 0. Whether a store writes that is visible only to a third version, and is not specified.
     let is_zero = ZERO_LIMITS && algorithm != Algorithm::TokenBucket && random.below(20) == 0;
     let limit = if is_zero { 0 } else { limit };
     let quota = Quota::new(limit, window).unwrap().with_algorithm(algorithm);
@@ -182,24 +184,24 @@ fn steps(random: &mut Random, versions: &[Policy]) -> Vec<Step> {
     let mut version = 0;
     let mut latest_ms = now_ms;
     let may_step_back = random.below(2) == 0;
-    // A far step while other versions have counts of their own is for the core's own tests: what is dropped then is a choice.
+    // Which counts of other versions are dropped after a far step back is not specified, so only the core's own tests cover it.
     let shortest = versions.iter().flat_map(Policy::quotas).map(Quota::window_ms).min().unwrap();
-    let farthest = if versions.len() > 1 { shortest } else { u64::MAX };
-    let changes_once_in = *random.pick(&[2, 4, 10]);
+    let max_step_back_ms = if versions.len() > 1 { shortest } else { u64::MAX };
+    let steps_per_change = *random.pick(&[2, 4, 10]);
     (0..10 + random.below(40))
         .map(|_| {
-            if random.below(changes_once_in) == 0 {
+            if random.below(steps_per_change) == 0 {
                 version = random.below(versions.len() as u64) as usize;
             }
-            // Of this version, or of another that may be left behind.
+            // Times near the windows of any version.
             let quota = *random.pick(random.clone().pick(versions).quotas());
             let window_ms = quota.window_ms();
             now_ms = match random.below(20) {
                 0 if may_step_back && oracle.is_live(now_ms) => {
-                    (now_ms - random.below(2 * window_ms)).max(latest_ms.saturating_sub(farthest))
+                    (now_ms - random.below(2 * window_ms)).max(latest_ms.saturating_sub(max_step_back_ms))
                 }
                 1 if may_step_back && oracle.is_live(now_ms) => {
-                    (now_ms - random.below(8 * window_ms)).max(latest_ms.saturating_sub(farthest))
+                    (now_ms - random.below(8 * window_ms)).max(latest_ms.saturating_sub(max_step_back_ms))
                 }
                 2..=7 => now_ms,
                 8..=9 => now_ms + 1,
@@ -218,7 +220,7 @@ fn steps(random: &mut Random, versions: &[Policy]) -> Vec<Step> {
             };
             let verb = match random.below(20) {
                 0..=1 => Verb::Peek,
-                // Whether what a refund has left of a copy, or nothing, hides the count of another version is a choice.
+                // It is not specified whether a copy that was refunded to 0 hides the count of another version.
                 2..=3 if versions.len() == 1 || oracle.counts_more_than(cost, &versions[version], now_ms) => {
                     Verb::Refund
                 }
@@ -235,19 +237,19 @@ fn number_from(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap())
 }
 
-/// Runs many short traces, each on a new key: each answer is the oracle's, field by field.
-pub(crate) async fn answer_like_the_oracle<S>(traces: u64, mut new_key: impl FnMut() -> S)
+/// Runs many short traces, each on a new key, and asserts that all fields of each outcome equal the oracle's.
+pub(crate) async fn assert_traces_match_oracle<S>(traces: u64, mut new_key: impl FnMut() -> S)
 where
-    S: AsyncFnMut(&Policy, Step) -> Answer,
+    S: AsyncFnMut(&Policy, Step) -> Outcome,
 {
     let traces = number_from("SLIDEGATE_ORACLE_TRACES").unwrap_or(traces);
     let first = number_from("SLIDEGATE_ORACLE_SEED").unwrap_or(1);
     for seed in first..first + traces {
         let trace = Trace::new(seed);
         if let Some(difference) = trace.first_difference(&mut new_key()).await {
-            let (trace, Difference { expected, answer, .. }) =
+            let (trace, Difference { expected, actual, .. }) =
                 trace.shortened(difference, &mut new_key).await;
-            panic!("seed {seed}: {}expected {expected:?}\nanswered {answer:?}", trace.to_text());
+            panic!("seed {seed}: {}expected {expected:?}\nactual {actual:?}", trace.to_text());
         }
     }
 }

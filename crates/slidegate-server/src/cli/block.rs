@@ -7,22 +7,22 @@ use slidegate::parse_window;
 
 use super::{Failure, decide};
 
-/// Deny a key for a time, whatever it has spent; a reset ends that
+/// Deny a key for a time, whatever its count; `slidegate reset` ends the block
 #[derive(Debug, clap::Args)]
 #[group(id = "block")]
 pub(super) struct Arguments {
-    /// For how long, 1ms to 366d
-    #[arg(long = "for", value_name = "TIME", value_parser = parse_span)]
-    span: Duration,
+    /// Duration of the block, 1ms to 366d
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    duration: Duration,
 
     #[command(flatten)]
-    one: decide::Arguments,
+    common: decide::Arguments,
 }
 
-fn parse_span(text: &str) -> Result<Duration, String> {
+fn parse_duration(text: &str) -> Result<Duration, String> {
     parse_window(text).map_err(|error| error.message().to_owned())
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    decide::block(&arguments.one, arguments.span)
+    decide::block(&arguments.common, arguments.duration)
 }

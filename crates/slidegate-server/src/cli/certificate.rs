@@ -1,20 +1,20 @@
-//! Who asks, where a server wants to see that.
+//! Client certificates for servers that require them.
 
 use std::path::PathBuf;
 
 use rustls::ClientConfig;
 use rustls::client::WantsClientCert;
 
-use crate::net::{FileProblem, certificates, private_key, unmatched};
+use slidegate_config::{FileProblem, certificates, mismatch, private_key};
 
-/// A certificate to show; both files or neither.
+/// Files of the client certificate: both or neither.
 #[derive(Debug, clap::Args)]
 pub(super) struct ClientCertificate {
-    /// A certificate to show to a server that wants one (`tls.client_ca`), and those that lead to its authority; PEM
+    /// Client certificate for a server with `tls.client_ca`, followed by its intermediate certificates; PEM
     #[arg(long, value_name = "FILE", requires = "client_key")]
     client_cert: Option<PathBuf>,
 
-    /// The key of that certificate; PEM
+    /// Private key of the client certificate; PEM
     #[arg(long, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
 }
@@ -24,7 +24,7 @@ impl ClientCertificate {
         self.client_cert.is_some()
     }
 
-    /// The rest of how to connect, or which option is of no use and why.
+    /// Completes a TLS configuration with the certificate, if one is given. An error names the option of the invalid file.
     pub(super) fn complete(
         &self,
         config: rustls::ConfigBuilder<ClientConfig, WantsClientCert>,
@@ -32,11 +32,11 @@ impl ClientCertificate {
         let (Some(cert), Some(key)) = (&self.client_cert, &self.client_key) else {
             return Ok(config.with_no_client_auth());
         };
-        let said = |(option, message): FileProblem| format!("{option}: {message}");
-        let chain = certificates("--client-cert", cert).map_err(said)?;
-        let private = private_key("--client-key", key).map_err(said)?;
+        let describe = |(option, message): FileProblem| format!("{option}: {message}");
+        let chain = certificates("--client-cert", cert).map_err(describe)?;
+        let private = private_key("--client-key", key).map_err(describe)?;
         config
             .with_client_auth_cert(chain, private)
-            .map_err(|error| said(unmatched(("--client-cert", cert), ("--client-key", key), &error)))
+            .map_err(|error| describe(mismatch(("--client-cert", cert), ("--client-key", key), &error)))
     }
 }

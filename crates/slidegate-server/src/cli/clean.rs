@@ -4,10 +4,10 @@ use std::process::ExitCode;
 
 use super::{Failure, print};
 
-/// Remove what counts nothing any more from a PostgreSQL store, a few pages at a time
+/// Remove the expired keys of a PostgreSQL store, a few pages at a time
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The store, such as `postgres://127.0.0.1:5432/app?schema=retired`
+    /// URL of the store, such as `postgres://127.0.0.1:5432/app?schema=retired`
     #[arg(long, value_name = "URL", env = "SLIDEGATE_STORE", hide_env_values = true)]
     store: String,
 }
@@ -15,6 +15,6 @@ pub(super) struct Arguments {
 #[tokio::main(flavor = "current_thread")]
 pub(super) async fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let builder = super::parse_postgres(&arguments.store)?;
-    let gone = builder.clean().await.map_err(|error| Failure::new(error.to_string()))?;
-    print(format!("{gone} keys were over and are gone\n")).map(|()| ExitCode::SUCCESS)
+    let removed = builder.clean().await.map_err(|error| Failure::new(error.to_string()))?;
+    print(format!("removed {removed} expired keys\n")).map(|()| ExitCode::SUCCESS)
 }

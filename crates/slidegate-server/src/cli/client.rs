@@ -1,4 +1,4 @@
-//! Asking a running server.
+//! HTTP client for a running server.
 
 mod connect_error;
 mod trust;
@@ -20,19 +20,19 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use self::connect_error::told;
+use self::connect_error::describe;
 use self::trust::connector;
 use super::Failure;
 use super::certificate::ClientCertificate;
-use crate::decision_json::DecisionJson;
 use crate::environment;
+use crate::protocols::http::DecisionJson;
 
-/// How long a server may take to answer.
-const PATIENCE_MS: u64 = 10_000;
-/// An answer is a few kilobytes; whatever is longer was not sent by a slidegate.
-const MAX_ANSWER_BYTES: usize = 1 << 20;
+/// Timeout of a request.
+const TIMEOUT_MS: u64 = 10_000;
+/// Maximum length of a response body. Those of slidegate are much shorter.
+const MAX_RESPONSE_BYTES: usize = 1 << 20;
 
-/// Where a server listens: `http://host:port` or `https://…`, and a path if it stands behind one.
+/// URL of a server: `http://host:port` or `https://host:port`, with a path prefix if a proxy adds one.
 #[derive(Clone, Debug)]
 pub(super) struct ServerUrl {
     is_tls: bool,
@@ -50,9 +50,11 @@ impl FromStr for ServerUrl {
         let is_tls = match url.scheme_str() {
             Some("http") => false,
             Some("https") => true,
-            _ => return Err("not a server's address; write http://HOST:PORT or https://HOST:PORT".to_owned()),
+            _ => {
+                return Err("not the URL of a server; write http://HOST:PORT or https://HOST:PORT".to_owned());
+            }
         };
-        let authority = url.authority().ok_or("it names no host; write http://HOST:PORT")?;
+        let authority = url.authority().ok_or("no host; write http://HOST:PORT")?;
         Ok(Self {
             is_tls,
             authority: authority.to_string(),
@@ -69,14 +71,14 @@ impl fmt::Display for ServerUrl {
     }
 }
 
-/// A server, and what to show it.
+/// URL of a server, and the client certificate for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Server<'a> {
     pub(super) url: &'a ServerUrl,
     pub(super) certificate: &'a ClientCertificate,
 }
 
-/// Posts `request` to where the server decides by `verb`.
+/// Posts `request` to the path of `verb` and returns the decision.
 pub(super) async fn decide(
     server: Server<'_>,
     verb: Verb,
@@ -90,31 +92,32 @@ pub(super) async fn decide(
         Verb::Reset => "/v1/reset",
         Verb::Block => "/v1/block",
     };
-    ask(server, Api::Decisions, Method::POST, path, request.to_string()).await
+    send_json(server, Api::Decisions, Method::POST, path, request.to_string()).await
 }
 
-/// What the admin API has at `path`.
+/// Gets `path` from the admin API.
 pub(super) async fn get<T: DeserializeOwned>(server: Server<'_>, path: &str) -> Result<T, Failure> {
-    ask(server, Api::Admin, Method::GET, path, String::new()).await
+    send_json(server, Api::Admin, Method::GET, path, String::new()).await
 }
 
-/// What the admin API answers to `body` at `path`.
+/// Posts `body` to `path` of the admin API.
 pub(super) async fn post<T: DeserializeOwned>(
     server: Server<'_>,
     path: &str,
     body: &Value,
 ) -> Result<T, Failure> {
-    ask(server, Api::Admin, Method::POST, path, body.to_string()).await
+    send_json(server, Api::Admin, Method::POST, path, body.to_string()).await
 }
 
-/// Which of a server's listeners is called.
+/// API of a server, for hints in error messages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Api {
     Decisions,
     Admin,
 }
 
-async fn ask<T: DeserializeOwned>(
+/// Sends a request and parses the response. The error of an unsuccessful response has a hint.
+async fn send_json<T: DeserializeOwned>(
     Server { url: server, certificate }: Server<'_>,
     api: Api,
     method: Method,
@@ -125,39 +128,37 @@ async fn ask<T: DeserializeOwned>(
     let tls = match (server.is_tls, certificate.is_given()) {
         (true, _) => Some(connector(certificate).map_err(Failure::new)?),
         (false, false) => None,
-        // Somebody thinks that it is shown, and that nobody else can read along.
+        // Without TLS the certificate has no effect, and the request is not encrypted.
         (false, true) => return Err(Failure::new(format!("--client-cert: {server} is not https://"))),
     };
     let (status, body) = tokio::select! {
-        answer = send(server, tls, method, path, body) => {
-            answer.map_err(|error| {
-                Failure::new(format!("cannot ask {server}: {}", told(server.is_tls, &*error)))
+        response = send(server, tls, method, path, body) => {
+            response.map_err(|error| {
+                Failure::new(format!("request to {server} failed: {}", describe(server.is_tls, &*error)))
             })?
         }
-        () = clock.sleep(PATIENCE_MS) => {
-            return Err(Failure::new(format!("{server} did not answer in {} s", PATIENCE_MS / 1000)));
+        () = clock.sleep(TIMEOUT_MS) => {
+            return Err(Failure::new(format!("no response from {server} within {} s", TIMEOUT_MS / 1000)));
         }
     };
     if status.is_success()
-        && let Ok(answer) = serde_json::from_slice(&body)
+        && let Ok(response) = serde_json::from_slice(&body)
     {
-        return Ok(answer);
+        return Ok(response);
     }
-    let what_to_do = match status {
-        StatusCode::UNAUTHORIZED if token().is_none() => "; here: set SLIDEGATE_TOKEN",
-        StatusCode::UNAUTHORIZED => "; here: set SLIDEGATE_TOKEN to another",
-        StatusCode::NOT_FOUND if !server.path.is_empty() => "; is there a path too many in its address?",
-        StatusCode::NOT_FOUND if detail(&body).contains("there is no policy") => "",
-        StatusCode::NOT_FOUND | StatusCode::OK if api == Api::Admin => {
-            "; is this the address of its admin API?"
-        }
-        StatusCode::OK => "; is this the address where it decides over HTTP?",
+    let hint = match status {
+        StatusCode::UNAUTHORIZED if token().is_none() => "; set SLIDEGATE_TOKEN",
+        StatusCode::UNAUTHORIZED => "; set SLIDEGATE_TOKEN to another token",
+        StatusCode::NOT_FOUND if !server.path.is_empty() => "; check the path of the URL",
+        StatusCode::NOT_FOUND if problem_detail(&body).contains("there is no policy") => "",
+        StatusCode::NOT_FOUND | StatusCode::OK if api == Api::Admin => "; is this the URL of the admin API?",
+        StatusCode::OK => "; is this the URL of the HTTP listener?",
         _ => "",
     };
-    Err(Failure::new(format!("{server} answered {status}: {}{what_to_do}", detail(&body))))
+    Err(Failure::new(format!("{server} returned {status}: {}{hint}", problem_detail(&body))))
 }
 
-/// What is shown to a server. Not a flag: whoever may list processes sees those.
+/// Returns the token for the server. It is not a flag, because other users can see the flags of a process.
 fn token() -> Option<String> {
     environment::text("SLIDEGATE_TOKEN")
 }
@@ -175,9 +176,9 @@ async fn send(
     let mut sender = match tls {
         Some(tls) => {
             let name = ServerName::try_from(server.host.clone())?;
-            begin(tls.connect(name, stream).await?).await?
+            handshake(tls.connect(name, stream).await?).await?
         }
-        None => begin(stream).await?,
+        None => handshake(stream).await?,
     };
     let mut builder = Request::builder()
         .method(method)
@@ -189,25 +190,26 @@ async fn send(
     }
     let response = sender.send_request(builder.body(Full::new(Bytes::from(body)))?).await?;
     let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await?;
+    let body = Limited::new(response.into_body(), MAX_RESPONSE_BYTES).collect().await?;
     Ok((status, body.to_bytes()))
 }
 
-async fn begin<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+/// Starts HTTP/1 on a stream.
+async fn handshake<I: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: I,
 ) -> Result<SendRequest<Full<Bytes>>, SendError> {
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // What goes wrong with the connection is what the request fails with.
+    // An error of the connection fails the request, too.
     tokio::spawn(connection);
     Ok(sender)
 }
 
-/// What a problem says, or that it is none.
-fn detail(body: &[u8]) -> String {
+/// Returns the detail of a problem document.
+fn problem_detail(body: &[u8]) -> String {
     let problem: Value = serde_json::from_slice(body).unwrap_or_default();
     match (problem["field"].as_str(), problem["detail"].as_str()) {
         (Some(field), Some(detail)) => format!("{field}: {detail}"),
         (None, Some(detail)) => detail.to_owned(),
-        _ => "not an answer of slidegate".to_owned(),
+        _ => "not a response of slidegate".to_owned(),
     }
 }

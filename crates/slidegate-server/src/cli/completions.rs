@@ -7,10 +7,10 @@ use clap_complete::{Shell, generate};
 
 use super::{Command, Failure, print};
 
-/// Print what makes a shell complete these commands, for `eval` or a file of the shell's
+/// Print the completion script for a shell, to be evaluated or saved in the shell's folder for completions
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The shell
+    /// Name of the shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }

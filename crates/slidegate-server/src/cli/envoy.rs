@@ -1,4 +1,4 @@
-//! What `slidegate serve` is told about configuration of envoyproxy/ratelimit.
+//! Options of `slidegate serve` for limits of envoyproxy/ratelimit.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,32 +11,32 @@ use tracing::info;
 
 use super::Failure;
 use crate::app::App;
-use crate::config::EnvoyConfig;
-use crate::envoy::{DenialBody, Domains, FolderSnapshot, HeaderMode, Reload, Settings};
+use crate::envoy_reload::{FolderSnapshot, Reload};
+use slidegate_config::EnvoyConfig;
+use slidegate_config::envoy::{DenialBody, Domains, HeaderMode, Settings};
 
 #[derive(Debug, clap::Args)]
-#[expect(clippy::struct_field_names, reason = "they are called like the flags")]
+#[expect(clippy::struct_field_names, reason = "named like the flags")]
 pub(super) struct EnvoyArguments {
-    /// A folder of configuration of envoyproxy/ratelimit, one file for each domain
+    /// Folder with limits of envoyproxy/ratelimit, one file for each domain
     #[arg(long, value_name = "DIR", env = "SLIDEGATE_ENVOY_CONFIG")]
     envoy_config: Option<PathBuf>,
 
-    /// How its limits are counted: fixed-window as they were, or sliding-window, or any other algorithm
-    /// [default: fixed-window]
+    /// Algorithm of the limits for Envoy: fixed-window as in envoyproxy/ratelimit, or any other [default: fixed-window]
     #[arg(long, value_name = "NAME", env = "SLIDEGATE_ENVOY_ALGORITHM")]
     envoy_algorithm: Option<Algorithm>,
 
-    /// Which responses of Envoy get rate-limit headers [default: denied]
+    /// Responses of Envoy that get rate-limit headers [default: denied]
     #[arg(long, value_name = "WHICH", env = "SLIDEGATE_ENVOY_HEADERS")]
     envoy_headers: Option<HeaderMode>,
 
-    /// The body of a denial [default: text]
+    /// Body of Envoy's response to a denied request [default: text]
     #[arg(long, value_name = "FORM", env = "SLIDEGATE_ENVOY_BODY")]
     envoy_body: Option<DenialBody>,
 }
 
-/// A folder that was read.
-pub(super) struct Loaded {
+/// Limits for Envoy, loaded from a folder.
+pub(super) struct LoadedEnvoyLimits {
     path: PathBuf,
     settings: Settings,
     snapshot: FolderSnapshot,
@@ -44,32 +44,30 @@ pub(super) struct Loaded {
 }
 
 impl EnvoyArguments {
-    /// Whether a folder is named here.
+    /// Returns whether an option names a folder.
     pub(super) fn is_given(&self) -> bool {
         self.envoy_config.is_some()
     }
 
-    /// Reads the folder, if there is any: what is said here goes over what the file says.
-    pub(super) fn load(&self, file: Option<&EnvoyConfig>) -> Result<Option<Loaded>, Failure> {
+    /// Loads the folder, if the options or the file name one. The options override the file.
+    pub(super) fn load(&self, file: Option<&EnvoyConfig>) -> Result<Option<LoadedEnvoyLimits>, Failure> {
         let Some(path) = self.envoy_config.clone().or_else(|| file.map(|file| file.folder.clone())) else {
-            return self.says_nothing_of_a_folder().map(|()| None);
+            return self.reject_settings_without_folder().map(|()| None);
         };
-        let usual = file.map(|file| file.settings).unwrap_or_default();
+        let from_file = file.map(|file| file.settings).unwrap_or_default();
         let settings = Settings {
-            algorithm: self.envoy_algorithm.unwrap_or(usual.algorithm),
-            headers: self.envoy_headers.unwrap_or(usual.headers),
-            body: self.envoy_body.unwrap_or(usual.body),
+            algorithm: self.envoy_algorithm.unwrap_or(from_file.algorithm),
+            headers: self.envoy_headers.unwrap_or(from_file.headers),
+            body: self.envoy_body.unwrap_or(from_file.body),
         };
-        // Before they are read, lest a change in between be missed.
+        // Taken before the files are read, so that no change in between is missed.
         let snapshot = FolderSnapshot::of(&path);
         let domains = Domains::load(&path, settings).map_err(Failure::Files)?;
-        Ok(Some(Loaded { path, settings, snapshot, domains }))
+        Ok(Some(LoadedEnvoyLimits { path, settings, snapshot, domains }))
     }
-}
 
-impl EnvoyArguments {
-    /// Whoever says how a folder is to be read means that there is one.
-    fn says_nothing_of_a_folder(&self) -> Result<(), Failure> {
+    /// Returns an error if there are settings, which have no effect without a folder.
+    fn reject_settings_without_folder(&self) -> Result<(), Failure> {
         let given = [
             ("--envoy-algorithm", self.envoy_algorithm.is_some()),
             ("--envoy-headers", self.envoy_headers.is_some()),
@@ -77,15 +75,15 @@ impl EnvoyArguments {
         ];
         match given.into_iter().find(|(_, is_given)| *is_given) {
             Some((flag, _)) => Err(Failure::new(format!(
-                "{flag}: there is no folder of limits for Envoy; name one with --envoy-config, or as `envoy: config:` in the file"
+                "{flag} needs a folder of limits for Envoy; name it with --envoy-config, or with `envoy: config:` in the file"
             ))),
             None => Ok(()),
         }
     }
 }
 
-/// What there is for Envoy, in a few words.
-impl fmt::Display for Loaded {
+/// Formats the domains and the folder.
+impl fmt::Display for LoadedEnvoyLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.domains.names();
         let noun = if names.len() == 1 { "domain" } else { "domains" };
@@ -93,18 +91,18 @@ impl fmt::Display for Loaded {
     }
 }
 
-impl Loaded {
-    /// Puts it in force; whoever runs what comes back keeps it up to date.
-    pub(super) fn keep<S: Store>(self, app: &Arc<App<S>>, asked: Arc<Notify>) -> Reload<S> {
+impl LoadedEnvoyLimits {
+    /// Puts the limits in force. Returns the task that reloads them.
+    pub(super) fn apply<S: Store>(self, app: &Arc<App<S>>, trigger: Arc<Notify>) -> Reload<S> {
         let domains = self.domains.names().join(", ");
-        info!(folder = %self.path.display(), domains, "the limits for Envoy were read");
-        app.set_envoy(self.domains);
+        info!(folder = %self.path.display(), domains, "loaded the limits for Envoy");
+        app.engine().set_envoy(self.domains.into());
         Reload {
             path: self.path,
             settings: self.settings,
             app: Arc::clone(app),
             snapshot: self.snapshot,
-            reload_requested: asked,
+            reload_requested: trigger,
         }
     }
 }

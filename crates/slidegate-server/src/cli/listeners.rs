@@ -1,4 +1,4 @@
-//! Where `slidegate serve` listens, and for what.
+//! Listeners of `slidegate serve`, and the lines that it prints at startup.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,38 +8,39 @@ use tokio::net::TcpListener;
 use tracing::warn;
 
 use super::Failure;
-use super::envoy::Loaded;
-use super::sockets::{bind, bind_or_leave};
+use super::envoy::LoadedEnvoyLimits;
+use super::sockets::{bind, bind_optional};
 use crate::app::App;
-use crate::changes::ChangeController;
-use crate::config::{Address, Config, Listen, StoreUrl};
-use crate::net::{ListenerSettings, ProtocolListener, TlsFiles};
+use crate::listeners::{ListenerSettings, ProtocolListener};
 use crate::protocols::admin;
 use crate::protocols::rls;
-use crate::store_stack::StoreStack;
-use crate::tokens::Authenticator;
+use slidegate_config::TlsFiles;
+use slidegate_config::{Address, Config, Listen, StoreUrl};
+use slidegate_engine::Authenticator;
+use slidegate_engine::StoreStack;
+use slidegate_engine::changes::ChangeController;
 
-/// Addresses, which go over those of the file.
+/// Addresses of the listeners. They override those of the file.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Addresses {
-    /// Where to serve HTTP; port 0 picks a free one [default: 127.0.0.1:8080]
+    /// Address for HTTP; port 0 picks a free port [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR", env = "SLIDEGATE_HTTP")]
     http: Option<Address>,
 
-    /// Where to serve Envoy's rate limit service over gRPC, or off [default: 127.0.0.1:8081]
+    /// Address for Envoy's rate limit service over gRPC, or off [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDR", env = "SLIDEGATE_GRPC")]
     grpc: Option<Listen>,
 
-    /// Where to serve the protocol of Redis, or off [default: off]
+    /// Address for the protocol of Redis, or off [default: off]
     #[arg(long, value_name = "ADDR", env = "SLIDEGATE_RESP")]
     resp: Option<Listen>,
 
-    /// Where to serve the admin API, or off [default: 127.0.0.1:8082]
+    /// Address for the admin API, or off [default: 127.0.0.1:8082]
     #[arg(long, value_name = "ADDR", env = "SLIDEGATE_ADMIN")]
     admin: Option<Listen>,
 }
 
-/// Sockets that are open, for what is served.
+/// Open listeners, one per protocol.
 pub(super) struct Listeners {
     http: TcpListener,
     grpc: Option<TcpListener>,
@@ -48,7 +49,8 @@ pub(super) struct Listeners {
 }
 
 impl Listeners {
-    /// With limits for Envoy there is no going without gRPC: Envoy would let everybody through.
+    /// Binds the addresses. Limits for Envoy require gRPC, because Envoy allows all requests while the gRPC
+    /// service is unreachable.
     pub(super) async fn open(
         addresses: Addresses,
         config: &Config,
@@ -56,41 +58,42 @@ impl Listeners {
     ) -> Result<Self, Failure> {
         let Addresses { http, grpc, resp, admin } = addresses;
         let admin = admin.or(config.admin.listen.clone());
-        // Unless whoever is elsewhere could come in without a token.
+        // An address other than loopback needs tokens.
         config
             .admin
             .checked_listen(admin.clone())
             .map_err(|message| Failure::new(format!("admin: {message}")))?;
         if has_envoy && matches!(grpc.as_ref().or(config.grpc.as_ref()), Some(Listen::Off)) {
             warn!(
-                "there are limits for Envoy, which asks by gRPC, and gRPC is off; POST /json still asks for them"
+                "gRPC is off, so Envoy cannot use its limits; start with --grpc ADDR, or use them by POST /json"
             );
         }
         Ok(Self {
             http: bind("http", &http.or(config.http.clone()).unwrap_or_default()).await?,
-            grpc: bind_or_leave("grpc", grpc.or(config.grpc.clone()), "127.0.0.1:8081", has_envoy).await?,
+            grpc: bind_optional("grpc", grpc.or(config.grpc.clone()), "127.0.0.1:8081", has_envoy).await?,
             resp: match resp.or(config.resp.clone()) {
                 Some(Listen::At(address)) => Some(bind("resp", &address).await?),
                 Some(Listen::Off) | None => None,
             },
-            admin: bind_or_leave("admin", admin, "127.0.0.1:8082", false).await?,
+            admin: bind_optional("admin", admin, "127.0.0.1:8082", false).await?,
         })
     }
 
-    /// What is served, where, and a line to paste into a shell.
+    /// Returns the startup lines: addresses, store and policies, and an example command for a shell.
     pub(super) fn greeting(
         &self,
-        door: &ListenerSettings,
+        settings: &ListenerSettings,
         store: &StoreUrl,
         config: &Config,
         controller: &ChangeController,
-        envoy: Option<&Loaded>,
+        envoy: Option<&LoadedEnvoyLimits>,
     ) -> Result<String, Failure> {
-        // As it is in force, which may not be as the file says.
-        let policies = controller.app().policies();
-        let (http, redis) = if door.tls.is_some() { ("https", "rediss") } else { ("http", "redis") };
+        // The policies in force, which may differ from those of the file.
+        let policies = controller.engine().policies();
+        let (http_scheme, redis_scheme) =
+            if settings.tls.is_some() { ("https", "rediss") } else { ("http", "redis") };
         let address = address_of(&self.http)?;
-        let mut text = format!("slidegate serves {http}://{address}\nstore: {store}\n");
+        let mut text = format!("slidegate serves {http_scheme}://{address}\nstore: {store}\n");
         for policy in policies.iter() {
             let quotas: Vec<_> = policy.quotas().iter().map(ToString::to_string).collect();
             let _ = writeln!(text, "policy {}: {}", policy.name(), quotas.join(", "));
@@ -106,47 +109,47 @@ impl Listeners {
             let _ = writeln!(text, "grpc: {}", address_of(listener)?);
         }
         if let Some(listener) = &self.resp {
-            let _ = writeln!(text, "resp: {redis}://{}", address_of(listener)?);
+            let _ = writeln!(text, "resp: {redis_scheme}://{}", address_of(listener)?);
         }
         if let Some(listener) = &self.admin {
-            let _ = writeln!(text, "admin: {http}://{}", address_of(listener)?);
+            let _ = writeln!(text, "admin: {http_scheme}://{}", address_of(listener)?);
         }
-        let subject = match policies.names().next() {
+        let limits = match policies.names().next() {
             Some(name) => format!(r#""policy": {}"#, serde_json::json!(name)),
             None => r#""quotas": ["100/1m"]"#.to_owned(),
         };
-        let body = within_quotes(&format!(r#"{{{subject}, "key": "user:1"}}"#));
+        let body = escape_single_quotes(&format!(r#"{{{limits}, "key": "user:1"}}"#));
         let token = if config.tokens.is_empty() { "" } else { "-H 'authorization: Bearer TOKEN' " };
-        let shown = config.tls.as_ref().map(certificates_for_curl).unwrap_or_default();
-        let url = format!("{http}://{}/v1/check", reachable(address));
-        let _ = writeln!(text, "try: curl -sSi {shown}{url} {token}-d '{body}'");
+        let certificates = config.tls.as_ref().map(curl_certificates).unwrap_or_default();
+        let url = format!("{http_scheme}://{}/v1/check", connectable(address));
+        let _ = writeln!(text, "try: curl -sSi {certificates}{url} {token}-d '{body}'");
         Ok(text)
     }
 
-    /// Whether anybody can change something while it runs.
+    /// Returns whether the admin API is on.
     pub(super) fn has_admin(&self) -> bool {
         self.admin.is_some()
     }
 
-    /// What is spoken behind each.
-    pub(super) fn entrances(
+    /// Assigns a protocol to each listener.
+    pub(super) fn into_protocol_listeners(
         self,
         app: &Arc<App<StoreStack>>,
         controller: &Arc<ChangeController>,
-        door: &ListenerSettings,
+        settings: &ListenerSettings,
         admins: &Arc<Authenticator>,
     ) -> Result<Vec<ProtocolListener<StoreStack>>, Failure> {
-        let mut entrances = vec![ProtocolListener::decisions(self.http, app, door)];
+        let mut listeners = vec![ProtocolListener::decisions(self.http, app, settings)];
         if let Some(listener) = self.grpc {
-            let router = rls::router(Arc::clone(app), door.limits.body_timeout).map_err(Failure::new)?;
-            entrances.push(ProtocolListener::routed(listener, router));
+            let router = rls::router(Arc::clone(app), settings.limits.body_timeout).map_err(Failure::new)?;
+            listeners.push(ProtocolListener::routed(listener, router));
         }
         let passwords =
             Some(app.tokens()).filter(|authenticator| !authenticator.allows_anonymous()).map(Arc::clone);
-        entrances.extend(self.resp.map(|listener| ProtocolListener::resp(listener, passwords)));
+        listeners.extend(self.resp.map(|listener| ProtocolListener::resp(listener, passwords)));
         let admin = admin::router(Arc::clone(controller), Arc::clone(admins));
-        entrances.extend(self.admin.map(|listener| ProtocolListener::routed(listener, admin)));
-        Ok(entrances)
+        listeners.extend(self.admin.map(|listener| ProtocolListener::routed(listener, admin)));
+        Ok(listeners)
     }
 }
 
@@ -154,19 +157,19 @@ fn address_of(listener: &TcpListener) -> Result<SocketAddr, Failure> {
     listener.local_addr().map_err(|error| Failure::new(error.to_string()))
 }
 
-/// Whom curl has to trust, which is good for a certificate that nobody else has signed too, and what it has to show.
-fn certificates_for_curl(files: &TlsFiles) -> String {
-    let shown = if files.client_ca.is_some() { "--cert CLIENT.crt --key CLIENT.key " } else { "" };
-    format!("--cacert '{}' {shown}", within_quotes(&files.cert.to_string_lossy()))
+/// Returns curl's options for certificates. `--cacert` names the server's own certificate, which may be self-signed.
+fn curl_certificates(files: &TlsFiles) -> String {
+    let client = if files.client_ca.is_some() { "--cert CLIENT.crt --key CLIENT.key " } else { "" };
+    format!("--cacert '{}' {client}", escape_single_quotes(&files.cert.to_string_lossy()))
 }
 
-/// As it stands between a shell's single quotes.
-fn within_quotes(text: &str) -> String {
+/// Escapes text for a shell's single quotes.
+fn escape_single_quotes(text: &str) -> String {
     text.replace('\'', r"'\''")
 }
 
-/// An address that listens on all interfaces is not one to connect to.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
+/// Replaces the unspecified address, to which clients cannot connect, with the loopback address.
+fn connectable(mut address: SocketAddr) -> SocketAddr {
     match address {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         SocketAddr::V6(v6) if v6.ip().is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),

@@ -7,26 +7,26 @@ use clap_mangen::Man;
 
 use super::{Command, Failure, print};
 
-/// Print the manual page, or that of one command
+/// Print the manual page of slidegate, or of one command
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The command; all of them in short if left out
+    /// Name of the command; without it, the page lists all commands
     #[arg(value_name = "COMMAND")]
     command: Option<String>,
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let mut whole = Command::command();
-    // Gives each command the name that it is called by.
-    whole.build();
-    let chosen = match &arguments.command {
-        None => whole,
-        Some(name) => whole.find_subcommand(name).cloned().ok_or_else(|| {
-            let known: Vec<_> = whole.get_subcommands().map(clap::Command::get_name).collect();
-            Failure::new(format!("COMMAND: there is no {name:?}; there is {}", known.join(", ")))
+    let mut slidegate = Command::command();
+    // Gives each command its full name, such as `slidegate check`.
+    slidegate.build();
+    let command = match &arguments.command {
+        None => slidegate,
+        Some(name) => slidegate.find_subcommand(name).cloned().ok_or_else(|| {
+            let known: Vec<_> = slidegate.get_subcommands().map(clap::Command::get_name).collect();
+            Failure::new(format!("COMMAND: unknown command {name:?}; known: {}", known.join(", ")))
         })?,
     };
     let mut page = Vec::new();
-    Man::new(chosen).render(&mut page).map_err(|error| Failure::new(error.to_string()))?;
+    Man::new(command).render(&mut page).map_err(|error| Failure::new(error.to_string()))?;
     print(page).map(|()| ExitCode::SUCCESS)
 }

@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use super::{Failure, print};
 
-/// Make what the PostgreSQL store needs in its database, or bring it up to date; may be repeated
+/// Create the schema of the PostgreSQL store, or bring it up to date; may be repeated
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The store, such as `postgres://owner@127.0.0.1:5432/app`
+    /// URL of the store, such as `postgres://owner@127.0.0.1:5432/app`
     #[arg(long, value_name = "URL", env = "SLIDEGATE_STORE", hide_env_values = true)]
     store: String,
 
-    /// Print the SQL for somebody else to run, and connect to nobody
+    /// Print the SQL without connecting to the database
     #[arg(long)]
     print: bool,
 }

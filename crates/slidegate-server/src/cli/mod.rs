@@ -1,4 +1,4 @@
-//! The commands, one file each.
+//! Command line of `slidegate`, with one file per command.
 
 mod block;
 mod certificate;
@@ -7,6 +7,7 @@ mod client;
 mod completions;
 mod decide;
 mod envoy;
+mod explain;
 mod import;
 mod listeners;
 mod man;
@@ -29,30 +30,31 @@ use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use slidegate::store::PostgresStoreBuilder;
 
-use crate::config::{Problems, StoreUrl};
 use crate::environment;
+use slidegate_config::{Problems, StoreUrl};
 
-/// Rate limits for any application: as a service, or at the command line.
+/// Rate limits for any application, as a service or on the command line.
 #[derive(Debug, Parser)]
 #[command(name = "slidegate", version)]
 pub struct Command {
     #[command(subcommand)]
-    verb: Verb,
+    subcommand: Subcommands,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum Subcommands {
     Serve(serve::Arguments),
-    /// Ask once whether a key may proceed: exit code 0 if allowed, 1 if denied, 2 on errors
+    /// Spend the cost of a request if every quota allows it: exit code 0 if allowed, 1 if denied, 2 on errors
     Check(decide::Arguments),
-    /// Say what a check would say, and spend nothing
-    #[command(mut_arg("cost", |cost| cost.help("How much it would cost")))]
+    /// Print the decision of a check without spending anything
+    #[command(mut_arg("cost", |cost| cost.help("Cost of the check")))]
     Peek(decide::Arguments),
-    /// Count what has happened, beyond the limit too: exit code 0 if no limit is exceeded then, 1 if one is, 2 on errors
-    #[command(mut_arg("cost", |cost| cost.help("How much has been used")))]
+    /// Count a cost that has already happened, beyond the limit too: exit code 0 if no limit is exceeded afterwards, 1 if
+    /// one is, 2 on errors
+    #[command(mut_arg("cost", |cost| cost.help("Cost that has happened")))]
     Charge(decide::Arguments),
-    /// Give back what was spent, and never more than is counted
-    #[command(mut_arg("cost", |cost| cost.help("How much to give back")))]
+    /// Give back a cost, but no more than is counted
+    #[command(mut_arg("cost", |cost| cost.help("Cost to give back")))]
     Refund(decide::Arguments),
     #[command(mut_arg("cost", |cost| cost.hide(true)))]
     #[command(mut_arg("key", |key| key.required(false).required_unless_present("all")))]
@@ -70,71 +72,72 @@ enum Verb {
 }
 
 impl Command {
-    /// What the command line and the environment say. Whatever is wrong ends the process.
+    /// Parses the command line and the environment. Exits the process on `--help`, `--version` and errors.
     pub fn from_arguments() -> Self {
-        // For clap, a variable that is empty says something.
+        // clap would take the value of an empty variable.
         let without_empty =
             |arg: Arg| if arg.get_env().is_some_and(environment::is_empty) { arg.env(None) } else { arg };
         let command =
             <Self as CommandFactory>::command().mut_subcommands(|verb| verb.mut_args(without_empty));
-        let matches = command.try_get_matches().unwrap_or_else(|error| helpful(error).exit());
+        let matches = command.try_get_matches().unwrap_or_else(|error| with_hints(error).exit());
         Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
     }
 }
 
-/// What is looked for under another name, clap would take for one that is only spelled alike.
-fn helpful(mut error: clap::Error) -> clap::Error {
+/// Adds hints to an error: the command that explains a decision, and the environment variable with the invalid value.
+fn with_hints(mut error: clap::Error) -> clap::Error {
     if error.get(ContextKind::InvalidSubcommand) == Some(&ContextValue::String("explain".to_owned())) {
-        let meant = ContextValue::Strings(vec!["validate FILE --explain REQUEST".to_owned()]);
-        error.insert(ContextKind::SuggestedSubcommand, meant);
+        // In place of clap's suggestion, a command with a similar name.
+        let suggestion = ContextValue::Strings(vec!["validate FILE --explain REQUEST".to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, suggestion);
     }
-    if let Some(variable) = variable_to_blame(&error) {
-        let tip = StyledStr::from(format!("the environment says so, by {variable}"));
+    if let Some(variable) = invalid_variable(&error) {
+        let tip = StyledStr::from(format!("the value is from the environment variable {variable}"));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
     }
     error
 }
 
-/// The variable that has a wrong value, if it was not an argument that had it.
-fn variable_to_blame(error: &clap::Error) -> Option<String> {
-    let Some(ContextValue::String(blamed)) = error.get(ContextKind::InvalidArg) else { return None };
+/// Returns the environment variable with the invalid value, or `None` if the value is from an argument.
+fn invalid_variable(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(argument)) = error.get(ContextKind::InvalidArg) else { return None };
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return None };
-    let flag = blamed.split(' ').next()?;
+    let flag = argument.split(' ').next()?;
     let command = Command::command();
     let mut args = command.get_subcommands().flat_map(clap::Command::get_arguments);
     let arg = args.find(|arg| arg.get_long() == flag.strip_prefix("--") && arg.get_env().is_some())?;
     let variable = arg.get_env()?;
-    let is_said = environment::said(variable).is_some_and(|said| said == value.as_str());
-    (is_said && !is_given(flag)).then(|| variable.to_string_lossy().into_owned())
+    let is_from_variable = environment::variable(variable).is_some_and(|text| text == value.as_str());
+    (is_from_variable && !is_flag_given(flag)).then(|| variable.to_string_lossy().into_owned())
 }
 
-/// Whether a flag is among the arguments.
-fn is_given(flag: &str) -> bool {
+/// Returns whether a flag is among the arguments.
+fn is_flag_given(flag: &str) -> bool {
     std::env::args_os().any(|word| word.to_string_lossy().split('=').next() == Some(flag))
 }
 
-/// Runs a command. A denied check is not a failure, but has an exit code of its own.
+/// Runs a command. A denied check is not a failure, but exits with 1.
 pub fn run(command: Command) -> Result<ExitCode, Failure> {
-    match command.verb {
-        Verb::Serve(arguments) => serve::run(arguments),
-        Verb::Check(arguments) => decide::run(slidegate::Verb::Check, &arguments),
-        Verb::Peek(arguments) => decide::run(slidegate::Verb::Peek, &arguments),
-        Verb::Charge(arguments) => decide::run(slidegate::Verb::Charge, &arguments),
-        Verb::Refund(arguments) => decide::run(slidegate::Verb::Refund, &arguments),
-        Verb::Reset(arguments) => reset::run(&arguments),
-        Verb::Block(arguments) => block::run(&arguments),
-        Verb::Validate(arguments) => validate::run(&arguments),
-        Verb::Schema(arguments) => schema::run(&arguments),
-        Verb::Top(arguments) => top::run(&arguments),
-        Verb::Import(arguments) => import::run(&arguments),
-        Verb::Migrate(arguments) => migrate::run(&arguments),
-        Verb::Clean(arguments) => clean::run(&arguments),
-        Verb::Completions(arguments) => completions::run(&arguments),
-        Verb::Man(arguments) => man::run(&arguments),
+    match command.subcommand {
+        Subcommands::Serve(arguments) => serve::run(arguments),
+        Subcommands::Check(arguments) => decide::run(slidegate::Verb::Check, &arguments),
+        Subcommands::Peek(arguments) => decide::run(slidegate::Verb::Peek, &arguments),
+        Subcommands::Charge(arguments) => decide::run(slidegate::Verb::Charge, &arguments),
+        Subcommands::Refund(arguments) => decide::run(slidegate::Verb::Refund, &arguments),
+        Subcommands::Reset(arguments) => reset::run(&arguments),
+        Subcommands::Block(arguments) => block::run(&arguments),
+        Subcommands::Validate(arguments) => validate::run(&arguments),
+        Subcommands::Schema(arguments) => schema::run(&arguments),
+        Subcommands::Top(arguments) => top::run(&arguments),
+        Subcommands::Import(arguments) => import::run(&arguments),
+        Subcommands::Migrate(arguments) => migrate::run(&arguments),
+        Subcommands::Clean(arguments) => clean::run(&arguments),
+        Subcommands::Completions(arguments) => completions::run(&arguments),
+        Subcommands::Man(arguments) => man::run(&arguments),
     }
 }
 
-/// Prints what was asked for. Whoever reads only the beginning, as `head` does, has what they wanted.
+/// Writes to standard output. A closed pipe is no error, because `head` closes it early.
 fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut out = io::stdout();
     match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
@@ -145,27 +148,27 @@ fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
 
 fn parse_store(url: &str) -> Result<StoreUrl, Failure> {
     url.parse().map_err(|message| {
-        let place = if is_given("--store") { "--store" } else { "SLIDEGATE_STORE" };
-        Failure::new(format!("{place}: {message}"))
+        let source = if is_flag_given("--store") { "--store" } else { "SLIDEGATE_STORE" };
+        Failure::new(format!("{source}: {message}"))
     })
 }
 
-/// For commands that make no sense elsewhere.
+/// Parses a store URL for a command that works on PostgreSQL only.
 fn parse_postgres(url: &str) -> Result<PostgresStoreBuilder, Failure> {
     match parse_store(url)? {
         StoreUrl::Postgres(postgres) => Ok(postgres.builder()),
         other => Err(Failure::new(format!(
-            "--store: {other} needs none of this; write postgres://HOST:PORT/DATABASE"
+            "--store: {other} is not PostgreSQL; write postgres://HOST:PORT/DATABASE"
         ))),
     }
 }
 
-/// Why a command did not do what it was told.
+/// Error of a command.
 #[derive(Debug)]
 pub enum Failure {
-    /// Files with problems.
+    /// Problems of files.
     Files(Vec<Problems>),
-    /// Anything else.
+    /// Another error.
     Message(String),
 }
 

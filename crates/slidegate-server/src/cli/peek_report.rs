@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
-use crate::decision_json::{Age, DecisionJson, QuotaJson};
+use crate::protocols::http::{Age, DecisionJson, QuotaJson};
 
-/// Returns one indented line per quota: the counts of its windows and the age of its oldest entry, as far as it has them.
-pub(super) fn quota_lines(answer: &DecisionJson<'_>) -> String {
+/// Returns one indented line per quota: its count and, if its algorithm has them, the counts of its windows and the age of its
+/// oldest entry.
+pub(super) fn quota_lines(decision: &DecisionJson<'_>) -> String {
     let mut text = String::new();
-    for quota in &answer.quotas {
+    for quota in &decision.quotas {
         let QuotaJson { name, used, limit, .. } = quota;
         let _ = write!(text, "  {name}: {used} of {limit} used");
         if let (Some(previous @ 1..), Some(current)) = (quota.previous, quota.current) {

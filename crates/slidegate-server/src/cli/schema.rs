@@ -9,7 +9,7 @@ use super::{Failure, print};
 pub(super) struct Arguments {}
 
 pub(super) fn run(_: &Arguments) -> Result<ExitCode, Failure> {
-    let schema = serde_json::to_string_pretty(&crate::config::schema());
+    let schema = serde_json::to_string_pretty(&slidegate_config::schema());
     let schema = schema.map_err(|error| Failure::new(error.to_string()))?;
     print(format!("{schema}\n")).map(|()| ExitCode::SUCCESS)
 }

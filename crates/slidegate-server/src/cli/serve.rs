@@ -16,30 +16,33 @@ use super::Failure;
 use super::envoy::EnvoyArguments;
 use super::listeners::{Addresses, Listeners};
 use crate::app::App;
-use crate::changes::{Base, ChangeController, Persistence};
-use crate::config::Config;
 use crate::environment;
+use crate::listeners::ListenerSettings;
 use crate::metrics::Metrics;
-use crate::net::{ListenerSettings, Tls, TlsFiles};
+use crate::net::tls::Tls;
 use crate::reload::{FileFingerprint, Reload};
-use crate::store_stack::{self, StoreStack};
-use crate::tokens::Authenticator;
-use crate::traces::{LogFormat, Tracing};
+use crate::traces::{self, LogFormat, Tracing};
+use slidegate_config::Config;
+use slidegate_config::TlsFiles;
+use slidegate_engine::Authenticator;
+use slidegate_engine::Engine;
+use slidegate_engine::changes::{Base, ChangeController, Persistence};
+use slidegate_engine::{StoreStack, store_stack};
 
-/// Serve decisions over HTTP; without options, on the memory store with a sample policy
+/// Serve decisions over HTTP, gRPC and the protocol of Redis; without options, a sample policy on the memory store
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The configuration file
+    /// Configuration file
     #[arg(long, value_name = "FILE", env = "SLIDEGATE_CONFIG")]
     config: Option<PathBuf>,
 
-    /// Where to keep counts: memory:, `redis://HOST:PORT` or one of its relatives, `postgres://HOST:PORT/DATABASE`
+    /// URL of the store: memory:, `redis://HOST:PORT` or another form for Redis, `postgres://HOST:PORT/DATABASE`
     /// [default: memory:]
-    // Parsed later, and hidden: an error or the help would otherwise show the passwords in it.
+    // Parsed later and hidden, so that neither an error of clap nor the help shows a password.
     #[arg(long, value_name = "URL", env = "SLIDEGATE_STORE", hide_env_values = true)]
     store: Option<String>,
 
-    /// How lines of the log look
+    /// Format of the log
     #[arg(long, value_name = "FORMAT", env = "SLIDEGATE_LOG_FORMAT", default_value = "text")]
     log_format: LogFormat,
 
@@ -51,42 +54,42 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    let runtime =
-        Runtime::new().map_err(|error| Failure::new(format!("no threads to work with: {error}")))?;
-    let ended = runtime.block_on(until_told(arguments));
-    // Nobody waits any more for what blocks.
+    let runtime = Runtime::new().map_err(|error| Failure::new(format!("cannot start threads: {error}")))?;
+    let outcome = runtime.block_on(serve_until_stopped(arguments));
+    // Does not wait for blocking tasks.
     runtime.shutdown_background();
-    ended
+    outcome
 }
 
-/// Serves until it is told to stop, and waits no longer for anything when it is told so again.
-async fn until_told(arguments: Arguments) -> Result<ExitCode, Failure> {
+/// Serves until a signal drains the service. A second signal stops it without draining.
+async fn serve_until_stopped(arguments: Arguments) -> Result<ExitCode, Failure> {
     let filter = environment::text("RUST_LOG").map(|text| log_filter(&text)).transpose();
-    let misread = filter.as_ref().err().cloned();
+    let filter_error = filter.as_ref().err().cloned();
     let filter = filter.ok().flatten().unwrap_or_else(|| EnvFilter::new("info"));
     let tracing = Tracing::start(filter, arguments.log_format);
-    if let Some(error) = misread {
-        warn!("RUST_LOG is not understood and left out: {error}; write info, or slidegate=debug,warn");
+    if let Some(error) = filter_error {
+        warn!("RUST_LOG is invalid and ignored: {error}; write info, or slidegate=debug,warn");
     }
-    let asked = Asked::default();
-    // Before anything is waited for: whoever starts it may send a signal at once.
-    let [stop, hurry] = listen_for_signals(asked.those(&arguments))
+    let reload_triggers = ReloadTriggers::default();
+    // Before anything else, because a supervisor may send a signal at once.
+    let [drain, stop_now] = listen_for_signals(reload_triggers.for_sighup(&arguments))
         .map_err(|error| Failure::new(format!("cannot listen for signals: {error}")))?;
     tokio::select! {
-        served = serve(arguments, asked, tracing, stop) => served,
-        () = hurry.notified() => {
-            warn!("told to stop once more: what is not over is dropped");
+        outcome = serve(arguments, reload_triggers, tracing, drain) => outcome,
+        () = stop_now.notified() => {
+            warn!("second signal: stopping without waiting for requests in progress");
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-/// Which lines are wanted. A level that is misspelled would be taken for a part of the program, and all others say nothing.
+/// Parses a log filter. Rejects a misspelled level, which `EnvFilter` would take for the name of a module and then log nothing
+/// else.
 fn log_filter(text: &str) -> Result<EnvFilter, String> {
-    const OURS: &str = "slidegate";
+    const CRATE_PREFIX: &str = "slidegate";
     let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
-    let is_clear = |word: &str| word.contains(['=', '[']) || is_level(word) || word.starts_with(OURS);
-    if !text.split(',').map(str::trim).any(is_clear) {
+    let is_known = |word: &str| word.contains(['=', '[']) || is_level(word) || word.starts_with(CRATE_PREFIX);
+    if !text.split(',').map(str::trim).any(is_known) {
         return Err(format!("{text:?} has none of error, warn, info, debug, trace and off"));
     }
     EnvFilter::try_new(text).map_err(|error| error.to_string())
@@ -94,33 +97,35 @@ fn log_filter(text: &str) -> Result<EnvFilter, String> {
 
 async fn serve(
     arguments: Arguments,
-    asked: Asked,
+    reload_triggers: ReloadTriggers,
     tracing: Tracing,
-    stop: Arc<Notify>,
+    drain: Arc<Notify>,
 ) -> Result<ExitCode, Failure> {
-    // Before there is anything to count.
-    let metrics = Metrics::install().inspect_err(|error| warn!(%error, "nothing is counted")).ok();
-    // Before it is read, lest a change in between be missed.
+    // Before the first measurement.
+    let metrics = Metrics::install().inspect_err(|error| warn!(%error, "metrics are off")).ok();
+    // Taken before the files are read, so that no change in between is missed.
     let mut fingerprints = vec![arguments.config.as_deref().and_then(FileFingerprint::of)];
     let load = || match &arguments.config {
         Some(file) => Config::load(file).map_err(|problems| Failure::Files(vec![problems])),
         None => Ok(Config::sample()),
     };
-    let named = load()?;
-    let certificates = named.tls.iter().flat_map(TlsFiles::paths);
-    fingerprints.extend(certificates.chain(&named.token_files).map(|path| FileFingerprint::of(path)));
-    // A second time if tokens are stored elsewhere, because they were read before this watch began.
-    let config = if named.token_files.is_empty() { named } else { load()? };
+    let first = load()?;
+    let certificates = first.tls.iter().flat_map(TlsFiles::paths);
+    fingerprints.extend(certificates.chain(&first.token_files).map(|path| FileFingerprint::of(path)));
+    // Loads again if there are token files, because their fingerprints were taken after they were read.
+    let config = if first.token_files.is_empty() { first } else { load()? };
     let envoy = arguments.envoy.load(config.envoy.as_ref())?;
     let store_url = match &arguments.store {
         Some(url) => super::parse_store(url)?,
         None => config.store.clone().unwrap_or_default(),
     };
     let tls = config.tls.as_ref().map(Tls::load).transpose().map_err(Failure::new)?;
-    let door = ListenerSettings { limits: config.limits, tls: tls.clone(), metrics };
-    let opened = store_stack::open(&store_url, config.memory, &config.degrade).await;
-    let app = App::new(opened.map_err(Failure::new)?, config.policies.clone());
-    let app = Arc::new(app.logging(config.log).admitting(config.tokens.clone()));
+    let settings = ListenerSettings { limits: config.limits, tls: tls.clone(), metrics };
+    let store = store_stack::open(&store_url, config.memory, &config.degrade).await;
+    let engine = Engine::new(store.map_err(Failure::new)?, &config.policies)
+        .with_violation_log(config.log)
+        .with_store_span(traces::store_span);
+    let app = Arc::new(App::new(engine).with_tokens(config.tokens.clone()));
     let listeners = Listeners::open(arguments.addresses.clone(), &config, envoy.is_some()).await?;
     let persistence = persistence(&app, state_file(arguments.config.as_deref(), &config));
     if listeners.has_admin() {
@@ -128,58 +133,71 @@ async fn serve(
     }
     let controller = controller(&app, &config, persistence);
     controller.load().await;
-    let greeting = listeners.greeting(&door, &store_url, &config, &controller, envoy.as_ref())?;
-    // Somebody who does not read it is no reason not to serve.
+    let greeting = listeners.greeting(&settings, &store_url, &config, &controller, envoy.as_ref())?;
+    // A closed standard output does not prevent the service from running.
     let _ = io::stdout().write_all(greeting.as_bytes());
     let admins = Arc::new(Authenticator::new(config.admin.tokens.clone()));
-    let entrances = listeners.entrances(&app, &controller, &door, &admins)?;
+    let protocol_listeners = listeners.into_protocol_listeners(&app, &controller, &settings, &admins)?;
     tokio::spawn(Arc::clone(&controller).run());
     if let Some(envoy) = envoy {
-        tokio::spawn(envoy.keep(&app, asked.for_envoy).run());
+        tokio::spawn(envoy.apply(&app, reload_triggers.envoy).run());
     }
+    let clients = Arc::clone(app.tokens());
     if let Some(path) = arguments.config {
         tokio::spawn(
-            Reload { path, controller, admins, initial: config, tls, fingerprints, trigger: asked.for_file }
-                .run(),
+            Reload {
+                path,
+                controller,
+                clients,
+                admins,
+                initial: config,
+                tls,
+                fingerprints,
+                trigger: reload_triggers.file,
+            }
+            .run(),
         );
     }
-    crate::net::run(entrances, app, door, async move { stop.notified().await }).await;
+    crate::listeners::run(protocol_listeners, app, settings, async move { drain.notified().await }).await;
     info!("stopped");
-    // It may wait, and nobody waits for this any more.
+    // Sends the remaining spans, which blocks.
     let _ = tokio::task::spawn_blocking(|| tracing.finish()).await;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Who is to read its files again when somebody asks for it.
+/// Triggers of the tasks that reload files.
 #[derive(Default)]
-struct Asked {
-    for_file: Arc<Notify>,
-    for_envoy: Arc<Notify>,
+struct ReloadTriggers {
+    file: Arc<Notify>,
+    envoy: Arc<Notify>,
 }
 
-impl Asked {
-    fn those(&self, arguments: &Arguments) -> Vec<Arc<Notify>> {
-        let of_file = arguments.config.is_some().then(|| Arc::clone(&self.for_file));
-        // The file may name a folder, too.
-        let may_be = arguments.config.is_some() || arguments.envoy.is_given();
-        let of_envoy = may_be.then(|| Arc::clone(&self.for_envoy));
-        of_file.into_iter().chain(of_envoy).collect()
+impl ReloadTriggers {
+    /// Returns the triggers that SIGHUP notifies.
+    fn for_sighup(&self, arguments: &Arguments) -> Vec<Arc<Notify>> {
+        let file = arguments.config.is_some().then(|| Arc::clone(&self.file));
+        // The configuration file may name a folder of limits for Envoy.
+        let may_have_envoy = arguments.config.is_some() || arguments.envoy.is_given();
+        let envoy = may_have_envoy.then(|| Arc::clone(&self.envoy));
+        file.into_iter().chain(envoy).collect()
     }
 }
 
-/// Where changes are kept if the counts are in memory: where the file says, or where systemd has made room, or beside
-/// the file.
+/// Returns the path of the state file, which stores changes of operators if the counts are in memory. Without a path in the
+/// configuration, the file is in systemd's state directory, or else beside the configuration file.
 fn state_file(config_file: Option<&Path>, config: &Config) -> PathBuf {
     const NAME: &str = "slidegate.state.json";
-    let of_service = || environment::said("STATE_DIRECTORY").map(|folder| PathBuf::from(folder).join(NAME));
-    let beside = || config_file.map_or_else(|| PathBuf::from(NAME), |file| file.with_extension("state.json"));
-    config.admin.state.clone().or_else(of_service).unwrap_or_else(beside)
+    let in_state_directory =
+        || environment::variable("STATE_DIRECTORY").map(|folder| PathBuf::from(folder).join(NAME));
+    let beside_config =
+        || config_file.map_or_else(|| PathBuf::from(NAME), |file| file.with_extension("state.json"));
+    config.admin.state.clone().or_else(in_state_directory).unwrap_or_else(beside_config)
 }
 
 fn persistence(app: &Arc<App<StoreStack>>, state_file: PathBuf) -> Persistence {
-    match app.store().base().memory() {
+    match app.engine().store().base().memory() {
         Some(_) => Persistence::File(state_file),
-        None => Persistence::Store(Arc::clone(app)),
+        None => Persistence::Store(Arc::clone(app.engine())),
     }
 }
 
@@ -189,74 +207,75 @@ fn controller(
     persistence: Persistence,
 ) -> Arc<ChangeController> {
     let base = Base { policies: config.policies.clone(), switches: config.degrade.switches.clone() };
-    Arc::new(ChangeController::new(Arc::clone(app), persistence, base))
+    Arc::new(ChangeController::new(Arc::clone(app.engine()), Arc::clone(app.readiness()), persistence, base))
 }
 
-/// So soon after the first, a signal to stop is the same one: a shell sends it to all of a group, and whoever started this
-/// one may hand it on.
+/// Time in which another signal counts as a repetition of the first. A shell signals a whole process group, and the parent
+/// process may forward the signal as well.
 const SAME_SIGNAL_MS: u64 = 500;
 
-/// Tells of the first SIGTERM or Ctrl-C, and of another one; SIGHUP asks for a `reload`. They are caught from the call on.
+/// Installs the signal handlers. The first SIGTERM or Ctrl-C notifies the first element of the result, a later one the
+/// second. SIGHUP notifies all of `reload`.
 #[cfg(unix)]
 fn listen_for_signals(reload: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut hang_up = signal(SignalKind::hangup())?;
-    let stops = <[Arc<Notify>; 2]>::default();
-    let mut told = Told::new(&stops);
+    let notifiers = <[Arc<Notify>; 2]>::default();
+    let mut stop_signals = StopSignals::new(&notifiers);
     tokio::spawn(async move {
         loop {
             tokio::select! {
-                _ = terminate.recv() => told.stop(),
-                _ = interrupt.recv() => told.stop(),
+                _ = terminate.recv() => stop_signals.receive(),
+                _ = interrupt.recv() => stop_signals.receive(),
                 _ = hang_up.recv() => {
                     if reload.is_empty() {
-                        warn!("there is no file to read again; start with --config FILE");
+                        warn!("SIGHUP ignored: there is no file to reload; start with --config FILE");
                     }
-                    for reload in &reload {
-                        reload.notify_one();
+                    for trigger in &reload {
+                        trigger.notify_one();
                     }
                 }
             }
         }
     });
-    Ok(stops)
+    Ok(notifiers)
 }
 
 #[cfg(not(unix))]
-#[expect(clippy::unnecessary_wraps, reason = "the same signature everywhere")]
+#[expect(clippy::unnecessary_wraps, reason = "the same signature on all platforms")]
 fn listen_for_signals(_: Vec<Arc<Notify>>) -> io::Result<[Arc<Notify>; 2]> {
-    let stops = <[Arc<Notify>; 2]>::default();
-    let mut told = Told::new(&stops);
+    let notifiers = <[Arc<Notify>; 2]>::default();
+    let mut stop_signals = StopSignals::new(&notifiers);
     tokio::spawn(async move {
         while tokio::signal::ctrl_c().await.is_ok() {
-            told.stop();
+            stop_signals.receive();
         }
     });
-    Ok(stops)
+    Ok(notifiers)
 }
 
-/// Who is to hear that it is to stop.
-struct Told {
-    stops: [Arc<Notify>; 2],
+/// Distinguishes the first signal to stop, its repetitions and a second signal.
+struct StopSignals {
+    notifiers: [Arc<Notify>; 2],
     clock: SystemClock,
     first_ms: Option<u64>,
 }
 
-impl Told {
-    fn new(stops: &[Arc<Notify>; 2]) -> Self {
-        Self { stops: stops.clone(), clock: SystemClock::default(), first_ms: None }
+impl StopSignals {
+    fn new(notifiers: &[Arc<Notify>; 2]) -> Self {
+        Self { notifiers: notifiers.clone(), clock: SystemClock::default(), first_ms: None }
     }
 
-    fn stop(&mut self) {
+    fn receive(&mut self) {
         let now_ms = self.clock.now_ms();
-        let [stop, hurry] = &self.stops;
+        let [drain, stop_now] = &self.notifiers;
         match self.first_ms {
             None => {
                 self.first_ms = Some(now_ms);
-                stop.notify_one();
+                drain.notify_one();
             }
-            Some(first_ms) if now_ms.saturating_sub(first_ms) >= SAME_SIGNAL_MS => hurry.notify_one(),
+            Some(first_ms) if now_ms.saturating_sub(first_ms) >= SAME_SIGNAL_MS => stop_now.notify_one(),
             Some(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Sockets that are listened on.
+//! Listening sockets.
 
 use std::io;
 
@@ -6,36 +6,35 @@ use tokio::net::{TcpListener, TcpSocket};
 use tracing::warn;
 
 use super::Failure;
-use crate::config::{Address, Listen};
+use slidegate_config::{Address, Listen};
 
-/// How many connections may wait to be let in. If everybody connects at the same moment and this is full, the next one
-/// tries again after a second.
+/// Length of the accept queue. If it is full, a client's connection attempt is repeated only after a second.
 const BACKLOG: u32 = 4096;
 
-/// A socket for what the flag called `flag` says.
+/// Binds the address of the option `--{flag}`.
 pub(super) async fn bind(flag: &str, address: &Address) -> Result<TcpListener, Failure> {
-    listen(address.as_str()).await.map_err(|error| cannot(flag, address.as_str(), &error))
+    listen(address.as_str()).await.map_err(|error| bind_error(flag, address.as_str(), &error))
 }
 
-fn cannot(flag: &str, address: &str, error: &io::Error) -> Failure {
+fn bind_error(flag: &str, address: &str, error: &io::Error) -> Failure {
     Failure::new(format!("cannot listen on {address}: {error}; choose another address with --{flag}"))
 }
 
-/// The same for a protocol that can be left out. Nobody has asked for the address that it has by `default`, so if that
-/// is taken it is said and left out: a second server on one machine need not name what it does not use. Unless it
-/// `is_needed` by something else that was asked for.
-pub(super) async fn bind_or_leave(
+/// Binds the address of an optional protocol. Without a configured address, `default` applies. If `default` is in use, the
+/// protocol is off, with a warning, so that a second server starts on the same machine; this is an error if the protocol
+/// `is_required`.
+pub(super) async fn bind_optional(
     flag: &str,
-    asked: Option<Listen>,
+    configured: Option<Listen>,
     default: &str,
-    is_needed: bool,
+    is_required: bool,
 ) -> Result<Option<TcpListener>, Failure> {
-    match asked {
+    match configured {
         Some(Listen::Off) => Ok(None),
         Some(Listen::At(address)) => bind(flag, &address).await.map(Some),
         None => match listen(default).await {
             Ok(listener) => Ok(Some(listener)),
-            Err(error) if is_needed => Err(cannot(flag, default, &error)),
+            Err(error) if is_required => Err(bind_error(flag, default, &error)),
             Err(error) => {
                 warn!("not listening on {default}: {error}; choose another address with --{flag}, or off");
                 Ok(None)
@@ -44,18 +43,18 @@ pub(super) async fn bind_or_leave(
     }
 }
 
-/// On the first of its addresses that can be had.
+/// Listens on the first usable address of a host name.
 async fn listen(address: &str) -> io::Result<TcpListener> {
-    let mut last = io::Error::other("it has no address");
+    let mut last_error = io::Error::other("the host name has no address");
     for address in tokio::net::lookup_host(address).await? {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // Else a server that has just ended keeps its port for a minute.
+        // Without it the port of a stopped server stays in use for a minute.
         #[cfg(unix)]
         socket.set_reuseaddr(true)?;
         match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
             Ok(listener) => return Ok(listener),
-            Err(error) => last = error,
+            Err(error) => last_error = error,
         }
     }
-    Err(last)
+    Err(last_error)
 }

@@ -1,4 +1,4 @@
-//! What a connection waits for, as those who answer on it tell those who read from it.
+//! Request activity of a connection, shared by the stream and the service.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,83 +8,84 @@ use slidegate::{Clock, SystemClock};
 
 use super::streams::Streams;
 
-/// Instead of the moment since which a request is awaited: one is under way.
-const UNDER_WAY: u64 = u64::MAX;
+/// Value of `idle_since_ms` while a request is in progress.
+const IN_PROGRESS: u64 = u64::MAX;
 
-/// Since when a connection waits for the head of a request.
+/// Records since when a connection waits for a request head.
 ///
-/// A deadline for each head would have to be set and taken back for every request, although hardly any is ever met. So
-/// whoever answers only says when, and whoever reads looks at it now and then while nothing comes.
+/// A timer for each head would be set and cancelled with every request, and hardly ever fire. So the service only records
+/// the time, and the stream checks it with one timer that spans many requests.
 #[derive(Debug)]
-pub(super) struct Activity {
+pub(crate) struct Activity {
     clock: SystemClock,
-    waits_since_ms: AtomicU64,
-    /// Instead of that, with HTTP/2; and for large answers.
+    /// Read with HTTP/1 only.
+    idle_since_ms: AtomicU64,
+    /// Used with HTTP/2, and for large responses of HTTP/1.
     streams: OnceLock<Arc<Streams>>,
     is_http2: AtomicBool,
-    lingers: AtomicBool,
+    needs_lingering_close: AtomicBool,
 }
 
 impl Activity {
-    /// Of a connection that begins now.
-    pub(super) fn new() -> Self {
+    /// Returns the activity of a connection that begins now.
+    pub(crate) fn new() -> Self {
         let clock = SystemClock::default();
-        let waits_since_ms = AtomicU64::new(clock.now_ms());
+        let idle_since_ms = AtomicU64::new(clock.now_ms());
         Self {
             clock,
-            waits_since_ms,
+            idle_since_ms,
             streams: OnceLock::new(),
             is_http2: AtomicBool::new(false),
-            lingers: AtomicBool::new(false),
+            needs_lingering_close: AtomicBool::new(false),
         }
     }
 
-    /// What is under way on a connection with HTTP/2, and the large answers on any.
-    pub(super) fn streams(&self) -> &Arc<Streams> {
+    /// Returns the streams of an HTTP/2 connection, or the large responses of an HTTP/1 connection.
+    pub(crate) fn streams(&self) -> &Arc<Streams> {
         self.streams.get_or_init(|| Arc::new(Streams::new()))
     }
 
-    /// The connection has begun with HTTP/2.
-    pub(super) fn begin_http2(&self) -> &Arc<Streams> {
+    /// Records that the connection uses HTTP/2.
+    pub(crate) fn begin_http2(&self) -> &Arc<Streams> {
         self.is_http2.store(true, Ordering::Relaxed);
         self.streams()
     }
 
-    pub(super) fn is_http2(&self) -> bool {
+    pub(crate) fn is_http2(&self) -> bool {
         self.is_http2.load(Ordering::Relaxed)
     }
 
-    /// Has what the client may still send be read when the connection ends.
-    pub(super) fn linger_on_close(&self) {
-        self.lingers.store(true, Ordering::Relaxed);
+    /// Requests a lingering close: further input is read and discarded when the connection ends.
+    pub(crate) fn request_lingering_close(&self) {
+        self.needs_lingering_close.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn lingers(&self) -> bool {
-        self.lingers.load(Ordering::Relaxed)
+    pub(crate) fn needs_lingering_close(&self) -> bool {
+        self.needs_lingering_close.load(Ordering::Relaxed)
     }
 
-    /// The head of a request is there.
-    pub(super) fn begin(&self) {
-        self.waits_since_ms.store(UNDER_WAY, Ordering::Relaxed);
+    /// Records that a request head is complete.
+    pub(crate) fn begin_request(&self) {
+        self.idle_since_ms.store(IN_PROGRESS, Ordering::Relaxed);
     }
 
-    /// It is answered, and the next one may come.
-    pub(super) fn end(&self) {
-        self.waits_since_ms.store(self.clock.now_ms(), Ordering::Relaxed);
+    /// Records that the response is ready, which starts the timeout of the next head.
+    pub(crate) fn end_request(&self) {
+        self.idle_since_ms.store(self.clock.now_ms(), Ordering::Relaxed);
     }
 
-    /// How much of `patience` is left with whoever has to take a large answer.
-    pub(super) fn left_to_take(&self, patience: Duration) -> Duration {
-        self.streams.get().map_or(patience, |streams| streams.left_to_take(patience))
+    /// Returns the time left for the client to read its large responses.
+    pub(crate) fn time_left_to_read(&self, timeout: Duration) -> Duration {
+        self.streams.get().map_or(timeout, |streams| streams.time_left_to_read(timeout))
     }
 
-    /// How much of `patience` with the next head is left: all of it while a request is under way.
-    pub(super) fn left(&self, patience: Duration) -> Duration {
-        match self.waits_since_ms.load(Ordering::Relaxed) {
-            UNDER_WAY => patience,
+    /// Returns the time left for the next head; all of it while a request is in progress.
+    pub(crate) fn time_left(&self, timeout: Duration) -> Duration {
+        match self.idle_since_ms.load(Ordering::Relaxed) {
+            IN_PROGRESS => timeout,
             since_ms => {
-                let waited_ms = self.clock.now_ms().saturating_sub(since_ms);
-                patience.saturating_sub(Duration::from_millis(waited_ms))
+                let idle_ms = self.clock.now_ms().saturating_sub(since_ms);
+                timeout.saturating_sub(Duration::from_millis(idle_ms))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Bytes in and out, with bounds to what waits in either direction.
+//! Buffered input and output of a connection, with limits for both.
 
 use std::io;
 use std::pin::Pin;
@@ -9,66 +9,65 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
 use super::lingering_close::LingeringClose;
-use super::stop::{Phase, Stop};
+use super::stop::{Stop, StopPhase};
 use crate::timer::timer;
 
-/// Enough for whoever waits for each answer.
-const FIRST_BYTES: usize = 1 << 10;
-/// What an idle connection may keep.
-const IDLE_BYTES: usize = 16 << 10;
+/// Initial size of the input buffer, enough for a client that waits for each response.
+const INITIAL_BYTES: usize = 1 << 10;
+/// Largest size of each buffer of an idle connection.
+const MAX_IDLE_BYTES: usize = 16 << 10;
 
-/// How much may wait.
+/// Sizes of the buffers in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BufferLimits {
-    /// Of what was read: as much as the largest that can be understood, so that there is room for the rest of it.
+    /// Maximum size of the input buffer. At least the size of the largest request, so that it can become complete.
     pub(crate) input: usize,
-    /// Of what is to be written, before nothing more is read or answered: it lets those through who write much before they
-    /// read.
+    /// Amount of unwritten output that suspends reading. Permits clients that pipeline many requests before they read.
     pub(crate) output: usize,
 }
 
-/// A stream, what was read of it and what is to be written.
+/// A stream with its input and output buffers.
 pub(crate) struct BufferedStream<I> {
     stream: I,
     input: Vec<u8>,
-    /// Which of the bytes in it were read and not yet understood.
+    /// The bytes of `input` that were received and not yet consumed.
     unread: std::ops::Range<usize>,
     output: Vec<u8>,
     written: usize,
     is_flushed: bool,
     is_at_end: bool,
-    room: BufferLimits,
-    patience: Duration,
-    /// When whoever has begun something must have ended it.
-    end: Option<Pin<Box<Sleep>>>,
+    limits: BufferLimits,
+    timeout: Duration,
+    /// Set while a partial request or unwritten output is pending.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// What has come to pass.
+/// Reason why an exchange returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// There is more to read, or room to write.
+    /// More input was received, or the output buffer has capacity again.
     Progress,
-    /// There is nothing more to come.
+    /// The client has closed its side, and all output is written.
     End,
-    /// Something was begun and not ended in time.
-    TooSlow,
-    /// There is a stop, and nothing has begun.
+    /// A partial request did not become complete, or no output could be written, within the timeout.
+    TimedOut,
+    /// The service stops, and the connection is idle.
     Stopped,
 }
 
 impl<I> BufferedStream<I> {
-    pub(crate) fn new(stream: I, room: BufferLimits, patience: Duration) -> Self {
+    pub(crate) fn new(stream: I, limits: BufferLimits, timeout: Duration) -> Self {
         Self {
             stream,
-            input: vec![0; FIRST_BYTES],
+            input: vec![0; INITIAL_BYTES],
             unread: 0..0,
             output: Vec::new(),
             written: 0,
             is_flushed: true,
             is_at_end: false,
-            room,
-            patience,
-            end: None,
+            limits,
+            timeout,
+            timer: None,
         }
     }
 
@@ -76,52 +75,52 @@ impl<I> BufferedStream<I> {
         &self.stream
     }
 
-    /// What was read and not yet taken, and where to put answers.
-    pub(crate) fn sides(&mut self) -> (&[u8], &mut Vec<u8>) {
+    /// Returns the received bytes that are not consumed, and the output buffer to append to.
+    pub(crate) fn buffers(&mut self) -> (&[u8], &mut Vec<u8>) {
         self.output.drain(..self.written);
         self.written = 0;
         (&self.input[self.unread.clone()], &mut self.output)
     }
 
-    /// Nothing more is read or answered here. What was answered must have been written.
+    /// Returns the stream and the bytes that are not consumed. All output must have been written.
     pub(crate) fn into_parts(mut self) -> (I, Vec<u8>) {
         self.input.truncate(self.unread.end);
         self.input.drain(..self.unread.start);
         (self.stream, self.input)
     }
 
-    /// So many bytes were understood.
-    pub(crate) fn take(&mut self, count: usize) {
+    /// Removes `count` bytes from the front of the input.
+    pub(crate) fn consume(&mut self, count: usize) {
         if count > 0 {
             self.unread.start += count;
-            self.end = None;
+            self.timer = None;
         }
     }
 
-    /// Whether all that has come was understood.
-    pub(crate) fn is_read_up(&self) -> bool {
+    /// Returns whether all received bytes are consumed.
+    pub(crate) fn is_input_empty(&self) -> bool {
         self.unread.is_empty()
     }
 
-    /// Whether no more waits to be written than usual. Then no more is kept for it than that may take.
-    pub(crate) fn has_little_to_write(&mut self) -> bool {
-        let has_little = self.output.len() - self.written < self.room.output;
-        if has_little {
+    /// Returns whether the unwritten output is below its limit. If it is, shrinks the output buffer.
+    pub(crate) fn shrink_output(&mut self) -> bool {
+        let is_below_limit = self.output.len() - self.written < self.limits.output;
+        if is_below_limit {
             self.output.drain(..self.written);
             self.written = 0;
-            self.output.shrink_to(2 * self.room.output);
+            self.output.shrink_to(2 * self.limits.output);
         }
-        has_little
+        is_below_limit
     }
 
     fn has_output(&self) -> bool {
         !self.is_flushed || self.written < self.output.len()
     }
 
-    /// Makes space behind the unread bytes, and enlarges the buffer if it was full.
-    fn make_room(&mut self) {
-        if self.unread.end == self.input.len() && self.input.len() < self.room.input {
-            self.input.resize((4 * self.input.len()).min(self.room.input), 0);
+    /// Moves the unread bytes to the front of the input buffer, and enlarges the buffer if it was full.
+    fn reserve_input(&mut self) {
+        if self.unread.end == self.input.len() && self.input.len() < self.limits.input {
+            self.input.resize((4 * self.input.len()).min(self.limits.input), 0);
         }
         if self.unread.start > 0 {
             self.input.copy_within(self.unread.clone(), 0);
@@ -129,20 +128,20 @@ impl<I> BufferedStream<I> {
         }
     }
 
-    fn forget_what_is_large(&mut self) {
-        if self.input.len() > IDLE_BYTES {
-            self.input = vec![0; FIRST_BYTES];
+    fn shrink_idle_buffers(&mut self) {
+        if self.input.len() > MAX_IDLE_BYTES {
+            self.input = vec![0; INITIAL_BYTES];
             self.unread = 0..0;
         }
-        if self.output.capacity() > IDLE_BYTES {
+        if self.output.capacity() > MAX_IDLE_BYTES {
             self.output = Vec::new();
         }
     }
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin> BufferedStream<I> {
-    /// Writes what there is, reads what there is, and waits for one or the other. `has_more` says that what was read has more
-    /// to be understood as soon as there is room for answers.
+    /// Writes pending output and reads input, until one of them makes progress. `has_more` states that the input already
+    /// contains requests that can be processed once the output buffer has capacity.
     pub(crate) fn poll_exchange(
         &mut self,
         has_more: bool,
@@ -150,11 +149,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> BufferedStream<I> {
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Event>> {
         let _ = self.poll_write(context)?;
-        let waiting = self.output.len() - self.written;
-        if has_more && waiting < self.room.output {
+        let pending = self.output.len() - self.written;
+        if has_more && pending < self.limits.output {
             return Poll::Ready(Ok(Event::Progress));
         }
-        let may_read = !self.is_at_end && !has_more && waiting < self.room.output;
+        let may_read = !self.is_at_end && !has_more && pending < self.limits.output;
         if may_read && self.poll_read(context)?.is_ready() && !self.is_at_end {
             return Poll::Ready(Ok(Event::Progress));
         }
@@ -162,29 +161,29 @@ impl<I: AsyncRead + AsyncWrite + Unpin> BufferedStream<I> {
             return Poll::Ready(Ok(Event::End));
         }
         if !self.has_output() && self.unread.is_empty() {
-            self.forget_what_is_large();
-            return stop.poll(Phase::Closing, context).map(|()| Ok(Event::Stopped));
+            self.shrink_idle_buffers();
+            return stop.poll(StopPhase::Closing, context).map(|()| Ok(Event::Stopped));
         }
-        self.poll_end(context).map(|()| Ok(Event::TooSlow))
+        self.poll_timeout(context).map(|()| Ok(Event::TimedOut))
     }
 
-    /// Writes what there is and says that it is all. With `linger`, reads what may still come, for a while: a connection that
-    /// is closed over something unread takes the answer back.
+    /// Writes pending output and shuts the stream down. With a lingering close, then reads and discards input: the kernel
+    /// resets a connection that is closed over unread input, and the client may lose the response.
     pub(crate) fn poll_finish(
         &mut self,
-        linger: Option<&mut LingeringClose>,
+        lingering_close: Option<&mut LingeringClose>,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<Event>> {
         if self.poll_write(context)?.is_ready()
             && Pin::new(&mut self.stream).poll_shutdown(context)?.is_ready()
-            && linger.is_none_or(|linger| linger.poll(&mut self.stream, context).is_ready())
+            && lingering_close.is_none_or(|close| close.poll(&mut self.stream, context).is_ready())
         {
             return Poll::Ready(Ok(Event::End));
         }
-        self.poll_end(context).map(|()| Ok(Event::TooSlow))
+        self.poll_timeout(context).map(|()| Ok(Event::TimedOut))
     }
 
-    /// Writes what there is, however long that takes.
+    /// Writes and flushes all pending output, without a timeout.
     pub(crate) fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.output.len() {
             self.is_flushed = false;
@@ -193,21 +192,21 @@ impl<I: AsyncRead + AsyncWrite + Unpin> BufferedStream<I> {
                 0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 count => self.written += count,
             }
-            self.end = None;
+            self.timer = None;
         }
         self.output.clear();
         self.written = 0;
         if !self.is_flushed {
             ready!(Pin::new(&mut self.stream).poll_flush(context))?;
             self.is_flushed = true;
-            // With TLS it may be this that was waited for, and not to write.
-            self.end = None;
+            // With TLS, the flush may be the slow part, and not the write.
+            self.timer = None;
         }
         Poll::Ready(Ok(()))
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.make_room();
+        self.reserve_input();
         let mut buffer = ReadBuf::new(&mut self.input[self.unread.end..]);
         ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
         match buffer.filled().len() {
@@ -217,10 +216,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> BufferedStream<I> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let patience = self.patience;
-        let end = self.end.get_or_insert_with(|| timer(patience));
-        end.as_mut().poll(context)
+    fn poll_timeout(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let timeout = self.timeout;
+        let timer = self.timer.get_or_insert_with(|| timer(timeout));
+        timer.as_mut().poll(context)
     }
 }
 
@@ -232,38 +231,38 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_millis(100);
+    const TIMEOUT: Duration = Duration::from_millis(100);
 
-    /// Takes every byte at once; like TLS it may be slower to say that they have left. Half a request comes as soon as they
-    /// have.
+    /// A stream that accepts every write at once and completes the flush later, as TLS may. After the flush it delivers a
+    /// partial request.
     #[derive(Default)]
-    struct Slow {
-        has_left: bool,
-        has_come: bool,
+    struct SlowFlush {
+        can_flush: bool,
+        has_delivered: bool,
     }
 
-    impl AsyncRead for Slow {
+    impl AsyncRead for SlowFlush {
         fn poll_read(
             mut self: Pin<&mut Self>,
             _: &mut Context<'_>,
             buffer: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
-            if !self.has_left || self.has_come {
+            if !self.can_flush || self.has_delivered {
                 return Poll::Pending;
             }
-            self.has_come = true;
-            buffer.put_slice(b"half");
+            self.has_delivered = true;
+            buffer.put_slice(b"partial");
             Poll::Ready(Ok(()))
         }
     }
 
-    impl AsyncWrite for Slow {
+    impl AsyncWrite for SlowFlush {
         fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
             Poll::Ready(Ok(bytes.len()))
         }
 
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            if self.has_left { Poll::Ready(Ok(())) } else { Poll::Pending }
+            if self.can_flush { Poll::Ready(Ok(())) } else { Poll::Pending }
         }
 
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -271,10 +270,10 @@ mod tests {
         }
     }
 
-    fn poll(wire: &mut BufferedStream<Slow>) -> Option<Event> {
+    fn poll(stream: &mut BufferedStream<SlowFlush>) -> Option<Event> {
         let mut context = Context::from_waker(Waker::noop());
-        let (_never, told) = watch::channel(Phase::Open);
-        match wire.poll_exchange(false, &mut Stop::new(told), &mut context) {
+        let (_sender, receiver) = watch::channel(StopPhase::Running);
+        match stream.poll_exchange(false, &mut Stop::new(receiver), &mut context) {
             Poll::Ready(event) => Some(event.unwrap()),
             Poll::Pending => None,
         }
@@ -282,19 +281,19 @@ mod tests {
 
     /// Regression: the time that a client took to read a response was subtracted from the time for its next request.
     #[tokio::test(start_paused = true)]
-    async fn patience_begins_anew_when_an_answer_has_left() {
-        let room = BufferLimits { input: 1 << 10, output: 1 << 10 };
-        let mut wire = BufferedStream::new(Slow::default(), room, PATIENCE);
-        wire.sides().1.extend_from_slice(b"answer");
-        assert_eq!(poll(&mut wire), None, "it has not left");
-        tokio::time::advance(PATIENCE.mul_f64(0.9)).await;
-        assert_eq!(poll(&mut wire), None, "there is time left");
-        wire.stream.has_left = true;
-        assert_eq!(poll(&mut wire), Some(Event::Progress));
-        assert_eq!(poll(&mut wire), None, "the rest is yet to come");
-        tokio::time::advance(PATIENCE.mul_f64(0.9)).await;
-        assert_eq!(poll(&mut wire), None, "and has all the time that there is");
-        tokio::time::advance(PATIENCE.mul_f64(0.2)).await;
-        assert_eq!(poll(&mut wire), Some(Event::TooSlow));
+    async fn the_timeout_restarts_when_a_response_is_flushed() {
+        let limits = BufferLimits { input: 1 << 10, output: 1 << 10 };
+        let mut stream = BufferedStream::new(SlowFlush::default(), limits, TIMEOUT);
+        stream.buffers().1.extend_from_slice(b"response");
+        assert_eq!(poll(&mut stream), None, "the response is not flushed");
+        tokio::time::advance(TIMEOUT.mul_f64(0.9)).await;
+        assert_eq!(poll(&mut stream), None, "before the timeout");
+        stream.stream.can_flush = true;
+        assert_eq!(poll(&mut stream), Some(Event::Progress));
+        assert_eq!(poll(&mut stream), None, "the request is incomplete");
+        tokio::time::advance(TIMEOUT.mul_f64(0.9)).await;
+        assert_eq!(poll(&mut stream), None, "before the restarted timeout");
+        tokio::time::advance(TIMEOUT.mul_f64(0.2)).await;
+        assert_eq!(poll(&mut stream), Some(Event::TimedOut));
     }
 }

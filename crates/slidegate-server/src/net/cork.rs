@@ -1,14 +1,14 @@
-//! The end of a connection in the same segment as the last bytes before it.
+//! Delays small segments, so that the last response and the end of the connection leave in one segment.
 
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-/// A stream that can keep what is written to itself until there is more to say.
+/// A stream that can hold back partial segments.
 pub(crate) trait Cork {
-    /// Sends nothing but full segments from now on, until the stream is shut down, which sends the rest with the end.
+    /// Holds back partial segments until the shutdown of the stream, which sends the rest together with the end.
     ///
-    /// The protocol of Redis has no words for a connection that ends. A client that reads the last answer must find the end
-    /// with it, or it sends another command, which is not answered.
+    /// RESP has no message that announces the end of a connection. A client that reads the last reply must see the end at
+    /// the same time; otherwise it sends another command, which gets no reply.
     fn cork(&self);
 }
 

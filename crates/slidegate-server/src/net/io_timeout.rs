@@ -1,4 +1,4 @@
-//! A connection that says nothing, says it too slowly or does not listen is not waited for without end.
+//! Timeouts of a connection: for request heads, idle connections and unread responses.
 
 use std::io;
 use std::pin::Pin;
@@ -15,90 +15,89 @@ use super::streams::Streams;
 
 use crate::timer::timer;
 
-/// What HTTP/2 begins with.
-pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Connection preface of HTTP/2.
+pub(crate) const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// A stream on which the heads of requests are complete in time and on which somebody listens, or it fails.
-pub(super) struct IoTimeout<I> {
+/// A stream that fails with `TimedOut` when a request head does not become complete, or a response is not read, in time.
+pub(crate) struct IoTimeout<I> {
     stream: I,
     activity: Arc<Activity>,
     head_timeout: Duration,
-    /// Set once for many requests: when it is over, the activity or the streams say whether the connection is late.
-    end: Pin<Box<Sleep>>,
-    /// What is under way, if it is HTTP/2.
+    /// Spans many requests. When it fires, `activity` or `streams` decides whether the connection has timed out.
+    read_timer: Pin<Box<Sleep>>,
+    /// Set with HTTP/2.
     streams: Option<Arc<Streams>>,
-    /// How much of the preface has come, as long as nothing else has.
-    preface: Option<usize>,
-    /// Set while the other side takes nothing of what it is told: to the time when it must have, or have taken all.
-    stuck: Option<Pin<Box<Sleep>>>,
-    /// Whether the last answer was that the client is wrong, who may then not have said everything yet.
-    has_refused: bool,
-    /// Set after the last answer.
-    linger: Option<LingeringClose>,
+    /// Number of received bytes of the HTTP/2 preface; `None` once the protocol is known.
+    preface_bytes: Option<usize>,
+    /// Set while a write is blocked. Fires when the write, or a large response as a whole, times out.
+    write_timer: Option<Pin<Box<Sleep>>>,
+    /// Whether the latest response has a 4xx status. The client may still be sending the rejected request.
+    is_client_error: bool,
+    /// Set after the shutdown of the stream.
+    lingering_close: Option<LingeringClose>,
 }
 
 impl<I> IoTimeout<I> {
-    pub(super) fn new(stream: I, head_timeout: Duration, activity: Arc<Activity>) -> Self {
+    pub(crate) fn new(stream: I, head_timeout: Duration, activity: Arc<Activity>) -> Self {
         Self {
             stream,
             activity,
             head_timeout,
-            end: timer(head_timeout),
+            read_timer: timer(head_timeout),
             streams: None,
-            preface: Some(0),
-            stuck: None,
-            has_refused: false,
-            linger: None,
+            preface_bytes: Some(0),
+            write_timer: None,
+            is_client_error: false,
+            lingering_close: None,
         }
     }
 
-    /// Looks at what has come, until it is known which version it is.
-    fn listen(&mut self, said: &[u8]) {
-        let Some(before) = self.preface else { return };
-        let rest = &PREFACE[before..];
-        let length = said.len().min(rest.len());
-        self.preface = (said[..length] == rest[..length]).then_some(before + length);
-        if self.preface == Some(PREFACE.len()) {
-            (self.preface, self.streams) = (None, Some(Arc::clone(self.activity.begin_http2())));
+    /// Detects HTTP/2 by the first received bytes.
+    fn detect_http2(&mut self, received: &[u8]) {
+        let Some(before) = self.preface_bytes else { return };
+        let rest = &HTTP2_PREFACE[before..];
+        let length = received.len().min(rest.len());
+        self.preface_bytes = (received[..length] == rest[..length]).then_some(before + length);
+        if self.preface_bytes == Some(HTTP2_PREFACE.len()) {
+            (self.preface_bytes, self.streams) = (None, Some(Arc::clone(self.activity.begin_http2())));
         }
     }
 
-    /// Looks at what is answered.
-    fn overhear(&mut self, answer: &[u8]) {
-        if let Some([class, ..]) = answer.strip_prefix(b"HTTP/1.1 ") {
-            self.has_refused = *class == b'4';
+    /// Records the status class if the written bytes begin with the head of a response.
+    fn detect_client_error(&mut self, written: &[u8]) {
+        if let Some([class, ..]) = written.strip_prefix(b"HTTP/1.1 ") {
+            self.is_client_error = *class == b'4';
         }
     }
 
-    /// Whether a request has been awaited for too long, or that an answer is taken.
-    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    /// Completes when the next request, or the reading of a large response, has timed out.
+    fn poll_timeout(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
-            ready!(self.end.as_mut().poll(context));
+            ready!(self.read_timer.as_mut().poll(context));
             let left = match &self.streams {
-                None => self.activity.left(self.head_timeout),
-                Some(streams) => streams.left(self.head_timeout),
+                None => self.activity.time_left(self.head_timeout),
+                Some(streams) => streams.time_left(self.head_timeout),
             };
             if left.is_zero() {
                 return Poll::Ready(());
             }
-            self.end = timer(left);
+            self.read_timer = timer(left);
         }
     }
-}
 
-impl<I> IoTimeout<I> {
-    /// What came of writing, unless nothing has for too long.
-    fn or_stuck<T>(
+    /// Returns the result of a write, or an error if writes have been blocked for too long.
+    fn or_write_timeout<T>(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.stuck = None;
+            self.write_timer = None;
             return written;
         }
-        let stuck = self.stuck.get_or_insert_with(|| timer(self.activity.left_to_take(self.head_timeout)));
-        stuck.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        let (activity, timeout) = (&self.activity, self.head_timeout);
+        let write_timer = self.write_timer.get_or_insert_with(|| timer(activity.time_left_to_read(timeout)));
+        write_timer.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -111,10 +110,10 @@ impl<I: AsyncRead + Unpin> AsyncRead for IoTimeout<I> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if read.is_ready() {
-            self.listen(&buffer.filled()[before..]);
+            self.detect_http2(&buffer.filled()[before..]);
             return read;
         }
-        self.poll_late(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        self.poll_timeout(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
@@ -124,26 +123,26 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for IoTimeout<I> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.overhear(bytes);
+        self.detect_client_error(bytes);
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.or_stuck(context, written)
+        self.or_write_timeout(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
-        self.or_stuck(context, flushed)
+        self.or_write_timeout(context, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.linger.is_none() {
-            let shut = Pin::new(&mut self.stream).poll_shutdown(context);
-            let shut = ready!(self.or_stuck(context, shut));
-            if shut.is_err() || !(self.has_refused || self.activity.lingers()) {
-                return Poll::Ready(shut);
+        if self.lingering_close.is_none() {
+            let shutdown = Pin::new(&mut self.stream).poll_shutdown(context);
+            let shutdown = ready!(self.or_write_timeout(context, shutdown));
+            if shutdown.is_err() || !(self.is_client_error || self.activity.needs_lingering_close()) {
+                return Poll::Ready(shutdown);
             }
         }
-        let Self { stream, linger, .. } = &mut *self;
-        linger.get_or_insert_with(LingeringClose::new).poll(stream, context).map(Ok)
+        let Self { stream, lingering_close, .. } = &mut *self;
+        lingering_close.get_or_insert_with(LingeringClose::new).poll(stream, context).map(Ok)
     }
 
     fn poll_write_vectored(
@@ -151,9 +150,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for IoTimeout<I> {
         context: &mut Context<'_>,
         buffers: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.overhear(buffers.first().map_or(&[], |first| first));
+        self.detect_client_error(buffers.first().map_or(&[], |first| first));
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, buffers);
-        self.or_stuck(context, written)
+        self.or_write_timeout(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The last word is heard: whoever is still talking is listened to for a moment.
+//! Lingering close: reads and discards the client's data after the last response.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -12,37 +12,38 @@ use crate::timer::timer;
 const MAX_BYTES: usize = 1 << 20;
 const MAX_TIME: Duration = Duration::from_secs(1);
 
-/// What is still said after the last answer, and thrown away.
+/// State of a lingering close, which is limited in bytes and time.
 ///
-/// A connection that is closed with something unread is reset, and a proxy that is reset has no answer to hand on.
+/// The kernel resets a connection that is closed while received data is unread. A proxy that sees the reset may lose the
+/// response.
 pub(crate) struct LingeringClose {
-    /// Set when it begins.
-    end: Option<Pin<Box<Sleep>>>,
-    left: usize,
+    /// Set when the first read has to wait.
+    timer: Option<Pin<Box<Sleep>>>,
+    bytes_left: usize,
 }
 
 impl LingeringClose {
     pub(crate) fn new() -> Self {
-        Self { end: None, left: MAX_BYTES }
+        Self { timer: None, bytes_left: MAX_BYTES }
     }
 
-    /// Until nobody talks, or for long enough.
+    /// Completes when the client closes its side, or a limit is reached.
     pub(crate) fn poll(
         &mut self,
         stream: &mut (impl AsyncRead + Unpin),
         context: &mut Context<'_>,
     ) -> Poll<()> {
-        while self.left > 0 {
+        while self.bytes_left > 0 {
             let mut space = [0; 8 << 10];
             let mut buffer = ReadBuf::new(&mut space);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {
-                    self.left = self.left.saturating_sub(buffer.filled().len());
+                    self.bytes_left = self.bytes_left.saturating_sub(buffer.filled().len());
                 }
                 Poll::Ready(_) => break,
                 Poll::Pending => {
-                    let end = self.end.get_or_insert_with(|| timer(MAX_TIME));
-                    return end.as_mut().poll(context);
+                    let timer = self.timer.get_or_insert_with(|| timer(MAX_TIME));
+                    return timer.as_mut().poll(context);
                 }
             }
         }

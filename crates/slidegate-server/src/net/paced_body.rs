@@ -1,4 +1,4 @@
-//! Answers in pieces, so that it is known whether they are taken.
+//! Response bodies that track whether the client reads them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,91 +8,91 @@ use axum::body::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 
 use super::activity::Activity;
-use super::limits::PIECE_BYTES;
-use super::streams::{Streams, Waiting, Work};
+use super::limits::CHUNK_BYTES;
+use super::streams::{RequestInProgress, Streams, UnreadResponse};
 
-/// The body of an answer: as it is with HTTP/1, and in pieces with HTTP/2, which asks for one after the other as the
-/// client takes them.
+/// The body of a response. With HTTP/1 it is unchanged; with HTTP/2 it is split into chunks, which hyper requests one by
+/// one as the client reads them.
 pub(super) struct PacedBody<B> {
     body: B,
-    pace: WriteProgress,
+    delivery: Delivery,
 }
 
-enum WriteProgress {
-    /// A small one, or one that has no end to be waited for.
-    BoundedInteger,
-    /// A large one, which is waited for until nobody has any of it.
-    Large(Arc<Waiting>),
-    Chunks(Box<Chunks>),
+enum Delivery {
+    /// Unchanged: the body is small, or its size is unknown.
+    Untracked,
+    /// Unchanged. The guard lives until all bytes of the body are written.
+    Tracked(Arc<UnreadResponse>),
+    Chunked(Box<Chunks>),
 }
 
 struct Chunks {
     streams: Arc<Streams>,
-    /// What was said and not yet handed on.
+    /// Bytes of the latest frame that are not delivered yet.
     rest: Bytes,
-    /// While there is more to say than one piece.
-    waiting: Option<Waiting>,
-    /// While it is not the client that is waited for.
-    work: Option<Work>,
+    /// Set while `rest` is larger than a chunk, or the body is known to be large.
+    unread: Option<UnreadResponse>,
+    /// Set while the service has not produced the next frame, so that the client does not time out.
+    in_progress: Option<RequestInProgress>,
 }
 
 fn is_large(body: &impl Body) -> bool {
-    body.size_hint().lower() > PIECE_BYTES as u64
+    body.size_hint().lower() > CHUNK_BYTES as u64
 }
 
 impl<B: Body<Data = Bytes>> PacedBody<B> {
-    /// As it is.
-    pub(super) fn whole(body: B, activity: &Activity) -> Self {
-        let pace = if is_large(&body) {
-            WriteProgress::Large(Arc::new(Waiting::new(activity.streams())))
+    /// Returns an HTTP/1 body.
+    pub(super) fn unchanged(body: B, activity: &Activity) -> Self {
+        let delivery = if is_large(&body) {
+            Delivery::Tracked(Arc::new(UnreadResponse::new(activity.streams())))
         } else {
-            WriteProgress::BoundedInteger
+            Delivery::Untracked
         };
-        Self { body, pace }
+        Self { body, delivery }
     }
 
-    /// In pieces.
-    pub(super) fn in_pieces(body: B, streams: &Arc<Streams>) -> Self {
-        let waiting = is_large(&body).then(|| Waiting::new(streams));
-        let pieces = Chunks { streams: Arc::clone(streams), rest: Bytes::new(), waiting, work: None };
-        Self { body, pace: WriteProgress::Chunks(Box::new(pieces)) }
+    /// Returns an HTTP/2 body.
+    pub(super) fn chunked(body: B, streams: &Arc<Streams>) -> Self {
+        let unread = is_large(&body).then(|| UnreadResponse::new(streams));
+        let chunks = Chunks { streams: Arc::clone(streams), rest: Bytes::new(), unread, in_progress: None };
+        Self { body, delivery: Delivery::Chunked(Box::new(chunks)) }
     }
 }
 
 impl Chunks {
-    /// What is handed on now of what is left.
-    fn piece(&mut self) -> Bytes {
-        if self.rest.len() > PIECE_BYTES {
-            self.waiting.get_or_insert_with(|| Waiting::new(&self.streams));
-            return self.rest.split_to(PIECE_BYTES);
+    /// Removes the next chunk from the rest.
+    fn next_chunk(&mut self) -> Bytes {
+        if self.rest.len() > CHUNK_BYTES {
+            self.unread.get_or_insert_with(|| UnreadResponse::new(&self.streams));
+            return self.rest.split_to(CHUNK_BYTES);
         }
         let last = std::mem::take(&mut self.rest);
-        match self.waiting.take() {
+        match self.unread.take() {
             None => last,
-            // A copy: as a part of the whole it would keep all of it.
+            // A slice would keep the memory of the complete frame.
             Some(_) => Bytes::copy_from_slice(&last),
         }
     }
 
-    fn poll_piece<B: Body<Data = Bytes> + Unpin>(
+    fn poll_chunk<B: Body<Data = Bytes> + Unpin>(
         &mut self,
         body: &mut B,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         if !self.rest.is_empty() {
-            return Poll::Ready(Some(Ok(Frame::data(self.piece()))));
+            return Poll::Ready(Some(Ok(Frame::data(self.next_chunk()))));
         }
         let polled = Pin::new(body).poll_frame(context);
-        if polled.is_pending() && self.work.is_none() {
-            self.work = Some(Work::new(&self.streams));
+        if polled.is_pending() && self.in_progress.is_none() {
+            self.in_progress = Some(RequestInProgress::new(&self.streams));
         }
         let polled = ready!(polled);
-        self.work = None;
+        self.in_progress = None;
         Poll::Ready(polled.map(|frame| {
             frame.map(|frame| match frame.into_data() {
                 Ok(data) => {
                     self.rest = data;
-                    Frame::data(self.piece())
+                    Frame::data(self.next_chunk())
                 }
                 Err(other) => other,
             })
@@ -100,8 +100,11 @@ impl Chunks {
     }
 }
 
-/// Bytes that are waited for until they have left.
-struct TrackedBytes(Bytes, #[expect(dead_code, reason = "it is there for as long as they are")] Arc<Waiting>);
+/// Bytes of a large response, with its guard.
+struct TrackedBytes(
+    Bytes,
+    #[expect(dead_code, reason = "the guard acts when it is dropped")] Arc<UnreadResponse>,
+);
 
 impl AsRef<[u8]> for TrackedBytes {
     fn as_ref(&self) -> &[u8] {
@@ -117,31 +120,31 @@ impl<B: Body<Data = Bytes> + Unpin> Body for PacedBody<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let Self { body, pace } = &mut *self;
-        match pace {
-            WriteProgress::BoundedInteger => Pin::new(body).poll_frame(context),
-            WriteProgress::Large(waiting) => {
+        let Self { body, delivery } = &mut *self;
+        match delivery {
+            Delivery::Untracked => Pin::new(body).poll_frame(context),
+            Delivery::Tracked(unread) => {
                 let polled = ready!(Pin::new(body).poll_frame(context));
-                let await_all = |data| Bytes::from_owner(TrackedBytes(data, Arc::clone(waiting)));
-                Poll::Ready(polled.map(|frame| frame.map(|frame| frame.map_data(await_all))))
+                let track = |data| Bytes::from_owner(TrackedBytes(data, Arc::clone(unread)));
+                Poll::Ready(polled.map(|frame| frame.map(|frame| frame.map_data(track))))
             }
-            WriteProgress::Chunks(pieces) => pieces.poll_piece(body, context),
+            Delivery::Chunked(chunks) => chunks.poll_chunk(body, context),
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        let is_handed_on = match &self.pace {
-            WriteProgress::Chunks(pieces) => pieces.rest.is_empty(),
-            WriteProgress::BoundedInteger | WriteProgress::Large(_) => true,
+        let is_delivered = match &self.delivery {
+            Delivery::Chunked(chunks) => chunks.rest.is_empty(),
+            Delivery::Untracked | Delivery::Tracked(_) => true,
         };
-        is_handed_on && self.body.is_end_stream()
+        is_delivered && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         let mut hint = self.body.size_hint();
-        if let WriteProgress::Chunks(pieces) = &self.pace {
-            let rest = pieces.rest.len() as u64;
-            // The larger first: neither may ever be beyond the other.
+        if let Delivery::Chunked(chunks) = &self.delivery {
+            let rest = chunks.rest.len() as u64;
+            // The upper bound is raised first, because the lower bound must not exceed it.
             if let Some(upper) = hint.upper() {
                 hint.set_upper(upper + rest);
             }

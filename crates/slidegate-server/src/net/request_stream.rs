@@ -1,8 +1,8 @@
-//! Splits the bytes of an HTTP/1 connection into requests, so that a stop knows which of them is the last one.
+//! Splits the bytes of an HTTP/1 connection into requests, so that a drain recognizes the last one.
 //!
-//! hyper reads as much as its buffer holds, and does not expose how much of it belongs to later requests. During a stop the
-//! response to the last request announces the end of the connection, and hyper drops the requests behind it. So hyper gets
-//! the bytes of one request at a time, and the rest waits here.
+//! hyper reads as much as its buffer holds, and does not expose how many of these bytes belong to later requests. During
+//! a drain the last response announces the end of the connection, and hyper drops all requests after it. So this stream
+//! delivers the bytes of one request at a time, and holds the rest back.
 
 use std::io;
 use std::pin::Pin;
@@ -12,33 +12,33 @@ use std::task::{Context, Poll, Waker, ready};
 use axum::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Size of a read that only looks for the end of the connection.
+/// Size of a read that only detects the end of the connection.
 const PROBE_BYTES: usize = 4 << 10;
 
 /// Position of a connection in its sequence of requests, shared by the stream and the service.
 #[derive(Debug, Default)]
-pub(super) struct Requests(Mutex<State>);
+pub(super) struct RequestSequence(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     position: Position,
     has_unread: bool,
-    /// The task that reads, if it waits for the end of the request.
+    /// The task that waits for the end of the request before it reads on.
     reader: Option<Waker>,
 }
 
 #[derive(Debug)]
 enum Position {
     Head(HeadEnd),
-    /// The service has the head. Without a length, the body is chunked and its end unknown.
+    /// The service processes the request. `None`: the body is chunked and its end unknown.
     Serving {
         body_left: Option<u64>,
     },
-    /// The response is there before the whole body is.
+    /// The response is ready, and the body is not completely received.
     Body {
         left: u64,
     },
-    /// HTTP/2, which has no sequence.
+    /// HTTP/2, which multiplexes requests.
     Http2,
 }
 
@@ -48,17 +48,17 @@ impl Default for Position {
     }
 }
 
-impl Requests {
-    /// The service begins with a request whose head hyper has read.
+impl RequestSequence {
+    /// Records that the service begins a request, after hyper has read its head.
     pub(super) fn begin(&self, body_length: Option<u64>) {
         let mut state = self.lock();
         if !matches!(state.position, Position::Http2) {
-            // A part of the body may have been delivered with the head only if the head had an unusual form.
+            // Only a head of an unusual form is delivered together with a part of the body.
             state.position = Position::Serving { body_left: body_length };
         }
     }
 
-    /// The response is ready.
+    /// Records that the response is ready.
     pub(super) fn end(&self) {
         let mut state = self.lock();
         if let Position::Serving { body_left } = state.position {
@@ -77,7 +77,7 @@ impl Requests {
         self.lock().has_unread
     }
 
-    /// Returns whether a request was received in part or as a whole that the service does not have yet.
+    /// Returns whether a complete or partial request was received that the service has not begun.
     pub(super) fn has_begun(&self) -> bool {
         let state = self.lock();
         state.has_unread || matches!(state.position, Position::Head(HeadEnd { has_begun: true, .. }))
@@ -89,7 +89,7 @@ impl Requests {
 }
 
 impl State {
-    /// Returns how many of the received bytes hyper may have now.
+    /// Returns the number of received bytes to deliver to hyper now.
     fn deliver(&mut self, bytes: &[u8]) -> usize {
         match &mut self.position {
             Position::Http2 | Position::Serving { body_left: None } => bytes.len(),
@@ -166,12 +166,12 @@ impl HeadEnd {
 pub(super) struct RequestStream<I> {
     stream: I,
     unread: Bytes,
-    requests: Arc<Requests>,
+    requests: Arc<RequestSequence>,
 }
 
 impl<I> RequestStream<I> {
     /// `unread` was received before, and comes before the rest of `stream`.
-    pub(super) fn new(stream: I, unread: Vec<u8>, requests: Arc<Requests>) -> Self {
+    pub(super) fn new(stream: I, unread: Vec<u8>, requests: Arc<RequestSequence>) -> Self {
         requests.lock().has_unread = !unread.is_empty();
         Self { stream, unread: unread.into(), requests }
     }
@@ -186,7 +186,8 @@ impl<I: AsyncRead + Unpin> AsyncRead for RequestStream<I> {
         let Self { stream, unread, requests } = &mut *self;
         let mut state = requests.lock();
         if let Position::Serving { body_left: Some(0) } = state.position {
-            // hyper looks for the end of the connection. The bytes of a next request wait for the response.
+            // hyper polls for the end of the connection. Bytes of the next request are held back until the response is
+            // ready.
             if unread.is_empty() {
                 let mut space = [0; PROBE_BYTES];
                 let mut probe = ReadBuf::new(&mut space);
@@ -251,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_head_ends_with_an_empty_line_in_whatever_pieces_it_comes() {
+    fn the_end_of_a_head_is_found_across_reads() {
         let table: [(&[u8], Option<usize>); 8] = [
             (b"GET / HTTP/1.1\r\nhost: a\r\n\r\nGET", Some(27)),
             (b"\r\n\r\nGET / HTTP/1.1\r\n\r\nPOST", Some(22)),
@@ -273,13 +274,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_request_is_delivered_alone_and_the_next_one_after_the_response() {
+    async fn each_request_is_delivered_after_the_previous_response() {
         use tokio::io::AsyncReadExt;
         let received = b"POST / HTTP/1.1\r\n\r\nbodyGET /a HTTP/1.1\r\n\r\nGET /b".as_slice();
-        for pieces in [false, true] {
-            let requests = Arc::new(Requests::default());
+        for is_handed_over in [false, true] {
+            let requests = Arc::new(RequestSequence::default());
             let (unread, stream) =
-                if pieces { (received.to_vec(), &b""[..]) } else { (Vec::new(), received) };
+                if is_handed_over { (received.to_vec(), &b""[..]) } else { (Vec::new(), received) };
             let mut stream = RequestStream::new(stream, unread, Arc::clone(&requests));
             let mut read = async || {
                 let mut bytes = [0; 100];

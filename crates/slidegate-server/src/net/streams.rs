@@ -1,4 +1,4 @@
-//! The requests of one HTTP/2 connection, of which many are under way at the same time.
+//! Concurrent requests and unread responses of a connection.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -8,124 +8,126 @@ use std::time::Duration;
 use slidegate::{Clock, SystemClock};
 use tokio::sync::Notify;
 
-use super::limits::LARGE_ANSWERS;
+use super::limits::MAX_UNREAD_RESPONSES;
 
-/// What is under way on a connection, and since when nothing more has come of it.
+/// Requests in progress and large unread responses of a connection.
 ///
-/// Whoever only answers pings is there, but wants nothing; and whoever opens no window for answers has us keep them.
+/// A client that answers pings but sends no request would hold an HTTP/2 connection forever, and so would a client that
+/// opens no window for its responses. Both time out.
 #[derive(Debug)]
-pub(super) struct Streams {
+pub(crate) struct Streams {
     clock: SystemClock,
-    /// How many requests wait for us.
-    at_work: AtomicUsize,
-    /// When one last did.
-    last_ms: AtomicU64,
-    /// Large answers that wait to be taken, by their number, and since when.
-    waiting: Mutex<HashMap<u64, u64>>,
-    numbers: AtomicU64,
-    has_room: Notify,
+    /// Number of requests that the service works on.
+    in_progress: AtomicUsize,
+    /// Time at which the latest of them ended.
+    last_ended_ms: AtomicU64,
+    /// Large unread responses by number, with the time since which each waits.
+    unread: Mutex<HashMap<u64, u64>>,
+    next_number: AtomicU64,
+    /// Notified when a large response was read.
+    response_read: Notify,
 }
 
 impl Streams {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let clock = SystemClock::default();
         Self {
             clock,
-            at_work: AtomicUsize::new(0),
-            last_ms: AtomicU64::new(clock.now_ms()),
-            waiting: Mutex::default(),
-            numbers: AtomicU64::new(0),
-            has_room: Notify::new(),
+            in_progress: AtomicUsize::new(0),
+            last_ended_ms: AtomicU64::new(clock.now_ms()),
+            unread: Mutex::default(),
+            next_number: AtomicU64::new(0),
+            response_read: Notify::new(),
         }
     }
 
-    /// A request is there. It is not answered before there is room for a large answer.
-    pub(super) async fn begin(self: &Arc<Self>) -> Work {
+    /// Begins a request. Waits while the client has too many large unread responses.
+    pub(crate) async fn begin_request(self: &Arc<Self>) -> RequestInProgress {
         if self.is_full() {
-            Box::pin(self.room()).await;
+            Box::pin(self.wait_for_capacity()).await;
         }
-        Work::new(self)
+        RequestInProgress::new(self)
     }
 
-    async fn room(&self) {
+    async fn wait_for_capacity(&self) {
         loop {
-            let freed = self.has_room.notified();
+            let response_read = self.response_read.notified();
             if !self.is_full() {
                 return;
             }
-            freed.await;
+            response_read.await;
         }
     }
 
     fn is_full(&self) -> bool {
-        self.waiting().len() >= LARGE_ANSWERS
+        self.unread().len() >= MAX_UNREAD_RESPONSES
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unread(&self) -> MutexGuard<'_, HashMap<u64, u64>> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How much of `patience` is left with whoever has to ask for something, or to take what was asked for.
-    pub(super) fn left(&self, patience: Duration) -> Duration {
-        let is_idle = self.at_work.load(Ordering::Acquire) == 0;
-        let idle_since = is_idle.then(|| self.last_ms.load(Ordering::Relaxed));
-        let idle_left = idle_since.map_or(patience, |since_ms| self.left_since(since_ms, patience));
-        idle_left.min(self.left_to_take(patience))
+    /// Returns the time left for the client to send a request or to read its large responses, whichever ends first.
+    pub(crate) fn time_left(&self, timeout: Duration) -> Duration {
+        let is_idle = self.in_progress.load(Ordering::Acquire) == 0;
+        let idle_since = is_idle.then(|| self.last_ended_ms.load(Ordering::Relaxed));
+        let idle_left = idle_since.map_or(timeout, |since_ms| self.time_left_since(since_ms, timeout));
+        idle_left.min(self.time_left_to_read(timeout))
     }
 
-    /// How much of `patience` is left with whoever has to take a large answer. All of it has to be taken by then: one that is
-    /// taken byte by byte would be kept for ever.
-    pub(super) fn left_to_take(&self, patience: Duration) -> Duration {
-        let oldest = self.waiting().values().min().copied();
-        oldest.map_or(patience, |since_ms| self.left_since(since_ms, patience))
+    /// Returns the time left for the client to read its oldest large response. The timeout covers the whole response:
+    /// otherwise a client that reads byte by byte would hold it forever.
+    pub(crate) fn time_left_to_read(&self, timeout: Duration) -> Duration {
+        let oldest = self.unread().values().min().copied();
+        oldest.map_or(timeout, |since_ms| self.time_left_since(since_ms, timeout))
     }
 
-    fn left_since(&self, since_ms: u64, patience: Duration) -> Duration {
-        let waited_ms = self.clock.now_ms().saturating_sub(since_ms);
-        patience.saturating_sub(Duration::from_millis(waited_ms))
+    fn time_left_since(&self, since_ms: u64, timeout: Duration) -> Duration {
+        let elapsed_ms = self.clock.now_ms().saturating_sub(since_ms);
+        timeout.saturating_sub(Duration::from_millis(elapsed_ms))
     }
 }
 
-/// That a request waits for us.
+/// Guard of a request that the service works on.
 #[derive(Debug)]
-pub(super) struct Work(Arc<Streams>);
+pub(crate) struct RequestInProgress(Arc<Streams>);
 
-impl Work {
-    pub(super) fn new(streams: &Arc<Streams>) -> Self {
-        streams.at_work.fetch_add(1, Ordering::Relaxed);
+impl RequestInProgress {
+    pub(crate) fn new(streams: &Arc<Streams>) -> Self {
+        streams.in_progress.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(streams))
     }
 
-    pub(super) fn streams(&self) -> &Arc<Streams> {
+    pub(crate) fn streams(&self) -> &Arc<Streams> {
         &self.0
     }
 }
 
-impl Drop for Work {
+impl Drop for RequestInProgress {
     fn drop(&mut self) {
-        self.0.last_ms.store(self.0.clock.now_ms(), Ordering::Relaxed);
-        self.0.at_work.fetch_sub(1, Ordering::Release);
+        self.0.last_ended_ms.store(self.0.clock.now_ms(), Ordering::Relaxed);
+        self.0.in_progress.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// That a large answer waits to be taken.
+/// Guard of a large response that the client has not read completely.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(crate) struct UnreadResponse {
     streams: Arc<Streams>,
     number: u64,
 }
 
-impl Waiting {
-    pub(super) fn new(streams: &Arc<Streams>) -> Self {
-        let number = streams.numbers.fetch_add(1, Ordering::Relaxed);
-        streams.waiting().insert(number, streams.clock.now_ms());
+impl UnreadResponse {
+    pub(crate) fn new(streams: &Arc<Streams>) -> Self {
+        let number = streams.next_number.fetch_add(1, Ordering::Relaxed);
+        streams.unread().insert(number, streams.clock.now_ms());
         Self { streams: Arc::clone(streams), number }
     }
 }
 
-impl Drop for Waiting {
+impl Drop for UnreadResponse {
     fn drop(&mut self) {
-        self.streams.waiting().remove(&self.number);
-        self.streams.has_room.notify_waiters();
+        self.streams.unread().remove(&self.number);
+        self.streams.response_read.notify_waiters();
     }
 }

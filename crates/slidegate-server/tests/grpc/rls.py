@@ -102,7 +102,7 @@ def wire(channel):
 
     one = request(pb, [[("user", "a")]])
     one.descriptors[0].hits_addend.value = 0
-    assert call(one).statuses[0].limit_remaining == 1, "an explicit 0 only looks"
+    assert call(one).statuses[0].limit_remaining == 1, "an explicit 0 is a peek"
     one.descriptors[0].hits_addend.value = 1
     one.descriptors[0].is_negative_hits = True
     assert call(one).statuses[0].limit_remaining == 2
@@ -171,17 +171,17 @@ def reflection(channel):
 def mutated(random, message):
     message = bytearray(message)
     for _ in range(random.choice([1, 1, 1, 2, 6])):
-        what, place = random.randrange(5), random.randrange(len(message) + 1)
-        if what == 0 and message:
-            message[place % len(message)] ^= 1 << random.randrange(8)
-        elif what == 1:
-            message[place:place] = random.randbytes(random.randint(1, 8))
-        elif what == 2:
-            del message[place : place + random.randint(1, 8)]
-        elif what == 3:
-            message[place:place] = message[:place]
+        kind, index = random.randrange(5), random.randrange(len(message) + 1)
+        if kind == 0 and message:
+            message[index % len(message)] ^= 1 << random.randrange(8)
+        elif kind == 1:
+            message[index:index] = random.randbytes(random.randint(1, 8))
+        elif kind == 2:
+            del message[index : index + random.randint(1, 8)]
+        elif kind == 3:
+            message[index:index] = message[:index]
         else:
-            message[place:place] = b"\xff" * random.randint(1, 12)
+            message[index:index] = b"\xff" * random.randint(1, 12)
     return bytes(message[:60_000])
 
 
@@ -191,10 +191,10 @@ def fuzz(channel):
     assert seeds
     call = channel.unary_unary(METHOD, bytes, bytes)
     allowed = {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.INTERNAL}
-    dice, answered, rejected = random.Random(8), 0, 0
+    generator, answered, rejected = random.Random(8), 0, 0
     pending = []
     for number in range(4000):
-        message = seeds[number] if number < len(seeds) else mutated(dice, dice.choice(seeds))
+        message = seeds[number] if number < len(seeds) else mutated(generator, generator.choice(seeds))
         pending.append((message, call.future(message, timeout=TIMEOUT_S)))
         if len(pending) < 50:
             continue
@@ -244,7 +244,7 @@ def hold(channel):
         (services,) = list(reflect(unending(), timeout=TIMEOUT_S))
         assert SERVICE.encode() in services, services
         done.set()
-        # A name of 5000 bytes: answered with NOT_FOUND if it were read.
+        # A request with a name of 5000 bytes. A server that reads it responds NOT_FOUND.
         assert list(reflect(iter([b"\x1a\x88\x27" + b"x" * 5000]), timeout=TIMEOUT_S)) == []
 
 
@@ -255,5 +255,5 @@ def channel_to(address, authority=None):
     return grpc.secure_channel(address, credentials)
 
 
-with channel_to(*sys.argv[2:]) as made:
-    {"wire": wire, "fuzz": fuzz, "drain": drain, "check": check, "hold": hold}[sys.argv[1]](made)
+with channel_to(*sys.argv[2:]) as channel:
+    {"wire": wire, "fuzz": fuzz, "drain": drain, "check": check, "hold": hold}[sys.argv[1]](channel)

@@ -85,10 +85,10 @@ fn limit(server: &ServeProcess, key: &str) -> Value {
 }
 
 /// Waits until a change of another node has set the limit of a key.
-fn until_limit(server: &ServeProcess, key: &str, wanted: u64) {
+fn until_limit(server: &ServeProcess, key: &str, expected: u64) {
     until("the limit set by another node", || {
         let seen = limit(server, key);
-        if seen == json!(wanted) { Ok(()) } else { Err(seen.to_string()) }
+        if seen == json!(expected) { Ok(()) } else { Err(seen.to_string()) }
     });
 }
 
@@ -119,9 +119,9 @@ fn policies_are_listed_with_changes_and_live_numbers() {
 fn a_changed_limit_applies_at_once_and_can_be_removed() {
     let config = TempFile::new("limit", POLICIES);
     let server = serve(&config, &[]);
-    let answer = put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
+    let response = put(&server, "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
     let quotas = |quota: &str| json!({"quotas": [quota]});
-    assert_eq!((&answer["before"], &answer["after"]), (&quotas("2/1h"), &quotas("7/1h")));
+    assert_eq!((&response["before"], &response["after"]), (&quotas("2/1h"), &quotas("7/1h")));
     assert_eq!(limit(&server, "a"), 7);
     put(&server, "/v1/policies/api/tiers/premium", &json!({"quotas": [{"limit": 70, "window": "1h"}]}));
     put(&server, "/v1/policies/api/keys/customer%3A42%2Feu", &json!({"quotas": ["1000/1h"], "for": "3d"}));
@@ -186,9 +186,9 @@ fn key_inspection_refund_and_reset_are_audited() {
         (&seen["mode"], &seen["always_denied"], &seen["change"]),
         (&json!("enforce"), &json!(false), &Value::Null)
     );
-    let back =
+    let refunded =
         ok_json(&send(&server, "POST", &format!("{path}/refund"), &json!({"cost": 2, "note": "sorry"})));
-    assert_eq!((&back["state"]["remaining"], &back["kept"]), (&json!(2), &json!(true)));
+    assert_eq!((&refunded["state"]["remaining"], &refunded["kept"]), (&json!(2), &json!(true)));
     ok_json(&send(&server, "POST", &format!("{path}/reset"), &Value::Null));
     assert_eq!(get(&server, path)["state"]["remaining"], 3);
     let audit = get(&server, "/v1/audit");
@@ -232,8 +232,8 @@ fn a_block_of_a_key_is_audited() {
         json!({"for": "367d"}),
         json!({"for": "1h", "cost": 1}),
     ] {
-        let refused = send(&server, "POST", &format!("{path}/block"), &body);
-        assert_eq!(refused.status, 422, "{body}: {refused:?}");
+        let rejection = send(&server, "POST", &format!("{path}/block"), &body);
+        assert_eq!(rejection.status, 422, "{body}: {rejection:?}");
     }
 }
 
@@ -290,13 +290,17 @@ fn requests_need_a_token_with_the_right_scope() {
     let off = json!({"mode": "off"});
     for token in ["", "0123456789abcdef-wrong"] {
         for (method, path) in [("GET", "/v1/policies"), ("PUT", path), ("GET", "/nowhere")] {
-            let refused = send_with_token(&server, token, method, path, &off);
-            assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")), "{path}");
+            let rejection = send_with_token(&server, token, method, path, &off);
+            assert_eq!(
+                (rejection.status, rejection.header("www-authenticate")),
+                (401, Some("Bearer")),
+                "{path}"
+            );
         }
     }
     assert_eq!(send_with_token(&server, READ, "GET", "/v1/policies", &Value::Null).status, 200);
-    let refused = send_with_token(&server, READ, "PUT", path, &off);
-    assert!(refused.status == 403 && refused.body.contains("viewer"), "{refused:?}");
+    let rejection = send_with_token(&server, READ, "PUT", path, &off);
+    assert!(rejection.status == 403 && rejection.body.contains("viewer"), "{rejection:?}");
     assert_eq!(send_with_token(&server, READ, "DELETE", path, &Value::Null).status, 403);
     assert_eq!(
         send_with_token(&server, READ, "POST", "/v1/policies/api/keys/a/reset", &Value::Null).status,
@@ -312,8 +316,8 @@ fn without_tokens_requests_of_a_browser_page_are_rejected() {
     let config = TempFile::new("page", POLICIES);
     let server = serve(&config, &[]);
     let origin = "origin: https://evil.example\r\n";
-    let refused = request_with_headers(admin_address(&server), "GET", "/v1/policies", origin, b"");
-    assert_eq!(refused.status, 403, "{refused:?}");
+    let rejection = request_with_headers(admin_address(&server), "GET", "/v1/policies", origin, b"");
+    assert_eq!(rejection.status, 403, "{rejection:?}");
 }
 
 #[test]
@@ -350,11 +354,11 @@ fn a_change_that_cannot_be_persisted_is_rejected() {
     let log = TempFile::new("nowhere-log", "");
     let server = serve_with_log(&config, &log);
     until_logged(&log, "/nonexistent/state.json");
-    let refused = send(&server, "PUT", "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
-    assert_eq!(refused.status, 503, "{refused:?}");
+    let rejection = send(&server, "PUT", "/v1/policies/api/quotas", &json!({"quotas": ["7/1h"]}));
+    assert_eq!(rejection.status, 503, "{rejection:?}");
     assert!(
-        refused.body.contains("nothing was changed") && refused.body.contains("/nonexistent"),
-        "{refused:?}"
+        rejection.body.contains("nothing was changed") && rejection.body.contains("/nonexistent"),
+        "{rejection:?}"
     );
     assert_eq!(limit(&server, "a"), 2);
     assert_eq!(get(&server, "/v1/changes")["changes"], json!([]));
@@ -440,11 +444,11 @@ fn top_shows_decisions_and_heavy_hitters() {
     let admin = format!("http://{}", admin_address(&server));
     let (code, out, err) = outcome(slidegate().args(["top", "--once", "--admin", &admin]));
     assert_eq!((code, err.as_str()), (0, ""));
-    for wanted in ["api                    enforce", "33.33 %", "api  user:1·[2J", "1 key  0 changes"] {
-        assert!(out.contains(wanted), "{wanted}: {out}");
+    for expected in ["api                    enforce", "33.33 %", "api  user:1·[2J", "1 key  0 changes"] {
+        assert!(out.contains(expected), "{expected}: {out}");
     }
     let (code, _, err) = outcome(slidegate().args(["top", "--once", "--admin", "http://127.0.0.1:1"]));
-    assert!(code == 2 && err.contains("cannot ask http://127.0.0.1:1"), "{err}");
+    assert!(code == 2 && err.contains("request to http://127.0.0.1:1 failed"), "{err}");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn a_lone_surrogate_fails_only_its_own_request() {
 }
 
 #[test]
-fn a_batch_that_is_not_json_is_rejected_whole_and_charges_nothing() {
+fn a_batch_that_is_not_json_is_rejected_and_charges_nothing() {
     let server = Server::start();
     let good = r#"{"policy": "api", "key": "a"}"#;
     for bad in [

@@ -65,10 +65,10 @@ fn forget_removes_all_counts_and_blocks_of_a_policy() {
         request("check", json!({"policy": "login", "key": key}));
     }
     request("block", json!({"policy": "api", "key": "a", "for_ms": 600_000}));
-    let forgotten = request("forget", json!({"policy": "api"}));
-    assert_eq!(forgotten.status, 200);
+    let response = request("forget", json!({"policy": "api"}));
+    assert_eq!(response.status, 200);
     assert_eq!(
-        forgotten.json(),
+        response.json(),
         json!({"policy": "api", "done": true, "keys": null}),
         "the memory store does not count the keys"
     );
@@ -93,9 +93,9 @@ fn an_invalid_forget_changes_nothing() {
         ("policy", 400, "expected"),
         ("", 400, "EOF"),
     ] {
-        let refused = request("forget", body);
-        assert_eq!(refused.status, status, "{body}: {:?}", refused.json());
-        let message = refused.json()["detail"].as_str().unwrap().to_owned();
+        let rejection = request("forget", body);
+        assert_eq!(rejection.status, status, "{body}: {:?}", rejection.json());
+        let message = rejection.json()["detail"].as_str().unwrap().to_owned();
         assert!(message.contains(detail), "{body}: {message}");
     }
     let peeked = request("peek", r#"{"policy": "api", "key": "a"}"#).decision();
@@ -114,9 +114,9 @@ fn forget_reaches_every_node_and_returns_the_number_of_keys() {
         for key in ["a", "b", "c"] {
             nodes[0].check(&json!({"policy": "api", "key": key, "cost": 10}));
         }
-        let forgotten = nodes[1].post("/v1/forget", &json!({"policy": "api"}));
-        assert_eq!(forgotten.status, 200, "{url}");
-        assert_eq!(forgotten.json(), json!({"policy": "api", "done": true, "keys": 3}), "{url}");
+        let response = nodes[1].post("/v1/forget", &json!({"policy": "api"}));
+        assert_eq!(response.status, 200, "{url}");
+        assert_eq!(response.json(), json!({"policy": "api", "done": true, "keys": 3}), "{url}");
         for node in &nodes {
             let peeked = node.post("/v1/peek", &json!({"policy": "api", "key": "a"})).decision();
             assert_eq!(peeked["remaining"], 10, "{url}");
@@ -127,7 +127,7 @@ fn forget_reaches_every_node_and_returns_the_number_of_keys() {
 #[test]
 fn for_ms_is_required_by_blocks_and_rejected_elsewhere() {
     let server = Server::start();
-    let refused = |path: &str, body: &Value| -> Response { server.post(path, body.to_string()) };
+    let send = |path: &str, body: &Value| -> Response { server.post(path, body.to_string()) };
     for (path, field, more) in [
         ("/v1/block", "for_ms", json!({})),
         ("/v1/block", "for_ms", json!({"for_ms": 0})),
@@ -141,7 +141,7 @@ fn for_ms_is_required_by_blocks_and_rejected_elsewhere() {
     ] {
         let mut body = json!({"policy": "api", "key": "a"});
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let response = refused(path, &body);
+        let response = send(path, &body);
         assert_eq!(
             (response.status, &response.json()["field"]),
             (422, &json!(field)),
@@ -150,10 +150,10 @@ fn for_ms_is_required_by_blocks_and_rejected_elsewhere() {
     }
     // Only the invalid request of a batch is rejected.
     let one = |key: &str, for_ms: u64| json!({"policy": "api", "key": key, "for_ms": for_ms});
-    let batch = refused("/v1/block", &json!([one("x", 1000), one("y", 0), one("z", 2000)])).decision();
+    let batch = send("/v1/block", &json!([one("x", 1000), one("y", 0), one("z", 2000)])).decision();
     assert_eq!((&batch[0]["allowed"], &batch[1]["status"]), (&json!(true), &json!(422)));
-    let seen = refused("/v1/peek", &json!(["x", "y", "z"].map(|key| json!({"policy": "api", "key": key}))))
-        .decision();
+    let seen =
+        send("/v1/peek", &json!(["x", "y", "z"].map(|key| json!({"policy": "api", "key": key})))).decision();
     let waits: Vec<&Value> =
         seen.as_array().unwrap().iter().map(|decision| &decision["retry_after_ms"]).collect();
     assert_eq!(waits, [&json!(1000), &Value::Null, &json!(2000)]);
@@ -244,16 +244,16 @@ fn assert_commands_work_on(store: &str) {
         (code, if out.is_empty() { err } else { out })
     };
     for (words, target, code, expected) in [
-        (&["reset"][..], &server_args[..], 0, "nothing to forget: 5 of 5 left\n"),
+        (&["reset"][..], &server_args[..], 0, "nothing to reset: 5 of 5 left\n"),
         (&["charge", "--cost", "3"], &store_args, 0, "charged: 2 of 5 left\n"),
-        (&["charge", "--cost", "4"], &server_args, 1, "charged: over 5/1h, within it again in "),
+        (&["charge", "--cost", "4"], &server_args, 1, "charged: over 5/1h, within the limit again in "),
         (&["check"], &store_args, 1, "denied by 5/1h: retry in "),
-        (&["reset"], &store_args, 0, "forgotten: 5 of 5 left\n"),
-        (&["block", "--for", "1h"], &server_args, 0, "blocked: 0 of 5 left, whole again in 3600 s\n"),
+        (&["reset"], &store_args, 0, "reset: 5 of 5 left\n"),
+        (&["block", "--for", "1h"], &server_args, 0, "blocked: 0 of 5 left, full again in 3600 s\n"),
         (&["check"], &store_args, 1, "denied by 5/1h: retry in 3"),
-        (&["block", "--for", "2h"], &store_args, 0, "blocked: 0 of 5 left, whole again in 7200 s\n"),
+        (&["block", "--for", "2h"], &store_args, 0, "blocked: 0 of 5 left, full again in 7200 s\n"),
         (&["check"], &server_args, 1, "denied by 5/1h: retry in 7"),
-        (&["reset"], &server_args, 0, "forgotten: 5 of 5 left\n"),
+        (&["reset"], &server_args, 0, "reset: 5 of 5 left\n"),
         (&["check"], &store_args, 0, "allowed: 4 of 5 left"),
         (&["block", "--for", "0s"], &server_args, 2, "error: invalid value '0s' for '--for <TIME>'"),
         (&["block", "--for", "367d"], &server_args, 2, "error: invalid value '367d' for '--for <TIME>'"),
@@ -291,6 +291,6 @@ fn charge_and_block_need_a_persistent_store() {
     for words in [&["charge", "a"][..], &["block", "a", "--for", "1m"]] {
         let (code, out, err) = outcome(slidegate().args(words).args(["--quota", "5/1m"]));
         assert_eq!((code, out.as_str()), (2, ""), "{words:?}");
-        assert!(err.contains(&format!("there is nothing to {}", words[0])), "{err}");
+        assert!(err.contains(&format!("nothing to {}", words[0])), "{err}");
     }
 }

@@ -13,14 +13,14 @@ fn check(arguments: &[&str]) -> (i32, String, String) {
 fn exit_codes_are_0_for_allowed_and_1_for_denied() {
     let (code, stdout, _) = check(&["user:1", "--quota", "100/1m", "--cost", "3"]);
     assert_eq!(code, 0);
-    assert!(stdout.starts_with("allowed: 97 of 100 left, whole again in "), "{stdout}");
+    assert!(stdout.starts_with("allowed: 97 of 100 left, full again in "), "{stdout}");
     // The store starts empty, so only a cost above the limit is denied.
     let (code, stdout, _) = check(&["user:1", "--quota", "100/1m", "--quota", "2/1h", "--cost", "3"]);
     assert_eq!((code, stdout.as_str()), (1, "denied by 2/1h: never, because the cost exceeds the limit\n"));
 }
 
 #[test]
-fn the_json_flag_prints_the_whole_response() {
+fn the_json_flag_prints_the_response_body() {
     let (code, stdout, _) = check(&["a", "--quota", "5/1m token-bucket", "--cost", "0", "--json"]);
     assert_eq!(code, 0);
     assert_eq!(
@@ -66,7 +66,7 @@ fn a_server_keeps_the_counts_between_calls() {
     let url = format!("http://{}/", server.address);
     let arguments = ["a", "--server", &url, "--quota", "2/1m", "--quota", "9/1h strict-window"];
     let first = check(&arguments);
-    assert_eq!(first, (0, "allowed: 1 of 2 left, whole again in 120 s\n".to_owned(), String::new()));
+    assert_eq!(first, (0, "allowed: 1 of 2 left, full again in 120 s\n".to_owned(), String::new()));
     assert_eq!(check(&arguments).0, 0);
     server.clock.advance(1);
     let third = check(&arguments);
@@ -83,21 +83,21 @@ fn an_error_of_the_server_exits_with_2_and_its_reason() {
     let url = format!("http://{}", server.address);
     let (code, _, stderr) = check(&["a", "--server", &url, "--policy", "nope"]);
     let expected = format!(
-        "error: {url} answered 404 Not Found: policy: there is no policy \"nope\"; known: \"api\", \"login\"\n"
+        "error: {url} returned 404 Not Found: policy: there is no policy \"nope\"; known: \"api\", \"login\"\n"
     );
     assert_eq!((code, stderr), (2, expected));
     let (code, _, stderr) = check(&["a", "--server", &format!("{url}/elsewhere"), "--quota", "1/s"]);
-    assert!(code == 2 && stderr.contains("404 Not Found: there is nothing at this path"), "{stderr}");
+    assert!(code == 2 && stderr.contains("404 Not Found: unknown path"), "{stderr}");
     // No process listens on port 1.
     let (code, _, stderr) = check(&["a", "--server", "http://127.0.0.1:1", "--quota", "1/s"]);
-    assert!(code == 2 && stderr.starts_with("error: cannot ask http://127.0.0.1:1: "), "{stderr}");
+    assert!(code == 2 && stderr.starts_with("error: request to http://127.0.0.1:1 failed: "), "{stderr}");
     // The URL of the HTTP listener in place of the admin API's.
     let (code, _, stderr) = outcome(slidegate().args(["top", "--once", "--admin", &url]));
-    assert!(code == 2 && stderr.contains("; is this the address of its admin API?"), "{stderr}");
+    assert!(code == 2 && stderr.contains("; is this the URL of the admin API?"), "{stderr}");
     let tls = url.replace("http", "https");
     let (code, _, stderr) = check(&["a", "--server", &tls, "--quota", "1/s"]);
     assert!(
-        code == 2 && stderr.contains("; is it the port for HTTP? If it speaks without TLS, write http://"),
+        code == 2 && stderr.contains("; is this the port for HTTP? If the server has no TLS, write http://"),
         "{stderr}"
     );
 }
@@ -145,14 +145,14 @@ fn check_peek_refund_and_reset_work_on_a_server_and_on_its_store() {
     let server_args = ["--server", server.url()];
     let store_args = ["--store", &store, "--config", config.path()];
     for (verb, target, more, expected) in [
-        ("check", &server_args[..], &["--cost", "4"][..], "allowed: 1 of 5 left, whole again in "),
+        ("check", &server_args[..], &["--cost", "4"][..], "allowed: 1 of 5 left, full again in "),
         ("peek", &store_args[..], &["--cost", "2"], "denied by 5/1h: retry in "),
         ("peek", &server_args, &[], "allowed: 1 of 5 left"),
-        ("refund", &store_args, &["--cost", "3"], "given back: 4 of 5 left\n"),
-        ("refund", &server_args, &["--cost", "100"], "given back: 5 of 5 left\n"),
+        ("refund", &store_args, &["--cost", "3"], "refunded: 4 of 5 left\n"),
+        ("refund", &server_args, &["--cost", "100"], "refunded: 5 of 5 left\n"),
         ("check", &store_args, &["--tier", "gold", "--cost", "7"], "allowed: 43 of 50 left"),
         ("check", &server_args, &["--tier", "gold", "--cost", "44"], "denied by 50/1h: retry in "),
-        ("reset", &server_args, &[], "forgotten: 5 of 5 left\n"),
+        ("reset", &server_args, &[], "reset: 5 of 5 left\n"),
         ("peek", &store_args, &["--tier", "gold"], "allowed: 50 of 50 left"),
     ] {
         let (code, stdout, stderr) =
@@ -167,7 +167,7 @@ fn check_peek_refund_and_reset_work_on_a_server_and_on_its_store() {
     for verb in ["refund", "reset"] {
         let (code, out, stderr) = outcome(slidegate().args([verb, "a", "--quota", "5/1m"]));
         assert_eq!((code, out.as_str()), (2, ""));
-        assert!(stderr.contains("counts in memory belong to the process that has them"), "{stderr}");
+        assert!(stderr.contains("counts in memory belong to one process"), "{stderr}");
     }
 }
 
@@ -176,7 +176,7 @@ fn check_peek_refund_and_reset_work_on_a_server_and_on_its_store() {
 fn policies_of_a_file_apply_to_the_command_line_and_to_the_service() {
     let config = TempFile::new(
         "switched",
-        "policies:\n  lists: {quotas: [5/1h], deny: [bad], allow: [good]}\n  off: {quotas: [1/1h], mode: off}\n  look: {quotas: \
+        "policies:\n  lists: {quotas: [5/1h], deny: [bad], allow: [good]}\n  off: {quotas: [1/1h], mode: off}\n  shadowed: {quotas: \
          [1/1h], mode: shadow}\n",
     );
     let mut serve = slidegate();
@@ -189,9 +189,9 @@ fn policies_of_a_file_apply_to_the_command_line_and_to_the_service() {
     ]));
     for (key, policy, cost, code, expected) in [
         ("bad", "lists", "1", 1, "denied by a rule\n"),
-        ("good", "lists", "1", 0, "allowed: 5 of 5 left, whole again in 0 s (by a rule, and not counted)\n"),
-        ("a", "off", "9", 0, "allowed: 1 of 1 left, whole again in 0 s (by a rule, and not counted)\n"),
-        ("a", "look", "9", 0, "allowed: would be denied, and is only looked at (1 of 1 left)\n"),
+        ("good", "lists", "1", 0, "allowed: 5 of 5 left, full again in 0 s (by a rule, not counted)\n"),
+        ("a", "off", "9", 0, "allowed: 1 of 1 left, full again in 0 s (by a rule, not counted)\n"),
+        ("a", "shadowed", "9", 0, "allowed: the denial is not enforced (1 of 1 left)\n"),
     ] {
         for target in [["--config", config.path()], ["--server", server.url()]] {
             let (exit_code, stdout, stderr) =

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use slidegate_server::config::Config;
+use slidegate_config::Config;
 
 use crate::process::{TempFile, outcome, slidegate};
 

@@ -16,7 +16,8 @@ use std::time::Duration;
 use serde_json::json;
 use slidegate::ManualClock;
 use slidegate::store::MemoryStore;
-use slidegate_server::{Limits, ListenerSettings};
+use slidegate_config::Limits;
+use slidegate_server::ListenerSettings;
 use slidegate_testkit::Authority;
 
 use crate::harness::{START_MS, Server, read_last_response};
@@ -24,7 +25,7 @@ use crate::process::{ServeProcess, TempFile, outcome, slidegate};
 
 const BODY: &str = r#"{"policy": "api", "key": "a"}"#;
 /// Timeout that is short enough for a test and long enough for a busy machine.
-const SOON: Duration = Duration::from_millis(200);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(200);
 
 fn with_limits(limits: Limits) -> Server {
     let clock = ManualClock::at(START_MS);
@@ -34,15 +35,15 @@ fn with_limits(limits: Limits) -> Server {
 
 #[test]
 fn an_incomplete_head_times_out() {
-    let server = with_limits(Limits { head_timeout: SOON, ..Limits::default() });
+    let server = with_limits(Limits { head_timeout: SHORT_TIMEOUT, ..Limits::default() });
     for sent in ["", "P", "PRI * HTTP/2.0\r\n\r\n", "POST /v1/check HTTP/1.1\r\nhost: a\r\nx-a: "] {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.write_all(sent.as_bytes()).unwrap();
-        let mut answer = Vec::new();
+        let mut response = Vec::new();
         // Blocks forever if the server does not close the connection.
-        let _ = stream.read_to_end(&mut answer);
-        let answer = String::from_utf8_lossy(&answer);
-        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 408"), "after {sent:?}: {answer}");
+        let _ = stream.read_to_end(&mut response);
+        let response = String::from_utf8_lossy(&response);
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 408"), "after {sent:?}: {response}");
     }
 }
 
@@ -51,19 +52,19 @@ fn connection_after_one_request(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.address).unwrap();
     let head = format!("POST /v1/peek HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
     stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"]}") {
+    let mut response = Vec::new();
+    while !response.ends_with(b"]}") {
         let mut piece = [0; 4096];
         let length = stream.read(&mut piece).unwrap();
-        assert!(length > 0, "{}", String::from_utf8_lossy(&answer));
-        answer.extend_from_slice(&piece[..length]);
+        assert!(length > 0, "{}", String::from_utf8_lossy(&response));
+        response.extend_from_slice(&piece[..length]);
     }
     stream
 }
 
 #[test]
 fn an_idle_connection_times_out() {
-    let server = with_limits(Limits { head_timeout: SOON, ..Limits::default() });
+    let server = with_limits(Limits { head_timeout: SHORT_TIMEOUT, ..Limits::default() });
     // Blocks forever if the server does not close the connection.
     let _ = connection_after_one_request(&server).read_to_end(&mut Vec::new());
 }
@@ -71,14 +72,14 @@ fn an_idle_connection_times_out() {
 /// Sends one byte at a time for as long as the connection is open.
 #[test]
 fn an_endless_head_times_out_although_bytes_keep_arriving() {
-    let server = with_limits(Limits { head_timeout: SOON, ..Limits::default() });
+    let server = with_limits(Limits { head_timeout: SHORT_TIMEOUT, ..Limits::default() });
     for mut stream in [connection_after_one_request(&server), TcpStream::connect(server.address).unwrap()] {
         stream.write_all(b"POST /v1/check HTTP/1.1\r\nhost: a\r\nx-a: ").unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
         let is_open = |stream: &mut TcpStream| {
-            let is_taken = stream.write_all(b"a").is_ok();
+            let is_written = stream.write_all(b"a").is_ok();
             let read = stream.read(&mut [0; 1]);
-            is_taken && read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+            is_written && read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
         };
         assert!((0..3000).any(|_| !is_open(&mut stream)), "the connection is still open");
     }
@@ -87,7 +88,7 @@ fn an_endless_head_times_out_although_bytes_keep_arriving() {
 /// Sends requests and never reads, so that the responses fill all buffers.
 #[test]
 fn a_client_that_never_reads_responses_is_disconnected() {
-    let server = with_limits(Limits { head_timeout: SOON, ..Limits::default() });
+    let server = with_limits(Limits { head_timeout: SHORT_TIMEOUT, ..Limits::default() });
     let mut stream = TcpStream::connect(server.address).unwrap();
     let body = format!("[{}]", vec![r#"{"policy": "login", "key": "a"}"#; 1000].join(","));
     let request =
@@ -109,12 +110,12 @@ fn a_client_that_never_reads_responses_is_disconnected() {
 
 #[test]
 fn an_incomplete_body_is_rejected_with_408() {
-    let server = with_limits(Limits { body_timeout: SOON, ..Limits::default() });
-    for begun in ["", "{\"pol"] {
+    let server = with_limits(Limits { body_timeout: SHORT_TIMEOUT, ..Limits::default() });
+    for body in ["", "{\"pol"] {
         let mut stream = TcpStream::connect(server.address).unwrap();
         let head = "POST /v1/check HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 29\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(begun.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
         let response = read_last_response(&mut stream);
         assert_eq!(response.status, 408, "{response:?}");
         assert_eq!(response.json()["detail"], "the body was not complete within 200ms");
@@ -142,9 +143,9 @@ fn a_too_large_request_gets_an_error_response_before_the_close() {
     {
         let mut stream = TcpStream::connect(server.address).unwrap();
         stream.write_all(sent.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{response}");
     }
     assert_eq!(server.check(BODY).decision()["allowed"], true);
 }
@@ -152,7 +153,7 @@ fn a_too_large_request_gets_an_error_response_before_the_close() {
 #[test]
 fn connections_above_the_limit_are_closed_until_one_ends() {
     let server = with_limits(Limits { connections: 2, ..Limits::default() });
-    let is_served = |stream: &mut TcpStream| {
+    let is_answered = |stream: &mut TcpStream| {
         let head =
             format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
         let mut first = [0; 12];
@@ -160,11 +161,11 @@ fn connections_above_the_limit_are_closed_until_one_ends() {
         exchanged.is_ok_and(|()| &first == b"HTTP/1.1 200")
     };
     let mut open_connections: Vec<_> = (0..2).map(|_| TcpStream::connect(server.address).unwrap()).collect();
-    assert!(open_connections.iter_mut().all(is_served));
-    assert!(!is_served(&mut TcpStream::connect(server.address).unwrap()));
+    assert!(open_connections.iter_mut().all(is_answered));
+    assert!(!is_answered(&mut TcpStream::connect(server.address).unwrap()));
     drop(open_connections.pop());
     // The server may take a moment to see the closed connection.
-    while !is_served(&mut TcpStream::connect(server.address).unwrap()) {}
+    while !is_answered(&mut TcpStream::connect(server.address).unwrap()) {}
 }
 
 #[test]
@@ -236,9 +237,9 @@ fn with_a_certificate_the_server_accepts_only_tls() {
     let plain = server.process.url().replace("https://", "");
     let mut stream = TcpStream::connect(&plain).unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    assert!(!answer.starts_with(b"HTTP/"), "{answer:?}");
+    let mut response = Vec::new();
+    let _ = stream.read_to_end(&mut response);
+    assert!(!response.starts_with(b"HTTP/"), "{response:?}");
 }
 
 #[test]
@@ -258,13 +259,12 @@ fn the_check_command_verifies_the_certificate_of_the_server() {
     assert!(code == 2 && err.contains("server.key: there is no certificate in it"), "{err}");
     let (untrusted, _) = untrusted_authority(&server);
     let (code, _, err) = check_trusting(&untrusted.ca_path().display().to_string());
-    let expected =
-        "nobody whom this machine trusts vouches for its certificate; name its authority by SSL_CERT_FILE\n";
+    let expected = "no trusted authority has signed the server's certificate; set SSL_CERT_FILE to the file of its authority\n";
     assert!(code == 2 && err.ends_with(expected), "{err}");
     let plain = server.process.url().replace("https", "http");
     let (code, _, err) = outcome(slidegate().args(["check", "a", "--policy", "api", "--server", &plain]));
     assert!(
-        code == 2 && err.contains("; is it the port for HTTP? If it speaks TLS, write https://"),
+        code == 2 && err.contains("; is this the port for HTTP? If the server has TLS, write https://"),
         "{err}"
     );
 }
@@ -307,12 +307,12 @@ fn the_commands_present_a_client_certificate() {
     let (untrusted_cert, untrusted_key) = (file("untrusted/server.crt"), file("untrusted/server.key"));
     for more in [&[][..], &["--client-cert", &untrusted_cert, "--client-key", &untrusted_key]] {
         let (code, out, err) = run(&check, more);
-        let is_refused = err.starts_with(&format!("error: cannot ask {url}: "));
-        assert!(code == 2 && out.is_empty() && is_refused, "{more:?}: {out}{err}");
+        let names_the_server = err.starts_with(&format!("error: request to {url} failed: "));
+        assert!(code == 2 && out.is_empty() && names_the_server, "{more:?}: {out}{err}");
         assert!(!err.ends_with("connection error\n"), "the reason is missing: {err}");
     }
     let (_, _, err) = run(&check, &[]);
-    assert!(err.contains("; it wants to see a certificate: --client-cert and --client-key"), "{err}");
+    assert!(err.contains("; the server requires a certificate: --client-cert and --client-key"), "{err}");
     // Unusable files and flags are rejected before any connection.
     let here = ["check", "user:1", "--quota", "1/1h"];
     let plain = ["check", "user:1", "--policy", "api", "--server", "http://127.0.0.1:1"];
@@ -320,14 +320,14 @@ fn the_commands_present_a_client_certificate() {
         (&check[..], &["--client-cert", &cert][..], "--client-key <FILE>"),
         (&check, &["--client-key", &key], "--client-cert <FILE>"),
         (&check, &["--client-cert", "/nowhere", "--client-key", &key], "error: --client-cert: /nowhere: "),
-        (&check, &["--client-cert", &key, "--client-key", &key], "there is no certificate in it"),
-        (&check, &["--client-cert", &cert, "--client-key", &cert], "there is no private key in it"),
+        (&check, &["--client-cert", &key, "--client-key", &key], "the file contains no certificate"),
+        (&check, &["--client-cert", &cert, "--client-key", &cert], "the file contains no private key"),
         (
             &check,
             &["--client-cert", &cert, "--client-key", &untrusted_key],
             "not the key of the certificate in",
         ),
-        (&here, &client_cert, "error: --client-cert: there is nobody to show it to"),
+        (&here, &client_cert, "error: --client-cert needs --server URL"),
         (&plain, &client_cert, "error: --client-cert: http://127.0.0.1:1 is not https://"),
     ] {
         let (code, out, err) = run(words, more);
@@ -345,7 +345,7 @@ fn an_unusable_certificate_is_named() {
     );
     let (code, _, err) = outcome(slidegate().args(["serve", "--config", config.path()]));
     assert_eq!(code, 2);
-    assert!(err.contains("tls.cert: ") && err.contains("there is no certificate in it"), "{err}");
+    assert!(err.contains("tls.cert: ") && err.contains("the file contains no certificate"), "{err}");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn an_unusable_private_key_is_named() {
     let server = tls_server("mismatch", false);
     let (_, untrusted) = untrusted_authority(&server);
     let (cert, key) = (server.folder.join("server.crt"), untrusted.join("server.key"));
-    let refused = |key: &Path, expected: &str| {
+    let assert_rejected = |key: &Path, expected: &str| {
         let tls = json!({"cert": cert, "key": key});
         let file = format!("tls: {tls}\npolicies: {{api: {{quotas: [1/1m]}}}}\n");
         let config = TempFile::new("mismatch", &file);
@@ -363,14 +363,14 @@ fn an_unusable_private_key_is_named() {
             assert!(code == 2 && err.contains(&expected), "{expected} in {err}");
         }
     };
-    refused(&key, &format!("not the key of the certificate in {}", cert.display()));
+    assert_rejected(&key, &format!("not the key of the certificate in {}", cert.display()));
     let pem = |name: &str| format!("-----BEGIN {name}-----\nMAA=\n-----END {name}-----\n");
     let file = |name: &str| TempFile::new("key", &pem(name));
-    refused(
+    assert_rejected(
         Path::new(file("ENCRYPTED PRIVATE KEY").path()),
-        "it is encrypted; write it without its passphrase",
+        "the key is encrypted; write it without its passphrase",
     );
-    refused(Path::new(file("PRIVATE KEY").path()), "");
+    assert_rejected(Path::new(file("PRIVATE KEY").path()), "");
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn an_authority_certificate_as_server_certificate_is_rejected_with_the_reason() 
         ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
     let check = ["check", "a", "--policy", "api", "--server", server.process.url()];
     let (code, _, err) = outcome(slidegate().args(check).env("SSL_CERT_FILE", server.authority.ca_path()));
-    assert!(code == 2 && err.contains("its certificate is that of an authority"), "{err}");
+    assert!(code == 2 && err.contains("the server's certificate is that of an authority"), "{err}");
 }
 
 /// Opens 10000 connections from another process and sends requests on a few of them.
@@ -395,19 +395,19 @@ fn ten_thousand_idle_connections_do_not_block_requests() {
         shell.env_remove(variable);
     }
     let server = ServeProcess::start(shell.args(["-c", &command]));
-    let crowd = r#"
+    let script = r#"
 import json, resource, socket, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
 port = int(sys.argv[1])
 body = b'{"policy": "api", "key": "a"}'
 request = b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
-crowd = [socket.create_connection(("127.0.0.1", port)) for _ in range(10000)]
-for client in crowd[::1000] + [socket.create_connection(("127.0.0.1", port))]:
+clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(10000)]
+for client in clients[::1000] + [socket.create_connection(("127.0.0.1", port))]:
     client.sendall(request)
     assert client.recv(4096).startswith(b"HTTP/1.1 200"), "not answered"
 print("fine")
 "#;
     let port = server.url().rsplit(':').next().unwrap();
-    let (code, out, err) = outcome(Command::new("python3").args(["-c", crowd, port]));
+    let (code, out, err) = outcome(Command::new("python3").args(["-c", script, port]));
     assert_eq!((code, out.as_str()), (0, "fine\n"), "{err}");
 }

@@ -11,7 +11,8 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use slidegate::ManualClock;
 use slidegate::store::MemoryStore;
-use slidegate_server::{ListenerSettings, Tls, TlsFiles};
+use slidegate_config::TlsFiles;
+use slidegate_server::{ListenerSettings, Tls};
 use slidegate_testkit::{Authority, until};
 
 use crate::harness::{START_MS, Server};

@@ -1,4 +1,4 @@
-//! Real Envoy with the configuration that is shipped, in front of an upstream of ours.
+//! Real Envoy with the configuration of `deploy/envoy` in front of a test upstream.
 
 mod quotas;
 
@@ -14,22 +14,22 @@ use tempfile::TempDir;
 use crate::harness::{Response, read_last_response};
 use crate::process::{ServeProcess, slidegate};
 
-/// As shipped, with years in place of seconds, so that no window ends while a test runs.
+/// Like the shipped limits, but with windows of a year, so that no window ends during a test.
 const LIMITS: &str = "
 domain: edge
 descriptors:
   - {key: remote_address, rate_limit: {unit: year, requests_per_unit: 1000, name: per-address}}
   - {key: user, rate_limit: {unit: year, requests_per_unit: 2, name: per-user}}
 ";
-/// A machine that is busy takes longer than what Envoy is told to wait in `deploy/`.
-const PATIENT: (&str, &str) = (" timeout: 0.25s", " timeout: 30s");
-const DENIES: (&str, &str) = ("failure_mode_deny: false", "failure_mode_deny: true");
+/// Replaces Envoy's timeout in `deploy/`, which is too short for a busy machine.
+const LONG_TIMEOUT: (&str, &str) = (" timeout: 0.25s", " timeout: 30s");
+const FAIL_CLOSED: (&str, &str) = ("failure_mode_deny: false", "failure_mode_deny: true");
 
 fn deploy() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/envoy")
 }
 
-/// Answers every request with one word, for as long as the test runs.
+/// HTTP server that responds to every request with one word until the process ends.
 struct Upstream;
 
 impl Upstream {
@@ -53,24 +53,24 @@ impl Upstream {
 
 struct Envoy {
     ingress: SocketAddr,
-    _running: Running,
+    _process: KillOnDrop,
     _folder: TempDir,
 }
 
 impl Envoy {
-    /// Starts it in front of `limiter`, with some texts of the configuration changed.
+    /// Starts Envoy with the limiter at the address `limiter`. `changes` are replacements in the configuration.
     fn start(limiter: &str, changes: &[(&str, &str)]) -> Self {
         let binary = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/envoy/envoy/_bin/envoy");
-        assert!(binary.is_file(), "`make deps` puts Envoy into {}", binary.display());
+        assert!(binary.is_file(), "`make deps` installs Envoy into {}", binary.display());
         let limiter: SocketAddr = limiter.parse().unwrap();
         let port = |port: u16| format!("port_value: {port}}}");
         let mut config = fs::read_to_string(deploy().join("envoy.yaml")).unwrap();
         let ports = [(9901, 0), (10000, 0), (8081, limiter.port()), (9000, Upstream::start("up").port())];
-        let ports = ports.map(|(shipped, here)| (port(shipped), port(here)));
-        let ports = ports.iter().map(|(shipped, here)| (shipped.as_str(), here.as_str()));
-        for (shipped, here) in ports.chain(changes.iter().copied()) {
+        let ports = ports.map(|(shipped, local)| (port(shipped), port(local)));
+        let ports = ports.iter().map(|(shipped, local)| (shipped.as_str(), local.as_str()));
+        for (shipped, local) in ports.chain(changes.iter().copied()) {
             assert!(config.contains(shipped), "{shipped}");
-            config = config.replace(shipped, here);
+            config = config.replace(shipped, local);
         }
         let folder = tempfile::tempdir().unwrap();
         let (file, admin) = (folder.path().join("envoy.yaml"), folder.path().join("admin"));
@@ -78,15 +78,15 @@ impl Envoy {
         let mut command = Command::new(binary);
         command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "off", "-c"]).arg(&file);
         command.arg("--admin-address-path").arg(&admin).stdout(Stdio::null()).stderr(Stdio::null());
-        let running = Running(command.spawn().unwrap());
-        let ingress = until("Envoy says where it listens", || {
+        let process = KillOnDrop(command.spawn().unwrap());
+        let ingress = until("Envoy has an ingress listener", || {
             let admin = fs::read_to_string(&admin).map_err(|error| error.to_string())?;
             let admin = admin.parse().map_err(|_| format!("{admin:?}"))?;
-            let listeners = try_get(admin, "/listeners", b"").ok_or("no answer")?.body;
+            let listeners = try_get(admin, "/listeners", b"").ok_or("no response")?.body;
             let address = listeners.lines().find_map(|line| line.strip_prefix("ingress::"));
             address.and_then(|address| address.parse().ok()).ok_or_else(|| listeners.clone())
         });
-        Self { ingress, _running: running, _folder: folder }
+        Self { ingress, _process: process, _folder: folder }
     }
 
     fn get(&self, user: impl AsRef<[u8]>) -> Response {
@@ -95,10 +95,10 @@ impl Envoy {
     }
 }
 
-/// Ends with the test, however that ends.
-struct Running(Child);
+/// Child process that is killed on drop.
+struct KillOnDrop(Child);
 
-impl Drop for Running {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -125,9 +125,9 @@ fn limiter_with(options: &[&str]) -> (ServeProcess, TempDir) {
 }
 
 #[test]
-fn clients_are_let_through_denied_and_told() {
+fn allowed_and_denied_responses_have_rate_limit_headers() {
     let (limiter, _folder) = limiter();
-    let envoy = Envoy::start(limiter.grpc_address(), &[PATIENT]);
+    let envoy = Envoy::start(limiter.grpc_address(), &[LONG_TIMEOUT]);
     for remaining in ["1", "0"] {
         let allowed = envoy.get("a");
         assert_eq!((allowed.status, allowed.body.as_str()), (200, "up"), "{allowed:?}");
@@ -148,7 +148,7 @@ fn clients_are_let_through_denied_and_told() {
     assert_eq!(denied.header("content-type"), Some("text/plain; charset=utf-8"));
     assert!(denied.body.starts_with("rate limit exceeded: per-user; retry in "), "{denied:?}");
     assert_eq!(envoy.get("b").status, 200);
-    // Envoy makes the message for clients of gRPC from the body.
+    // Envoy derives the gRPC message from the body.
     let denied = try_get(envoy.ingress, "/", b"x-user: a\r\ncontent-type: application/grpc\r\n").unwrap();
     assert_eq!((denied.status, denied.header("grpc-status")), (200, Some("14")), "{denied:?}");
     assert_eq!(denied.header("content-type"), Some("application/grpc"));
@@ -159,18 +159,18 @@ fn clients_are_let_through_denied_and_told() {
 #[test]
 fn a_denial_is_a_problem_document_on_request() {
     let (limiter, _folder) = limiter_with(&["--envoy-body", "problem"]);
-    let envoy = Envoy::start(limiter.grpc_address(), &[PATIENT]);
+    let envoy = Envoy::start(limiter.grpc_address(), &[LONG_TIMEOUT]);
     let denied = [(); 3].map(|()| envoy.get("a")).into_iter().next_back().unwrap();
     assert_eq!(denied.status, 429, "{denied:?}");
     assert_eq!(denied.header("content-type"), Some("application/problem+json"));
     assert_eq!(denied.json()["violated-policies"], serde_json::json!(["per-user"]));
 }
 
-/// Envoy would go on without an answer, and so past the limit.
+/// An error response would make Envoy fail open.
 #[test]
-fn no_header_is_a_way_around_a_limit() {
+fn unusual_header_values_are_limited() {
     let (limiter, _folder) = limiter();
-    let envoy = Envoy::start(limiter.grpc_address(), &[PATIENT]);
+    let envoy = Envoy::start(limiter.grpc_address(), &[LONG_TIMEOUT]);
     let large = vec![b'x'; 50_000];
     for user in [b"\xff".as_slice(), b"\xc3\x28", &large] {
         let statuses = [(); 3].map(|()| envoy.get(user).status);
@@ -179,11 +179,11 @@ fn no_header_is_a_way_around_a_limit() {
 }
 
 #[test]
-fn a_limiter_that_is_gone_lets_everybody_through_unless_told_to_deny() {
+fn without_a_limiter_envoy_fails_open_or_closed_as_configured() {
     let (mut limiter, _folder) = limiter();
     let (open, closed) = (
-        Envoy::start(limiter.grpc_address(), &[PATIENT]),
-        Envoy::start(limiter.grpc_address(), &[PATIENT, DENIES]),
+        Envoy::start(limiter.grpc_address(), &[LONG_TIMEOUT]),
+        Envoy::start(limiter.grpc_address(), &[LONG_TIMEOUT, FAIL_CLOSED]),
     );
     for envoy in [&open, &closed] {
         assert_eq!(envoy.get("a").status, 200);
@@ -193,12 +193,12 @@ fn a_limiter_that_is_gone_lets_everybody_through_unless_told_to_deny() {
     assert_eq!((open.get("a").status, closed.get("a").status), (200, 500));
 }
 
-/// As shipped: a quarter of a second, and then it goes on without.
+/// Runs with the shipped timeout of 250 ms.
 #[test]
-fn a_limiter_that_stalls_is_waited_for_no_longer_than_told() {
+fn a_suspended_limiter_times_out() {
     let (limiter, _folder) = limiter();
     let (open, closed) =
-        (Envoy::start(limiter.grpc_address(), &[]), Envoy::start(limiter.grpc_address(), &[DENIES]));
+        (Envoy::start(limiter.grpc_address(), &[]), Envoy::start(limiter.grpc_address(), &[FAIL_CLOSED]));
     until("the limit is reached", || match open.get("a").status {
         429 => Ok(()),
         other => Err(other.to_string()),
@@ -206,18 +206,18 @@ fn a_limiter_that_stalls_is_waited_for_no_longer_than_told() {
     limiter.suspend();
     assert_eq!((open.get("a").status, closed.get("a").status), (200, 500));
     limiter.send_signal("CONT");
-    until("it denies again", || match open.get("a").status {
+    until("the limiter denies again", || match open.get("a").status {
         429 => Ok(()),
         other => Err(other.to_string()),
     });
 }
 
 #[test]
-fn the_limits_that_are_shipped_are_valid() {
+fn the_shipped_limits_are_valid() {
     let mut import = slidegate();
-    let (code, _, told) =
+    let (code, _, stderr) =
         crate::process::outcome(import.args(["import", "envoy"]).arg(deploy().join("limits")));
     let expected = "domain edge\n  remote_address: 100 per second (fixed-window), name \"per-address\"\n  \
                     user: 60 per minute (fixed-window), name \"per-user\"\n";
-    assert_eq!((code, told.as_str()), (0, expected));
+    assert_eq!((code, stderr.as_str()), (0, expected));
 }

@@ -1,5 +1,5 @@
-//! Files of envoyproxy/ratelimit, in `tests/envoy`: the first lines, as comments, say what is understood, or what is
-//! wrong.
+//! Files of envoyproxy/ratelimit in `tests/envoy`. The leading `#!` comments of a file are the expected output or errors
+//! of its import.
 
 mod limitador;
 
@@ -29,18 +29,18 @@ fn expected(file: &Path, prefix: &str, before: &str) -> String {
 }
 
 #[test]
-fn each_bad_file_is_refused_as_it_says_itself() {
+fn each_bad_file_is_rejected_with_its_expected_errors() {
     for file in files("bad") {
         let name = name(&file);
         let expected = expected(&file, "#!", &format!("{name}:"));
-        assert!(!expected.is_empty(), "{name} says nothing");
+        assert!(!expected.is_empty(), "{name} expects no error");
         let found = outcome(slidegate().args(["import", "envoy", name]).current_dir(file.parent().unwrap()));
         assert_eq!(found, (2, String::new(), expected), "{name}");
     }
 }
 
 #[test]
-fn good_files_are_understood_and_what_is_written_is_valid() {
+fn imports_of_good_files_are_valid_configurations() {
     for file in files("good") {
         let folder = tempfile::tempdir().unwrap();
         let written = folder.path().join("slidegate.yaml");
@@ -50,14 +50,17 @@ fn good_files_are_understood_and_what_is_written_is_valid() {
         let expected = format!("{expected}written: {}\n", written.display());
         assert_eq!(outcome(&mut import), (0, String::new(), expected), "{}", name(&file));
         let (code, _, stderr) = outcome(&mut import);
-        assert!(code == 2 && stderr.contains("cannot be written: File exists"), "not twice: {stderr}");
+        assert!(
+            code == 2 && stderr.contains("cannot be written: File exists"),
+            "an existing file was overwritten: {stderr}"
+        );
         let (code, _, stderr) = outcome(slidegate().arg("validate").arg(&written));
         assert_eq!((code, stderr.as_str()), (0, ""), "{}", name(&file));
     }
 }
 
 #[test]
-fn all_mistakes_of_a_folder_are_told_at_once() {
+fn all_errors_of_a_folder_are_reported_together() {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in [
         ("a.yaml", "domain: a\ndescriptors: [{value: x}]\n"),
@@ -90,9 +93,9 @@ fn an_import_writes_one_policy_for_each_limit() {
     let everything = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envoy/good/everything.yaml");
     let mut import = slidegate();
     import.args(["import", "envoy", "--algorithm", "sliding-window"]).arg(everything);
-    let (code, file, told) = outcome(&mut import);
+    let (code, file, stderr) = outcome(&mut import);
     assert_eq!(code, 0);
-    assert!(told.contains("  remote_address: 10 per minute (sliding-window)"), "{told}");
+    assert!(stderr.contains("  remote_address: 10 per minute (sliding-window)"), "{stderr}");
     for part in [
         "  \"everything.remote_address\":\n    quotas:\n      - {limit: 10, window: 1m, algorithm: \
          sliding-window, name: \"everything.remote_address\"}\n",
@@ -106,20 +109,23 @@ fn an_import_writes_one_policy_for_each_limit() {
 }
 
 #[test]
-fn a_comment_of_an_import_stands_above_the_policy_that_it_is_about() {
+fn import_comments_precede_their_policies() {
     let everything = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envoy/good/everything.yaml");
     let (_, file, _) = outcome(slidegate().args(["import", "envoy"]).arg(everything));
     let mut lines = file.lines();
-    let mut below = |comment: &str| {
+    let mut line_after = |comment: &str| {
         assert!(lines.any(|line| line.starts_with(comment)), "{comment} is not in {file}");
         lines.next().unwrap().to_owned()
     };
-    assert_eq!(below("  # it was in quota mode"), "  \"everything.quota\":");
-    assert_eq!(below("  # it replaces [\"per-week\", \"other\"]"), "  \"everything.remote_address.path\":");
+    assert_eq!(line_after("  # it was in quota mode"), "  \"everything.quota\":");
+    assert_eq!(
+        line_after("  # it replaces [\"per-week\", \"other\"]"),
+        "  \"everything.remote_address.path\":"
+    );
 }
 
 #[test]
-fn no_two_limits_get_the_same_name() {
+fn imported_limits_have_unique_names() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -130,8 +136,8 @@ fn no_two_limits_get_the_same_name() {
     let envoy = format!(
         "domain: d\ndescriptors:\n  - {{key: a.b, {limit}}}\n  - {{key: a, descriptors: [{{key: b, {limit}}}]}}\n"
     );
-    let same = "{namespace: shop, max_value: 5, seconds: 1, conditions: [], variables: []";
-    let limitador = format!("- {same}}}\n- {same}, name: burst}}\n- {same}}}\n- {same}}}\n");
+    let fields = "{namespace: shop, max_value: 5, seconds: 1, conditions: [], variables: []";
+    let limitador = format!("- {fields}}}\n- {fields}, name: burst}}\n- {fields}}}\n- {fields}}}\n");
     for (from, path, names) in [
         ("envoy", file("envoy.yaml", &envoy), vec!["d.a.b#", "d.a.b"]),
         (
@@ -140,8 +146,8 @@ fn no_two_limits_get_the_same_name() {
             vec!["shop.5/1s", "shop.5/1s.burst", "shop.5/1s#2", "shop.5/1s#3"],
         ),
     ] {
-        let (code, written, told) = outcome(slidegate().args(["import", from]).arg(path));
-        assert_eq!(code, 0, "{told}");
+        let (code, written, stderr) = outcome(slidegate().args(["import", from]).arg(path));
+        assert_eq!(code, 0, "{stderr}");
         let mut found = written.lines().filter_map(|line| line.strip_prefix("  \""));
         for name in names {
             let policy = found.next().unwrap_or_else(|| panic!("{name} is not in {written}"));

@@ -42,33 +42,33 @@ fn each_step_of_the_resolution_is_a_line() {
     assert_eq!(
         explained(r#"{"policy": "api", "key": "customer:1"}"#),
         "\
-policy        api, which the request names
-key           customer:1, which the request names
-forward-auth  takes header x-api-key and address for the key
+policy        api, from the request
+key           customer:1, from the request
+forward-auth  derives the key from header x-api-key and address
 override      none for this key
-tier          none: the request names none
+tier          none in the request
 quotas        10/1s  10 in 1s, sliding-window
-              daily  50 in 1d, token-bucket, holds 200
-cost          1, of each quota
+              daily  50 in 1d, token-bucket, capacity 200
+cost          1 from each quota
 mode          enforce
-list          the key is on none
-on failure    open: it is allowed if redis://127.0.0.1:6379 does not answer within 15ms; as for all policies
-headers       legacy-delta, as for all policies
+list          the key is on no list
+on failure    open: the request is allowed if redis://127.0.0.1:6379 does not respond within 15ms; the default of all policies
+headers       legacy-delta, the default of all policies
 "
     );
     assert_eq!(
         explained(r#"{"policy": "login", "key": "mallory", "cost": 0}"#),
         "\
-policy        login, which the request names
-key           mallory, which the request names
+policy        login, from the request
+key           mallory, from the request
 override      none for this key
-tier          none: the request names none
+tier          none in the request
 quotas        5/1m  5 in 1m, sliding-window
-cost          0, of each quota
-mode          shadow: it is decided, counted and told, and nobody is denied
-list          the key is on that of those denied, which is told and not enforced
+cost          0 from each quota
+mode          shadow: decisions are counted and reported, but not enforced
+list          the key is on the deny list: the denial is reported, but not enforced
 candidate     3/1m  3 in 1m, sliding-window
-on failure    closed: it is refused with 503 if redis://127.0.0.1:6379 does not answer within 15ms; the policy's own rule
+on failure    closed: the request is rejected with 503 if redis://127.0.0.1:6379 does not respond within 15ms; the policy's own rule
 headers       ietf, the policy's own style
 "
     );
@@ -79,26 +79,29 @@ fn the_precedence_of_overrides_tiers_and_lists_is_explained() {
     let table = [
         (
             r#"{"policy": "api", "key": "a", "tier": "premium"}"#,
-            "tier          premium, which the request names\nquotas        100/1s  100 in 1s, strict-window, 16 slots\n",
+            "tier          premium, from the request\nquotas        100/1s  100 in 1s, strict-window, 16 slots\n",
         ),
         (
             r#"{"policy": "api", "key": "customer:42", "tier": "premium"}"#,
-            "override      the key has quotas of its own\ntier          none: what the key has goes over it\nquotas        \
-             1000/1h  1000 in 1h, fixed-window, from a key's first request\n",
+            "override      the quotas of the key\ntier          none: the override takes precedence\nquotas        \
+             1000/1h  1000 in 1h, fixed-window, starting at the key's first request\n",
         ),
         (
             r#"{"policy": "api", "key": "partner:7"}"#,
-            "override      the key has a tier of its own\ntier          premium, which is the key's\n",
+            "override      the tier of the key\ntier          premium, from the override\n",
         ),
         (
             r#"{"policy": "api", "key": "a", "cost": 11}"#,
-            "cost          11, of each quota; more than a quota ever allows\n",
+            "cost          11 from each quota, more than the capacity of a quota\n",
         ),
-        (r#"{"policy": "api", "key": "a", "cost": 10}"#, "cost          10, of each quota\n"),
-        (r#"{"policy": "login", "key": "monitor"}"#, "those allowed: it is allowed, and not counted"),
+        (r#"{"policy": "api", "key": "a", "cost": 10}"#, "cost          10 from each quota\n"),
+        (
+            r#"{"policy": "login", "key": "monitor"}"#,
+            "the key is on the allow list: it is always allowed, without being counted",
+        ),
         (
             r#"{"quotas": ["5/1m"], "key": "a"}"#,
-            "policy        none: the quotas come with the request\nkey           a, which the request names\nquotas        5/1m",
+            "policy        none: the quotas come with the request\nkey           a, from the request\nquotas        5/1m",
         ),
     ];
     for (request, expected) in table {
@@ -114,24 +117,24 @@ fn the_key_of_a_forward_auth_request_is_explained() {
     let found = explained(
         r#"{"policy": "api", "peer": "10.0.0.1", "headers": {"x-api-key": "k", "x-forwarded-for": "6.6.6.6, 203.0.113.7"}}"#,
     );
-    let expected = "key           1:k,11:203.0.113.7, made of header x-api-key and address; the address is what \
-                    X-Forwarded-For says, because the peer is a trusted proxy\n";
+    let expected = "key           1:k,11:203.0.113.7, derived from header x-api-key and address; the address is \
+                    from X-Forwarded-For, because the peer is a trusted proxy\n";
     assert!(found.contains(expected), "{found}");
     let found = explained(
         r#"{"policy": "api", "peer": "192.0.2.1", "headers": {"x-api-key": "k", "x-forwarded-for": ["203.0.113.7"]}}"#,
     );
     assert!(
         found.contains(
-            "key           1:k,9:192.0.2.1, made of header x-api-key and address; the address is the peer's, whose \
-             X-Forwarded-For is not believed: it is not in trusted_proxies\n"
+            "key           1:k,9:192.0.2.1, derived from header x-api-key and address; the address is that of the \
+             peer, whose X-Forwarded-For is ignored because it is not in trusted_proxies\n"
         ),
         "{found}"
     );
     let found = explained(
         r#"{"policy": "login", "peer": "10.0.0.1", "headers": {"x-forwarded-for": "203.0.113.7"}}"#,
     );
-    let expected = "key           203.0.113.7, made of address, which is what a policy without key goes by; the \
-                    address is what X-Forwarded-For says, because the peer is a trusted proxy\n";
+    let expected = "key           203.0.113.7, derived from address, the default of a policy without key; the \
+                    address is from X-Forwarded-For, because the peer is a trusted proxy\n";
     assert!(found.contains(expected), "{found}");
 }
 
@@ -151,7 +154,7 @@ fn explain_needs_a_file_and_no_folder() {
         slidegate().arg("validate").arg(&folder).args(["--explain", r#"{"policy": "api", "key": "a"}"#]),
     );
     assert_eq!((code, out.as_str()), (2, ""), "{err}");
-    assert!(err.contains("--explain goes by the policies of a file"), "{err}");
+    assert!(err.contains("--explain needs a configuration file"), "{err}");
 }
 
 #[test]
@@ -170,7 +173,7 @@ fn requests_that_the_service_rejects_are_rejected_with_the_same_errors() {
         (r#"{"policy": "api", "peer": "10.0.0.1", "headers": 5}"#, "headers: not an object"),
         (
             r#"{"policy": "api", "peer": "10.0.0.1"}"#,
-            "key: made of header x-api-key and address, and the request has no header x-api-key",
+            "key: derived from header x-api-key and address; the request needs exactly one header x-api-key",
         ),
         (r#"{"policy": "nope", "peer": "10.0.0.1"}"#, r#"policy: there is no policy "nope""#),
         ("{", "the body is not valid JSON"),

@@ -100,11 +100,11 @@ fn pipelined_requests_may_switch_to_hyper() {
 #[test]
 fn a_request_may_be_split_anywhere() {
     let server = Server::start();
-    let whole = check("a") + LAST;
-    let first = exchange(&server, &[&whole]);
-    for cut in 1..whole.len() {
+    let request = check("a") + LAST;
+    let first = exchange(&server, &[&request]);
+    for cut in 1..request.len() {
         let again = Server::start();
-        let parts = whole.split_at(cut);
+        let parts = request.split_at(cut);
         assert_eq!(exchange(&again, &[parts.0, parts.1]), first, "{cut}");
     }
 }
@@ -113,8 +113,8 @@ fn a_request_may_be_split_anywhere() {
 fn complete_requests_before_a_half_close_are_answered() {
     let server = Server::start();
     let mut stream = TcpStream::connect(server.address).unwrap();
-    let whole = check("a");
-    stream.write_all([&whole, &whole, &whole[..whole.len() - 1]].concat().as_bytes()).unwrap();
+    let request = check("a");
+    stream.write_all([&request, &request, &request[..request.len() - 1]].concat().as_bytes()).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let text = without_dates(&mut stream);
     assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 2, "{text}");
@@ -150,16 +150,16 @@ fn a_request_in_progress_at_shutdown_gets_the_last_response() {
             stream.write_all(check("a").as_bytes()).unwrap();
             assert_eq!(read_response(&mut stream).header("connection"), None);
         }
-        let whole = plain("check", &format!("{sent_header}{rest}"), body);
+        let request = plain("check", &format!("{sent_header}{rest}"), body);
         let cut = "POST /v1/check HTTP/1.1\r\nhost: a\r\n".len() + sent_header.len();
-        stream.write_all(&whole.as_bytes()[..cut]).unwrap();
+        stream.write_all(&request.as_bytes()[..cut]).unwrap();
         // The server is single-threaded: after responses to later requests it has read this one, so it is not idle.
         for _ in 0..3 {
             server.check(r#"{"policy": "api", "key": "other"}"#).decision();
         }
         server.begin_shutdown();
         until_draining(&server);
-        stream.write_all(&whole.as_bytes()[cut..]).unwrap();
+        stream.write_all(&request.as_bytes()[cut..]).unwrap();
         let last = read_last_response(&mut stream);
         assert_eq!(
             (last.status, last.header("connection")),

@@ -78,12 +78,12 @@ fn the_status_codes_are_configurable_within_limits() {
         forward(&server, "GET", "/forward-auth/api?allow_status=200&path=/a?deny_status=9", &other).status,
         200
     );
-    let refused = forward(&server, "GET", "/forward-auth/api?allow_status=403", &other);
-    assert_eq!((refused.status, &refused.json()["field"]), (422, &json!("allow_status")));
+    let rejection = forward(&server, "GET", "/forward-auth/api?allow_status=403", &other);
+    assert_eq!((rejection.status, &rejection.json()["field"]), (422, &json!("allow_status")));
     for wrong in ["200", "302", "500", "503", "4030", "", "x"] {
-        let refused = forward(&server, "GET", &format!("/forward-auth/api?deny_status={wrong}"), &client);
-        assert_eq!((refused.status, &refused.json()["field"]), (422, &json!("deny_status")));
-        assert_eq!(refused.json()["detail"], format!("{wrong:?} is not one of 401, 403, 429"));
+        let rejection = forward(&server, "GET", &format!("/forward-auth/api?deny_status={wrong}"), &client);
+        assert_eq!((rejection.status, &rejection.json()["field"]), (422, &json!("deny_status")));
+        assert_eq!(rejection.json()["detail"], format!("{wrong:?} is not one of 401, 403, 429"));
     }
 }
 
@@ -144,14 +144,14 @@ fn a_request_without_the_headers_of_its_key_is_rejected() {
     for (key, status) in [(long.as_str(), 204), (&long, 429), (&long[1..], 204)] {
         assert_eq!(forward("keyed", &[("x-api-key", key)]).status, status, "{} bytes", key.len());
     }
-    let refused = forward("keyed", &[]);
-    assert_eq!((refused.status, &refused.json()["field"]), (400, &json!("key")), "{refused:?}");
-    let detail = "made of header x-api-key, and the request has no header x-api-key, or two";
-    assert_eq!(refused.json()["detail"], detail);
+    let rejection = forward("keyed", &[]);
+    assert_eq!((rejection.status, &rejection.json()["field"]), (400, &json!("key")), "{rejection:?}");
+    let detail = "made of header x-api-key; the request has no header x-api-key, or more than one";
+    assert_eq!(rejection.json()["detail"], detail);
     assert_eq!(forward("keyed", &[("x-api-key", "a"), ("x-api-key", "c")]).status, 400);
-    let refused = forward("keyed?deny_status=403", &[]);
+    let rejection = forward("keyed?deny_status=403", &[]);
     assert_eq!(
-        (refused.status, &refused.json()["status"]),
+        (rejection.status, &rejection.json()["status"]),
         (403, &json!(403)),
         "with the status for the proxy"
     );
@@ -198,7 +198,7 @@ fn an_untrusted_forwarded_header_is_logged_once() {
     let logged = fs::read_to_string(log.path()).unwrap();
     assert_eq!(logged.matches("there is no policy \"nope\"").count(), 1, "{logged}");
     let warnings: Vec<&str> =
-        logged.lines().filter(|line| line.contains("X-Forwarded-For is not believed")).collect();
+        logged.lines().filter(|line| line.contains("ignored X-Forwarded-For")).collect();
     assert!(
         warnings.len() == 1 && warnings[0].contains("127.0.0.1") && warnings[0].contains("trusted_proxies"),
         "{logged}"

@@ -77,10 +77,10 @@ fn run_case(url: &str, corpus: &[Vec<u8>], seed: u64) {
         0 if received.is_empty() && bytes.len() > 1 << 16 => Ok(()),
         count => Err(format!("{count} responses to one request")),
     });
-    if let Err(why) = checked {
+    if let Err(reason) = checked {
         let (request, response) = (bytes.escape_ascii(), received.escape_ascii());
         panic!(
-            "SLIDEGATE_FUZZ_SEED={seed} SLIDEGATE_FUZZ_CASES=1: {why}\nrequest:\n{request}\nresponse:\n{response}"
+            "SLIDEGATE_FUZZ_SEED={seed} SLIDEGATE_FUZZ_CASES=1: {reason}\nrequest:\n{request}\nresponse:\n{response}"
         );
     }
 }
@@ -115,8 +115,8 @@ fn mutated_requests_get_valid_responses_or_none() {
             });
         }
     });
-    let grown_kb = resident_kb(&server).saturating_sub(before_kb);
-    assert!(grown_kb < MAX_GROWTH_KB, "{grown_kb} kB more than before");
+    let growth_kb = resident_kb(&server).saturating_sub(before_kb);
+    assert!(growth_kb < MAX_GROWTH_KB, "{growth_kb} kB more than before");
     server.check(&json!({"policy": "api", "key": "another client"})).decision();
     let logged = fs::read_to_string(log.path()).unwrap();
     assert!(!logged.contains("panicked"), "{logged}");

@@ -1,4 +1,4 @@
-//! Invalid requests: status, blamed field and detail of each problem document, and that nothing is charged.
+//! Invalid requests: status, field and detail of each problem document. No invalid request is charged.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Integration tests over real sockets against the real binary. Time stands still unless a test advances it.
+//! Integration tests over real sockets against the real binary. Manual clocks advance only when a test advances them.
 #![expect(clippy::unwrap_used, reason = "clippy takes only functions marked as tests for tests")]
 
 mod admin;

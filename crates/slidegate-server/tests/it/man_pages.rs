@@ -52,5 +52,5 @@ fn the_manual_has_a_page_for_every_command() {
         assert!(page.contains(".SH SYNOPSIS") && page.contains(&name), "{page}");
     }
     let (code, _, err) = outcome(slidegate().args(["man", "nothing"]));
-    assert!(code == 2 && err.contains("there is no \"nothing\"; there is serve, check"), "{err}");
+    assert!(code == 2 && err.contains("unknown command \"nothing\"; known: serve, check"), "{err}");
 }

@@ -36,14 +36,14 @@ fn decisions_are_counted_by_policy_quota_and_outcome() {
     let config = TempFile::new(
         "counted",
         "policies:\n  api: {quotas: [20/1h, 30/1d], tiers: {gold: {quotas: [99/1h]}}}\n  off: {quotas: [1/1h], mode: off}\n  \
-         look: {quotas: [1/1h], mode: shadow}\n",
+         shadowed: {quotas: [1/1h], mode: shadow}\n",
     );
     let server = start(&config, &[]);
     for _ in 0..23 {
         server.check(&json!({"policy": "api", "key": "a"})).decision();
     }
     server.check(&json!({"policy": "api", "key": "b", "tier": "gold"})).decision();
-    server.check(&json!([{"policy": "look", "key": "a"}, {"policy": "look", "key": "a"}, {"policy": "off", "key": "a"}]));
+    server.check(&json!([{"policy": "shadowed", "key": "a"}, {"policy": "shadowed", "key": "a"}, {"policy": "off", "key": "a"}]));
     server.check(&json!({"quotas": ["5/1h"], "key": "a"})).decision();
     let unknown = json!({"policy": "nope", "key": "a"});
     assert_eq!(server.check(&unknown).status, 404);
@@ -59,7 +59,7 @@ fn decisions_are_counted_by_policy_quota_and_outcome() {
     assert_eq!(decisions("api", "", "store", "denied"), 3.0);
     assert_eq!(decisions("api", "gold", "store", "allowed"), 1.0);
     assert_eq!(
-        (decisions("look", "", "store", "allowed"), decisions("look", "", "store", "shadow")),
+        (decisions("shadowed", "", "store", "allowed"), decisions("shadowed", "", "store", "shadow")),
         (1.0, 1.0)
     );
     assert_eq!(decisions("off", "", "rule", "allowed"), 1.0);
@@ -175,7 +175,7 @@ fn readyz_reports_a_store_that_rejects_commands() {
     assert_eq!(ready["store_error"], "refused", "no detail without authentication: {ready}");
     let admin = server.startup_lines.iter().find_map(|line| line.strip_prefix("admin: ")).unwrap();
     let (code, out, err) = outcome(slidegate().args(["top", "--once", "--admin", admin]));
-    let expected = "  store: asked\nthe store did not decide when it was last asked: redis: NOPERM";
+    let expected = "  store: in use\nthe store did not decide its last request: redis: NOPERM";
     assert!(code == 0 && out.contains(expected), "{out}{err}");
     redis.command(&["ACL", "SETUSER", "default", "+evalsha"]);
     assert_eq!(check()["source"], "store");

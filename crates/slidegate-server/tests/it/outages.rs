@@ -100,18 +100,18 @@ fn an_outage_of_a_demoted_primary_is_logged_once() {
     serve.args(["serve", "--http", "127.0.0.1:0", "--config", file.path(), "--store", &redis.url()]);
     let server = ServeProcess::start_with_log(&mut serve, std::fs::File::create(log.path()).unwrap().into());
     let source = || server.check(&request("a")).decision()["source"].clone();
-    let is = |wanted: &str| if source() == wanted { Ok(()) } else { Err(source().to_string()) };
-    until("the store decides", || is("store"));
+    let source_is = |expected: &str| if source() == expected { Ok(()) } else { Err(source().to_string()) };
+    until("the store decides", || source_is("store"));
     let connections = || redis.calls_of("hello");
     let before = connections();
     redis.command(&["REPLICAOF", "127.0.0.1", &primary.port().to_string()]).ok();
     until("several reconnects", || {
         let attempts = connections() - before;
-        is("fallback")?;
+        source_is("fallback")?;
         if attempts >= 4 { Ok(()) } else { Err(attempts.to_string()) }
     });
     redis.command(&["REPLICAOF", "NO", "ONE"]).ok();
-    until("the store decides again", || is("store"));
+    until("the store decides again", || source_is("store"));
     let logged = std::fs::read_to_string(log.path()).unwrap();
     let lines_with = |words: &str| logged.lines().filter(|line| line.contains(words)).count();
     assert_eq!(

@@ -67,9 +67,9 @@ fn a_role_that_may_only_call_functions_can_serve_check_and_clean() {
     assert_eq!(server.check(&body).decision()["allowed"], true);
     assert_eq!(run("check", &app, &["a", "--quota", "1/1d"]).0, 0);
     assert_eq!(run("check", &app, &["a", "--quota", "1/1d"]).0, 1);
-    assert_eq!(run("clean", &app, &[]), (0, "0 keys were over and are gone\n".into(), String::new()));
+    assert_eq!(run("clean", &app, &[]), (0, "removed 0 expired keys\n".into(), String::new()));
     postgres.sql("UPDATE slidegate.ephemeral SET expires_ms = 1");
-    assert_eq!(run("clean", &app, &[]), (0, "2 keys were over and are gone\n".into(), String::new()));
+    assert_eq!(run("clean", &app, &[]), (0, "removed 2 expired keys\n".into(), String::new()));
     let (code, stdout, stderr) = run("migrate", &app, &[]);
     assert!(code == 2 && stdout.is_empty() && stderr.contains("permission denied"), "{stdout}{stderr}");
 }
@@ -90,9 +90,9 @@ fn an_unusable_database_is_rejected_with_the_reason_and_without_secrets() {
             .contains("the server rejects the user, the password or this host (28P01)")
     );
     assert!(
-        error_of("clean", "memory:", &[]).contains("--store: memory: needs none of this; write postgres://")
+        error_of("clean", "memory:", &[]).contains("--store: memory: is not PostgreSQL; write postgres://")
     );
-    assert!(error_of("migrate", "redis://:hush@a", &[]).contains("--store: redis://a needs none of this"));
+    assert!(error_of("migrate", "redis://:hush@a", &[]).contains("--store: redis://a is not PostgreSQL"));
     assert!(error_of("clean", &postgres.url(), &[]).contains("has `slidegate migrate` been run?"));
     postgres.sql(&run("migrate", &postgres.url(), &["--print"]).1);
     postgres.sql("UPDATE slidegate.version SET version = 1000");

@@ -91,14 +91,14 @@ impl Client {
         let sent = now();
         self.stream.write_all(request.as_bytes()).unwrap();
         let mut response = Vec::new();
-        let mut is_whole = false;
-        while !is_whole {
+        let mut is_complete = false;
+        while !is_complete {
             let mut piece = [0; 8192];
             let length = self.stream.read(&mut piece).unwrap();
             assert!(length > 0, "closed after {:?}", String::from_utf8_lossy(&response));
             response.extend_from_slice(&piece[..length]);
-            is_whole = match self.attack {
-                Attack::Loop | Attack::Batch => is_whole_http(&response),
+            is_complete = match self.attack {
+                Attack::Loop | Attack::Batch => is_complete_http(&response),
                 // Six lines for each array of five.
                 Attack::Pipeline => response.split(|byte| *byte == b'\n').count() > 6 * limit,
             };
@@ -117,7 +117,7 @@ fn http(body: &str) -> String {
     format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }
 
-fn is_whole_http(response: &[u8]) -> bool {
+fn is_complete_http(response: &[u8]) -> bool {
     let Some(end) = response.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
     let head = str::from_utf8(&response[..end]).unwrap();
     let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
@@ -138,8 +138,8 @@ fn serve(store: &str) -> ServeProcess {
         .into_iter()
         .flat_map(|target| ALGORITHMS.map(|algorithm| quota(target, algorithm)))
         .collect();
-    // A cached denial would hide that the store admits again.
-    let config = json!({"policies": policies, "degrade": {"cache_denials": false}});
+    // A cached denial would hide that the store admits again. A fallback on a busy machine would admit units of its own.
+    let config = json!({"policies": policies, "degrade": {"cache_denials": false, "budget": "10s"}});
     let file = TempFile::new("real-time", &config.to_string());
     let addresses = ["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
     ServeProcess::start(slidegate().arg("serve").args(addresses).args([

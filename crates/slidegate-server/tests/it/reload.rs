@@ -98,7 +98,7 @@ fn a_swapped_symlink_is_followed() {
 
 #[test]
 fn an_invalid_file_changes_nothing_and_is_logged() {
-    let config = TempFile::new("mistaken", &file("2/1h", ""));
+    let config = TempFile::new("invalid", &file("2/1h", ""));
     let log = TempFile::new("log", "");
     let server = ServeProcess::start_with_log(
         &mut serve(config.path()),
@@ -119,7 +119,7 @@ fn an_invalid_file_changes_nothing_and_is_logged() {
     );
     assert_eq!(check(&server, "a")["limit"], 2);
 
-    for (text, mistake) in [
+    for (text, error) in [
         ("", "policies: the file has no policies, but the running configuration has; is the file complete?"),
         (
             &*format!("{}  login: {{quotas: [1/1m], on_failure: closed}}\n", file("2/1h", "")),
@@ -127,7 +127,7 @@ fn an_invalid_file_changes_nothing_and_is_logged() {
         ),
     ] {
         replace(config.path(), text);
-        while !is_logged(mistake) {
+        while !is_logged(error) {
             std::thread::yield_now();
         }
         assert_eq!(check(&server, "a")["limit"], 2);
@@ -195,8 +195,8 @@ fn renamed_policies_do_not_grow_metric_series_without_bound() {
 
 #[test]
 fn a_constantly_changing_file_is_reloaded_with_a_warning() {
-    let config = TempFile::new("restless", &file("1/1h", ""));
-    let log = TempFile::new("restless-log", "");
+    let config = TempFile::new("changing", &file("1/1h", ""));
+    let log = TempFile::new("changing-log", "");
     let server = ServeProcess::start_with_log(
         &mut serve(config.path()),
         Stdio::from(File::create(log.path()).unwrap()),

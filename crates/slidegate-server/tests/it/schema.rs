@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use slidegate_server::config::{Config, reference};
+use slidegate_config::{Config, reference};
 
 use crate::process::{TempFile, outcome, slidegate};
 

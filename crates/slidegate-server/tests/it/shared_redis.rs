@@ -65,7 +65,7 @@ fn runs_of_the_check_command_share_their_counts() {
     let quota = ["--quota", "3/1d sliding-log"];
     assert_eq!(
         check(&store, &quota),
-        (0, "allowed: 2 of 3 left, whole again in 86400.001 s\n".into(), String::new())
+        (0, "allowed: 2 of 3 left, full again in 86400.001 s\n".into(), String::new())
     );
     let (code, stdout, _) = check(&store, &quota);
     assert!(code == 0 && stdout.starts_with("allowed: 1 of 3 left"), "{stdout}");

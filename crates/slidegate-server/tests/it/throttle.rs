@@ -124,9 +124,12 @@ fn http_throttle_needs_a_token_and_shares_keys_with_the_resp_command() {
     let arguments = ["serve", "--http", "127.0.0.1:0", "--resp", "127.0.0.1:0", "--config", file.path()];
     let server = ServeProcess::start(slidegate().args(arguments));
     let body = json!({"key": "k", "max_burst": 2, "count_per_period": 1, "period": 3600}).to_string();
-    let refused = request_with_headers(server.address(), "POST", "/throttle", JSON, body.as_bytes());
-    assert_eq!((refused.status, refused.header("www-authenticate")), (401, Some("Bearer")));
-    assert!(refused.json()["error"].as_str().unwrap().contains("the request has no token"), "{refused:?}");
+    let rejection = request_with_headers(server.address(), "POST", "/throttle", JSON, body.as_bytes());
+    assert_eq!((rejection.status, rejection.header("www-authenticate")), (401, Some("Bearer")));
+    assert!(
+        rejection.json()["error"].as_str().unwrap().contains("the request has no token"),
+        "{rejection:?}"
+    );
     let lines = format!("{JSON}authorization: Bearer {token}\r\n");
     let response = request_with_headers(server.address(), "POST", "/throttle", &lines, body.as_bytes());
     assert_eq!(response.decision()["remaining"], 1);

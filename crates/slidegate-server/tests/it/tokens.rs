@@ -128,11 +128,11 @@ fn tokens_from_files_and_the_environment_are_not_shown() {
             code == 2 && err.contains("401 Unauthorized: the credentials are not a valid token"),
             "{code} {err}"
         );
-        assert!(err.ends_with("; here: set SLIDEGATE_TOKEN to another\n"), "{err}");
+        assert!(err.ends_with("; set SLIDEGATE_TOKEN to another token\n"), "{err}");
         let (_, _, err) =
             outcome(slidegate().args(["check", "a", "--policy", "api", "--server", server.url()]));
         assert!(err.contains("the request has no token; "), "{err}");
-        assert!(err.ends_with("; here: set SLIDEGATE_TOKEN\n"), "{err}");
+        assert!(err.ends_with("; set SLIDEGATE_TOKEN\n"), "{err}");
         let expected = " -H 'authorization: Bearer TOKEN' -d ";
         assert!(server.example_command().contains(expected), "{}", server.example_command());
         let shown = server.startup_lines.join("\n");
@@ -197,10 +197,10 @@ fn tokens_are_replaced_at_runtime() {
         || if check(TOKEN) == 401 { Ok(()) } else { Err("not yet".to_owned()) },
     );
     assert_eq!([check(NEW), admin(NEW), admin(TOKEN)], [200, 200, 401]);
-    let refused = redis(&["PING"]);
+    let error = redis(&["PING"]);
     assert!(
-        matches!(&refused, slidegate_testkit::Reply::Error(why) if why.starts_with("NOAUTH")),
-        "the connection used the old token: {refused:?}"
+        matches!(&error, slidegate_testkit::Reply::Error(text) if text.starts_with("NOAUTH")),
+        "the connection used the old token: {error:?}"
     );
     assert_eq!(redis(&["AUTH", NEW]).text(), "OK");
     assert_eq!(redis(&["PING"]).text(), "PONG");

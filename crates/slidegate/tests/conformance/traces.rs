@@ -3,7 +3,7 @@
 use slidegate::store::{Operation, Store};
 use slidegate::{Algorithm, Policy, Verb};
 
-use super::model::{Answer, Step, answer_like_the_oracle};
+use super::model::{Outcome, Step, assert_traces_match_oracle};
 use super::{START, Subject};
 
 /// Many short traces: each decision equals the oracle's in all fields.
@@ -16,10 +16,12 @@ pub(crate) async fn answers_like_the_oracle<S: Store>(subject: Subject<S>) {
         async move |policy: &Policy, step: Step| {
             set_now(step.now_ms);
             let check = policy.key(&key).cost(step.cost);
-            Answer::from(&store.execute(&[Operation { verb: step.verb, check }]).await.into_single().unwrap())
+            Outcome::from(
+                &store.execute(&[Operation { verb: step.verb, check }]).await.into_single().unwrap(),
+            )
         }
     };
-    answer_like_the_oracle(12 * effort, new_key).await;
+    assert_traces_match_oracle(12 * effort, new_key).await;
 }
 
 /// The rate of a token bucket falls after all units were spent. The wait is at most the fill time of the new bucket,

@@ -1,4 +1,4 @@
-//! Why a server could not be asked, and what may be done about it.
+//! Error messages of failed connections, with hints.
 
 use std::error::Error;
 use std::io;
@@ -8,66 +8,69 @@ use rustls::{AlertDescription, CertificateError};
 
 type AnyError = dyn Error + 'static;
 
-/// An error in words, and what to try: it may be another port, another language, or somebody whom nobody vouches for.
-pub(super) fn told(is_tls: bool, error: &AnyError) -> String {
-    let of_tls = if is_tls { chain(error).find_map(of_tls) } else { None };
-    let hint = match &of_tls {
-        Some(rustls::Error::InvalidCertificate(wrong)) => return of_certificate(wrong),
+/// Describes an error and its probable cause: the wrong port, a missing TLS setting or a certificate.
+pub(super) fn describe(is_tls: bool, error: &AnyError) -> String {
+    let tls_error = if is_tls { chain(error).find_map(tls_error) } else { None };
+    let hint = match &tls_error {
+        Some(rustls::Error::InvalidCertificate(error)) => return describe_certificate_error(error),
         Some(rustls::Error::InvalidMessage(_)) => {
-            "; is it the port for HTTP? If it speaks without TLS, write http://"
+            "; is this the port for HTTP? If the server has no TLS, write http://"
         }
         Some(rustls::Error::AlertReceived(AlertDescription::CertificateRequired)) => {
-            "; it wants to see a certificate: --client-cert and --client-key"
+            "; the server requires a certificate: --client-cert and --client-key"
         }
-        None if !is_tls && chain(error).any(is_no_http) => {
-            "; is it the port for HTTP? If it speaks TLS, write https://"
+        None if !is_tls && chain(error).any(is_http_parse_error) => {
+            "; is this the port for HTTP? If the server has TLS, write https://"
         }
         _ => "",
     };
-    format!("{}{hint}", whole(error))
+    format!("{}{hint}", with_sources(error))
 }
 
-fn of_certificate(wrong: &CertificateError) -> String {
-    let words = match wrong {
-        // The others if one that is trusted has the same name, such as an authority that was made anew.
+fn describe_certificate_error(error: &CertificateError) -> String {
+    let text = match error {
+        // The other errors occur if a trusted authority has the same name, for example after its key was replaced.
         CertificateError::UnknownIssuer
         | CertificateError::BadSignature
         | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
-            "nobody whom this machine trusts vouches for its certificate; name its authority by SSL_CERT_FILE"
+            "no trusted authority has signed the server's certificate; set SSL_CERT_FILE to the file of its authority"
         }
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "its certificate has expired",
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "the server's certificate has expired"
+        }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "its certificate is not valid yet; is the clock of this machine right?"
+            "the server's certificate is not valid yet; check the clock of this machine"
         }
-        // The type behind this one has no name here.
+        // The type of this error is not public.
         CertificateError::Other(other) if other.to_string().contains("CaUsedAsEndEntity") => {
-            "its certificate is that of an authority, which no server may show; have that authority sign another one, \
-             or make one that is not CA:TRUE"
+            "the server's certificate is that of an authority; let the authority sign a certificate for the server, or \
+             create a certificate without CA:TRUE"
         }
-        other => return format!("its certificate is not accepted: {other}"),
+        other => return format!("the server's certificate is not accepted: {other}"),
     };
-    words.to_owned()
+    text.to_owned()
 }
 
+/// Returns the error and its sources.
 fn chain(error: &AnyError) -> impl Iterator<Item = &AnyError> {
     successors(Some(error), |error| (**error).source())
 }
 
-fn is_no_http(error: &AnyError) -> bool {
+fn is_http_parse_error(error: &AnyError) -> bool {
     error.downcast_ref::<hyper::Error>().is_some_and(hyper::Error::is_parse)
 }
 
-fn of_tls(error: &AnyError) -> Option<rustls::Error> {
-    // An I/O error shows what it holds only when it is asked for.
-    let of_io = |error: &io::Error| error.get_ref().and_then(|held| held.downcast_ref()).cloned();
-    error.downcast_ref().cloned().or_else(|| error.downcast_ref().and_then(of_io))
+fn tls_error(error: &AnyError) -> Option<rustls::Error> {
+    // The source of an I/O error skips the error inside it.
+    let in_io_error = |error: &io::Error| error.get_ref().and_then(|inner| inner.downcast_ref()).cloned();
+    error.downcast_ref().cloned().or_else(|| error.downcast_ref().and_then(in_io_error))
 }
 
-/// An error with what is behind it: that a connection failed does not say why.
-fn whole(error: &AnyError) -> String {
-    chain(error).skip(1).fold(error.to_string(), |said, error| {
-        let more = error.to_string();
-        if said.ends_with(&more) { said } else { format!("{said}: {more}") }
+/// Joins the messages of an error and of its sources.
+fn with_sources(error: &AnyError) -> String {
+    chain(error).skip(1).fold(error.to_string(), |text, source| {
+        let message = source.to_string();
+        if text.ends_with(&message) { text } else { format!("{text}: {message}") }
     })
 }

@@ -1,4 +1,4 @@
-//! Whom to trust.
+//! Trusted certificate authorities.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use tokio_rustls::TlsConnector;
 
 use crate::cli::certificate::ClientCertificate;
 
-/// Trusts whom the system trusts, or whoever is in the file that `SSL_CERT_FILE` names.
+/// Returns a TLS connector that trusts the authorities of the file `SSL_CERT_FILE`, or else those of the system.
 pub(super) fn connector(certificate: &ClientCertificate) -> Result<TlsConnector, String> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        return Err(trusts_nobody(&found.errors));
+        return Err(no_authority(&found.errors));
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
@@ -23,11 +23,12 @@ pub(super) fn connector(certificate: &ClientCertificate) -> Result<TlsConnector,
     Ok(TlsConnector::from(Arc::new(certificate.complete(config)?)))
 }
 
-fn trusts_nobody(errors: &[rustls_native_certs::Error]) -> String {
+fn no_authority(errors: &[rustls_native_certs::Error]) -> String {
     let Some(file) = std::env::var_os("SSL_CERT_FILE") else {
-        return "this machine trusts nobody; name an authority by SSL_CERT_FILE".to_owned();
+        return "the system has no trusted authorities; set SSL_CERT_FILE to a file with one".to_owned();
     };
     let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-    let why = if errors.is_empty() { "there is no certificate in it".to_owned() } else { errors.join("; ") };
-    format!("SSL_CERT_FILE: {}: {why}", file.display())
+    let reason =
+        if errors.is_empty() { "there is no certificate in it".to_owned() } else { errors.join("; ") };
+    format!("SSL_CERT_FILE: {}: {reason}", file.display())
 }

@@ -1,4 +1,4 @@
-//! `slidegate import`: limits of others in our own format.
+//! `slidegate import`: converts limits of other services.
 
 mod envoy;
 mod limitador;
@@ -12,81 +12,81 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use slidegate::Algorithm;
 
-use self::write::Written;
+use self::write::ImportedFile;
 use super::{Failure, print};
-use crate::config::{Config, Problems};
+use slidegate_config::{Config, Problems};
 
-/// Write the limits of another service as a configuration file, and say what was understood
+/// Convert the limits of another service and list them
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     #[command(subcommand)]
-    from: From,
+    source: ImportSource,
 }
 
 #[derive(Debug, Subcommand)]
-enum From {
-    /// From a folder of envoyproxy/ratelimit, or one of its files
-    Envoy(FromArguments),
-    /// From a limits file of Limitador. What cannot be carried over is left out, and listed
+enum ImportSource {
+    /// Convert a folder of envoyproxy/ratelimit, or one of its files
+    Envoy(SourceArguments),
+    /// Convert a limits file of Limitador; limits that cannot be converted are left out and listed
     Limitador(LimitadorArguments),
 }
 
 #[derive(Debug, clap::Args)]
-struct FromArguments {
-    /// The folder or the file
+struct SourceArguments {
+    /// Folder or file to convert
     #[arg(value_name = "PATH")]
     path: PathBuf,
 
-    /// How limits are to be counted [default: fixed-window]
+    /// Algorithm of the limits [default: fixed-window]
     #[arg(long, value_name = "NAME")]
     algorithm: Option<Algorithm>,
 
-    /// Where to write, instead of standard output
+    /// File to write instead of standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 struct LimitadorArguments {
-    /// What to write. Files for Envoy go to standard output if there is one, and else to the folder of --output
+    /// Format to write. With `envoy`, --output names a folder, which is required for more than one file
     #[arg(long, value_name = "FORMAT", default_value = "policies")]
-    to: limitador::To,
+    to: limitador::TargetFormat,
 
     #[command(flatten)]
-    common: FromArguments,
+    common: SourceArguments,
 }
 
-/// What was understood goes to standard error, so that the file can go to standard output.
+/// Prints the list of limits to standard error, so that standard output has the file only.
 pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let (arguments, imported) = match &arguments.from {
-        From::Envoy(arguments) => (arguments, envoy::import(&arguments.path, arguments.algorithm)?),
-        From::Limitador(LimitadorArguments { to, common }) => {
+    let (arguments, imported) = match &arguments.source {
+        ImportSource::Envoy(arguments) => (arguments, envoy::import(&arguments.path, arguments.algorithm)?),
+        ImportSource::Limitador(LimitadorArguments { to, common }) => {
             (common, limitador::import(&common.path, *to, common.algorithm)?)
         }
     };
     let output = arguments.output.as_deref();
     match imported.files.as_slice() {
-        [Written { name: None, text }] => {
-            // A limit that others allow and this service refuses is found here rather than when the file is served.
+        [ImportedFile { name: None, text }] => {
+            // Rejects limits of the other service that slidegate does not support.
             Config::parse(text).map_err(|problems| {
-                let name = format!("what is made of {}", arguments.path.display());
+                let name = format!("conversion of {}", arguments.path.display());
                 Failure::Files(vec![Problems::new(&name, problems)])
             })?;
-            eprint!("{}", imported.told);
+            eprint!("{}", imported.summary);
             write_or_print(output, text)
         }
         files => {
             if output.is_none() && files.len() > 1 {
                 return Err(Failure::new(format!(
-                    "{} files are to be written, one for each namespace; name a folder with --output",
+                    "{} files to write, one for each namespace; name a folder with --output",
                     files.len()
                 )));
             }
-            eprint!("{}", imported.told);
+            eprint!("{}", imported.summary);
             if let Some(folder) = output {
-                std::fs::create_dir_all(folder).map_err(|error| cannot_be_written(folder, &error))?;
+                std::fs::create_dir_all(folder).map_err(|error| write_error(folder, &error))?;
             }
-            for Written { name, text } in files {
+            for ImportedFile { name, text } in files {
                 let file = output.zip(name.as_ref()).map(|(folder, name)| folder.join(name));
                 write_or_print(file.as_deref(), text)?;
             }
@@ -98,13 +98,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 fn write_or_print(output: Option<&Path>, text: &str) -> Result<(), Failure> {
     let Some(output) = output else { return print(text) };
-    // Never over a file that is there.
-    let mut target = File::create_new(output).map_err(|error| cannot_be_written(output, &error))?;
-    target.write_all(text.as_bytes()).map_err(|error| cannot_be_written(output, &error))?;
+    // Never overwrites an existing file.
+    let mut target = File::create_new(output).map_err(|error| write_error(output, &error))?;
+    target.write_all(text.as_bytes()).map_err(|error| write_error(output, &error))?;
     eprintln!("written: {}", output.display());
     Ok(())
 }
 
-fn cannot_be_written(path: &Path, error: &std::io::Error) -> Failure {
+fn write_error(path: &Path, error: &std::io::Error) -> Failure {
     Failure::new(format!("{} cannot be written: {error}", path.display()))
 }

@@ -1,34 +1,35 @@
-//! Our own format.
+//! Writer of configuration files.
 
 use std::fmt::Write;
 
 use slidegate::Quota;
 
-/// What was understood, and the files that say the same.
+/// Converted limits.
 pub(super) struct Imported {
-    pub(super) told: String,
-    pub(super) files: Vec<Written>,
+    /// List of the limits, one per line, for standard error.
+    pub(super) summary: String,
+    pub(super) files: Vec<ImportedFile>,
 }
 
-/// A file that was made.
-pub(super) struct Written {
-    /// Its name in the folder, if there can be several.
+/// File of converted limits.
+pub(super) struct ImportedFile {
+    /// Name in the output folder, for formats with several files.
     pub(super) name: Option<String>,
     pub(super) text: String,
 }
 
 impl Imported {
-    /// One file in our own format.
-    pub(super) fn one(told: String, text: String) -> Self {
-        Self { told, files: vec![Written { name: None, text }] }
+    /// Returns limits that are converted to one configuration file.
+    pub(super) fn config(summary: String, text: String) -> Self {
+        Self { summary, files: vec![ImportedFile { name: None, text }] }
     }
 }
 
-/// A file that is being written.
-pub(super) struct Writer(String);
+/// Writer of a configuration file.
+pub(super) struct ConfigWriter(String);
 
-impl Writer {
-    /// With comments at its beginning.
+impl ConfigWriter {
+    /// Begins the file with comments.
     pub(super) fn new(comments: &[&str]) -> Self {
         let mut text = String::new();
         for comment in comments {
@@ -39,7 +40,7 @@ impl Writer {
     }
 
     pub(super) fn policy(&mut self, name: &str, quotas: &[(&str, Quota)], is_shadow: bool) {
-        // What JSON takes for a text, YAML does as well.
+        // A JSON string is a YAML string.
         let _ = writeln!(self.0, "  {}:\n    quotas:", serde_json::json!(name));
         for (quota_name, quota) in quotas {
             let algorithm = quota.algorithm();
@@ -57,7 +58,7 @@ impl Writer {
     }
 
     pub(super) fn comment(&mut self, text: &str) {
-        // A line of its own, whatever a name holds.
+        // A line break in a name would end the comment.
         let _ = writeln!(self.0, "  # {}", text.replace(char::is_control, "?"));
     }
 

@@ -1,41 +1,43 @@
-//! A terminal that is left as it was.
+//! Alternate screen of the terminal, which keeps the previous content.
 
 use std::io::{self, Write};
 
 use super::view::Size;
 
-/// The terminal's other screen, until it is dropped.
+/// The terminal's alternate screen. Dropping it restores the main screen.
 pub(super) struct Screen {
     out: io::Stdout,
 }
 
-const OTHER_SCREEN: &str = "\x1b[?1049h\x1b[?25l";
-const BACK: &str = "\x1b[?25h\x1b[?1049l";
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
 impl Screen {
     pub(super) fn open() -> Self {
         let screen = Self { out: io::stdout() };
-        screen.write(OTHER_SCREEN);
+        screen.write(ENTER);
         screen
     }
 
+    /// Returns the size of the terminal, or the default if it is unknown.
     pub(super) fn size(&self) -> Size {
         let size = rustix::termios::tcgetwinsize(&self.out).ok();
-        let usual = Size::default();
-        let or = |found: u16, usual: usize| if found == 0 { usual } else { usize::from(found) };
-        size.map_or(usual, |size| Size {
-            columns: or(size.ws_col, usual.columns),
-            rows: or(size.ws_row, usual.rows),
+        let default = Size::default();
+        let or_default =
+            |reported: u16, default: usize| if reported == 0 { default } else { usize::from(reported) };
+        size.map_or(default, |size| Size {
+            columns: or_default(size.ws_col, default.columns),
+            rows: or_default(size.ws_row, default.rows),
         })
     }
 
-    /// Over what is there, line by line, so that nothing flickers.
-    pub(super) fn show(&self, picture: &str) {
-        let lines = picture.trim_end().replace('\n', "\x1b[K\n");
+    /// Replaces the content line by line, without flicker.
+    pub(super) fn show(&self, content: &str) {
+        let lines = content.trim_end().replace('\n', "\x1b[K\n");
         self.write(&format!("\x1b[H{lines}\x1b[K\x1b[J"));
     }
 
-    /// Somebody who does not see it is no reason to end.
+    /// Writes to the terminal and ignores errors.
     fn write(&self, text: &str) {
         let mut out = &self.out;
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -44,6 +46,6 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.write(BACK);
+        self.write(LEAVE);
     }
 }

@@ -15,7 +15,8 @@ use metrics::counter;
 use tracing::debug;
 
 use crate::protocols::http::Problem;
-use crate::tokens::{Authenticator, Scope};
+use slidegate_config::Scope;
+use slidegate_engine::Authenticator;
 
 /// Maximum duration of a request, including its body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
@@ -47,7 +48,9 @@ impl Guard {
             };
         }
         let tokens = self.0.tokens();
-        let Some(token) = tokens.find_bearer(headers.get(AUTHORIZATION)) else {
+        let Some(token) =
+            headers.get(AUTHORIZATION).and_then(|value| tokens.find_by_authorization(value.as_bytes()))
+        else {
             counter!("slidegate_refusals_total", "reason" => "unauthorized-admin").increment(1);
             debug!(%method, "rejected a request to the admin API without a valid token");
             let problem =

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 
 use crate::protocols::http::Problem;
-use crate::request::Rejection;
+use slidegate_engine::Rejection;
 
 /// Parameters in the path.
 pub(super) struct PathParams<T>(pub(super) T);

@@ -16,13 +16,14 @@ use super::body::{self, BlockFields, ChangeFields, RefundFields, checked_note};
 use super::edit::{self, SharedController};
 use super::extract::{PathParams, QueryParams, RawBody};
 use super::policies::sole_setting;
-use crate::app::{Decided, MAX_KEY_BYTES};
-use crate::changes::{
+use crate::protocols::http::DecisionJson;
+use crate::protocols::http::Problem;
+use slidegate_config::MAX_KEY_BYTES;
+use slidegate_engine::Decided;
+use slidegate_engine::changes::{
     Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Part, Setting, Subject, Timestamp,
 };
-use crate::decision_json::DecisionJson;
-use crate::protocols::http::Problem;
-use crate::request::{Rejection, Request};
+use slidegate_engine::{Rejection, Request};
 
 /// Query parameter that selects the tier.
 #[derive(Debug, Deserialize)]
@@ -65,20 +66,20 @@ pub(super) async fn inspect(
     PathParams((policy, key)): PathParams<(String, String)>,
     QueryParams(TierParam { tier }): QueryParams<TierParam>,
 ) -> Response {
-    let app = controller.app();
-    match app.decide(Verb::Peek, &request(&policy, &key, tier.as_deref())).await {
+    let engine = controller.engine();
+    match engine.decide_request(Verb::Peek, &request(&policy, &key, tier.as_deref())).await {
         Ok(decided) => {
-            let subject = Subject { policy, part: Part::Key(key) };
+            let subject = Subject { policy: policy.clone(), part: Part::Key(key.clone()) };
             let change = controller.in_force().into_iter().find(|change| change.subject == subject);
-            let switch = app.store().switch_of(&subject.policy);
+            let switch = engine.store().switch_of(&subject.policy);
             let Part::Key(key) = &subject.part else { return ().into_response() };
-            let is_listed = |keys: &std::collections::HashSet<Vec<u8>>| keys.contains(key.as_bytes());
+            let contains_key = |keys: &std::collections::HashSet<Vec<u8>>| keys.contains(key.as_bytes());
             Json(KeyResponse {
                 key,
                 state: DecisionJson::from(&decided),
                 mode: switch.mode.name(),
-                always_allowed: is_listed(&switch.allowed_keys),
-                always_denied: is_listed(&switch.denied_keys),
+                always_allowed: contains_key(&switch.allowed_keys),
+                always_denied: contains_key(&switch.denied_keys),
                 change,
             })
             .into_response()
@@ -93,7 +94,7 @@ pub(super) async fn put(
     PathParams((policy, key)): PathParams<(String, String)>,
     RawBody(body): RawBody,
 ) -> Response {
-    let read = || -> Result<(ChangeFields, Setting), Rejection> {
+    let decode = || -> Result<(ChangeFields, Setting), Rejection> {
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
             let detail = format!("{} bytes; 1 to {MAX_KEY_BYTES} bytes are allowed", key.len());
             return Err(Rejection::out_of_range("key", detail));
@@ -106,9 +107,9 @@ pub(super) async fn put(
         };
         Ok((fields, setting))
     };
-    match read() {
+    match decode() {
         Ok((fields, setting)) => {
-            let subject = Subject { policy, part: Part::Key(key) };
+            let subject = Subject { policy: policy.clone(), part: Part::Key(key.clone()) };
             edit::put(&controller, caller, subject, &fields, setting).await
         }
         Err(rejection) => Problem::from(rejection).into_response(),
@@ -132,7 +133,7 @@ pub(super) async fn reset(
 ) -> Response {
     operate(&controller, caller, Action::Reset, [policy, key], tier, &body)
         .await
-        .unwrap_or_else(IntoResponse::into_response)
+        .unwrap_or_else(|error| Problem::from(error).into_response())
 }
 
 pub(super) async fn refund(
@@ -144,7 +145,7 @@ pub(super) async fn refund(
 ) -> Response {
     operate(&controller, caller, Action::Refund, [policy, key], tier, &body)
         .await
-        .unwrap_or_else(IntoResponse::into_response)
+        .unwrap_or_else(|error| Problem::from(error).into_response())
 }
 
 pub(super) async fn block(
@@ -156,7 +157,7 @@ pub(super) async fn block(
 ) -> Response {
     operate(&controller, caller, Action::Block, [policy, key], tier, &body)
         .await
-        .unwrap_or_else(IntoResponse::into_response)
+        .unwrap_or_else(|error| Problem::from(error).into_response())
 }
 
 /// Executes a reset, a refund or a block, and records the counts before and after it.
@@ -187,12 +188,12 @@ async fn operate(
         }
         _ => Verb::Reset,
     };
-    let app = controller.app();
+    let engine = controller.engine();
     let peek = Request { cost: None, for_ms: None, ..request.clone() };
-    let before = app.decide(Verb::Peek, &peek).await?;
-    let decided = app.decide(verb, &request).await?;
-    let at = Timestamp(app.clock().now_ms());
-    let mut after = used(&decided);
+    let before = engine.decide_request(Verb::Peek, &peek).await?;
+    let decided = engine.decide_request(verb, &request).await?;
+    let at = Timestamp(engine.clock().now_ms());
+    let mut after = used_by_quota(&decided);
     if let Some(for_ms) = request.for_ms {
         after["blocked_until"] = json!(Timestamp(at.0.saturating_add(for_ms.0)));
     }
@@ -201,8 +202,8 @@ async fn operate(
         at,
         by: caller.0,
         action,
-        subject: Subject { policy, part: Part::Key(key) },
-        before: used(&before),
+        subject: Subject { policy: policy.clone(), part: Part::Key(key.clone()) },
+        before: used_by_quota(&before),
         after,
         note,
     };
@@ -211,9 +212,9 @@ async fn operate(
 }
 
 /// Returns the counts by quota name.
-fn used(decided: &Decided) -> Value {
+fn used_by_quota(decided: &Decided) -> Value {
     let quotas = decided.decision.quotas().into_iter().enumerate();
-    let used =
-        quotas.map(|(place, quota)| (decided.policy().quota_name(place).to_owned(), json!(quota.used)));
-    json!({ "used": Value::Object(used.collect()) })
+    let counts =
+        quotas.map(|(index, quota)| (decided.policy().quota_name(index).to_owned(), json!(quota.used)));
+    json!({ "used": Value::Object(counts.collect()) })
 }

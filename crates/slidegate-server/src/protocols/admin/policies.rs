@@ -14,11 +14,11 @@ use super::auth::Caller;
 use super::body::{self, ChangeFields};
 use super::edit::{self, SharedController};
 use super::extract::{PathParams, RawBody};
-use crate::changes::{Change, ChangeController, Part, Setting, Subject};
-use crate::decision_counts::{self, Outcomes};
-use crate::policies::PolicyEntry;
 use crate::protocols::http::Problem;
-use crate::request::Rejection;
+use slidegate_config::PolicyEntry;
+use slidegate_engine::Rejection;
+use slidegate_engine::changes::{Change, ChangeController, Part, Setting, Subject};
+use slidegate_engine::decision_counts::{self, Outcomes};
 
 /// Effective configuration and decisions of a policy.
 #[derive(Serialize, ToSchema)]
@@ -31,21 +31,21 @@ pub(super) struct PolicyResponse {
     overrides: usize,
     /// Changes in force.
     changes: Vec<Change>,
-    last_minute: Live,
-    since_start: Live,
+    last_minute: OutcomeStats,
+    since_start: OutcomeStats,
     /// Hint about the limit, from the share of denials in the last minute.
     advice: Option<&'static str>,
 }
 
-/// Number of decisions by outcome.
+/// Number of decisions by outcome, and the share of denials.
 #[derive(Serialize, ToSchema)]
-struct Live {
+struct OutcomeStats {
     #[serde(flatten)]
     outcomes: Outcomes,
     denied_percent: Option<f64>,
 }
 
-impl From<Outcomes> for Live {
+impl From<Outcomes> for OutcomeStats {
     fn from(outcomes: Outcomes) -> Self {
         Self { outcomes, denied_percent: outcomes.denied_percent() }
     }
@@ -69,17 +69,18 @@ impl Snapshot {
 
     fn response(&self, controller: &ChangeController, entry: &PolicyEntry) -> PolicyResponse {
         let name = entry.policy.name();
-        let of = |outcomes: &BTreeMap<String, Outcomes>| outcomes.get(name).copied().unwrap_or_default();
-        let last_minute = of(&self.last_minute);
+        let outcomes_of =
+            |outcomes: &BTreeMap<String, Outcomes>| outcomes.get(name).copied().unwrap_or_default();
+        let last_minute = outcomes_of(&self.last_minute);
         PolicyResponse {
             name: name.to_owned(),
-            mode: controller.app().store().switch_of(name).mode.name(),
+            mode: controller.engine().store().switch_of(name).mode.name(),
             quotas: quotas(&entry.policy),
             tiers: entry.tiers.iter().map(|(tier, policy)| (tier.clone(), quotas(policy))).collect(),
             overrides: entry.overrides.len(),
             changes: self.changes.iter().filter(|change| change.subject.policy == name).cloned().collect(),
             last_minute: last_minute.into(),
-            since_start: of(&self.since_start).into(),
+            since_start: outcomes_of(&self.since_start).into(),
             advice: decision_counts::advice(last_minute),
         }
     }
@@ -90,7 +91,7 @@ fn quotas(policy: &Policy) -> Vec<String> {
 }
 
 pub(super) async fn list(State(controller): State<SharedController>) -> Response {
-    let (policies, snapshot) = (controller.app().policies(), Snapshot::of(&controller));
+    let (policies, snapshot) = (controller.engine().policies(), Snapshot::of(&controller));
     let responses: Vec<_> = policies.entries().map(|entry| snapshot.response(&controller, entry)).collect();
     Json(responses).into_response()
 }
@@ -99,14 +100,14 @@ pub(super) async fn get(
     State(controller): State<SharedController>,
     PathParams(name): PathParams<String>,
 ) -> Response {
-    let policies = controller.app().policies();
-    match policies.source(&name) {
+    let policies = controller.engine().policies();
+    match policies.entry(&name) {
         Ok(entry) => Json(Snapshot::of(&controller).response(&controller, entry)).into_response(),
         Err(rejection) => Problem::from(rejection).into_response(),
     }
 }
 
-/// Returns the one setting that the endpoint takes, and rejects bodies with another one.
+/// Returns the setting that the endpoint changes. Rejects bodies without it, and bodies with another setting.
 pub(super) fn sole_setting<T>(
     fields: &ChangeFields,
     field: &'static str,
@@ -133,7 +134,7 @@ async fn put(
     body: &Bytes,
     field: &'static str,
 ) -> Response {
-    let read = || -> Result<(ChangeFields, Setting), Rejection> {
+    let decode = || -> Result<(ChangeFields, Setting), Rejection> {
         let fields: ChangeFields = body::read(body)?;
         let setting = match field {
             "mode" => Setting::Mode(sole_setting(&fields, field, |fields| fields.mode.clone())?),
@@ -141,7 +142,7 @@ async fn put(
         };
         Ok((fields, setting))
     };
-    match read() {
+    match decode() {
         Ok((fields, setting)) => edit::put(controller, caller, subject, &fields, setting).await,
         Err(rejection) => Problem::from(rejection).into_response(),
     }

@@ -16,11 +16,11 @@ use super::auth::Caller;
 use super::body::{self, NoteFields, checked_note};
 use super::edit::SharedController;
 use super::extract::{PathParams, RawBody};
-use crate::changes::{Action, AuditEntry, ChangeError, OperationId, Part, Subject, Timestamp};
 use crate::protocols::http::Problem;
-use crate::request::Rejection;
+use slidegate_engine::Rejection;
+use slidegate_engine::changes::{Action, AuditEntry, ChangeError, OperationId, Part, Subject, Timestamp};
 
-/// Delay after which the response is 202 and the reset continues: to scan a large Redis takes longer than a request may.
+/// Time after which the response is 202 and the reset continues. The scan of a large Redis can exceed a request's timeout.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Response to a reset of a policy.
@@ -50,13 +50,13 @@ pub(super) async fn reset(
     PathParams(policy): PathParams<String>,
     RawBody(body): RawBody,
 ) -> Response {
-    let read = || -> Result<Option<String>, Rejection> {
+    let decode = || -> Result<Option<String>, Rejection> {
         let fields: NoteFields = body::read(&body)?;
         let note = checked_note(fields.note)?;
-        controller.app().policies().source(&policy)?;
+        controller.engine().policies().entry(&policy)?;
         Ok(note)
     };
-    let note = match read() {
+    let note = match decode() {
         Ok(note) => note,
         Err(rejection) => return Problem::from(rejection).into_response(),
     };
@@ -66,7 +66,7 @@ pub(super) async fn reset(
     tokio::select! {
         result = &mut task => match result {
             Ok(Ok(reset)) => Json(reset).into_response(),
-            Ok(Err(error)) => error.into_response(),
+            Ok(Err(error)) => Problem::from(error).into_response(),
             Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         },
         () = clock.sleep(RESPONSE_TIMEOUT.as_millis() as u64) => {
@@ -87,9 +87,9 @@ async fn reset_all(
     policy: String,
     note: Option<String>,
 ) -> Result<PolicyReset, ChangeError> {
-    let app = controller.app();
-    let keys = app.forget(&policy).await?;
-    let now_ms = app.clock().now_ms();
+    let engine = controller.engine();
+    let keys = engine.forget(&policy).await?;
+    let now_ms = engine.clock().now_ms();
     let entry = AuditEntry {
         id: OperationId::default(),
         at: Timestamp(now_ms),

@@ -1,4 +1,4 @@
-//! From bytes to a request: size, shape and types.
+//! Reads request bodies, limits their size and decodes their JSON.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -9,49 +9,51 @@ use std::time::Duration;
 use axum::body::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Incoming};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::error::Category;
 use serde_json::value::RawValue;
-use slidegate::MAX_LIMIT;
+use slidegate_engine::{Rejection, RejectionKind, Request, parse_json};
 
 use super::body_budget::{self, BudgetPermit};
-use crate::request::{Batch, Many, Rejection, RejectionKind, Request};
+use super::request_json::{BatchVec, RequestJson};
 use crate::timer::timer;
 
+/// Maximum size of a body with a single request.
 const MAX_SINGLE_BYTES: usize = 64 << 10;
+/// Maximum size of a batch.
 const MAX_BATCH_BYTES: usize = 1 << 20;
-/// So many requests of a batch are each told what is wrong with them.
-const MAX_REFUSED: usize = 1000;
+/// Maximum number of invalid requests in a batch. To report an error takes longer than to decide a request.
+const MAX_INVALID_REQUESTS: usize = 1000;
 
-/// What a body asks: one request or several.
+/// A decoded body: one request or a batch.
 pub(super) enum Body<'a> {
     Single(Request<'a>),
-    Batch(Batch<'a>),
+    /// Independent requests. An invalid request is rejected alone.
+    Batch(Vec<Result<Request<'a>, Rejection>>),
 }
 
-/// The body of a request, or what has come of it.
+/// The part of a body received so far.
 #[derive(Default)]
-struct Gathered {
+struct BodyBuffer {
     bytes: Vec<u8>,
-    room: Option<BudgetPermit>,
+    permit: Option<BudgetPermit>,
 }
 
-/// Reads a body, of any content type: whoever posts JSON with curl forgets to say so. The room is given back when what it
-/// asks is decided.
+/// Reads a body with one request or a batch. A large body holds its permit until it is decided.
+///
+/// Any content type is accepted, because `curl --data` sends JSON as a form.
 pub(super) async fn read(
     body: Incoming,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(Bytes, Option<BudgetPermit>), Rejection> {
-    within(patience, gather(body, begins_a_batch)).await
+    with_timeout(timeout, collect(body, is_batch)).await
 }
 
-/// What a body asks.
-pub(super) fn understand(bytes: &[u8]) -> Result<Body<'_>, Rejection> {
+/// Decodes a body with one request or a batch.
+pub(super) fn parse(bytes: &[u8]) -> Result<Body<'_>, Rejection> {
     let text = utf8(bytes)?;
     match text.trim_ascii_start().as_bytes().first() {
-        Some(b'[') => decode_each(text).map(Body::Batch),
-        Some(b'{') => decode(text).map(Body::Single),
+        Some(b'[') => decode_batch(text).map(Body::Batch),
+        Some(b'{') => parse_json(text).map(|RequestJson(request)| Body::Single(request)),
         _ => {
             let detail = "the body is neither a JSON object nor an array of them";
             Err(Rejection::new(RejectionKind::Malformed, detail))
@@ -59,16 +61,17 @@ pub(super) fn understand(bytes: &[u8]) -> Result<Body<'_>, Rejection> {
     }
 }
 
-/// The same for one message of another protocol.
+/// Reads and decodes a body with a single message.
 pub(super) async fn read_single<T: DeserializeOwned>(
     body: axum::body::Body,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<T, Rejection> {
-    let (bytes, _) = within(patience, gather(body, |_| false)).await?;
-    decode(utf8(&bytes)?)
+    let (bytes, _) = with_timeout(timeout, collect(body, |_| false)).await?;
+    parse_json(utf8(&bytes)?)
 }
 
-fn begins_a_batch(bytes: &[u8]) -> bool {
+/// Returns whether a body that begins with `bytes` is a batch.
+fn is_batch(bytes: &[u8]) -> bool {
     bytes.trim_ascii_start().first() == Some(&b'[')
 }
 
@@ -77,82 +80,84 @@ fn utf8(bytes: &[u8]) -> Result<&str, Rejection> {
         .map_err(|error| Rejection::new(RejectionKind::Malformed, format!("the body is not UTF-8: {error}")))
 }
 
-/// What comes of `reading`, unless it takes too long.
+/// Limits the time for reading a body.
 ///
-/// A body has mostly come along with its head. So there is no timer before it turns out that it has not.
-async fn within<T>(
-    patience: Duration,
+/// Most bodies arrive together with the head of the request, so a timer is set only if `reading` is pending.
+async fn with_timeout<T>(
+    timeout: Duration,
     reading: impl Future<Output = Result<T, Rejection>>,
 ) -> Result<T, Rejection> {
-    let (mut reading, mut end) = (pin!(reading), None);
+    let (mut reading, mut deadline) = (pin!(reading), None);
     poll_fn(move |context| {
-        if let Poll::Ready(read) = reading.as_mut().poll(context) {
-            return Poll::Ready(read);
+        if let Poll::Ready(body) = reading.as_mut().poll(context) {
+            return Poll::Ready(body);
         }
-        let end = end.get_or_insert_with(|| timer(patience));
-        end.as_mut().poll(context).map(|()| {
-            let detail = format!("the body was not complete within {patience:?}");
+        let deadline = deadline.get_or_insert_with(|| timer(timeout));
+        deadline.as_mut().poll(context).map(|()| {
+            let detail = format!("the body was not complete within {timeout:?}");
             Err(Rejection::new(RejectionKind::TooSlow, detail))
         })
     })
     .await
 }
 
-/// All of a body. It is copied only if it comes in pieces. It is large only if what has come of it `may_be_large`.
-async fn gather<B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin>(
+/// Receives a complete body. A body in one frame is not copied. A body may exceed the size of a single request only if
+/// `may_be_large` returns true for its first bytes.
+async fn collect<B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin>(
     mut body: B,
     may_be_large: fn(&[u8]) -> bool,
 ) -> Result<(Bytes, Option<BudgetPermit>), Rejection> {
     if body.size_hint().lower() > MAX_BATCH_BYTES as u64 {
         return Err(too_large());
     }
-    let first = next(&mut body).await?.unwrap_or_default();
-    let mut more = next(&mut body).await?;
-    if more.is_none() && first.len() <= MAX_SINGLE_BYTES {
+    let first = next_frame(&mut body).await?.unwrap_or_default();
+    let mut next = next_frame(&mut body).await?;
+    if next.is_none() && first.len() <= MAX_SINGLE_BYTES {
         return Ok((first, None));
     }
-    let mut whole = Gathered::default();
-    whole.add(&first, may_be_large)?;
-    while let Some(piece) = more {
-        whole.add(&piece, may_be_large)?;
-        more = next(&mut body).await?;
+    let mut buffer = BodyBuffer::default();
+    buffer.append(&first, may_be_large)?;
+    while let Some(frame) = next {
+        buffer.append(&frame, may_be_large)?;
+        next = next_frame(&mut body).await?;
     }
-    Ok((whole.bytes.into(), whole.room))
+    Ok((buffer.bytes.into(), buffer.permit))
 }
 
-impl Gathered {
-    fn add(&mut self, piece: &[u8], may_be_large: fn(&[u8]) -> bool) -> Result<(), Rejection> {
-        let length = self.bytes.len() + piece.len();
+impl BodyBuffer {
+    fn append(&mut self, frame: &[u8], may_be_large: fn(&[u8]) -> bool) -> Result<(), Rejection> {
+        let length = self.bytes.len() + frame.len();
         if length > MAX_SINGLE_BYTES {
-            let begin = if self.bytes.trim_ascii_start().is_empty() { piece } else { &self.bytes };
-            let is_known = self.room.is_some();
-            if length > MAX_BATCH_BYTES || !(is_known || may_be_large(begin)) {
+            let start = if self.bytes.trim_ascii_start().is_empty() { frame } else { &self.bytes };
+            let is_large = self.permit.is_some();
+            if length > MAX_BATCH_BYTES || !(is_large || may_be_large(start)) {
                 return Err(too_large());
             }
             self.grow(length)?;
         }
-        self.bytes.extend_from_slice(piece);
+        self.bytes.extend_from_slice(frame);
         Ok(())
     }
 
-    /// Makes room for `length` bytes, if there is any.
+    /// Reserves memory for `length` bytes, within the budget.
     fn grow(&mut self, length: usize) -> Result<(), Rejection> {
-        let held = self.room.as_ref().map_or(0, BudgetPermit::num_permits);
-        if length <= held {
+        let reserved = self.permit.as_ref().map_or(0, BudgetPermit::num_permits);
+        if length <= reserved {
             return Ok(());
         }
-        let wanted = length.next_power_of_two();
-        let more = body_budget::for_body(wanted - held).ok_or_else(busy)?;
-        match &mut self.room {
-            None => self.room = Some(more),
-            Some(room) => room.merge(more),
+        let capacity = length.next_power_of_two();
+        let added = body_budget::for_body(capacity - reserved).ok_or_else(busy)?;
+        match &mut self.permit {
+            None => self.permit = Some(added),
+            Some(permit) => permit.merge(added),
         }
-        self.bytes.reserve_exact(wanted - self.bytes.len());
+        self.bytes.reserve_exact(capacity - self.bytes.len());
         Ok(())
     }
 }
 
-async fn next<B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin>(
+/// Receives the next data frame, and skips trailers.
+async fn next_frame<B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin>(
     body: &mut B,
 ) -> Result<Option<Bytes>, Rejection> {
     while !body.is_end_stream() {
@@ -160,7 +165,6 @@ async fn next<B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin>(
         let frame = frame.map_err(|error| {
             Rejection::new(RejectionKind::Malformed, format!("the body could not be read: {error}"))
         })?;
-        // Trailers say nothing.
         if let Ok(data) = frame.into_data() {
             return Ok(Some(data));
         }
@@ -177,81 +181,30 @@ fn too_large() -> Rejection {
 
 fn busy() -> Rejection {
     let detail = format!(
-        "there are too many bodies of more than {MAX_SINGLE_BYTES} bytes at the moment; try again, or send smaller batches"
+        "too many bodies of more than {MAX_SINGLE_BYTES} bytes are in progress; try again, or send smaller batches"
     );
     Rejection::new(RejectionKind::Busy, detail)
 }
 
-/// Decodes JSON, or says where it is wrong.
-pub(crate) fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Rejection> {
-    if let Ok(value) = serde_json::from_str(text) {
-        return Ok(value);
+/// Decodes an array of requests. An element that is valid JSON but not a valid request is rejected alone; a syntax error
+/// rejects the batch.
+fn decode_batch(text: &str) -> Result<Vec<Result<Request<'_>, Rejection>>, Rejection> {
+    if let Ok(requests) = serde_json::from_str::<BatchVec<RequestJson<'_>>>(text) {
+        return Ok(requests.0.into_iter().map(|RequestJson(request)| Ok(request)).collect());
     }
-    // A second pass finds the path of the error. Valid bodies do not pay for the tracking.
-    let mut json = serde_json::Deserializer::from_str(text);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let path = error.path().to_string();
-        rejection(&path, error.inner())
-    })?;
-    json.end().map_err(|error| rejection(".", &error))?;
-    Ok(value)
-}
-
-/// Decodes an array of requests. One that is JSON but no request is refused in its place; what is not JSON refuses all.
-fn decode_each(text: &str) -> Result<Batch<'_>, Rejection> {
-    if let Ok(requests) = serde_json::from_str::<Many<Request<'_>>>(text) {
-        return Ok(Batch(requests.0.into_iter().map(Ok).collect()));
-    }
-    // A second pass finds the invalid requests. A valid JSON string may still not be Unicode: half of a surrogate pair.
-    let parts = decode::<Many<&RawValue>>(text)?.0;
-    let (mut requests, mut refused) = (Vec::with_capacity(parts.len()), 0);
-    for part in parts {
-        let request = decode(part.get());
-        // To say of each what is wrong takes longer than to decide it.
-        refused += usize::from(request.is_err());
-        if refused > MAX_REFUSED {
+    // A second pass finds the invalid requests. Even a valid JSON string may be invalid: half of a surrogate pair.
+    let elements = parse_json::<BatchVec<&RawValue>>(text)?.0;
+    let (mut requests, mut invalid) = (Vec::with_capacity(elements.len()), 0);
+    for element in elements {
+        let request = parse_json(element.get()).map(|RequestJson(request)| request);
+        invalid += usize::from(request.is_err());
+        if invalid > MAX_INVALID_REQUESTS {
             let detail = format!(
-                "more than {MAX_REFUSED} of the requests are not valid; send them in smaller batches"
+                "more than {MAX_INVALID_REQUESTS} requests of the batch are invalid; correct them, or send smaller batches"
             );
             return Err(Rejection::new(RejectionKind::OutOfRange, detail));
         }
         requests.push(request);
     }
-    Ok(Batch(requests))
-}
-
-/// What to say of a field that is not there.
-fn missing(name: &str) -> String {
-    let takes = match name {
-        "limit" => "; it takes a whole number, such as 100",
-        "window" => "; it takes a time such as 30s, 15m or 1d",
-        _ => "",
-    };
-    format!("is missing{takes}")
-}
-
-fn rejection(path: &str, error: &serde_json::Error) -> Rejection {
-    let message = error.to_string();
-    // serde_json counts a number too large for a float among errors of syntax; it is one of range.
-    let is_huge = message.starts_with("number out of range");
-    if error.classify() != Category::Data && !is_huge {
-        return Rejection::new(RejectionKind::Malformed, format!("the body is not valid JSON: {message}"));
-    }
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let detail = if is_huge {
-        format!("the number is too large; no field takes more than {MAX_LIMIT}")
-    } else {
-        message.strip_suffix(&place).unwrap_or(&message).to_owned()
-    };
-    let path = if path == "." { "" } else { path };
-    let named = |what: &str| detail.strip_prefix(what)?.strip_prefix(" field `")?.strip_suffix('`');
-    let (name, detail) = match (named("missing"), named("duplicate")) {
-        (Some(name), _) => (name, missing(name)),
-        (_, Some(name)) => (name, "it is given twice".to_owned()),
-        (None, None) => ("", detail.clone()),
-    };
-    let parts = [path, name].map(|part| Some(part).filter(|part| !part.is_empty()));
-    let field = parts.into_iter().flatten().collect::<Vec<_>>().join(".");
-    let field = (!field.is_empty()).then_some(field);
-    Rejection { field, ..Rejection::new(RejectionKind::OutOfRange, detail) }
+    Ok(requests)
 }

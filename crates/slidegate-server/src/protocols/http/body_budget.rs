@@ -1,4 +1,4 @@
-//! What all who ask may take of the memory together.
+//! Memory budgets for large request bodies and for responses to batches, shared by all connections.
 
 use std::mem::size_of;
 
@@ -6,84 +6,91 @@ use axum::body::Bytes;
 use slidegate::{Quota, QuotaReport};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::app::SelectedPolicy;
-use crate::quota_spec::QuotaSpec;
-use crate::request::{Rejection, RejectionKind};
+use slidegate_config::QuotaSpec;
+use slidegate_engine::{Rejection, RejectionKind, SelectedPolicy, Selection};
 
-/// Bodies that are larger than a single one may be. Whoever has many connections could fill any memory with them otherwise.
-static OF_BODIES: Semaphore = Semaphore::const_new(64 << 20);
-/// Answers to batches, from before they are decided until they have left: a few bytes may ask for very many, and nobody has
-/// to read them. Large ones have room of their own, so that they take none from others: those who do not read a smaller one
-/// have it kept by their system, and not here.
-static OF_ANSWERS: Semaphore = Semaphore::const_new(MAX_BYTES);
-static OF_LARGE_ANSWERS: Semaphore = Semaphore::const_new(MAX_BYTES);
-const MAX_BYTES: usize = 64 << 20;
-/// One of more than this is large.
-const LARGE_BYTES: usize = 1 << 20;
-/// An answer of no more than this is one that any connection may have.
-const SMALL_BYTES: usize = 4 << 10;
+/// Size of each budget.
+const BUDGET_BYTES: usize = 64 << 20;
 
-/// Some of it, which is given back when this goes.
+/// Budget for bodies of more than the maximum size of a single request, so that a client with many connections cannot
+/// exhaust the memory.
+static BODY_BUDGET: Semaphore = Semaphore::const_new(BUDGET_BYTES);
+
+/// Budget for responses to batches, from before the decisions until the response is sent: a short batch can require a long
+/// response, and its client may not read it.
+static RESPONSE_BUDGET: Semaphore = Semaphore::const_new(BUDGET_BYTES);
+
+/// Budget for large responses. It is separate because a client that does not read a large response holds its permit; the
+/// socket buffers of the kernel take a smaller one.
+static LARGE_RESPONSE_BUDGET: Semaphore = Semaphore::const_new(BUDGET_BYTES);
+
+/// Longer responses use [`LARGE_RESPONSE_BUDGET`].
+const LARGE_RESPONSE_BYTES: usize = 1 << 20;
+
+/// Longest response that needs no permit.
+const SMALL_RESPONSE_BYTES: usize = 4 << 10;
+
+/// Reserved part of a budget, released on drop.
 pub(crate) type BudgetPermit = SemaphorePermit<'static>;
 
 /// Reserves `bytes` more for a large body.
 pub(super) fn for_body(bytes: usize) -> Option<BudgetPermit> {
-    take(&OF_BODIES, bytes)
+    try_acquire(&BODY_BUDGET, bytes)
 }
 
-/// Reserves `bytes` for a response under the `chosen` policies. A small response needs no permit.
-pub(super) fn for_answer(
+/// Reserves `bytes` for a response to selected requests. A small response needs no permit.
+pub(super) fn for_response(
     bytes: usize,
-    chosen: &[Result<SelectedPolicy, Rejection>],
+    selections: &[Result<Selection<'_>, Rejection>],
 ) -> Result<Option<BudgetPermit>, Rejection> {
-    if bytes <= SMALL_BYTES {
+    if bytes <= SMALL_RESPONSE_BYTES {
         return Ok(None);
     }
-    let bytes = bytes + chosen.iter().map(before_it_is_written).sum::<usize>();
-    if bytes > MAX_BYTES {
-        let detail =
-            format!("the answer might have {bytes} bytes, more than {MAX_BYTES}; send smaller batches");
+    let bytes = bytes + selections.iter().map(pending_bytes).sum::<usize>();
+    if bytes > BUDGET_BYTES {
+        let detail = format!(
+            "the response could need {bytes} bytes; at most {BUDGET_BYTES} are allowed; send smaller batches"
+        );
         return Err(Rejection::new(RejectionKind::TooLarge, detail));
     }
-    let from = if bytes > LARGE_BYTES { &OF_LARGE_ANSWERS } else { &OF_ANSWERS };
-    take(from, bytes).map(Some).ok_or_else(|| {
-        let detail =
-            "there are too many answers to batches under way at the moment; try again, or send smaller batches";
+    let budget = if bytes > LARGE_RESPONSE_BYTES { &LARGE_RESPONSE_BUDGET } else { &RESPONSE_BUDGET };
+    try_acquire(budget, bytes).map(Some).ok_or_else(|| {
+        let detail = "too many responses to batches are in progress; try again, or send smaller batches";
         Rejection::new(RejectionKind::Busy, detail)
     })
 }
 
-/// What is kept of a request and its decision until there is an answer.
-fn before_it_is_written(chosen: &Result<SelectedPolicy, Rejection>) -> usize {
-    match chosen {
-        Ok(SelectedPolicy::Configured(named)) => named.policy().quotas().len() * size_of::<QuotaReport>(),
+/// Returns the memory that a request and its decision take until the response is written.
+fn pending_bytes(selection: &Result<Selection<'_>, Rejection>) -> usize {
+    match selection.as_ref().map(|selection| &selection.policy) {
+        Ok(SelectedPolicy::Configured(view)) => view.policy().quotas().len() * size_of::<QuotaReport>(),
         Ok(SelectedPolicy::FromRequest(policy, _)) => {
             policy.quotas().len() * (size_of::<QuotaReport>() + size_of::<QuotaSpec>() + size_of::<Quota>())
         }
-        // There are two of them.
+        // The batch and the selection have a copy each.
         Err(rejection) => 2 * (size_of::<Rejection>() + rejection.detail.len()),
     }
 }
 
-fn take(from: &'static Semaphore, bytes: usize) -> Option<BudgetPermit> {
-    u32::try_from(bytes).ok().and_then(|bytes| from.try_acquire_many(bytes).ok())
+fn try_acquire(budget: &'static Semaphore, bytes: usize) -> Option<BudgetPermit> {
+    u32::try_from(bytes).ok().and_then(|bytes| budget.try_acquire_many(bytes).ok())
 }
 
-/// Bytes that keep their room until nobody has any of them.
-pub(super) fn kept(bytes: Vec<u8>, room: Option<BudgetPermit>) -> Bytes {
-    struct Kept {
+/// Attaches a permit to bytes. It is released with the last reference to them.
+pub(super) fn with_permit(bytes: Vec<u8>, permit: Option<BudgetPermit>) -> Bytes {
+    struct BytesWithPermit {
         bytes: Vec<u8>,
-        _room: BudgetPermit,
+        _permit: BudgetPermit,
     }
 
-    impl AsRef<[u8]> for Kept {
+    impl AsRef<[u8]> for BytesWithPermit {
         fn as_ref(&self) -> &[u8] {
             &self.bytes
         }
     }
 
-    match room {
+    match permit {
         None => bytes.into(),
-        Some(room) => Bytes::from_owner(Kept { bytes, _room: room }),
+        Some(permit) => Bytes::from_owner(BytesWithPermit { bytes, _permit: permit }),
     }
 }

@@ -1,56 +1,63 @@
-//! A decision as JSON, in one go.
+//! Encodes decisions as JSON.
 //!
-//! Says what serde makes of an [`DecisionJson`], which is what is described and what clients read. To have serde write it means
-//! to look for what must be escaped in the name of every field, which took longer than to decide.
+//! Writes the same bytes as serde does for a [`DecisionJson`], whose schema is in the OpenAPI document. Serde searches every
+//! field name for characters to escape, which took longer than the decision.
 
 use slidegate::{QuotaReport, Retry, Verb};
 
-use crate::app::{Decided, SelectedPolicy};
-use crate::decision_json::DecisionJson;
-use crate::json_fragments::QuotaFragments;
-use crate::request::Rejection;
+use slidegate_engine::{Decided, Rejection, SelectedPolicy, Selection};
 
-/// Most answers have one quota and are shorter.
-pub(super) const ANSWER_BYTES: usize = 512;
-/// What an answer takes at the most beside names and quotas, or a problem beside what it says.
-const MAX_BYTES: usize = 640;
-/// What a quota takes at the most beside its name.
+use super::decision_json::DecisionJson;
+use super::encoded_policy::{Encoded, EncodedPolicy, QuotaFragments};
+
+/// Initial capacity for a response. Most responses have one quota and are shorter.
+pub(super) const TYPICAL_RESPONSE_BYTES: usize = 512;
+/// Maximum length of a decision without names and quotas, or of a problem without its texts.
+const MAX_FRAME_BYTES: usize = 640;
+/// Maximum length of a quota without its name.
 const MAX_QUOTA_BYTES: usize = 384;
-/// What a byte of a name may take, which has no control characters, and of any text.
-const NAME_BYTES: usize = 2;
-const TEXT_BYTES: usize = 6;
+/// Maximum length of an escaped byte of a name, which has no control characters.
+const MAX_BYTES_PER_NAME_BYTE: usize = 2;
+/// Maximum length of an escaped byte of any text.
+const MAX_BYTES_PER_TEXT_BYTE: usize = 6;
 
-/// How much there will be to say, at the most, of what is decided by `chosen`, or of why nothing is.
-pub(super) fn most_bytes(chosen: &Result<SelectedPolicy, Rejection>) -> usize {
-    MAX_BYTES
-        + match chosen {
-            Ok(SelectedPolicy::Configured(named)) => {
-                let name = |quota: &QuotaFragments| MAX_QUOTA_BYTES + 2 * quota.name.len();
-                named.spelled.policy.len() + named.spelled.quotas.iter().map(name).sum::<usize>()
+/// Returns the maximum length of the JSON of a decision, or of its rejection.
+pub(super) fn max_bytes(selection: &Result<Selection<'_>, Rejection>) -> usize {
+    MAX_FRAME_BYTES
+        + match selection.as_ref().map(|selection| &selection.policy) {
+            Ok(policy @ SelectedPolicy::Configured(_)) => {
+                let quota_bytes = |quota: &QuotaFragments| MAX_QUOTA_BYTES + 2 * quota.name.len();
+                let fragments = &Encoded::of(policy).json;
+                fragments.policy.len() + fragments.quotas.iter().map(quota_bytes).sum::<usize>()
             }
             Ok(SelectedPolicy::FromRequest(policy, _)) => (0..policy.quotas().len())
-                .map(|place| MAX_QUOTA_BYTES + 2 * NAME_BYTES * policy.quota_name(place).len())
+                .map(|index| MAX_QUOTA_BYTES + 2 * MAX_BYTES_PER_NAME_BYTE * policy.quota_name(index).len())
                 .sum(),
             Err(rejection) => {
-                TEXT_BYTES * (rejection.detail.len() + rejection.field.as_ref().map_or(0, String::len))
+                MAX_BYTES_PER_TEXT_BYTE
+                    * (rejection.detail.len() + rejection.field.as_ref().map_or(0, String::len))
             }
         }
 }
 
-/// Appends the answer. It is an error if serde cannot write it.
-pub(super) fn write(json: &mut Vec<u8>, decided: &Decided) -> serde_json::Result<()> {
+/// Appends the JSON of a decision.
+pub(super) fn write(
+    json: &mut Vec<u8>,
+    encoded: &EncodedPolicy,
+    decided: &Decided<'_>,
+) -> serde_json::Result<()> {
     let decision = &decided.decision;
     let source = decision.source();
-    // What is rare may take its time.
+    // Serde writes decisions with rare fields.
     if source.reason().is_some() || decision.shadow().is_some() {
         return serde_json::to_writer(json, &DecisionJson::from(decided));
     }
-    let (spelled, tightest) = (decided.spelled(), decision.tightest());
+    let (fragments, tightest) = (&encoded.json, decision.tightest());
     text(
         json,
         if decision.is_allowed() { r#"{"allowed":true,"policy":"# } else { r#"{"allowed":false,"policy":"# },
     );
-    number(json, &spelled.policy, tightest.limit);
+    number(json, &fragments.policy, tightest.limit);
     number(json, r#","remaining":"#, tightest.remaining);
     number(json, r#","reset_after_ms":"#, tightest.reset_after_ms);
     match decision.retry_after_ms() {
@@ -60,28 +67,28 @@ pub(super) fn write(json: &mut Vec<u8>, decided: &Decided) -> serde_json::Result
         }
         None => text(json, r#","retry_after_ms":null,"violated":["#),
     }
-    for (index, place) in decision.violated().enumerate() {
-        text(json, if index == 0 { "" } else { "," });
-        text(json, &spelled.quotas[place].name);
+    for (position, quota) in decision.violated().enumerate() {
+        text(json, if position == 0 { "" } else { "," });
+        text(json, &fragments.quotas[quota].name);
     }
     text(json, r#"],"source":""#);
     text(json, source.name());
     text(
         json,
-        match (decided.verb(), decision.is_found()) {
+        match (decided.selection.verb, decision.is_found()) {
             (Verb::Reset, true) => r#"","found":true,"quotas":["#,
             (Verb::Reset, false) => r#"","found":false,"quotas":["#,
             _ => r#"","quotas":["#,
         },
     );
-    let is_peek = decided.verb() == Verb::Peek;
-    for (index, (report, spelled)) in decision.quotas().iter().zip(&spelled.quotas).enumerate() {
+    let is_peek = decided.selection.verb == Verb::Peek;
+    for (index, (report, fragments)) in decision.quotas().iter().zip(&fragments.quotas).enumerate() {
         if index > 0 {
             json.push(b',');
         }
-        numbers(json, report, spelled);
+        write_report(json, report, fragments);
         if is_peek {
-            parts(json, report);
+            write_counters(json, report);
         }
         json.push(b'}');
     }
@@ -91,9 +98,10 @@ pub(super) fn write(json: &mut Vec<u8>, decided: &Decided) -> serde_json::Result
 
 const RETRY_AFTER: &str = r#","retry_after_ms":"#;
 
-fn numbers(json: &mut Vec<u8>, report: &QuotaReport, spelled: &QuotaFragments) {
-    number(json, &spelled.start, report.limit);
-    number(json, &spelled.window, report.used);
+/// Appends the numbers of a quota.
+fn write_report(json: &mut Vec<u8>, report: &QuotaReport, fragments: &QuotaFragments) {
+    number(json, &fragments.start, report.limit);
+    number(json, &fragments.window, report.used);
     number(json, r#","remaining":"#, report.remaining);
     number(json, r#","reset_after_ms":"#, report.reset_after_ms);
     match report.retry {
@@ -104,8 +112,8 @@ fn numbers(json: &mut Vec<u8>, report: &QuotaReport, spelled: &QuotaFragments) {
     }
 }
 
-/// What a count is made of.
-fn parts(json: &mut Vec<u8>, report: &QuotaReport) {
+/// Appends the counters of a quota, which only a peek returns.
+fn write_counters(json: &mut Vec<u8>, report: &QuotaReport) {
     number(json, r#","previous":"#, report.previous);
     number(json, r#","current":"#, report.current);
     match report.oldest_age_ms {
@@ -127,10 +135,31 @@ fn number(json: &mut Vec<u8>, before: &str, number: u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use slidegate::tower::HeaderStyle;
     use slidegate::{Decision, MAX_NAME_BYTES, MAX_QUOTAS, Policy, QuotaReport, Reason, Source};
+    use slidegate_engine::{PolicyMetrics, PolicyView};
 
     use super::*;
     use crate::protocols::http::Problem;
+
+    fn decided(policy: SelectedPolicy, verb: Verb, decision: &Decision) -> Decided<'static> {
+        let selection = Selection { policy, verb, key: b"key", cost: 1, path: None };
+        Decided { selection, decision: decision.clone() }
+    }
+
+    /// Returns a decision under a policy in force.
+    fn in_force(policy: &Policy, verb: Verb, decision: &Decision) -> Decided<'static> {
+        let metrics = Arc::new(PolicyMetrics::for_policy(policy, "", 0, None));
+        let view = PolicyView::new(policy.clone(), HeaderStyle::default(), metrics);
+        decided(SelectedPolicy::Configured(Arc::new(view)), verb, decision)
+    }
+
+    /// Returns a decision under quotas of a request.
+    fn from_request(policy: &Policy, verb: Verb, decision: &Decision) -> Decided<'static> {
+        decided(SelectedPolicy::FromRequest(policy.clone(), HeaderStyle::default()), verb, decision)
+    }
 
     fn report(retry: Option<Retry>) -> QuotaReport {
         let (used, remaining) = if retry.is_some() { (10, 0) } else { (u64::MAX, 7) };
@@ -162,40 +191,39 @@ mod tests {
         all
     }
 
-    /// The response's bytes are reserved before the first decision.
     #[test]
-    fn nothing_that_is_said_takes_more_room_than_was_made() {
+    fn a_response_fits_the_reserved_bytes() {
         let name = "\"".repeat(MAX_NAME_BYTES);
         let quotas = |count: usize| {
-            (0..count).map(|place| {
-                let name = format!("{place:02}{}", &name[..MAX_NAME_BYTES - 2]);
+            (0..count).map(|index| {
+                let name = format!("{index:02}{}", &name[..MAX_NAME_BYTES - 2]);
                 (name, "5/1m".parse().unwrap())
             })
         };
-        let mut most = QuotaReport::unused(u64::MAX).with_retry(Some(Retry::AfterMs(u64::MAX)));
-        (most.used, most.previous, most.current) = (u64::MAX, u64::MAX, u64::MAX);
-        (most.more_after_ms, most.reset_after_ms) = (u64::MAX, u64::MAX);
-        most.oldest_age_ms = Some(u64::MAX);
+        let mut report = QuotaReport::unused(u64::MAX).with_retry(Some(Retry::AfterMs(u64::MAX)));
+        (report.used, report.previous, report.current) = (u64::MAX, u64::MAX, u64::MAX);
+        (report.more_after_ms, report.reset_after_ms) = (u64::MAX, u64::MAX);
+        report.oldest_age_ms = Some(u64::MAX);
         for count in [1, MAX_QUOTAS] {
             let configured = Policy::with_names(name.as_str(), quotas(count)).unwrap();
             let anonymous = Policy::anonymous_with_names(quotas(count)).unwrap();
             let source = Source::Fallback(Reason::Resting);
-            let denied = Decision::new(false, source, vec![most; count]);
-            let never = Decision::new(false, source, vec![most.with_retry(Some(Retry::Never)); count]);
+            let denied = Decision::new(false, source, vec![report; count]);
+            let never = Decision::new(false, source, vec![report.with_retry(Some(Retry::Never)); count]);
             for decision in [
                 denied.clone().with_candidate(&denied),
                 never.clone().with_candidate(&never),
                 denied.in_shadow(),
             ] {
                 for decided in [
-                    Decided::configured(configured.clone(), decision.clone()).by_verb(Verb::Peek),
-                    Decided::from_request(anonymous.clone(), decision.clone()).by_verb(Verb::Peek),
+                    in_force(&configured, Verb::Peek, &decision),
+                    from_request(&anonymous, Verb::Peek, &decision),
                 ] {
                     let mut json = vec![b','];
-                    write(&mut json, &decided).unwrap();
-                    let most = most_bytes(&Ok(decided.into_chosen()));
-                    assert!(json.len() <= most, "{} of {most}: {}", json.len(), json.escape_ascii());
-                    assert!(json.len() >= most / 4, "too much is too few at once: {} of {most}", json.len());
+                    write(&mut json, &Encoded::of(&decided.selection.policy), &decided).unwrap();
+                    let max = max_bytes(&Ok(decided.selection));
+                    assert!(json.len() <= max, "{} of {max}: {}", json.len(), json.escape_ascii());
+                    assert!(json.len() >= max / 4, "the reservation is too large: {} of {max}", json.len());
                 }
             }
         }
@@ -203,26 +231,23 @@ mod tests {
             let rejection =
                 Rejection { field: Some(text.to_owned()), ..Rejection::malformed(text.repeat(100)) };
             let json = serde_json::to_string(&Problem::from(rejection.clone())).unwrap();
-            let most = most_bytes(&Err(rejection));
-            assert!(json.len() < most, "{} of {most}: {json}", json.len());
+            let max = max_bytes(&Err(rejection));
+            assert!(json.len() < max, "{} of {max}: {json}", json.len());
         }
     }
 
     #[test]
-    fn it_is_what_serde_would_write() {
-        let quotas = ["say \"hi\" \\ größe 限", "5/1m"].map(|name| (name, "5/1m".parse().unwrap()));
+    fn the_json_equals_that_of_serde() {
+        let quotas = ["a \"quota\" \\ größe 限", "5/1m"].map(|name| (name, "5/1m".parse().unwrap()));
         let configured = Policy::with_names("a \"policy\"", quotas).unwrap();
         let anonymous = Policy::anonymous_with_names(quotas).unwrap();
         let with_each_verb =
             |decision: Decision| Verb::ALL.map(|verb| (decision.clone().with_found(true), verb));
         for (decision, verb) in decisions().into_iter().flat_map(with_each_verb) {
-            for decided in [
-                Decided::configured(configured.clone(), decision.clone()),
-                Decided::from_request(anonymous.clone(), decision.clone()),
-            ] {
-                let decided = decided.by_verb(verb);
+            for decided in [in_force(&configured, verb, &decision), from_request(&anonymous, verb, &decision)]
+            {
                 let mut json = b"before".to_vec();
-                write(&mut json, &decided).unwrap();
+                write(&mut json, &Encoded::of(&decided.selection.policy), &decided).unwrap();
                 let expected = serde_json::to_string(&DecisionJson::from(&decided)).unwrap();
                 assert_eq!(str::from_utf8(&json).unwrap(), format!("before{expected}"));
             }

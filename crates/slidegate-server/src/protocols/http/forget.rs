@@ -1,4 +1,4 @@
-//! `POST /v1/forget`: forgets what all keys of a policy have spent.
+//! `POST /v1/forget`: clears the counts of all keys of a policy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,26 +17,28 @@ use utoipa::ToSchema;
 use super::problem::Problem;
 use super::{body, only_post};
 use crate::app::App;
-use crate::request::Rejection;
+use crate::protocols::headers::credentials;
+use slidegate_engine::Rejection;
 
-/// Time after which the response is 202 and the work goes on: a large Redis takes longer than a request may.
-const MAX_WAITING: Duration = Duration::from_secs(10);
+/// Time after which the response is 202 and the work continues. A large Redis takes longer than the timeout of a request.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A policy of the configuration.
+/// Request to clear the counts of a policy.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ForgetRequest {
+    /// Name of a policy of the configuration.
     #[schema(example = "api")]
     policy: String,
 }
 
-/// Result of forgetting a policy.
+/// Result of clearing the counts of a policy.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ForgetResponse {
     policy: String,
-    /// Whether all keys are forgotten. If not, the service goes on.
+    /// Whether all counts are cleared. If not, the service continues.
     done: bool,
-    /// Number of keys that had a count; null if the store does not count them, or has not finished.
+    /// Number of keys that had a count; null if the store does not report it, or has not finished.
     keys: Option<u64>,
 }
 
@@ -45,7 +47,7 @@ pub(super) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<
         match forget(app, request, body_timeout).await {
             Ok(response) => response,
             Err(rejection) => {
-                debug!(kind = ?rejection.kind, why = rejection.detail, "refused");
+                debug!(kind = ?rejection.kind, why = rejection.detail, "request rejected");
                 counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
                 Problem::from(rejection).into_response()
             }
@@ -58,25 +60,25 @@ async fn forget<S: Store + 'static>(
     request: Request,
     body_timeout: Duration,
 ) -> Result<Response, Rejection> {
-    app.tokens().admit(request.headers(), Verb::Reset)?;
+    app.tokens().admit(credentials(request.headers()), Verb::Reset)?;
     let ForgetRequest { policy } = body::read_single(request.into_body(), body_timeout).await?;
     let clock = SystemClock::default();
     let name = policy.clone();
-    // A task of its own, which goes on when the client disconnects.
-    let mut forgetting = tokio::spawn(async move { app.forget(&name).await });
+    // A separate task continues when the client disconnects.
+    let mut task = tokio::spawn(async move { app.engine().forget(&name).await });
     tokio::select! {
-        forgotten = &mut forgetting => match forgotten {
+        result = &mut task => match result {
             Ok(keys) => Ok(Json(ForgetResponse { policy, done: true, keys: keys? }).into_response()),
             Err(error) => Ok(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response()),
         },
-        () = clock.sleep(MAX_WAITING.as_millis() as u64) => {
-            let unfinished = ForgetResponse { policy: policy.clone(), done: false, keys: None };
+        () = clock.sleep(RESPONSE_TIMEOUT.as_millis() as u64) => {
+            let response = ForgetResponse { policy: policy.clone(), done: false, keys: None };
             tokio::spawn(async move {
-                if let Ok(Err(error)) = forgetting.await {
-                    warn!(policy, %error, "not all keys of the policy were forgotten; repeat the request");
+                if let Ok(Err(error)) = task.await {
+                    warn!(policy, %error, "not all counts of the policy were cleared; repeat the request");
                 }
             });
-            Ok((StatusCode::ACCEPTED, Json(unfinished)).into_response())
+            Ok((StatusCode::ACCEPTED, Json(response)).into_response())
         }
     }
 }

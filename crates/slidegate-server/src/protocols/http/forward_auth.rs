@@ -1,4 +1,4 @@
-//! `ANY /forward-auth/{policy}` and whatever is below it: decides for a proxy that asks before it passes a request on.
+//! `ANY /forward-auth/{policy}` and all paths below it: decisions for the authorization requests of proxies.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -16,88 +16,96 @@ use serde::Serialize;
 use slidegate::Verb;
 use slidegate::store::Store;
 use slidegate::tower::{ClientAddress, PeerAddress};
-use tracing::{debug, warn};
+use tracing::{Instrument, debug, warn};
 
+use super::encoded_policy::Encoded;
+use super::header_sink::HeaderSink;
 use super::problem::Problem;
-use super::request_timings::Task;
-use crate::app::{App, Decided};
-use crate::key_rule::{KeyPart, KeyRule};
+use crate::app::App;
 use crate::log_once::LogOnce;
-use crate::request::{Rejection, RejectionKind};
+use crate::protocols::headers::credentials;
+use crate::protocols::headers::request_key;
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
+use slidegate_config::{KeyPart, KeyRule};
+use slidegate_engine::{Decided, Request};
+use slidegate_engine::{Rejection, RejectionKind};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
-/// What a proxy may want to hear instead of 429. Nothing that it could take for a failure, and let through.
+/// Allowed values of `deny_status`. Proxies may treat other statuses as a failure and forward the request.
 const DENY_STATUSES: [&str; 3] = ["401", "403", "429"];
-/// And instead of 204: Envoy takes nothing but 200 for a yes.
+/// Allowed values of `allow_status`. Envoy accepts 200 only.
 const ALLOW_STATUSES: [&str; 2] = ["200", "204"];
 
-/// All that a query may say.
+/// Options in the query.
 const OPTIONS: [&str; 2] = ["deny_status", "allow_status"];
 
-/// A path that is longer is cut where it is logged.
-const MAX_PATH: usize = 256;
+/// Maximum length of a path in the log. Longer paths are truncated.
+const MAX_PATH_CHARS: usize = 256;
 
-/// What the proxy's own configuration says, apart from what it appends of its client's.
-struct Question<'a> {
+/// URL of an authorization request: the part from the configuration of the proxy, and the part of its client.
+struct ForwardAuthUrl<'a> {
     policy: String,
     deny_status: Option<StatusCode>,
     allow_status: Option<StatusCode>,
-    /// What is below the policy.
-    below: &'a str,
+    /// Path below the policy, which belongs to the client.
+    subpath: &'a str,
 }
 
-impl<'a> Question<'a> {
-    fn read(request: &'a Parts) -> Result<Self, Rejection> {
+impl<'a> ForwardAuthUrl<'a> {
+    fn parse(request: &'a Parts) -> Result<Self, Rejection> {
         let path = request.uri.path();
-        let asked = path.strip_prefix(super::FORWARD_AUTH).unwrap_or(path);
-        let (policy, below) = asked.split_at(asked.find('/').unwrap_or(asked.len()));
+        let path_below = path.strip_prefix(super::FORWARD_AUTH_PREFIX).unwrap_or(path);
+        let (policy, subpath) = path_below.split_at(path_below.find('/').unwrap_or(path_below.len()));
         let policy = percent_decode_str(policy).decode_utf8().map_err(|_| {
-            Rejection::new(RejectionKind::Malformed, format!("the policy's name in {path:?} is not UTF-8"))
+            Rejection::new(
+                RejectionKind::Malformed,
+                format!("the name of the policy in {path:?} is not UTF-8"),
+            )
         })?;
-        // A path below is the client's, and so is the query behind it.
-        let query = if below.is_empty() { request.uri.query().unwrap_or_default() } else { "" };
+        // The query after a subpath belongs to the client.
+        let query = if subpath.is_empty() { request.uri.query().unwrap_or_default() } else { "" };
         Ok(Self {
             policy: policy.into_owned(),
-            deny_status: status(query, "deny_status", &DENY_STATUSES)?,
-            allow_status: status(query, "allow_status", &ALLOW_STATUSES)?,
-            below,
+            deny_status: status_option(query, "deny_status", &DENY_STATUSES)?,
+            allow_status: status_option(query, "allow_status", &ALLOW_STATUSES)?,
+            subpath,
         })
     }
 }
 
-pub(super) fn decided<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
+pub(super) fn route<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
     any(async move |State(app): State<Arc<App<S>>>, request: Parts| {
-        let span = traces::of_request("forward-auth", &request.headers);
-        timed(traces::within(span, answer(&app, &request))).await
+        let span = traces::request_span("forward-auth", (&request.headers).into());
+        timed(decide(&app, &request).instrument(span)).await
     })
 }
 
-async fn timed(response: impl Future<Output = Result<Response, Refused>>) -> Response {
+async fn timed(response: impl Future<Output = Result<Response, ForwardAuthRejection>>) -> Response {
     let watch = Stopwatch::start();
-    let response = response.await.unwrap_or_else(Refused::into_response);
+    let response = response.await.unwrap_or_else(ForwardAuthRejection::into_response);
     Task::ForwardAuth.record(watch);
     response
 }
 
-/// Why there is no decision, and the status to say it with if it is not the usual one.
-struct Refused {
+/// A rejection, with the status that replaces the default status of its kind.
+struct ForwardAuthRejection {
     rejection: Rejection,
     status: Option<StatusCode>,
 }
 
-impl<R: Into<Rejection>> From<R> for Refused {
+impl<R: Into<Rejection>> From<R> for ForwardAuthRejection {
     fn from(rejection: R) -> Self {
         Self { rejection: rejection.into(), status: None }
     }
 }
 
-impl Refused {
+impl ForwardAuthRejection {
     fn into_response(self) -> Response {
         let Self { rejection, status } = self;
-        debug!(kind = ?rejection.kind, %rejection, "refused");
+        debug!(kind = ?rejection.kind, %rejection, "rejected a request");
         counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
         let mut problem = Problem::from(rejection);
         if let Some(status) = status {
@@ -107,90 +115,93 @@ impl Refused {
     }
 }
 
-async fn answer<S: Store>(app: &App<S>, request: &Parts) -> Result<Response, Refused> {
-    app.tokens().admit(&request.headers, Verb::Check)?;
-    let Question { policy, deny_status, allow_status, below } = Question::read(request)?;
+async fn decide<S: Store>(app: &App<S>, request: &Parts) -> Result<Response, ForwardAuthRejection> {
+    app.tokens().admit(credentials(&request.headers), Verb::Check)?;
+    let ForwardAuthUrl { policy, deny_status, allow_status, subpath } = ForwardAuthUrl::parse(request)?;
     let key = key(app, &policy, request, deny_status)?;
-    let path = path(request, below);
+    let path = client_path(request, subpath);
     let [policy, key] = [policy, key].map(|text| Some(text.into()));
-    let asked = crate::Request { policy, key, path: path.map(Cow::from), ..crate::Request::default() };
-    let decided = app.decide(Verb::Check, &asked).await?;
+    let check = Request { policy, key, path: path.map(Cow::from), ..Request::default() };
+    let decided = app.engine().decide_request(Verb::Check, &check).await?;
     let mut response = if decided.decision.is_allowed() {
         allow_status.unwrap_or(StatusCode::NO_CONTENT).into_response()
     } else {
         denial(&decided, deny_status.unwrap_or(StatusCode::TOO_MANY_REQUESTS))
     };
-    decided.write_headers(response.headers_mut(), app.clock());
+    let encoded = Encoded::of(&decided.selection.policy);
+    response.headers_mut().add_rate_limit(&encoded, &decided, app.clock());
     Ok(response)
 }
 
-/// What a proxy says that its client wants, without what is behind the question mark, which may be secret. nginx, Caddy and
-/// Traefik say so in a header, Envoy may append it.
-fn path(request: &Parts, below: &str) -> Option<String> {
-    let said = ["x-forwarded-uri", "x-original-uri"];
-    let in_header = said.iter().find_map(|name| request.headers.get(*name)?.to_str().ok());
-    let path = in_header.unwrap_or(below).split('?').next()?;
-    (!path.is_empty()).then(|| path.chars().take(MAX_PATH).collect())
+/// Returns the path that the client requested, for the log. The query may contain secrets and is removed.
+///
+/// nginx, Caddy and Traefik send the path in a header. Envoy can append it to the URL.
+fn client_path(request: &Parts, subpath: &str) -> Option<String> {
+    let headers = ["x-forwarded-uri", "x-original-uri"];
+    let uri = headers.iter().find_map(|name| request.headers.get(*name)?.to_str().ok());
+    let path = uri.unwrap_or(subpath).split('?').next()?;
+    (!path.is_empty()).then(|| path.chars().take(MAX_PATH_CHARS).collect())
 }
 
-/// `?deny_status=403`, if it is there, and only before anything that is no option: what clients ask for is appended behind
-/// `path=`, and may look like one. The first one counts.
-fn status(query: &str, name: &str, allowed: &[&str]) -> Result<Option<StatusCode>, Rejection> {
+/// Returns the status of an option such as `?deny_status=403`; the first occurrence counts.
+///
+/// The options end at the first other field, because proxies append the path of the client, with a query that can contain
+/// options.
+fn status_option(query: &str, name: &str, allowed: &[&str]) -> Result<Option<StatusCode>, Rejection> {
     let is_option = |(field, _): &(&str, &str)| OPTIONS.contains(field);
     let mut options = query.split('&').map_while(|pair| pair.split_once('=').filter(is_option));
-    let Some((_, wanted)) = options.find(|(field, _)| *field == name) else { return Ok(None) };
-    match StatusCode::from_bytes(wanted.as_bytes()) {
-        Ok(status) if allowed.contains(&wanted) => Ok(Some(status)),
-        _ => Err(Rejection::out_of_range(name, format!("{wanted:?} is not one of {}", allowed.join(", ")))),
+    let Some((_, value)) = options.find(|(field, _)| *field == name) else { return Ok(None) };
+    match StatusCode::from_bytes(value.as_bytes()) {
+        Ok(status) if allowed.contains(&value) => Ok(Some(status)),
+        _ => Err(Rejection::out_of_range(name, format!("{value:?} is not one of {}", allowed.join(", ")))),
     }
 }
 
-/// Whom the request counts for. One that does not say so is let through no more than one that is denied, in words that the
-/// proxy understands.
+/// Returns the key of the request. If a part of the key is missing, the status of the rejection is `deny_status`, or 400.
 fn key<S: Store>(
     app: &App<S>,
     policy: &str,
     request: &Parts,
     deny_status: Option<StatusCode>,
-) -> Result<String, Refused> {
-    static SAID: LogOnce = LogOnce::new();
-    let policies = app.policies();
+) -> Result<String, ForwardAuthRejection> {
+    static LOGGED: LogOnce = LogOnce::new();
+    let policies = app.engine().policies();
     let by_address = KeyRule::address();
-    // Proxies tell nobody what they were told.
-    let say = |rejection: &Rejection| {
-        if SAID.is_first() {
-            warn!(%rejection, "a proxy asks for what there is not, and its clients are not let through");
+    // Proxies do not log the body of the response.
+    let log = |rejection: &Rejection| {
+        if LOGGED.is_first() {
+            warn!(%rejection, "rejected a forward-auth request; correct the policy in the configuration of the proxy");
         }
     };
-    let rule = policies.key_rule(policy).inspect_err(say)?.unwrap_or(&by_address);
+    let rule = policies.key_rule(policy).inspect_err(log)?.unwrap_or(&by_address);
     let peer = request.extensions.get::<PeerAddress>().map(|peer| peer.0.ip());
     if let Some(peer) = peer
         && rule.parts().contains(&KeyPart::Address)
     {
-        warn_if_not_believed(policies.client(), peer, &request.headers);
+        warn_if_untrusted(policies.client(), peer, &request.headers);
     }
-    rule.find(policies.client(), peer, &request.headers).map_err(|part| {
-        let detail = format!("made of {rule}, and the request has no {part}, or two");
+    request_key(rule, policies.client(), peer, &request.headers).map_err(|part| {
+        let detail = format!("made of {rule}; the request has no {part}, or more than one");
         let status = Some(deny_status.unwrap_or(StatusCode::BAD_REQUEST));
-        Refused { rejection: Rejection::out_of_range("key", detail), status }
+        ForwardAuthRejection { rejection: Rejection::out_of_range("key", detail), status }
     })
 }
 
-/// Says so, once, if what a proxy tells of its clients is not believed: to whoever forgot to name the proxy all of them are
-/// one. If it is a client who makes it up, there is nothing to be done.
-fn warn_if_not_believed(client: &ClientAddress, peer: IpAddr, headers: &HeaderMap) {
-    static SAID: LogOnce = LogOnce::new();
+/// Logs a warning, once, if the peer sends `X-Forwarded-For` and is not trusted. If it is a proxy, all its clients share one
+/// key. If it is a client that forges the header, no action is needed.
+fn warn_if_untrusted(client: &ClientAddress, peer: IpAddr, headers: &HeaderMap) {
+    static LOGGED: LogOnce = LogOnce::new();
     let is_ignored = headers.contains_key("x-forwarded-for") && !client.trusts(peer);
-    if is_ignored && SAID.is_first() {
+    if is_ignored && LOGGED.is_first() {
         warn!(
             peer = %peer.to_canonical(),
-            "X-Forwarded-For is not believed and the request counts for the peer; \
-             if that is your proxy, add it to trusted_proxies"
+            "ignored X-Forwarded-For of a peer that is not trusted, and counted the request for the peer; \
+             if the peer is your proxy, add it to trusted_proxies"
         );
     }
 }
 
-/// What clients are told whom a proxy turns away in these words.
+/// Problem document of a denial, which most proxies return to their clients.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct QuotaExceeded<'a> {
@@ -207,7 +218,7 @@ fn denial(decided: &Decided, status: StatusCode) -> Response {
         None => "this request can never be allowed".to_owned(),
     };
     let violated_policies =
-        decided.decision.violated().map(|place| decided.policy().quota_name(place)).collect();
+        decided.decision.violated().map(|index| decided.policy().quota_name(index)).collect();
     let problem = QuotaExceeded {
         r#type: QUOTA_EXCEEDED,
         title: "quota exceeded",

@@ -1,17 +1,21 @@
-//! HTTP: `POST /v1/check`, `/v1/peek`, `/v1/charge`, `/v1/refund`, `/v1/reset`, `/v1/block`, `/v1/forget`,
-//! `ANY /forward-auth/{policy}`, `POST /json`, `POST /throttle`, and `GET /healthz`, `/healthcheck`, `/readyz`, `/metrics`, `/openapi.json`.
+//! HTTP API: `POST /v1/check`, `/v1/peek`, `/v1/charge`, `/v1/refund`, `/v1/reset`, `/v1/block`, `/v1/forget`,
+//! `ANY /forward-auth/{policy}`, `POST /json`, `POST /throttle`, and `GET /healthz`, `/healthcheck`, `/readyz`, `/metrics`,
+//! `/openapi.json`.
 
 mod body;
 mod body_budget;
+mod decision_json;
 mod encode;
+mod encoded_policy;
+pub(crate) mod fast_path;
 mod forget;
 mod forward_auth;
-mod head;
+mod header_sink;
 mod openapi;
 mod probes;
 mod problem;
 mod reply;
-mod request_timings;
+mod request_json;
 mod rls;
 mod throttle;
 
@@ -22,163 +26,195 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header::ALLOW;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use axum::http::{self, HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use slidegate::Verb;
 use slidegate::store::Store;
 use slidegate::tower::PeerAddress;
+use slidegate::{StoreError, Verb};
+use tracing::Instrument;
 
 use self::body::Body;
-pub(crate) use self::body::decode;
-pub(crate) use self::body_budget::BudgetPermit;
-use self::head::Head;
-pub(crate) use self::openapi::{add_token, written};
+pub use self::decision_json::DecisionJson;
+pub(crate) use self::decision_json::{Age, QuotaJson};
+use self::fast_path::PlainRequest;
+use self::header_sink::HeaderSink;
+pub(crate) use self::openapi::{add_token_scheme, document_response};
 pub(crate) use self::problem::Problem;
-pub(crate) use self::reply::PlainReply;
-use self::reply::Reply;
-use self::request_timings::RequestTimings;
-pub(crate) use self::request_timings::Task;
+use self::reply::{PlainReply, Reply};
+pub(crate) use self::request_json::RequestJson;
 use crate::app::App;
 use crate::metrics::Metrics;
-use crate::net::Limits;
-use crate::net::http1_fast::Plain;
-use crate::request::{Batch, Rejection};
+use crate::protocols::headers::credentials;
+use crate::request_timings::RequestTimings;
 use crate::stopwatch::Stopwatch;
-use crate::store_status::StatusSource;
 use crate::traces;
+use slidegate_config::Limits;
+use slidegate_engine::StatusSource;
+use slidegate_engine::{Decided, Rejection, Request, Selection};
 
-/// Where paths begin under which a proxy asks for others, and which are to be told who is connected.
-const FORWARD_AUTH: &str = "/forward-auth/";
+/// Prefix of the paths for proxies. Their handler needs the address of the peer.
+const FORWARD_AUTH_PREFIX: &str = "/forward-auth/";
 
-/// So many of a batch are decided before it is others' turn.
-const TOGETHER: usize = 1000;
+/// Number of requests of a batch that are decided before the task yields to others.
+const BATCH_CHUNK: usize = 1000;
 
-/// What is said: a decision, or anything else.
-pub(crate) type Said = Either<Full<Bytes>, axum::body::Body>;
+/// Body of a response: complete for decisions, from the router otherwise.
+pub(crate) type ResponseBody = Either<Full<Bytes>, axum::body::Body>;
 
-/// Everything that there is to ask.
+/// Routes of the HTTP API.
 #[derive(Debug)]
 pub(crate) struct Routes<S> {
     app: Arc<App<S>>,
     limits: Limits,
-    others: TowerToHyperService<Router>,
+    router: TowerToHyperService<Router>,
 }
 
 impl<S: Store + StatusSource + 'static> Routes<S> {
-    /// All of it, over `app`.
+    /// Returns the routes of an app.
     pub(crate) fn new(app: Arc<App<S>>, limits: Limits, metrics: Option<Metrics>) -> Self {
-        let others = TowerToHyperService::new(others(Arc::clone(&app), limits, metrics));
-        Self { app, limits, others }
+        let router = TowerToHyperService::new(router(Arc::clone(&app), limits, metrics));
+        Self { app, limits, router }
     }
 
-    /// Answers one request. Decisions do not go by way of the router, which would take longer than they do.
-    pub(crate) async fn answer(&self, request: Request<Incoming>, peer: SocketAddr) -> Response<Said> {
+    /// Responds to one request. Decisions bypass the router, which takes longer than a decision.
+    pub(crate) async fn respond(
+        &self,
+        request: http::Request<Incoming>,
+        peer: SocketAddr,
+    ) -> Response<ResponseBody> {
         if request.method() != Method::POST {
-            return self.other(request, peer).await;
+            return self.route(request, peer).await;
         }
         match verb_of(request.uri().path()) {
             Some(verb) => self.decide(verb, request).await,
-            None => self.other(request, peer).await,
+            None => self.route(request, peer).await,
         }
     }
 
-    async fn other(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Response<Said> {
-        // Whoever else asks says for whom.
-        if request.uri().path().starts_with(FORWARD_AUTH) {
+    async fn route(&self, mut request: http::Request<Incoming>, peer: SocketAddr) -> Response<ResponseBody> {
+        if request.uri().path().starts_with(FORWARD_AUTH_PREFIX) {
             request.extensions_mut().insert(PeerAddress(peer));
         }
-        // In a box, so that there is no room kept for it where a decision is made.
-        let Ok(response) = Box::pin(self.others.call(request)).await;
+        // Boxed, to keep the future of a decision small.
+        let Ok(response) = Box::pin(self.router.call(request)).await;
         response.map(Either::Right)
     }
 }
 
 impl<S: Store> Routes<S> {
-    async fn decide(&self, verb: Verb, request: Request<Incoming>) -> Response<Said> {
+    async fn decide(&self, verb: Verb, request: http::Request<Incoming>) -> Response<ResponseBody> {
         let mut reply = Reply::for_hyper();
-        let span = traces::of_request(name(verb), request.headers());
-        traces::within(span, self.decide_into(&mut reply, verb, request)).await;
+        let span = traces::request_span(span_name(verb), request.headers().into());
+        self.decide_into(&mut reply, verb, request).instrument(span).await;
         reply.into_response()
     }
 
-    async fn decide_into(&self, reply: &mut Reply<HeaderMap>, verb: Verb, request: Request<Incoming>) {
+    async fn decide_into(&self, reply: &mut Reply<HeaderMap>, verb: Verb, request: http::Request<Incoming>) {
         let start = Stopwatch::start();
-        let read = match self.app.tokens().admit(request.headers(), verb) {
+        let received = match self.app.tokens().admit(credentials(request.headers()), verb) {
             Ok(()) => body::read(request.into_body(), self.limits.body_timeout).await,
             Err(rejection) => Err(rejection),
         };
-        let body = read.as_ref().map_err(Rejection::clone).and_then(|(bytes, _room)| body::understand(bytes));
-        self.settle(reply, verb, start, body).await;
+        let body =
+            received.as_ref().map_err(Rejection::clone).and_then(|(bytes, _permit)| body::parse(bytes));
+        self.decide_body(reply, verb, start, body).await;
     }
 
-    /// The same for a plain request, which has come without hyper. There are no traces of it.
-    pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &Plain<'_>) {
+    /// Responds to a request of the fast path.
+    async fn decide_plain(&self, reply: &mut PlainReply, request: &PlainRequest<'_>) {
+        let span = traces::request_span(span_name(request.verb), request.trace);
+        self.decide_plain_into(reply, request).instrument(span).await;
+    }
+
+    async fn decide_plain_into(&self, reply: &mut PlainReply, request: &PlainRequest<'_>) {
         let start = Stopwatch::start();
-        let admitted = self.app.tokens().admit(plain.shown, plain.verb);
-        let body = admitted.and_then(|()| body::understand(plain.body));
+        let admitted = self.app.tokens().admit(request.credentials, request.verb);
+        let body = admitted.and_then(|()| body::parse(request.body));
         reply.clear();
-        self.settle(reply, plain.verb, start, body).await;
+        self.decide_body(reply, request.verb, start, body).await;
     }
 
-    /// Decides what was read since `start`, and says so.
-    async fn settle(
+    /// Decides a decoded body, writes the response, and records the durations. `start` is the start of reading.
+    async fn decide_body(
         &self,
-        reply: &mut Reply<impl Head>,
+        reply: &mut Reply<impl HeaderSink>,
         verb: Verb,
         start: Stopwatch,
         body: Result<Body<'_>, Rejection>,
     ) {
-        let (stages, read) = (RequestTimings::of(verb), Stopwatch::start());
+        let (timings, read_end) = (RequestTimings::of(verb), Stopwatch::start());
         let is_read = body.is_ok();
-        let settled = match body {
+        let result = match body {
             Ok(Body::Single(request)) => {
-                self.app.decide(verb, &request).await.map(|decided| reply.say(&decided, self.app.clock()))
+                let decided = self.app.engine().decide_request(verb, &request).await;
+                decided.map(|decided| reply.write_decision(&decided, self.app.clock()))
             }
-            Ok(Body::Batch(batch)) => self.settle_many(reply, verb, &batch).await,
+            Ok(Body::Batch(batch)) => self.decide_batch(reply, verb, &batch).await,
             Err(rejection) => Err(rejection),
         };
-        if let Err(rejection) = settled {
-            reply.refuse(verb, rejection);
+        if let Err(rejection) = result {
+            reply.write_rejection(verb, rejection);
         }
         let end = Stopwatch::start();
         if is_read {
-            stages.read.record(start, read);
-            stages.decide.record(read, end);
+            timings.read.record(start, read_end);
+            timings.decide.record(read_end, end);
         }
-        stages.whole.record(start, end);
+        timings.total.record(start, end);
     }
 
-    /// Decides a batch if there is room for the answer.
-    async fn settle_many(
+    /// Decides a batch if the memory budget permits its response: each request separately, in as few calls of the store as
+    /// possible.
+    async fn decide_batch(
         &self,
-        reply: &mut Reply<impl Head>,
+        reply: &mut Reply<impl HeaderSink>,
         verb: Verb,
-        batch: &Batch<'_>,
+        batch: &[Result<Request<'_>, Rejection>],
     ) -> Result<(), Rejection> {
-        let chosen = self.app.choose_many(verb, batch);
-        reply.make_room(&chosen)?;
-        let mut chosen = chosen.into_iter();
-        for (number, requests) in batch.0.chunks(TOGETHER).enumerate() {
-            if number > 0 {
+        let policies = self.app.engine().policies();
+        let mut selections: Vec<_> = batch
+            .iter()
+            .map(|request| policies.select(verb, request.as_ref().map_err(Rejection::clone)?))
+            .collect();
+        reply.reserve(&selections)?;
+        let mut is_first = true;
+        while !selections.is_empty() {
+            if !std::mem::take(&mut is_first) {
                 tokio::task::yield_now().await;
             }
-            let chosen = chosen.by_ref().take(requests.len()).collect();
-            let decided = self.app.decide_many(verb, requests, chosen).await;
-            if !reply.say_more(verb, decided) {
+            let rest = selections.split_off(selections.len().min(BATCH_CHUNK));
+            let decided = self.decide_chunk(std::mem::replace(&mut selections, rest)).await;
+            if !reply.append_decisions(verb, decided) {
                 return Ok(());
             }
         }
-        reply.end_all();
+        reply.end_batch();
         Ok(())
+    }
+
+    /// Decides the valid requests of a batch in one call of the store.
+    async fn decide_chunk<'a>(
+        &self,
+        selections: Vec<Result<Selection<'a>, Rejection>>,
+    ) -> Vec<Result<Decided<'a>, Rejection>> {
+        let prepared: Vec<_> = selections.iter().flatten().map(Selection::prepared).collect();
+        let mut responses = self.app.engine().decide(&prepared).await.into_iter();
+        drop(prepared);
+        let decide = |selection: Result<Selection<'a>, Rejection>| {
+            let selection = selection?;
+            let decision = responses.next().unwrap_or_else(|| Err(StoreError::lost("no response")))?;
+            Ok(Decided { selection, decision })
+        };
+        selections.into_iter().map(decide).collect()
     }
 }
 
-/// What is asked at a path, if it is a decision.
+/// Returns the verb of a path that makes decisions.
 pub(crate) fn verb_of(path: &str) -> Option<Verb> {
     match path {
         "/v1/check" => Some(Verb::Check),
@@ -191,8 +227,8 @@ pub(crate) fn verb_of(path: &str) -> Option<Verb> {
     }
 }
 
-/// What is asked, in traces.
-fn name(verb: Verb) -> &'static str {
+/// Returns the name of a span in traces.
+fn span_name(verb: Verb) -> &'static str {
     match verb {
         Verb::Check => "POST /v1/check",
         Verb::Peek => "POST /v1/peek",
@@ -203,8 +239,8 @@ fn name(verb: Verb) -> &'static str {
     }
 }
 
-/// What is asked seldom, and whatever there is not.
-fn others<S: Store + StatusSource + 'static>(
+/// Returns the router of all other paths.
+fn router<S: Store + StatusSource + 'static>(
     app: Arc<App<S>>,
     limits: Limits,
     metrics: Option<Metrics>,
@@ -217,33 +253,31 @@ fn others<S: Store + StatusSource + 'static>(
         .route("/v1/reset", any(only_post))
         .route("/v1/block", any(only_post))
         .route("/v1/forget", forget::route(limits.body_timeout))
-        .route("/forward-auth/{policy}", forward_auth::decided())
-        .route("/forward-auth/{policy}/", forward_auth::decided())
-        .route("/forward-auth/{policy}/{*below}", forward_auth::decided())
+        .route("/forward-auth/{policy}", forward_auth::route())
+        .route("/forward-auth/{policy}/", forward_auth::route())
+        .route("/forward-auth/{policy}/{*subpath}", forward_auth::route())
         .route("/healthz", get(async || "ok\n"))
         .route("/json", rls::json(limits.body_timeout))
         .route("/healthcheck", rls::healthcheck())
-        .route("/throttle", throttle::decided(limits.body_timeout))
+        .route("/throttle", throttle::route(limits.body_timeout))
         .route("/openapi.json", get(async || openapi::document()))
         .route("/readyz", get(async |State(app): State<Arc<App<S>>>| probes::ready(&app)))
         .route(
             "/metrics",
             get(async move |State(app): State<Arc<App<S>>>| probes::metrics(&app, metrics.as_ref())),
         )
-        .fallback(async || {
-            Problem::new(StatusCode::NOT_FOUND, "there is nothing at this path; try POST /v1/check")
-        })
-        .method_not_allowed_fallback(async || not_with_this_method())
+        .fallback(async || Problem::new(StatusCode::NOT_FOUND, "unknown path; try POST /v1/check"))
+        .method_not_allowed_fallback(async || unsupported_method())
         .with_state(app)
 }
 
 async fn only_post(method: Method) -> impl IntoResponse {
-    let problem =
-        Problem::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path takes POST and not {method}"));
+    let detail = format!("the path does not support {method}; send a POST");
+    let problem = Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail);
     ([(ALLOW, HeaderValue::from_static("POST"))], problem)
 }
 
-fn not_with_this_method() -> Problem {
-    let detail = "this path does not take this method; the Allow header names those that it takes";
+fn unsupported_method() -> Problem {
+    let detail = "the path does not support this method; the Allow header lists the methods that it supports";
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
 }

@@ -1,4 +1,4 @@
-//! `GET /healthz`, `/readyz` and `/metrics`: what is asked by those who look after it.
+//! Endpoints of operators: `GET /readyz` and `/metrics`.
 
 use axum::Json;
 use axum::http::header::CONTENT_TYPE;
@@ -8,49 +8,53 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::problem::Problem;
-use super::request_timings;
 use crate::app::App;
 use crate::metrics::Metrics;
-use crate::store_status::{StatusSource, StoreStatus};
+use crate::request_timings;
+use slidegate_engine::{StatusSource, StoreStatus};
 
-/// Whether to send requests here, and what one should know before.
+/// Readiness of the service, and known problems.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Readiness {
     ready: bool,
-    /// How the store is doing: `closed` if it is asked, `open`, `probing` or `recovering` if others decide for it.
+    /// State of the circuit breaker of a remote store. The store decides if `closed`; the fallback decides if `open`, `probing`
+    /// or `recovering`.
     #[serde(skip_serializing_if = "Option::is_none")]
     breaker: Option<&'static str>,
-    /// Why the store did not decide when it was last asked, if it did not: `timeout`, `unavailable`, `full` or `refused`.
-    // No more than that: anybody may ask, and what a store says may name servers and users.
+    /// Reason why the last operation of the store failed: `timeout`, `unavailable`, `full` or `refused`. Absent if it
+    /// succeeded.
+    // Without detail: the endpoint needs no token, and the error of a store may contain names of servers and users.
     #[serde(skip_serializing_if = "Option::is_none")]
     store_error: Option<&'static str>,
-    /// Why the file that is there is not the one in force.
+    /// Error of the configuration file, if the last reload failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     config_error: Option<String>,
-    /// Written, and false, as long as it is not known what operators have changed: their changes are not in force then.
+    /// False while the runtime changes of operators are not loaded and not in force. Absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes_known: Option<bool>,
 }
 
-/// Ready until it stops. A store that is away is no reason to go elsewhere, where it is away as well.
+/// Reports readiness until the service stops. A failed store does not affect it, because other servers share the store.
 pub(super) fn ready<S: StatusSource>(app: &App<S>) -> Response {
-    let ready = !app.is_stopping();
+    let ready = !app.readiness().is_draining();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let StoreStatus { breaker, failure, .. } = app.store().report();
+    let StoreStatus { breaker, failure, .. } = app.engine().store().status();
     let store_error = failure.map(|failure| failure.reason.name());
-    let changes_known = (!app.are_changes_known()).then_some(false);
-    let config_error = app.config_error();
+    let changes_known = (!app.readiness().are_changes_known()).then_some(false);
+    let config_error = app.readiness().config_error();
     (status, Json(Readiness { ready, breaker, store_error, config_error, changes_known })).into_response()
 }
 
+/// Renders the metrics for Prometheus.
 pub(super) fn metrics<S: StatusSource>(app: &App<S>, metrics: Option<&Metrics>) -> Response {
     const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     match metrics {
         Some(metrics) => {
-            let mut text = metrics.render(app.store());
+            let mut text = metrics.render(app.engine().store());
             request_timings::render(&mut text);
             ([(CONTENT_TYPE, TEXT)], text).into_response()
         }
-        None => Problem::new(StatusCode::NOT_FOUND, "nothing is counted in this process").into_response(),
+        None => Problem::new(StatusCode::NOT_FOUND, "metrics are not available; the log has the reason")
+            .into_response(),
     }
 }

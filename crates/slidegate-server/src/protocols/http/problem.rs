@@ -1,4 +1,4 @@
-//! Errors as `application/problem+json`.
+//! Problem documents: errors as `application/problem+json`.
 
 use axum::Json;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -7,13 +7,13 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::head::Head;
-use crate::request::{Rejection, RejectionKind};
+use super::header_sink::HeaderSink;
+use slidegate_engine::{Rejection, RejectionKind};
 
-/// When to come back to a store that is away: no pause between two attempts to connect to it is longer.
+/// Retry time after a transient failure. No pause between two connection attempts to the store is longer.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");
 
-/// A problem as RFC 9457 has it, with the field to blame.
+/// Problem document of RFC 9457.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
     #[serde(rename = "type")]
@@ -21,13 +21,13 @@ pub(crate) struct Problem {
     title: &'static str,
     status: u16,
     pub(crate) detail: String,
-    /// The field to blame, as a path from the request: `cost`, `quotas[1].limit`.
+    /// The invalid field, as a path in the request: `cost`, `quotas[1].limit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
-    /// Of a store that failed, or of a server without room: whether it is worth while to ask again.
+    /// Whether a retry may succeed. Present if the store failed or the server lacks memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     transient: Option<bool>,
-    /// Of the same: whether to ask again may count twice.
+    /// Whether a retry may count twice. Present together with `transient`.
     #[serde(skip_serializing_if = "Option::is_none")]
     may_have_counted: Option<bool>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Problem {
 impl Problem {
     pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         Self {
-            // The status says it all, which is what this type stands for.
+            // The type of problems that the status describes completely.
             kind: "about:blank",
             title: status.canonical_reason().unwrap_or("Error"),
             status: status.as_u16(),
@@ -46,7 +46,7 @@ impl Problem {
         }
     }
 
-    /// Said with another status.
+    /// Replaces the status and the title.
     pub(super) fn set_status(&mut self, status: StatusCode) {
         self.status = status.as_u16();
         self.title = status.canonical_reason().unwrap_or("Error");
@@ -81,14 +81,14 @@ impl Problem {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// What goes with it.
-    pub(super) fn write_headers(&self, head: &mut impl Head) {
-        head.add(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    /// Adds the headers that belong to the problem.
+    pub(super) fn write_headers(&self, headers: &mut impl HeaderSink) {
+        headers.add(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if self.transient == Some(true) {
-            head.add(RETRY_AFTER, RETRY_AFTER_SECONDS);
+            headers.add(RETRY_AFTER, RETRY_AFTER_SECONDS);
         }
         if self.status() == StatusCode::UNAUTHORIZED {
-            head.add(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            headers.add(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
     }
 }

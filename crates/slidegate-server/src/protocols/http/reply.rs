@@ -1,4 +1,4 @@
-//! What is answered to whoever asks for decisions, whichever way it came.
+//! Responses with decisions, for hyper or for the fast path of HTTP/1.1.
 
 use axum::http::{HeaderMap, Response, StatusCode};
 use http_body_util::{Either, Full};
@@ -9,132 +9,146 @@ use tracing::debug;
 use utoipa::ToSchema;
 
 use super::body_budget::{self, BudgetPermit};
-use super::head::{Head, Lines};
+use super::header_sink::{HeaderLines, HeaderSink};
 use super::problem::Problem;
-use super::{Said, encode};
-use crate::app::{Decided, SelectedPolicy};
-use crate::decision_json::DecisionJson;
-use crate::request::Rejection;
+use super::{ResponseBody, encode};
+use slidegate_engine::{Decided, Rejection, Selection};
 
-/// Most headers of a response, including the date and the length. Space for them is allocated once.
-const MAX_HEADERS: usize = 6;
+use super::decision_json::DecisionJson;
+use super::encoded_policy::Encoded;
 
-/// So much room may be kept for the next answer.
-const KEPT_BYTES: usize = 8 * encode::ANSWER_BYTES;
+/// Capacity for the headers of a response, including the date and the length.
+const HEADER_CAPACITY: usize = 6;
 
-/// An answer. It can be used again for the next one.
+/// Maximum capacity of a buffer that is reused for the next response.
+const MAX_REUSED_BYTES: usize = 8 * encode::TYPICAL_RESPONSE_BYTES;
+
+/// A response with a decision, a batch of decisions or a problem. Its buffers are reused for the next response.
 #[derive(Debug)]
 pub(crate) struct Reply<H> {
     status: StatusCode,
     headers: H,
     json: Vec<u8>,
-    /// What it takes of the room for all.
-    room: Option<BudgetPermit>,
+    /// Permit of a batch.
+    permit: Option<BudgetPermit>,
 }
 
-/// One that goes over the wire as it is.
-pub(crate) type PlainReply = Reply<Lines>;
+/// A response of the fast path, encoded without hyper.
+pub(crate) type PlainReply = Reply<HeaderLines>;
 
 impl Reply<HeaderMap> {
-    /// One for hyper that says nothing yet.
+    /// Returns an empty response for hyper.
     pub(super) fn for_hyper() -> Self {
-        Self::with(HeaderMap::with_capacity(MAX_HEADERS))
+        Self::with_headers(HeaderMap::with_capacity(HEADER_CAPACITY))
     }
 }
 
 impl PlainReply {
-    /// One that says nothing yet.
+    /// Returns an empty response.
     pub(crate) fn new() -> Self {
-        Self::with(Lines::default())
+        Self::with_headers(HeaderLines::default())
     }
 }
 
-impl<H: Head> Reply<H> {
-    fn with(headers: H) -> Self {
-        Self { status: StatusCode::OK, headers, json: Vec::with_capacity(encode::ANSWER_BYTES), room: None }
+impl<H: HeaderSink> Reply<H> {
+    fn with_headers(headers: H) -> Self {
+        Self {
+            status: StatusCode::OK,
+            headers,
+            json: Vec::with_capacity(encode::TYPICAL_RESPONSE_BYTES),
+            permit: None,
+        }
     }
 
-    /// Says nothing again.
+    /// Empties the response for reuse.
     pub(super) fn clear(&mut self) {
         self.status = StatusCode::OK;
         self.headers.clear();
         self.json.clear();
-        self.room = None;
+        self.permit = None;
     }
 
-    /// Makes room for what there will be to say of each, before anything is decided.
-    pub(super) fn make_room(
+    /// Reserves memory for the response to a batch. Called before the first decision.
+    pub(super) fn reserve(
         &mut self,
-        chosen: &[Result<SelectedPolicy, Rejection>],
+        selections: &[Result<Selection<'_>, Rejection>],
     ) -> Result<(), Rejection> {
-        let most_bytes = 2 + chosen.iter().map(encode::most_bytes).sum::<usize>();
-        self.room = body_budget::for_answer(most_bytes, chosen)?;
-        self.json.reserve_exact(most_bytes);
+        let max_bytes = 2 + selections.iter().map(encode::max_bytes).sum::<usize>();
+        self.permit = body_budget::for_response(max_bytes, selections)?;
+        self.json.reserve_exact(max_bytes);
         Ok(())
     }
 
-    /// Says what was decided.
-    pub(super) fn say(&mut self, decided: &Decided, clock: &dyn Clock) {
-        self.headers.add_json();
-        match encode::write(&mut self.json, decided) {
-            Ok(()) => self.headers.add_limits(decided, clock),
-            Err(error) => self.fail(&error),
+    /// Writes a decision with its headers.
+    pub(super) fn write_decision(&mut self, decided: &Decided<'_>, clock: &dyn Clock) {
+        self.headers.add_json_content_type();
+        let encoded = Encoded::of(&decided.selection.policy);
+        match encode::write(&mut self.json, &encoded, decided) {
+            Ok(()) => self.headers.add_rate_limit(&encoded, decided, clock),
+            Err(error) => self.write_internal_error(&error),
         }
     }
 
-    /// Says what was decided of some of many, behind what was said of others. False if that could not be said.
-    pub(super) fn say_more(&mut self, verb: Verb, decided: Vec<Result<Decided, Rejection>>) -> bool {
+    /// Appends decisions of a batch. Returns false if the encoding failed and the response is a problem instead.
+    pub(super) fn append_decisions(
+        &mut self,
+        verb: Verb,
+        decided: Vec<Result<Decided<'_>, Rejection>>,
+    ) -> bool {
         for decided in decided {
             self.json.push(if self.json.is_empty() { b'[' } else { b',' });
             let written = match decided {
-                Ok(decided) => encode::write(&mut self.json, &decided),
-                Err(rejection) => serde_json::to_writer(&mut self.json, &refused(verb, rejection)),
+                Ok(decided) => {
+                    encode::write(&mut self.json, &Encoded::of(&decided.selection.policy), &decided)
+                }
+                Err(rejection) => serde_json::to_writer(&mut self.json, &problem_of(verb, rejection)),
             };
             if let Err(error) = written {
-                self.fail(&error);
+                self.write_internal_error(&error);
                 return false;
             }
         }
         true
     }
 
-    /// That was all of them.
-    pub(super) fn end_all(&mut self) {
-        self.headers.add_json();
+    /// Completes the response to a batch.
+    pub(super) fn end_batch(&mut self) {
+        self.headers.add_json_content_type();
         if self.json.is_empty() {
             self.json.push(b'[');
         }
         self.json.push(b']');
     }
 
-    /// Says why nothing was decided.
-    pub(super) fn refuse(&mut self, verb: Verb, rejection: Rejection) {
-        self.complain(&refused(verb, rejection));
+    /// Replaces the response with the problem of a rejection.
+    pub(super) fn write_rejection(&mut self, verb: Verb, rejection: Rejection) {
+        self.write_problem(&problem_of(verb, rejection));
     }
 
-    fn fail(&mut self, error: &serde_json::Error) {
-        self.complain(&Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()));
+    fn write_internal_error(&mut self, error: &serde_json::Error) {
+        self.write_problem(&Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()));
     }
 
-    fn complain(&mut self, problem: &Problem) {
+    fn write_problem(&mut self, problem: &Problem) {
         self.clear();
         self.status = problem.status();
         problem.write_headers(&mut self.headers);
-        // It has only strings and numbers, which can be written.
+        // Cannot fail: a problem has only strings, numbers and booleans.
         let _ = serde_json::to_writer(&mut self.json, problem);
     }
 }
 
-/// What is said of a request that was refused, which is counted.
-fn refused(verb: Verb, rejection: Rejection) -> Problem {
-    debug!(?verb, kind = ?rejection.kind, %rejection, "refused");
+/// Counts and logs a rejection, and returns its problem.
+fn problem_of(verb: Verb, rejection: Rejection) -> Problem {
+    debug!(?verb, kind = ?rejection.kind, %rejection, "rejected a request");
     counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
     Problem::from(rejection)
 }
 
 impl Reply<HeaderMap> {
-    pub(super) fn into_response(self) -> Response<Said> {
-        let mut response = Response::new(Either::Left(Full::new(body_budget::kept(self.json, self.room))));
+    pub(super) fn into_response(self) -> Response<ResponseBody> {
+        let mut response =
+            Response::new(Either::Left(Full::new(body_budget::with_permit(self.json, self.permit))));
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
         response
@@ -142,8 +156,9 @@ impl Reply<HeaderMap> {
 }
 
 impl PlainReply {
-    /// Appends it in the words of hyper. `date` is the line with the date; `is_last` if there will be no other on the
-    /// connection.
+    /// Appends the HTTP/1.1 response, in the same format as hyper.
+    ///
+    /// `date` is the complete `date` line. `is_last` announces the end of the connection.
     pub(crate) fn write(&self, out: &mut Vec<u8>, date: &str, is_last: bool) {
         if self.status == StatusCode::OK {
             out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
@@ -163,24 +178,24 @@ impl PlainReply {
         out.extend_from_slice(&self.json);
     }
 
-    /// What it takes of the room for all, which is for whoever has written it down.
-    pub(crate) fn take_room(&mut self) -> Option<BudgetPermit> {
-        self.room.take()
+    /// Takes the permit, which the caller holds until the written response is sent.
+    pub(crate) fn take_permit(&mut self) -> Option<BudgetPermit> {
+        self.permit.take()
     }
 
-    /// After an answer to many, keeps no more room than one to a few needs.
-    pub(crate) fn forget_what_is_large(&mut self) {
-        if self.json.capacity() > KEPT_BYTES {
-            self.json = Vec::with_capacity(encode::ANSWER_BYTES);
+    /// Frees the buffer of a large response.
+    pub(crate) fn shrink(&mut self) {
+        if self.json.capacity() > MAX_REUSED_BYTES {
+            self.json = Vec::with_capacity(encode::TYPICAL_RESPONSE_BYTES);
         }
-        self.headers.0.shrink_to(KEPT_BYTES);
+        self.headers.0.shrink_to(MAX_REUSED_BYTES);
     }
 }
 
-/// What stands in a batch's answer: a decision, or why there is none: the request is not valid, or the store could not
-/// decide. The others stand for themselves.
+/// Element of a response to a batch: a decision, or a problem if the request is invalid or the store failed. An element
+/// does not depend on the others.
 #[derive(Serialize, ToSchema)]
-#[expect(dead_code, reason = "it is only described")]
+#[expect(dead_code, reason = "only its schema is used")]
 #[serde(untagged)]
 pub(super) enum BatchItemJson<'a> {
     Decided(DecisionJson<'a>),

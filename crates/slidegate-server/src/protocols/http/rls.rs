@@ -1,4 +1,4 @@
-//! `POST /json` and `GET /healthcheck`, as envoyproxy/ratelimit has them.
+//! `POST /json` and `GET /healthcheck`, compatible with envoyproxy/ratelimit.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,35 +16,40 @@ use tracing::debug;
 use super::body;
 use super::problem::Problem;
 use crate::app::App;
+use crate::protocols::headers::credentials;
 use crate::protocols::rls::proto::RateLimitRequest;
-use crate::protocols::rls::{JsonRequest, JsonResponse, Message, decide, verbs};
-use crate::request::{Rejection, RejectionKind};
+use crate::protocols::rls::{JsonRequest, JsonResponse, Message, decide, required_verbs};
+use slidegate_engine::{Rejection, RejectionKind};
 
-/// A rate limit request as JSON: 200 if it may proceed, 429 if not.
-pub(super) fn json<S: Store + 'static>(patience: Duration) -> MethodRouter<Arc<App<S>>> {
+/// Returns the route for rate limit requests as JSON: 200 if the request is allowed, 429 if it is denied.
+pub(super) fn json<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
     post(async move |State(app): State<Arc<App<S>>>, request: Request| {
-        answer(&app, request, patience).await.unwrap_or_else(|rejection| {
-            debug!(kind = ?rejection.kind, %rejection, "refused");
+        respond(&app, request, body_timeout).await.unwrap_or_else(|rejection| {
+            debug!(kind = ?rejection.kind, %rejection, "request rejected");
             counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
-            refused(&rejection)
+            rejection_response(&rejection)
         })
     })
 }
 
-async fn answer<S: Store>(app: &App<S>, request: Request, patience: Duration) -> Result<Response, Rejection> {
+async fn respond<S: Store>(
+    app: &App<S>,
+    request: Request,
+    body_timeout: Duration,
+) -> Result<Response, Rejection> {
     let headers = request.headers().clone();
-    app.tokens().admit(&headers, Verb::Check)?;
-    let Message(request): Message<JsonRequest> = body::read_single(request.into_body(), patience).await?;
+    app.tokens().admit(credentials(&headers), Verb::Check)?;
+    let Message(request): Message<JsonRequest> = body::read_single(request.into_body(), body_timeout).await?;
     let request = RateLimitRequest::try_from(request)
         .map_err(|detail| Rejection::new(RejectionKind::OutOfRange, detail))?;
-    verbs(&request).try_for_each(|verb| app.tokens().admit(&headers, verb))?;
+    required_verbs(&request).try_for_each(|verb| app.tokens().admit(credentials(&headers), verb))?;
     let response = JsonResponse::from(decide(app, &request).await?);
-    let status = if response.is_over() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
+    let status = if response.is_over_limit() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
     Ok((status, Json(response)).into_response())
 }
 
-/// That project knows 400 and 500, and so do its clients.
-fn refused(rejection: &Rejection) -> Response {
+/// Maps rejections to 400 and 500, the statuses of envoyproxy/ratelimit, and to 401 and 403 for tokens.
+fn rejection_response(rejection: &Rejection) -> Response {
     let status = match rejection.kind {
         RejectionKind::StoreUnavailable { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         RejectionKind::Unauthorized => StatusCode::UNAUTHORIZED,
@@ -54,11 +59,13 @@ fn refused(rejection: &Rejection) -> Response {
     (status, Problem::new(status, rejection.to_string()).into_response()).into_response()
 }
 
-/// Healthy until it stops.
+/// Returns the route of the health check, which fails while the service stops.
 pub(super) fn healthcheck<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
-    get(
-        async |State(app): State<Arc<App<S>>>| {
-            if app.is_stopping() { (StatusCode::INTERNAL_SERVER_ERROR, "") } else { (StatusCode::OK, "OK") }
-        },
-    )
+    get(async |State(app): State<Arc<App<S>>>| {
+        if app.readiness().is_draining() {
+            (StatusCode::INTERNAL_SERVER_ERROR, "")
+        } else {
+            (StatusCode::OK, "OK")
+        }
+    })
 }

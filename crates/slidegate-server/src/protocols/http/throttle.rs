@@ -1,4 +1,4 @@
-//! `POST /throttle`, as throttlecrab's server has it.
+//! `POST /throttle`, compatible with throttlecrab's server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,67 +16,68 @@ use slidegate::store::Store;
 use tracing::debug;
 use utoipa::ToSchema;
 
-use super::Task;
 use super::body;
 use super::problem::Problem;
 use crate::app::App;
-use crate::app::operation::{self, PolicyOperation};
-use crate::request::{Rejection, RejectionKind};
+use crate::protocols::headers::credentials;
+use crate::protocols::throttlecrab::{ThrottleReply, ThrottlecrabRequest};
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
-use crate::throttle::{ThrottleReply, Throttlecrab};
+use slidegate_engine::{Rejection, RejectionKind};
+use slidegate_engine::{Selection, valid_key};
 
-/// A request of throttlecrab. Other fields are passed over, as there.
+/// Request of throttlecrab. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
 pub(super) struct ThrottleRequest {
-    /// 1 to 4096 bytes.
+    /// Key, 1 to 4096 bytes.
     #[schema(min_length = 1, max_length = 4096)]
     key: String,
-    /// What the bucket holds.
+    /// Capacity of the bucket.
     #[schema(minimum = 1, maximum = 281_474_976_710_656_u64)]
     max_burst: i64,
-    /// How many tokens flow in during a period.
+    /// Number of tokens that are refilled per period.
     #[schema(minimum = 1, maximum = 281_474_976_710_656_u64)]
     count_per_period: i64,
-    /// Seconds, up to 366 days.
+    /// Period in seconds, up to 366 days.
     #[schema(minimum = 1, maximum = 31_622_400)]
     period: i64,
-    /// The tokens to spend, 1 unless given; 0 only looks.
+    /// Tokens to spend, by default 1; 0 only peeks.
     #[schema(minimum = 0, maximum = 281_474_976_710_656_u64)]
     quantity: Option<i64>,
 }
 
-/// Why there is no decision.
+/// Error without a decision.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ThrottleError {
     error: String,
 }
 
-/// A rejection, and the status that throttlecrab has for it.
-struct Refused {
+/// Rejection with the status that throttlecrab returns for it.
+struct ThrottleRejection {
     status: StatusCode,
     kind: RejectionKind,
     error: String,
 }
 
-impl From<Rejection> for Refused {
+impl From<Rejection> for ThrottleRejection {
     fn from(rejection: Rejection) -> Self {
         let error = rejection.to_string();
         Self { kind: rejection.kind, status: Problem::from(rejection).status(), error }
     }
 }
 
-impl Refused {
-    /// A rate that is out of range is an internal error of that server.
-    fn rate(why: &str) -> Self {
-        let error = format!("Internal server error: {why}");
+impl ThrottleRejection {
+    /// Returns the rejection of a rate that is out of range, which is an internal error of throttlecrab's server.
+    fn invalid_rate(message: &str) -> Self {
+        let error = format!("Internal server error: {message}");
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, kind: RejectionKind::OutOfRange, error }
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for ThrottleRejection {
     fn into_response(self) -> Response {
         let Self { status, kind, error } = self;
-        debug!(?kind, error, "refused");
+        debug!(?kind, error, "request rejected");
         counter!("slidegate_refusals_total", "reason" => kind.name()).increment(1);
         let mut headers = HeaderMap::new();
         match status {
@@ -92,38 +93,39 @@ impl IntoResponse for Refused {
     }
 }
 
-/// Decides by the rate in the request.
-pub(super) fn decided<S: Store + 'static>(patience: Duration) -> MethodRouter<Arc<App<S>>> {
+pub(super) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
     post(async move |State(app): State<Arc<App<S>>>, request: Request| {
-        let watch = Stopwatch::start();
-        let answer = decide(&app, request, patience).await.map(Json);
-        Task::Throttle.record(watch);
-        answer
+        let stopwatch = Stopwatch::start();
+        let response = decide(&app, request, body_timeout).await.map(Json);
+        Task::Throttle.record(stopwatch);
+        response
     })
 }
 
 async fn decide<S: Store>(
     app: &App<S>,
     request: Request,
-    patience: Duration,
-) -> Result<ThrottleReply, Refused> {
-    app.tokens().admit(request.headers(), Verb::Check)?;
+    body_timeout: Duration,
+) -> Result<ThrottleReply, ThrottleRejection> {
+    app.tokens().admit(credentials(request.headers()), Verb::Check)?;
     if !is_json(request.headers()) {
         let error = "Expected request with `Content-Type: application/json`".to_owned();
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        return Err(Refused { status, kind: RejectionKind::Malformed, error });
+        return Err(ThrottleRejection { status, kind: RejectionKind::Malformed, error });
     }
-    let request: ThrottleRequest = body::read_single(request.into_body(), patience).await?;
+    let request: ThrottleRequest = body::read_single(request.into_body(), body_timeout).await?;
     let ThrottleRequest { key, max_burst, count_per_period, period, quantity } = request;
-    let throttle = Throttlecrab::new(max_burst, count_per_period, period, quantity.unwrap_or(1));
-    let throttle = throttle.map_err(|why| Refused::rate(&why))?;
-    let named = app.throttles().find(throttle.rate).map_err(|why| Refused::rate(&why))?;
-    let key = operation::key(key.as_bytes())?;
-    let asked = PolicyOperation { verb: Verb::Check, named, key, cost: throttle.cost };
-    Ok(throttle.reply(&app.execute(&[asked.prepared()]).await.into_single().map_err(Rejection::from)?))
+    let invalid_rate = |message: String| ThrottleRejection::invalid_rate(&message);
+    let request = ThrottlecrabRequest::new(max_burst, count_per_period, period, quantity.unwrap_or(1))
+        .map_err(invalid_rate)?;
+    let policy = app.engine().rates().find(request.rate).map_err(invalid_rate)?;
+    let key = valid_key(Some(key.as_bytes()))?;
+    let operation = Selection::new(Verb::Check, policy, key, request.cost);
+    Ok(request
+        .reply(&app.engine().decide(&[operation.prepared()]).await.into_single().map_err(Rejection::from)?))
 }
 
-/// Whether the body is said to be JSON, without which a page in a browser may send it to any port.
+/// Returns whether the content type is JSON. A page in a browser can send other content types to any port.
 fn is_json(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
     let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default();

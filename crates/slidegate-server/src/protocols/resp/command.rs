@@ -1,35 +1,35 @@
-//! What a command asks of the store, if anything.
+//! Commands that the store executes.
 
 use std::sync::Arc;
 
 use slidegate::{MAX_WINDOW_MS, Verb};
 
-use super::check;
-use super::decided::Shape;
+use super::check::{self, CheckArguments};
+use super::decision_reply::ReplyFormat;
 use super::frame::Arguments;
-use super::throttle::{Throttle, throttlecrab};
-use crate::app::operation;
-use crate::policies::{Policies, PolicyView};
-use crate::request::{Rejection, RejectionKind};
-use crate::throttle::{Dialect, Rate};
+use super::throttle::{RedisCellRequest, parse_throttlecrab};
+use slidegate_engine::valid_key;
+use slidegate_engine::{Dialect, Rate};
+use slidegate_engine::{Policies, PolicyView};
+use slidegate_engine::{Rejection, RejectionKind};
 
-/// No name is longer.
-const MAX_NAME_BYTES: usize = 24;
+/// Length of the longest name that is compared.
+const MAX_KEYWORD_BYTES: usize = 24;
 
-/// A command's name in capitals, which is how it is compared.
-pub(super) struct Name {
-    bytes: [u8; MAX_NAME_BYTES],
+/// Name of a command or an option in upper case, for comparisons that ignore case.
+pub(super) struct Keyword {
+    bytes: [u8; MAX_KEYWORD_BYTES],
     length: usize,
 }
 
-impl Name {
-    /// Of a word that is too long to be any name, nothing.
+impl Keyword {
+    /// Converts a word to upper case. The result is empty if the word is longer than every name.
     #[inline]
     pub(super) fn of(word: &[u8]) -> Self {
-        let mut bytes = [0; MAX_NAME_BYTES];
-        let length = if word.len() <= MAX_NAME_BYTES { word.len() } else { 0 };
+        let mut bytes = [0; MAX_KEYWORD_BYTES];
+        let length = if word.len() <= MAX_KEYWORD_BYTES { word.len() } else { 0 };
         bytes[..length].copy_from_slice(&word[..length]);
-        // All of it, which is faster than part of it.
+        // A fixed length is faster than a variable one.
         bytes.make_ascii_uppercase();
         Self { bytes, length }
     }
@@ -40,58 +40,61 @@ impl Name {
     }
 }
 
-/// What is to be decided.
-pub(super) struct Wanted<'a> {
-    pub(super) shape: Shape,
+/// Command for one key, with the format of its reply.
+pub(super) struct StoreCommand<'a> {
+    pub(super) format: ReplyFormat,
     pub(super) verb: Verb,
-    pub(super) under: Under<'a>,
+    pub(super) policy: PolicySelector<'a>,
     pub(super) key: &'a [u8],
     pub(super) cost: u64,
 }
 
-/// Under which policy.
-pub(super) enum Under<'a> {
-    /// One that the command brings along.
+/// Policy of a command.
+pub(super) enum PolicySelector<'a> {
+    /// A rate in the command.
     Rate(Rate),
-    /// One of the file, in a tier if one is named.
-    Name { name: &'a [u8], tier: Option<&'a [u8]> },
-    /// That of these quotas.
+    /// A policy of the configuration, in the given tier.
+    Configured { name: &'a [u8], tier: Option<&'a [u8]> },
+    /// Quotas in the command.
     Quotas(Vec<&'a [u8]>),
 }
 
-/// Why a command is not executed.
-pub(super) enum Wrong {
-    /// In the words of redis-cell.
-    Cell(String),
-    /// Not called like this.
+/// Reason for which a command is not executed.
+pub(super) enum CommandError {
+    /// An error of `CL.THROTTLE`, with the text of redis-cell.
+    RedisCell(String),
+    /// A wrong number of arguments for the named command.
     Arity(&'static str),
-    /// In our own.
-    Refused(Rejection),
+    /// Any other reason.
+    Rejected(Rejection),
 }
 
-impl Wrong {
-    /// A rate that is out of range, in the words of the software that the command is from.
-    pub(super) fn rate(dialect: Dialect, why: String) -> Self {
+impl CommandError {
+    /// Returns the error for a rate that is out of range, in the style of `dialect`.
+    pub(super) fn invalid_rate(dialect: Dialect, message: String) -> Self {
         match dialect {
-            Dialect::RedisCell => Self::Cell(why),
-            Dialect::Throttlecrab => Self::Refused(Rejection::new(RejectionKind::OutOfRange, why)),
+            Dialect::RedisCell => Self::RedisCell(message),
+            Dialect::Throttlecrab => Self::Rejected(Rejection::new(RejectionKind::OutOfRange, message)),
         }
     }
 }
 
-impl From<Rejection> for Wrong {
+impl From<Rejection> for CommandError {
     fn from(rejection: Rejection) -> Self {
-        Self::Refused(rejection)
+        Self::Rejected(rejection)
     }
 }
 
-/// What the command wants to have decided; `None` if it is one of the others.
+/// Parses a command for the store; `None` for the name of any other command.
 #[inline]
-pub(super) fn wanted<'a>(name: &Name, words: Arguments<'a, '_>) -> Option<Result<Wanted<'a>, Wrong>> {
+pub(super) fn parse<'a>(
+    name: &Keyword,
+    words: Arguments<'a, '_>,
+) -> Option<Result<StoreCommand<'a>, CommandError>> {
     let (verb, name) = match name.as_bytes() {
         b"SLIDEGATE.BLOCK" => return Some(block(words)),
         b"CL.THROTTLE" => return Some(redis_cell(words)),
-        b"THROTTLE" => return Some(of_throttlecrab(words)),
+        b"THROTTLE" => return Some(throttlecrab(words)),
         b"SLIDEGATE.CHECK" => (Verb::Check, "slidegate.check"),
         b"SLIDEGATE.PEEK" => (Verb::Peek, "slidegate.peek"),
         b"SLIDEGATE.INSPECT" => return Some(inspect(words)),
@@ -104,62 +107,68 @@ pub(super) fn wanted<'a>(name: &Name, words: Arguments<'a, '_>) -> Option<Result
 }
 
 #[inline]
-fn redis_cell<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
-    let throttle = Throttle::read(words).map_err(Wrong::Cell)?;
-    Ok(Wanted {
-        shape: Shape::RedisCell,
-        verb: throttle.verb(),
-        under: Under::Rate(throttle.rate),
-        key: operation::key(throttle.key)?,
-        cost: throttle.cost(),
+fn redis_cell<'a>(words: Arguments<'a, '_>) -> Result<StoreCommand<'a>, CommandError> {
+    let request = RedisCellRequest::parse(words).map_err(CommandError::RedisCell)?;
+    Ok(StoreCommand {
+        format: ReplyFormat::RedisCell,
+        verb: request.verb(),
+        policy: PolicySelector::Rate(request.rate),
+        key: valid_key(Some(request.key))?,
+        cost: request.cost(),
     })
 }
 
-fn of_throttlecrab<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
+fn throttlecrab<'a>(words: Arguments<'a, '_>) -> Result<StoreCommand<'a>, CommandError> {
     if !(5..=6).contains(&words.len()) {
-        return Err(Wrong::Arity("throttle"));
+        return Err(CommandError::Arity("throttle"));
     }
-    let request = throttlecrab(words).map_err(|why| Wrong::rate(Dialect::Throttlecrab, why))?;
-    Ok(Wanted {
-        shape: Shape::Throttlecrab(request),
+    let request = parse_throttlecrab(words)
+        .map_err(|message| CommandError::invalid_rate(Dialect::Throttlecrab, message))?;
+    Ok(StoreCommand {
+        format: ReplyFormat::Throttlecrab(request),
         verb: Verb::Check,
-        under: Under::Rate(request.rate),
-        key: operation::key(words.word(1))?,
+        policy: PolicySelector::Rate(request.rate),
+        key: valid_key(Some(words.word(1)))?,
         cost: request.cost,
     })
 }
 
 #[inline]
-fn check<'a>(verb: Verb, name: &'static str, words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
-    let check::CheckArguments { under, key, cost } = check::read(words, name)?;
-    let shape = if verb == Verb::Reset { Shape::Reset } else { Shape::Check };
-    Ok(Wanted { shape, verb, under, key: operation::key(key)?, cost })
+fn check<'a>(
+    verb: Verb,
+    name: &'static str,
+    words: Arguments<'a, '_>,
+) -> Result<StoreCommand<'a>, CommandError> {
+    let CheckArguments { policy, key, cost } = check::parse(words, name)?;
+    let format = if verb == Verb::Reset { ReplyFormat::Reset } else { ReplyFormat::Check };
+    Ok(StoreCommand { format, verb, policy, key: valid_key(Some(key))?, cost })
 }
 
-/// A peek whose reply says what the count is made of.
-fn inspect<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
-    let wanted = check(Verb::Peek, "slidegate.inspect", words)?;
-    Ok(Wanted { shape: Shape::Parts, ..wanted })
+/// Parses a peek whose reply includes the parts of the count.
+fn inspect<'a>(words: Arguments<'a, '_>) -> Result<StoreCommand<'a>, CommandError> {
+    let command = check(Verb::Peek, "slidegate.inspect", words)?;
+    Ok(StoreCommand { format: ReplyFormat::Inspect, ..command })
 }
 
-/// `SLIDEGATE.BLOCK policy key ms`.
-fn block<'a>(words: Arguments<'a, '_>) -> Result<Wanted<'a>, Wrong> {
+/// Parses `SLIDEGATE.BLOCK policy key ms`.
+fn block<'a>(words: Arguments<'a, '_>) -> Result<StoreCommand<'a>, CommandError> {
     if words.len() != 4 {
-        return Err(Wrong::Arity("slidegate.block"));
+        return Err(CommandError::Arity("slidegate.block"));
     }
-    let ms = check::whole("ms", words.word(3), MAX_WINDOW_MS)?;
-    let under = Under::Name { name: words.word(1), tier: None };
-    Ok(Wanted {
-        shape: Shape::Check,
+    let ms = check::parse_integer("ms", words.word(3), MAX_WINDOW_MS)?;
+    let policy = PolicySelector::Configured { name: words.word(1), tier: None };
+    Ok(StoreCommand {
+        format: ReplyFormat::Check,
         verb: Verb::Block,
-        under,
-        key: operation::key(words.word(2))?,
+        policy,
+        key: valid_key(Some(words.word(2)))?,
         cost: ms,
     })
 }
 
-/// The policy of a command. Where the key is a word of the grammar, the form without a policy may have been meant.
-pub(super) fn find<'p>(
+/// Returns a policy of the configuration. If it is unknown and the key is `QUOTAS`, the error explains the form of the
+/// command with quotas.
+pub(super) fn find_policy<'p>(
     policies: &'p Policies,
     name: &[u8],
     tier: Option<&[u8]>,

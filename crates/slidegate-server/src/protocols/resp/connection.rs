@@ -1,4 +1,4 @@
-//! One connection: commands in, answers out, those that wait for the store together.
+//! Connections: commands in, replies out. Operations of pipelined commands are executed in batches.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,322 +15,343 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
 use tracing::debug;
 
-use super::Shared;
-use super::command::{Name, Under, Wanted, Wrong, find, wanted};
-use super::decided::{self, Shape};
+use super::RespState;
+use super::command::{self, CommandError, Keyword, PolicySelector, StoreCommand, find_policy};
+use super::decision_reply::{self, ReplyFormat};
 use super::forget;
-use super::frame::{Arguments, Frame, MAX_BYTES, Words};
-use super::keys::{self, ANY_RATE, DecisionCounts, KeyCommand};
-use super::quotas::RecentQuotas;
+use super::frame::{Arguments, Frame, FrameParser, MAX_BYTES};
+use super::keys::{self, ANY_RATE, KeyCommand, KeyCount};
+use super::quotas::LastQuotasPolicy;
 use super::reply;
-use super::session::{Next, Session, arity};
-use super::throttle::Recent;
+use super::session::{NextStep, Session, write_arity_error};
+use super::throttle::LastRatePolicy;
 use crate::app::App;
-use crate::app::operation::PolicyOperation;
-use crate::net::Limits;
 use crate::net::buffered_stream::{BufferLimits, BufferedStream, Event};
 use crate::net::cork::Cork;
 use crate::net::lingering_close::LingeringClose;
 use crate::net::stop::Stop;
-use crate::policies::Policies;
-use crate::protocols::http::Task;
-use crate::request::{Rejection, RejectionKind};
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::timer::timer;
+use slidegate_config::Limits;
+use slidegate_engine::Policies;
+use slidegate_engine::Selection;
+use slidegate_engine::{Rejection, RejectionKind};
 
-/// More than the largest command, and as much as whoever writes long before it reads may leave unread.
+/// Buffer sizes. The input holds several of the largest commands. The output lets clients send long pipelines before they read
+/// a reply.
 const BUFFERS: BufferLimits = BufferLimits { input: 4 * MAX_BYTES, output: 256 << 10 };
-/// So many commands may be decided together and answered before it is another connection's turn.
-const TURN: usize = 1000;
+/// Number of commands after which a connection yields to others. Also the number of operations at which a batch is executed.
+const MAX_COMMANDS_PER_PASS: usize = 1000;
 
-/// A connection.
+/// A connection with its buffers.
 pub(super) struct Connection<'s, I, S> {
-    wire: BufferedStream<I>,
-    words: Words,
-    talk: Talk<'s, S>,
-    introduction: Introduction,
+    stream: BufferedStream<I>,
+    parser: FrameParser,
+    executor: Executor<'s, S>,
+    auth_deadline: AuthDeadline,
 }
 
-/// When a stranger must have said a password.
-struct Introduction {
-    patience: Duration,
-    end: Option<Pin<Box<Sleep>>>,
+/// Deadline for the authentication of a connection.
+struct AuthDeadline {
+    timeout: Duration,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Introduction {
-    /// Whether a stranger has had its time, which begins with the first call that finds one.
-    fn poll_end(&mut self, is_stranger: bool, context: &mut Context<'_>) -> Poll<()> {
-        if !is_stranger {
-            self.end = None;
+impl AuthDeadline {
+    /// Completes at the deadline. The first call without authentication starts the timer.
+    fn poll(&mut self, is_authenticated: bool, context: &mut Context<'_>) -> Poll<()> {
+        if is_authenticated {
+            self.timer = None;
             return Poll::Pending;
         }
-        let patience = self.patience;
-        let end = self.end.get_or_insert_with(|| timer(patience));
-        end.as_mut().poll(context)
+        let timeout = self.timeout;
+        let timer = self.timer.get_or_insert_with(|| timer(timeout));
+        timer.as_mut().poll(context)
     }
 }
 
-/// Who talks, and to whom.
-struct Talk<'s, S> {
+/// Executor of a connection's commands.
+struct Executor<'s, S> {
     app: &'s App<S>,
-    shared: &'s Shared,
+    state: &'s RespState,
     session: Session,
-    recent: Recent,
-    recent_quotas: RecentQuotas,
+    last_rate_policy: LastRatePolicy,
+    last_quotas_policy: LastQuotasPolicy,
 }
 
-/// Those that are to be decided together: one for most, who wait for each answer.
-type Run<'a> = SmallVec<[(Shape, PolicyOperation<'a>); 1]>;
+/// Operations that are executed in one call of the store. One is the usual number, because most clients wait for each reply.
+type Batch<'a> = SmallVec<[(ReplyFormat, Selection<'a>); 1]>;
 
-/// What a command is that is not for the store.
-enum Other {
-    /// One of those between a client and this server.
-    Talk,
-    /// One that cannot be executed.
-    Wrong(Wrong),
+/// Command that adds no operation to the batch.
+enum Unbatched {
+    /// A command of the session, an unknown command, or any command before authentication.
+    Session,
+    /// A command that is not executed.
+    Invalid(CommandError),
 }
 
-impl From<Wrong> for Other {
-    fn from(wrong: Wrong) -> Self {
-        Self::Wrong(wrong)
+impl From<CommandError> for Unbatched {
+    fn from(error: CommandError) -> Self {
+        Self::Invalid(error)
     }
 }
 
-/// How far what was read has been answered.
-struct Answered {
-    next: Next,
-    /// So many bytes.
-    taken: usize,
+/// Result of a pass over the input.
+struct Pass {
+    next: NextStep,
+    consumed_bytes: usize,
     commands: usize,
-    /// Whether there may be more of it.
+    /// Whether the rest of the input may contain complete commands.
     has_more: bool,
 }
 
 impl<'s, I: AsyncRead + AsyncWrite + Cork + Unpin, S: Store> Connection<'s, I, S> {
-    pub(super) fn new(stream: I, app: &'s App<S>, shared: &'s Shared, number: u64, limits: &Limits) -> Self {
-        let session = Session::new(number, shared.passwords.as_deref());
-        let talk =
-            Talk { app, shared, session, recent: Recent::default(), recent_quotas: RecentQuotas::default() };
-        let introduction = Introduction { patience: limits.head_timeout, end: None };
+    pub(super) fn new(stream: I, app: &'s App<S>, state: &'s RespState, id: u64, limits: &Limits) -> Self {
+        let executor = Executor {
+            app,
+            state,
+            session: Session::new(id, state.passwords.as_deref()),
+            last_rate_policy: LastRatePolicy::default(),
+            last_quotas_policy: LastQuotasPolicy::default(),
+        };
         Self {
-            wire: BufferedStream::new(stream, BUFFERS, limits.body_timeout),
-            words: Words::default(),
-            talk,
-            introduction,
+            stream: BufferedStream::new(stream, BUFFERS, limits.body_timeout),
+            parser: FrameParser::default(),
+            executor,
+            auth_deadline: AuthDeadline { timeout: limits.head_timeout, timer: None },
         }
     }
 
+    /// Reads, executes and replies until the connection ends.
     pub(super) async fn run(mut self, mut stop: Stop) -> io::Result<()> {
         let mut has_more = false;
         loop {
-            let is_stranger = self.talk.session.is_stranger();
-            let event = poll_fn(|context| match self.introduction.poll_end(is_stranger, context) {
-                Poll::Ready(()) => Poll::Ready(Ok(Event::TooSlow)),
-                Poll::Pending => self.wire.poll_exchange(has_more, &mut stop, context),
+            let is_authenticated = self.executor.session.is_authenticated();
+            let event = poll_fn(|context| match self.auth_deadline.poll(is_authenticated, context) {
+                Poll::Ready(()) => Poll::Ready(Ok(Event::TimedOut)),
+                Poll::Pending => self.stream.poll_exchange(has_more, &mut stop, context),
             })
             .await?;
             match event {
                 Event::Progress => {}
                 Event::End => return self.finish(false).await,
                 Event::Stopped => return self.finish(true).await,
-                Event::TooSlow => {
-                    let awaited = if is_stranger { "a password" } else { "the rest of a command" };
-                    refused(RejectionKind::TooSlow, &format!("{awaited} did not come in time"));
+                Event::TimedOut => {
+                    let message = if is_authenticated {
+                        "timeout while a command was incomplete"
+                    } else {
+                        "timeout before authentication"
+                    };
+                    record_rejection(RejectionKind::TooSlow, message);
                     return Ok(());
                 }
             }
-            self.talk.session.look_again(self.talk.shared.passwords.as_deref());
-            let (bytes, output) = self.wire.sides();
-            // One reading for all commands: reading a clock takes longer than some commands do.
-            let watch = Stopwatch::start();
-            let answered = self.talk.answer(bytes, &mut self.words, output).await;
-            if answered.taken > 0 {
-                Task::Resp.record(watch);
+            self.executor.session.revalidate(self.executor.state.passwords.as_deref());
+            let (input, output) = self.stream.buffers();
+            // Measures all commands of the pass together: reading the clock takes longer than some commands.
+            let stopwatch = Stopwatch::start();
+            let pass = self.executor.execute_all(input, &mut self.parser, output).await;
+            if pass.consumed_bytes > 0 {
+                Task::Resp.record(stopwatch);
             }
-            self.wire.take(answered.taken);
-            has_more = answered.has_more;
-            if answered.commands >= TURN {
+            self.stream.consume(pass.consumed_bytes);
+            has_more = pass.has_more;
+            if pass.commands >= MAX_COMMANDS_PER_PASS {
                 tokio::task::yield_now().await;
             }
-            let is_last = stop.has_come() && answered.taken > 0 && !has_more && self.wire.is_read_up();
-            if is_last {
-                self.wire.stream().cork();
+            let is_last_pass =
+                stop.has_begun() && pass.consumed_bytes > 0 && !has_more && self.stream.is_input_empty();
+            if is_last_pass {
+                self.stream.stream().cork();
             }
-            if answered.next != Next::GoOn || is_last {
-                return self.finish(is_last || answered.next == Next::Break).await;
+            if pass.next != NextStep::Continue || is_last_pass {
+                return self.finish(is_last_pass || pass.next == NextStep::LingeringClose).await;
             }
         }
     }
 
-    async fn finish(mut self, lingers: bool) -> io::Result<()> {
-        let mut linger = lingers.then(LingeringClose::new);
-        poll_fn(|context| self.wire.poll_finish(linger.as_mut(), context)).await.map(drop)
+    /// Sends the remaining replies and closes the connection.
+    async fn finish(mut self, is_lingering: bool) -> io::Result<()> {
+        let mut lingering_close = is_lingering.then(LingeringClose::new);
+        poll_fn(|context| self.stream.poll_finish(lingering_close.as_mut(), context)).await.map(drop)
     }
 }
 
-impl<S: Store> Talk<'_, S> {
-    /// Answers whatever is complete in `bytes`, in its order.
-    async fn answer(&mut self, bytes: &[u8], words: &mut Words, out: &mut Vec<u8>) -> Answered {
+impl<S: Store> Executor<'_, S> {
+    /// Executes the complete commands in `input` in their order.
+    async fn execute_all(&mut self, input: &[u8], parser: &mut FrameParser, out: &mut Vec<u8>) -> Pass {
         let policies = OnceLock::new();
-        let mut run = Run::new();
-        let mut answered = Answered { next: Next::GoOn, taken: 0, commands: 0, has_more: false };
-        while answered.next == Next::GoOn {
-            if out.len() >= BUFFERS.output || answered.commands >= TURN {
-                answered.has_more = true;
+        let mut batch = Batch::new();
+        let mut pass = Pass { next: NextStep::Continue, consumed_bytes: 0, commands: 0, has_more: false };
+        while pass.next == NextStep::Continue {
+            if out.len() >= BUFFERS.output || pass.commands >= MAX_COMMANDS_PER_PASS {
+                pass.has_more = true;
                 break;
             }
-            answered.commands += 1;
-            let rest = &bytes[answered.taken..];
-            match words.find(rest, self.session.is_stranger()) {
+            pass.commands += 1;
+            let rest = &input[pass.consumed_bytes..];
+            match parser.parse(rest, self.session.is_authenticated()) {
                 Frame::Command(length) => {
-                    let words = words.within(&rest[..length]);
-                    let name = Name::of(words.word(0));
-                    answered.taken += length;
-                    match self.understand(&name, words, &policies, &mut run) {
+                    let words = parser.arguments(&rest[..length]);
+                    let name = Keyword::of(words.word(0));
+                    pass.consumed_bytes += length;
+                    match self.add_to_batch(&name, words, &policies, &mut batch) {
                         Ok(()) => {}
-                        Err(Other::Talk) if self.may_forget(&name) => {
-                            self.settle(&mut run, out).await;
-                            forget::answer(self.app, &self.session, words, out).await;
+                        Err(Unbatched::Session) if self.is_authenticated_forget(&name) => {
+                            self.execute_batch(&mut batch, out).await;
+                            forget::execute(self.app, &self.session, words, out).await;
                         }
-                        Err(other) => {
-                            self.settle(&mut run, out).await;
-                            answered.next = self.tell(&name, words, &other, out);
+                        Err(unbatched) => {
+                            self.execute_batch(&mut batch, out).await;
+                            pass.next = self.execute_unbatched(&name, words, &unbatched, out);
                         }
                     }
                 }
-                Frame::Line(length) => {
-                    answered.taken += length;
-                    self.settle(&mut run, out).await;
-                    answered.next = self.answer_line(words.of_line(), &policies, out).await;
+                Frame::Inline(length) => {
+                    pass.consumed_bytes += length;
+                    self.execute_batch(&mut batch, out).await;
+                    pass.next = self.execute_inline(parser.inline_arguments(), &policies, out).await;
                 }
-                Frame::Nothing(length) => answered.taken += length,
-                Frame::Half => break,
-                Frame::Broken(why) => {
-                    self.settle(&mut run, out).await;
-                    let why = why.to_string();
-                    refused(RejectionKind::Malformed, &why);
-                    reply::error(out, &format!("ERR {why}"));
-                    answered.next = Next::Break;
+                Frame::Empty(length) => pass.consumed_bytes += length,
+                Frame::Incomplete => break,
+                Frame::Invalid(error) => {
+                    self.execute_batch(&mut batch, out).await;
+                    let message = error.to_string();
+                    record_rejection(RejectionKind::Malformed, &message);
+                    reply::error(out, &format!("ERR {message}"));
+                    pass.next = NextStep::LingeringClose;
                 }
             }
-            if run.len() >= TURN {
-                self.settle(&mut run, out).await;
+            // One command can add several operations.
+            if batch.len() >= MAX_COMMANDS_PER_PASS {
+                self.execute_batch(&mut batch, out).await;
             }
         }
-        self.settle(&mut run, out).await;
-        answered
+        self.execute_batch(&mut batch, out).await;
+        pass
     }
 
-    /// The words of a line are gone with the next one, so it waits for nobody.
-    async fn answer_line(
+    /// Executes an inline command at once, because the parser overwrites its words with the next one.
+    async fn execute_inline(
         &mut self,
         words: Arguments<'_, '_>,
         policies: &OnceLock<Arc<Policies>>,
         out: &mut Vec<u8>,
-    ) -> Next {
-        let (name, mut run) = (Name::of(words.word(0)), Run::new());
-        match self.understand(&name, words, policies, &mut run) {
+    ) -> NextStep {
+        let (name, mut batch) = (Keyword::of(words.word(0)), Batch::new());
+        match self.add_to_batch(&name, words, policies, &mut batch) {
             Ok(()) => {
-                self.settle(&mut run, out).await;
-                Next::GoOn
+                self.execute_batch(&mut batch, out).await;
+                NextStep::Continue
             }
-            Err(Other::Talk) if self.may_forget(&name) => {
-                forget::answer(self.app, &self.session, words, out).await;
-                Next::GoOn
+            Err(Unbatched::Session) if self.is_authenticated_forget(&name) => {
+                forget::execute(self.app, &self.session, words, out).await;
+                NextStep::Continue
             }
-            Err(other) => self.tell(&name, words, &other, out),
+            Err(unbatched) => self.execute_unbatched(&name, words, &unbatched, out),
         }
     }
 
-    /// Whether it is the command that forgets a policy, by a client that is let in.
-    fn may_forget(&self, name: &Name) -> bool {
-        forget::is_forget(name) && !self.session.is_stranger()
+    fn is_authenticated_forget(&self, name: &Keyword) -> bool {
+        forget::is_forget(name) && self.session.is_authenticated()
     }
 
-    /// Adds what a command asks of the store to the run. Of one that is not for the store, or makes no sense, nothing is
-    /// added.
+    /// Adds the operations of a command to the batch. Adds none for invalid commands and commands that need no store.
     #[inline]
-    fn understand<'a>(
+    fn add_to_batch<'a>(
         &mut self,
-        name: &Name,
+        name: &Keyword,
         words: Arguments<'a, '_>,
         policies: &OnceLock<Arc<Policies>>,
-        run: &mut Run<'a>,
-    ) -> Result<(), Other> {
-        // Of a stranger nothing is read but who it is.
-        if self.session.is_stranger() {
-            return Err(Other::Talk);
+        batch: &mut Batch<'a>,
+    ) -> Result<(), Unbatched> {
+        if !self.session.is_authenticated() {
+            return Err(Unbatched::Session);
         }
-        let Some(wanted) = wanted(name, words) else {
-            let command = KeyCommand::read(name, words).ok_or(Other::Talk)??;
-            self.session.may(command.verb()).map_err(Wrong::Refused)?;
-            let named = self.app.throttles().find(ANY_RATE).map_err(Wrong::Cell)?;
-            let add = |shape, verb, key| {
-                run.push((shape, PolicyOperation { verb, named: Arc::clone(&named), key, cost: 0 }));
+        let Some(command) = command::parse(name, words) else {
+            let command = KeyCommand::parse(name, words).ok_or(Unbatched::Session)??;
+            self.session.authorize(command.verb()).map_err(CommandError::Rejected)?;
+            let policy = self.app.engine().rates().find(ANY_RATE).map_err(CommandError::RedisCell)?;
+            let add = |format, verb, key| {
+                batch.push((format, Selection::new(verb, Arc::clone(&policy), key, 0)));
             };
-            return Ok(keys::plan(command, words, add).map_err(Wrong::Refused)?);
+            return Ok(keys::add_operations(command, words, add).map_err(CommandError::Rejected)?);
         };
-        let Wanted { shape, verb, under, key, cost } = wanted?;
-        self.session.may(verb).map_err(Wrong::Refused)?;
-        let named = match under {
-            Under::Rate(rate) => {
-                let named = self.recent.find(rate, self.app.throttles());
-                Arc::clone(named.map_err(|why| Wrong::rate(rate.dialect, why))?)
+        let StoreCommand { format, verb, policy, key, cost } = command?;
+        self.session.authorize(verb).map_err(CommandError::Rejected)?;
+        let policy = match policy {
+            PolicySelector::Rate(rate) => {
+                let policy = self.last_rate_policy.find(rate, self.app.engine().rates());
+                Arc::clone(policy.map_err(|message| CommandError::invalid_rate(rate.dialect, message))?)
             }
-            Under::Name { name, tier } => {
-                let policies = policies.get_or_init(|| self.app.policies());
-                Arc::clone(find(policies, name, tier, key).map_err(Wrong::Refused)?)
+            PolicySelector::Configured { name, tier } => {
+                let policies = policies.get_or_init(|| self.app.engine().policies());
+                Arc::clone(find_policy(policies, name, tier, key).map_err(CommandError::Rejected)?)
             }
-            Under::Quotas(texts) => self.recent_quotas.find(&texts).map_err(Wrong::Refused)?,
+            PolicySelector::Quotas(quotas) => {
+                self.last_quotas_policy.find(&quotas).map_err(CommandError::Rejected)?
+            }
         };
-        run.push((shape, PolicyOperation { verb, named, key, cost }));
+        batch.push((format, Selection::new(verb, policy, key, cost)));
         Ok(())
     }
 
-    /// Executes the collected operations in one call of the store, and writes their replies.
-    async fn settle(&self, run: &mut Run<'_>, out: &mut Vec<u8>) {
-        let prepared: SmallVec<[_; 1]> = run.iter().map(|(_, operation)| operation.prepared()).collect();
-        let responses = self.app.execute(&prepared).await;
-        let mut counts = DecisionCounts::default();
-        for ((shape, _), response) in run.iter().zip(responses) {
-            write(*shape, response.map_err(Rejection::from), &mut counts, out);
+    /// Executes the batch in one call of the store, writes the replies and empties the batch.
+    async fn execute_batch(&self, batch: &mut Batch<'_>, out: &mut Vec<u8>) {
+        let prepared: SmallVec<[_; 1]> = batch.iter().map(|(_, operation)| operation.prepared()).collect();
+        let responses = self.app.engine().decide(&prepared).await;
+        let mut key_count = KeyCount::default();
+        for ((format, _), response) in batch.iter().zip(responses) {
+            write_reply(*format, response.map_err(Rejection::from), &mut key_count, out);
         }
         drop(prepared);
-        run.clear();
+        batch.clear();
     }
 
-    /// Answers what is not for the store.
-    fn tell(&mut self, name: &Name, words: Arguments<'_, '_>, other: &Other, out: &mut Vec<u8>) -> Next {
-        match other {
-            Other::Talk => {
-                return self.session.answer(name, words, self.shared.passwords.as_deref(), out);
+    /// Executes a command of the session, or replies to an invalid command.
+    fn execute_unbatched(
+        &mut self,
+        name: &Keyword,
+        words: Arguments<'_, '_>,
+        unbatched: &Unbatched,
+        out: &mut Vec<u8>,
+    ) -> NextStep {
+        match unbatched {
+            Unbatched::Session => {
+                return self.session.execute(name, words, self.state.passwords.as_deref(), out);
             }
-            Other::Wrong(Wrong::Cell(why)) => {
-                refused(RejectionKind::OutOfRange, why);
-                reply::error(out, &format!("Cell error: {why}"));
+            Unbatched::Invalid(CommandError::RedisCell(message)) => {
+                record_rejection(RejectionKind::OutOfRange, message);
+                reply::error(out, &format!("Cell error: {message}"));
             }
-            Other::Wrong(Wrong::Arity(name)) => {
-                refused(RejectionKind::OutOfRange, name);
-                arity(out, name);
+            Unbatched::Invalid(CommandError::Arity(name)) => {
+                record_rejection(RejectionKind::OutOfRange, name);
+                write_arity_error(out, name);
             }
-            Other::Wrong(Wrong::Refused(rejection)) => {
-                refused(rejection.kind, &rejection.detail);
+            Unbatched::Invalid(CommandError::Rejected(rejection)) => {
+                record_rejection(rejection.kind, &rejection.detail);
                 reply::rejection(out, rejection);
             }
         }
-        Next::GoOn
+        NextStep::Continue
     }
 }
 
 #[inline]
-fn write(shape: Shape, decision: Result<Decision, Rejection>, tally: &mut DecisionCounts, out: &mut Vec<u8>) {
-    if let Err(rejection) = decided::write(out, shape, decision, tally) {
-        refused(rejection.kind, &rejection.detail);
+fn write_reply(
+    format: ReplyFormat,
+    decision: Result<Decision, Rejection>,
+    key_count: &mut KeyCount,
+    out: &mut Vec<u8>,
+) {
+    if let Err(rejection) = decision_reply::write(out, format, decision, key_count) {
+        record_rejection(rejection.kind, &rejection.detail);
         reply::rejection(out, &rejection);
     }
 }
 
-fn refused(kind: RejectionKind, why: &str) {
-    debug!(?kind, why, "refused");
+fn record_rejection(kind: RejectionKind, why: &str) {
+    debug!(?kind, why, "request rejected");
     counter!("slidegate_refusals_total", "reason" => kind.name()).increment(1);
 }

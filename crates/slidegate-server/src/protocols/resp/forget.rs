@@ -1,39 +1,39 @@
-//! `SLIDEGATE.FORGET policy`: forgets what all keys of a policy have spent.
+//! `SLIDEGATE.FORGET policy`: clears the counts of all keys of a policy.
 
 use metrics::counter;
 use slidegate::Verb;
 use slidegate::store::Store;
 use tracing::debug;
 
-use super::command::Name;
+use super::command::Keyword;
 use super::frame::Arguments;
 use super::reply;
-use super::session::{Session, arity};
+use super::session::{Session, write_arity_error};
 use crate::app::App;
 
-/// Whether it is this command.
-pub(super) fn is_forget(name: &Name) -> bool {
+/// Returns whether this is the name of the command.
+pub(super) fn is_forget(name: &Keyword) -> bool {
     name.as_bytes() == b"SLIDEGATE.FORGET"
 }
 
-/// Executes it. The commands behind it wait until the store has forgotten.
-pub(super) async fn answer<S: Store>(
+/// Executes the command. Later commands of the connection wait until the store has cleared the counts.
+pub(super) async fn execute<S: Store>(
     app: &App<S>,
     session: &Session,
     words: Arguments<'_, '_>,
     out: &mut Vec<u8>,
 ) {
     if words.len() != 2 {
-        return arity(out, "slidegate.forget");
+        return write_arity_error(out, "slidegate.forget");
     }
-    let forgotten = match session.may(Verb::Reset) {
-        Ok(()) => app.forget(&String::from_utf8_lossy(words.word(1))).await,
+    let forgotten = match session.authorize(Verb::Reset) {
+        Ok(()) => app.engine().forget(&String::from_utf8_lossy(words.word(1))).await,
         Err(rejection) => Err(rejection),
     };
     match forgotten {
-        Ok(_) => reply::simple(out, "OK"),
+        Ok(_) => reply::simple_string(out, "OK"),
         Err(rejection) => {
-            debug!(kind = ?rejection.kind, why = rejection.detail, "refused");
+            debug!(kind = ?rejection.kind, why = rejection.detail, "request rejected");
             counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
             reply::rejection(out, &rejection);
         }

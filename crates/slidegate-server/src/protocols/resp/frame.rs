@@ -1,209 +1,222 @@
-//! A command in what was read, found without a copy.
+//! Parser of commands in a connection's input, without copies.
 
 use std::fmt;
 
 use super::inline;
 
-/// The largest command, and the longest line of one that is not counted out.
+/// Maximum length of a command.
 pub(super) const MAX_BYTES: usize = 64 << 10;
-/// The most words of a command.
+/// Maximum number of a command's words.
 const MAX_WORDS: usize = 1024;
-/// The same for somebody who has yet to say a password.
-const STRANGERS_WORDS: usize = 10;
-const STRANGERS_BYTES: usize = 16 << 10;
-/// No number is written in more digits.
+/// Maximum number of words before authentication, as in Redis.
+const MAX_UNAUTHENTICATED_WORDS: usize = 10;
+/// Maximum length of a word before authentication, as in Redis.
+const MAX_UNAUTHENTICATED_BYTES: usize = 16 << 10;
+/// Maximum number of digits in a length.
 const MAX_DIGITS: usize = 20;
 
-/// What stands at the beginning of what was read.
+/// Result of parsing the beginning of the input. The numbers are lengths in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
-    /// A command of so many bytes, whose words are in place.
+    /// A command as an array of bulk strings.
     Command(usize),
-    /// A command that is a line of so many bytes, whose words had to be copied.
-    Line(usize),
-    /// Nothing, in so many bytes.
-    Nothing(usize),
+    /// A command as a line of text, whose words are copied.
+    Inline(usize),
+    /// An empty array or line.
+    Empty(usize),
     /// The beginning of a command.
-    Half,
-    /// No command at all.
-    Broken(Broken),
+    Incomplete,
+    /// Input that no command begins with.
+    Invalid(ProtocolError),
 }
 
-/// Why something is no command.
+/// Violation of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
-    /// For this reason.
-    Because(&'static str),
-    /// This byte is where a length should be.
-    NoLength(u8),
+pub(super) enum ProtocolError {
+    /// This byte instead of the `$` of a bulk string.
+    ExpectedBulk(u8),
+    /// Any other violation, with its message.
+    Other(&'static str),
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Because(why) => write!(f, "Protocol error: {why}"),
-            Self::NoLength(byte) => write!(f, "Protocol error: expected '$', got '{}'", shown(*byte)),
+            Self::ExpectedBulk(byte) => {
+                write!(f, "Protocol error: expected '$', got '{}'", printable(*byte))
+            }
+            Self::Other(message) => write!(f, "Protocol error: {message}"),
         }
     }
 }
 
-/// Where the words of a command are.
+/// Parser that retains the positions of the last command's words.
 #[derive(Debug, Default)]
-pub(super) struct Words {
-    places: Vec<(u32, u32)>,
-    /// The words of a line, without their quotes.
-    copied: Vec<u8>,
+pub(super) struct FrameParser {
+    /// Start and end of each word, in the input or in `unquoted`.
+    ranges: Vec<(u32, u32)>,
+    /// Words of an inline command, without their quotes.
+    unquoted: Vec<u8>,
 }
 
-/// The words of a command.
+/// Words of a command; the first is its name.
 #[derive(Clone, Copy)]
 pub(super) struct Arguments<'a, 'p> {
     bytes: &'a [u8],
-    places: &'p [(u32, u32)],
+    ranges: &'p [(u32, u32)],
 }
 
 impl<'a, 'p> Arguments<'a, 'p> {
     pub(super) fn len(&self) -> usize {
-        self.places.len()
+        self.ranges.len()
     }
 
-    /// The word at `place`, empty if there is none.
+    /// Returns the word at `index`, or an empty one beyond the end.
     #[inline]
-    pub(super) fn word(&self, place: usize) -> &'a [u8] {
-        match self.places.get(place) {
-            Some((from, to)) => &self.bytes[*from as usize..*to as usize],
+    pub(super) fn word(&self, index: usize) -> &'a [u8] {
+        match self.ranges.get(index) {
+            Some((start, end)) => &self.bytes[*start as usize..*end as usize],
             None => &[],
         }
     }
 
-    pub(super) fn from(self, place: usize) -> impl Iterator<Item = &'a [u8]> + use<'a, 'p> {
-        (place..self.len()).map(move |place| self.word(place))
+    /// Returns the words from `index` on.
+    pub(super) fn iter_from(self, index: usize) -> impl Iterator<Item = &'a [u8]> + use<'a, 'p> {
+        (index..self.len()).map(move |index| self.word(index))
     }
 }
 
-impl Words {
-    /// The words of a command that was found in `bytes`.
+impl FrameParser {
+    /// Returns the words of the last [`Frame::Command`], which was parsed from `bytes`.
     #[inline]
-    pub(super) fn within<'a>(&self, bytes: &'a [u8]) -> Arguments<'a, '_> {
-        Arguments { bytes, places: &self.places }
+    pub(super) fn arguments<'a>(&self, bytes: &'a [u8]) -> Arguments<'a, '_> {
+        Arguments { bytes, ranges: &self.ranges }
     }
 
-    /// The words of a line.
-    pub(super) fn of_line(&self) -> Arguments<'_, '_> {
-        Arguments { bytes: &self.copied, places: &self.places }
+    /// Returns the words of the last [`Frame::Inline`].
+    pub(super) fn inline_arguments(&self) -> Arguments<'_, '_> {
+        Arguments { bytes: &self.unquoted, ranges: &self.ranges }
     }
 
-    /// What `bytes` begin with.
+    /// Parses the beginning of `bytes`.
     #[inline]
-    pub(super) fn find(&mut self, bytes: &[u8], is_stranger: bool) -> Frame {
-        self.places.clear();
+    pub(super) fn parse(&mut self, bytes: &[u8], is_authenticated: bool) -> Frame {
+        self.ranges.clear();
         let frame = match bytes.first() {
-            None => Frame::Half,
-            Some(b'*') => self.find_counted(bytes, is_stranger).unwrap_or_else(|frame| frame),
-            Some(_) => self.find_line(bytes),
+            None => Frame::Incomplete,
+            Some(b'*') => self.parse_array(bytes, is_authenticated).unwrap_or_else(|frame| frame),
+            Some(_) => self.parse_inline(bytes),
         };
-        if frame == Frame::Half && bytes.len() >= MAX_BYTES {
-            return broken("too big request");
+        if frame == Frame::Incomplete && bytes.len() >= MAX_BYTES {
+            return invalid("too big request");
         }
         frame
     }
 
-    /// `*2`, and each word with its length before it. The error is what it is instead.
+    /// Parses an array of bulk strings, such as `*1\r\n$4\r\nPING\r\n`. The error is the frame of any other input.
     #[inline]
-    fn find_counted(&mut self, bytes: &[u8], is_stranger: bool) -> Result<Frame, Frame> {
-        let (most_words, most_bytes) =
-            if is_stranger { (STRANGERS_WORDS, STRANGERS_BYTES) } else { (MAX_WORDS, MAX_BYTES) };
-        let (count, mut at) = number(bytes, 1, "invalid multibulk length")?;
-        let Ok(count) = usize::try_from(count) else { return Ok(Frame::Nothing(at)) };
-        if count > most_words {
-            return Err(broken(if is_stranger {
-                "unauthenticated multibulk length"
-            } else {
+    fn parse_array(&mut self, bytes: &[u8], is_authenticated: bool) -> Result<Frame, Frame> {
+        let (max_words, max_bytes) = if is_authenticated {
+            (MAX_WORDS, MAX_BYTES)
+        } else {
+            (MAX_UNAUTHENTICATED_WORDS, MAX_UNAUTHENTICATED_BYTES)
+        };
+        let (count, mut offset) = parse_length(bytes, 1, "invalid multibulk length")?;
+        let Ok(count) = usize::try_from(count) else { return Ok(Frame::Empty(offset)) };
+        if count > max_words {
+            return Err(invalid(if is_authenticated {
                 "invalid multibulk length"
+            } else {
+                "unauthenticated multibulk length"
             }));
         }
         for _ in 0..count {
-            match bytes.get(at) {
-                None => return Err(Frame::Half),
+            match bytes.get(offset) {
+                None => return Err(Frame::Incomplete),
                 Some(b'$') => {}
-                Some(other) => return Err(Frame::Broken(Broken::NoLength(*other))),
+                Some(other) => return Err(Frame::Invalid(ProtocolError::ExpectedBulk(*other))),
             }
-            let (length, from) = number(bytes, at + 1, "invalid bulk length")?;
+            let (length, start) = parse_length(bytes, offset + 1, "invalid bulk length")?;
             let length = match usize::try_from(length) {
-                Ok(length) if length <= most_bytes => length,
-                _ if is_stranger && length > 0 => return Err(broken("unauthenticated bulk length")),
-                _ => return Err(broken("invalid bulk length")),
+                Ok(length) if length <= max_bytes => length,
+                _ if !is_authenticated && length > 0 => return Err(invalid("unauthenticated bulk length")),
+                _ => return Err(invalid("invalid bulk length")),
             };
-            let to = from + length;
-            match bytes.get(to..to + 2) {
-                None => return Err(Frame::Half),
+            let end = start + length;
+            match bytes.get(end..end + 2) {
+                None => return Err(Frame::Incomplete),
                 Some(b"\r\n") => {}
-                Some(_) => return Err(broken("expected the end of a word behind its last byte")),
+                Some(_) => return Err(invalid("expected CRLF after a bulk string")),
             }
-            self.places.push((from as u32, to as u32));
-            at = to + 2;
+            self.ranges.push((start as u32, end as u32));
+            offset = end + 2;
         }
-        Ok(if count == 0 { Frame::Nothing(at) } else { Frame::Command(at) })
+        Ok(if count == 0 { Frame::Empty(offset) } else { Frame::Command(offset) })
     }
 
-    /// As a person types it.
-    fn find_line(&mut self, bytes: &[u8]) -> Frame {
+    /// Parses a line of text, such as `PING\r\n`.
+    fn parse_inline(&mut self, bytes: &[u8]) -> Frame {
         let searched = &bytes[..bytes.len().min(MAX_BYTES)];
         let Some(end) = searched.iter().position(|byte| *byte == b'\n') else {
-            return if bytes.len() >= MAX_BYTES { broken("too big inline request") } else { Frame::Half };
+            return if bytes.len() >= MAX_BYTES {
+                invalid("too big inline request")
+            } else {
+                Frame::Incomplete
+            };
         };
         let line = searched[..end].strip_suffix(b"\r").unwrap_or(&searched[..end]);
-        self.copied.clear();
-        match inline::split(line, &mut self.copied, &mut self.places) {
-            Err(inline::Unbalanced) => broken("unbalanced quotes in request"),
-            Ok(()) if self.places.len() > MAX_WORDS => broken("too many words in request"),
-            Ok(()) if self.places.is_empty() => Frame::Nothing(end + 1),
-            Ok(()) => Frame::Line(end + 1),
+        self.unquoted.clear();
+        match inline::split(line, &mut self.unquoted, &mut self.ranges) {
+            Err(inline::UnbalancedQuotes) => invalid("unbalanced quotes in request"),
+            Ok(()) if self.ranges.len() > MAX_WORDS => invalid("too many words in request"),
+            Ok(()) if self.ranges.is_empty() => Frame::Empty(end + 1),
+            Ok(()) => Frame::Inline(end + 1),
         }
     }
 }
 
-fn broken(why: &'static str) -> Frame {
-    Frame::Broken(Broken::Because(why))
+fn invalid(message: &'static str) -> Frame {
+    Frame::Invalid(ProtocolError::Other(message))
 }
 
-fn shown(byte: u8) -> char {
+fn printable(byte: u8) -> char {
     if byte.is_ascii_graphic() { byte.into() } else { '?' }
 }
 
-/// The number in the line that begins at `at`, and where the next line begins.
+/// Parses the line at `offset` as an integer, and returns it with the offset of the next line. `message` describes an
+/// invalid one.
 #[inline]
-fn number(bytes: &[u8], at: usize, otherwise: &'static str) -> Result<(i64, usize), Frame> {
-    // Nearly all there are.
-    match bytes.get(at..) {
-        Some([one @ b'0'..=b'9', b'\r', b'\n', ..]) => Ok((i64::from(one - b'0'), at + 3)),
+fn parse_length(bytes: &[u8], offset: usize, message: &'static str) -> Result<(i64, usize), Frame> {
+    // Fast path: nearly all lengths have one or two digits.
+    match bytes.get(offset..) {
+        Some([one @ b'0'..=b'9', b'\r', b'\n', ..]) => Ok((i64::from(one - b'0'), offset + 3)),
         Some([ten @ b'0'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..]) => {
-            Ok((i64::from(ten - b'0') * 10 + i64::from(one - b'0'), at + 4))
+            Ok((i64::from(ten - b'0') * 10 + i64::from(one - b'0'), offset + 4))
         }
-        _ => long_number(bytes, at, otherwise),
+        _ => parse_long_length(bytes, offset, message),
     }
 }
 
-/// The same, of any length.
-fn long_number(bytes: &[u8], at: usize, otherwise: &'static str) -> Result<(i64, usize), Frame> {
-    let mut place = at;
-    let is_negative = bytes.get(place) == Some(&b'-');
-    place += usize::from(is_negative);
-    let first = place;
+/// Slow path of [`parse_length`], for integers of any length and sign.
+fn parse_long_length(bytes: &[u8], offset: usize, message: &'static str) -> Result<(i64, usize), Frame> {
+    let mut end = offset;
+    let is_negative = bytes.get(end) == Some(&b'-');
+    end += usize::from(is_negative);
+    let first_digit = end;
     let mut number: i64 = 0;
-    while let Some(digit @ b'0'..=b'9') = bytes.get(place) {
-        if place - first == MAX_DIGITS {
-            return Err(broken(otherwise));
+    while let Some(digit @ b'0'..=b'9') = bytes.get(end) {
+        if end - first_digit == MAX_DIGITS {
+            return Err(invalid(message));
         }
         number = number.saturating_mul(10).saturating_add(i64::from(digit - b'0'));
-        place += 1;
+        end += 1;
     }
-    match bytes.get(place..) {
-        Some([b'\r', b'\n', ..]) if place > first => {
-            Ok((if is_negative { -number } else { number }, place + 2))
+    match bytes.get(end..) {
+        Some([b'\r', b'\n', ..]) if end > first_digit => {
+            Ok((if is_negative { -number } else { number }, end + 2))
         }
-        Some([] | [b'\r']) => Err(Frame::Half),
-        _ => Err(broken(otherwise)),
+        Some([] | [b'\r']) => Err(Frame::Incomplete),
+        _ => Err(invalid(message)),
     }
 }
 
@@ -211,26 +224,27 @@ fn long_number(bytes: &[u8], at: usize, otherwise: &'static str) -> Result<(i64,
 mod tests {
     use super::*;
 
-    fn found(bytes: &[u8]) -> Vec<Result<Vec<String>, String>> {
-        let (mut words, mut rest, mut found) = (Words::default(), bytes, Vec::new());
+    /// Returns the words of all commands in `bytes`, and the first error.
+    fn parse_all(bytes: &[u8]) -> Vec<Result<Vec<String>, String>> {
+        let (mut parser, mut rest, mut commands) = (FrameParser::default(), bytes, Vec::new());
         let texts = |arguments: Arguments<'_, '_>| -> Vec<String> {
-            arguments.from(0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+            arguments.iter_from(0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
         };
         loop {
-            let length = match words.find(rest, false) {
+            let length = match parser.parse(rest, true) {
                 Frame::Command(length) => {
-                    found.push(Ok(texts(words.within(rest))));
+                    commands.push(Ok(texts(parser.arguments(rest))));
                     length
                 }
-                Frame::Line(length) => {
-                    found.push(Ok(texts(words.of_line())));
+                Frame::Inline(length) => {
+                    commands.push(Ok(texts(parser.inline_arguments())));
                     length
                 }
-                Frame::Nothing(length) => length,
-                Frame::Half => return found,
-                Frame::Broken(why) => {
-                    found.push(Err(why.to_string()));
-                    return found;
+                Frame::Empty(length) => length,
+                Frame::Incomplete => return commands,
+                Frame::Invalid(error) => {
+                    commands.push(Err(error.to_string()));
+                    return commands;
                 }
             };
             rest = &rest[length..];
@@ -238,31 +252,31 @@ mod tests {
     }
 
     #[test]
-    fn commands_follow_one_another_and_a_half_one_waits() {
-        let all =
+    fn pipelined_commands_are_parsed_and_an_incomplete_one_is_kept() {
+        let input =
             b"*2\r\n$4\r\nECHO\r\n$2\r\na\n\r\nPING 'a b'\r\n*0\r\n*-1\r\n\r\n*1\r\n$0\r\n\r\n*1\r\n$4\r\nPI";
-        let whole = [Ok(vec!["ECHO", "a\n"]), Ok(vec!["PING", "a b"]), Ok(vec![""])];
-        let whole = whole.map(|words: Result<_, String>| {
+        let expected = [Ok(vec!["ECHO", "a\n"]), Ok(vec!["PING", "a b"]), Ok(vec![""])];
+        let expected = expected.map(|words: Result<_, String>| {
             words.map(|words| words.iter().map(ToString::to_string).collect::<Vec<_>>())
         });
-        assert_eq!(found(all), whole);
-        for end in 0..all.len() {
-            let found = found(&all[..end]);
-            assert_eq!(found, whole[..found.len()], "cut at {end}");
+        assert_eq!(parse_all(input), expected);
+        for end in 0..input.len() {
+            let commands = parse_all(&input[..end]);
+            assert_eq!(commands, expected[..commands.len()], "cut at {end}");
         }
     }
 
     #[test]
-    fn words_are_as_long_as_they_say() {
+    fn lengths_of_all_digit_counts_are_parsed() {
         for length in [0, 1, 9, 10, 11, 42, 99, 100, 101, 999, 1000, MAX_BYTES / 2] {
             let word = "a".repeat(length);
-            let said = format!("*2\r\n${length}\r\n{word}\r\n$1\r\nb\r\n");
-            assert_eq!(found(said.as_bytes()), [Ok(vec![word, "b".to_owned()])], "{length}");
+            let input = format!("*2\r\n${length}\r\n{word}\r\n$1\r\nb\r\n");
+            assert_eq!(parse_all(input.as_bytes()), [Ok(vec![word, "b".to_owned()])], "{length}");
         }
     }
 
     #[test]
-    fn what_is_no_command_is_named() {
+    fn invalid_input_is_a_protocol_error() {
         let long = [&b"a".repeat(MAX_BYTES)[..], b"\r\n"].concat();
         let cases: [(&[u8], &str); 10] = [
             (b"*1025\r\n", "invalid multibulk length"),
@@ -272,21 +286,20 @@ mod tests {
             (b"*1\r\n$-1\r\n", "invalid bulk length"),
             (b"*1\r\n$65537\r\n", "invalid bulk length"),
             (b"*1\r\n$99999999999999999999999999\r\n", "invalid bulk length"),
-            (b"*1\r\n$1\r\nabc\r\n", "expected the end of a word behind its last byte"),
+            (b"*1\r\n$1\r\nabc\r\n", "expected CRLF after a bulk string"),
             (b"PING \"a\r\n", "unbalanced quotes in request"),
             (&long, "too big inline request"),
         ];
-        for (bytes, why) in cases {
-            assert_eq!(found(bytes), [Err(format!("Protocol error: {why}"))]);
+        for (bytes, message) in cases {
+            assert_eq!(parse_all(bytes), [Err(format!("Protocol error: {message}"))]);
         }
     }
 
     #[test]
-    fn a_stranger_may_say_little() {
-        let mut words = Words::default();
-        let why = broken;
-        assert_eq!(words.find(b"*11\r\n", true), why("unauthenticated multibulk length"));
-        assert_eq!(words.find(b"*1\r\n$16385\r\n", true), why("unauthenticated bulk length"));
-        assert_eq!(words.find(b"*11\r\n", false), Frame::Half);
+    fn limits_are_lower_before_authentication() {
+        let mut parser = FrameParser::default();
+        assert_eq!(parser.parse(b"*11\r\n", false), invalid("unauthenticated multibulk length"));
+        assert_eq!(parser.parse(b"*1\r\n$16385\r\n", false), invalid("unauthenticated bulk length"));
+        assert_eq!(parser.parse(b"*11\r\n", true), Frame::Incomplete);
     }
 }

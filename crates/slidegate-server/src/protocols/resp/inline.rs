@@ -1,62 +1,63 @@
-//! Words of a line, with quotes as at a shell: `"` with escapes, `'` without but for `\'`.
+//! Splitting of inline commands into words, with the quoting rules of Redis.
 
-/// A quote is not closed, or something follows it at once.
+/// Error for a quote that is not closed, or that is followed by another character than a space.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Unbalanced;
+pub(super) struct UnbalancedQuotes;
 
-/// Puts the words of `line`, without quotes, one behind the other, and where each of them is.
+/// Appends the words of `line` to `unquoted`, and the start and end of each to `ranges`.
 pub(super) fn split(
     line: &[u8],
-    copied: &mut Vec<u8>,
-    places: &mut Vec<(u32, u32)>,
-) -> Result<(), Unbalanced> {
+    unquoted: &mut Vec<u8>,
+    ranges: &mut Vec<(u32, u32)>,
+) -> Result<(), UnbalancedQuotes> {
     let mut rest = line.trim_ascii_start();
     while !rest.is_empty() {
-        let from = copied.len();
-        rest = word(rest, copied)?.trim_ascii_start();
-        places.push((from as u32, copied.len() as u32));
+        let start = unquoted.len();
+        rest = unquote_word(rest, unquoted)?.trim_ascii_start();
+        ranges.push((start as u32, unquoted.len() as u32));
     }
     Ok(())
 }
 
-/// Copies the first word; what follows it.
-fn word<'a>(mut rest: &'a [u8], copied: &mut Vec<u8>) -> Result<&'a [u8], Unbalanced> {
-    while let Some((first, behind)) = rest.split_first() {
+/// Appends the first word to `unquoted`, and returns the bytes after it.
+fn unquote_word<'a>(mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [u8], UnbalancedQuotes> {
+    while let Some((first, after)) = rest.split_first() {
         match first {
             b'"' | b'\'' => {
-                rest = quoted(*first, behind, copied)?;
+                rest = unquote(*first, after, unquoted)?;
                 return match rest.first() {
-                    Some(next) if !next.is_ascii_whitespace() => Err(Unbalanced),
+                    Some(next) if !next.is_ascii_whitespace() => Err(UnbalancedQuotes),
                     _ => Ok(rest),
                 };
             }
             space if space.is_ascii_whitespace() => return Ok(rest),
             other => {
-                copied.push(*other);
-                rest = behind;
+                unquoted.push(*other);
+                rest = after;
             }
         }
     }
     Ok(rest)
 }
 
-/// Copies up to the closing quote; what follows it.
-fn quoted<'a>(quote: u8, mut rest: &'a [u8], copied: &mut Vec<u8>) -> Result<&'a [u8], Unbalanced> {
+/// Appends the bytes up to the closing quote, and returns the bytes after it. Double quotes allow all escapes, single quotes
+/// only `\'`.
+fn unquote<'a>(quote: u8, mut rest: &'a [u8], unquoted: &mut Vec<u8>) -> Result<&'a [u8], UnbalancedQuotes> {
     loop {
-        let (byte, behind) = match rest {
-            [] => return Err(Unbalanced),
-            [first, behind @ ..] if *first == quote => return Ok(behind),
-            [b'\\', b'\'', behind @ ..] if quote == b'\'' => (b'\'', behind),
-            [b'\\', b'x', high, low, behind @ ..]
+        let (byte, after) = match rest {
+            [] => return Err(UnbalancedQuotes),
+            [first, after @ ..] if *first == quote => return Ok(after),
+            [b'\\', b'\'', after @ ..] if quote == b'\'' => (b'\'', after),
+            [b'\\', b'x', high, low, after @ ..]
                 if quote == b'"' && high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
             {
-                (digit(*high) << 4 | digit(*low), behind)
+                (digit(*high) << 4 | digit(*low), after)
             }
-            [b'\\', escaped, behind @ ..] if quote == b'"' => (unescaped(*escaped), behind),
-            [other, behind @ ..] => (*other, behind),
+            [b'\\', escaped, after @ ..] if quote == b'"' => (unescape(*escaped), after),
+            [other, after @ ..] => (*other, after),
         };
-        copied.push(byte);
-        rest = behind;
+        unquoted.push(byte);
+        rest = after;
     }
 }
 
@@ -64,7 +65,7 @@ fn digit(hex: u8) -> u8 {
     char::from(hex).to_digit(16).map_or(0, |digit| digit as u8)
 }
 
-fn unescaped(byte: u8) -> u8 {
+fn unescape(byte: u8) -> u8 {
     match byte {
         b'n' => b'\n',
         b'r' => b'\r',
@@ -79,14 +80,14 @@ fn unescaped(byte: u8) -> u8 {
 mod tests {
     use super::*;
 
-    fn words(line: &str) -> Result<Vec<Vec<u8>>, Unbalanced> {
-        let (mut copied, mut places) = (Vec::new(), Vec::new());
-        split(line.as_bytes(), &mut copied, &mut places)?;
-        Ok(places.iter().map(|(from, to)| copied[*from as usize..*to as usize].to_vec()).collect())
+    fn words(line: &str) -> Result<Vec<Vec<u8>>, UnbalancedQuotes> {
+        let (mut unquoted, mut ranges) = (Vec::new(), Vec::new());
+        split(line.as_bytes(), &mut unquoted, &mut ranges)?;
+        Ok(ranges.iter().map(|(start, end)| unquoted[*start as usize..*end as usize].to_vec()).collect())
     }
 
     #[test]
-    fn quotes_are_those_of_a_shell() {
+    fn quotes_and_escapes_are_resolved() {
         let cases: [(&str, &[&[u8]]); 6] = [
             ("  a  b\t", &[b"a", b"b"]),
             (r#""a b" 'c d' """#, &[b"a b", b"c d", b""]),
@@ -99,7 +100,7 @@ mod tests {
             assert_eq!(words(line).unwrap(), expected, "{line}");
         }
         for line in [r#""a"#, "'a", r#""a"b"#, r#""a\"#, r"'a\'"] {
-            assert_eq!(words(line), Err(Unbalanced), "{line}");
+            assert_eq!(words(line), Err(UnbalancedQuotes), "{line}");
         }
     }
 }

@@ -2,17 +2,17 @@
 
 use slidegate::{Decision, MAX_LIMIT, Source, Verb};
 
-use super::command::{Name, Wrong};
-use super::decided::Shape;
+use super::command::{CommandError, Keyword};
+use super::decision_reply::ReplyFormat;
 use super::frame::Arguments;
-use crate::app::operation;
-use crate::request::{Rejection, RejectionKind};
-use crate::throttle::{Dialect, Rate};
+use slidegate_engine::valid_key;
+use slidegate_engine::{Dialect, Rate};
+use slidegate_engine::{Rejection, RejectionKind};
 
-/// The reply for a key that is not there.
-const ABSENT: i64 = -2;
+/// Reply of `TTL` for a key without a count.
+const NO_KEY: i64 = -2;
 
-/// A rate for commands that name none. Under it no count is cut off.
+/// Rate for commands without one. Its capacity is the maximum, so that it truncates no count.
 pub(super) const ANY_RATE: Rate =
     Rate { dialect: Dialect::RedisCell, max_burst: MAX_LIMIT.cast_signed() - 1, count: 1, period_s: 1 };
 
@@ -28,21 +28,22 @@ pub(super) enum KeyCommand {
 }
 
 impl KeyCommand {
-    /// The command of this name, if there is one and it has as many keys as it takes.
-    pub(super) fn read(name: &Name, words: Arguments<'_, '_>) -> Option<Result<Self, Wrong>> {
-        let (command, name, most) = match name.as_bytes() {
+    /// Parses the name and checks the number of keys; `None` for the name of any other command.
+    pub(super) fn parse(name: &Keyword, words: Arguments<'_, '_>) -> Option<Result<Self, CommandError>> {
+        let (command, name, max_words) = match name.as_bytes() {
             b"DEL" => (Self::Del, "del", usize::MAX),
             b"EXISTS" => (Self::Exists, "exists", usize::MAX),
             b"TTL" => (Self::Ttl { unit_ms: 1000 }, "ttl", 2),
             b"PTTL" => (Self::Ttl { unit_ms: 1 }, "pttl", 2),
             _ => return None,
         };
-        Some(if (2..=most).contains(&words.len()) { Ok(command) } else { Err(Wrong::Arity(name)) })
+        let is_valid = (2..=max_words).contains(&words.len());
+        Some(if is_valid { Ok(command) } else { Err(CommandError::Arity(name)) })
     }
 }
 
 impl KeyCommand {
-    /// The verb that is executed for each key.
+    /// Returns the verb that is executed for each key.
     pub(super) fn verb(self) -> Verb {
         match self {
             Self::Del => Verb::Reset,
@@ -51,66 +52,66 @@ impl KeyCommand {
     }
 }
 
-/// What a command asks of the store, if all of its keys are valid.
-pub(super) fn plan<'a>(
+/// Calls `add` for each key, or for none if a key is invalid.
+pub(super) fn add_operations<'a>(
     command: KeyCommand,
     words: Arguments<'a, '_>,
-    mut add: impl FnMut(Shape, Verb, &'a [u8]),
+    mut add: impl FnMut(ReplyFormat, Verb, &'a [u8]),
 ) -> Result<(), Rejection> {
-    words.from(1).try_for_each(|key| operation::key(key).map(drop))?;
+    words.iter_from(1).try_for_each(|key| valid_key(Some(key)).map(drop))?;
     let last = words.len() - 1;
-    for (place, key) in words.from(0).enumerate().skip(1) {
-        let is_last = place == last;
+    for (index, key) in words.iter_from(0).enumerate().skip(1) {
+        let is_last_key = index == last;
         match command {
-            KeyCommand::Ttl { unit_ms } => add(Shape::Life { unit_ms }, command.verb(), key),
-            KeyCommand::Exists => add(Shape::Found { is_last }, command.verb(), key),
-            KeyCommand::Del => add(Shape::Deleted { is_last }, command.verb(), key),
+            KeyCommand::Ttl { unit_ms } => add(ReplyFormat::Ttl { unit_ms }, command.verb(), key),
+            KeyCommand::Exists => add(ReplyFormat::Exists { is_last_key }, command.verb(), key),
+            KeyCommand::Del => add(ReplyFormat::Del { is_last_key }, command.verb(), key),
         }
     }
     Ok(())
 }
 
-/// The keys of a command that were found so far, or why it cannot be said.
+/// Number of existing keys among those of one command, or the first error.
 #[derive(Debug, Default)]
-pub(super) struct DecisionCounts {
-    found: i64,
+pub(super) struct KeyCount {
+    existing: i64,
     rejection: Option<Rejection>,
 }
 
-impl DecisionCounts {
+impl KeyCount {
     /// Counts one key.
-    pub(super) fn add(&mut self, found: Result<bool, Rejection>) {
-        match found {
-            Ok(is_found) => self.found += i64::from(is_found),
+    pub(super) fn add(&mut self, exists: Result<bool, Rejection>) {
+        match exists {
+            Ok(exists) => self.existing += i64::from(exists),
             Err(rejection) => drop(self.rejection.get_or_insert(rejection)),
         }
     }
 
-    /// The reply for all keys of the command; the next one begins anew.
+    /// Returns the number, and restarts the count for the next command.
     pub(super) fn take(&mut self) -> Result<i64, Rejection> {
-        let Self { found, rejection } = std::mem::take(self);
-        rejection.map_or(Ok(found), Err)
+        let Self { existing, rejection } = std::mem::take(self);
+        rejection.map_or(Ok(existing), Err)
     }
 }
 
-/// Whether something of a key is counted, by a peek.
-pub(super) fn is_found(decision: &Decision) -> Result<bool, Rejection> {
-    life_ms(decision).map(|ms| ms > 0)
+/// Returns whether any unit of a key is counted, from the decision of a peek.
+pub(super) fn exists(decision: &Decision) -> Result<bool, Rejection> {
+    time_to_live_ms(decision).map(|ms| ms > 0)
 }
 
-/// The milliseconds for which something of a key is counted, by a peek. Without the store nothing is known of it.
-fn life_ms(decision: &Decision) -> Result<u64, Rejection> {
+/// Returns the time until no unit of a key is counted, from the decision of a peek. A fallback does not know it.
+fn time_to_live_ms(decision: &Decision) -> Result<u64, Rejection> {
     match decision.source() {
         Source::Fallback(reason) => {
             let kind = RejectionKind::StoreUnavailable { is_transient: true, may_have_counted: false };
-            Err(Rejection::new(kind, format!("the store has not answered ({})", reason.name())))
+            Err(Rejection::new(kind, format!("the store did not decide ({})", reason.name())))
         }
         _ => Ok(decision.expires_after_ms()),
     }
 }
 
-/// The reply of `TTL`, rounded up.
+/// Returns the reply of `TTL`, rounded up.
 pub(super) fn time_to_live(decision: &Decision, unit_ms: u64) -> Result<i64, Rejection> {
-    let units = life_ms(decision)?.div_ceil(unit_ms);
-    Ok(if units == 0 { ABSENT } else { i64::try_from(units).unwrap_or(i64::MAX) })
+    let units = time_to_live_ms(decision)?.div_ceil(unit_ms);
+    Ok(if units == 0 { NO_KEY } else { i64::try_from(units).unwrap_or(i64::MAX) })
 }

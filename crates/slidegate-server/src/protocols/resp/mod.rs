@@ -1,13 +1,19 @@
-//! RESP, the protocol of Redis: `CL.THROTTLE` as the module redis-cell has it, with `DEL`, `EXISTS` and `TTL` for its keys,
-//! `THROTTLE` as throttlecrab has it, `SLIDEGATE.CHECK` and its relatives, and what clients say before they get to the point.
+//! RESP, the protocol of Redis: `CL.THROTTLE` of the module redis-cell, with `DEL`, `EXISTS` and `TTL` for its keys; `THROTTLE` of
+//! throttlecrab; `SLIDEGATE.CHECK` and related commands; and the commands with which clients set up a connection.
 //!
-//! [`frame`] finds a command in what was read, [`command`] says what it means, [`session`] answers what needs no store,
-//! [`connection`] puts them together, [`wire`] reads and writes.
+//! | module | function |
+//! |---|---|
+//! | [`connection`] | executes the commands of a connection in batches |
+//! | [`frame`], [`inline`] | parse commands |
+//! | [`command`], [`check`], [`throttle`], [`quotas`], [`keys`] | commands for the store |
+//! | [`forget`] | `SLIDEGATE.FORGET` |
+//! | [`session`] | authentication, and commands that need no store |
+//! | [`reply`], [`decision_reply`] | encode replies |
 
 mod check;
 mod command;
 mod connection;
-mod decided;
+mod decision_reply;
 mod forget;
 mod frame;
 mod inline;
@@ -25,30 +31,30 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::connection::Connection;
 use crate::app::App;
-use crate::net::Limits;
 use crate::net::cork::Cork;
 use crate::net::stop::Stop;
-use crate::tokens::Authenticator;
+use slidegate_config::Limits;
+use slidegate_engine::Authenticator;
 
-/// What all connections have in common.
+/// State that all connections share.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
-    /// Tokens are the passwords where there is no header to put them into.
+pub(crate) struct RespState {
+    /// Tokens, which clients send as passwords. `None` if no password is required.
     passwords: Option<Arc<Authenticator>>,
     connections: AtomicU64,
 }
 
-impl Shared {
+impl RespState {
     pub(crate) fn new(passwords: Option<Arc<Authenticator>>) -> Self {
         Self { passwords, ..Self::default() }
     }
 }
 
-/// Commands and answers on one connection, until it ends or there is a `stop` and nothing has begun.
-pub(crate) async fn converse<I, S>(
+/// Executes the commands of a connection until it ends, or until `stop` while no command is incomplete.
+pub(crate) async fn serve_connection<I, S>(
     stream: I,
     app: &App<S>,
-    shared: &Shared,
+    state: &RespState,
     limits: &Limits,
     stop: Stop,
 ) -> Result<(), String>
@@ -56,7 +62,7 @@ where
     I: AsyncRead + AsyncWrite + Cork + Unpin,
     S: Store,
 {
-    let number = shared.connections.fetch_add(1, Ordering::Relaxed) + 1;
-    let connection = Connection::new(stream, app, shared, number, limits);
+    let id = state.connections.fetch_add(1, Ordering::Relaxed) + 1;
+    let connection = Connection::new(stream, app, state, id, limits);
     connection.run(stop).await.map_err(|error| error.to_string())
 }

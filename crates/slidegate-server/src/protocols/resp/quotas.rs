@@ -1,37 +1,38 @@
-//! Quotas that come with `SLIDEGATE.CHECK`.
+//! Quotas in the arguments of `SLIDEGATE.CHECK`.
 
 use std::sync::Arc;
 
 use slidegate::tower::HeaderStyle;
 
-use crate::app::policy_of;
-use crate::policies::PolicyView;
-use crate::policy_metrics::OF_REQUESTS;
-use crate::quota_spec::QuotaSpec;
-use crate::request::Rejection;
+use slidegate_config::QuotaSpec;
+use slidegate_engine::IN_REQUEST_METRICS;
+use slidegate_engine::PolicyView;
+use slidegate_engine::Rejection;
+use slidegate_engine::policy_of_quotas;
 
-/// The longest text of quotas that a connection keeps.
-const MAX_KEPT_BYTES: usize = 1 << 10;
+/// Maximum length of the quotas that are cached.
+const MAX_CACHED_BYTES: usize = 1 << 10;
 
-/// The policy of the quotas that a connection sent last: most send no others.
+/// Cache of the policy for a connection's last quotas. Most connections send the same quotas each time.
 #[derive(Debug, Default)]
-pub(super) struct RecentQuotas(Option<(Box<[u8]>, Arc<PolicyView>)>);
+pub(super) struct LastQuotasPolicy(Option<(Box<[u8]>, Arc<PolicyView>)>);
 
-impl RecentQuotas {
-    pub(super) fn find(&mut self, texts: &[&[u8]]) -> Result<Arc<PolicyView>, Rejection> {
-        // No quota has a zero byte.
-        let joined = texts.join(&0);
-        if let Some((recent, named)) = &self.0
-            && **recent == *joined
+impl LastQuotasPolicy {
+    /// Returns the policy for the quotas, and builds it if the last command had others.
+    pub(super) fn find(&mut self, quotas: &[&[u8]]) -> Result<Arc<PolicyView>, Rejection> {
+        // A quota contains no zero byte.
+        let joined = quotas.join(&0);
+        if let Some((cached, policy)) = &self.0
+            && **cached == *joined
         {
-            return Ok(Arc::clone(named));
+            return Ok(Arc::clone(policy));
         }
-        let quotas = texts.iter().map(|text| QuotaSpec::Text(String::from_utf8_lossy(text).into_owned()));
-        let policy = policy_of(&quotas.collect::<Vec<_>>())?;
-        let named = Arc::new(PolicyView::new(policy, HeaderStyle::None, Arc::clone(&OF_REQUESTS)));
-        if joined.len() <= MAX_KEPT_BYTES {
-            self.0 = Some((joined.into(), Arc::clone(&named)));
+        let specs = quotas.iter().map(|text| QuotaSpec::Text(String::from_utf8_lossy(text).into_owned()));
+        let policy = policy_of_quotas(&specs.collect::<Vec<_>>())?;
+        let policy = Arc::new(PolicyView::new(policy, HeaderStyle::None, Arc::clone(&IN_REQUEST_METRICS)));
+        if joined.len() <= MAX_CACHED_BYTES {
+            self.0 = Some((joined.into(), Arc::clone(&policy)));
         }
-        Ok(named)
+        Ok(policy)
     }
 }

@@ -1,19 +1,21 @@
-//! What a connection is known by, and the commands that are about nothing else: what clients say before they get to the
-//! point.
+//! Session of a connection: authentication, and the commands that need no store.
 
 use std::fmt::Write as _;
 
 use slidegate::Verb;
 
-use super::command::Name;
+use super::command::Keyword;
 use super::frame::Arguments;
-use super::reply::{self, Version};
-use crate::request::Rejection;
-use crate::tokens::{Authenticator, Token};
+use super::reply::{self, ProtocolVersion};
+use slidegate_config::Token;
+use slidegate_engine::Rejection;
+use slidegate_engine::{Authenticator, authorize};
 
-/// How much of a command that nobody knows is repeated.
-const MAX_REPEATED: usize = 128;
-/// Clients look for what a server of this version can do.
+/// Maximum length of a client's name.
+const MAX_CLIENT_NAME_BYTES: usize = 128;
+/// Maximum length of an unknown command, and of its arguments, in an error.
+const MAX_QUOTED_BYTES: usize = 128;
+/// Version of Redis whose features clients may expect.
 const REDIS_VERSION: &str = "7.0.0";
 const NOAUTH: &str = "NOAUTH Authentication required.";
 const NOAUTH_HELLO: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
@@ -23,134 +25,134 @@ const NO_PASSWORD: &str = "ERR AUTH <password> called without any password confi
                            you sure your configuration is correct?";
 const WRONGPASS: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 const SYNTAX: &str = "ERR syntax error";
-/// Whoever has said so many wrong passwords has to connect again, which is seen and costs time.
+/// Number of wrong passwords that closes the connection. Reconnecting slows down password guessing and makes it visible.
 const MAX_WRONG_PASSWORDS: u8 = 10;
 
-/// One connection, as it has introduced itself.
+/// Session of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
-    number: u64,
-    version: Version,
-    name: Vec<u8>,
-    admitted: Admitted,
+    connection_id: u64,
+    version: ProtocolVersion,
+    client_name: Vec<u8>,
+    access: Access,
     wrong_passwords: u8,
 }
 
-/// Whether somebody may ask.
+/// Access of a connection.
 #[derive(Debug)]
-enum Admitted {
-    /// As anybody may.
-    Anyway,
-    /// Not yet.
-    No,
-    /// By this token, which was valid when they had been replaced so many times.
-    By(Token, u64),
+enum Access {
+    /// No password is required.
+    Open,
+    /// No valid password was received.
+    Unauthenticated,
+    /// Authenticated by this token, which was valid in this generation of the tokens.
+    Token(Token, u64),
 }
 
-/// What becomes of the connection.
+/// Next step of the connection after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
-    GoOn,
-    /// It is over.
-    End,
-    /// It is over in the middle of what the other side says.
-    Break,
+pub(super) enum NextStep {
+    Continue,
+    /// Close after the reply.
+    Close,
+    /// Close although the client may still be sending. Without a lingering close it could miss the reply.
+    LingeringClose,
 }
 
 impl Session {
-    pub(super) fn new(number: u64, passwords: Option<&Authenticator>) -> Self {
+    pub(super) fn new(connection_id: u64, passwords: Option<&Authenticator>) -> Self {
         Self {
-            number,
-            version: Version::default(),
-            name: Vec::new(),
-            admitted: if passwords.is_none() { Admitted::Anyway } else { Admitted::No },
+            connection_id,
+            version: ProtocolVersion::default(),
+            client_name: Vec::new(),
+            access: if passwords.is_none() { Access::Open } else { Access::Unauthenticated },
             wrong_passwords: 0,
         }
     }
 
-    /// Refuses a verb that the connection's token is not for.
+    /// Rejects a verb that the connection's token does not allow.
     #[inline]
-    pub(super) fn may(&self, verb: Verb) -> Result<(), Rejection> {
-        if let Admitted::By(token, _) = &self.admitted { token.admit(verb) } else { Ok(()) }
+    pub(super) fn authorize(&self, verb: Verb) -> Result<(), Rejection> {
+        if let Access::Token(token, _) = &self.access { authorize(token, verb) } else { Ok(()) }
     }
 
-    /// Whether it has yet to say a password.
+    /// Returns whether commands are accepted: no password is required, or a valid one was received.
     #[inline]
-    pub(super) fn is_stranger(&self) -> bool {
-        matches!(self.admitted, Admitted::No)
+    pub(super) fn is_authenticated(&self) -> bool {
+        !matches!(self.access, Access::Unauthenticated)
     }
 
-    /// Whoever came in by a token that is not valid any more is a stranger again.
+    /// Updates the connection's token after a reload of the tokens. A token that was removed ends the authentication.
     #[inline]
-    pub(super) fn look_again(&mut self, passwords: Option<&Authenticator>) {
-        if let (Admitted::By(token, turns), Some(passwords)) = (&mut self.admitted, passwords)
-            && *turns != passwords.generation()
+    pub(super) fn revalidate(&mut self, passwords: Option<&Authenticator>) {
+        if let (Access::Token(token, generation), Some(passwords)) = (&mut self.access, passwords)
+            && *generation != passwords.generation()
         {
-            *turns = passwords.generation();
+            *generation = passwords.generation();
             match passwords.tokens().iter().find(|other| other.is_same_secret(token)) {
                 Some(other) => *token = other.clone(),
-                None => self.admitted = Admitted::No,
+                None => self.access = Access::Unauthenticated,
             }
         }
     }
 
-    /// Answers a command that needs no store.
-    pub(super) fn answer(
+    /// Executes a command that needs no store.
+    pub(super) fn execute(
         &mut self,
-        name: &Name,
+        name: &Keyword,
         words: Arguments<'_, '_>,
         passwords: Option<&Authenticator>,
         out: &mut Vec<u8>,
-    ) -> Next {
+    ) -> NextStep {
         match name.as_bytes() {
             b"AUTH" => self.auth(words, passwords, out),
             b"HELLO" => self.hello(words, passwords, out),
             b"QUIT" => {
-                reply::simple(out, "OK");
-                return Next::End;
+                reply::simple_string(out, "OK");
+                return NextStep::Close;
             }
             b"RESET" => {
                 let wrong_passwords = self.wrong_passwords;
-                *self = Self { wrong_passwords, ..Self::new(self.number, passwords) };
-                reply::simple(out, "RESET");
+                *self = Self { wrong_passwords, ..Self::new(self.connection_id, passwords) };
+                reply::simple_string(out, "RESET");
             }
-            // A page in a browser can make it send HTTP to any port. The rest of that may be commands.
-            b"POST" | b"HOST:" => return Next::Break,
-            _ if self.is_stranger() => reply::error(out, NOAUTH),
+            // HTTP, which a page in a browser can send to any port. Its body may contain commands.
+            b"POST" | b"HOST:" => return NextStep::LingeringClose,
+            _ if !self.is_authenticated() => reply::error(out, NOAUTH),
             b"PING" => match words.len() {
-                1 => reply::simple(out, "PONG"),
-                2 => reply::bulk(out, words.word(1)),
-                _ => arity(out, "ping"),
+                1 => reply::simple_string(out, "PONG"),
+                2 => reply::bulk_string(out, words.word(1)),
+                _ => write_arity_error(out, "ping"),
             },
-            b"ECHO" if words.len() == 2 => reply::bulk(out, words.word(1)),
-            b"ECHO" => arity(out, "echo"),
-            b"SELECT" if words.len() != 2 => arity(out, "select"),
+            b"ECHO" if words.len() == 2 => reply::bulk_string(out, words.word(1)),
+            b"ECHO" => write_arity_error(out, "echo"),
+            b"SELECT" if words.len() != 2 => write_arity_error(out, "select"),
             b"SELECT" => match str::from_utf8(words.word(1)).map(str::parse::<i64>) {
-                Ok(Ok(0)) => reply::simple(out, "OK"),
+                Ok(Ok(0)) => reply::simple_string(out, "OK"),
                 Ok(Ok(_)) => reply::error(out, "ERR DB index is out of range"),
                 _ => reply::error(out, "ERR value is not an integer or out of range"),
             },
             b"CLIENT" => self.client(words, out),
             b"COMMAND" => self.command(words, out),
-            b"INFO" => reply::bulk(out, info().as_bytes()),
-            _ => unknown(words, out),
+            b"INFO" => reply::bulk_string(out, info().as_bytes()),
+            _ => write_unknown_command_error(words, out),
         }
-        if self.wrong_passwords < MAX_WRONG_PASSWORDS { Next::GoOn } else { Next::Break }
+        if self.wrong_passwords < MAX_WRONG_PASSWORDS { NextStep::Continue } else { NextStep::LingeringClose }
     }
 
-    /// `AUTH [username] password`: the name does not matter.
+    /// Executes `AUTH [username] password`. Any user name is valid.
     fn auth(&mut self, words: Arguments<'_, '_>, passwords: Option<&Authenticator>, out: &mut Vec<u8>) {
         if !(2..=3).contains(&words.len()) {
-            return arity(out, "auth");
+            return write_arity_error(out, "auth");
         }
         let user = if words.len() == 3 { Some(words.word(1)) } else { None };
-        if self.admit(user, words.word(words.len() - 1), passwords, out) {
-            reply::simple(out, "OK");
+        if self.authenticate(user, words.word(words.len() - 1), passwords, out) {
+            reply::simple_string(out, "OK");
         }
     }
 
-    /// Whether the password is one; else it is said what is wrong with it.
-    fn admit(
+    /// Returns whether the password is valid, and writes an error if not.
+    fn authenticate(
         &mut self,
         user: Option<&[u8]>,
         password: &[u8],
@@ -158,14 +160,14 @@ impl Session {
         out: &mut Vec<u8>,
     ) -> bool {
         match passwords {
-            // Some send it to whomever they talk to.
+            // Some clients always authenticate, as this user.
             None if user == Some(b"default") => return true,
             None => reply::error(out, NO_PASSWORD),
             Some(passwords) => {
-                // Before: if they are replaced meanwhile, it is looked at again.
-                let turns = passwords.generation();
+                // Read before the tokens, so that a reload in between leads to another validation.
+                let generation = passwords.generation();
                 if let Some(token) = passwords.tokens().find_by_secret(password) {
-                    self.admitted = Admitted::By(token.clone(), turns);
+                    self.access = Access::Token(token.clone(), generation);
                     return true;
                 }
                 self.wrong_passwords = self.wrong_passwords.saturating_add(1);
@@ -175,95 +177,97 @@ impl Session {
         false
     }
 
-    /// `HELLO [version [AUTH username password] [SETNAME name]]`.
+    /// Executes `HELLO [version [AUTH username password] [SETNAME name]]`.
     fn hello(&mut self, words: Arguments<'_, '_>, passwords: Option<&Authenticator>, out: &mut Vec<u8>) {
         let version = match words.word(1) {
             _ if words.len() == 1 => self.version,
-            b"2" => Version::Two,
-            b"3" => Version::Three,
+            b"2" => ProtocolVersion::Two,
+            b"3" => ProtocolVersion::Three,
             _ => return reply::error(out, "NOPROTO unsupported protocol version"),
         };
-        let (mut place, mut user, mut name) = (2, None, None);
-        while place < words.len() {
-            let option = Name::of(words.word(place));
+        let (mut index, mut credentials, mut client_name) = (2, None, None);
+        while index < words.len() {
+            let option = Keyword::of(words.word(index));
             match option.as_bytes() {
-                b"AUTH" if place + 2 < words.len() => {
-                    user = Some((words.word(place + 1), words.word(place + 2)));
-                    place += 3;
+                b"AUTH" if index + 2 < words.len() => {
+                    credentials = Some((words.word(index + 1), words.word(index + 2)));
+                    index += 3;
                 }
-                b"SETNAME" if place + 1 < words.len() => {
-                    name = Some(words.word(place + 1));
-                    place += 2;
+                b"SETNAME" if index + 1 < words.len() => {
+                    client_name = Some(words.word(index + 1));
+                    index += 2;
                 }
                 _ => return reply::error(out, SYNTAX),
             }
         }
-        // All of it or nothing: who is refused is no more than before.
-        if name.is_some_and(|name| !is_name(name)) {
-            return reply::error(out, &bad_name());
+        // All options are validated before the first takes effect.
+        if client_name.is_some_and(|name| !is_client_name(name)) {
+            return reply::error(out, &client_name_error());
         }
-        if user.is_some_and(|(user, password)| !self.admit(Some(user), password, passwords, out)) {
+        if credentials
+            .is_some_and(|(user, password)| !self.authenticate(Some(user), password, passwords, out))
+        {
             return;
         }
-        if self.is_stranger() {
+        if !self.is_authenticated() {
             return reply::error(out, NOAUTH_HELLO);
         }
-        if let Some(name) = name {
-            self.name = name.to_vec();
+        if let Some(name) = client_name {
+            self.client_name = name.to_vec();
         }
         self.version = version;
-        self.greet(out);
+        self.write_server_properties(out);
     }
 
-    fn greet(&self, out: &mut Vec<u8>) {
+    fn write_server_properties(&self, out: &mut Vec<u8>) {
         let version = self.version;
         reply::map(out, version, 7);
         let text = |out: &mut Vec<u8>, name: &str, value: &str| {
-            reply::bulk(out, name.as_bytes());
-            reply::bulk(out, value.as_bytes());
+            reply::bulk_string(out, name.as_bytes());
+            reply::bulk_string(out, value.as_bytes());
         };
         text(out, "server", "slidegate");
         text(out, "version", REDIS_VERSION);
-        reply::bulk(out, b"proto");
-        reply::integer(out, if version == Version::Three { 3 } else { 2 });
-        reply::bulk(out, b"id");
-        reply::integer(out, self.number.cast_signed());
+        reply::bulk_string(out, b"proto");
+        reply::integer(out, if version == ProtocolVersion::Three { 3 } else { 2 });
+        reply::bulk_string(out, b"id");
+        reply::integer(out, self.connection_id.cast_signed());
         text(out, "mode", "standalone");
         text(out, "role", "master");
-        reply::bulk(out, b"modules");
+        reply::bulk_string(out, b"modules");
         reply::array(out, 0);
     }
 
     fn client(&mut self, words: Arguments<'_, '_>, out: &mut Vec<u8>) {
-        let verb = Name::of(words.word(1));
-        match (verb.as_bytes(), words.len()) {
+        let subcommand = Keyword::of(words.word(1));
+        match (subcommand.as_bytes(), words.len()) {
             (b"SETNAME", 3) => {
-                if is_name(words.word(2)) {
-                    self.name = words.word(2).to_vec();
-                    reply::simple(out, "OK");
+                if is_client_name(words.word(2)) {
+                    self.client_name = words.word(2).to_vec();
+                    reply::simple_string(out, "OK");
                 } else {
-                    reply::error(out, &bad_name());
+                    reply::error(out, &client_name_error());
                 }
             }
-            (b"GETNAME", 2) if self.name.is_empty() => reply::null(out, self.version),
-            (b"GETNAME", 2) => reply::bulk(out, &self.name),
-            (b"ID", 2) => reply::integer(out, self.number.cast_signed()),
-            (b"SETINFO", 4) | (b"NO-EVICT" | b"NO-TOUCH", 3) => reply::simple(out, "OK"),
+            (b"GETNAME", 2) if self.client_name.is_empty() => reply::null(out, self.version),
+            (b"GETNAME", 2) => reply::bulk_string(out, &self.client_name),
+            (b"ID", 2) => reply::integer(out, self.connection_id.cast_signed()),
+            (b"SETINFO", 4) | (b"NO-EVICT" | b"NO-TOUCH", 3) => reply::simple_string(out, "OK"),
             (b"SETNAME" | b"GETNAME" | b"ID" | b"SETINFO" | b"NO-EVICT" | b"NO-TOUCH", _) => {
-                let verb = String::from_utf8_lossy(verb.as_bytes()).to_lowercase();
-                arity(out, &format!("client|{verb}"));
+                let subcommand = String::from_utf8_lossy(subcommand.as_bytes()).to_lowercase();
+                write_arity_error(out, &format!("client|{subcommand}"));
             }
-            (_, 1) => arity(out, "client"),
+            (_, 1) => write_arity_error(out, "client"),
             _ => {
-                let word = repeated(words.word(1));
+                let word = truncated(words.word(1));
                 reply::error(out, &format!("ERR unknown subcommand '{word}'. Try CLIENT HELP."));
             }
         }
     }
 
-    /// Nothing is told about commands: whoever asks does so to help typing.
+    /// Replies without descriptions of commands, which clients use for completion only.
     fn command(&self, words: Arguments<'_, '_>, out: &mut Vec<u8>) {
-        match Name::of(words.word(1)).as_bytes() {
+        match Keyword::of(words.word(1)).as_bytes() {
             b"COUNT" => reply::integer(out, 0),
             b"DOCS" => reply::map(out, self.version, 0),
             _ => reply::array(out, 0),
@@ -271,13 +275,13 @@ impl Session {
     }
 }
 
-fn is_name(name: &[u8]) -> bool {
-    name.iter().all(u8::is_ascii_graphic) && name.len() <= MAX_REPEATED
+fn is_client_name(name: &[u8]) -> bool {
+    name.iter().all(u8::is_ascii_graphic) && name.len() <= MAX_CLIENT_NAME_BYTES
 }
 
-fn bad_name() -> String {
+fn client_name_error() -> String {
     format!(
-        "ERR Client names cannot contain spaces, newlines or special characters, nor more than {MAX_REPEATED} of them."
+        "ERR Client names cannot contain spaces, newlines or special characters, nor more than {MAX_CLIENT_NAME_BYTES} of them."
     )
 }
 
@@ -289,24 +293,25 @@ fn info() -> String {
     )
 }
 
-pub(super) fn arity(out: &mut Vec<u8>, name: &str) {
+pub(super) fn write_arity_error(out: &mut Vec<u8>, name: &str) {
     reply::error(out, &format!("ERR wrong number of arguments for '{name}' command"));
 }
 
-fn repeated(word: &[u8]) -> String {
-    String::from_utf8_lossy(&word[..word.len().min(MAX_REPEATED)]).into_owned()
+fn truncated(word: &[u8]) -> String {
+    String::from_utf8_lossy(&word[..word.len().min(MAX_QUOTED_BYTES)]).into_owned()
 }
 
-fn unknown(words: Arguments<'_, '_>, out: &mut Vec<u8>) {
+/// Writes the error for an unknown command, with the beginning of its arguments.
+fn write_unknown_command_error(words: Arguments<'_, '_>, out: &mut Vec<u8>) {
     let mut arguments = String::new();
-    for word in words.from(1) {
-        if arguments.len() >= MAX_REPEATED {
+    for word in words.iter_from(1) {
+        if arguments.len() >= MAX_QUOTED_BYTES {
             break;
         }
-        let rest = MAX_REPEATED - arguments.len();
-        let word = repeated(&word[..word.len().min(rest)]);
+        let remaining = MAX_QUOTED_BYTES - arguments.len();
+        let word = truncated(&word[..word.len().min(remaining)]);
         let _ = write!(arguments, "'{word}' ");
     }
-    let name = repeated(words.word(0));
+    let name = truncated(words.word(0));
     reply::error(out, &format!("ERR unknown command '{name}', with args beginning with: {arguments}"));
 }

@@ -1,4 +1,4 @@
-//! A request whose body does not come, or does not end, is not waited for without end.
+//! Timeouts of gRPC requests.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,41 +15,40 @@ use tonic::codegen::Service;
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
-use crate::request::RejectionKind;
 use crate::timer::timer;
+use slidegate_engine::RejectionKind;
 
-/// Messages that cannot be read are refused before anybody sees them, with codes that nobody else here answers with.
-fn count_unread(response: &Response<Body>) {
+/// Counts a message that tonic rejected before it called the service. No service returns these two codes.
+fn count_decoding_error(response: &Response<Body>) {
     match Status::from_header_map(response.headers()).map(|status| status.code()) {
-        Some(Code::Internal) => count(RejectionKind::Malformed),
-        Some(Code::OutOfRange) => count(RejectionKind::TooLarge),
+        Some(Code::Internal) => count_rejection(RejectionKind::Malformed),
+        Some(Code::OutOfRange) => count_rejection(RejectionKind::TooLarge),
         _ => {}
     }
 }
 
-fn count(kind: RejectionKind) {
+fn count_rejection(kind: RejectionKind) {
     counter!("slidegate_refusals_total", "reason" => kind.name()).increment(1);
 }
 
-/// A service whose callers may go on asking while it answers, but no longer than `patience` lasts: then their stream
-/// ends for it, and so do its answers.
+/// Service with a timeout for the stream of requests. The stream ends at the timeout, and with it the stream of responses.
 #[derive(Clone, Debug)]
-pub(super) struct Brief<S> {
+pub(super) struct StreamTimeout<S> {
     service: S,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl<S> Brief<S> {
-    pub(super) fn new(service: S, patience: Duration) -> Self {
-        Self { service, patience }
+impl<S> StreamTimeout<S> {
+    pub(super) fn new(service: S, timeout: Duration) -> Self {
+        Self { service, timeout }
     }
 }
 
-impl<S: NamedService> NamedService for Brief<S> {
+impl<S: NamedService> NamedService for StreamTimeout<S> {
     const NAME: &'static str = S::NAME;
 }
 
-impl<S: Service<Request<Body>>> Service<Request<Body>> for Brief<S> {
+impl<S: Service<Request<Body>>> Service<Request<Body>> for StreamTimeout<S> {
     type Response = S::Response;
     type Error = S::Error;
     type Future = S::Future;
@@ -59,30 +58,30 @@ impl<S: Service<Request<Body>>> Service<Request<Body>> for Brief<S> {
     }
 
     fn call(&mut self, request: Request<Body>) -> S::Future {
-        let end = timer(self.patience);
-        let brief = |body| axum::body::Body::new(body).into_data_stream().take_until(end);
-        self.service.call(request.map(|body| Body::new(axum::body::Body::from_stream(brief(body)))))
+        let end = timer(self.timeout);
+        let limited = |body| axum::body::Body::new(body).into_data_stream().take_until(end);
+        self.service.call(request.map(|body| Body::new(axum::body::Body::from_stream(limited(body)))))
     }
 }
 
-/// A service that answers in time, or is given up.
+/// Service with a timeout for each response, such as for one whose request body is incomplete.
 #[derive(Clone, Debug)]
-pub(super) struct Patient<S> {
+pub(super) struct ResponseTimeout<S> {
     service: S,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl<S> Patient<S> {
-    pub(super) fn new(service: S, patience: Duration) -> Self {
-        Self { service, patience }
+impl<S> ResponseTimeout<S> {
+    pub(super) fn new(service: S, timeout: Duration) -> Self {
+        Self { service, timeout }
     }
 }
 
-impl<S: NamedService> NamedService for Patient<S> {
+impl<S: NamedService> NamedService for ResponseTimeout<S> {
     const NAME: &'static str = S::NAME;
 }
 
-impl<S, B> Service<Request<B>> for Patient<S>
+impl<S, B> Service<Request<B>> for ResponseTimeout<S>
 where
     S: Service<Request<B>, Response = Response<Body>, Error = Infallible>,
     S::Future: Send + 'static,
@@ -96,13 +95,13 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (answered, patience) = (self.service.call(request), self.patience);
+        let (response, timeout) = (self.service.call(request), self.timeout);
         Box::pin(async move {
-            match tokio::time::timeout(patience, answered).await {
-                Ok(response) => response.inspect(count_unread),
+            match tokio::time::timeout(timeout, response).await {
+                Ok(response) => response.inspect(count_decoding_error),
                 Err(_) => {
-                    count(RejectionKind::TooSlow);
-                    let message = format!("the request was not complete within {patience:?}");
+                    count_rejection(RejectionKind::TooSlow);
+                    let message = format!("the request was not complete within {timeout:?}");
                     Ok(Status::deadline_exceeded(message).into_http())
                 }
             }

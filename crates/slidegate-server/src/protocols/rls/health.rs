@@ -1,4 +1,4 @@
-//! `grpc.health.v1.Health`: serving, until it stops.
+//! `grpc.health.v1.Health`: `SERVING` until the service stops.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,21 +16,23 @@ use super::proto::rate_limit_service_server::RateLimitServiceServer;
 use super::service::Rls;
 use crate::app::App;
 
-/// The name that envoyproxy/ratelimit reports its health under, and that its probes ask for.
-const PEER_NAME: &str = "ratelimit";
+/// Service name in the health checks of envoyproxy/ratelimit.
+const RATELIMIT_SERVICE: &str = "ratelimit";
 
-/// Says how `app` is doing.
+/// Health of an app.
 pub(super) struct AppHealth<S>(pub(super) Arc<App<S>>);
 
 impl<S: Store + 'static> AppHealth<S> {
-    fn answer(&self) -> HealthCheckResponse {
-        let status = if self.0.is_stopping() { ServingStatus::NotServing } else { ServingStatus::Serving };
+    fn current(&self) -> HealthCheckResponse {
+        let status =
+            if self.0.readiness().is_draining() { ServingStatus::NotServing } else { ServingStatus::Serving };
         HealthCheckResponse { status: status.into() }
     }
 
-    fn find(service: &str) -> Result<(), Status> {
-        let known = ["", RateLimitServiceServer::<Rls<S>>::NAME, PEER_NAME];
-        if known.contains(&service) { Ok(()) } else { Err(Status::not_found("there is no such service")) }
+    /// Checks that the service exists.
+    fn check_service(service: &str) -> Result<(), Status> {
+        let services = ["", RateLimitServiceServer::<Rls<S>>::NAME, RATELIMIT_SERVICE];
+        if services.contains(&service) { Ok(()) } else { Err(Status::not_found("unknown service")) }
     }
 }
 
@@ -40,24 +42,25 @@ impl<S: Store + 'static> Health for AppHealth<S> {
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
-        Self::find(&request.get_ref().service)?;
-        Ok(Response::new(self.answer()))
+        Self::check_service(&request.get_ref().service)?;
+        Ok(Response::new(self.current()))
     }
 
     type WatchStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
-    /// Ends after it has said that it stops: nobody who only watches holds up the end.
+    /// Sends the current status, and `NOT_SERVING` when the service stops. Then the stream ends, so that it does not delay the
+    /// shutdown.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        Self::find(&request.get_ref().service)?;
-        let stopped = self.0.stopped();
+        Self::check_service(&request.get_ref().service)?;
+        let stopped = self.0.readiness().drained();
         let last = stream::once(async move {
             stopped.await;
             Ok(HealthCheckResponse { status: ServingStatus::NotServing.into() })
         });
-        let first = (!self.0.is_stopping()).then(|| Ok(self.answer()));
+        let first = (!self.0.readiness().is_draining()).then(|| Ok(self.current()));
         Ok(Response::new(stream::iter(first).chain(last).boxed()))
     }
 }

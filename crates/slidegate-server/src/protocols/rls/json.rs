@@ -1,5 +1,5 @@
-//! The same messages as JSON, by the rules of protobuf: names are read in either case and written in camel case, and what
-//! has its default is left out.
+//! Messages as JSON, by the rules of protobuf: field names are read in snake case and camel case and written in camel case, and
+//! fields with their default are omitted.
 
 use base64::prelude::{BASE64_STANDARD, Engine};
 use prost_types::value::Kind;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Number, Value};
 use utoipa::ToSchema;
 
-use super::message::{maybe_message, messages};
+use super::message::{messages, optional_message};
 use super::proto::rate_limit_descriptor::{Entry, RateLimitOverride};
 use super::proto::rate_limit_response::{Code, DescriptorStatus};
 use super::proto::{HeaderValue, RateLimitDescriptor, RateLimitRequest, RateLimitResponse, RateLimitUnit};
 
-/// A request.
+/// Rate limit request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JsonRequest {
@@ -28,22 +28,24 @@ pub(crate) struct JsonRequest {
     hits_addend: u64,
 }
 
+/// Descriptor of a request.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct JsonDescriptor {
     #[schema(value_type = Option<Vec<JsonEntry>>)]
     #[serde(default, deserialize_with = "messages")]
     entries: Vec<JsonEntry>,
-    #[serde(default, deserialize_with = "maybe_message")]
+    #[serde(default, deserialize_with = "optional_message")]
     limit: Option<JsonOverride>,
     #[schema(value_type = Option<NumberForm>)]
-    #[serde(default, alias = "hitsAddend", deserialize_with = "maybe_number")]
+    #[serde(default, alias = "hitsAddend", deserialize_with = "optional_number")]
     hits_addend: Option<u64>,
     #[schema(value_type = Option<bool>)]
     #[serde(default, alias = "isNegativeHits", deserialize_with = "or_default")]
     is_negative_hits: bool,
 }
 
+/// Entry of a descriptor.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct JsonEntry {
@@ -55,6 +57,7 @@ struct JsonEntry {
     value: String,
 }
 
+/// Limit of a descriptor, instead of the configured one.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 struct JsonOverride {
@@ -66,73 +69,77 @@ struct JsonOverride {
     unit: JsonUnit,
 }
 
-/// A whole number, or the same in quotes.
+/// A whole number, as a number or as text.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it is only described")]
+#[expect(dead_code, reason = "schema only")]
 enum NumberForm {
     Number(u64),
     Text(String),
 }
 
-/// Such as `MINUTE`, or its number.
+/// A unit of time: its name, such as `MINUTE`, or its number.
 #[derive(ToSchema)]
 #[serde(untagged)]
-#[expect(dead_code, reason = "it is only described")]
+#[expect(dead_code, reason = "schema only")]
 enum UnitForm {
     Name(String),
     Number(u32),
 }
 
-/// By name or by number.
+/// Unit of time, by name or by number.
 #[derive(Debug, Default)]
 struct JsonUnit(i32);
 
 impl<'de> Deserialize<'de> for JsonUnit {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {
-            Value::String(name) => RateLimitUnit::from_str_name(&name)
-                .map(|unit| Self(unit.into()))
-                .ok_or_else(|| D::Error::custom(format_args!("{name:?} is not a unit such as \"MINUTE\""))),
+            Value::String(name) => {
+                RateLimitUnit::from_str_name(&name).map(|unit| Self(unit.into())).ok_or_else(|| {
+                    D::Error::custom(format_args!(
+                        "unknown unit {name:?}; expected a name such as \"MINUTE\""
+                    ))
+                })
+            }
             Value::Null => Ok(Self::default()),
             Value::Number(number) => whole_number(&number)
                 .and_then(|number| i32::try_from(number).ok())
                 .map(Self)
-                .ok_or_else(|| D::Error::custom("a unit is a name or its number")),
-            _ => Err(D::Error::custom("a unit is a name or its number")),
+                .ok_or_else(|| D::Error::custom("expected a unit: its name or its number")),
+            _ => Err(D::Error::custom("expected a unit: its name or its number")),
         }
     }
 }
 
-/// `null` stands for what is left out.
+/// Deserializes a value, or `null` as its default.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// `1.0` is whole as well.
-#[expect(clippy::cast_sign_loss, reason = "only what is not below zero is taken")]
+/// Returns a number if it is a whole number; `1.0` is one.
+#[expect(clippy::cast_sign_loss, reason = "the number is not negative")]
 fn whole_number(number: &Number) -> Option<u64> {
-    // All whole numbers up to there can be told from their neighbours.
-    const MOST: f64 = 9_007_199_254_740_992.0;
-    let is_whole = |number: &f64| (0.0..=MOST).contains(number) && number.fract() == 0.0;
-    let of_float = || number.as_f64().filter(is_whole).map(|number| number as u64);
-    number.as_u64().or_else(of_float)
+    // 2^53. Floats represent all whole numbers up to this one.
+    const MAX: f64 = 9_007_199_254_740_992.0;
+    let is_whole = |number: &f64| (0.0..=MAX).contains(number) && number.fract() == 0.0;
+    let from_float = || number.as_f64().filter(is_whole).map(|number| number as u64);
+    number.as_u64().or_else(from_float)
 }
 
-/// A whole number, which may stand in quotes because a number in JSON has no 64 bits.
+/// Deserializes a whole number. Text is accepted because many JSON libraries lose precision above 2^53.
 fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    maybe_number(deserializer).map(Option::unwrap_or_default)
+    optional_number(deserializer).map(Option::unwrap_or_default)
 }
 
-fn maybe_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    let wrong = || D::Error::custom("it is not a whole number from 0 on");
+fn optional_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let invalid = || D::Error::custom("expected a whole number of at least 0");
     match Value::deserialize(deserializer)? {
         Value::Null => Ok(None),
-        Value::Number(number) => whole_number(&number).map(Some).ok_or_else(wrong),
-        Value::String(text) => text.parse().map(Some).map_err(|_| wrong()),
-        _ => Err(wrong()),
+        Value::Number(number) => whole_number(&number).map(Some).ok_or_else(invalid),
+        Value::String(text) => text.parse().map(Some).map_err(|_| invalid()),
+        _ => Err(invalid()),
     }
 }
 
@@ -140,7 +147,7 @@ impl TryFrom<JsonRequest> for RateLimitRequest {
     type Error = String;
 
     fn try_from(request: JsonRequest) -> Result<Self, String> {
-        let small = |field: &str, number: u64| {
+        let to_u32 = |field: &str, number: u64| {
             u32::try_from(number).map_err(|_| format!("{field}: {number} is more than {}", u32::MAX))
         };
         let mut descriptors = Vec::with_capacity(request.descriptors.len());
@@ -148,7 +155,7 @@ impl TryFrom<JsonRequest> for RateLimitRequest {
             let limit = match descriptor.limit {
                 None => None,
                 Some(JsonOverride { requests_per_unit, unit }) => Some(RateLimitOverride {
-                    requests_per_unit: small("requests_per_unit", requests_per_unit)?,
+                    requests_per_unit: to_u32("requests_per_unit", requests_per_unit)?,
                     unit: unit.0,
                 }),
             };
@@ -160,12 +167,12 @@ impl TryFrom<JsonRequest> for RateLimitRequest {
                 is_negative_hits: descriptor.is_negative_hits,
             });
         }
-        let hits_addend = small("hits_addend", request.hits_addend)?;
+        let hits_addend = to_u32("hits_addend", request.hits_addend)?;
         Ok(Self { domain: request.domain.into(), descriptors, hits_addend })
     }
 }
 
-/// An answer.
+/// Rate limit response.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct JsonResponse {
@@ -180,6 +187,7 @@ pub(crate) struct JsonResponse {
     dynamic_metadata: Option<Value>,
 }
 
+/// Status of a descriptor.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct JsonStatus {
@@ -192,6 +200,7 @@ struct JsonStatus {
     duration_until_reset: Option<String>,
 }
 
+/// Limit that applies to a descriptor.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct JsonLimit {
@@ -202,20 +211,21 @@ struct JsonLimit {
     name: String,
 }
 
+/// Header for the proxy to add.
 #[derive(Debug, Serialize, ToSchema)]
 struct JsonHeader {
     key: String,
     value: String,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde requires")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
 impl JsonResponse {
-    /// Whether the request is over a limit.
-    pub(crate) fn is_over(&self) -> bool {
+    /// Returns whether the request is over a limit.
+    pub(crate) fn is_over_limit(&self) -> bool {
         self.overall_code == Code::OverLimit.as_str_name()
     }
 }
@@ -228,7 +238,7 @@ impl From<RateLimitResponse> for JsonResponse {
             statuses: response.statuses.into_iter().map(JsonStatus::from).collect(),
             response_headers_to_add: response.response_headers_to_add.into_iter().map(header).collect(),
             raw_body: BASE64_STANDARD.encode(&response.raw_body),
-            dynamic_metadata: response.dynamic_metadata.map(object),
+            dynamic_metadata: response.dynamic_metadata.map(json_object),
         }
     }
 }
@@ -248,25 +258,25 @@ impl From<DescriptorStatus> for JsonStatus {
     }
 }
 
-fn object(fields: prost_types::Struct) -> Value {
-    Value::Object(fields.fields.into_iter().map(|(name, field)| (name, value(field))).collect())
+fn json_object(fields: prost_types::Struct) -> Value {
+    Value::Object(fields.fields.into_iter().map(|(name, field)| (name, json_value(field))).collect())
 }
 
-fn value(of: prost_types::Value) -> Value {
-    match of.kind {
+fn json_value(value: prost_types::Value) -> Value {
+    match value.kind {
         None | Some(Kind::NullValue(_)) => Value::Null,
         Some(Kind::BoolValue(value)) => value.into(),
-        Some(Kind::NumberValue(number)) => whole(number).unwrap_or_else(|| number.into()),
+        Some(Kind::NumberValue(number)) => json_integer(number).unwrap_or_else(|| number.into()),
         Some(Kind::StringValue(text)) => text.into(),
-        Some(Kind::ListValue(list)) => list.values.into_iter().map(value).collect(),
-        Some(Kind::StructValue(fields)) => object(fields),
+        Some(Kind::ListValue(list)) => list.values.into_iter().map(json_value).collect(),
+        Some(Kind::StructValue(fields)) => json_object(fields),
     }
 }
 
-/// `1` and not `1.0`, as others write it.
-#[expect(clippy::cast_precision_loss, reason = "only what comes back the same is taken")]
-fn whole(number: f64) -> Option<Value> {
+/// Converts a whole number to an integer, so that it is written as `1` and not as `1.0`.
+#[expect(clippy::cast_precision_loss, reason = "the comparison detects a loss")]
+fn json_integer(number: f64) -> Option<Value> {
     let rounded = number as i64;
-    #[expect(clippy::float_cmp, reason = "it has to be the very same")]
+    #[expect(clippy::float_cmp, reason = "only the same number is an integer")]
     (rounded as f64 == number).then(|| rounded.into())
 }

@@ -1,4 +1,4 @@
-//! Objects, where JSON stands for messages.
+//! Deserialization of messages from JSON objects.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// An object and nothing else: a derived struct would also take an array of its fields' values.
+/// Message that accepts only a JSON object. A derived struct also accepts an array of the values of its fields.
 #[derive(Debug)]
 pub(crate) struct Message<T>(pub(crate) T);
 
@@ -31,7 +31,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Message<T> {
     }
 }
 
-/// Several, or `null` for none.
+/// Deserializes a list of messages, or `null` as an empty list.
 pub(super) fn messages<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {
@@ -39,8 +39,8 @@ pub(super) fn messages<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(messages.into_iter().map(|message| message.0).collect())
 }
 
-/// One, or `null` for none.
-pub(super) fn maybe_message<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+/// Deserializes a message, or `null` as `None`.
+pub(super) fn optional_message<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     Ok(Option::<Message<T>>::deserialize(deserializer)?.map(|message| message.0))

@@ -1,9 +1,10 @@
-//! Envoy's rate limit service, version 3: over gRPC, and as JSON over HTTP as envoyproxy/ratelimit has it.
+//! Envoy's rate limit service, version 3, over gRPC, and its JSON form, compatible with envoyproxy/ratelimit.
 
 mod body_timeout;
 mod health;
 mod json;
 mod message;
+mod metadata;
 mod operations;
 pub mod proto;
 mod response;
@@ -12,33 +13,33 @@ mod service;
 
 pub(crate) use self::json::{JsonRequest, JsonResponse};
 pub(crate) use self::message::Message;
-pub(crate) use self::operations::verbs;
+pub(crate) use self::operations::required_verbs;
 pub(crate) use self::service::router;
 
 use slidegate::store::Store;
 
-use self::operations::Asked;
+use self::operations::RequestLimits;
 use self::proto::{RateLimitRequest, RateLimitResponse};
 use crate::app::App;
-use crate::request::Rejection;
+use slidegate_engine::Rejection;
 
-/// Decides a request: all of its descriptors in one call of the store, each for itself.
+/// Decides a request. All descriptors are decided in one call of the store, independently of each other.
 pub(crate) async fn decide<S: Store>(
     app: &App<S>,
     request: &RateLimitRequest,
 ) -> Result<RateLimitResponse, Rejection> {
-    let domains = app.envoy();
-    let asked = Asked::new(&domains, request)?;
-    asked.count_by_rule();
-    let prepared = asked.prepared();
-    let decisions = app.execute(&prepared).await;
-    let mut known = Vec::with_capacity(decisions.len());
-    for (prepared, decision) in prepared.iter().zip(decisions) {
-        known.push(match decision {
-            // What denies nobody fails nobody.
+    let domains = app.engine().envoy();
+    let limits = RequestLimits::find(&domains, request)?;
+    limits.count_constants();
+    let prepared = limits.prepared();
+    let responses = app.engine().decide(&prepared).await;
+    let mut decisions = Vec::with_capacity(responses.len());
+    for (prepared, response) in prepared.iter().zip(responses) {
+        decisions.push(match response {
+            // A limit in shadow mode never denies, so its failure does not reject the request.
             Err(_) if prepared.is_shadow => None,
-            decision => Some(decision?),
+            response => Some(response?),
         });
     }
-    Ok(response::answer(domains.settings, request, &asked, known, app.clock().now_ms()))
+    Ok(response::build(domains.settings(), request, &limits, decisions, app.clock().now_ms()))
 }

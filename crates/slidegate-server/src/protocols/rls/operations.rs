@@ -1,4 +1,4 @@
-//! From descriptors to what the store is asked.
+//! Limits of a request's descriptors, and their operations.
 
 use std::sync::Arc;
 
@@ -8,215 +8,240 @@ use tracing::warn;
 
 use super::proto::rate_limit_descriptor::RateLimitOverride;
 use super::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
-use crate::app::Prepared;
-use crate::envoy::{Amount, CounterKey, Domains, Limited, Rule, Unit, quota};
 use crate::log_once::LogOnce;
-use crate::policy_metrics::{OF_REQUESTS, PolicyMetrics};
-use crate::request::Rejection;
+use slidegate_config::envoy::{Amount, CounterKey, Limited, Rule, Unit, quota};
+use slidegate_engine::EnvoyLimits;
+use slidegate_engine::Prepared;
+use slidegate_engine::Rejection;
+use slidegate_engine::{IN_REQUEST_METRICS, PolicyMetrics};
 
-/// The most descriptors in a request. Envoy sends one for each of a route's rate limits.
+/// Maximum number of descriptors in a request. Envoy sends one for each rate limit of a route.
 const MAX_DESCRIPTORS: usize = 100;
 
-/// What is asked for each descriptor, in their order.
-pub(super) struct Asked<'a>(pub(super) Vec<Item<'a>>);
+/// Limits of a request, one for each descriptor in their order.
+pub(super) struct RequestLimits<'a>(pub(super) Vec<DescriptorLimit<'a>>);
 
-/// What a descriptor has met.
-pub(super) enum Item<'a> {
-    /// No limit, or one that another replaces.
-    Nothing,
-    /// A rule that needs no store.
-    Ruled(Ruled<'a>),
-    /// A limit of nothing that came with the descriptor.
-    Refused(Unit),
-    /// A limit that is counted.
-    Counted(Counted<'a>),
+/// Limit of a descriptor.
+pub(super) enum DescriptorLimit<'a> {
+    /// No limit, or a limit that another rule of the request replaces.
+    NoLimit,
+    /// A rule that decides without the store.
+    Constant(ConstantLimit<'a>),
+    /// An override of the descriptor with a limit of 0.
+    ZeroOverride(Unit),
+    /// A limit that the store counts.
+    Counted(CountedLimit<'a>),
 }
 
-pub(super) struct Ruled<'a> {
+/// Rule that allows or denies all requests.
+pub(super) struct ConstantLimit<'a> {
     pub(super) rule: &'a Rule,
-    /// What its decisions are counted by, if not by the rule.
-    apart: Option<Arc<PolicyMetrics>>,
+    metrics: Arc<PolicyMetrics>,
     verb: Verb,
 }
 
-pub(super) struct Counted<'a> {
-    /// The rule; none if the limit came with the descriptor.
+/// Limit that the store counts, with its operation.
+pub(super) struct CountedLimit<'a> {
+    /// `None` for an override.
     pub(super) rule: Option<&'a Rule>,
-    limit: CountedLimit<'a>,
-    /// What its decisions are counted by, if not by the limit.
-    apart: Option<Arc<PolicyMetrics>>,
+    source: LimitSource<'a>,
+    metrics: Arc<PolicyMetrics>,
     key: Vec<u8>,
     verb: Verb,
     cost: u64,
 }
 
-enum CountedLimit<'a> {
+enum LimitSource<'a> {
     Configured(&'a Limited),
-    FromRequest { requests_per_unit: u32, unit: Unit, policy: Policy },
+    /// A limit in the descriptor.
+    Override {
+        requests_per_unit: u32,
+        unit: Unit,
+        policy: Policy,
+    },
 }
 
-impl Counted<'_> {
+impl CountedLimit<'_> {
     pub(super) fn policy(&self) -> &Policy {
-        match &self.limit {
-            CountedLimit::Configured(limited) => &limited.policy,
-            CountedLimit::FromRequest { policy, .. } => policy,
+        match &self.source {
+            LimitSource::Configured(limited) => &limited.policy,
+            LimitSource::Override { policy, .. } => policy,
         }
     }
 
-    /// What clients know it by.
-    pub(super) fn shown(&self) -> &str {
+    /// Returns the name in responses.
+    pub(super) fn display_name(&self) -> &str {
         self.policy().quota_name(0)
     }
 
     pub(super) fn requests_per_unit(&self) -> u32 {
-        match &self.limit {
-            CountedLimit::Configured(limited) => limited.requests_per_unit,
-            CountedLimit::FromRequest { requests_per_unit, .. } => *requests_per_unit,
+        match &self.source {
+            LimitSource::Configured(limited) => limited.requests_per_unit,
+            LimitSource::Override { requests_per_unit, .. } => *requests_per_unit,
         }
     }
 
     pub(super) fn unit(&self) -> Unit {
-        match &self.limit {
-            CountedLimit::Configured(limited) => limited.unit,
-            CountedLimit::FromRequest { unit, .. } => *unit,
-        }
-    }
-
-    fn policy_metrics(&self) -> &PolicyMetrics {
-        match (&self.apart, self.rule) {
-            (Some(apart), _) => apart,
-            (None, Some(rule)) => &rule.policy_metrics,
-            (None, None) => &OF_REQUESTS,
+        match &self.source {
+            LimitSource::Configured(limited) => limited.unit,
+            LimitSource::Override { unit, .. } => *unit,
         }
     }
 }
 
-impl Item<'_> {
+impl DescriptorLimit<'_> {
     pub(super) fn rule(&self) -> Option<&Rule> {
         match self {
-            Self::Nothing | Self::Refused(_) => None,
-            Self::Ruled(ruled) => Some(ruled.rule),
+            Self::NoLimit | Self::ZeroOverride(_) => None,
+            Self::Constant(constant) => Some(constant.rule),
             Self::Counted(counted) => counted.rule,
         }
     }
 }
 
-impl<'a> Asked<'a> {
-    pub(super) fn new(domains: &'a Domains, request: &RateLimitRequest) -> Result<Self, Rejection> {
+impl<'a> RequestLimits<'a> {
+    /// Finds the limits of all descriptors, or rejects an invalid request.
+    pub(super) fn find(domains: &'a EnvoyLimits, request: &RateLimitRequest) -> Result<Self, Rejection> {
         if request.domain.is_empty() {
-            return Err(Rejection::out_of_range("domain", "it must not be empty"));
+            return Err(Rejection::out_of_range("domain", "must not be empty"));
         }
-        let found = request.descriptors.len();
-        if !(1..=MAX_DESCRIPTORS).contains(&found) {
-            let detail = format!("{found} are given; 1 to {MAX_DESCRIPTORS} are allowed");
+        let count = request.descriptors.len();
+        if !(1..=MAX_DESCRIPTORS).contains(&count) {
+            let detail = format!("{count} are given; 1 to {MAX_DESCRIPTORS} are allowed");
             return Err(Rejection::out_of_range("descriptors", detail));
         }
-        let mut items = Vec::with_capacity(found);
+        let mut limits = Vec::with_capacity(count);
         for (index, descriptor) in request.descriptors.iter().enumerate() {
-            let place = |rejection: Rejection| {
+            let with_index = |rejection: Rejection| {
                 let field = rejection.field.as_deref().unwrap_or_default();
                 Rejection { field: Some(format!("descriptors[{index}].{field}")), ..rejection }
             };
-            items.push(item(domains, request, descriptor).map_err(place)?);
+            limits.push(descriptor_limit(domains, request, descriptor).map_err(with_index)?);
         }
-        if matches!(items[0], Item::Nothing) {
-            warn_if_unknown(domains, &request.domain);
+        if matches!(limits[0], DescriptorLimit::NoLimit) {
+            warn_about_unknown_domain(domains, &request.domain);
         }
-        replace(&mut items);
-        Ok(Self(items))
+        remove_replaced(&mut limits);
+        Ok(Self(limits))
     }
 
-    /// Counts what rules alone decide. Reports and refunds decide nothing.
-    pub(super) fn count_by_rule(&self) {
-        for item in &self.0 {
-            if let Item::Ruled(Ruled { rule, apart, verb: Verb::Check | Verb::Peek }) = item {
+    /// Counts the decisions of constant limits. A charge or a refund is no decision.
+    pub(super) fn count_constants(&self) {
+        for limit in &self.0 {
+            if let DescriptorLimit::Constant(ConstantLimit {
+                rule,
+                metrics,
+                verb: Verb::Check | Verb::Peek,
+            }) = limit
+            {
                 let is_denied = matches!(rule.amount, Amount::Zero(_));
-                apart.as_ref().unwrap_or(&rule.policy_metrics).count_by_rule(is_denied, rule.is_shadow);
+                metrics.count_by_rule(is_denied, rule.is_shadow);
             }
         }
     }
 
-    /// What is to be decided, in order.
+    /// Returns the operations of the counted limits, in their order.
     pub(super) fn prepared(&self) -> Vec<Prepared<'_>> {
-        let counted = self.0.iter().filter_map(|item| match item {
-            Item::Counted(counted) => Some(counted),
-            Item::Nothing | Item::Ruled(_) | Item::Refused(_) => None,
+        let counted = self.0.iter().filter_map(|limit| match limit {
+            DescriptorLimit::Counted(counted) => Some(counted),
+            DescriptorLimit::NoLimit | DescriptorLimit::Constant(_) | DescriptorLimit::ZeroOverride(_) => {
+                None
+            }
         });
         let prepared = counted.map(|counted| {
             let check = counted.policy().key(&counted.key).cost(counted.cost);
-            // A peek decides a request whose cost is charged later.
+            // A peek decides about a request whose cost is charged later.
             Prepared {
                 is_shadow: counted.rule.is_some_and(|rule| rule.is_shadow),
                 records_peek: true,
-                ..Prepared::new(Operation { verb: counted.verb, check }, counted.policy_metrics())
+                ..Prepared::new(Operation { verb: counted.verb, check }, &counted.metrics)
             }
         });
         prepared.collect()
     }
 }
 
-/// Takes away what a rule that was met replaces.
-fn replace(items: &mut [Item<'_>]) {
-    let names: Vec<&String> = items.iter().filter_map(Item::rule).flat_map(|rule| &rule.replaces).collect();
+/// Removes the limits that other rules of the request replace.
+fn remove_replaced(limits: &mut [DescriptorLimit<'_>]) {
+    let names: Vec<&String> =
+        limits.iter().filter_map(DescriptorLimit::rule).flat_map(|rule| &rule.replaces).collect();
     if names.is_empty() {
         return;
     }
-    let is_replaced = |item: &Item<'_>| item.rule().is_some_and(|rule| names.contains(&&rule.name));
-    let gone: Vec<bool> = items.iter().map(is_replaced).collect();
-    for (item, gone) in items.iter_mut().zip(gone) {
-        if gone {
-            *item = Item::Nothing;
+    let is_replaced =
+        |limit: &DescriptorLimit<'_>| limit.rule().is_some_and(|rule| names.contains(&&rule.name));
+    let are_replaced: Vec<bool> = limits.iter().map(is_replaced).collect();
+    for (limit, is_replaced) in limits.iter_mut().zip(are_replaced) {
+        if is_replaced {
+            *limit = DescriptorLimit::NoLimit;
         }
     }
 }
 
-/// Says so, once, if a domain has no limits at all: somebody may have misspelt it, and nothing else would show.
-fn warn_if_unknown(domains: &Domains, domain: &[u8]) {
-    static SAID: LogOnce = LogOnce::new();
-    if !domains.knows(domain) && SAID.is_first() {
+/// Logs the first request for a domain without limits. A misspelt domain has no other symptom.
+fn warn_about_unknown_domain(domains: &EnvoyLimits, domain: &[u8]) {
+    static WARNING: LogOnce = LogOnce::new();
+    if !domains.contains(domain) && WARNING.is_first() {
         let (domain, known) = (String::from_utf8_lossy(domain), domains.names().join(", "));
-        warn!(?domain, known, "Envoy asks for a domain without limits, and all its requests are let through");
+        warn!(
+            ?domain,
+            known, "the domain of a request from Envoy has no limits, so all its requests are allowed"
+        );
     }
 }
 
-fn item<'a>(
-    domains: &'a Domains,
+/// Finds the limit of a descriptor: its own override, or the rule that matches.
+fn descriptor_limit<'a>(
+    domains: &'a EnvoyLimits,
     request: &RateLimitRequest,
     descriptor: &RateLimitDescriptor,
-) -> Result<Item<'a>, Rejection> {
-    let (verb, cost) = hits(request, descriptor)?;
+) -> Result<DescriptorLimit<'a>, Rejection> {
+    let (verb, cost) = verb_and_cost(request, descriptor)?;
     if let Some(limit) = descriptor.limit {
-        // As that project does: a domain that nobody has configured has no limits, whoever asks for them.
-        if !domains.knows(&request.domain) {
-            return Ok(Item::Nothing);
+        // As in envoyproxy/ratelimit, an unknown domain has no limits, even with an override.
+        if !domains.contains(&request.domain) {
+            return Ok(DescriptorLimit::NoLimit);
         }
         let unit = unit_of(limit)?;
         if limit.requests_per_unit == 0 {
-            return Ok(Item::Refused(unit));
+            return Ok(DescriptorLimit::ZeroOverride(unit));
         }
-        let limit = from_request(limit.requests_per_unit, unit, domains.settings.algorithm)?;
+        let source = override_source(limit.requests_per_unit, unit, domains.settings().algorithm)?;
         let key = override_key(request, descriptor);
-        return Ok(Item::Counted(Counted { rule: None, limit, apart: None, key, verb, cost }));
+        return Ok(DescriptorLimit::Counted(CountedLimit {
+            rule: None,
+            source,
+            metrics: Arc::clone(&IN_REQUEST_METRICS),
+            key,
+            verb,
+            cost,
+        }));
     }
     let entries = descriptor.entries.iter().map(|entry| (entry.key.as_slice(), entry.value.as_slice()));
-    let Some(met) = domains.find(&request.domain, entries) else { return Ok(Item::Nothing) };
-    let apart = met.metric_name.and_then(|name| met.rule.by_value.find(name, &met.rule.policy_name));
-    Ok(match &met.rule.amount {
-        Amount::Unlimited | Amount::Zero(_) => Item::Ruled(Ruled { rule: met.rule, apart, verb }),
-        Amount::Limited(limited) => Item::Counted(Counted {
-            rule: Some(met.rule),
-            limit: CountedLimit::Configured(limited),
-            apart,
-            key: met.key.into_bytes(),
+    let Some(matched) = domains.find(&request.domain, entries) else { return Ok(DescriptorLimit::NoLimit) };
+    let rule = matched.rule;
+    let metrics = matched.metrics;
+    Ok(match &rule.amount {
+        Amount::Unlimited | Amount::Zero(_) => {
+            DescriptorLimit::Constant(ConstantLimit { rule, metrics, verb })
+        }
+        Amount::Limited(limited) => DescriptorLimit::Counted(CountedLimit {
+            rule: Some(rule),
+            source: LimitSource::Configured(limited),
+            metrics,
+            key: matched.key.into_bytes(),
             verb,
             cost,
         }),
     })
 }
 
-/// The verb and its cost. Hits of the descriptor itself have happened, such as those that Envoy reports when a response has
-/// ended: they count in full, and 0 of them is a look. Hits of the request are asked for.
-fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Result<(Verb, u64), Rejection> {
+/// Returns the verb and the cost. Hits of the descriptor have already happened, such as those that Envoy reports at the end of a
+/// response: they are charged even beyond the limit, and 0 hits are a peek. Hits of the request are checked.
+fn verb_and_cost(
+    request: &RateLimitRequest,
+    descriptor: &RateLimitDescriptor,
+) -> Result<(Verb, u64), Rejection> {
     match descriptor.hits_addend {
         Some(0) => Ok((Verb::Peek, 0)),
         Some(hits) if hits > MAX_LIMIT => {
@@ -231,19 +256,20 @@ fn hits(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Result<
     }
 }
 
-/// The verbs that a token has to be for: `check`, and `charge` or `refund` if hits are reported or given back.
-pub(crate) fn verbs(request: &RateLimitRequest) -> impl Iterator<Item = Verb> {
-    let has = |is_negative: bool, is_reported: bool| {
+/// Returns the verbs that the token must allow: `check`, `charge` if a descriptor has its own hits, and `refund` if hits are
+/// negative.
+pub(crate) fn required_verbs(request: &RateLimitRequest) -> impl Iterator<Item = Verb> {
+    let has = |is_negative: bool, has_hits: bool| {
         request.descriptors.iter().any(|descriptor| {
             descriptor.is_negative_hits == is_negative
-                && descriptor.hits_addend.is_some_and(|hits| hits > 0) == is_reported
+                && descriptor.hits_addend.is_some_and(|hits| hits > 0) == has_hits
         })
     };
     let is_refund = has(true, true) || has(true, false);
     let is_charge = has(false, true);
     [(Verb::Check, true), (Verb::Charge, is_charge), (Verb::Refund, is_refund)]
         .into_iter()
-        .filter_map(|(verb, is_needed)| is_needed.then_some(verb))
+        .filter_map(|(verb, is_required)| is_required.then_some(verb))
 }
 
 fn unit_of(limit: RateLimitOverride) -> Result<Unit, Rejection> {
@@ -261,19 +287,19 @@ fn unit_of(limit: RateLimitOverride) -> Result<Unit, Rejection> {
     })
 }
 
-/// The quota itself is what such a limit is called by, for it has no other name.
-fn from_request(
+/// Returns the limit of an override. Its name is the text of its quota.
+fn override_source(
     requests_per_unit: u32,
     unit: Unit,
     algorithm: Algorithm,
-) -> Result<CountedLimit<'static>, Rejection> {
+) -> Result<LimitSource<'static>, Rejection> {
     let policy = quota(requests_per_unit, unit, algorithm)
         .and_then(|quota| Policy::anonymous([quota]))
         .map_err(|error| Rejection::out_of_range("limit.requests_per_unit", error.message()))?;
-    Ok(CountedLimit::FromRequest { requests_per_unit, unit, policy })
+    Ok(LimitSource::Override { requests_per_unit, unit, policy })
 }
 
-/// The same quota in another domain is another count.
+/// Returns the counter key of an override, which includes the domain because equal quotas share a policy.
 fn override_key(request: &RateLimitRequest, descriptor: &RateLimitDescriptor) -> Vec<u8> {
     let mut key = CounterKey::default();
     key.push(b"", &request.domain);

@@ -1,4 +1,4 @@
-//! Envoy's messages, made of `proto/` (see `tests/generated.rs`).
+//! Envoy's messages, generated from `proto/` by `tests/generated.rs`.
 #![allow(clippy::all, clippy::pedantic, missing_docs, unused_qualifications)]
 
 pub mod envoy {
@@ -39,5 +39,5 @@ pub use self::envoy::service::ratelimit::v3::{
 };
 pub use self::envoy::r#type::v3::RateLimitUnit;
 
-/// The same for whoever asks by reflection.
+/// Descriptors of the messages, for reflection.
 pub(super) const DESCRIPTORS: &[u8] = include_bytes!("generated/descriptors.bin");

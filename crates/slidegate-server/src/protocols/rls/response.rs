@@ -1,137 +1,138 @@
-//! From decisions to Envoy's answer.
+//! The response to a rate limit request.
 
 use prost_types::Duration;
 use slidegate::{Algorithm, Decision};
 
-use super::operations::{Asked, Counted, Item};
+use super::operations::{CountedLimit, DescriptorLimit, RequestLimits};
 use super::proto::rate_limit_response::rate_limit::Unit as WireUnit;
 use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::proto::{RateLimitRequest, RateLimitResponse};
 use super::response_fields;
-use crate::envoy::{Amount, DenialBody, Rule, Settings, Unit};
+use slidegate_config::envoy::{Amount, DenialBody, Rule, Settings, Unit};
 
-/// A limit that was counted, and what was decided.
-pub(super) struct Outcome<'a> {
-    pub(super) counted: &'a Counted<'a>,
+/// Decision for a counted limit.
+pub(super) struct LimitDecision<'a> {
+    pub(super) limit: &'a CountedLimit<'a>,
     pub(super) decision: Decision,
 }
 
-/// What denies a request.
+/// Decision for a request.
 #[derive(Clone, Copy)]
 pub(super) struct Verdict {
-    pub(super) is_over: bool,
-    /// Whether limits in quota mode do: all of them are over.
-    do_quotas: bool,
+    pub(super) is_over_limit: bool,
+    /// Whether the limits in quota mode deny the request, because all of them are exceeded.
+    are_quotas_enforced: bool,
 }
 
 impl Verdict {
-    /// Whether a limit of that kind has a say.
-    pub(super) fn heeds(self, rule: Option<&Rule>) -> bool {
-        rule.is_none_or(|rule| !rule.is_shadow && (!rule.is_quota || self.do_quotas))
+    /// Returns whether a limit of this rule can deny the request. `None` stands for an override.
+    pub(super) fn enforces(self, rule: Option<&Rule>) -> bool {
+        rule.is_none_or(|rule| !rule.is_shadow && (!rule.is_quota || self.are_quotas_enforced))
     }
 }
 
-/// The answer, with a status for each descriptor in their order. A decision that could not be had, and need not be, is
-/// none.
-pub(super) fn answer(
+/// Builds the response, with a status for each descriptor in their order. A decision is `None` if the store failed and the limit is
+/// in shadow mode.
+pub(super) fn build(
     settings: Settings,
     request: &RateLimitRequest,
-    asked: &Asked<'_>,
+    limits: &RequestLimits<'_>,
     decisions: Vec<Option<Decision>>,
     now_ms: u64,
 ) -> RateLimitResponse {
-    let mut statuses = Vec::with_capacity(asked.0.len());
-    let mut outcomes = Vec::with_capacity(decisions.len());
+    let mut statuses = Vec::with_capacity(limits.0.len());
+    let mut limit_decisions = Vec::with_capacity(decisions.len());
     let mut decisions = decisions.into_iter();
-    for item in &asked.0 {
-        statuses.push(match item {
-            Item::Nothing => DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() },
-            Item::Ruled(met) => ruled(met.rule),
-            Item::Refused(unit) => nothing(*unit, String::new(), Code::OverLimit),
-            Item::Counted(counted) => match decisions.next().flatten() {
+    for limit in &limits.0 {
+        statuses.push(match limit {
+            DescriptorLimit::NoLimit => ok_status(),
+            DescriptorLimit::Constant(constant) => constant_status(constant.rule),
+            DescriptorLimit::ZeroOverride(unit) => zero_status(*unit, String::new(), Code::OverLimit),
+            DescriptorLimit::Counted(limit) => match decisions.next().flatten() {
                 Some(decision) => {
-                    let status = counted_status(counted, &decision, now_ms);
-                    outcomes.push(Outcome { counted, decision });
+                    let status = counted_status(limit, &decision, now_ms);
+                    limit_decisions.push(LimitDecision { limit, decision });
                     status
                 }
-                None => DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() },
+                None => ok_status(),
             },
         });
     }
-    let verdict = verdict(asked, &statuses);
-    let code = if verdict.is_over { Code::OverLimit } else { Code::Ok };
-    let body = if verdict.is_over { settings.body } else { DenialBody::Off };
+    let verdict = verdict(limits, &statuses);
+    let code = if verdict.is_over_limit { Code::OverLimit } else { Code::Ok };
+    let body = if verdict.is_over_limit { settings.body } else { DenialBody::Off };
     RateLimitResponse {
         overall_code: code.into(),
-        response_headers_to_add: response_fields::headers(settings, verdict, &outcomes),
+        response_headers_to_add: response_fields::headers(settings, verdict, &limit_decisions),
         request_headers_to_add: Vec::new(),
-        raw_body: response_fields::body(body, verdict, asked, &statuses, &outcomes),
-        dynamic_metadata: response_fields::metadata(request, asked, &statuses),
+        raw_body: response_fields::body(body, verdict, limits, &statuses, &limit_decisions),
+        dynamic_metadata: response_fields::metadata(request, limits, &statuses),
         statuses,
     }
 }
 
-pub(super) fn is_status_over(status: &DescriptorStatus) -> bool {
+pub(super) fn is_over_limit(status: &DescriptorStatus) -> bool {
     status.code == Code::OverLimit as i32
 }
 
-/// One that is over denies the request; those in quota mode only if all of them are.
-fn verdict(asked: &Asked<'_>, statuses: &[DescriptorStatus]) -> Verdict {
+/// Decides the request: one exceeded limit denies it. Limits in quota mode deny it only if all of them are exceeded.
+fn verdict(limits: &RequestLimits<'_>, statuses: &[DescriptorStatus]) -> Verdict {
     let (mut quotas, mut quotas_over, mut others_over) = (0_usize, 0_usize, false);
-    for (item, status) in asked.0.iter().zip(statuses) {
-        let is_over = is_status_over(status);
-        if item.rule().is_some_and(|rule| rule.is_quota) {
+    for (limit, status) in limits.0.iter().zip(statuses) {
+        let is_over = is_over_limit(status);
+        if limit.rule().is_some_and(|rule| rule.is_quota) {
             quotas += 1;
             quotas_over += usize::from(is_over);
         } else {
             others_over |= is_over;
         }
     }
-    let do_quotas = quotas > 0 && quotas == quotas_over;
-    Verdict { is_over: others_over || do_quotas, do_quotas }
+    let are_quotas_enforced = quotas > 0 && quotas == quotas_over;
+    Verdict { is_over_limit: others_over || are_quotas_enforced, are_quotas_enforced }
 }
 
-fn ruled(rule: &Rule) -> DescriptorStatus {
+fn ok_status() -> DescriptorStatus {
+    DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() }
+}
+
+fn constant_status(rule: &Rule) -> DescriptorStatus {
     match rule.amount {
         Amount::Zero(unit) => {
             let code = if rule.is_shadow { Code::Ok } else { Code::OverLimit };
-            nothing(unit, rule.name.clone(), code)
+            zero_status(unit, rule.name.clone(), code)
         }
-        Amount::Unlimited | Amount::Limited(_) => DescriptorStatus {
-            code: Code::Ok.into(),
-            limit_remaining: u32::MAX,
-            ..DescriptorStatus::default()
-        },
+        Amount::Unlimited | Amount::Limited(_) => {
+            DescriptorStatus { limit_remaining: u32::MAX, ..ok_status() }
+        }
     }
 }
 
-/// The status of a limit that lets nobody in.
-fn nothing(unit: Unit, name: String, code: Code) -> DescriptorStatus {
-    let limit = RateLimit { requests_per_unit: 0, unit: on_wire(unit).into(), name };
+/// Returns the status of a limit of 0.
+fn zero_status(unit: Unit, name: String, code: Code) -> DescriptorStatus {
+    let limit = RateLimit { requests_per_unit: 0, unit: wire_unit(unit).into(), name };
     DescriptorStatus { code: code.into(), current_limit: Some(limit), ..DescriptorStatus::default() }
 }
 
-fn counted_status(counted: &Counted<'_>, decision: &Decision, now_ms: u64) -> DescriptorStatus {
+fn counted_status(limit: &CountedLimit<'_>, decision: &Decision, now_ms: u64) -> DescriptorStatus {
     let code = if decision.is_allowed() { Code::Ok } else { Code::OverLimit };
     let tightest = decision.tightest();
-    // Envoy takes the whole seconds of it alone, hence rounded up.
-    let seconds = reset_after_ms(counted, tightest.reset_after_ms, now_ms).div_ceil(1000).cast_signed();
+    // Rounded up, because Envoy ignores the nanoseconds.
+    let seconds = reset_after_ms(limit, tightest.reset_after_ms, now_ms).div_ceil(1000).cast_signed();
     DescriptorStatus {
         code: code.into(),
         current_limit: Some(RateLimit {
-            requests_per_unit: counted.requests_per_unit(),
-            unit: on_wire(counted.unit()).into(),
-            name: counted.rule.map(|rule| rule.name.clone()).unwrap_or_default(),
+            requests_per_unit: limit.requests_per_unit(),
+            unit: wire_unit(limit.unit()).into(),
+            name: limit.rule.map(|rule| rule.name.clone()).unwrap_or_default(),
         }),
         limit_remaining: u32::try_from(tightest.remaining).unwrap_or(u32::MAX),
         duration_until_reset: Some(Duration { seconds, nanos: 0 }),
     }
 }
 
-/// With nothing counted there is nothing to wait for; but a fixed window ends all the same, and that is what
-/// envoyproxy/ratelimit says.
-fn reset_after_ms(counted: &Counted<'_>, reset_after_ms: u64, now_ms: u64) -> u64 {
-    let quota = counted.policy().quotas()[0];
+/// Returns the time until the reset. Without a count, it is the end of a fixed window, as in envoyproxy/ratelimit.
+fn reset_after_ms(limit: &CountedLimit<'_>, reset_after_ms: u64, now_ms: u64) -> u64 {
+    let quota = limit.policy().quotas()[0];
     if reset_after_ms == 0 && quota.algorithm() == Algorithm::FixedWindow {
         quota.window_ms() - now_ms % quota.window_ms()
     } else {
@@ -139,7 +140,7 @@ fn reset_after_ms(counted: &Counted<'_>, reset_after_ms: u64, now_ms: u64) -> u6
     }
 }
 
-const fn on_wire(unit: Unit) -> WireUnit {
+const fn wire_unit(unit: Unit) -> WireUnit {
     match unit {
         Unit::Second => WireUnit::Second,
         Unit::Minute => WireUnit::Minute,

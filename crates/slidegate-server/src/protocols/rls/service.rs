@@ -1,4 +1,4 @@
-//! The service over gRPC.
+//! The gRPC services.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use tonic::codegen::async_trait;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
-use tracing::debug;
+use tracing::{Instrument, debug};
 
-use super::body_timeout::{Brief, Patient};
+use super::body_timeout::{ResponseTimeout, StreamTimeout};
 use super::health::AppHealth;
 use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use super::proto::{DESCRIPTORS, RateLimitRequest, RateLimitResponse};
 use crate::app::App;
-use crate::protocols::http::Task;
-use crate::request::{Rejection, RejectionKind};
+use crate::protocols::headers::credentials;
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
+use slidegate_engine::{Rejection, RejectionKind};
 
-/// The largest message that is read, as with gRPC for Go. Envoy's have some hundred bytes, but whoever sends it large
-/// headers makes them larger, and Envoy lets through what is refused here.
+/// Maximum length of a rate limit request, the default of gRPC for Go. Messages of Envoy usually have some hundred bytes.
+/// Large headers of a client can enlarge them, and Envoy allows a request whose message is rejected.
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
-/// The same for health and reflection, where the name of a service or of a file is all there is to say.
+/// Maximum length of a health or reflection request, which contains only the name of a service or file.
 const MAX_NAME_MESSAGE_BYTES: usize = 4 << 10;
 
-/// The routes over `app`: the rate limit service, health and reflection. The body of a request is waited for as long as
-/// `patience` lasts.
-pub(crate) fn router<S: Store + 'static>(app: Arc<App<S>>, patience: Duration) -> Result<Router, String> {
+/// Returns the routes of the rate limit service, health and reflection.
+pub(crate) fn router<S: Store + 'static>(app: Arc<App<S>>, body_timeout: Duration) -> Result<Router, String> {
     let health =
         HealthServer::new(AppHealth(Arc::clone(&app))).max_decoding_message_size(MAX_NAME_MESSAGE_BYTES);
     let rls = RateLimitServiceServer::new(Rls { app }).max_decoding_message_size(MAX_MESSAGE_BYTES);
@@ -40,15 +40,15 @@ pub(crate) fn router<S: Store + 'static>(app: Arc<App<S>>, patience: Duration) -
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    // Both versions, because clients ask for one or the other.
+    // Clients use one version or the other.
     let v1 = reflection().build_v1().map_err(|error| error.to_string())?;
     let v1alpha = reflection().build_v1alpha().map_err(|error| error.to_string())?;
     let v1 = v1.max_decoding_message_size(MAX_NAME_MESSAGE_BYTES);
     let v1alpha = v1alpha.max_decoding_message_size(MAX_NAME_MESSAGE_BYTES);
-    let routes = Routes::new(Patient::new(rls, patience))
-        .add_service(Patient::new(health, patience))
-        .add_service(Brief::new(v1, patience))
-        .add_service(Brief::new(v1alpha, patience));
+    let routes = Routes::new(ResponseTimeout::new(rls, body_timeout))
+        .add_service(ResponseTimeout::new(health, body_timeout))
+        .add_service(StreamTimeout::new(v1, body_timeout))
+        .add_service(StreamTimeout::new(v1alpha, body_timeout));
     Ok(routes.prepare().into_axum_router())
 }
 
@@ -63,20 +63,26 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
         &self,
         request: Request<RateLimitRequest>,
     ) -> Result<Response<RateLimitResponse>, Status> {
-        let whole = Stopwatch::start();
+        let stopwatch = Stopwatch::start();
         let headers = request.metadata().as_ref();
-        let admit = |verb| self.app.tokens().admit(headers, verb).map_err(|rejection| refused(&rejection));
-        super::verbs(request.get_ref()).try_for_each(admit)?;
-        let span = traces::of_request("ShouldRateLimit", headers);
-        let decided = traces::within(span, super::decide(&self.app, request.get_ref())).await;
-        Task::ShouldRateLimit.record(whole);
-        decided.map(Response::new).map_err(|rejection| refused(&rejection))
+        let admit = |verb| {
+            self.app
+                .tokens()
+                .admit(credentials(headers), verb)
+                .map_err(|rejection| rejection_status(&rejection))
+        };
+        super::required_verbs(request.get_ref()).try_for_each(admit)?;
+        let span = traces::request_span("ShouldRateLimit", headers.into());
+        let response = super::decide(&self.app, request.get_ref()).instrument(span).await;
+        Task::ShouldRateLimit.record(stopwatch);
+        response.map(Response::new).map_err(|rejection| rejection_status(&rejection))
     }
 }
 
-/// Never a code UNKNOWN in an answer: Envoy lets that through even where it shall deny on failure.
-fn refused(rejection: &Rejection) -> Status {
-    debug!(kind = ?rejection.kind, %rejection, "refused");
+/// Converts a rejection to a gRPC status. A response with the code `UNKNOWN` is no alternative: Envoy allows the request even with
+/// `failure_mode_deny`.
+fn rejection_status(rejection: &Rejection) -> Status {
+    debug!(kind = ?rejection.kind, %rejection, "request rejected");
     counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
     match rejection.kind {
         RejectionKind::Unauthorized => Status::unauthenticated(rejection.to_string()),

@@ -13,8 +13,8 @@ fn assert_expiry_is_audited_once(store: &str) {
     let nodes = [serve(&config, &store), serve(&config, &store), serve(&config, &store)];
     let first = json!({"quotas": ["7/1h"], "for": "100ms", "note": "ticket 42"});
     let set = put(&nodes[0], "/v1/policies/api/quotas", &first);
-    let ended = until_expired(&nodes[1], 1);
-    let entry = &ended[0];
+    let expired = until_expired(&nodes[1], 1);
+    let entry = &expired[0];
     assert_eq!((&entry["by"], &entry["at"]), (&json!("expiry"), &set["after"]["until"]), "{entry}");
     assert_eq!((&entry["before"], &entry["after"]), (&set["after"], &json!({"quotas": ["2/1h"]})), "{entry}");
     assert_eq!(
@@ -24,9 +24,9 @@ fn assert_expiry_is_audited_once(store: &str) {
     // A second expiry on each node proves that the first was not written again meanwhile.
     put(&nodes[2], "/v1/policies/login/mode", &json!({"mode": "off", "for": "100ms"}));
     for node in &nodes {
-        let ended = until_expired(node, 2);
-        let policies: Vec<_> = ended.iter().map(|entry| &entry["policy"]).collect();
-        assert_eq!(policies, ["login", "api"], "{ended:?}");
+        let expired = until_expired(node, 2);
+        let policies: Vec<_> = expired.iter().map(|entry| &entry["policy"]).collect();
+        assert_eq!(policies, ["login", "api"], "{expired:?}");
     }
 }
 
@@ -133,8 +133,8 @@ fn a_node_without_its_store_reports_unknown_changes() {
     assert_eq!(server.get("/readyz").json()["changes_known"], false);
     let metrics = server.get("/metrics").body;
     assert!(metrics.contains("slidegate_changes_known 0"), "{metrics}");
-    let refused = send(&server, "PUT", "/v1/policies/api/mode", &json!({"mode": "off"}));
-    assert!(refused.status == 503 && refused.body.contains("nothing was changed"), "{refused:?}");
+    let rejection = send(&server, "PUT", "/v1/policies/api/mode", &json!({"mode": "off"}));
+    assert!(rejection.status == 503 && rejection.body.contains("nothing was changed"), "{rejection:?}");
 }
 
 /// Expiry needs only the clock of the node.
@@ -151,10 +151,10 @@ fn a_change_expires_without_the_store() {
 }
 
 /// Waits for the limit by checks, because a peek needs the store.
-fn until_limit_of_checks(server: &ServeProcess, wanted: u64) {
+fn until_limit_of_checks(server: &ServeProcess, expected: u64) {
     until("the limit of the file", || {
         let decision = server.check(&json!({"policy": "api", "key": "a"})).decision();
-        if decision["limit"] == json!(wanted) { Ok(()) } else { Err(decision.to_string()) }
+        if decision["limit"] == json!(expected) { Ok(()) } else { Err(decision.to_string()) }
     });
 }
 

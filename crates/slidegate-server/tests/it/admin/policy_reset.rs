@@ -118,9 +118,9 @@ fn the_reset_command_works_on_a_store_and_on_the_admin_api() {
         |more: &[&str]| outcome(slidegate().args(["reset", "--all", "--policy", "an/api ä"]).args(more));
     let with_config = ["--config", config.path(), "--store", &url];
     for (more, expected) in [
-        (&["--admin", &admin][..], "forgotten: 2 keys of an/api ä\n"),
-        (&["--store", &url], "forgotten: 2 keys of an/api ä\n"),
-        (&with_config, "forgotten: 2 keys of an/api ä\n"),
+        (&["--admin", &admin][..], "reset: 2 keys of an/api ä\n"),
+        (&["--store", &url], "reset: 2 keys of an/api ä\n"),
+        (&with_config, "reset: 2 keys of an/api ä\n"),
         (&["--store", &url, "--json"], "{\"done\":true,\"keys\":2}\n"),
     ] {
         for key in ["a", "b"] {
@@ -135,7 +135,7 @@ fn the_reset_command_works_on_a_store_and_on_the_admin_api() {
     }
     let memory_server = serve(&config, &[]);
     let (code, out, err) = reset(&["--admin", &format!("http://{}", admin_address(&memory_server))]);
-    assert_eq!((code, out.as_str()), (0, "forgotten: all keys of an/api ä\n"), "{err}");
+    assert_eq!((code, out.as_str()), (0, "reset: all keys of an/api ä\n"), "{err}");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn the_reset_command_names_missing_arguments() {
         (&["reset", "a", "--policy", "api", "--admin", &admin], "cannot be used with"),
         (&["reset", "--policy", "api", "--admin", &admin], "--all"),
         (&["check", "--policy", "api"], "<KEY>"),
-        (&all, "counts in memory belong to the process that has them; name its admin API with --admin URL"),
+        (&all, "counts in memory belong to one process; name the admin API of a service with --admin URL"),
         (
             &["reset", "--all", "--policy", "no", "--admin", &admin],
             "there is no policy \"no\"; known: \"api\", \"login\"\n",
@@ -172,7 +172,7 @@ fn the_reset_command_names_missing_arguments() {
         ),
         (
             &["reset", "--all", "--policy", "api", "--admin", server.url()],
-            "is this the address of its admin API?",
+            "is this the URL of the admin API?",
         ),
     ] {
         let (code, out, err) = outcome(slidegate().args(words));

@@ -29,7 +29,7 @@ fn hold_budget(server: &ServeProcess) -> TcpStream {
 #[test]
 fn large_bodies_share_a_budget() {
     let config =
-        TempFile::new("crowd", "limits: {body_timeout: 1h}\npolicies: {api: {quotas: [1000000/1m]}}\n");
+        TempFile::new("body-budget", "limits: {body_timeout: 1h}\npolicies: {api: {quotas: [1000000/1m]}}\n");
     let server =
         ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
     assert_eq!(check_with_large_body(&server).json()[0]["allowed"], true);

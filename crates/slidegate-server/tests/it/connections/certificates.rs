@@ -31,14 +31,14 @@ impl TlsConnection {
         let length = BODY.len();
         let request = format!("POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{BODY}");
         self.0.stdin.as_mut().unwrap().write_all(request.as_bytes()).unwrap();
-        let (mut answer, mut byte) = (Vec::new(), [0]);
-        while !answer.ends_with(b"]}") {
+        let (mut response, mut byte) = (Vec::new(), [0]);
+        while !response.ends_with(b"]}") {
             if self.0.stdout.as_mut().unwrap().read(&mut byte).unwrap() == 0 {
                 return false;
             }
-            answer.push(byte[0]);
+            response.push(byte[0]);
         }
-        answer.starts_with(b"HTTP/1.1 200")
+        response.starts_with(b"HTTP/1.1 200")
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use slidegate_server::Limits;
+use slidegate_config::Limits;
 
 use super::http2_client::{Client, DATA, Frame, GO_AWAY, HEADERS, PING};
-use super::{BODY, SOON, with_limits};
+use super::{BODY, SHORT_TIMEOUT, with_limits};
 use crate::harness::Server;
 
 /// Number of keep-alive pings after which the server should have closed the connection.
 const MAX_PINGS: usize = 50;
 
 fn server_with_short_timeout() -> Server {
-    with_limits(Limits { head_timeout: SOON, ..Limits::default() })
+    with_limits(Limits { head_timeout: SHORT_TIMEOUT, ..Limits::default() })
 }
 
 /// A batch with a response of more than 100 kB.
@@ -109,7 +109,7 @@ fn the_server_limits_concurrent_unread_responses() {
 #[test]
 fn an_incomplete_body_times_out() {
     let server = with_limits(Limits {
-        body_timeout: SOON,
+        body_timeout: SHORT_TIMEOUT,
         head_timeout: Duration::from_hours(1),
         ..Limits::default()
     });

@@ -6,9 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 use serde_json::json;
 use slidegate::ManualClock;
 use slidegate::store::MemoryStore;
-use slidegate_server::{Limits, ListenerSettings};
+use slidegate_config::Limits;
+use slidegate_server::ListenerSettings;
 
-use super::SOON;
+use super::SHORT_TIMEOUT;
 use super::http2_client::{Client, DATA};
 use crate::harness::{START_MS, Server, request};
 use crate::process::{ServeProcess, TempFile, slidegate};
@@ -35,7 +36,7 @@ fn exhaust(address: SocketAddr) {
 }
 
 /// Header lines that select the fast path or hyper.
-const LINES: [&str; 2] = ["", "te: trailers\r\n"];
+const HEADER_LINES: [&str; 2] = ["", "te: trailers\r\n"];
 
 fn send_batch(address: SocketAddr, lines: &str) -> TcpStream {
     let (mut stream, body) = (TcpStream::connect(address).unwrap(), batch());
@@ -91,14 +92,14 @@ fn large_responses_share_a_budget() {
     let server =
         ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
     exhaust(server.address());
-    let whole = || request(server.address(), "POST", "/v1/peek", batch().as_bytes());
-    for lines in LINES {
+    let peek_batch = || request(server.address(), "POST", "/v1/peek", batch().as_bytes());
+    for lines in HEADER_LINES {
         exhaust_budget(&server, || {
             let mut stream = send_batch(server.address(), lines);
             let is_answered = is_answered(&mut stream);
             (stream, is_answered)
         });
-        while whole().status != 200 {}
+        while peek_batch().status != 200 {}
     }
     exhaust_budget(&server, || {
         let mut client = Client::connect(server.address(), 1);
@@ -106,14 +107,14 @@ fn large_responses_share_a_budget() {
         let is_answered = is_answered_over_http2(&mut client);
         (client, is_answered)
     });
-    while whole().status != 200 {}
+    while peek_batch().status != 200 {}
 }
 
 fn server_with_short_timeout() -> Server {
     let clock = ManualClock::at(START_MS);
     let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let options = ListenerSettings {
-        limits: Limits { head_timeout: SOON, ..Limits::default() },
+        limits: Limits { head_timeout: SHORT_TIMEOUT, ..Limits::default() },
         ..ListenerSettings::default()
     };
     Server::with_config_and_store(&config(), options, store, clock)
@@ -124,7 +125,7 @@ fn server_with_short_timeout() -> Server {
 fn a_large_response_that_is_read_too_slowly_times_out() {
     let server = server_with_short_timeout();
     exhaust(server.address);
-    for lines in LINES {
+    for lines in HEADER_LINES {
         let mut stream = send_batch(server.address, lines);
         let (mut piece, mut read, mut head) = ([0; 2], 0, Vec::new());
         while let Ok(count @ 1..) = stream.read(&mut piece) {

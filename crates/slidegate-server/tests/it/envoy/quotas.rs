@@ -1,4 +1,4 @@
-//! Quotas that are charged when a response has ended: a look before, the cost behind it.
+//! Quotas that are charged at the end of a response: Envoy peeks before the request and reports its cost afterwards.
 
 use std::fs;
 
@@ -6,10 +6,10 @@ use serde_json::json;
 use slidegate_testkit::until;
 use tempfile::TempDir;
 
-use super::{Envoy, PATIENT, Upstream, try_get};
+use super::{Envoy, LONG_TIMEOUT, Upstream, try_get};
 use crate::process::{ServeProcess, slidegate};
 
-/// Looks at a user's tokens first, and reports the cost of the request when its response has ended.
+/// Peeks at a user's tokens, and reports the cost of the request at the end of its response.
 const TOKENS: &str = "domain: edge
                       rate_limits:
                         - actions: [{request_headers: {header_name: x-user, descriptor_key: tokens}}]
@@ -18,7 +18,7 @@ const TOKENS: &str = "domain: edge
                           hits_addend: {format: '%REQ(x-cost)%'}
                           apply_on_stream_done: true";
 
-/// Asks for two services, of which the first with something left serves the request and pays for it.
+/// Peeks at the quotas of two services, and charges the service to which the metadata routes the request.
 const SERVICES: &str = "domain: edge
                       rate_limits:
                         - actions: [{generic_key: {descriptor_key: service, descriptor_value: service_1}}]
@@ -33,21 +33,21 @@ const SERVICES: &str = "domain: edge
                           apply_on_stream_done: true";
 const DOMAIN: &str = "domain: edge";
 const ROUTER: &str = "                  - name: envoy.filters.http.router\n";
-/// Routes again by what the rate limit service says.
-const BY_METADATA: &str = r#"                  - name: envoy.filters.http.lua
+/// Selects the route again by the metadata of the rate limit service.
+const ROUTE_BY_METADATA: &str = r#"                  - name: envoy.filters.http.lua
                     typed_config:
                       "@type": type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua
                       default_source_code:
                         inline_string: |
                           function envoy_on_request(request)
-                            local said = request:streamInfo():dynamicMetadata():get("envoy.filters.http.ratelimit")
-                            request:headers():replace("x-service", said["metadata"]["name"])
+                            local metadata = request:streamInfo():dynamicMetadata():get("envoy.filters.http.ratelimit")
+                            request:headers():replace("x-service", metadata["metadata"]["name"])
                             request:clearRouteCache()
                           end
                   - name: envoy.filters.http.router
 "#;
 const ROUTES: &str = "                      routes:\n";
-const SECOND: &str = r"                      routes:
+const ROUTE_TO_SECOND: &str = r"                      routes:
                         - match: {prefix: /, headers: [{name: x-service, string_match: {exact: service_2}}]}
                           route: {cluster: second}
 ";
@@ -61,7 +61,7 @@ fn limiter(limits: &str, options: &[&str]) -> (ServeProcess, TempDir) {
     (ServeProcess::start(&mut command), folder)
 }
 
-/// Calls of the service by Envoy so far.
+/// Returns the number of calls that Envoy has made.
 fn calls(limiter: &ServeProcess) -> u64 {
     let metrics = limiter.get("/metrics").body;
     let count = metrics.lines().find(|line| {
@@ -70,15 +70,15 @@ fn calls(limiter: &ServeProcess) -> u64 {
     count.and_then(|line| line.rsplit_once(' ')).map_or(0, |(_, count)| count.parse().unwrap())
 }
 
-/// Sends the request and waits for the report of its cost, which Envoy does not wait for. A denied request that names
-/// its cost itself is reported as well.
+/// Sends a request and waits until Envoy has reported its cost, which happens after the response. Envoy also reports a
+/// denied request with `x-cost`.
 fn get(envoy: &Envoy, limiter: &ServeProcess, headers: &str) -> (u16, String) {
     let before = calls(limiter);
     let response = try_get(envoy.ingress, "/", headers.as_bytes()).unwrap();
     if response.status == 200 || headers.contains("x-cost") {
         until("the cost is reported", || match calls(limiter) - before {
             2 => Ok(()),
-            made => Err(format!("{made} calls")),
+            count => Err(format!("{count} calls")),
         });
     }
     (response.status, response.body)
@@ -95,11 +95,11 @@ fn a_reported_cost_counts_in_full_and_denies_later_requests() {
     let limits = format!("domain: edge\ndescriptors:\n{}", cases.iter().map(limit).collect::<String>());
     for algorithm in ["fixed-window", "sliding-window", "token-bucket"] {
         let (limiter, _folder) = limiter(&limits, &["--envoy-algorithm", algorithm]);
-        let envoy = Envoy::start(limiter.grpc_address(), &[PATIENT, (DOMAIN, TOKENS)]);
-        for (user, limit, cost, due) in cases {
+        let envoy = Envoy::start(limiter.grpc_address(), &[LONG_TIMEOUT, (DOMAIN, TOKENS)]);
+        for (user, limit, cost, allowed) in cases {
             let headers = format!("x-user: {user}\r\nx-cost: {cost}\r\n");
-            let statuses: Vec<u16> = (0..due + 2).map(|_| get(&envoy, &limiter, &headers).0).collect();
-            let expected = [vec![200; due], vec![429; 2]].concat();
+            let statuses: Vec<u16> = (0..allowed + 2).map(|_| get(&envoy, &limiter, &headers).0).collect();
+            let expected = [vec![200; allowed], vec![429; 2]].concat();
             assert_eq!(statuses, expected, "{limit} at {cost} each, {algorithm}");
         }
     }
@@ -107,7 +107,7 @@ fn a_reported_cost_counts_in_full_and_denies_later_requests() {
 
 /// The example of envoyproxy/ratelimit for several services.
 #[test]
-fn requests_go_to_the_first_service_with_something_left() {
+fn requests_are_routed_to_the_first_service_with_quota_remaining() {
     let limits = "
 domain: edge
 descriptors:
@@ -131,13 +131,18 @@ descriptors:
         }]},
     });
     let clusters = format!("{CLUSTERS}    - {cluster}\n");
-    let changes =
-        [PATIENT, (DOMAIN, SERVICES), (ROUTER, BY_METADATA), (ROUTES, SECOND), (CLUSTERS, clusters.as_str())];
+    let changes = [
+        LONG_TIMEOUT,
+        (DOMAIN, SERVICES),
+        (ROUTER, ROUTE_BY_METADATA),
+        (ROUTES, ROUTE_TO_SECOND),
+        (CLUSTERS, clusters.as_str()),
+    ];
     let envoy = Envoy::start(limiter.grpc_address(), &changes);
     let responses: Vec<_> = (0..6).map(|_| get(&envoy, &limiter, "")).collect();
-    let served: Vec<&str> = responses
+    let outcomes: Vec<&str> = responses
         .iter()
         .map(|(status, body)| if *status == 200 { body.as_str() } else { "denied" })
         .collect();
-    assert_eq!(served, ["up", "up", "second", "second", "second", "denied"]);
+    assert_eq!(outcomes, ["up", "up", "second", "second", "second", "denied"]);
 }

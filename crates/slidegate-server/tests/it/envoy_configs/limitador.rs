@@ -1,4 +1,4 @@
-//! Limits of Limitador, as policies and as files of envoyproxy/ratelimit.
+//! Import of Limitador's limits as policies and as files of envoyproxy/ratelimit.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::process::{ServeProcess, outcome, slidegate};
 
 #[test]
-fn limits_of_limitador_are_carried_over_if_they_can_be() {
+fn limits_are_imported_as_policies_or_rejected_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("limits.yaml");
     fs::write(
@@ -20,12 +20,12 @@ fn limits_of_limitador_are_carried_over_if_they_can_be() {
     let written = folder.path().join("slidegate.yaml");
     let mut import = slidegate();
     import.args(["import", "limitador"]).arg(&path).arg("--output").arg(&written);
-    let (code, _, told) = outcome(&mut import);
+    let (code, _, stderr) = outcome(&mut import);
     let expected = "shop.req.method_POST.user_id.10/1m: 10/1m fixed-window\n  \
-                    for requests whose req.method is \"POST\"\n  the key is made of user_id\n\
+                    for requests whose req.method is \"POST\"\n  the key consists of user_id\n\
                     shop.path_/a.5/1s: 5/1s fixed-window\n  for requests whose path is \"/a\"\n  \
-                    the key is one for all, such as \"all\"\n";
-    assert_eq!((code, told), (0, format!("{expected}written: {}\n", written.display())));
+                    the key is the same for all requests, such as \"all\"\n";
+    assert_eq!((code, stderr), (0, format!("{expected}written: {}\n", written.display())));
     assert_eq!(outcome(slidegate().arg("validate").arg(&written)).0, 0);
 
     fs::write(
@@ -35,16 +35,16 @@ fn limits_of_limitador_are_carried_over_if_they_can_be() {
          - namespace: shop\n  max_value: 1\n  seconds: 60\n  variables: [user, size(a)]\n",
     )
     .unwrap();
-    let (code, _, told) =
+    let (code, _, stderr) =
         outcome(slidegate().args(["import", "limitador", "limits.yaml"]).current_dir(folder.path()));
     assert_eq!(code, 2);
     assert_eq!(
-        told,
+        stderr,
         "limits.yaml:1: [0].max_value: 281474976710657 is not a whole number between 0 and 281474976710656\n\
-         limits.yaml:1: [0].conditions[0]: \"a > \\\"b\\\"\" cannot be carried over; only descriptor == \"value\" can\n\
-         limits.yaml:2: [1].conditions[0]: \"size(a) == \\\"b\\\"\" cannot be carried over; only descriptor == \
+         limits.yaml:1: [0].conditions[0]: \"a > \\\"b\\\"\" cannot be converted; only descriptor == \"value\" can\n\
+         limits.yaml:2: [1].conditions[0]: \"size(a) == \\\"b\\\"\" cannot be converted; only descriptor == \
          \"value\" can\n\
-         limits.yaml:6: [2].variables[1]: \"size(a)\" cannot be carried over; only the name of a descriptor can\n"
+         limits.yaml:6: [2].variables[1]: \"size(a)\" cannot be converted; only the name of a descriptor can\n"
     );
 }
 
@@ -65,40 +65,40 @@ const MIXED: &str = r#"
 "#;
 
 const LEFT_OUT: &str = "left out:
-limits.yaml:9: [3].seconds: 90 s cannot be carried over; the format counts by second, minute, hour, day, week, month, year
-limits.yaml:10: [4]: another limit is for the same descriptor; the format has one for each
-limits.yaml:11: [5].conditions[0]: \"path != \\\"/a\\\"\" cannot be carried over; only descriptor == \"value\" can
-limits.yaml:12: [6]: it is for every request of its namespace; the format needs a condition or a variable
-limits.yaml:13: [7].conditions[0]: \"/*\" cannot be carried over; in the format it stands for any value
+limits.yaml:9: [3].seconds: 90 s cannot be converted; the units of envoyproxy/ratelimit are second, minute, hour, day, week, month, year
+limits.yaml:10: [4]: another limit has the same descriptor; envoyproxy/ratelimit allows one limit for each
+limits.yaml:11: [5].conditions[0]: \"path != \\\"/a\\\"\" cannot be converted; only descriptor == \"value\" can
+limits.yaml:12: [6]: the limit applies to every request of its namespace; envoyproxy/ratelimit needs a condition or a variable
+limits.yaml:13: [7].conditions[0]: \"/*\" cannot be converted; in envoyproxy/ratelimit it matches any value
 ";
 
 #[test]
-fn files_for_envoy_count_requests_of_the_same_proxy() {
+fn files_for_envoy_apply_the_imported_limits() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("limits.yaml"), &MIXED[1..]).unwrap();
     let mut import = slidegate();
     import.args(["import", "limitador", "limits.yaml", "--to", "envoy", "--output", "made"]);
-    let (code, out, told) = outcome(import.current_dir(folder.path()));
-    let carried = "\
+    let (code, out, stderr) = outcome(import.current_dir(folder.path()));
+    let imported = "\
 toystore: descriptor [limit.toystore__abc=1, auth.identity.userid]: {unit: year, requests_per_unit: 2, name: \"per-user\"}
 toystore: descriptor [path=/a]: {unit: year, requests_per_unit: 1}
 toystore: descriptor [ip=6.6.6.6]: {unit: second, requests_per_unit: 0}
 ";
     let written = "written: made/toystore.yaml\n";
-    assert_eq!((code, out.as_str(), told), (0, "", format!("{carried}{LEFT_OUT}{written}")));
-    let made = folder.path().join("made");
-    assert_eq!(outcome(slidegate().arg("validate").arg(&made)).0, 0);
-    let text = fs::read_to_string(made.join("toystore.yaml")).unwrap();
+    assert_eq!((code, out.as_str(), stderr), (0, "", format!("{imported}{LEFT_OUT}{written}")));
+    let envoy_folder = folder.path().join("made");
+    assert_eq!(outcome(slidegate().arg("validate").arg(&envoy_folder)).0, 0);
+    let text = fs::read_to_string(envoy_folder.join("toystore.yaml")).unwrap();
     assert!(text.contains("# left out: [5].conditions[0]: "), "{text}");
 
     let mut serve = slidegate();
-    serve.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(&made);
+    serve.args(["serve", "--http", "127.0.0.1:0", "--envoy-config"]).arg(&envoy_folder);
     let server = ServeProcess::start(&mut serve);
     let codes = |entries: &[(&str, &str)]| {
         let entries: Vec<_> =
             entries.iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
-        let asked = json!({"domain": "toystore", "descriptors": [{"entries": entries}]});
-        [(); 3].map(|()| server.post("/json", &asked).status)
+        let request = json!({"domain": "toystore", "descriptors": [{"entries": entries}]});
+        [(); 3].map(|()| server.post("/json", &request).status)
     };
     let user = |user| codes(&[("limit.toystore__abc", "1"), ("auth.identity.userid", user)]);
     assert_eq!([user("ann"), user("ben")], [[200, 200, 429]; 2]);
@@ -107,22 +107,22 @@ toystore: descriptor [ip=6.6.6.6]: {unit: second, requests_per_unit: 0}
 }
 
 #[test]
-fn limits_that_policies_can_express_are_carried_over() {
+fn policies_can_express_more_limits_than_files_for_envoy() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("limits.yaml"), &MIXED[1..]).unwrap();
     let mut import = slidegate();
     import.args(["import", "limitador", "limits.yaml", "--output", "made.yaml"]);
-    let (code, _, told) = outcome(import.current_dir(folder.path()));
-    assert_eq!(code, 0, "{told}");
-    let left_out = "\nlimits.yaml:11: [5].conditions[0]: \"path != \\\"/a\\\"\" cannot be carried over; only \
+    let (code, _, stderr) = outcome(import.current_dir(folder.path()));
+    assert_eq!(code, 0, "{stderr}");
+    let left_out = "\nlimits.yaml:11: [5].conditions[0]: \"path != \\\"/a\\\"\" cannot be converted; only \
                     descriptor == \"value\" can\nwritten: made.yaml\n";
-    assert!(told.ends_with(left_out), "{told}");
-    assert!(told.contains("toystore.path_/b.9/90s: 9/90s fixed-window\n"), "{told}");
+    assert!(stderr.ends_with(left_out), "{stderr}");
+    assert!(stderr.contains("toystore.path_/b.9/90s: 9/90s fixed-window\n"), "{stderr}");
     assert_eq!(outcome(slidegate().args(["validate", "made.yaml"]).current_dir(folder.path())).0, 0);
 }
 
 #[test]
-fn several_namespaces_need_a_folder_and_an_algorithm_no_files_for_envoy() {
+fn several_namespaces_need_an_output_folder_and_files_for_envoy_take_no_algorithm() {
     let folder = tempfile::tempdir().unwrap();
     let limit = |namespace: &str| {
         format!("- {{namespace: {namespace}, max_value: 1, seconds: 60, conditions: [], variables: [u]}}\n")
@@ -139,19 +139,19 @@ fn several_namespaces_need_a_folder_and_an_algorithm_no_files_for_envoy() {
         out.contains("domain: \"a/b\"\ndescriptors:\n  - key: \"u\"\n    rate_limit: {unit: minute,"),
         "{out}"
     );
-    let (code, _, told) = import(&["--algorithm", "sliding-window"]);
-    assert!(code == 2 && told.contains("--envoy-algorithm"), "{told}");
+    let (code, _, stderr) = import(&["--algorithm", "sliding-window"]);
+    assert!(code == 2 && stderr.contains("--envoy-algorithm"), "{stderr}");
 
     fs::write(folder.path().join("limits.yaml"), limit("a/b") + &limit("a-b")).unwrap();
-    let (code, out, told) = import(&[]);
+    let (code, out, stderr) = import(&[]);
     assert_eq!((code, out.as_str()), (2, ""));
     assert!(
-        told.contains("2 files are to be written, one for each namespace; name a folder with --output"),
-        "{told}"
+        stderr.contains("2 files to write, one for each namespace; name a folder with --output"),
+        "{stderr}"
     );
     assert_eq!(import(&["--output", "made"]).0, 0);
     let validated = outcome(slidegate().args(["validate", "made"]).current_dir(folder.path()));
     assert_eq!(validated.1, "made: valid; domains: a-b, a/b\n");
-    let (code, _, told) = import(&["--output", "made"]);
-    assert!(code == 2 && told.contains("cannot be written: File exists"), "{told}");
+    let (code, _, stderr) = import(&["--output", "made"]);
+    assert!(code == 2 && stderr.contains("cannot be written: File exists"), "{stderr}");
 }

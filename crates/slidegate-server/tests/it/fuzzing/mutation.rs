@@ -64,9 +64,9 @@ pub(super) fn mutated(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
 
 /// Returns a request with a valid head and a mutated body.
 pub(super) fn with_mutated_body(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
-    let whole = random.choice(corpus).cloned().unwrap_or_default();
-    let body = whole.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |place| place + 4);
-    let mut body = whole[body..].to_vec();
+    let request = random.choice(corpus).cloned().unwrap_or_default();
+    let body = request.windows(4).position(|window| window == b"\r\n\r\n").map_or(0, |index| index + 4);
+    let mut body = request[body..].to_vec();
     mutate(random, corpus, &mut body);
     let path = random.choice(["check", "peek", "refund", "reset"]).unwrap_or_default();
     let head = format!(
@@ -78,31 +78,31 @@ pub(super) fn with_mutated_body(random: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8>
 
 fn mutate(random: &mut Rng, corpus: &[Vec<u8>], bytes: &mut Vec<u8>) {
     for _ in 0..random.usize(1..=4) {
-        let place = random.usize(..=bytes.len());
-        let end = random.usize(place..=bytes.len()).min(place + 64);
+        let index = random.usize(..=bytes.len());
+        let end = random.usize(index..=bytes.len()).min(index + 64);
         match random.u8(..8) {
-            0 => bytes.truncate(place),
-            1 => drop(bytes.drain(place..end)),
+            0 => bytes.truncate(index),
+            1 => drop(bytes.drain(index..end)),
             2 => {
-                let copy = bytes[place..end].to_vec();
-                bytes.splice(place..place, copy);
+                let copy = bytes[index..end].to_vec();
+                bytes.splice(index..index, copy);
             }
             3 => {
                 let other = random.choice(corpus).cloned().unwrap_or_default();
                 let from = random.usize(..=other.len());
-                bytes.splice(place..end, other[from..].iter().copied());
+                bytes.splice(index..end, other[from..].iter().copied());
             }
             4 if random.u8(..8) == 0 => {
                 let (byte, length) =
                     (random.choice(b"a[{\"1 ").copied().unwrap_or(0), random.usize(..MAX_RUN));
-                bytes.splice(place..place, std::iter::repeat_n(byte, length));
+                bytes.splice(index..index, std::iter::repeat_n(byte, length));
             }
             5 | 6 => {
                 let word = random.choice(WORDS).copied().unwrap_or_default();
-                bytes.splice(place..if random.bool() { end } else { place }, word.iter().copied());
+                bytes.splice(index..if random.bool() { end } else { index }, word.iter().copied());
             }
             _ => {
-                if let Some(byte) = bytes.get_mut(place) {
+                if let Some(byte) = bytes.get_mut(index) {
                     *byte ^= 1 << random.u8(..8);
                 }
             }

@@ -23,7 +23,7 @@ pub(super) fn check_responses(sent: &[u8], received: &[u8]) -> Result<usize, Str
         let length = if is_head_request { 0 } else { parsed_head.length };
         let body = rest.get(..length).ok_or("a body shorter than its content-length")?;
         rest = &rest[length..];
-        parsed_head.check(body).map_err(|why| format!("{why} in {head}"))?;
+        parsed_head.check(body).map_err(|reason| format!("{reason} in {head}"))?;
     }
     Ok(count)
 }

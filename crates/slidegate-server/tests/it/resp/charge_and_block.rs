@@ -1,14 +1,14 @@
-//! `SLIDEGATE.CHARGE`, `SLIDEGATE.BLOCK`, and what `SLIDEGATE.RESET` has found.
+//! `SLIDEGATE.CHARGE`, `SLIDEGATE.INSPECT`, `SLIDEGATE.BLOCK` and `SLIDEGATE.RESET`.
 
-use super::{Resp, command, five};
+use super::{RespServer, command, five_integers};
 
 #[test]
 fn a_charge_counts_beyond_the_limit() {
-    let server = Resp::start();
+    let server = RespServer::start();
     let mut client = server.connect();
     let mut send = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
-        five(client.command(&words).unwrap())
+        five_integers(client.command(&words).unwrap())
     };
     assert_eq!(send("SLIDEGATE.CHARGE api k"), [1, 100, 99, -1, 120_000]);
     assert_eq!(send("slidegate.charge api k 99"), [1, 100, 0, -1, 120_000], "up to the limit it is allowed");
@@ -20,8 +20,8 @@ fn a_charge_counts_beyond_the_limit() {
 }
 
 #[test]
-fn an_inspection_says_what_a_count_is_made_of() {
-    let server = Resp::start();
+fn inspect_returns_the_parts_of_a_count() {
+    let server = RespServer::start();
     let mut client = server.connect();
     let mut send = |words: &[&str]| format!("{:?}", client.command(words).unwrap());
     let _ = send(&["SLIDEGATE.CHECK", "api", "k", "10"]);
@@ -41,11 +41,11 @@ fn an_inspection_says_what_a_count_is_made_of() {
 
 #[test]
 fn a_blocked_key_is_denied_until_the_block_ends() {
-    let server = Resp::start();
+    let server = RespServer::start();
     let mut client = server.connect();
     let mut send = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
-        five(client.command(&words).unwrap())
+        five_integers(client.command(&words).unwrap())
     };
     assert_eq!(send("SLIDEGATE.BLOCK api k 300000"), [1, 100, 0, -1, 300_000]);
     assert_eq!(send("SLIDEGATE.CHECK api k"), [0, 100, 0, 300_000, 300_000]);
@@ -60,25 +60,25 @@ fn a_blocked_key_is_denied_until_the_block_ends() {
 }
 
 #[test]
-fn a_reset_says_whether_it_found_the_key() {
-    let server = Resp::start();
+fn reset_returns_1_only_if_the_key_existed() {
+    let server = RespServer::start();
     let mut client = server.connect();
     let mut send = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
-        five(client.command(&words).unwrap())
+        five_integers(client.command(&words).unwrap())
     };
     assert_eq!(send("SLIDEGATE.RESET api k"), [0, 100, 100, -1, 0]);
     send("SLIDEGATE.CHECK api k");
     assert_eq!(send("SLIDEGATE.RESET api k"), [1, 100, 100, -1, 0]);
     send("SLIDEGATE.BLOCK api k 60000");
-    assert_eq!(send("SLIDEGATE.RESET api k"), [1, 100, 100, -1, 0], "a block is something");
+    assert_eq!(send("SLIDEGATE.RESET api k"), [1, 100, 100, -1, 0], "a blocked key exists");
     assert_eq!(send("SLIDEGATE.RESET api k"), [0, 100, 100, -1, 0]);
     assert_eq!(send("SLIDEGATE.RESET k QUOTAS 2/1m")[0], 0);
 }
 
 #[test]
-fn a_block_that_makes_no_sense_is_refused() {
-    let server = Resp::start();
+fn an_invalid_block_is_rejected() {
+    let server = RespServer::start();
     let arity = "wrong number of arguments for 'slidegate.block' command";
     let range = "is not a whole number between 0 and 31622400000";
     for (sent, error) in [
@@ -89,6 +89,6 @@ fn a_block_that_makes_no_sense_is_refused() {
         ("SLIDEGATE.BLOCK apo k 1", r#"policy: there is no policy "apo"; known: "api", "login""#.to_owned()),
     ] {
         let words: Vec<&str> = sent.split(' ').collect();
-        assert_eq!(server.answer(command(&words)), format!("-ERR {error}\r\n"), "{sent}");
+        assert_eq!(server.replies_to(command(&words)), format!("-ERR {error}\r\n"), "{sent}");
     }
 }

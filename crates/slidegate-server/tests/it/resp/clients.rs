@@ -1,4 +1,4 @@
-//! The clients that people have.
+//! Common Redis clients.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -23,23 +23,23 @@ fn redis_cli(server: &ServeProcess, words: &[&str]) -> String {
 }
 
 #[test]
-fn it_is_spoken_where_it_is_asked_for_and_nowhere_else() {
-    let silent = ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
-    assert!(!silent.startup_lines.iter().any(|line| line.contains("redis")), "{:?}", silent.startup_lines);
+fn resp_is_off_unless_enabled() {
+    let default = ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0"]));
+    assert!(!default.startup_lines.iter().any(|line| line.contains("redis")), "{:?}", default.startup_lines);
     let mut command = slidegate();
     command.env("SLIDEGATE_RESP", "127.0.0.1:0");
-    let asked = ServeProcess::start(command.args(["serve", "--http", "127.0.0.1:0"]));
-    assert!(asked.startup_lines.iter().any(|line| line.starts_with("resp: redis://127.0.0.1:")));
+    let enabled = ServeProcess::start(command.args(["serve", "--http", "127.0.0.1:0"]));
+    assert!(enabled.startup_lines.iter().any(|line| line.starts_with("resp: redis://127.0.0.1:")));
     let off = ServeProcess::start(command.args(["--resp", "off"]));
-    assert!(!off.startup_lines.iter().any(|line| line.contains("redis")), "a flag goes over the environment");
-    let taken = address_of(&asked).to_string();
+    assert!(!off.startup_lines.iter().any(|line| line.contains("redis")), "a flag overrides the environment");
+    let taken = address_of(&enabled).to_string();
     let (code, _, err) = outcome(slidegate().args(["serve", "--http", "127.0.0.1:0", "--resp", &taken]));
     assert_eq!(code, 2);
     assert!(err.contains(&format!("cannot listen on {taken}")) && err.contains("--resp"), "{err}");
 }
 
 #[test]
-fn redis_cli_asks() {
+fn redis_cli_works() {
     let server = serve();
     assert_eq!(redis_cli(&server, &["ping"]), "PONG\n");
     assert_eq!(redis_cli(&server, &["CL.THROTTLE", "k", "1", "1", "60"]), "0\n2\n1\n-1\n60\n");
@@ -48,7 +48,7 @@ fn redis_cli_asks() {
 }
 
 #[test]
-fn the_file_may_ask_for_it_and_its_tokens_are_the_passwords() {
+fn the_configuration_enables_resp_and_its_tokens_are_the_passwords() {
     const TOKEN: &str = "0123456789abcdef-app";
     let text = format!(
         "resp: 127.0.0.1:0\ntokens: [{{name: app, token: {TOKEN}}}]\npolicies: {{api: {{quotas: [9/1m]}}}}\n"
@@ -57,14 +57,14 @@ fn the_file_may_ask_for_it_and_its_tokens_are_the_passwords() {
     let server =
         ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
     assert!(redis_cli(&server, &["SLIDEGATE.CHECK", "api", "k"]).starts_with("NOAUTH "));
-    let asked = ["--no-auth-warning", "-a", TOKEN, "SLIDEGATE.CHECK", "api", "k"];
-    assert_eq!(redis_cli(&server, &asked).lines().nth(2), Some("8"));
+    let as_default = ["--no-auth-warning", "-a", TOKEN, "SLIDEGATE.CHECK", "api", "k"];
+    assert_eq!(redis_cli(&server, &as_default).lines().nth(2), Some("8"));
     let as_user = ["--no-auth-warning", "--user", "app", "--pass", TOKEN, "-3", "SLIDEGATE.PEEK", "api", "k"];
     assert_eq!(redis_cli(&server, &as_user).lines().nth(2), Some("8"));
 }
 
 #[test]
-fn redis_benchmark_asks_sixteen_at_a_time() {
+fn redis_benchmark_runs_with_pipelines_of_16() {
     let server = serve();
     let port = address_of(&server).port().to_string();
     let numbers = ["-n", "20000", "-r", "1000", "-c", "20", "-P", "16", "--csv"];
@@ -73,14 +73,14 @@ fn redis_benchmark_asks_sixteen_at_a_time() {
         outcome(Command::new("redis-benchmark").args(["-p", &port]).args(numbers).args(throttle));
     assert_eq!(code, 0, "{err}");
     assert!(!out.is_empty() && !out.contains("rror") && !err.contains("rror from server"), "{out} {err}");
-    let counted = server.get("/metrics").body;
-    let allowed = counted.lines().filter(|line| line.starts_with("slidegate_decisions_total"));
-    let decided: u64 = allowed
+    let metrics = server.get("/metrics").body;
+    let decisions = metrics.lines().filter(|line| line.starts_with("slidegate_decisions_total"));
+    let decided: u64 = decisions
         .filter(|line| line.contains(r#"policy="CL.THROTTLE""#))
         .map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap())
         .sum();
-    // It may send a few more than it was told to, to fill the last pipelines.
-    assert!((20_000..21_000).contains(&decided), "{decided} were counted: {counted}");
+    // redis-benchmark may send a few more than `-n`, to fill the last pipelines.
+    assert!((20_000..21_000).contains(&decided), "{decided} decisions: {metrics}");
 }
 
 const PYTHON: &str = r#"
@@ -95,17 +95,17 @@ for protocol in (2, 3):
     pipeline = client.pipeline(transaction=False)
     for _ in range(1000):
         pipeline.execute_command("CL.THROTTLE", key, 15, 30, 60)
-    answers = pipeline.execute()
-    assert len(answers) == 1000 and sum(answer[0] == 0 for answer in answers) == 15, answers
+    replies = pipeline.execute()
+    assert len(replies) == 1000 and sum(reply[0] == 0 for reply in replies) == 15, replies
     assert client.execute_command("SLIDEGATE.CHECK", "api", key)[:3] == [1, 100, 99]
     try:
         client.execute_command("SLIDEGATE.CHECK", "nothing", key)
-        raise AssertionError("it was decided")
+        raise AssertionError("the command was executed")
     except redis.ResponseError as error:
         assert 'there is no policy "nothing"' in str(error), error
     try:
         client.execute_command("CL.THROTTLE", key, 15, 0, 60)
-        raise AssertionError("it was decided")
+        raise AssertionError("the command was executed")
     except redis.ResponseError as error:
         assert str(error) == "Cell error: Zero rates are not supported", error
     client.close()
@@ -113,9 +113,9 @@ print("fine")
 "#;
 
 #[test]
-fn redis_py_asks() {
+fn redis_py_works() {
     let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/redis-py");
-    assert!(library.exists(), "make deps installs it");
+    assert!(library.exists(), "`make deps` installs {}", library.display());
     let server = serve();
     let port = address_of(&server).port().to_string();
     let mut python = Command::new("python3");
@@ -132,8 +132,8 @@ async function main() {
   assert.deepStrictEqual(await client.call("CL.THROTTLE", "node", 15, 30, 60, 1), [0, 16, 15, -1, 2]);
   const pipeline = client.pipeline();
   for (let i = 0; i < 1000; i++) pipeline.call("CL.THROTTLE", "node", 15, 30, 60);
-  const answers = await pipeline.exec();
-  assert.strictEqual(answers.filter(([error, answer]) => error === null && answer[0] === 0).length, 15);
+  const replies = await pipeline.exec();
+  assert.strictEqual(replies.filter(([error, reply]) => error === null && reply[0] === 0).length, 15);
   assert.deepStrictEqual((await client.call("SLIDEGATE.CHECK", "api", "node")).slice(0, 3), [1, 100, 99]);
   await assert.rejects(client.call("SLIDEGATE.CHECK", "nothing", "node"), /there is no policy "nothing"/);
   await client.quit();
@@ -143,9 +143,9 @@ main().catch((error) => { console.error(error); process.exit(1); });
 "#;
 
 #[test]
-fn ioredis_asks() {
+fn ioredis_works() {
     let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/ioredis/node_modules");
-    assert!(library.exists(), "make deps installs it");
+    assert!(library.exists(), "`make deps` installs {}", library.display());
     let server = serve();
     let port = address_of(&server).port().to_string();
     let mut node = Command::new("node");
@@ -153,8 +153,8 @@ fn ioredis_asks() {
     assert_eq!((code, out.as_str()), (0, "fine\n"), "{err}");
 }
 
-/// The first code block of the page about this protocol in a language, with the port of a server.
-fn documented(language: &str, port: &str) -> String {
+/// Returns the first code block in a language from docs/resp.md, with the port replaced.
+fn documented_example(language: &str, port: &str) -> String {
     let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/resp.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, block) = page.split_once(&format!("```{language}\n")).unwrap();
@@ -163,8 +163,8 @@ fn documented(language: &str, port: &str) -> String {
     block.replace("6380", port)
 }
 
-/// Talks with a script by lines, and kills its server in between.
-fn lose_the_server(script: &mut Command, server: ServeProcess) {
+/// Runs a script in lockstep, and suspends and then kills its server in between.
+fn run_while_the_server_fails(script: &mut Command, server: ServeProcess) {
     let mut script = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(script.stdout.take().unwrap()).lines();
     let mut input = script.stdin.take().unwrap();
@@ -179,8 +179,8 @@ fn lose_the_server(script: &mut Command, server: ServeProcess) {
     assert!(script.wait().unwrap().success());
 }
 
-/// Behind the example of the page. No time is measured: what fails at once does so before anything else happens. On a
-/// busy machine the first reply may be later than an application should wait.
+/// Appended to the documented example. Measures no time: a call that fails at once does so before the next event. Retries
+/// the first call, because its reply may time out on a busy machine.
 const NODE_WITHOUT_SERVER: &str = r#"
 const assert = require("assert");
 const readline = require("readline");
@@ -216,11 +216,11 @@ fn the_documented_options_of_ioredis_fail_fast_without_the_server() {
     let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/ioredis/node_modules");
     let server = serve();
     let port = address_of(&server).port().to_string();
-    let script = documented("js", &port) + NODE_WITHOUT_SERVER;
-    lose_the_server(Command::new("node").env("NODE_PATH", library).args(["-e", &script]), server);
+    let script = documented_example("js", &port) + NODE_WITHOUT_SERVER;
+    run_while_the_server_fails(Command::new("node").env("NODE_PATH", library).args(["-e", &script]), server);
 }
 
-/// Behind the example of the page.
+/// Appended to the documented example.
 const PYTHON_WITHOUT_SERVER: &str = r#"
 def call():
     return limiter.execute_command("CL.THROTTLE", "gone", 15, 30, 60)
@@ -240,7 +240,7 @@ print("decided", flush=True)
 input()
 try:
     call()
-    raise AssertionError("it was decided")
+    raise AssertionError("the command was executed")
 except redis.TimeoutError:
     pass
 assert is_allowed("gone")
@@ -250,10 +250,10 @@ limiter.connection_pool.disconnect()
 connections.clear()
 try:
     call()
-    raise AssertionError("it was decided")
+    raise AssertionError("the command was executed")
 except redis.ConnectionError:
     pass
-assert len(connections) == 1, "it is tried once"
+assert len(connections) == 1, "more than one attempt to connect"
 print("failed at once", flush=True)
 "#;
 
@@ -262,12 +262,15 @@ fn the_documented_options_of_redis_py_fail_fast_without_the_server() {
     let library = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/redis-py");
     let server = serve();
     let port = address_of(&server).port().to_string();
-    let script = documented("python", &port) + PYTHON_WITHOUT_SERVER;
-    lose_the_server(Command::new("python3").env("PYTHONPATH", library).args(["-c", &script]), server);
+    let script = documented_example("python", &port) + PYTHON_WITHOUT_SERVER;
+    run_while_the_server_fails(
+        Command::new("python3").env("PYTHONPATH", library).args(["-c", &script]),
+        server,
+    );
 }
 
 #[test]
-fn with_a_certificate_it_is_spoken_over_tls_alone() {
+fn with_a_certificate_resp_accepts_only_tls() {
     let folder = std::env::temp_dir().join(format!("slidegate-rediss-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let authority = Authority::make(&folder);

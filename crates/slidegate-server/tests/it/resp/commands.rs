@@ -1,55 +1,59 @@
-//! What each command is answered.
+//! The reply to each command.
 
-use super::{Resp, command, five};
+use super::{RespServer, command, five_integers};
 
 #[test]
-fn a_throttle_is_answered_as_redis_cell_does() {
-    let server = Resp::start();
+fn cl_throttle_replies_like_redis_cell() {
+    let server = RespServer::start();
     let mut client = server.connect();
-    let mut ask = |words: &str| {
+    let mut send = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
-        five(client.command(&words).unwrap())
+        five_integers(client.command(&words).unwrap())
     };
     // Limited, limit, remaining, retry after, reset after.
-    assert_eq!(ask("CL.THROTTLE user123 15 30 60 1"), [0, 16, 15, -1, 2]);
-    assert_eq!(ask("cl.throttle user123 15 30 60"), [0, 16, 14, -1, 4]);
-    assert_eq!(ask("CL.THROTTLE user123 15 30 60 0"), [0, 16, 14, -1, 4], "nothing is looking");
-    assert_eq!(ask("CL.THROTTLE user123 15 30 60 14"), [0, 16, 0, -1, 32]);
-    assert_eq!(ask("CL.THROTTLE user123 15 30 60 0"), [0, 16, 0, -1, 32]);
-    assert_eq!(ask("CL.THROTTLE user123 15 30 60 1"), [1, 16, 0, 2, 32]);
-    assert_eq!(ask("CL.THROTTLE user123 15 30 60 3"), [1, 16, 0, 6, 32]);
-    assert_eq!(ask("CL.THROTTLE user123 15 30 60 17"), [1, 16, 0, -1, 32], "never");
-    assert_eq!(ask("CL.THROTTLE other 15 30 60 17"), [1, 16, 16, -1, 0], "never, and nothing is spent");
+    assert_eq!(send("CL.THROTTLE user123 15 30 60 1"), [0, 16, 15, -1, 2]);
+    assert_eq!(send("cl.throttle user123 15 30 60"), [0, 16, 14, -1, 4]);
+    assert_eq!(send("CL.THROTTLE user123 15 30 60 0"), [0, 16, 14, -1, 4], "a quantity of 0 is a peek");
+    assert_eq!(send("CL.THROTTLE user123 15 30 60 14"), [0, 16, 0, -1, 32]);
+    assert_eq!(send("CL.THROTTLE user123 15 30 60 0"), [0, 16, 0, -1, 32]);
+    assert_eq!(send("CL.THROTTLE user123 15 30 60 1"), [1, 16, 0, 2, 32]);
+    assert_eq!(send("CL.THROTTLE user123 15 30 60 3"), [1, 16, 0, 6, 32]);
+    assert_eq!(send("CL.THROTTLE user123 15 30 60 17"), [1, 16, 0, -1, 32], "never");
+    assert_eq!(send("CL.THROTTLE other 15 30 60 17"), [1, 16, 16, -1, 0], "never; nothing is spent");
     server.clock.advance(1);
-    assert_eq!(ask("CL.THROTTLE user123 15 30 60 1"), [1, 16, 0, 2, 32], "rounded up");
+    assert_eq!(send("CL.THROTTLE user123 15 30 60 1"), [1, 16, 0, 2, 32], "rounded up");
     server.clock.advance(1999);
-    assert_eq!(ask("CL.THROTTLE user123 15 30 60 1"), [0, 16, 0, -1, 32]);
+    assert_eq!(send("CL.THROTTLE user123 15 30 60 1"), [0, 16, 0, -1, 32]);
     server.clock.advance(31_999);
-    assert_eq!(ask("CL.THROTTLE user123 15 30 60 0"), [0, 16, 15, -1, 1]);
+    assert_eq!(send("CL.THROTTLE user123 15 30 60 0"), [0, 16, 15, -1, 1]);
     server.clock.advance(1);
-    assert_eq!(ask("CL.THROTTLE user123 15 30 60 0"), [0, 16, 16, -1, 0]);
+    assert_eq!(send("CL.THROTTLE user123 15 30 60 0"), [0, 16, 16, -1, 0]);
 }
 
 #[test]
-fn a_key_has_one_bucket_whatever_numbers_it_comes_with() {
-    let server = Resp::start();
+fn a_key_has_one_bucket_for_all_rates() {
+    let server = RespServer::start();
     let mut client = server.connect();
-    let mut ask = |words: &str| {
+    let mut send = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
-        five(client.command(&words).unwrap())
+        five_integers(client.command(&words).unwrap())
     };
-    assert_eq!(ask("CL.THROTTLE k 9 10 10 6"), [0, 10, 4, -1, 6]);
-    assert_eq!(ask("CL.THROTTLE k 4 10 10 1"), [1, 5, 0, 1, 5], "the smaller one holds five of the six");
-    assert_eq!(ask("CL.THROTTLE k 19 10 10 1"), [0, 20, 14, -1, 6]);
-    assert_eq!(ask("CL.THROTTLE k 19 10 10 -3"), [0, 20, 17, -1, 3], "given back");
-    assert_eq!(ask("CL.THROTTLE k 19 10 10 -9"), [0, 20, 20, -1, 0], "and never more than was taken");
+    assert_eq!(send("CL.THROTTLE k 9 10 10 6"), [0, 10, 4, -1, 6]);
+    assert_eq!(
+        send("CL.THROTTLE k 4 10 10 1"),
+        [1, 5, 0, 1, 5],
+        "the smaller bucket caps the debt of 6 at 5"
+    );
+    assert_eq!(send("CL.THROTTLE k 19 10 10 1"), [0, 20, 14, -1, 6]);
+    assert_eq!(send("CL.THROTTLE k 19 10 10 -3"), [0, 20, 17, -1, 3], "a negative quantity refunds");
+    assert_eq!(send("CL.THROTTLE k 19 10 10 -9"), [0, 20, 20, -1, 0], "a refund is at most the debt");
 }
 
 #[test]
-fn a_throttle_that_makes_no_sense_is_refused_in_the_words_of_redis_cell() {
-    let server = Resp::start();
+fn invalid_arguments_of_cl_throttle_are_rejected_with_redis_cells_errors() {
+    let server = RespServer::start();
     let usage = "Usage: cl.throttle <key> <max_burst> <count per period> <period> [<quantity>]";
-    for (said, error) in [
+    for (sent, error) in [
         ("cl.throttle", usage),
         ("cl.throttle k 1 1", usage),
         ("cl.throttle k 1 1 1 1 1", usage),
@@ -69,58 +73,62 @@ fn a_throttle_that_makes_no_sense_is_refused_in_the_words_of_redis_cell() {
         ),
         ("cl.throttle k 1 1 1 281474976710657", "quantity: 281474976710657 is not between -2^48 and 2^48"),
     ] {
-        let words: Vec<&str> = said.split(' ').collect();
-        assert_eq!(server.answer(command(&words)), format!("-Cell error: {error}\r\n"), "{said}");
+        let words: Vec<&str> = sent.split(' ').collect();
+        assert_eq!(server.replies_to(command(&words)), format!("-Cell error: {error}\r\n"), "{sent}");
     }
     for key in [String::new(), "k".repeat(4097)] {
         let length = key.len();
-        let answer = server.answer(command(&["CL.THROTTLE", &key, "1", "1", "1"]));
-        assert_eq!(answer, format!("-ERR key: {length} bytes; 1 to 4096 bytes are allowed\r\n"));
+        let reply = server.replies_to(command(&["CL.THROTTLE", &key, "1", "1", "1"]));
+        assert_eq!(reply, format!("-ERR key: {length} bytes; 1 to 4096 bytes are allowed\r\n"));
     }
-    let longest = server.answer(command(&["CL.THROTTLE", &"k".repeat(4096), "1", "1", "1"]));
+    let longest = server.replies_to(command(&["CL.THROTTLE", &"k".repeat(4096), "1", "1", "1"]));
     assert_eq!(longest, "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:1\r\n");
 }
 
 #[test]
-fn a_check_names_a_policy_of_the_file() {
-    let server = Resp::start();
+fn a_check_applies_a_configured_policy() {
+    let server = RespServer::start();
     let mut client = server.connect();
-    let mut ask = |words: &str| {
+    let mut send = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
-        five(client.command(&words).unwrap())
+        five_integers(client.command(&words).unwrap())
     };
     // Allowed, limit, remaining, retry after, reset after.
-    assert_eq!(ask("SLIDEGATE.CHECK api user:1"), [1, 100, 99, -1, 120_000]);
-    assert_eq!(ask("slidegate.check api user:1 9"), [1, 100, 90, -1, 120_000]);
-    assert_eq!(ask("SLIDEGATE.PEEK api user:1 91"), [0, 100, 90, 66_000, 120_000]);
-    assert_eq!(ask("SLIDEGATE.CHECK api user:1 101"), [0, 100, 90, -1, 120_000], "never");
-    assert_eq!(ask("SLIDEGATE.REFUND api user:1 4"), [1, 100, 94, -1, 120_000]);
-    assert_eq!(ask("SLIDEGATE.RESET api user:1"), [1, 100, 100, -1, 0]);
-    assert_eq!(ask("SLIDEGATE.CHECK login user:1"), [1, 2, 1, -1, 2000], "the tightest of its quotas");
+    assert_eq!(send("SLIDEGATE.CHECK api user:1"), [1, 100, 99, -1, 120_000]);
+    assert_eq!(send("slidegate.check api user:1 9"), [1, 100, 90, -1, 120_000]);
+    assert_eq!(send("SLIDEGATE.PEEK api user:1 91"), [0, 100, 90, 66_000, 120_000]);
+    assert_eq!(send("SLIDEGATE.CHECK api user:1 101"), [0, 100, 90, -1, 120_000], "never");
+    assert_eq!(send("SLIDEGATE.REFUND api user:1 4"), [1, 100, 94, -1, 120_000]);
+    assert_eq!(send("SLIDEGATE.RESET api user:1"), [1, 100, 100, -1, 0]);
+    assert_eq!(
+        send("SLIDEGATE.CHECK login user:1"),
+        [1, 2, 1, -1, 2000],
+        "the numbers of the tightest quota"
+    );
 }
 
 #[test]
-fn a_check_that_makes_no_sense_says_why() {
-    let server = Resp::start();
-    for (said, error) in [
+fn an_invalid_check_is_rejected_with_the_reason() {
+    let server = RespServer::start();
+    for (sent, error) in [
         ("SLIDEGATE.CHECK api", "ERR wrong number of arguments for 'slidegate.check' command"),
         ("SLIDEGATE.PEEK api k 1 1", "ERR wrong number of arguments for 'slidegate.peek' command"),
         ("SLIDEGATE.CHECK apo k", r#"ERR policy: there is no policy "apo"; known: "api", "login""#),
         ("SLIDEGATE.CHECK api k -1", r#"ERR cost: "-1" is not a whole number between 0 and 281474976710656"#),
         ("SLIDEGATE.CHECK api k x", r#"ERR cost: "x" is not a whole number between 0 and 281474976710656"#),
     ] {
-        let words: Vec<&str> = said.split(' ').collect();
-        assert_eq!(server.answer(command(&words)), format!("-{error}\r\n"));
+        let words: Vec<&str> = sent.split(' ').collect();
+        assert_eq!(server.replies_to(command(&words)), format!("-{error}\r\n"));
     }
-    let answer = server.answer(command(&["SLIDEGATE.CHECK", "a\r\n+OK", "k"]));
+    let reply = server.replies_to(command(&["SLIDEGATE.CHECK", "a\r\n+OK", "k"]));
     let error = r#"ERR policy: there is no policy "a\r\n+OK"; known: "api", "login""#;
-    assert_eq!(answer, format!("-{error}\r\n"), "nobody writes lines of their own");
+    assert_eq!(reply, format!("-{error}\r\n"), "a client cannot inject reply lines");
 }
 
 #[test]
-fn a_pipeline_is_answered_in_its_order_whatever_goes_wrong_in_between() {
-    let server = Resp::start();
-    let said = [
+fn replies_of_a_pipeline_keep_its_order_despite_errors() {
+    let server = RespServer::start();
+    let sent = [
         command(&["PING"]),
         command(&["CL.THROTTLE", "k", "1", "1", "60"]),
         "CL.THROTTLE 'k' 1 1 60\r\n\r\n".to_owned(),
@@ -131,7 +139,7 @@ fn a_pipeline_is_answered_in_its_order_whatever_goes_wrong_in_between() {
         command(&["ECHO", "end"]),
     ];
     assert_eq!(
-        server.answer(said.concat()),
+        server.replies_to(sent.concat()),
         "+PONG\r\n*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n*5\r\n:0\r\n:2\r\n:0\r\n:-1\r\n:120\r\n\
          -ERR unknown command 'NO', with args beginning with: 'a' 'b' \r\n\
          *5\r\n:1\r\n:100\r\n:99\r\n:-1\r\n:120000\r\n*5\r\n:1\r\n:2\r\n:0\r\n:60\r\n:120\r\n$3\r\nend\r\n"

@@ -1,16 +1,16 @@
-//! `SLIDEGATE.CHECK` and its relatives with a tier, and with quotas of their own.
+//! Grammar of `SLIDEGATE.CHECK` and similar commands: tiers, and quotas of the request.
 
 use slidegate_testkit::Connection;
 
-use super::{Resp, command, five};
+use super::{RespServer, command, five_integers};
 
 fn send(client: &mut Connection, words: &[&str]) -> [i64; 5] {
-    five(client.command(words).unwrap())
+    five_integers(client.command(words).unwrap())
 }
 
 #[test]
 fn a_check_may_name_a_tier() {
-    let server = Resp::start();
+    let server = RespServer::start();
     let mut client = server.connect();
     assert_eq!(send(&mut client, &["SLIDEGATE.CHECK", "api", "k", "TIER", "premium"])[..3], [1, 1000, 999]);
     assert_eq!(
@@ -28,11 +28,11 @@ fn a_check_may_name_a_tier() {
 }
 
 #[test]
-fn a_check_may_bring_quotas_of_its_own() {
-    let server = Resp::start();
+fn a_check_may_contain_its_quotas() {
+    let server = RespServer::start();
     let mut client = server.connect();
     let check = ["SLIDEGATE.CHECK", "user:1", "QUOTAS", "10/1s", "1000/1h"];
-    assert_eq!(send(&mut client, &check), [1, 10, 9, -1, 2000], "the tightest of its quotas");
+    assert_eq!(send(&mut client, &check), [1, 10, 9, -1, 2000], "the numbers of the tightest quota");
     let cost = ["SLIDEGATE.CHECK", "user:1", "quotas", "10/1s", "1000/1h", "cost", "9"];
     assert_eq!(send(&mut client, &cost)[..3], [1, 10, 0]);
     let other_order = ["SLIDEGATE.PEEK", "user:1", "QUOTAS", "1000/1h", "10/1s"];
@@ -51,10 +51,10 @@ fn a_check_may_bring_quotas_of_its_own() {
     assert_eq!(send(&mut client, &["SLIDEGATE.CHECK", "user:2", "QUOTAS", "10/1s", "1000/1h"])[2], 8);
 }
 
-/// A key is often what a caller chose to be called.
+/// A key often contains a name that a client chose.
 #[test]
-fn no_key_is_taken_for_a_word_of_the_grammar() {
-    let server = Resp::start();
+fn a_key_equal_to_a_keyword_is_a_key() {
+    let server = RespServer::start();
     let mut client = server.connect();
     for key in ["QUOTAS", "quotas", "TIER", "COST", "1", "10/1s"] {
         assert_eq!(send(&mut client, &["SLIDEGATE.CHECK", "api", key])[..3], [1, 100, 99], "{key}");
@@ -67,8 +67,8 @@ fn no_key_is_taken_for_a_word_of_the_grammar() {
 }
 
 #[test]
-fn a_command_outside_the_grammar_says_what_is_wrong() {
-    let server = Resp::start();
+fn a_command_outside_the_grammar_is_rejected_with_the_reason() {
+    let server = RespServer::start();
     let arity = "wrong number of arguments for 'slidegate.check' command";
     let hint = "; quotas of the request follow QUOTAS as LIMIT/WINDOW, such as 100/1m";
     let many = vec!["1/1m"; 17].join(",");
@@ -77,7 +77,10 @@ fn a_command_outside_the_grammar_says_what_is_wrong() {
         ("SLIDEGATE.CHECK,api,k,1,TIER", arity.to_owned()),
         ("SLIDEGATE.CHECK,api,k,1,TIER,premium,1", arity.to_owned()),
         ("SLIDEGATE.CHECK,api,k,TIER,premium,1", arity.to_owned()),
-        ("SLIDEGATE.CHECK,api,k,1,TEIR,premium", "\"TEIR\": TIER is expected here".to_owned()),
+        (
+            "SLIDEGATE.CHECK,api,k,1,TEIR,premium",
+            "\"TEIR\": unexpected argument; TIER can follow here".to_owned(),
+        ),
         (
             "SLIDEGATE.CHECK,api,k,TIER,gold",
             r#"tier: policy "api" has no tier "gold"; known: "premium""#.to_owned(),
@@ -90,17 +93,17 @@ fn a_command_outside_the_grammar_says_what_is_wrong() {
             "SLIDEGATE.CHECK,k,QUOTAS",
             format!(r#"policy: there is no policy "k"; known: "api", "login"{hint}"#),
         ),
-        ("SLIDEGATE.CHECK,k,QUOTAS,COST,2", "quotas: none is given".to_owned()),
-        ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST", "cost: none is given".to_owned()),
+        ("SLIDEGATE.CHECK,k,QUOTAS,COST,2", "quotas: missing after QUOTAS".to_owned()),
+        ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST", "cost: missing after COST".to_owned()),
         (
             "SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST,x",
             r#"cost: "x" is not a whole number between 0 and 281474976710656"#.to_owned(),
         ),
-        ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST,1,2", "\"2\": nothing is expected behind the cost".to_owned()),
+        ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST,1,2", "\"2\": unexpected argument after the cost".to_owned()),
         ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,TIER,a", "tier: goes with policy, not with quotas".to_owned()),
     ] {
         let words: Vec<&str> = sent.split(',').collect();
-        assert_eq!(server.answer(command(&words)), format!("-ERR {error}\r\n"), "{sent}");
+        assert_eq!(server.replies_to(command(&words)), format!("-ERR {error}\r\n"), "{sent}");
     }
     for (sent, field) in [
         ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,100".to_owned(), "-ERR quotas[1]: "),
@@ -108,7 +111,7 @@ fn a_command_outside_the_grammar_says_what_is_wrong() {
         (format!("SLIDEGATE.CHECK,k,QUOTAS,{many}"), "-ERR quotas: "),
     ] {
         let words: Vec<&str> = sent.split(',').collect();
-        let answer = server.answer(command(&words));
-        assert!(answer.starts_with(field), "{sent}: {answer}");
+        let reply = server.replies_to(command(&words));
+        assert!(reply.starts_with(field), "{sent}: {reply}");
     }
 }

@@ -2,7 +2,7 @@
 
 use slidegate_testkit::{Connection, Flavour, Postgres, Reply, Server, until};
 
-use super::{PASSWORD, Resp, address_of, command, five};
+use super::{PASSWORD, RespServer, address_of, command, five_integers};
 use crate::process::{ServeProcess, TempFile, slidegate};
 
 fn int(client: &mut Connection, words: &str) -> i64 {
@@ -12,17 +12,17 @@ fn int(client: &mut Connection, words: &str) -> i64 {
 
 fn throttle(client: &mut Connection, words: &str) -> [i64; 5] {
     let words: Vec<&str> = words.split(' ').collect();
-    five(client.command(&words).unwrap())
+    five_integers(client.command(&words).unwrap())
 }
 
 #[test]
-fn a_key_exists_while_something_of_it_is_counted() {
-    let server = Resp::start();
+fn a_key_exists_while_its_bucket_has_debt() {
+    let server = RespServer::start();
     let mut client = server.connect();
     assert_eq!(int(&mut client, "EXISTS k"), 0);
     assert_eq!((int(&mut client, "TTL k"), int(&mut client, "PTTL k")), (-2, -2));
     throttle(&mut client, "CL.THROTTLE k 9 10 100 3");
-    assert_eq!(int(&mut client, "exists k other k"), 2, "a key counts as often as it is named");
+    assert_eq!(int(&mut client, "exists k other k"), 2, "EXISTS counts a repeated key again");
     assert_eq!((int(&mut client, "TTL k"), int(&mut client, "PTTL k")), (30, 30_000));
     server.clock.advance(1);
     assert_eq!(
@@ -42,10 +42,9 @@ fn a_key_exists_while_something_of_it_is_counted() {
     );
 }
 
-/// Whatever rate the command was called with last.
 #[test]
-fn the_time_to_live_is_that_of_the_rate_the_key_was_counted_with() {
-    let server = Resp::start();
+fn the_time_to_live_follows_the_rate_of_the_key() {
+    let server = RespServer::start();
     let mut client = server.connect();
     for (rate, ms) in
         [("9 10 100", 10_000), ("9 10 200", 20_000), ("0 1 31622400", 31_622_400_000), ("15 1000 1", 1)]
@@ -58,13 +57,13 @@ fn the_time_to_live_is_that_of_the_rate_the_key_was_counted_with() {
 }
 
 #[test]
-fn a_deleted_key_starts_afresh_whatever_numbers_it_comes_with() {
-    let server = Resp::start();
+fn a_deleted_key_starts_with_a_full_bucket_for_every_rate() {
+    let server = RespServer::start();
     let mut client = server.connect();
     assert_eq!(throttle(&mut client, "CL.THROTTLE k 9 10 10 6")[2], 4);
     assert_eq!(throttle(&mut client, "CL.THROTTLE k 9 10 20 1")[2], 3, "one key, one bucket");
     throttle(&mut client, "CL.THROTTLE l 0 1 60");
-    assert_eq!(int(&mut client, "DEL k absent l k"), 2, "each is deleted once");
+    assert_eq!(int(&mut client, "DEL k absent l k"), 2, "DEL counts a repeated key once");
     assert_eq!(int(&mut client, "EXISTS k l"), 0);
     assert_eq!(throttle(&mut client, "CL.THROTTLE k 9 10 10 0")[2], 10);
     assert_eq!(throttle(&mut client, "CL.THROTTLE k 9 10 20 0")[2], 10);
@@ -73,7 +72,7 @@ fn a_deleted_key_starts_afresh_whatever_numbers_it_comes_with() {
 
 #[test]
 fn keys_of_policies_are_not_touched() {
-    let server = Resp::start();
+    let server = RespServer::start();
     let mut client = server.connect();
     assert_eq!(throttle(&mut client, "SLIDEGATE.CHECK api k")[2], 99);
     assert_eq!((int(&mut client, "EXISTS k"), int(&mut client, "DEL k")), (0, 0));
@@ -81,35 +80,39 @@ fn keys_of_policies_are_not_touched() {
 }
 
 #[test]
-fn a_command_for_keys_that_makes_no_sense_is_refused_as_redis_does() {
-    let server = Resp::start();
+fn invalid_commands_for_keys_are_rejected_like_in_redis() {
+    let server = RespServer::start();
     for (sent, name) in
         [("DEL", "del"), ("EXISTS", "exists"), ("TTL", "ttl"), ("TTL a b", "ttl"), ("PTTL", "pttl")]
     {
         let words: Vec<&str> = sent.split(' ').collect();
         let error = format!("-ERR wrong number of arguments for '{name}' command\r\n");
-        assert_eq!(server.answer(command(&words)), error, "{sent}");
+        assert_eq!(server.replies_to(command(&words)), error, "{sent}");
     }
-    server.answer(command(&["CL.THROTTLE", "k", "0", "1", "60"]));
+    server.replies_to(command(&["CL.THROTTLE", "k", "0", "1", "60"]));
     let long = "l".repeat(4097);
-    let answer = server.answer(command(&["DEL", "k", &long]));
-    assert_eq!(answer, "-ERR key: 4097 bytes; 1 to 4096 bytes are allowed\r\n");
-    assert_eq!(server.answer(command(&["EXISTS", "k"])), ":1\r\n", "nothing of it was executed");
+    let reply = server.replies_to(command(&["DEL", "k", &long]));
+    assert_eq!(reply, "-ERR key: 4097 bytes; 1 to 4096 bytes are allowed\r\n");
+    assert_eq!(
+        server.replies_to(command(&["EXISTS", "k"])),
+        ":1\r\n",
+        "DEL with an invalid key deletes nothing"
+    );
 }
 
 #[test]
-fn keys_need_a_password_where_there_is_one() {
-    let server = Resp::closed(slidegate_server::Limits::default());
+fn commands_for_keys_need_authentication() {
+    let server = RespServer::with_password(slidegate_config::Limits::default());
     for sent in ["DEL k", "EXISTS k", "TTL k", "PTTL k", "THROTTLE k 1 1 1"] {
         let words: Vec<&str> = sent.split(' ').collect();
-        assert_eq!(server.answer(command(&words)), "-NOAUTH Authentication required.\r\n", "{sent}");
-        let known = command(&["AUTH", PASSWORD]) + &command(&words);
-        assert!(!server.answer(known).contains("-NOAUTH"), "{sent}");
+        assert_eq!(server.replies_to(command(&words)), "-NOAUTH Authentication required.\r\n", "{sent}");
+        let authenticated = command(&["AUTH", PASSWORD]) + &command(&words);
+        assert!(!server.replies_to(authenticated).contains("-NOAUTH"), "{sent}");
     }
 }
 
 #[test]
-fn a_token_deletes_keys_only_if_it_is_for_resets() {
+fn a_token_deletes_keys_only_with_the_verb_reset() {
     let token = |name: &str, verbs: &str| {
         format!("{{name: {name}, token: 0123456789abcdef-{name}, verbs: [{verbs}]}}")
     };
@@ -123,23 +126,23 @@ fn a_token_deletes_keys_only_if_it_is_for_resets() {
     throttle(&mut app, "CL.THROTTLE k 9 10 3600");
     throttle(&mut app, "THROTTLE k 9 10 3600");
     assert_eq!(int(&mut app, "EXISTS k"), 1);
-    let refused = |client: &mut Connection, words: &[&str]| match client.command(words).unwrap() {
+    let assert_rejected = |client: &mut Connection, words: &[&str]| match client.command(words).unwrap() {
         Reply::Error(error) => assert!(error.starts_with("NOPERM "), "{error}"),
         other => panic!("{other:?}"),
     };
-    refused(&mut app, &["DEL", "k"]);
-    refused(&mut app, &["SLIDEGATE.BLOCK", "api", "k", "1"]);
-    refused(&mut app, &["CL.THROTTLE", "k", "9", "10", "3600", "-1"]);
+    assert_rejected(&mut app, &["DEL", "k"]);
+    assert_rejected(&mut app, &["SLIDEGATE.BLOCK", "api", "k", "1"]);
+    assert_rejected(&mut app, &["CL.THROTTLE", "k", "9", "10", "3600", "-1"]);
     let mut ops = Connection::open(address_of(&server)).unwrap();
     ops.command(&["AUTH", "0123456789abcdef-ops"]).unwrap();
-    refused(&mut ops, &["TTL", "k"]);
-    refused(&mut ops, &["THROTTLE", "k", "9", "10", "3600"]);
+    assert_rejected(&mut ops, &["TTL", "k"]);
+    assert_rejected(&mut ops, &["THROTTLE", "k", "9", "10", "3600"]);
     assert_eq!(int(&mut ops, "DEL k"), 1);
 }
 
 #[test]
-fn commands_for_keys_are_answered_in_their_order_within_a_pipeline() {
-    let server = Resp::start();
+fn replies_of_commands_for_keys_keep_the_pipeline_order() {
+    let server = RespServer::start();
     let throttle = command(&["CL.THROTTLE", "k", "1", "1", "60"]);
     let sent = [
         throttle.clone(),
@@ -152,7 +155,7 @@ fn commands_for_keys_are_answered_in_their_order_within_a_pipeline() {
     ];
     let first = "*5\r\n:0\r\n:2\r\n:1\r\n:-1\r\n:60\r\n";
     let expected = format!("{first}:2\r\n:60\r\n:1\r\n:-2\r\n{first}+PONG\r\n");
-    assert_eq!(server.answer(sent.concat()), expected);
+    assert_eq!(server.replies_to(sent.concat()), expected);
 }
 
 fn serve(store: &str) -> ServeProcess {
@@ -167,7 +170,7 @@ fn keys_over(store: &str) {
     let mut client = Connection::open(address_of(&server)).unwrap();
     throttle(&mut client, "CL.THROTTLE k 9 10 3600 2");
     throttle(&mut client, "CL.THROTTLE l 9 10 3600 10");
-    assert_eq!(throttle(&mut client, "CL.THROTTLE l 9 10 3600")[0], 1, "a denial that may be remembered");
+    assert_eq!(throttle(&mut client, "CL.THROTTLE l 9 10 3600")[0], 1, "a denial that may be cached");
     assert_eq!(int(&mut client, "EXISTS k l m"), 2, "{store}");
     let ttl = int(&mut client, "TTL k");
     assert!((600..=720).contains(&ttl), "{store}: {ttl}");
@@ -184,9 +187,9 @@ fn keys_are_found_and_deleted_in_redis_and_in_postgres() {
     keys_over(&(postgres.url() + "?budget_ms=20000"));
 }
 
-/// A policy that is decided without its store says nothing of what the store has counted.
+/// A fallback knows nothing of the store's counts.
 #[test]
-fn keys_of_a_store_that_is_away_are_an_error() {
+fn commands_for_keys_fail_while_the_store_is_unavailable() {
     let redis = Server::start(Flavour::Redis);
     let server = serve(&redis.url());
     let mut client = Connection::open(address_of(&server)).unwrap();

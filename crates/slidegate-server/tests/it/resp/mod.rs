@@ -1,5 +1,5 @@
-//! The protocol of Redis: a server in this process on a clock of its own, or the real binary, and clients that hide
-//! nothing.
+//! The Redis protocol: a server in the test process with a manual clock, or the real binary, and clients that expose
+//! raw replies.
 
 mod charge_and_block;
 mod clients;
@@ -22,8 +22,11 @@ use std::time::Duration;
 
 use slidegate::ManualClock;
 use slidegate::store::MemoryStore;
-use slidegate_server::config::Config;
-use slidegate_server::{App, Authenticator, Limits, ListenerSettings, ProtocolListener, Scope, Token, run};
+use slidegate_config::Config;
+use slidegate_config::{Limits, Scope, Token};
+use slidegate_engine::Authenticator;
+use slidegate_engine::Engine;
+use slidegate_server::{App, ListenerSettings, ProtocolListener, run};
 use slidegate_testkit::{Connection, Reply};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -31,34 +34,37 @@ use tokio::sync::oneshot;
 use crate::harness::{POLICIES, START_MS};
 use crate::process::ServeProcess;
 
-/// Longer than any honest answer takes.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longer than any reply of a working server takes.
+const IO_TIMEOUT: Duration = Duration::from_secs(30);
 
 const PASSWORD: &str = "sesame-0123456789";
 
-/// A server in this process.
-struct Resp {
+/// A server in the test process.
+struct RespServer {
     address: SocketAddr,
     clock: ManualClock,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Resp {
+impl RespServer {
     fn start() -> Self {
-        Self::with(Limits::default(), None)
+        Self::with_limits_and_passwords(Limits::default(), None)
     }
 
-    /// For those who know the password.
-    fn closed(limits: Limits) -> Self {
+    /// Starts a server that requires `PASSWORD`.
+    fn with_password(limits: Limits) -> Self {
         let token = Token::new("app", PASSWORD, Scope::Read).unwrap();
-        Self::with(limits, Some(Arc::new(Authenticator::new([token].into_iter().collect()))))
+        Self::with_limits_and_passwords(
+            limits,
+            Some(Arc::new(Authenticator::new([token].into_iter().collect()))),
+        )
     }
 
-    fn with(limits: Limits, passwords: Option<Arc<Authenticator>>) -> Self {
+    fn with_limits_and_passwords(limits: Limits, passwords: Option<Arc<Authenticator>>) -> Self {
         let clock = ManualClock::at(START_MS);
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        let app = Arc::new(App::new(store, Config::parse(POLICIES).unwrap().policies));
+        let app = Arc::new(App::new(Engine::new(store, &Config::parse(POLICIES).unwrap().policies)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
@@ -66,9 +72,9 @@ impl Resp {
         let shutdown = async move {
             let _ = stopped.await;
         };
-        let entrances = vec![ProtocolListener::resp(listener, passwords)];
+        let listeners = vec![ProtocolListener::resp(listener, passwords)];
         let options = ListenerSettings { limits, ..ListenerSettings::default() };
-        let thread = std::thread::spawn(move || runtime.block_on(run(entrances, app, options, shutdown)));
+        let thread = std::thread::spawn(move || runtime.block_on(run(listeners, app, options, shutdown)));
         Self { address, clock, stop: Some(stop), thread: Some(thread) }
     }
 
@@ -80,21 +86,21 @@ impl Resp {
         open(self.address)
     }
 
-    /// All that is answered to these bytes, after which there is nothing more to come.
-    fn answer(&self, said: impl AsRef<[u8]>) -> String {
+    /// Sends the bytes on a new connection, ends its writing half and returns all replies.
+    fn replies_to(&self, sent: impl AsRef<[u8]>) -> String {
         let mut stream = self.stream();
-        stream.write_all(said.as_ref()).unwrap();
+        stream.write_all(sent.as_ref()).unwrap();
         stream.shutdown(Shutdown::Write).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
+        let mut replies = String::new();
+        stream.read_to_string(&mut replies).unwrap();
+        replies
     }
 
     fn begin_shutdown(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }
 
-    /// Waits until it has stopped.
+    /// Waits until the server has stopped.
     fn join(&mut self) {
         self.thread.take().unwrap().join().unwrap();
     }
@@ -102,26 +108,26 @@ impl Resp {
 
 fn open(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(IO_TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(IO_TIMEOUT)).unwrap();
     stream
 }
 
-/// Where the binary speaks it.
+/// Returns the address of the RESP listener from the startup output.
 fn address_of(server: &ServeProcess) -> SocketAddr {
     let line = server.startup_lines.iter().find_map(|line| line.strip_prefix("resp: ")).unwrap();
     line.rsplit('/').next().unwrap().parse().unwrap()
 }
 
-/// A command as clients write it.
+/// Encodes a command as an array of bulk strings.
 fn command(words: &[&str]) -> String {
     let head = format!("*{}\r\n", words.len());
-    words.iter().fold(head, |said, word| said + &format!("${}\r\n{word}\r\n", word.len()))
+    words.iter().fold(head, |encoded, word| encoded + &format!("${}\r\n{word}\r\n", word.len()))
 }
 
-/// The numbers of a decision.
+/// Decodes a decision: an array of five integers.
 #[track_caller]
-fn five(response: Reply) -> [i64; 5] {
-    let numbers: Vec<i64> = response.array().iter().map(Reply::int).collect();
+fn five_integers(reply: Reply) -> [i64; 5] {
+    let numbers: Vec<i64> = reply.array().iter().map(Reply::int).collect();
     numbers.try_into().unwrap()
 }

@@ -1,10 +1,10 @@
-//! Over a store elsewhere: a pipeline goes together, and a store that fails is told.
+//! RESP over a remote store: pipelines are batched, and store failures become errors.
 
 use std::io::{Read, Write};
 
 use slidegate_testkit::{Connection, Flavour, Reply, Server, until};
 
-use super::{address_of, command, five, open};
+use super::{address_of, command, five_integers, open};
 use crate::process::{ServeProcess, TempFile, slidegate};
 
 fn serve(store: &str) -> ServeProcess {
@@ -14,9 +14,8 @@ fn serve(store: &str) -> ServeProcess {
     ServeProcess::start(slidegate().args(arguments).arg(file.path()))
 }
 
-/// Whether in memory or elsewhere.
 #[test]
-fn what_is_answered_together_is_measured_once() {
+fn a_pipeline_is_one_observation_of_the_request_duration() {
     let redis = Server::start(Flavour::Redis);
     for store in [redis.url() + "?budget_ms=20000", "memory:".to_owned()] {
         let server = serve(&store);
@@ -35,55 +34,52 @@ fn what_is_answered_together_is_measured_once() {
 }
 
 #[test]
-fn a_pipeline_is_decided_together_and_answered_in_its_order() {
+fn a_pipeline_is_batched_and_its_replies_keep_their_order() {
     let redis = Server::start(Flavour::Redis);
     let server = serve(&(redis.url() + "?budget_ms=20000"));
     let mut stream = open(address_of(&server));
     let throttle = command(&["CL.THROTTLE", "k", "9", "10", "3600"]);
-    let said =
+    let sent =
         throttle.repeat(20) + &command(&["ECHO", "between"]) + &command(&["SLIDEGATE.CHECK", "api", "k"]);
     // The first request loads the script.
     let before = {
         let mut client = Connection::open(address_of(&server)).unwrap();
-        assert_eq!(five(client.command(&["SLIDEGATE.CHECK", "api", "k"]).unwrap())[2], 99);
+        assert_eq!(five_integers(client.command(&["SLIDEGATE.CHECK", "api", "k"]).unwrap())[2], 99);
         redis.scripts_run()
     };
-    stream.write_all((said + "QUIT\r\n").as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (decided, behind) = answer.split_once("$7\r\nbetween\r\n").unwrap();
-    let answers: Vec<&str> = decided.split("*5\r\n").skip(1).collect();
-    assert_eq!(answers.len(), 20);
-    for (place, answer) in answers.iter().enumerate() {
-        let allowed = format!(":0\r\n:10\r\n:{}\r\n:-1\r\n", 9_usize.saturating_sub(place));
-        let expected = if place < 10 { allowed.as_str() } else { ":1\r\n:10\r\n:0\r\n:360\r\n" };
-        assert!(answer.starts_with(expected), "{place}: {answer:?}");
+    stream.write_all((sent + "QUIT\r\n").as_bytes()).unwrap();
+    let mut replies = String::new();
+    stream.read_to_string(&mut replies).unwrap();
+    let (throttled, rest) = replies.split_once("$7\r\nbetween\r\n").unwrap();
+    let throttled: Vec<&str> = throttled.split("*5\r\n").skip(1).collect();
+    assert_eq!(throttled.len(), 20);
+    for (index, reply) in throttled.iter().enumerate() {
+        let allowed = format!(":0\r\n:10\r\n:{}\r\n:-1\r\n", 9_usize.saturating_sub(index));
+        let expected = if index < 10 { allowed.as_str() } else { ":1\r\n:10\r\n:0\r\n:360\r\n" };
+        assert!(reply.starts_with(expected), "{index}: {reply:?}");
     }
-    assert!(
-        behind.starts_with("*5\r\n:1\r\n:100\r\n:98\r\n:-1\r\n") && behind.ends_with("+OK\r\n"),
-        "{behind:?}"
-    );
+    assert!(rest.starts_with("*5\r\n:1\r\n:100\r\n:98\r\n:-1\r\n") && rest.ends_with("+OK\r\n"), "{rest:?}");
     let runs = redis.scripts_run() - before;
     assert!(runs <= 4, "{runs} calls of the store for 21 commands");
 }
 
 #[test]
-fn a_store_that_is_away_is_told_and_the_connection_goes_on() {
+fn an_unavailable_store_is_an_error_and_the_connection_stays_open() {
     let redis = Server::start(Flavour::Redis);
     let server = serve(&redis.url());
     let mut client = Connection::open(address_of(&server)).unwrap();
     let throttle = ["CL.THROTTLE", "k", "9", "10", "3600"];
-    assert_eq!(five(client.command(&throttle).unwrap())[0], 0);
+    assert_eq!(five_integers(client.command(&throttle).unwrap())[0], 0);
     redis.kill();
     for words in [&throttle[..], &["SLIDEGATE.CHECK", "api", "k"]] {
-        until("it says so", || match client.command(words).unwrap() {
+        until("the store is unavailable", || match client.command(words).unwrap() {
             Reply::Error(error) if error.starts_with("UNAVAILABLE ") => Ok(()),
             other => Err(format!("{other:?}")),
         });
     }
     assert_eq!(client.command(&["PING"]).unwrap(), Reply::Simple("PONG".to_owned()));
     redis.restart();
-    until("it is back", || match client.command(&throttle).unwrap() {
+    until("the store is available again", || match client.command(&throttle).unwrap() {
         Reply::Array(_) => Ok(()),
         other => Err(format!("{other:?}")),
     });

@@ -1,20 +1,20 @@
-//! `THROTTLE`, as throttlecrab's server 0.4 answers it.
+//! `THROTTLE` with the replies of throttlecrab's server 0.4.
 
-use super::{Resp, command, five};
+use super::{RespServer, command, five_integers};
 
 #[test]
-fn throttle_is_answered_as_throttlecrab_does() {
-    let server = Resp::start();
+fn throttle_replies_like_throttlecrab() {
+    let server = RespServer::start();
     let mut client = server.connect();
     let mut send = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
-        five(client.command(&words).unwrap())
+        five_integers(client.command(&words).unwrap())
     };
     // Allowed, limit, remaining, reset after, retry after. The first three lines are from throttlecrab's own tests.
     assert_eq!(send("THROTTLE test_key 10 100 60"), [1, 10, 9, 5, 0]);
     assert_eq!(send("throttle test_key2 10 100 60 5"), [1, 10, 5, 7, 0]);
     assert_eq!(send("THROTTLE large_quantity_key 10 100 60 15"), [0, 10, 10, 0, 3], "nothing is counted");
-    assert_eq!(send("THROTTLE test_key 10 100 60 0"), [1, 10, 9, 5, 0], "a quantity of 0 only looks");
+    assert_eq!(send("THROTTLE test_key 10 100 60 0"), [1, 10, 9, 5, 0], "a quantity of 0 is a peek");
     for remaining in [2, 1, 0] {
         assert_eq!(send("THROTTLE api-key-123 3 10 60")[..3], [1, 3, remaining]);
     }
@@ -23,22 +23,26 @@ fn throttle_is_answered_as_throttlecrab_does() {
     assert_eq!(send("THROTTLE api-key-123 3 10 60")[4], 6, "the retry is rounded up");
     server.clock.advance(5999);
     assert_eq!(send("THROTTLE api-key-123 3 10 60")[0], 1, "after the retry it is allowed");
-    assert_eq!(send("THROTTLE single 1 1 60"), [1, 1, 0, 60, 0], "no earlier than the bucket is whole");
+    assert_eq!(
+        send("THROTTLE single 1 1 60"),
+        [1, 1, 0, 60, 0],
+        "the reset is when the bucket is full again"
+    );
     assert_eq!(send("THROTTLE single 1 1 60"), [0, 1, 0, 60, 60]);
 }
 
 #[test]
-fn keys_of_throttle_and_of_cl_throttle_are_apart() {
-    let server = Resp::start();
+fn throttle_and_cl_throttle_have_separate_keys() {
+    let server = RespServer::start();
     let mut client = server.connect();
-    assert_eq!(five(client.command(&["THROTTLE", "k", "1", "1", "60"]).unwrap())[..3], [1, 1, 0]);
-    assert_eq!(five(client.command(&["CL.THROTTLE", "k", "0", "1", "60"]).unwrap())[..3], [0, 1, 0]);
+    assert_eq!(five_integers(client.command(&["THROTTLE", "k", "1", "1", "60"]).unwrap())[..3], [1, 1, 0]);
+    assert_eq!(five_integers(client.command(&["CL.THROTTLE", "k", "0", "1", "60"]).unwrap())[..3], [0, 1, 0]);
     assert_eq!(client.command(&["TTL", "other"]).unwrap().int(), -2);
 }
 
 #[test]
-fn throttle_errors_begin_with_the_words_of_throttlecrab_and_name_the_field() {
-    let server = Resp::start();
+fn errors_of_throttle_begin_like_throttlecrabs_and_name_the_field() {
+    let server = RespServer::start();
     let arity = "ERR wrong number of arguments for 'throttle' command";
     let rate = "ERR Rate limit check failed: invalid rate limit parameters";
     for (sent, error) in [
@@ -65,8 +69,8 @@ fn throttle_errors_begin_with_the_words_of_throttlecrab_and_name_the_field() {
         ),
     ] {
         let words: Vec<&str> = sent.split(' ').collect();
-        assert_eq!(server.answer(command(&words)), format!("-{error}\r\n"), "{sent}");
+        assert_eq!(server.replies_to(command(&words)), format!("-{error}\r\n"), "{sent}");
     }
-    let longest = server.answer(command(&["THROTTLE", &"k".repeat(4097), "1", "1", "1"]));
-    assert_eq!(longest, "-ERR key: 4097 bytes; 1 to 4096 bytes are allowed\r\n");
+    let reply = server.replies_to(command(&["THROTTLE", &"k".repeat(4097), "1", "1", "1"]));
+    assert_eq!(reply, "-ERR key: 4097 bytes; 1 to 4096 bytes are allowed\r\n");
 }

@@ -1,8 +1,8 @@
-//! Values with `*` in them, wherever it stands.
+//! Values of descriptors with `*` at the end, inside or at the start.
 
 use serde_json::json;
 
-use super::{Shop, descriptor, name};
+use super::{RateLimitServer, descriptor, limit_name};
 
 const LIMITS: &str = "
 domain: shop
@@ -25,7 +25,7 @@ descriptors:
 
 #[test]
 fn a_wildcard_inside_a_value_matches_in_file_order_between_exact_and_bare() {
-    let shop = Shop::with_limits(LIMITS, &[]);
+    let server = RateLimitServer::with_limits(LIMITS, &[]);
     for (value, expected) in [
         ("/api/7/action", "exact"),
         ("/api/8/action", "action"),
@@ -39,16 +39,16 @@ fn a_wildcard_inside_a_value_matches_in_file_order_between_exact_and_bare() {
         ("/x/y.pdf?", "bare"),
         ("", "bare"),
     ] {
-        assert_eq!(name(&shop.one(&[("path", value)])), expected, "{value}");
+        assert_eq!(limit_name(&server.status(&[("path", value)])), expected, "{value}");
     }
-    assert_eq!(name(&shop.one(&[("twice", "ab")])), "twice");
-    assert_eq!(shop.one(&[("twice", "a")]), json!({"code": "OK"}));
+    assert_eq!(limit_name(&server.status(&[("twice", "ab")])), "twice");
+    assert_eq!(server.status(&[("twice", "a")]), json!({"code": "OK"}));
 }
 
 #[test]
-fn values_are_counted_apart_unless_the_threshold_is_shared() {
-    let shop = Shop::with_limits(LIMITS, &[]);
-    let code = |entries: &[(&str, &str)]| shop.one(entries)["code"].as_str().unwrap().to_owned();
+fn matching_values_have_their_own_counts_unless_the_threshold_is_shared() {
+    let server = RateLimitServer::with_limits(LIMITS, &[]);
+    let code = |entries: &[(&str, &str)]| server.status(entries)["code"].as_str().unwrap().to_owned();
     assert_eq!(["/api/1/action", "/api/2/action"].map(|value| code(&[("path", value)])), ["OK", "OK"]);
     assert_eq!(code(&[("path", "/api/1/action")]), "OVER_LIMIT");
     let shared = ["/api/1/v1", "/api/2/v1", "/api/3/v1"].map(|value| code(&[("shared", value)]));
@@ -58,21 +58,21 @@ fn values_are_counted_apart_unless_the_threshold_is_shared() {
     let nested = [("t1prod", "res1v2"), ("t2prod", "res2v2"), ("t3prod", "res3v2")]
         .map(|(tenant, resource)| code(&[("tenant", tenant), ("resource", resource)]));
     assert_eq!(nested, ["OK", "OK", "OVER_LIMIT"]);
-    let metrics = shop.server.get("/metrics").body;
+    let metrics = server.process.get("/metrics").body;
     let line = "slidegate_decisions_total{policy=\"shop.several_svc*ep*rpc\",tier=\"\",source=\"store\",outcome=\"allowed\"} 2";
     assert!(metrics.lines().any(|found| found == line), "{metrics}");
 }
 
-/// Fifty kilobytes against two hundred stars: with a matcher that backtracks the test does not end.
+/// Matches 50 kB against 200 stars: with a matcher that backtracks the test does not end.
 #[test]
-fn a_hostile_value_costs_no_more_than_its_length() {
+fn matching_a_long_value_does_not_backtrack() {
     let pattern = "a*".repeat(200);
     let limits = format!(
         "domain: shop\ndescriptors:\n  - {{key: k, value: '{pattern}b', rate_limit: {{unit: year, requests_per_unit: 1}}}}\n"
     );
-    let shop = Shop::with_limits(&limits, &[]);
+    let server = RateLimitServer::with_limits(&limits, &[]);
     let value = "a".repeat(50_000);
-    assert_eq!(shop.one(&[("k", &value)]), json!({"code": "OK"}));
-    let asked = json!([descriptor(&[("k", &format!("{value}b"))])]);
-    assert_eq!(shop.ask(&asked)["statuses"][0]["currentLimit"]["unit"], "YEAR");
+    assert_eq!(server.status(&[("k", &value)]), json!({"code": "OK"}));
+    let descriptors = json!([descriptor(&[("k", &format!("{value}b"))])]);
+    assert_eq!(server.check(&descriptors)["statuses"][0]["currentLimit"]["unit"], "YEAR");
 }

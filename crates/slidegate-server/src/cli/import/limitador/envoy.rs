@@ -1,5 +1,5 @@
-//! Limits of Limitador as files of envoyproxy/ratelimit: the namespace is the domain, conditions are values of a
-//! descriptor, variables its keys without a value.
+//! Converts limits of Limitador to files of envoyproxy/ratelimit. A namespace becomes a domain, a condition an entry with a
+//! value, and a variable an entry without a value.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -7,29 +7,29 @@ use std::fmt::Write;
 use serde_json::json;
 use slidegate::MAX_NAME_BYTES;
 
-use super::{Carried, Limit};
-use crate::cli::import::write::{Imported, Written};
-use crate::config::Problem;
-use crate::envoy::Unit;
+use super::{Converted, Limit};
+use crate::cli::import::write::{Imported, ImportedFile};
+use slidegate_config::Problem;
+use slidegate_config::envoy::Unit;
 
-const BEGINNING: &str = "\
+const HEADER: &str = "\
 # Made by `slidegate import limitador --to envoy`, for `slidegate serve --envoy-config DIR`.
-# A descriptor meets a limit if it has exactly these entries in this order. Limitador lets a descriptor have more of them,
-# in any order, and counts a request on every limit that it meets; here the most specific one counts it.
+# A descriptor matches a limit if it has exactly these entries in this order. In Limitador a descriptor may have further
+# entries, in any order, and a request counts on every limit that it matches; here only on the most specific one.
 ";
 
-/// One level of a file.
+/// Node of the descriptor tree of a file.
 #[derive(Default)]
 struct Node {
     key: String,
     value: Option<String>,
-    /// The limit, as the file writes it.
+    /// Limit in the format of the file.
     rate_limit: Option<String>,
-    below: Vec<Self>,
+    children: Vec<Self>,
 }
 
 impl Node {
-    /// The key and the value as the format puts them together.
+    /// Returns the key and the value as envoyproxy/ratelimit joins them.
     fn composite(&self) -> String {
         composite(&self.key, self.value.as_deref())
     }
@@ -43,9 +43,9 @@ impl Node {
         if let Some(rate_limit) = &self.rate_limit {
             let _ = writeln!(text, "{indent}  rate_limit: {rate_limit}");
         }
-        if !self.below.is_empty() {
+        if !self.children.is_empty() {
             let _ = writeln!(text, "{indent}  descriptors:");
-            self.below.iter().for_each(|node| node.write(text, depth + 1));
+            self.children.iter().for_each(|node| node.write(text, depth + 1));
         }
     }
 }
@@ -54,113 +54,123 @@ fn composite(key: &str, value: Option<&str>) -> String {
     value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}"))
 }
 
-pub(super) fn write(limits: &[Limit], mut left_out: Vec<Problem>) -> Carried {
+pub(super) fn write(limits: &[Limit], mut left_out: Vec<Problem>) -> Converted {
     let mut domains: Vec<(&str, Node)> = Vec::new();
-    let mut told = String::new();
+    let mut summary = String::new();
     for limit in limits {
-        let place = domains.iter().position(|(name, _)| *name == limit.namespace);
-        let place = place.unwrap_or_else(|| {
+        let index = domains.iter().position(|(name, _)| *name == limit.namespace);
+        let index = index.unwrap_or_else(|| {
             domains.push((&limit.namespace, Node::default()));
             domains.len() - 1
         });
-        match add(&mut domains[place].1, limit) {
-            Ok(summary) => {
-                let _ = writeln!(told, "{}: {summary}", limit.namespace);
+        match add(&mut domains[index].1, limit) {
+            Ok(line) => {
+                let _ = writeln!(summary, "{}: {line}", limit.namespace);
             }
             Err(problem) => left_out.push(problem),
         }
     }
     let mut names = HashSet::new();
     let mut files = Vec::with_capacity(domains.len());
-    for (domain, root) in domains.iter().filter(|(_, root)| !root.below.is_empty()) {
-        let mut text = format!("{BEGINNING}domain: {}\ndescriptors:\n", json!(domain));
-        root.below.iter().for_each(|node| node.write(&mut text, 0));
-        files.push(Written { name: Some(file_name(domain, &mut names)), text });
+    for (domain, root) in domains.iter().filter(|(_, root)| !root.children.is_empty()) {
+        let mut text = format!("{HEADER}domain: {}\ndescriptors:\n", json!(domain));
+        root.children.iter().for_each(|node| node.write(&mut text, 0));
+        files.push(ImportedFile { name: Some(file_name(domain, &mut names)), text });
     }
-    // Beside the first of them, for there is no file for all.
+    // In the first file, because none belongs to all namespaces.
     if let Some(first) = files.first_mut() {
         for Problem { field, message, .. } in &left_out {
             let _ = writeln!(first.text, "# left out: {field}: {message}");
         }
     }
-    Carried { imported: Imported { told, files }, left_out }
+    Converted { imported: Imported { summary, files }, left_out }
 }
 
-/// Adds the limit below its domain, and returns a summary of it.
+/// Adds the limit to the tree of its domain and returns its line of the summary.
 fn add(root: &mut Node, limit: &Limit) -> Result<String, Problem> {
     let path = path(limit)?;
     let rate_limit = rate_limit(limit)?;
     let mut node = root;
     for (key, value) in &path {
         let composite = composite(key, value.as_deref());
-        let place = match node.below.iter().position(|below| below.composite() == composite) {
-            Some(place) if node.below[place].key == *key => place,
+        let index = match node.children.iter().position(|child| child.composite() == composite) {
+            Some(index) if node.children[index].key == *key => index,
             Some(_) => {
-                let message =
-                    format!("{composite:?} is also another key and value; the format takes both for one");
+                let message = format!(
+                    "{composite:?} is also another key and value; envoyproxy/ratelimit does not distinguish them"
+                );
                 return Err(limit.problem("", message));
             }
             None => {
-                node.below.push(Node { key: key.clone(), value: value.clone(), ..Node::default() });
-                node.below.len() - 1
+                node.children.push(Node { key: key.clone(), value: value.clone(), ..Node::default() });
+                node.children.len() - 1
             }
         };
-        node = &mut node.below[place];
+        node = &mut node.children[index];
     }
     if node.rate_limit.is_some() {
-        let message = "another limit is for the same descriptor; the format has one for each";
+        let message = "another limit has the same descriptor; envoyproxy/ratelimit allows one limit for each";
         return Err(limit.problem("", message));
     }
-    let described: Vec<String> = path
+    let entries: Vec<String> = path
         .iter()
         .map(|(key, value)| value.as_ref().map_or_else(|| key.clone(), |value| format!("{key}={value}")))
         .collect();
-    let summary = format!("descriptor [{}]: {rate_limit}", described.join(", "));
+    let line = format!("descriptor [{}]: {rate_limit}", entries.join(", "));
     node.rate_limit = Some(rate_limit);
-    Ok(summary)
+    Ok(line)
 }
 
-/// The entries of a descriptor that meets the limit: conditions first, then variables.
+/// Returns the entries of a descriptor that matches the limit: conditions first, then variables.
 fn path(limit: &Limit) -> Result<Vec<(String, Option<String>)>, Problem> {
     let mut path: Vec<(String, Option<String>)> = Vec::new();
-    for (place, (key, value)) in limit.conditions.iter().enumerate() {
-        let field = format!(".conditions[{place}]");
+    for (index, (key, value)) in limit.conditions.iter().enumerate() {
+        let field = format!(".conditions[{index}]");
         if value.is_empty() || value.contains('*') {
-            let message = format!("{value:?} cannot be carried over; in the format it stands for any value");
+            let message =
+                format!("{value:?} cannot be converted; in envoyproxy/ratelimit it matches any value");
             return Err(limit.problem(&field, message));
         }
         match path.iter().find(|(known, _)| known == key) {
             None => path.push((key.clone(), Some(value.clone()))),
             Some((_, known)) if known.as_ref() == Some(value) => {}
             Some(_) => {
-                return Err(
-                    limit.problem(&field, format!("{key:?} has another value before; no request has both"))
-                );
+                return Err(limit.problem(
+                    &field,
+                    format!("{key:?} has another value in an earlier condition; no request matches both"),
+                ));
             }
         }
     }
     for key in &limit.variables {
-        // One whose value is given is the same for all.
+        // The value of a variable with a condition is the same for all requests.
         if path.iter().all(|(known, _)| known != key) {
             path.push((key.clone(), None));
         }
     }
     if path.is_empty() {
-        let message = "it is for every request of its namespace; the format needs a condition or a variable";
+        let message = "the limit applies to every request of its namespace; envoyproxy/ratelimit needs a condition or a variable";
         return Err(limit.problem("", message));
     }
     Ok(path)
 }
 
+/// Returns the limit in the format of the file.
 fn rate_limit(limit: &Limit) -> Result<String, Problem> {
     let Some(unit) = Unit::of_seconds(limit.seconds) else {
-        let message =
-            format!("{} s cannot be carried over; the format counts by {}", limit.seconds, Unit::names());
+        let message = format!(
+            "{} s cannot be converted; the units of envoyproxy/ratelimit are {}",
+            limit.seconds,
+            Unit::names()
+        );
         return Err(limit.problem(".seconds", message));
     };
     let Ok(requests) = u32::try_from(limit.max_value) else {
-        let message =
-            format!("{} cannot be carried over; the format takes up to {}", limit.max_value, u32::MAX);
+        let message = format!(
+            "{} cannot be converted; the maximum of envoyproxy/ratelimit is {}",
+            limit.max_value,
+            u32::MAX
+        );
         return Err(limit.problem(".max_value", message));
     };
     let is_name = |name: &&String| name.len() <= MAX_NAME_BYTES && !name.chars().any(char::is_control);
@@ -179,7 +189,7 @@ fn file_name(domain: &str, used: &mut HashSet<String>) -> String {
         plain => plain,
     };
     (1_u32..=u32::MAX)
-        .map(|place| if place == 1 { format!("{plain}.yaml") } else { format!("{plain}.{place}.yaml") })
+        .map(|number| if number == 1 { format!("{plain}.yaml") } else { format!("{plain}.{number}.yaml") })
         .find(|name| used.insert(name.to_ascii_lowercase()))
         .unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Limits of Limitador, as policies or as files of envoyproxy/ratelimit: those that these can express.
+//! Converts limits of Limitador to policies or to files of envoyproxy/ratelimit, as far as these can express them.
 
 mod envoy;
 mod policies;
@@ -11,17 +11,17 @@ use serde_saphyr::Spanned;
 use slidegate::{Algorithm, MAX_LIMIT};
 
 use super::write::Imported;
-use crate::bounded_integer::BoundedInteger;
 use crate::cli::Failure;
-use crate::config::{Problem, Problems};
-use crate::envoy::parse_yaml;
+use slidegate_config::BoundedInteger;
+use slidegate_config::envoy::parse_yaml;
+use slidegate_config::{Problem, Problems};
 
-/// The format to write.
+/// Format to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum To {
-    /// A configuration file, with one policy for each limit
+pub(super) enum TargetFormat {
+    /// Configuration file, with one policy for each limit
     Policies,
-    /// Files of envoyproxy/ratelimit, one for each namespace: a proxy that asks Limitador keeps its configuration
+    /// Files of envoyproxy/ratelimit, one for each namespace, for a proxy that keeps its configuration
     Envoy,
 }
 
@@ -35,13 +35,13 @@ struct LimitFields {
     variables: Option<Vec<Spanned<String>>>,
     name: Option<String>,
     id: Option<String>,
-    /// Token bucket or fixed window in some versions.
+    /// Algorithm, which some versions of Limitador have.
     policy: Option<String>,
 }
 
-/// A limit that was understood.
+/// Parsed limit.
 struct Limit {
-    /// Place in the file, from 0.
+    /// Index in the file, from 0.
     index: usize,
     line: u64,
     namespace: String,
@@ -49,7 +49,7 @@ struct Limit {
     seconds: u64,
     /// Descriptors and their values.
     conditions: Vec<(String, String)>,
-    /// Descriptors whose values are counted apart.
+    /// Descriptors whose values are counted separately.
     variables: Vec<String>,
     name: Option<String>,
 }
@@ -60,85 +60,91 @@ impl Limit {
     }
 }
 
-/// The limits in the other format, and the problems of those that are left out.
-struct Carried {
+/// Limits in the target format, and the problems of those that are left out.
+struct Converted {
     imported: Imported,
     left_out: Vec<Problem>,
 }
 
-pub(super) fn import(path: &Path, to: To, algorithm: Option<Algorithm>) -> Result<Imported, Failure> {
-    if to == To::Envoy && algorithm.is_some() {
+pub(super) fn import(
+    path: &Path,
+    to: TargetFormat,
+    algorithm: Option<Algorithm>,
+) -> Result<Imported, Failure> {
+    if to == TargetFormat::Envoy && algorithm.is_some() {
         return Err(Failure::new(
-            "--algorithm goes with --to policies; files of envoyproxy/ratelimit name none: \
-             choose it with `slidegate serve --envoy-algorithm`"
+            "--algorithm needs --to policies, because files of envoyproxy/ratelimit have no algorithm; choose it with \
+             `slidegate serve --envoy-algorithm`"
                 .to_owned(),
         ));
     }
     let file = path.display().to_string();
-    let refuse = |problems| Failure::Files(vec![Problems::new(&file, problems)]);
+    let failure = |problems| Failure::Files(vec![Problems::new(&file, problems)]);
     let text = std::fs::read_to_string(path)
-        .map_err(|error| refuse(vec![Problem::without_line("file", format!("cannot be read: {error}"))]))?;
-    let fields: Vec<LimitFields> = parse_yaml(&text).map_err(|problem| refuse(vec![problem]))?;
-    let (mut limits, mut not_understood) = (Vec::new(), Vec::new());
+        .map_err(|error| failure(vec![Problem::without_line("file", format!("cannot be read: {error}"))]))?;
+    let fields: Vec<LimitFields> = parse_yaml(&text).map_err(|problem| failure(vec![problem]))?;
+    let (mut limits, mut invalid) = (Vec::new(), Vec::new());
     for (index, limit) in fields.iter().enumerate() {
-        match read(index, limit) {
+        match parse(index, limit) {
             Ok(limit) => limits.push(limit),
-            Err(problems) => not_understood.extend(problems),
+            Err(problems) => invalid.extend(problems),
         }
     }
-    let carry_over = |left_out: Vec<Problem>| match to {
-        To::Policies => policies::write(&limits, algorithm.unwrap_or(Algorithm::FixedWindow), left_out),
-        To::Envoy => envoy::write(&limits, left_out),
+    let convert = |left_out: Vec<Problem>| match to {
+        TargetFormat::Policies => {
+            policies::write(&limits, algorithm.unwrap_or(Algorithm::FixedWindow), left_out)
+        }
+        TargetFormat::Envoy => envoy::write(&limits, left_out),
     };
-    let Carried { mut imported, left_out } = carry_over(not_understood);
+    let Converted { mut imported, left_out } = convert(invalid);
     if left_out.is_empty() {
         return Ok(imported);
     }
-    if imported.told.is_empty() {
-        return Err(refuse(left_out));
+    if imported.summary.is_empty() {
+        return Err(failure(left_out));
     }
-    let _ = writeln!(imported.told, "left out:\n{}", Problems::new(&file, left_out));
+    let _ = writeln!(imported.summary, "left out:\n{}", Problems::new(&file, left_out));
     Ok(imported)
 }
 
-/// Reads a limit, or lists the parts that cannot be understood.
-fn read(index: usize, limit: &LimitFields) -> Result<Limit, Vec<Problem>> {
+/// Parses a limit, or lists the parts that cannot be converted.
+fn parse(index: usize, limit: &LimitFields) -> Result<Limit, Vec<Problem>> {
     let line = limit.namespace.defined.line();
     let mut problems = Vec::new();
-    let mut refuse = |field: &str, line, message: String| {
+    let mut problem = |field: &str, line, message: String| {
         problems.push(Problem::at(line, format!("[{index}].{field}"), message));
     };
-    for (field, at, checked) in [
+    for (field, line, checked) in [
         ("max_value", limit.max_value.defined.line(), limit.max_value.value.checked()),
         ("seconds", limit.seconds.defined.line(), limit.seconds.value.checked()),
     ] {
         if let Err(message) = checked {
-            refuse(field, at, message);
+            problem(field, line, message);
         }
     }
     if let Some(policy) = &limit.policy {
-        refuse("policy", line, format!("{policy:?} cannot be carried over; choose one with --algorithm"));
+        problem("policy", line, format!("{policy:?} cannot be converted; choose one with --algorithm"));
     }
     let mut conditions: Vec<(String, String)> = Vec::new();
-    for (place, condition) in limit.conditions.iter().flatten().enumerate() {
-        match equals(&condition.value) {
+    for (position, condition) in limit.conditions.iter().flatten().enumerate() {
+        match parse_equality(&condition.value) {
             Some((descriptor, value)) => conditions.push((descriptor.to_owned(), value.to_owned())),
-            None => refuse(
-                &format!("conditions[{place}]"),
+            None => problem(
+                &format!("conditions[{position}]"),
                 condition.defined.line(),
-                format!("{:?} cannot be carried over; only descriptor == \"value\" can", condition.value),
+                format!("{:?} cannot be converted; only descriptor == \"value\" can", condition.value),
             ),
         }
     }
     let mut variables = Vec::new();
-    for (place, variable) in limit.variables.iter().flatten().enumerate() {
+    for (position, variable) in limit.variables.iter().flatten().enumerate() {
         let descriptor = descriptor_of(&variable.value);
         if is_plain(descriptor) {
             variables.push(descriptor.to_owned());
         } else {
             let message =
-                format!("{:?} cannot be carried over; only the name of a descriptor can", variable.value);
-            refuse(&format!("variables[{place}]"), variable.defined.line(), message);
+                format!("{:?} cannot be converted; only the name of a descriptor can", variable.value);
+            problem(&format!("variables[{position}]"), variable.defined.line(), message);
         }
     }
     if !problems.is_empty() {
@@ -156,8 +162,8 @@ fn read(index: usize, limit: &LimitFields) -> Result<Limit, Vec<Problem>> {
     })
 }
 
-/// `descriptor == "value"`, in any of the ways in which versions of Limitador write a descriptor.
-fn equals(condition: &str) -> Option<(&str, &str)> {
+/// Parses `descriptor == "value"`, with a descriptor in any form of [`descriptor_of`].
+fn parse_equality(condition: &str) -> Option<(&str, &str)> {
     let (descriptor, value) = condition.split_once("==")?;
     let value = value.trim();
     let quote = value.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
@@ -166,13 +172,13 @@ fn equals(condition: &str) -> Option<(&str, &str)> {
     (is_plain(descriptor) && !value.contains(['"', '\''])).then_some((descriptor, value))
 }
 
-/// Whether it is the name of a descriptor, and no expression.
+/// Returns whether a text is the name of a descriptor, and not another expression.
 fn is_plain(descriptor: &str) -> bool {
     let is_name = |character: char| character.is_alphanumeric() || "_-.:/".contains(character);
     !descriptor.is_empty() && descriptor.chars().all(is_name)
 }
 
-/// `descriptors[0]['x']`, `descriptors[0].x` and `x` are all `x`.
+/// Returns the name `x` from `descriptors[0]['x']`, `descriptors[0].x` or `x`, the forms of Limitador's versions.
 fn descriptor_of(expression: &str) -> &str {
     let Some(rest) = expression.strip_prefix("descriptors[0]") else { return expression };
     let bracketed = rest.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));

@@ -1,0 +1,152 @@
+//! Configuration of envoyproxy/ratelimit, read unchanged: a folder of YAML files, one per domain.
+
+mod build;
+mod domains;
+mod file;
+mod key;
+mod rule;
+mod tree;
+mod unit;
+mod wildcard;
+mod yaml;
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use slidegate::Algorithm;
+
+use self::build::RuleBuilder;
+pub use self::domains::Domains;
+use self::file::File;
+pub use self::key::CounterKey;
+pub use self::rule::{Amount, Limited, Rule, quota};
+pub use self::tree::DomainTree;
+pub use self::unit::Unit;
+pub use self::yaml::parse_yaml;
+use crate::{Problem, Problems};
+
+/// Settings outside the files of envoyproxy/ratelimit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Algorithm of all limits.
+    pub algorithm: Algorithm,
+    /// Responses that carry rate-limit headers.
+    pub headers: HeaderMode,
+    /// Form of the body of a denial.
+    pub body: DenialBody,
+}
+
+impl Default for Settings {
+    /// Returns the behaviour closest to envoyproxy/ratelimit.
+    fn default() -> Self {
+        Self { algorithm: Algorithm::FixedWindow, headers: HeaderMode::Denied, body: DenialBody::Text }
+    }
+}
+
+/// Responses that carry rate-limit headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum HeaderMode {
+    /// None.
+    Off,
+    /// Denials.
+    Denied,
+    /// All.
+    Always,
+}
+
+/// Form of the body of a denial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum DenialBody {
+    /// A sentence, which is the `grpc-message` for clients of gRPC.
+    Text,
+    /// A problem document.
+    #[value(alias = "true")]
+    Problem,
+    /// None.
+    #[value(alias = "false")]
+    Off,
+}
+
+impl Domains {
+    /// Reads a folder or a single file, or returns all problems.
+    pub fn load(path: &Path, settings: Settings) -> Result<Self, Vec<Problems>> {
+        let files =
+            files(path).map_err(|error| vec![file_problem(path, format!("cannot be read: {error}"))])?;
+        if files.is_empty() {
+            return Err(vec![file_problem(path, "no file in this folder ends in .yaml or .yml")]);
+        }
+        let mut domains = Self { settings, by_name: HashMap::new() };
+        let mut owners: HashMap<String, PathBuf> = HashMap::new();
+        let mut problems = Vec::new();
+        let (mut limit_count, mut policy_names) = (0, HashSet::new());
+        for file in files {
+            let mut builder = RuleBuilder {
+                settings,
+                limit_count: &mut limit_count,
+                policy_names: &mut policy_names,
+                problems: Vec::new(),
+            };
+            domains.add(&file, &mut builder, &mut owners);
+            if !builder.problems.is_empty() {
+                problems.push(Problems::new(&file.display().to_string(), builder.problems));
+            }
+        }
+        if problems.is_empty() { Ok(domains) } else { Err(problems) }
+    }
+
+    /// Adds the domain of a file. `owners` are the files of the other domains.
+    fn add(&mut self, path: &Path, builder: &mut RuleBuilder<'_>, owners: &mut HashMap<String, PathBuf>) {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) => {
+                builder.problems.push(Problem::without_line("file", format!("cannot be read: {error}")));
+                return;
+            }
+        };
+        let file: File = match parse_yaml(&text) {
+            Ok(file) => file,
+            Err(problem) => {
+                builder.problems.push(problem);
+                return;
+            }
+        };
+        let descriptors = file.descriptors.as_deref().unwrap_or_default();
+        let Some(domain) = file.domain.filter(|domain| !domain.value.is_empty()) else {
+            builder.problems.push(Problem::without_line("domain", "missing; every file needs one domain"));
+            builder.domain("", descriptors);
+            return;
+        };
+        let name = domain.value;
+        if let Some(owner) = owners.get(&name) {
+            let message = format!("{name:?} is already defined in {}", owner.display());
+            builder.problems.push(Problem::at(domain.defined.line(), "domain", message));
+        }
+        let node = builder.domain(&name, descriptors);
+        owners.insert(name.clone(), path.to_owned());
+        self.by_name.insert(name, node);
+    }
+}
+
+fn file_problem(path: &Path, message: impl Into<String>) -> Problems {
+    Problems::new(&path.display().to_string(), vec![Problem::without_line("file", message)])
+}
+
+/// Returns the YAML files of a folder, sorted by name, without hidden files such as the `..data` links of Kubernetes.
+pub fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
+    if !fs::metadata(path)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_yaml = Path::new(&name).extension().is_some_and(|ending| ending == "yaml" || ending == "yml");
+        if is_yaml && !name.as_encoded_bytes().starts_with(b".") {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,8 @@
+//! Declaration, reading and description of fields.
+
+pub(crate) mod containers;
+pub(crate) mod diagnostics;
+pub(crate) mod field;
+pub(crate) mod scalars;
+pub(crate) mod schema;
+pub(crate) mod tree;
