@@ -12,6 +12,7 @@ mod key_rule;
 mod policy_set;
 mod problem;
 mod quota_spec;
+mod schema;
 mod sections;
 mod store_url;
 mod tls;
@@ -25,11 +26,11 @@ use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull
 
 pub use self::bounded_integer::BoundedInteger;
 pub use self::fields::scalars::Keyword;
-pub use self::fields::schema::{reference, schema};
 pub use self::key_rule::{KeyPart, KeyRule};
 pub use self::policy_set::{Override, PolicyEntry, PolicySet, listed};
 pub use self::problem::{Problem, Problems};
 pub use self::quota_spec::{NamedQuota, QuotaFields, QuotaProblem, QuotaSpec};
+pub use self::schema::{reference, schema};
 pub use self::sections::address::Address;
 pub use self::sections::admin::AdminConfig;
 pub use self::sections::connections::{Limits, ViolationLog};

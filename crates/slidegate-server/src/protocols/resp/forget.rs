@@ -4,8 +4,8 @@ use metrics::counter;
 use slidegate::{Store, Verb};
 use tracing::debug;
 
-use super::command::Keyword;
 use super::frame::Arguments;
+use super::grammar::Keyword;
 use super::reply;
 use super::session::{Session, write_arity_error};
 use crate::app::App;
