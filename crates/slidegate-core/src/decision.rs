@@ -5,7 +5,7 @@ mod derived;
 use core::time::Duration;
 use core::{fmt, slice};
 
-use crate::fast_check::LazyReport;
+use crate::lazy_report::LazyReport;
 use crate::policy::Policy;
 use crate::quota::Quota;
 use crate::report::{QuotaReport, QuotaReports, Retry};

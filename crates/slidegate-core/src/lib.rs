@@ -33,6 +33,7 @@ mod decision;
 mod exact;
 mod fast_check;
 mod fixed_window;
+mod lazy_report;
 mod moment;
 mod narrow_bucket;
 mod policy;

@@ -12,10 +12,9 @@ use tracing::{Instrument, Span, info};
 use crate::envoy_limits::EnvoyLimits;
 use crate::heavy_hitters::{HeavyHitters, Hit};
 use crate::policies::Policies;
-use crate::policy_metrics::PolicyMetrics;
 use crate::rates::RatePolicies;
 use crate::request::{Rejection, RejectionKind, Request};
-use crate::selection::{Decided, Selection};
+use crate::selection::{Decided, Prepared, Selection};
 use crate::violations::Violations;
 
 /// A store, the policies in force, and the records of decisions.
@@ -28,31 +27,6 @@ pub struct Engine<S> {
     violations: Violations,
     heavy_hitters: HeavyHitters,
     store_span: fn() -> Span,
-}
-
-/// An operation whose policy is known, with the data that its decision is recorded by.
-#[derive(Debug)]
-pub struct Prepared<'a> {
-    pub operation: Operation<'a>,
-    pub metrics: &'a PolicyMetrics,
-    /// Whether a denial is reported but not enforced.
-    pub is_shadow: bool,
-    /// Whether a peek is recorded as a check is, because its cost is charged later.
-    pub records_peek: bool,
-    /// Path of the request that a proxy decides about, for the log.
-    pub path: Option<&'a str>,
-}
-
-impl<'a> Prepared<'a> {
-    /// Returns an operation that is enforced, and recorded if it is a check.
-    pub fn new(operation: Operation<'a>, metrics: &'a PolicyMetrics) -> Self {
-        Self { operation, metrics, is_shadow: false, records_peek: false, path: None }
-    }
-
-    fn is_recorded(&self) -> bool {
-        let verb = self.operation.verb;
-        verb == Verb::Check || (self.records_peek && verb == Verb::Peek)
-    }
 }
 
 impl<S: Store> Engine<S> {

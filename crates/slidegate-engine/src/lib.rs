@@ -22,7 +22,7 @@ mod store_status;
 mod violations;
 
 pub use self::authenticator::{Authenticator, Credentials, authorize};
-pub use self::engine::{Engine, Prepared};
+pub use self::engine::Engine;
 pub use self::envoy_limits::{EnvoyLimits, EnvoyMatch};
 pub use self::explain::explain;
 pub use self::json::parse_json;
@@ -31,7 +31,7 @@ pub use self::policy_metrics::{IN_REQUEST_METRICS, PolicyMetrics};
 pub use self::rates::{Dialect, Rate, RatePolicies, throttlecrab_error};
 pub use self::readiness::Readiness;
 pub use self::request::{BlockMs, Cost, Rejection, RejectionKind, Request};
-pub use self::selection::{Decided, SelectedPolicy, Selection, policy_of_quotas, valid_key};
+pub use self::selection::{Decided, Prepared, SelectedPolicy, Selection, policy_of_quotas, valid_key};
 pub use self::store_stack::StoreStack;
 pub use self::store_status::{MemoryStatus, STORE_ERRORS, StatusSource, StoreStatus};
 pub use self::violations::Violations;

@@ -10,7 +10,6 @@ use metrics::{Counter, counter};
 use slidegate::{Decision, MAX_QUOTAS, Policy, Source};
 
 use crate::decision_counts::{self, DecisionCounts};
-use crate::rates::Dialect;
 
 /// Maximum number of policies and tiers with separate metrics. Further ones share one set.
 const MAX_SEPARATE: usize = 500;
@@ -39,13 +38,6 @@ pub struct PolicyMetrics {
     /// Counters of denials, by index of the quota.
     violations: Box<[Counter]>,
 }
-
-/// Metrics of all rates that come with `CL.THROTTLE`.
-static REDIS_CELL_METRICS: LazyLock<Arc<PolicyMetrics>> =
-    LazyLock::new(|| PolicyMetrics::for_dialect(Dialect::RedisCell));
-/// Metrics of all rates that come with `THROTTLE` or `POST /throttle`.
-static THROTTLECRAB_METRICS: LazyLock<Arc<PolicyMetrics>> =
-    LazyLock::new(|| PolicyMetrics::for_dialect(Dialect::Throttlecrab));
 
 /// Metrics of all policies whose quotas come with the request.
 pub static IN_REQUEST_METRICS: LazyLock<Arc<PolicyMetrics>> =
@@ -83,16 +75,9 @@ impl PolicyMetrics {
         Self::new(name, OVERRIDE, &[OVERRIDE; MAX_QUOTAS])
     }
 
-    /// Returns the metrics of all rates that come with the commands of a dialect.
-    pub fn for_throttle(dialect: Dialect) -> Arc<Self> {
-        Arc::clone(match dialect {
-            Dialect::RedisCell => &REDIS_CELL_METRICS,
-            Dialect::Throttlecrab => &THROTTLECRAB_METRICS,
-        })
-    }
-
-    fn for_dialect(dialect: Dialect) -> Arc<Self> {
-        Arc::new(Self::new(dialect.policy_name(), "", &["rate"]))
+    /// Returns the metrics of all rates under one policy name.
+    pub fn for_rates(policy_name: &str) -> Self {
+        Self::new(policy_name, "", &["rate"])
     }
 
     fn new(policy: &str, tier: &str, quotas: &[&str]) -> Self {

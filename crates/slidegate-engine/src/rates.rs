@@ -1,7 +1,7 @@
 //! Policies of rates that come with requests, as redis-cell and throttlecrab state them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 use slidegate::tower::HeaderStyle;
@@ -30,7 +30,21 @@ impl Dialect {
             Self::Throttlecrab => "THROTTLE",
         }
     }
+
+    fn metrics(self) -> Arc<PolicyMetrics> {
+        Arc::clone(match self {
+            Self::RedisCell => &REDIS_CELL_METRICS,
+            Self::Throttlecrab => &THROTTLECRAB_METRICS,
+        })
+    }
 }
+
+/// Metrics of all rates that come with `CL.THROTTLE`.
+static REDIS_CELL_METRICS: LazyLock<Arc<PolicyMetrics>> =
+    LazyLock::new(|| Arc::new(PolicyMetrics::for_rates(Dialect::RedisCell.policy_name())));
+/// Metrics of all rates that come with `THROTTLE` or `POST /throttle`.
+static THROTTLECRAB_METRICS: LazyLock<Arc<PolicyMetrics>> =
+    LazyLock::new(|| Arc::new(PolicyMetrics::for_rates(Dialect::Throttlecrab.policy_name())));
 
 /// Rate of a request, before validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -115,7 +129,7 @@ impl RatePolicies {
         if let Some(policy) = cached.get(&rate) {
             return Ok(Arc::clone(policy));
         }
-        let policy_metrics = PolicyMetrics::for_throttle(rate.dialect);
+        let policy_metrics = rate.dialect.metrics();
         let policy = Arc::new(PolicyView::new(rate.policy()?, HeaderStyle::None, policy_metrics));
         // Bounds the memory when clients send many different rates.
         if cached.len() >= MAX_CACHED_POLICIES {

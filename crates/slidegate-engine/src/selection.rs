@@ -7,7 +7,6 @@ use slidegate::tower::HeaderStyle;
 use slidegate::{Check, Decision, MAX_WINDOW_MS, Policy, Verb};
 use slidegate_config::{MAX_KEY_BYTES, NamedQuota, QuotaProblem, QuotaSpec};
 
-use crate::engine::Prepared;
 use crate::policies::{Policies, PolicyView};
 use crate::policy_metrics::{IN_REQUEST_METRICS, PolicyMetrics};
 use crate::request::{Rejection, Request};
@@ -31,6 +30,31 @@ pub enum SelectedPolicy {
     Configured(Arc<PolicyView>),
     /// Quotas of the request, and the style of its rate-limit headers.
     FromRequest(Policy, HeaderStyle),
+}
+
+/// An operation whose policy is known, with the data that its decision is recorded by.
+#[derive(Debug)]
+pub struct Prepared<'a> {
+    pub operation: Operation<'a>,
+    pub metrics: &'a PolicyMetrics,
+    /// Whether a denial is reported but not enforced.
+    pub is_shadow: bool,
+    /// Whether a peek is recorded as a check is, because its cost is charged later.
+    pub records_peek: bool,
+    /// Path of the request that a proxy decides about, for the log.
+    pub path: Option<&'a str>,
+}
+
+impl<'a> Prepared<'a> {
+    /// Returns an operation that is enforced, and recorded if it is a check.
+    pub fn new(operation: Operation<'a>, metrics: &'a PolicyMetrics) -> Self {
+        Self { operation, metrics, is_shadow: false, records_peek: false, path: None }
+    }
+
+    pub(crate) fn is_recorded(&self) -> bool {
+        let verb = self.operation.verb;
+        verb == Verb::Check || (self.records_peek && verb == Verb::Peek)
+    }
 }
 
 /// A request and its decision.

@@ -4,5 +4,4 @@ pub(crate) mod containers;
 pub(crate) mod diagnostics;
 pub(crate) mod field;
 pub(crate) mod scalars;
-pub(crate) mod schema;
 pub(crate) mod tree;

@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::merge::Removal;
 use super::operation_id::OperationId;
 use super::timestamp::Timestamp;
 
@@ -134,6 +133,19 @@ pub enum Action {
     Block,
     /// Expiry of a change, without an operator.
     Expire,
+}
+
+/// Removal of a change, which covers all changes of the subject that are not newer and do not expire later.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Removal {
+    pub(super) id: OperationId,
+    #[serde(flatten)]
+    pub(super) subject: Subject,
+    /// Expiry of the expired change; absent after a `DELETE`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) until: Option<Timestamp>,
+    /// Creation time, on the clock of [`OperationId`].
+    pub(super) made_ms: u64,
 }
 
 /// All changes, and the audit log. Nodes share it as one document.

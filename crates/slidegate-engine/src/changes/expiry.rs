@@ -1,8 +1,8 @@
 //! Expiry of changes: removal from the changeset, with an entry in the audit log.
 
+use super::changeset::Removal;
 use super::changeset::{Action, AuditEntry, Change, Changeset};
 use super::combine::Base;
-use super::merge::Removal;
 use super::operation_id::OperationId;
 use super::timestamp::Timestamp;
 

@@ -21,7 +21,7 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::changeset::{Action, AuditEntry, Change, Changeset, Subject};
 use super::operation_id::OperationId;
@@ -33,19 +33,6 @@ pub(super) const MAX_AUDIT_ENTRIES: usize = 500;
 const MAX_REMOVALS: usize = super::changeset::MAX_CHANGES;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 const EXPIRY_RETENTION_MS: u64 = DAY_MS;
-
-/// Removal of a change, which covers all changes of the subject that are not newer and do not expire later.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Removal {
-    pub(super) id: OperationId,
-    #[serde(flatten)]
-    pub(super) subject: Subject,
-    /// Expiry of the expired change; absent after a `DELETE`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) until: Option<Timestamp>,
-    /// Creation time, on the clock of [`OperationId`].
-    pub(super) made_ms: u64,
-}
 
 /// Returns the expiry, or the largest number without one.
 fn end_ms(until: Option<Timestamp>) -> u64 {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use slidegate::{MAX_LIMIT, Quota, Verb};
 
 use super::certificate::ClientCertificate;
-use super::peek_report::quota_lines;
+use super::peek_report::{quota_lines, seconds};
 use super::{Failure, client, print};
 use slidegate_engine::{Decided, Engine, parse_json};
 
@@ -222,13 +222,5 @@ fn describe(verb: Verb, decision: &DecisionJson<'_>) -> String {
     match decision.retry_after_ms {
         Some(ms) => format!("denied{without_store} by {violated}: retry in {}", seconds(ms)),
         None => format!("denied{without_store} by {violated}: never, because the cost exceeds the limit"),
-    }
-}
-
-/// Formats milliseconds as seconds, such as 1500 as `1.500 s`.
-pub(super) fn seconds(ms: u64) -> String {
-    match ms % 1000 {
-        0 => format!("{} s", ms / 1000),
-        rest => format!("{}.{rest:03} s", ms / 1000),
     }
 }

@@ -1,5 +1,6 @@
 use serde_json::json;
 
+use super::super::changeset::Removal;
 use super::super::changeset::{Action, MAX_CHANGES, Part, Setting};
 use super::super::combine::Base;
 use super::*;

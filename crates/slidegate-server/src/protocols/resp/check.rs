@@ -10,8 +10,8 @@
 
 use slidegate::MAX_LIMIT;
 
-use super::command::{CommandError, PolicySelector};
 use super::frame::Arguments;
+use super::grammar::{CommandError, PolicySelector};
 use slidegate_engine::{Rejection, RejectionKind};
 
 /// Arguments in either form.

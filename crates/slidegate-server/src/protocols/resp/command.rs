@@ -7,38 +7,12 @@ use slidegate::{MAX_WINDOW_MS, Verb};
 use super::check::{self, CheckArguments};
 use super::decision_reply::ReplyFormat;
 use super::frame::Arguments;
+use super::grammar::{CommandError, Keyword, PolicySelector};
 use super::throttle::{RedisCellRequest, parse_throttlecrab};
+use slidegate_engine::Dialect;
 use slidegate_engine::valid_key;
-use slidegate_engine::{Dialect, Rate};
 use slidegate_engine::{Policies, PolicyView};
 use slidegate_engine::{Rejection, RejectionKind};
-
-/// Length of the longest name that is compared.
-const MAX_KEYWORD_BYTES: usize = 24;
-
-/// Name of a command or an option in upper case, for comparisons that ignore case.
-pub(super) struct Keyword {
-    bytes: [u8; MAX_KEYWORD_BYTES],
-    length: usize,
-}
-
-impl Keyword {
-    /// Converts a word to upper case. The result is empty if the word is longer than every name.
-    #[inline]
-    pub(super) fn of(word: &[u8]) -> Self {
-        let mut bytes = [0; MAX_KEYWORD_BYTES];
-        let length = if word.len() <= MAX_KEYWORD_BYTES { word.len() } else { 0 };
-        bytes[..length].copy_from_slice(&word[..length]);
-        // A fixed length is faster than a variable one.
-        bytes.make_ascii_uppercase();
-        Self { bytes, length }
-    }
-
-    #[inline]
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-}
 
 /// Command for one key, with the format of its reply.
 pub(super) struct StoreCommand<'a> {
@@ -47,42 +21,6 @@ pub(super) struct StoreCommand<'a> {
     pub(super) policy: PolicySelector<'a>,
     pub(super) key: &'a [u8],
     pub(super) cost: u64,
-}
-
-/// Policy of a command.
-pub(super) enum PolicySelector<'a> {
-    /// A rate in the command.
-    Rate(Rate),
-    /// A policy of the configuration, in the given tier.
-    Configured { name: &'a [u8], tier: Option<&'a [u8]> },
-    /// Quotas in the command.
-    Quotas(Vec<&'a [u8]>),
-}
-
-/// Reason for which a command is not executed.
-pub(super) enum CommandError {
-    /// An error of `CL.THROTTLE`, with the text of redis-cell.
-    RedisCell(String),
-    /// A wrong number of arguments for the named command.
-    Arity(&'static str),
-    /// Any other reason.
-    Rejected(Rejection),
-}
-
-impl CommandError {
-    /// Returns the error for a rate that is out of range, in the style of `dialect`.
-    pub(super) fn invalid_rate(dialect: Dialect, message: String) -> Self {
-        match dialect {
-            Dialect::RedisCell => Self::RedisCell(message),
-            Dialect::Throttlecrab => Self::Rejected(Rejection::new(RejectionKind::OutOfRange, message)),
-        }
-    }
-}
-
-impl From<Rejection> for CommandError {
-    fn from(rejection: Rejection) -> Self {
-        Self::Rejected(rejection)
-    }
 }
 
 /// Parses a command for the store; `None` for the name of any other command.

@@ -16,11 +16,13 @@ use tokio::time::Sleep;
 use tracing::debug;
 
 use super::RespState;
-use super::command::{self, CommandError, Keyword, PolicySelector, StoreCommand, find_policy};
+use super::command::{self, StoreCommand, find_policy};
 use super::decision_reply::{self, ReplyFormat};
 use super::forget;
 use super::frame::{Arguments, Frame, FrameParser, MAX_BYTES};
-use super::keys::{self, ANY_RATE, KeyCommand, KeyCount};
+use super::grammar::{CommandError, Keyword, PolicySelector};
+use super::key_reply::KeyCount;
+use super::keys::{self, ANY_RATE, KeyCommand};
 use super::quotas::LastQuotasPolicy;
 use super::reply;
 use super::session::{NextStep, Session, write_arity_error};

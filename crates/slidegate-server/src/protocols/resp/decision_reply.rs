@@ -2,7 +2,7 @@
 
 use slidegate::{Decision, QuotaReport};
 
-use super::keys::{self, KeyCount};
+use super::key_reply::{self, KeyCount};
 use super::reply;
 use crate::protocols::throttlecrab::{ThrottleReply, ThrottlecrabRequest};
 use slidegate_engine::Rejection;
@@ -60,11 +60,11 @@ pub(super) fn write(
             return Ok(());
         }
         ReplyFormat::Ttl { unit_ms } => {
-            reply::integer(out, keys::time_to_live(&decision?, unit_ms)?);
+            reply::integer(out, key_reply::time_to_live(&decision?, unit_ms)?);
             return Ok(());
         }
         ReplyFormat::Exists { is_last_key } => {
-            key_count.add(decision.and_then(|decision| keys::exists(&decision)));
+            key_count.add(decision.and_then(|decision| key_reply::exists(&decision)));
             is_last_key
         }
         ReplyFormat::Del { is_last_key } => {

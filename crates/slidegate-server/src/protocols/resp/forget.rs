@@ -5,8 +5,8 @@ use slidegate::Verb;
 use slidegate::store::Store;
 use tracing::debug;
 
-use super::command::Keyword;
 use super::frame::Arguments;
+use super::grammar::Keyword;
 use super::reply;
 use super::session::{Session, write_arity_error};
 use crate::app::App;

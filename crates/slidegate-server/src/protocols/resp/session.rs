@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use slidegate::Verb;
 
-use super::command::Keyword;
 use super::frame::Arguments;
+use super::grammar::Keyword;
 use super::reply::{self, ProtocolVersion};
 use slidegate_config::Token;
 use slidegate_engine::Rejection;

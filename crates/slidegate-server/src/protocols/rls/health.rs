@@ -6,14 +6,12 @@ use std::sync::Arc;
 use futures_util::stream::{self, Stream, StreamExt};
 use slidegate::store::Store;
 use tonic::codegen::async_trait;
-use tonic::server::NamedService;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::proto::rate_limit_service_server::RateLimitServiceServer;
-use super::service::Rls;
+use super::proto::rate_limit_service_server::SERVICE_NAME;
 use crate::app::App;
 
 /// Service name in the health checks of envoyproxy/ratelimit.
@@ -31,7 +29,7 @@ impl<S: Store + 'static> AppHealth<S> {
 
     /// Checks that the service exists.
     fn check_service(service: &str) -> Result<(), Status> {
-        let services = ["", RateLimitServiceServer::<Rls<S>>::NAME, RATELIMIT_SERVICE];
+        let services = ["", SERVICE_NAME, RATELIMIT_SERVICE];
         if services.contains(&service) { Ok(()) } else { Err(Status::not_found("unknown service")) }
     }
 }

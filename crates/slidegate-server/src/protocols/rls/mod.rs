@@ -10,6 +10,7 @@ pub mod proto;
 mod response;
 mod response_fields;
 mod service;
+mod verdict;
 
 pub(crate) use self::json::{JsonRequest, JsonResponse};
 pub(crate) use self::message::Message;

@@ -10,7 +10,7 @@ use super::metadata::{self, merge};
 use super::operations::{DescriptorLimit, RequestLimits};
 use super::proto::rate_limit_response::DescriptorStatus;
 use super::proto::{HeaderValue, RateLimitDescriptor, RateLimitRequest, rate_limit_descriptor};
-use super::response::{LimitDecision, Verdict, is_over_limit};
+use super::verdict::{LimitDecision, Verdict, is_over_limit};
 use slidegate_config::envoy::{DenialBody, HeaderMode, Settings};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";

@@ -188,6 +188,10 @@ mod tests {
         expected.add_authorization(b"Bearer one");
         expected.add_token(b"two");
         assert_eq!(request.credentials, expected);
+        let traced = with_header("TraceParent: 00-1-2-01\r\ntracestate: a=b");
+        let Parsed::Plain(request, _) = parse(traced.as_bytes()) else { panic!("not plain") };
+        let trace = TraceContext { traceparent: Some(b"00-1-2-01"), tracestate: Some(b"a=b") };
+        assert_eq!(request.trace, trace);
         assert!(matches!(parse(with_header("Connection: Keep-Alive").as_bytes()), Parsed::Plain(..)));
     }
 
@@ -253,6 +257,7 @@ mod tests {
             with_header("Authorization: Bearer two\r\nx-slidegate-token: one"),
             with_header("x-slidegate-token: two"),
             with_header("x-slidegate-token:"),
+            with_header("traceparent: 00-1-2-01"),
             with_header("connection: close"),
             with_header(&format!("a: {}", "b".repeat(MAX_CACHED_BYTES))),
             format!("\r\n{PLAIN}"),
@@ -272,15 +277,24 @@ mod tests {
     fn a_short_head_without_credentials_is_cached() {
         let (mut parser, head) = (RequestParser::default(), &PLAIN.as_bytes()[..PLAIN.len() - 2]);
         let long = with_header(&format!("a: {}", "b".repeat(MAX_CACHED_BYTES)));
-        for other in
-            [PLAIN, &long, &with_header("x-slidegate-token: two"), &with_header("authorization: one")]
-        {
+        for other in [
+            PLAIN,
+            &long,
+            &with_header("x-slidegate-token: two"),
+            &with_header("authorization: one"),
+            &with_header("traceparent: a"),
+        ] {
             assert!(matches!(parser.parse(other.as_bytes()), Parsed::Plain(..)));
             assert_eq!(parser.cached_head, head, "after {other}");
         }
         // A wrong entry shows that the cache is used.
         parser.cached = Some(PlainHead { verb: Verb::Reset, body_bytes: 1 });
-        let expected = PlainRequest { verb: Verb::Reset, credentials: Credentials::default(), body: b"{" };
+        let expected = PlainRequest {
+            verb: Verb::Reset,
+            credentials: Credentials::default(),
+            trace: TraceContext::default(),
+            body: b"{",
+        };
         assert_eq!(parser.parse(PLAIN.as_bytes()), Parsed::Plain(expected, PLAIN.len() - 1));
     }
 }
