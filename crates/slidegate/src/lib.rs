@@ -23,6 +23,7 @@ mod limiter;
 mod request;
 #[cfg(feature = "resilience")]
 pub mod resilience;
+mod stack;
 pub mod store;
 #[cfg(feature = "tower")]
 pub mod tower;
@@ -36,6 +37,7 @@ pub use slidegate_core::{
     Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_NAME_BYTES, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota,
     QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Reason, Retry, Source, Verb, parse_window,
 };
+pub use stack::{StoreStack, StoreStackBuilder};
 
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]

@@ -15,9 +15,10 @@ pub use self::builder::LimiterBuilder;
 use crate::clock::AnyClock;
 use crate::error::{BuildError, StoreError};
 use crate::request::Request;
+use crate::stack::StoreStack;
 use crate::store::limiter::{block_cost, wait_until_allowed};
 use crate::store::memory::{Binding, MemoryStore};
-use crate::store::{Operation, Store, StoreStack};
+use crate::store::{Operation, Store};
 
 /// Decides requests under one policy, in memory or over a store that many processes share. Cheap to clone.
 ///

@@ -1,7 +1,7 @@
 //! Layers that keep the limiter available while its store fails.
 //!
-//! Each layer is a [`Store`](crate::store::Store) that wraps another store and is usable alone. `stack.rs` pushes the layers
-//! of a [`StoreStack`](crate::store::StoreStack) in their order.
+//! Each layer is a [`Store`](crate::store::Store) that wraps another store and is usable alone. A [`StoreStack`](crate::StoreStack) has them in
+//! their order.
 
 mod breaker;
 mod budget;
@@ -12,7 +12,6 @@ mod jitter;
 mod optional;
 mod rules;
 mod shares;
-pub(crate) mod stack;
 mod switch;
 mod telemetry;
 

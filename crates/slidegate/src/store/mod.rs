@@ -18,7 +18,6 @@ mod remote;
 pub(crate) mod responses;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod shared_document;
-mod stack;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod supervise;
 mod url;
@@ -42,7 +41,6 @@ pub use self::redis::{KeyStyle, RedisStore, RedisStoreBuilder};
 pub use self::responses::{Responses, ResponsesIter};
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub use self::shared_document::{SharedDocument, SharedDocuments};
-pub use self::stack::{StoreStack, StoreStackBuilder};
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub use self::url::RemoteUrl;
 pub use self::url::StoreUrl;
