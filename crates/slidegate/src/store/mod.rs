@@ -86,8 +86,8 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns the version of the invalidation feed for the key: which refunds, resets and changed limits of any node this
-    /// store has heard of. `None` if the store has no feed. A caller that takes the version before a request can tell
-    /// from it for how long the response remains valid.
+    /// store has heard of. `None` if the store has no feed. A version that was
+    /// taken before a request shows for how long its response remains valid.
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         let _ = check;
         None
