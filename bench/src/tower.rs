@@ -10,8 +10,9 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::StatusCode;
 use axum::routing::get;
+use slidegate::Policy;
+use slidegate::store::{MemoryStore, StoreLimiter};
 use slidegate::tower::{HeaderStyle, RateLimitLayer};
-use slidegate::{Limiter, MemoryStore, Policy};
 use tower::Service;
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
@@ -59,7 +60,7 @@ fn router(name: &str, quota: &str) -> Router {
 
 fn layer(quota: &str, style: HeaderStyle) -> RateLimitLayer<MemoryStore> {
     let policy = Policy::parse("api", [quota]).expect("a valid quota");
-    RateLimitLayer::new(Arc::new(Limiter::new(MemoryStore::new())), policy).headers(style)
+    RateLimitLayer::new(Arc::new(StoreLimiter::new(MemoryStore::new())), policy).headers(style)
 }
 
 /// Request with the peer's address, as axum's server creates it.

@@ -19,9 +19,9 @@ use crate::sections::listen::{LISTEN, Listen};
 use crate::sections::memory::MEMORY;
 use crate::sections::policy::{HEADERS as POLICY_HEADERS, POLICY, PolicySpec};
 use crate::sections::token::{TOKENS, TokenSpec, tokens};
-use crate::store_url::StoreUrl;
 use crate::tls::TlsFiles;
 use crate::{Config, MemoryConfig};
+use slidegate::store::StoreUrl;
 
 const HTTP: Field<Parsed<Address>> = Field::new(
     "http",

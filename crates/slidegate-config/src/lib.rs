@@ -14,7 +14,6 @@ mod problem;
 mod quota_spec;
 mod schema;
 mod sections;
-mod store_url;
 mod tls;
 mod tokens;
 
@@ -22,7 +21,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull};
+use slidegate::store::{MemoryStore, MemoryStoreBuilder, WhenFull};
+use slidegate::{Policy, SettingsError};
 
 pub use self::bounded_integer::BoundedInteger;
 pub use self::fields::scalars::Keyword;
@@ -37,9 +37,9 @@ pub use self::sections::connections::{Limits, ViolationLog};
 pub use self::sections::degrade::{DegradeConfig, DegradeOverride};
 pub use self::sections::envoy::EnvoyConfig;
 pub use self::sections::listen::Listen;
-pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};
 pub use self::tls::{FileProblem, TlsFiles, certificates, mismatch, private_key};
 pub use self::tokens::{Scope, Token, Tokens, Verbs};
+pub use slidegate::store::StoreUrl;
 
 /// Maximum length of a key in bytes.
 pub const MAX_KEY_BYTES: usize = 4096;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use slidegate::{Check, Clock, Decision, Operation, Responses, Store, StoreError, Verb};
+use slidegate::store::{Operation, Responses, Store};
+use slidegate::{Check, Clock, Decision, StoreError, Verb};
 use slidegate_config::ViolationLog;
 use tokio::sync::Semaphore;
 use tracing::{Instrument, Span, info};

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use slidegate::store::Operation;
 use slidegate::tower::HeaderStyle;
-use slidegate::{Check, Decision, MAX_WINDOW_MS, Operation, Policy, Verb};
+use slidegate::{Check, Decision, MAX_WINDOW_MS, Policy, Verb};
 use slidegate_config::{MAX_KEY_BYTES, NamedQuota, QuotaProblem, QuotaSpec};
 
 use crate::policies::{Policies, PolicyView};

@@ -1,11 +1,9 @@
 //! Status of a store, for readiness and metrics.
 
-use metrics::counter;
-use slidegate::resilience::Failure;
-use slidegate::{MemoryStore, StoreError};
+use slidegate::resilience::{Failure, Fallback};
+use slidegate::store::MemoryStore;
 
-use crate::store::AnyStore;
-use crate::store_stack::{ProtectedStore, StoreStack};
+use crate::store_stack::StoreStack;
 
 /// Status of a store.
 #[derive(Clone, Debug, Default)]
@@ -51,25 +49,16 @@ impl<C: slidegate::Clock> StatusSource for MemoryStore<C> {
 
 impl StatusSource for StoreStack {
     fn status(&self) -> StoreStatus {
-        let fallback = match self.store().store() {
-            ProtectedStore::Local(AnyStore::Memory(store)) => return store.status(),
-            ProtectedStore::Local(_) => return StoreStatus::default(),
-            ProtectedStore::Remote(fallback) => fallback,
-            ProtectedStore::Cached(cache) => cache.store(),
-        };
+        if let Some(memory) = self.base().memory() {
+            return memory.status();
+        }
         StoreStatus {
-            breaker: Some(fallback.breaker_state().name()),
-            failure: fallback.failure(),
+            breaker: self.fallback().map(|fallback| fallback.breaker_state().name()),
+            failure: self.fallback().and_then(Fallback::failure),
             memory: None,
         }
     }
 }
 
-/// Name of the counter of [`count_store_error`].
+/// Counter of errors of the store, which the library counts.
 pub const STORE_ERRORS: &str = "slidegate_store_errors_total";
-
-/// Counts an error of a store.
-#[cold]
-pub(crate) fn count_store_error(error: &StoreError) {
-    counter!(STORE_ERRORS, "kind" => error.kind()).increment(1);
-}

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use slidegate::{Clock, Store};
+use slidegate::Clock;
+use slidegate::store::Store;
 use slidegate_config::Tokens;
 use slidegate_engine::{Authenticator, Engine, Readiness};
 

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metrics::{counter, gauge};
-use slidegate::{Store, SystemClock};
+use slidegate::SystemClock;
+use slidegate::store::Store;
 use tokio::sync::Notify;
 use tracing::{error, info};
 

@@ -10,7 +10,7 @@ use axum::Router;
 use futures_util::future::join_all;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
-use slidegate::Store;
+use slidegate::store::Store;
 use slidegate_config::Limits;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};

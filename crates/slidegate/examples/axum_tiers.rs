@@ -12,8 +12,9 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use slidegate::Policy;
+use slidegate::store::{MemoryStore, StoreLimiter};
 use slidegate::tower::{ClientAddress, Key, RateLimitLayer, Tier};
-use slidegate::{Limiter, MemoryStore, Policy};
 
 #[derive(Clone)]
 struct User {
@@ -23,7 +24,7 @@ struct User {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+    let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
     let anonymous = Tier::new(Policy::parse("anonymous", ["10/1m"])?);
     let authenticated = Tier::new(Policy::parse("authenticated", ["100/1m"])?);
     let premium = Tier::new(Policy::parse("premium", ["1000/1m"])?);

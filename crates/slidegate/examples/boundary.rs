@@ -4,7 +4,8 @@
 use std::error::Error;
 use std::fmt::Write;
 
-use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+use slidegate::store::{MemoryStore, StoreLimiter};
+use slidegate::{ManualClock, Policy};
 
 const ROWS: [(&str, &str); 3] = [
     ("fixed-window", "100/1m fixed-window"),
@@ -29,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Returns the number of admitted requests per second.
 fn admitted(quota: &str) -> Result<Vec<u64>, Box<dyn Error>> {
     let clock = ManualClock::at(0);
-    let limiter = Limiter::new(MemoryStore::builder().max_keys(1).clock(clock.clone()).build()?);
+    let limiter = StoreLimiter::new(MemoryStore::builder().max_keys(1).clock(clock.clone()).build()?);
     let policy = Policy::parse("demo", [quota])?;
     let mut seconds = Vec::new();
     for second in SECONDS {

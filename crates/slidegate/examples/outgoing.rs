@@ -15,8 +15,9 @@ use http::{Request, Uri};
 use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use slidegate::Policy;
+use slidegate::store::{MemoryStore, StoreLimiter};
 use slidegate::tower::{RateLimitLayer, WaitLayer};
-use slidegate::{Limiter, MemoryStore, Policy};
 use tower::{Layer, ServiceExt};
 
 #[tokio::main]
@@ -27,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     // Assumes ten requests per second. If the server reports less, in `RateLimit` or `Retry-After`, all requests to its
     // host wait accordingly, each at most half a minute.
-    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+    let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
     let policy = Policy::parse("theirs", ["10/1s strict-window"])?;
     let wait = WaitLayer::new(limiter, policy, Duration::from_secs(30));
     let client = wait.layer(Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>());
@@ -47,7 +48,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// Starts a server with a stricter limit than the client assumes.
 async fn start_strict_server() -> Result<SocketAddr, Box<dyn Error>> {
-    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+    let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
     let strict = RateLimitLayer::new(limiter, Policy::parse("strict", ["5/2s strict-window"])?);
     let app = Router::new().route("/", get(async || "hello\n")).layer(strict);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;

@@ -7,14 +7,15 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use slidegate::Policy;
+use slidegate::store::{MemoryStore, StoreLimiter};
 use slidegate::tower::RateLimitLayer;
-use slidegate::{Limiter, MemoryStore, Policy};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+    let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
     // Counts by client address, which tonic provides.
     let layer = RateLimitLayer::new(limiter, Policy::parse("calls", ["10/1m"])?);
     let (_reporter, service) = tonic_health::server::health_reporter();

@@ -1,9 +1,10 @@
 //! Rate limiting with exact limits, in memory or over a shared store.
 //!
 //! ```
-//! use slidegate::{Limiter, MemoryStore, Policy};
+//! use slidegate::Policy;
+//! use slidegate::store::{MemoryStore, StoreLimiter};
 //!
-//! let limiter = Limiter::new(MemoryStore::new());
+//! let limiter = StoreLimiter::new(MemoryStore::new());
 //! let api = Policy::parse("api", ["10/1s", "1000/1h"])?;
 //!
 //! let decision = limiter.check_now(api.key("user:1"))?;
@@ -15,37 +16,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod bound;
 mod clock;
 mod error;
 mod headers;
 mod limiter;
-#[cfg(feature = "degrade")]
+mod request;
+#[cfg(feature = "resilience")]
 pub mod resilience;
-mod store;
+pub mod store;
 #[cfg(feature = "tower")]
 pub mod tower;
 
-pub use bound::Bound;
-pub use clock::{Clock, ManualClock, PreciseClock, Sleep, SystemClock};
-pub use error::StoreError;
+pub use clock::{AnyClock, Clock, ManualClock, PreciseClock, Sleep, SystemClock};
+pub use error::{BuildError, SettingsError, StoreError};
 pub use headers::{rate_limit_headers, retry_after_seconds};
-pub use limiter::Limiter;
+pub use limiter::{Limiter, LimiterBuilder};
+pub use request::Request;
 pub use slidegate_core::{
     Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_NAME_BYTES, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota,
     QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Reason, Retry, Source, Verb, parse_window,
 };
-pub use store::invalidation::{FeedVersion, InvalidationFeed};
-pub use store::layer::StoreLayer;
-pub use store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError, WhenFull};
-#[cfg(feature = "postgres")]
-pub use store::postgres::{PostgresSettingsError, PostgresStore, PostgresStoreBuilder, Synchronous};
-#[cfg(feature = "redis")]
-pub use store::redis::{KeyStyle, RedisStore, RedisStoreBuilder, UrlError};
-pub use store::responses::{Responses, ResponsesIter};
-#[cfg(any(feature = "redis", feature = "postgres"))]
-pub use store::shared_document::{SharedDocument, SharedDocuments};
-pub use store::{Operation, Store};
 
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]
@@ -53,7 +43,7 @@ pub use store::{Operation, Store};
 struct Readme;
 
 /// Runs the examples of the resilience guide as tests.
-#[cfg(all(doctest, feature = "degrade", feature = "redis"))]
+#[cfg(all(doctest, feature = "resilience", feature = "redis"))]
 #[doc = include_str!("../../../docs/resilience.md")]
 struct ResilienceGuide;
 

@@ -10,7 +10,8 @@ mod conformance;
 use std::time::Duration;
 
 use conformance::{START, Subject, answers_like_the_core_within};
-use slidegate::{Clock, ManualClock, MemoryStore, Sleep};
+use slidegate::store::MemoryStore;
+use slidegate::{Clock, ManualClock, Sleep};
 
 /// A clock that the test sets, with a grain.
 struct GrainClock {
@@ -45,7 +46,7 @@ async fn the_memory_store_decides_like_the_core_for_any_grain() {
 
 #[cfg(feature = "redis")]
 mod redis {
-    use slidegate::RedisStore;
+    use slidegate::store::RedisStore;
     use slidegate_testkit::{Flavour, Server};
 
     use super::*;
@@ -64,7 +65,7 @@ mod redis {
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use slidegate::PostgresStore;
+    use slidegate::store::PostgresStore;
     use slidegate_testkit::Postgres;
 
     use super::*;

@@ -8,11 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use slidegate::resilience::{Budget, DeniedCache, Fallback, Jitter, Switch};
-use slidegate::{
-    Check, Clock, FeedVersion, InvalidationFeed, ManualClock, MemoryStore, Operation, Policy, Responses,
-    Store, StoreError, Verb,
-};
+use slidegate::resilience::{Budget, DeniedCache, ErrorCounter, Fallback, Jitter, Optional, Switch};
+use slidegate::store::{FeedVersion, InvalidationFeed, MemoryStore, Operation, Responses, Store};
+use slidegate::{Check, Clock, ManualClock, Policy, StoreError, Verb};
 
 /// A store that records calls and has a feed.
 struct Recording {
@@ -101,6 +99,10 @@ fn every_layer_forwards_the_properties_of_its_store() {
     assert_forwards(Switch::new, &immediate);
     assert_forwards(|store| Jitter::new(store, Duration::from_millis(5)), &immediate);
     assert_forwards(DeniedCache::new, &immediate);
+    assert_forwards(ErrorCounter::new, &immediate);
+    for is_present in [false, true] {
+        assert_forwards(|store| Optional::new(is_present, store, Switch::new), &immediate);
+    }
     assert_forwards(|store| Budget::new(store, Duration::from_mins(1)), &timed);
     let fallback = |store| {
         let clock = ManualClock::at(77_000);

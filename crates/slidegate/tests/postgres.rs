@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use conformance::{Random, Reference, START, Subject};
-use slidegate::{ManualClock, Operation, Policy, PostgresStore, Store, Verb};
+use slidegate::store::{Operation, PostgresStore, Store};
+use slidegate::{ManualClock, Policy, Verb};
 use slidegate_testkit::Postgres;
 
 /// Server shared by all tests of this file.

@@ -9,22 +9,21 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::{
-    Check, Clock, Decision, Limiter, ManualClock, Policy, PostgresStore, StoreError, SystemClock,
-};
+use slidegate::store::{PostgresStore, StoreLimiter};
+use slidegate::{Check, Clock, Decision, ManualClock, Policy, StoreError, SystemClock};
 use slidegate_testkit::{FaultProxy, PgBouncer, Postgres, until};
 
 const BUDGET: Duration = Duration::from_millis(500);
 
 /// Connects a limiter with a frozen clock, so that nothing expires.
-async fn frozen(address: SocketAddr) -> Limiter<PostgresStore> {
+async fn frozen(address: SocketAddr) -> StoreLimiter<PostgresStore> {
     frozen_over(2, address).await
 }
 
-async fn frozen_over(connections: usize, address: SocketAddr) -> Limiter<PostgresStore> {
+async fn frozen_over(connections: usize, address: SocketAddr) -> StoreLimiter<PostgresStore> {
     let url = format!("postgres://postgres@{address}/postgres");
     let builder = PostgresStore::builder(&url).unwrap().budget(BUDGET).connections(connections);
-    Limiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
+    StoreLimiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
 }
 
 fn policy(quota: &str) -> Policy {
@@ -32,7 +31,7 @@ fn policy(quota: &str) -> Policy {
 }
 
 /// Retries until the store decides. All errors before must be transient.
-async fn eventually(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> Decision {
+async fn eventually(limiter: &StoreLimiter<PostgresStore>, check: Check<'_>) -> Decision {
     for _ in 0..3000 {
         match limiter.check(check).await {
             Ok(decision) => return decision,
@@ -44,7 +43,7 @@ async fn eventually(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> Decis
     panic!("no decision about {check:?}");
 }
 
-async fn used(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> u64 {
+async fn used(limiter: &StoreLimiter<PostgresStore>, check: Check<'_>) -> u64 {
     eventually(limiter, check.cost(0)).await.quotas()[0].used
 }
 
@@ -95,7 +94,7 @@ async fn each_call_ends_within_its_budget() {
     server.stop_signal();
     let lazily = |address: SocketAddr| {
         let url = format!("postgres://postgres@{address}/postgres");
-        Limiter::new(PostgresStore::builder(&url).unwrap().budget(BUDGET).connect_lazily().unwrap())
+        StoreLimiter::new(PostgresStore::builder(&url).unwrap().budget(BUDGET).connect_lazily().unwrap())
     };
     let limiters = [connected, lazily(server.address()), lazily(silent)];
     within_budget::assert_fails_within(&limiters, BUDGET).await;
@@ -217,7 +216,7 @@ async fn a_batch_takes_one_round_trip() {
     let url = format!("postgres://postgres@{}/postgres", proxy.address());
     let builder = PostgresStore::builder(&url).unwrap().budget(Duration::from_secs(20));
     let builder = builder.policy_durable("durable", true);
-    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let limiter = Arc::new(StoreLimiter::new(builder.connect().await.unwrap()));
     let number = |sql: String| server.sql(&sql)[0][0].as_ref().unwrap().parse::<usize>().unwrap();
     for (ephemeral, durable) in [(2, 0), (64, 0), (3, 3), (1000, 0), (500, 500)] {
         proxy.mute();
@@ -279,7 +278,7 @@ async fn a_large_batch_causes_no_rejections() {
     let server = Postgres::start();
     let builder =
         PostgresStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20)).max_waiting(64);
-    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let limiter = Arc::new(StoreLimiter::new(builder.connect().await.unwrap()));
     let policy = Arc::new(Policy::parse("api", ["1000000/1h"]).unwrap());
     let batch = {
         let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
@@ -301,7 +300,7 @@ async fn a_full_queue_rejects_requests_at_once() {
     let proxy = FaultProxy::start(server.address());
     let url = format!("postgres://postgres@{}/postgres", proxy.address());
     let builder = PostgresStore::builder(&url).unwrap().budget(Duration::from_secs(5)).max_waiting(4);
-    let limiter = Arc::new(Limiter::new(builder.connections(1).connect().await.unwrap()));
+    let limiter = Arc::new(StoreLimiter::new(builder.connections(1).connect().await.unwrap()));
     let policy = Arc::new(policy("1000/1h"));
     proxy.stall();
     let mut callers = tokio::task::JoinSet::new();
@@ -331,7 +330,7 @@ async fn the_store_works_behind_a_transaction_pool() {
     let url = format!("{}?durable=true&sync=on", bouncer.url());
     let builder = PostgresStore::builder(&url).unwrap().budget(Duration::from_secs(20)).connections(6);
     let clock = ManualClock::at(1_800_000_000_000);
-    let limiter = Arc::new(Limiter::new(builder.time_from(clock).connect().await.unwrap()));
+    let limiter = Arc::new(StoreLimiter::new(builder.time_from(clock).connect().await.unwrap()));
     let policy = Arc::new(policy("40/1h"));
     let mut callers = tokio::task::JoinSet::new();
     for number in 0..300 {

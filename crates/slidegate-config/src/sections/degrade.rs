@@ -9,7 +9,7 @@ use crate::fields::containers::Mapping;
 use crate::fields::diagnostics::Diagnostics;
 use crate::fields::field::{Field, Fields};
 use crate::fields::scalars::{Boolean, Integer, Keyword, OneOf, Time};
-use crate::store_url::StoreUrl;
+use slidegate::store::StoreUrl;
 
 const NODES: Field<Integer> =
     Field::new("nodes", Integer { min: 1, max: 100_000 }, "Number of servers that share the store.")

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use metrics::gauge;
-use slidegate::{SharedDocument, SharedDocuments, StoreError};
+use slidegate::StoreError;
+use slidegate::store::{SharedDocument, SharedDocuments};
 use tracing::{error, info, warn};
 
 use super::changeset::{AuditEntry, Change, Changeset, Subject};
@@ -357,7 +358,9 @@ impl ChangeController {
         gauge!("slidegate_changes")
             .set(f64::from(u32::try_from(state.changeset.changes.len()).unwrap_or(u32::MAX)));
         state.not_in_force = not_in_force;
-        self.engine.store().replace(switches);
+        if let Some(layer) = self.engine.store().switches() {
+            layer.replace(switches);
+        }
         self.engine.set_policies(Policies::from(&policies));
         state.next_expiry_ms = state.changeset.next_expiry_ms(now_ms);
     }

@@ -5,12 +5,12 @@ use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slidegate::{SharedDocument, SharedDocuments, StoreError};
+use slidegate::StoreError;
+use slidegate::store::{SharedDocument, SharedDocuments};
 use tracing::warn;
 
 use crate::engine::Engine;
-use crate::store::AnyStore;
-use crate::store_stack::{BaseStore, StoreStack};
+use crate::store_stack::StoreStack;
 
 /// Storage of the document of changes.
 #[derive(Debug)]
@@ -48,11 +48,7 @@ impl Persistence {
 impl SharedDocuments for Persistence {
     async fn read_document(&self, known: u64) -> Result<Option<SharedDocument>, StoreError> {
         match self {
-            Self::Store(engine) => match engine.store().base() {
-                AnyStore::Redis(store) => store.read_document(known).await,
-                AnyStore::Postgres(store) => store.read_document(known).await,
-                AnyStore::Memory(_) => Ok(None),
-            },
+            Self::Store(engine) => engine.store().base().read_document(known).await,
             Self::File(path) => run_blocking(path, read).await.map(|document| {
                 let document = document.unwrap_or_default();
                 (document.version != known).then_some(document)
@@ -62,11 +58,7 @@ impl SharedDocuments for Persistence {
 
     async fn write_document(&self, known: u64, document: &SharedDocument) -> Result<bool, StoreError> {
         match self {
-            Self::Store(engine) => match engine.store().base() {
-                AnyStore::Redis(store) => store.write_document(known, document).await,
-                AnyStore::Postgres(store) => store.write_document(known, document).await,
-                AnyStore::Memory(_) => Ok(false),
-            },
+            Self::Store(engine) => engine.store().base().write_document(known, document).await,
             Self::File(path) => {
                 let document = document.clone();
                 run_blocking(path, move |path| {

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde_json::{Value, json};
-use slidegate::resilience::Switch;
 use slidegate::{MAX_LIMIT, Quota, Verb};
 
 use super::certificate::ClientCertificate;
@@ -19,7 +18,7 @@ use crate::environment;
 use crate::protocols::http::DecisionJson;
 use crate::protocols::http::RequestJson;
 use slidegate_config::{Config, StoreUrl};
-use slidegate_engine::AnyStore;
+use slidegate_engine::store_stack;
 use slidegate_engine::{Rejection, Request};
 
 /// Arguments of these commands.
@@ -163,8 +162,8 @@ async fn decide_locally<'a>(
         )));
     }
     // Modes and key lists of policies apply as in the service. There is no fallback: a store failure is an error.
-    let store = Switch::new(AnyStore::open(&url, config.memory).await.map_err(Failure::new)?);
-    store.replace(config.degrade.switches);
+    let opened = store_stack::open_for_command(&url, config.memory, config.degrade.switches).await;
+    let store = opened.map_err(Failure::new)?;
     let engine = Engine::new(store, &config.policies);
     engine.decide_request(verb, request).await.map_err(|rejection| undecided(&rejection))
 }

@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use slidegate::{Algorithm, Store};
+use slidegate::Algorithm;
+use slidegate::store::Store;
 use tokio::sync::Notify;
 use tracing::info;
 

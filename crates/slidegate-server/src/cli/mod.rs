@@ -28,7 +28,7 @@ use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use slidegate::PostgresStoreBuilder;
+use slidegate::store::PostgresStoreBuilder;
 
 use crate::environment;
 use slidegate_config::{Problems, StoreUrl};

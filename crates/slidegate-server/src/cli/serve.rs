@@ -24,11 +24,10 @@ use crate::reload::{FileFingerprint, Reload};
 use crate::traces::{self, LogFormat, Tracing};
 use slidegate_config::Config;
 use slidegate_config::TlsFiles;
-use slidegate_engine::AnyStore;
 use slidegate_engine::Authenticator;
 use slidegate_engine::Engine;
 use slidegate_engine::changes::{Base, ChangeController, Persistence};
-use slidegate_engine::{BaseStore, ProtectedStore, StoreStack};
+use slidegate_engine::{StoreStack, store_stack};
 
 /// Serve decisions over HTTP, gRPC and the protocol of Redis; without options, a sample policy on the memory store
 #[derive(Debug, clap::Args)]
@@ -122,7 +121,7 @@ async fn serve(
     };
     let tls = config.tls.as_ref().map(Tls::load).transpose().map_err(Failure::new)?;
     let settings = ListenerSettings { limits: config.limits, tls: tls.clone(), metrics };
-    let store = ProtectedStore::open(&store_url, config.memory, &config.degrade).await;
+    let store = store_stack::open(&store_url, config.memory, &config.degrade).await;
     let engine = Engine::new(store.map_err(Failure::new)?, &config.policies)
         .with_violation_log(config.log)
         .with_store_span(traces::store_span);
@@ -196,9 +195,9 @@ fn state_file(config_file: Option<&Path>, config: &Config) -> PathBuf {
 }
 
 fn persistence(app: &Arc<App<StoreStack>>, state_file: PathBuf) -> Persistence {
-    match app.engine().store().base() {
-        AnyStore::Memory(_) => Persistence::File(state_file),
-        AnyStore::Redis(_) | AnyStore::Postgres(_) => Persistence::Store(Arc::clone(app.engine())),
+    match app.engine().store().base().memory() {
+        Some(_) => Persistence::File(state_file),
+        None => Persistence::Store(Arc::clone(app.engine())),
     }
 }
 

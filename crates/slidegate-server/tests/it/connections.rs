@@ -14,7 +14,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
-use slidegate::{ManualClock, MemoryStore};
+use slidegate::ManualClock;
+use slidegate::store::MemoryStore;
 use slidegate_config::Limits;
 use slidegate_server::ListenerSettings;
 use slidegate_testkit::Authority;

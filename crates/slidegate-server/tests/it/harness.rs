@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use serde_json::Value;
-use slidegate::{Clock, ManualClock, MemoryStore};
+use slidegate::store::MemoryStore;
+use slidegate::{Clock, ManualClock};
 use slidegate_config::Config;
 use slidegate_engine::Engine;
 use slidegate_server::{App, ListenerSettings, ProtocolListener, run};

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use crate::error::StoreError;
-use crate::store::layer::StoreLayer;
+use crate::store::StoreLayer;
 use crate::store::responses::Responses;
 use crate::store::{Operation, Store};
 
@@ -16,9 +16,9 @@ use crate::store::{Operation, Store};
 /// use std::time::Duration;
 ///
 /// use slidegate::resilience::Budget;
-/// use slidegate::{Limiter, MemoryStore};
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
-/// let limiter = Limiter::new(Budget::new(MemoryStore::new(), Duration::from_millis(5)));
+/// let limiter = StoreLimiter::new(Budget::new(MemoryStore::new(), Duration::from_millis(5)));
 /// # let _ = limiter;
 /// ```
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use slidegate_core::{Decision, Policy, Quota, QuotaError, Source, Verb};
 use super::fallback::reason;
 use super::telemetry;
 use crate::error::StoreError;
-use crate::store::layer::StoreLayer;
+use crate::store::StoreLayer;
 use crate::store::responses::{Responses, missing_response};
 use crate::store::{Operation, Store};
 
@@ -137,11 +137,12 @@ fn is_spending(verb: Verb) -> bool {
 ///
 /// ```
 /// use slidegate::resilience::{Mode, Switch};
-/// use slidegate::{Limiter, MemoryStore, Policy};
+/// use slidegate::Policy;
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let limiter = Limiter::new(Switch::new(MemoryStore::new()));
+/// let limiter = StoreLimiter::new(Switch::new(MemoryStore::new()));
 /// let policy = Policy::parse("api", ["1/1h"])?;
 /// limiter.check(policy.key("k")).await?;
 /// assert!(!limiter.check(policy.key("k")).await?.is_allowed());

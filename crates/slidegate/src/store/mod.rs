@@ -1,11 +1,13 @@
 //! Stores: they execute whole decisions.
 
+mod any;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod backoff;
 pub(crate) mod invalidation;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod key_hash;
-pub(crate) mod layer;
+mod layer;
+pub(crate) mod limiter;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
@@ -15,22 +17,36 @@ pub(crate) mod redis;
 mod remote;
 pub(crate) mod responses;
 #[cfg(any(feature = "redis", feature = "postgres"))]
-pub(crate) mod shared_document;
+mod shared_document;
+mod stack;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod supervise;
+mod url;
 
 use std::future::Future;
-#[cfg(feature = "tower")]
 use std::pin::pin;
 use std::sync::Arc;
-#[cfg(feature = "tower")]
 use std::task::{Context, Poll, Waker};
 
 use slidegate_core::{Check, Policy, Verb};
 
-use self::invalidation::FeedVersion;
-use self::layer::StoreLayer;
-use self::responses::Responses;
+pub use self::any::AnyStore;
+pub use self::invalidation::{FeedVersion, InvalidationFeed};
+pub use self::layer::StoreLayer;
+pub use self::limiter::StoreLimiter;
+pub use self::memory::{MemoryStore, MemoryStoreBuilder, WhenFull};
+#[cfg(feature = "postgres")]
+pub use self::postgres::{PostgresStore, PostgresStoreBuilder, Synchronous};
+#[cfg(feature = "redis")]
+pub use self::redis::{KeyStyle, RedisStore, RedisStoreBuilder};
+pub use self::responses::{Responses, ResponsesIter};
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub use self::shared_document::{SharedDocument, SharedDocuments};
+pub use self::stack::{StoreStack, StoreStackBuilder};
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub use self::url::RemoteUrl;
+pub use self::url::StoreUrl;
+
 use crate::clock::Clock;
 use crate::error::StoreError;
 
@@ -93,7 +109,6 @@ impl<S: Store> StoreLayer for Arc<S> {
 }
 
 /// Returns the output of the future of an immediate store.
-#[cfg(feature = "tower")]
 pub(crate) fn output_now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),

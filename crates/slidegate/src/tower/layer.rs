@@ -15,8 +15,8 @@ use super::refusal::Refusal;
 use super::service::RateLimit;
 use super::style::HeaderStyle;
 use super::tier::Tier;
-use crate::limiter::Limiter;
 use crate::store::Store;
+use crate::store::limiter::StoreLimiter;
 
 /// Handling of a request without a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(super) type Refuse = Arc<dyn Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<
 
 /// Configuration of a layer.
 pub(super) struct Rules<S> {
-    pub(super) limiter: Arc<Limiter<S>>,
+    pub(super) limiter: Arc<StoreLimiter<S>>,
     pub(super) choose: Choose,
     pub(super) key: Key,
     pub(super) missing_key: MissingKey,
@@ -69,9 +69,10 @@ impl<S> Clone for Rules<S> {
 /// use std::sync::Arc;
 ///
 /// use slidegate::tower::{ClientAddress, Key, RateLimitLayer};
-/// use slidegate::{Limiter, MemoryStore, Policy};
+/// use slidegate::Policy;
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
-/// let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+/// let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
 /// let layer = RateLimitLayer::new(limiter, Policy::parse("api", ["100/1m"])?)
 ///     .key(Key::address(ClientAddress::peer()))
 ///     .skip(|request| request.path() == "/healthz");
@@ -84,14 +85,14 @@ pub struct RateLimitLayer<S> {
 
 impl<S: Store> RateLimitLayer<S> {
     /// Applies one policy to every request, by default per client address.
-    pub fn new(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>) -> Self {
+    pub fn new(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>) -> Self {
         let tier = policy.into();
         Self::choosing(limiter, move |_| Some(tier.clone()))
     }
 
     /// Applies the policy that `choose` returns to each request, or none. Create the tiers once and clone them.
     pub fn choosing(
-        limiter: Arc<Limiter<S>>,
+        limiter: Arc<StoreLimiter<S>>,
         choose: impl Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync + 'static,
     ) -> Self {
         Self {

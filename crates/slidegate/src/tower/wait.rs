@@ -20,8 +20,8 @@ use super::pause::Pauses;
 use super::payment::Before;
 use super::tier::Tier;
 use crate::error::StoreError;
-use crate::limiter::Limiter;
 use crate::store::Store;
+use crate::store::limiter::StoreLimiter;
 
 /// Reason why a request was not sent, or why it failed.
 #[derive(Debug)]
@@ -70,9 +70,10 @@ impl<E: std::error::Error + 'static> std::error::Error for WaitError<E> {
 /// use std::time::Duration;
 ///
 /// use slidegate::tower::WaitLayer;
-/// use slidegate::{Limiter, MemoryStore, Policy};
+/// use slidegate::Policy;
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
-/// let limiter = Arc::new(Limiter::new(MemoryStore::new()));
+/// let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
 /// let policy = Policy::parse("their-api", ["10/1s strict-window"])?;
 /// let layer = WaitLayer::new(limiter, policy, Duration::from_secs(30));
 /// # let _ = layer;
@@ -83,7 +84,7 @@ pub struct WaitLayer<S> {
 }
 
 struct Rules<S> {
-    limiter: Arc<Limiter<S>>,
+    limiter: Arc<StoreLimiter<S>>,
     tier: Tier,
     key: Key,
     max_wait: Duration,
@@ -94,12 +95,17 @@ impl<S: Store> WaitLayer<S> {
     /// Keeps requests to each host and port under this policy. No request waits longer than `max_wait`. The host comes
     /// from the URI, or from the `Host` header. Requests without a host share one counter, for example all requests of
     /// a tonic client, whose channel knows the host.
-    pub fn new(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>, max_wait: Duration) -> Self {
+    pub fn new(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>, max_wait: Duration) -> Self {
         Self::by_key(limiter, policy, max_wait, Key::by(|request| Some(server_of(request))))
     }
 
     /// Like [`new`](Self::new), with another key. Requests without a key are sent without a wait.
-    pub fn by_key(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>, max_wait: Duration, key: Key) -> Self {
+    pub fn by_key(
+        limiter: Arc<StoreLimiter<S>>,
+        policy: impl Into<Tier>,
+        max_wait: Duration,
+        key: Key,
+    ) -> Self {
         let rules = Rules { limiter, tier: policy.into(), key, max_wait, pauses: Pauses::default() };
         Self { rules: Arc::new(rules) }
     }

@@ -18,10 +18,8 @@ pub(crate) use traces::{
 use std::collections::HashMap;
 use std::time::Duration;
 
-use slidegate::{
-    Algorithm, Anchor, Check, Decision, Limiter, MAX_LIMIT, MAX_WINDOW_MS, Operation, Policy, Quota, Store,
-    Verb,
-};
+use slidegate::store::{Operation, Store, StoreLimiter};
+use slidegate::{Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_WINDOW_MS, Policy, Quota, Verb};
 use slidegate_core::{Action, Moment, State, decide};
 
 /// A store whose time the test sets.
@@ -337,7 +335,7 @@ pub(crate) async fn batches_are_decided_in_order<S: Store>(subject: Subject<S>) 
 /// Names and keys are distinct regardless of the boundary between them, and so are quotas.
 pub(crate) async fn keys_and_policies_do_not_mix<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
-    let limiter = Limiter::new(subject.store);
+    let limiter = StoreLimiter::new(subject.store);
     let names = ["a", "ab", "a|b", "A"].map(|name| Policy::parse(name, ["1/1h"]).unwrap());
     let keys: [&[u8]; 9] = [b"", b"a", b"b", b"bc", b"c", b"|c", b"\0", b"\0\0", &[0xff, 0xfe]];
     for policy in &names {
@@ -356,7 +354,7 @@ pub(crate) async fn keys_and_policies_do_not_mix<S: Store>(subject: Subject<S>) 
 /// separately; a quota of both versions is shared.
 pub(crate) async fn alternating_versions_keep_their_limits<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
-    let limiter = Limiter::new(subject.store);
+    let limiter = StoreLimiter::new(subject.store);
     let pairs: [[&[&str]; 2]; 6] = [
         [&["5/1h"], &["6/1h token-bucket"]],
         [&["5/1h strict-window"], &["6/1h sliding-log"]],
@@ -392,7 +390,7 @@ pub(crate) async fn alternating_versions_keep_their_limits<S: Store>(subject: Su
 
 /// A debt decreases at the rate of its own bucket, regardless of the order and the set of quotas in a policy.
 pub(crate) async fn buckets_of_one_window_keep_their_own_rates<S: Store>(subject: Subject<S>) {
-    let limiter = Limiter::new(subject.store);
+    let limiter = StoreLimiter::new(subject.store);
     let (slow, fast) = ("10/1m token-bucket burst=100", "6000/1m token-bucket burst=100");
     let [policy, reversed, without] = [&[slow, fast][..], &[fast, slow], &[fast]]
         .map(|quotas| Policy::parse("buckets", quotas.iter().copied()).unwrap());
@@ -452,7 +450,7 @@ pub(crate) async fn a_denial_uses_up_no_other_quota<S: Store>(subject: Subject<S
 /// Many tasks on a frozen clock: each policy admits exactly the limit.
 pub(crate) async fn admits_exactly_the_limit_under_contention<S: Store + 'static>(subject: Subject<S>) {
     (subject.set_now)(START);
-    let limiter = std::sync::Arc::new(Limiter::new(subject.store));
+    let limiter = std::sync::Arc::new(StoreLimiter::new(subject.store));
     for quotas in [
         &["40/1m"][..],
         &["40/1m strict-window"],
@@ -481,7 +479,7 @@ pub(crate) async fn admits_exactly_the_limit_under_contention<S: Store + 'static
 pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) {
     // More keys than a remote store forgets in one step, and fewer than a small memory store holds.
     let count = if subject.effort < 100 { 2500 } else { 100 };
-    let limiter = Limiter::new(subject.store);
+    let limiter = StoreLimiter::new(subject.store);
     let keys: Vec<String> = (0..count).map(|number| format!("user:{number}")).collect();
     let quotas: [&[&str]; 4] = [
         &["5/1h"],
@@ -538,7 +536,7 @@ pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) 
 /// Decisions during a forget are neither lost nor late, regardless of locks.
 pub(crate) async fn forgetting_disturbs_no_decision<S: Store + 'static>(subject: Subject<S>) {
     (subject.set_now)(START);
-    let limiter = std::sync::Arc::new(Limiter::new(subject.store));
+    let limiter = std::sync::Arc::new(StoreLimiter::new(subject.store));
     let policy = Policy::parse("busy", ["1000000/1h"]).unwrap();
     let buckets = Policy::parse("busy", ["1000000/1h token-bucket", "1000000/1d"]).unwrap();
     let tasks: Vec<_> = (0..4_usize)

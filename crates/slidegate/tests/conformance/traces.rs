@@ -1,6 +1,7 @@
 //! Changing limits, against an oracle that shares no code with the core, and regression cases.
 
-use slidegate::{Algorithm, Operation, Policy, Store, Verb};
+use slidegate::store::{Operation, Store};
+use slidegate::{Algorithm, Policy, Verb};
 
 use super::model::{Outcome, Step, assert_traces_match_oracle};
 use super::{START, Subject};

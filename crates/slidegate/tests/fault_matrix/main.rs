@@ -3,7 +3,7 @@
 //! The short form runs with all tests and asserts the guarantees that do not depend on speed. The long form asserts the
 //! same, measures, and prints the tables of `docs/guarantees.md`: `make faults`.
 
-#![cfg(all(feature = "degrade", feature = "postgres", feature = "redis"))]
+#![cfg(all(feature = "resilience", feature = "postgres", feature = "redis"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod backend;

@@ -13,20 +13,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use slidegate::{Check, Decision, Limiter, ManualClock, Policy, RedisStore, StoreError};
+use slidegate::store::{RedisStore, StoreLimiter};
+use slidegate::{Check, Decision, ManualClock, Policy, StoreError};
 use slidegate_testkit::{FaultProxy, Flavour, Replica, Sentinels, Server, until};
 
 /// Budget of the tests that exceed it.
 const BUDGET: Duration = Duration::from_millis(200);
 
 /// Connects a limiter with a frozen clock, so that nothing expires, and a budget for busy machines.
-async fn frozen(url: &str) -> Limiter<RedisStore> {
+async fn frozen(url: &str) -> StoreLimiter<RedisStore> {
     frozen_within(Duration::from_secs(20), url).await
 }
 
-async fn frozen_within(budget: Duration, url: &str) -> Limiter<RedisStore> {
+async fn frozen_within(budget: Duration, url: &str) -> StoreLimiter<RedisStore> {
     let builder = RedisStore::builder(url).unwrap().budget(budget);
-    Limiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
+    StoreLimiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
 }
 
 fn policy(quota: &str) -> Policy {
@@ -34,7 +35,7 @@ fn policy(quota: &str) -> Policy {
 }
 
 /// Retries until the store decides. All errors before must be transient.
-async fn eventually(limiter: &Limiter<RedisStore>, check: Check<'_>) -> Decision {
+async fn eventually(limiter: &StoreLimiter<RedisStore>, check: Check<'_>) -> Decision {
     for _ in 0..3000 {
         match limiter.check(check).await {
             Ok(decision) => return decision,
@@ -46,7 +47,7 @@ async fn eventually(limiter: &Limiter<RedisStore>, check: Check<'_>) -> Decision
 }
 
 /// Retries until an error reports that the request was not sent.
-async fn wait_for_unsent_error(limiter: &Limiter<RedisStore>, check: Check<'_>) -> StoreError {
+async fn wait_for_unsent_error(limiter: &StoreLimiter<RedisStore>, check: Check<'_>) -> StoreError {
     for _ in 0..100 {
         let error = limiter.check(check).await.unwrap_err();
         if !error.may_have_counted() {
@@ -62,7 +63,7 @@ async fn pause() {
     SystemClock::default().sleep(10).await;
 }
 
-async fn used(limiter: &Limiter<RedisStore>, check: Check<'_>) -> u64 {
+async fn used(limiter: &StoreLimiter<RedisStore>, check: Check<'_>) -> u64 {
     limiter.peek(check).await.unwrap().quotas()[0].used
 }
 
@@ -129,7 +130,7 @@ async fn each_call_ends_within_its_budget() {
     let connected = frozen_within(BUDGET, &server.url()).await;
     server.stop_signal();
     let lazily =
-        |url: String| Limiter::new(RedisStore::builder(&url).unwrap().budget(BUDGET).connect_lazily());
+        |url: String| StoreLimiter::new(RedisStore::builder(&url).unwrap().budget(BUDGET).connect_lazily());
     let limiters = [
         connected,
         lazily(server.url()),
@@ -182,7 +183,7 @@ async fn a_silent_server_does_not_block_callers() {
     assert!(error.is_transient(), "{error}");
     // A request that waits for a connection is not sent.
     let lazy = RedisStore::builder(&format!("redis://{silent}")).unwrap().budget(BUDGET).connect_lazily();
-    let error = Limiter::new(lazy).check(policy("10/1h").key("a")).await.unwrap_err();
+    let error = StoreLimiter::new(lazy).check(policy("10/1h").key("a")).await.unwrap_err();
     assert!(error.is_transient() && !error.may_have_counted(), "{error}");
 }
 
@@ -192,7 +193,7 @@ async fn a_batch_takes_one_round_trip() {
     let server = Server::start(Flavour::Redis);
     let proxy = FaultProxy::start(server.address());
     let builder = RedisStore::builder(&proxy.url()).unwrap().budget(Duration::from_secs(20));
-    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let limiter = Arc::new(StoreLimiter::new(builder.connect().await.unwrap()));
     server.command(&["FLUSHDB"]);
     for count in [2, 1000] {
         proxy.mute();
@@ -248,7 +249,7 @@ async fn a_batch_that_is_cut_keeps_its_received_responses() {
 async fn a_large_batch_causes_no_rejections() {
     let server = Server::start(Flavour::Redis);
     let builder = RedisStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20)).max_waiting(64);
-    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let limiter = Arc::new(StoreLimiter::new(builder.connect().await.unwrap()));
     let policy = Arc::new(policy("1000000/1h"));
     let batch = {
         let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));
@@ -322,7 +323,7 @@ async fn a_panicked_task_restarts_and_fails_its_requests_at_once() {
     let is_faulty = Arc::new(AtomicBool::new(false));
     let builder = RedisStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20));
     let store = builder.time_from(PanickingClock(Arc::clone(&is_faulty))).connect().await.unwrap();
-    let (limiter, policy) = (Limiter::new(store), policy("10/1h"));
+    let (limiter, policy) = (StoreLimiter::new(store), policy("10/1h"));
     for spent in 1..=3 {
         assert_eq!(limiter.check(policy.key("a")).await.unwrap().quotas()[0].used, spent);
         is_faulty.store(true, Relaxed);
@@ -337,7 +338,7 @@ async fn a_full_queue_rejects_requests_at_once() {
     let server = Server::start(Flavour::Redis);
     let proxy = FaultProxy::start(server.address());
     let builder = RedisStore::builder(&proxy.url()).unwrap().budget(Duration::from_secs(5)).max_waiting(4);
-    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let limiter = Arc::new(StoreLimiter::new(builder.connect().await.unwrap()));
     let policy = Arc::new(policy("1000/1h"));
     proxy.stall();
     let mut callers = tokio::task::JoinSet::new();

@@ -1,7 +1,8 @@
 //! A real tonic server with a real tonic client.
 
+use slidegate::Policy;
+use slidegate::store::Store;
 use slidegate::tower::{Key, MissingKey, RateLimitLayer};
-use slidegate::{Policy, Store};
 use tonic::metadata::MetadataMap;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};

@@ -9,10 +9,9 @@ use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
 use slidegate::resilience::{Mode, Switch};
+use slidegate::store::{Operation, Responses, StoreLayer, StoreLimiter};
 use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, RateLimitLayer, Refusal, Tier, Undecided};
-use slidegate::{
-    Decision, Limiter, Operation, Policy, Reason, Responses, Source, StoreError, StoreLayer, Verb,
-};
+use slidegate::{Decision, Policy, Reason, Source, StoreError, Verb};
 use tower::Layer;
 
 use crate::services::{Manual, get, header, limiter, over, send};
@@ -258,8 +257,9 @@ impl StoreLayer for FailingStore {
 
 #[tokio::test]
 async fn a_store_failure_is_not_a_denial() {
-    let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(FailingStore(store)));
+    let store =
+        slidegate::store::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
+    let limiter = Arc::new(StoreLimiter::new(FailingStore(store)));
     let service = over(RateLimitLayer::new(limiter, policy(&["1/1m"])).key(Key::path()));
     let failed = send(&service, get("/")).await;
     assert_eq!(
@@ -276,8 +276,9 @@ async fn a_store_failure_is_not_a_denial() {
 
 #[tokio::test]
 async fn shadow_decisions_are_in_the_extensions() {
-    let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(Switch::new(store)));
+    let store =
+        slidegate::store::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
+    let limiter = Arc::new(StoreLimiter::new(Switch::new(store)));
     limiter.store().update("api", |switch| switch.mode = Mode::Shadow);
     let service = over(RateLimitLayer::new(limiter, policy(&["1/1m fixed-window"])).key(Key::path()));
     send(&service, get("/")).await;
@@ -341,8 +342,9 @@ impl StoreLayer for OpenFallback {
 #[tokio::test]
 async fn an_uncounted_request_is_not_refunded() {
     let verbs = Arc::new(Mutex::new(Vec::new()));
-    let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(OpenFallback(store, Arc::clone(&verbs))));
+    let store =
+        slidegate::store::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
+    let limiter = Arc::new(StoreLimiter::new(OpenFallback(store, Arc::clone(&verbs))));
     let layer = RateLimitLayer::new(limiter, policy(&["1/1m"])).key(Key::path());
     let refunding = over(layer.clone().refund_if(|_| true));
     let response = send(&refunding, get("/")).await;

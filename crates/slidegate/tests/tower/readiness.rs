@@ -10,8 +10,9 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use slidegate::resilience::Switch;
+use slidegate::store::{MemoryStore, StoreLimiter};
 use slidegate::tower::{Key, RateLimitLayer, ResponseBody};
-use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+use slidegate::{ManualClock, Policy};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::services::{Manual, get};
@@ -19,7 +20,7 @@ use crate::services::{Manual, get};
 /// Returns a layer over a switch, which never decides at once.
 fn layer(quota: &str) -> RateLimitLayer<Switch<Manual>> {
     let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(Switch::new(store)));
+    let limiter = Arc::new(StoreLimiter::new(Switch::new(store)));
     RateLimitLayer::new(limiter, Policy::parse("api", [quota]).unwrap()).key(Key::path())
 }
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use slidegate::{Limiter, Policy, Store, StoreError};
+use slidegate::store::{Store, StoreLimiter};
+use slidegate::{Policy, StoreError};
 
 /// Asserts that each call fails within the budget. Uses the runtime's paused clock, which advances only while all tasks
 /// are idle, so the result does not depend on the machine's speed.
 #[expect(clippy::disallowed_methods, reason = "the runtime's clock, which is paused")]
-pub(crate) async fn assert_fails_within<S: Store>(limiters: &[Limiter<S>], budget: Duration) {
+pub(crate) async fn assert_fails_within<S: Store>(limiters: &[StoreLimiter<S>], budget: Duration) {
     let policy = Policy::parse("api", ["1000/1h"]).unwrap();
     let check = policy.key("a");
     tokio::time::pause();

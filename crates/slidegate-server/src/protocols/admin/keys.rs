@@ -71,7 +71,7 @@ pub(super) async fn inspect(
         Ok(decided) => {
             let subject = Subject { policy: policy.clone(), part: Part::Key(key.clone()) };
             let change = controller.in_force().into_iter().find(|change| change.subject == subject);
-            let switch = engine.store().of(&subject.policy);
+            let switch = engine.store().switch_of(&subject.policy);
             let Part::Key(key) = &subject.part else { return ().into_response() };
             let contains_key = |keys: &std::collections::HashSet<Vec<u8>>| keys.contains(key.as_bytes());
             Json(KeyResponse {

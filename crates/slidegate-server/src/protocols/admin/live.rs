@@ -65,7 +65,7 @@ pub(super) async fn live(
     let last_minute = controller.history().last_minute();
     let policy = |(name, since_start): (String, Outcomes)| {
         let last_minute = last_minute.get(&name).copied().unwrap_or_default();
-        let mode = engine.store().of(&name).mode;
+        let mode = engine.store().switch_of(&name).mode;
         let is_off = mode == Mode::Off;
         PolicyLive {
             mode: mode.name().to_owned(),

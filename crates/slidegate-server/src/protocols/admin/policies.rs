@@ -74,7 +74,7 @@ impl Snapshot {
         let last_minute = outcomes_of(&self.last_minute);
         PolicyResponse {
             name: name.to_owned(),
-            mode: controller.engine().store().of(name).mode.name(),
+            mode: controller.engine().store().switch_of(name).mode.name(),
             quotas: quotas(&entry.policy),
             tiers: entry.tiers.iter().map(|(tier, policy)| (tier.clone(), quotas(policy))).collect(),
             overrides: entry.overrides.len(),

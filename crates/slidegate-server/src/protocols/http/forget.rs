@@ -9,7 +9,8 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, any};
 use metrics::counter;
 use serde::{Deserialize, Serialize};
-use slidegate::{Clock, Store, SystemClock, Verb};
+use slidegate::store::Store;
+use slidegate::{Clock, SystemClock, Verb};
 use tracing::{debug, warn};
 use utoipa::ToSchema;
 

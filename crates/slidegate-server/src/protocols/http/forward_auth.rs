@@ -13,8 +13,9 @@ use axum::routing::{MethodRouter, any};
 use metrics::counter;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
+use slidegate::Verb;
+use slidegate::store::Store;
 use slidegate::tower::{ClientAddress, PeerAddress};
-use slidegate::{Store, Verb};
 use tracing::{Instrument, debug, warn};
 
 use super::encoded_policy::Encoded;

@@ -33,8 +33,9 @@ use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use slidegate::store::Store;
 use slidegate::tower::PeerAddress;
-use slidegate::{Store, StoreError, Verb};
+use slidegate::{StoreError, Verb};
 use tracing::Instrument;
 
 use self::body::Body;

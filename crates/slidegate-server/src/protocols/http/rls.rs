@@ -9,7 +9,8 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
 use metrics::counter;
-use slidegate::{Store, Verb};
+use slidegate::Verb;
+use slidegate::store::Store;
 use tracing::debug;
 
 use super::body;

@@ -11,7 +11,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use metrics::counter;
 use serde::{Deserialize, Serialize};
-use slidegate::{Store, Verb};
+use slidegate::Verb;
+use slidegate::store::Store;
 use tracing::debug;
 use utoipa::ToSchema;
 

@@ -8,7 +8,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use metrics::counter;
-use slidegate::{Decision, Store};
+use slidegate::Decision;
+use slidegate::store::Store;
 use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;

@@ -1,7 +1,8 @@
 //! `SLIDEGATE.FORGET policy`: clears the counts of all keys of a policy.
 
 use metrics::counter;
-use slidegate::{Store, Verb};
+use slidegate::Verb;
+use slidegate::store::Store;
 use tracing::debug;
 
 use super::frame::Arguments;

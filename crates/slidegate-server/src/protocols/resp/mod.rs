@@ -28,7 +28,7 @@ mod throttle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use slidegate::Store;
+use slidegate::store::Store;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::connection::Connection;

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::stream::{self, Stream, StreamExt};
-use slidegate::Store;
+use slidegate::store::Store;
 use tonic::codegen::async_trait;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;

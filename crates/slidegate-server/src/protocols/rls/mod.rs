@@ -17,7 +17,7 @@ pub(crate) use self::message::Message;
 pub(crate) use self::operations::required_verbs;
 pub(crate) use self::service::router;
 
-use slidegate::Store;
+use slidegate::store::Store;
 
 use self::operations::RequestLimits;
 use self::proto::{RateLimitRequest, RateLimitResponse};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use slidegate::{Algorithm, MAX_LIMIT, Operation, Policy, Verb};
+use slidegate::store::Operation;
+use slidegate::{Algorithm, MAX_LIMIT, Policy, Verb};
 use tracing::warn;
 
 use super::proto::rate_limit_descriptor::RateLimitOverride;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use metrics::counter;
-use slidegate::Store;
+use slidegate::store::Store;
 use tonic::codegen::async_trait;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};

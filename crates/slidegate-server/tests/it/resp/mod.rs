@@ -20,7 +20,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use slidegate::{ManualClock, MemoryStore};
+use slidegate::ManualClock;
+use slidegate::store::MemoryStore;
 use slidegate_config::Config;
 use slidegate_config::{Limits, Scope, Token};
 use slidegate_engine::Authenticator;

@@ -23,7 +23,7 @@ use super::shares::Shares;
 use super::telemetry;
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
-use crate::store::layer::StoreLayer;
+use crate::store::StoreLayer;
 use crate::store::memory::MemoryStore;
 use crate::store::responses::{Responses, missing_response};
 use crate::store::{Operation, Store};
@@ -46,11 +46,11 @@ use crate::store::{Operation, Store};
 ///
 /// ```
 /// use slidegate::resilience::{Fallback, FailureRule, OnFailure};
-/// use slidegate::{Limiter, MemoryStore};
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
 /// let login = FailureRule { on_failure: OnFailure::Closed, ..FailureRule::default() };
 /// let store = Fallback::builder(MemoryStore::new()).nodes(4).policy("login", login).build()?;
-/// let limiter = Limiter::new(store);
+/// let limiter = StoreLimiter::new(store);
 /// # let _ = limiter;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

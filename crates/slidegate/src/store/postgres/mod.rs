@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use slidegate_core::{Check, Decision, Moment, Policy, Verb};
 
-pub use self::settings::{PostgresSettingsError, PostgresStoreBuilder, Synchronous};
+pub use self::settings::{PostgresStoreBuilder, Synchronous};
 
 use self::batch::{Name, Request};
 use self::pool::Shared;
@@ -35,7 +35,7 @@ use super::remote::{self, PendingResponse, PriorState, QueueSender, RemoteStore}
 use super::supervise::supervise;
 use super::{Operation, Responses, Store};
 use crate::clock::{Clock, SystemClock};
-use crate::error::StoreError;
+use crate::error::{SettingsError, StoreError};
 
 /// Store in PostgreSQL.
 ///
@@ -43,9 +43,10 @@ use crate::error::StoreError;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use slidegate::{Limiter, Policy, PostgresStore};
+/// use slidegate::Policy;
+/// use slidegate::store::{PostgresStore, StoreLimiter};
 ///
-/// let limiter = Limiter::new(PostgresStore::connect("postgres://app@localhost/app").await?);
+/// let limiter = StoreLimiter::new(PostgresStore::connect("postgres://app@localhost/app").await?);
 /// let api = Policy::parse("api", ["10/1s", "1000/1h"])?;
 /// let decision = limiter.check(api.key("user:1")).await?;
 /// # Ok(())
@@ -71,7 +72,7 @@ impl fmt::Debug for PostgresStore {
 impl PostgresStore {
     /// Creates a builder from a URL of PostgreSQL, such as `postgres://user:password@host:5432/database`. Besides
     /// PostgreSQL's own options it may have these: `schema`, `secret`, `durable`, `sync`, `budget_ms`, `connections`, `ca`.
-    pub fn builder(url: &str) -> Result<PostgresStoreBuilder, PostgresSettingsError> {
+    pub fn builder(url: &str) -> Result<PostgresStoreBuilder, SettingsError> {
         PostgresStoreBuilder::parse(url)
     }
 
@@ -83,7 +84,7 @@ impl PostgresStore {
 
     /// Returns the SQL that creates the store's tables and functions in `schema`, for deployments that run migrations
     /// separately. It may be run any number of times.
-    pub fn migration(schema: &str) -> Result<String, PostgresSettingsError> {
+    pub fn migration(schema: &str) -> Result<String, SettingsError> {
         let builder = PostgresStoreBuilder::parse("postgres://localhost")?.schema(schema)?;
         Ok(builder.migration())
     }

@@ -29,7 +29,6 @@ use slidegate_core::{Check, Decision, Moment, Policy, Verb};
 
 pub use self::key::KeyStyle;
 pub use self::settings::RedisStoreBuilder;
-pub use self::url::UrlError;
 
 use self::batch::{GROUP_REPEAT_RANGE, MAX_BATCH_WEIGHT, PriorRecord, Request, Response};
 use self::cluster::Cluster;
@@ -43,7 +42,7 @@ use super::invalidation::FeedVersion;
 use super::remote::{self, PendingResponse, PriorState, RemoteStore};
 use super::{Operation, Responses, Store};
 use crate::clock::{Clock, SystemClock};
-use crate::error::StoreError;
+use crate::error::{SettingsError, StoreError};
 
 /// Extension of a record's time to live if a given clock decides in place of the server's.
 const GIVEN_TIME_SLACK_MS: u64 = 3_600_000;
@@ -61,9 +60,10 @@ const LATEST_MS: u64 = 1 << 47;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use slidegate::{Limiter, Policy, RedisStore};
+/// use slidegate::Policy;
+/// use slidegate::store::{RedisStore, StoreLimiter};
 ///
-/// let limiter = Limiter::new(RedisStore::connect("redis://127.0.0.1:6379").await?);
+/// let limiter = StoreLimiter::new(RedisStore::connect("redis://127.0.0.1:6379").await?);
 /// let api = Policy::parse("api", ["10/1s", "1000/1h"])?;
 /// let decision = limiter.check(api.key("user:1")).await?;
 /// # Ok(())
@@ -99,7 +99,7 @@ impl RedisStore {
     /// `redis+sentinel://a,b,c/name` or `redis+cluster://a,b,c`. Each form accepts `user:password@`, and options after a
     /// question mark: `prefix`, `secret`, `keys=plain`, `budget_ms`, `ca`, `cert`, `key`, `database`, `sentinel_user`,
     /// `sentinel_password`.
-    pub fn builder(url: &str) -> Result<RedisStoreBuilder, UrlError> {
+    pub fn builder(url: &str) -> Result<RedisStoreBuilder, SettingsError> {
         RedisStoreBuilder::parse(url)
     }
 

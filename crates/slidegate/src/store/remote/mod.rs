@@ -13,7 +13,9 @@ use std::time::Duration;
 use slidegate_core::{Action, Counter, Decision, Moment, Policy, State, decide_matched};
 use tokio::sync::oneshot;
 
-pub(crate) use self::queue::{QueueReceiver, QueueSender, Queued, Reject, queue, task_stopped};
+#[cfg(feature = "redis")]
+pub(crate) use self::queue::task_stopped;
+pub(crate) use self::queue::{QueueReceiver, QueueSender, Queued, Reject, queue};
 
 use super::{Operation, Responses};
 use crate::error::StoreError;

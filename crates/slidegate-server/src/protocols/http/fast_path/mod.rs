@@ -10,7 +10,8 @@ use std::future::poll_fn;
 use std::io;
 use std::time::{Duration, UNIX_EPOCH};
 
-use slidegate::{Clock, Store, SystemClock};
+use slidegate::store::Store;
+use slidegate::{Clock, SystemClock};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 pub(super) use self::request::PlainRequest;

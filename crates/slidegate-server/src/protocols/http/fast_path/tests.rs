@@ -4,7 +4,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use slidegate::MemoryStore;
+use slidegate::store::MemoryStore;
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::watch;
 

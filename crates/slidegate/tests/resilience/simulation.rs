@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use slidegate::resilience::{FailureRule, Fallback, OnFailure};
-use slidegate::{Clock, Limiter, MemoryStore, Policy, Source};
+use slidegate::store::{MemoryStore, StoreLimiter};
+use slidegate::{Clock, Policy, Source};
 use tokio::task::JoinSet;
 
 use crate::faulty::{Fault, FaultyStore, VirtualClock, sleep};
@@ -114,7 +115,7 @@ async fn run(seed: u64, on_failure: OnFailure) -> Run {
         let fallback = Fallback::builder(store.clone()).nodes(nodes).policy("api", rule).clock(clock);
         // Small stores are built faster, and the test builds thousands.
         let fallback = fallback.local(MemoryStore::builder().max_keys(100));
-        Arc::new(Limiter::new(fallback.seed(seed ^ u64::from(node)).build().unwrap()))
+        Arc::new(StoreLimiter::new(fallback.seed(seed ^ u64::from(node)).build().unwrap()))
     };
     let limiters: Vec<_> = (0..nodes).map(limiter).collect();
     let (algorithm, limit_multiple) = ALGORITHMS[random.below(ALGORITHMS.len() as u64) as usize];
@@ -227,7 +228,7 @@ fn a_flapping_store_admits_at_most_twice_the_limit() {
         let nodes = NonZeroU32::new(3).unwrap();
         let policy = Policy::parse("api", ["30/2m strict-window"]).unwrap();
         let limiter = |seed| {
-            Limiter::new(
+            StoreLimiter::new(
                 Fallback::builder(store.clone()).nodes(nodes.get()).clock(clock).seed(seed).build().unwrap(),
             )
         };
@@ -253,7 +254,9 @@ fn many_nodes_do_not_stampede_a_recovering_store() {
         });
         let policy = Policy::parse("api", ["1000000/1s"]).unwrap();
         let limiter = |seed| {
-            Arc::new(Limiter::new(Fallback::builder(store.clone()).clock(clock).seed(seed).build().unwrap()))
+            Arc::new(StoreLimiter::new(
+                Fallback::builder(store.clone()).clock(clock).seed(seed).build().unwrap(),
+            ))
         };
         let limiters: Vec<_> = (0..NODES as u64).map(limiter).collect();
         let mut tasks = JoinSet::new();

@@ -1,6 +1,6 @@
 //! Degradation layer over a store that fails on demand.
 
-#![cfg(feature = "degrade")]
+#![cfg(feature = "resilience")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod fallback;

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use slidegate::resilience::{DeniedCache, Jitter};
-use slidegate::{ManualClock, Operation, Policy, Source, Store, Verb};
+use slidegate::store::{Operation, Store};
+use slidegate::{ManualClock, Policy, Source, Verb};
 
-use crate::degrade_traces::{START, at_once, memory};
+use crate::resilience_traces::{START, at_once, memory};
 use crate::{cache, check, policy};
 
 fn jittered_ms(seed: u64, max_ms: u64) -> Vec<u64> {

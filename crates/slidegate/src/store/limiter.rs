@@ -1,25 +1,23 @@
-//! The limiter, the entry point for applications.
+//! Limiter for any policy over one store.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use slidegate_core::{Check, Decision, Policy, Verb};
 
-use crate::bound::Bound;
 use crate::clock::Clock;
 use crate::error::StoreError;
 use crate::store::memory::MemoryStore;
 use crate::store::{Operation, Store};
 
-/// Decides whether requests are allowed, over any [`Store`].
+/// Decides requests under any policy, over one [`Store`].
 ///
 /// All methods take `&self`. Share a limiter by reference or in an `Arc`.
 #[derive(Debug)]
-pub struct Limiter<S> {
+pub struct StoreLimiter<S> {
     store: S,
 }
 
-impl<S: Store> Limiter<S> {
+impl<S: Store> StoreLimiter<S> {
     /// Creates a limiter over `store`.
     pub fn new(store: S) -> Self {
         Self { store }
@@ -57,7 +55,7 @@ impl<S: Store> Limiter<S> {
     /// Denies the key under the policy for `span`, at most 366 days, regardless of its counts. Another call replaces
     /// the block, a span of zero ends it, and so does a reset.
     pub async fn block(&self, check: Check<'_>, span: Duration) -> Result<Decision, StoreError> {
-        self.execute(Verb::Block, block_check(check, span)).await
+        self.execute(Verb::Block, check.cost(block_cost(span))).await
     }
 
     /// Gives back up to the cost, and never more than is counted. Use it for units spent within the current window: a
@@ -88,31 +86,16 @@ impl<S: Store> Limiter<S> {
     /// Waiting spends nothing; if another caller is faster, it waits again. On the system clock this needs a tokio
     /// runtime with time enabled.
     pub async fn wait(&self, check: Check<'_>, max_wait: Duration) -> Result<Decision, StoreError> {
-        let clock = self.store.clock();
-        let max_wait_ms = u64::try_from(max_wait.as_millis()).unwrap_or(u64::MAX);
-        let end_ms = clock.now_ms().saturating_add(max_wait_ms);
-        loop {
-            let decision = self.check(check).await?;
-            let left_ms = end_ms.saturating_sub(clock.now_ms());
-            match decision.retry_after_ms() {
-                Some(wait_ms) if wait_ms <= left_ms => clock.sleep(wait_ms).await,
-                _ => return Ok(decision),
-            }
-        }
+        wait_until_allowed(&self.store, check, max_wait).await
     }
 }
 
 /// Synchronous methods: a memory store never waits.
-impl<C: Clock> Limiter<MemoryStore<C>> {
+impl<C: Clock> StoreLimiter<MemoryStore<C>> {
     /// Synchronous [`check`](Self::check).
     #[inline(always)]
     pub fn check_now(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.store.execute_now(Operation { verb: Verb::Check, check })
-    }
-
-    /// Binds this limiter to one policy. Checks need not name the policy and are a little faster.
-    pub fn bind(self: &Arc<Self>, policy: Policy) -> Bound<C> {
-        Bound::new(Arc::clone(self), policy)
     }
 
     /// Synchronous [`check_many`](Self::check_many). Prefetches sixteen keys' memory at a time.
@@ -134,7 +117,7 @@ impl<C: Clock> Limiter<MemoryStore<C>> {
 
     /// Synchronous [`block`](Self::block).
     pub fn block_now(&self, check: Check<'_>, span: Duration) -> Result<Decision, StoreError> {
-        self.store.execute_now(Operation { verb: Verb::Block, check: block_check(check, span) })
+        self.store.execute_now(Operation { verb: Verb::Block, check: check.cost(block_cost(span)) })
     }
 
     /// Synchronous [`refund`](Self::refund).
@@ -142,7 +125,7 @@ impl<C: Clock> Limiter<MemoryStore<C>> {
         self.store.execute_now(Operation { verb: Verb::Refund, check })
     }
 
-    /// Synchronous [`forget`](Self::forget). Existing [`Bound`]s lose their speed advantage; bind them again.
+    /// Synchronous [`forget`](Self::forget).
     pub fn forget_now(&self, policy: &Policy) -> Result<(), StoreError> {
         self.store.forget_now(policy)
     }
@@ -153,8 +136,26 @@ impl<C: Clock> Limiter<MemoryStore<C>> {
     }
 }
 
-/// Returns the check of a block, whose cost is its length in milliseconds, rounded up.
-fn block_check(check: Check<'_>, span: Duration) -> Check<'_> {
-    let ms = span.as_nanos().div_ceil(1_000_000);
-    check.cost(u64::try_from(ms).unwrap_or(u64::MAX))
+/// Waits until the check is allowed, at most `max_wait`.
+pub(crate) async fn wait_until_allowed<S: Store>(
+    store: &S,
+    check: Check<'_>,
+    max_wait: Duration,
+) -> Result<Decision, StoreError> {
+    let clock = store.clock();
+    let max_wait_ms = u64::try_from(max_wait.as_millis()).unwrap_or(u64::MAX);
+    let end_ms = clock.now_ms().saturating_add(max_wait_ms);
+    loop {
+        let decision = store.execute(&[Operation { verb: Verb::Check, check }]).await.into_single()?;
+        let left_ms = end_ms.saturating_sub(clock.now_ms());
+        match decision.retry_after_ms() {
+            Some(wait_ms) if wait_ms <= left_ms => clock.sleep(wait_ms).await,
+            _ => return Ok(decision),
+        }
+    }
+}
+
+/// Returns the cost of a block, which is its length in milliseconds, rounded up.
+pub(crate) fn block_cost(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

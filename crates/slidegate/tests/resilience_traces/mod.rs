@@ -14,10 +14,8 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, prop_oneof};
 use proptest::sample::select;
 use proptest::test_runner::{Config, TestRunner};
-use slidegate::{
-    Algorithm, Check, Clock, Decision, ManualClock, MemoryStore, Operation, Policy, Responses, Store,
-    StoreError, Verb,
-};
+use slidegate::store::{MemoryStore, Operation, Responses, Store};
+use slidegate::{Algorithm, Check, Clock, Decision, ManualClock, Policy, StoreError, Verb};
 use slidegate_core::{Action, State, decide};
 
 /// A time in the middle of a window of any length.

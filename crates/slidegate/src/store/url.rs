@@ -1,40 +1,48 @@
 //! Store URLs: `memory:`, `redis://…` and related schemes, `postgres://…`.
 
 use std::fmt;
+#[cfg(any(feature = "redis", feature = "postgres"))]
 use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
+#[cfg(any(feature = "redis", feature = "postgres"))]
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use slidegate::{PostgresStore, PostgresStoreBuilder, RedisStore, RedisStoreBuilder};
+use crate::error::SettingsError;
+#[cfg(feature = "postgres")]
+use crate::store::{PostgresStore, PostgresStoreBuilder};
+#[cfg(feature = "redis")]
+use crate::store::{RedisStore, RedisStoreBuilder};
 
 /// Location of the counts. Displayed without users, passwords and options, which may be secret.
+///
+/// ```
+/// use slidegate::store::StoreUrl;
+///
+/// assert_eq!("memory:".parse::<StoreUrl>()?, StoreUrl::Memory);
+/// let error = "disk".parse::<StoreUrl>().unwrap_err();
+/// assert!(error.message().starts_with("not a store; write memory:, redis://HOST:PORT, "));
+/// # Ok::<(), slidegate::SettingsError>(())
+/// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub enum StoreUrl {
     /// In the memory of the process.
     #[default]
     Memory,
     /// In Redis or Valkey.
-    Redis(Box<RedisUrl>),
+    #[cfg(feature = "redis")]
+    Redis(Box<RemoteUrl<RedisStoreBuilder>>),
     /// In PostgreSQL.
-    Postgres(Box<PostgresUrl>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<RemoteUrl<PostgresStoreBuilder>>),
 }
 
-/// A valid URL of a Redis store.
+/// A valid URL of a remote store, with the builder `B` of the store.
+#[cfg(any(feature = "redis", feature = "postgres"))]
 #[derive(Clone, Debug)]
-pub struct RedisUrl {
-    builder: RedisStoreBuilder,
-    budget: Option<Duration>,
-    /// URL without secrets.
-    redacted: String,
-    /// Identifies the URL without storing its secrets.
-    fingerprint: u64,
-}
-
-/// A valid URL of a PostgreSQL store.
-#[derive(Clone, Debug)]
-pub struct PostgresUrl {
-    builder: PostgresStoreBuilder,
+pub struct RemoteUrl<B> {
+    builder: B,
     budget: Option<Duration>,
     /// URL without secrets.
     redacted: String,
@@ -45,16 +53,14 @@ pub struct PostgresUrl {
 const ALLOWED: &str = "memory:, redis://HOST:PORT, rediss://HOST:PORT for TLS, redis+unix:///PATH, \
                        redis+sentinel://HOSTS/NAME, redis+cluster://HOSTS or postgres://HOST:PORT/DATABASE";
 
-impl RedisUrl {
-    /// Returns the builder of the store.
-    pub fn builder(&self) -> RedisStoreBuilder {
-        self.builder.clone()
+#[cfg(any(feature = "redis", feature = "postgres"))]
+impl<B: Clone> RemoteUrl<B> {
+    fn new(url: &str, builder: B) -> Self {
+        Self { builder, budget: budget(url), redacted: redacted(url), fingerprint: fingerprint(url) }
     }
-}
 
-impl PostgresUrl {
     /// Returns the builder of the store.
-    pub fn builder(&self) -> PostgresStoreBuilder {
+    pub fn builder(&self) -> B {
         self.builder.clone()
     }
 }
@@ -64,30 +70,67 @@ impl StoreUrl {
     pub fn budget(&self) -> Option<Duration> {
         match self {
             Self::Memory => None,
+            #[cfg(feature = "redis")]
             Self::Redis(url) => url.budget,
+            #[cfg(feature = "postgres")]
             Self::Postgres(url) => url.budget,
         }
     }
+
+    #[cfg(feature = "redis")]
+    fn redis(url: &str) -> Result<Self, SettingsError> {
+        Ok(Self::Redis(Box::new(RemoteUrl::new(url, RedisStore::builder(url)?))))
+    }
+
+    #[cfg(not(feature = "redis"))]
+    fn redis(_: &str) -> Result<Self, SettingsError> {
+        Err(missing_feature("redis"))
+    }
+
+    #[cfg(feature = "postgres")]
+    fn postgres(url: &str) -> Result<Self, SettingsError> {
+        Ok(Self::Postgres(Box::new(RemoteUrl::new(url, PostgresStore::builder(url)?))))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn postgres(_: &str) -> Result<Self, SettingsError> {
+        Err(missing_feature("postgres"))
+    }
+}
+
+#[cfg(not(all(feature = "redis", feature = "postgres")))]
+fn missing_feature(feature: &str) -> SettingsError {
+    let message = format!(
+        "this build has no {feature} store; enable the feature `{feature}` of the crate slidegate, as in \
+         slidegate = {{ version = \"{}\", features = [\"{feature}\"] }}",
+        env!("CARGO_PKG_VERSION")
+    );
+    SettingsError::url(message)
 }
 
 impl PartialEq for StoreUrl {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Memory, Self::Memory) => true,
+            #[cfg(feature = "redis")]
             (Self::Redis(one), Self::Redis(other)) => one.fingerprint == other.fingerprint,
+            #[cfg(feature = "postgres")]
             (Self::Postgres(one), Self::Postgres(other)) => one.fingerprint == other.fingerprint,
+            #[cfg(any(feature = "redis", feature = "postgres"))]
             _ => false,
         }
     }
 }
 
 /// Hashes a URL, with a seed that changes with each process.
+#[cfg(any(feature = "redis", feature = "postgres"))]
 fn fingerprint(url: &str) -> u64 {
     static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     SEED.hash_one(url)
 }
 
 /// Returns the value of `budget_ms` in a valid URL.
+#[cfg(any(feature = "redis", feature = "postgres"))]
 fn budget(url: &str) -> Option<Duration> {
     let (_, options) = url.split_once('?')?;
     let ms = options.split('&').find_map(|option| option.strip_prefix("budget_ms="))?;
@@ -95,46 +138,24 @@ fn budget(url: &str) -> Option<Duration> {
 }
 
 impl FromStr for StoreUrl {
-    type Err = String;
+    type Err = SettingsError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, SettingsError> {
         // Messages contain the scheme only, because the rest may contain a password.
         let scheme = text.split_once(':').map_or(text, |(scheme, _)| scheme);
         let family = scheme.split_once('+').map_or(scheme, |(family, _)| family);
         match family {
             // The colon is optional, because YAML parses a bare `memory:` as a mapping.
             "memory" if matches!(text, "memory:" | "memory") => Ok(Self::Memory),
-            _ if !text.contains("://") => Err(format!("not a store; write {ALLOWED}")),
-            "redis" | "rediss" | "valkey" | "valkeys" => match RedisStore::builder(text) {
-                Ok(builder) => Ok(Self::Redis(Box::new(RedisUrl {
-                    builder,
-                    budget: budget(text),
-                    redacted: redacted(text),
-                    fingerprint: fingerprint(text),
-                }))),
-                Err(error) => Err(message(&error)),
-            },
-            "postgres" | "postgresql" => match PostgresStore::builder(text) {
-                Ok(builder) => Ok(Self::Postgres(Box::new(PostgresUrl {
-                    builder,
-                    budget: budget(text),
-                    redacted: redacted(text),
-                    fingerprint: fingerprint(text),
-                }))),
-                Err(error) => Err(message(&error)),
-            },
-            _ => Err(format!("not a store; write {ALLOWED}")),
+            "redis" | "rediss" | "valkey" | "valkeys" if text.contains("://") => Self::redis(text),
+            "postgres" | "postgresql" if text.contains("://") => Self::postgres(text),
+            _ => Err(SettingsError::url(format_args!("not a store; write {ALLOWED}"))),
         }
     }
 }
 
-/// Returns the message of an error without the prefix `store: `, which the caller adds.
-fn message(error: &impl fmt::Display) -> String {
-    let message = error.to_string();
-    message.strip_prefix("store: ").unwrap_or(&message).to_owned()
-}
-
 /// Removes the user, the password and the options from a valid URL.
+#[cfg(any(feature = "redis", feature = "postgres"))]
 fn redacted(url: &str) -> String {
     let without_options = url.split_once('?').map_or(url, |(before, _)| before);
     let (scheme, rest) = without_options.split_once("://").unwrap_or((without_options, ""));
@@ -147,13 +168,16 @@ impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory:"),
+            #[cfg(feature = "redis")]
             Self::Redis(url) => f.write_str(&url.redacted),
+            #[cfg(feature = "postgres")]
             Self::Postgres(url) => f.write_str(&url.redacted),
         }
     }
 }
 
 #[cfg(test)]
+#[cfg(all(feature = "redis", feature = "postgres"))]
 mod tests {
     use super::*;
 
@@ -184,7 +208,7 @@ mod tests {
 
     #[test]
     fn an_invalid_url_is_rejected_with_the_valid_forms() {
-        let rejection = |text: &str| text.parse::<StoreUrl>().unwrap_err();
+        let rejection = |text: &str| text.parse::<StoreUrl>().unwrap_err().to_string();
         for text in [
             "",
             "disk",
@@ -202,9 +226,27 @@ mod tests {
             rejection("postgres://:hush@a?schema=A").starts_with("schema: \"A\" is not 1 to 63 lower-case")
         );
         assert!(rejection("postgres://:hush@a?sync=hush!").starts_with("sync: "));
-        let message = rejection("postgres://:hush@a:hush/b");
-        assert!(message.starts_with("url: ") && !message.contains("hush"), "{message}");
+        let refused = rejection("postgres://:hush@a:hush/b");
+        assert!(refused.contains("; the form is postgres://") && !refused.contains("hush"), "{refused}");
         assert!(rejection("redis+ring://a").starts_with("the scheme \"redis+ring\" is unknown; allowed"));
         assert!(rejection("redis://a?prefx=b").starts_with("prefx: there is no such option; allowed are"));
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(any(feature = "redis", feature = "postgres")))]
+mod tests_without_features {
+    use super::*;
+
+    #[test]
+    fn a_store_that_is_not_compiled_in_names_its_feature() {
+        for (url, feature) in [("redis://:hush@a", "redis"), ("postgres://:hush@a/b", "postgres")] {
+            let error = url.parse::<StoreUrl>().unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("enable the feature `{feature}`")) && !error.contains("hush"),
+                "{error}"
+            );
+        }
+        assert_eq!("memory:".parse(), Ok(StoreUrl::Memory));
     }
 }

@@ -1,10 +1,10 @@
 //! Metrics and log events of the degradation layer. The test runs in its own process because `tracing` caches for the
 //! whole process whether an event has a subscriber.
 
-#![cfg(feature = "degrade")]
+#![cfg(feature = "resilience")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "degrade/faulty.rs"]
+#[path = "resilience/faulty.rs"]
 #[allow(dead_code, reason = "other tests need more of it")]
 mod faulty;
 
@@ -15,8 +15,9 @@ use std::sync::{Arc, Mutex};
 use metrics::{
     Counter, CounterFn, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit,
 };
+use slidegate::Policy;
 use slidegate::resilience::{Fallback, Mode, Switch};
-use slidegate::{Limiter, Policy};
+use slidegate::store::StoreLimiter;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
@@ -188,7 +189,7 @@ async fn run_scenario() {
     let store = FaultyStore::new(clock, move || {
         if slidegate::Clock::now_ms(&clock) < up_from_ms { Fault::Down } else { Fault::None }
     });
-    let limiter = Limiter::new(Switch::new(Fallback::builder(store).clock(clock).build().unwrap()));
+    let limiter = StoreLimiter::new(Switch::new(Fallback::builder(store).clock(clock).build().unwrap()));
     let api = Policy::parse("api", ["100/1h"]).unwrap();
     for _ in 0..5 {
         let _ = limiter.check(api.key("k")).await.unwrap();

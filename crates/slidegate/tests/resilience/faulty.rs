@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use slidegate::{Clock, Decision, MemoryStore, Operation, Policy, Responses, Sleep, Store, StoreError};
+use slidegate::store::{MemoryStore, Operation, Responses, Store};
+use slidegate::{Clock, Decision, Policy, Sleep, StoreError};
 use tokio::time::Instant;
 
 /// The time of a paused tokio runtime. It advances only while all tasks are idle.

@@ -7,7 +7,8 @@ use std::time::Duration;
 use slidegate::resilience::{
     BreakerState, Budget, FailureRule, Fallback, Mode, OnFailure, PolicySwitch, Switch,
 };
-use slidegate::{Clock, Limiter, Policy, Reason, Source, Store};
+use slidegate::store::{Store, StoreLimiter};
+use slidegate::{Clock, Policy, Reason, Source};
 
 use crate::faulty::{Fault, FaultyStore, VirtualClock, sleep};
 
@@ -38,7 +39,7 @@ async fn no_call_exceeds_the_budget_under_any_fault() {
     let clock = VirtualClock::new();
     for (fault, _) in FAULTS {
         let store = FaultyStore::new(clock, move || fault);
-        let limiter = Limiter::new(Budget::new(store, Duration::from_millis(20)));
+        let limiter = StoreLimiter::new(Budget::new(store, Duration::from_millis(20)));
         let policy = policy("api");
         let sent_ms = clock.now_ms();
         let error = limiter.check(policy.key("k")).await.unwrap_err();
@@ -60,7 +61,7 @@ async fn the_failure_reason_reflects_the_last_response_only() {
         let (store, fault) = store(clock);
         let own = FailureRule { on_failure: OnFailure::Open, ..FailureRule::default() };
         let store = Fallback::builder(store).policy("nightly", own).clock(clock).build().unwrap();
-        let limiter = Limiter::new(store);
+        let limiter = StoreLimiter::new(store);
         let (api, nightly) = (policy("api"), policy("nightly"));
         let reason_now = || limiter.store().failure().map(|failure| failure.reason);
         assert_eq!(reason_now(), None, "no request was sent");
@@ -94,7 +95,7 @@ async fn each_policy_follows_its_failure_rule_and_reports_the_reason() {
             .clock(clock)
             .build()
             .unwrap();
-        let limiter = Limiter::new(store);
+        let limiter = StoreLimiter::new(store);
         let sent_ms = clock.now_ms();
 
         let open = limiter.check(policy("open").key("k")).await.unwrap();
@@ -127,7 +128,7 @@ async fn each_policy_follows_its_failure_rule_and_reports_the_reason() {
 async fn admissions_by_the_store_reduce_the_local_share() {
     let clock = VirtualClock::new();
     let (store, fault) = store(clock);
-    let limiter = Limiter::new(Fallback::builder(store).nodes(2).clock(clock).build().unwrap());
+    let limiter = StoreLimiter::new(Fallback::builder(store).nodes(2).clock(clock).build().unwrap());
     let policy = policy("api");
     assert!(limiter.check(policy.key("one")).await.unwrap().is_allowed());
     assert!(limiter.check(policy.key("three").cost(3)).await.unwrap().is_allowed());
@@ -154,7 +155,7 @@ async fn a_charge_above_the_share_spends_the_share_and_leaves_no_debt() {
     {
         let clock = VirtualClock::new();
         let (store, fault) = store(clock);
-        let limiter = Limiter::new(Fallback::builder(store).nodes(2).clock(clock).build().unwrap());
+        let limiter = StoreLimiter::new(Fallback::builder(store).nodes(2).clock(clock).build().unwrap());
         let policy = Policy::parse("api", [quota]).unwrap();
         for charged in [3, 100, 100] {
             let _ = limiter.charge(policy.key("k").cost(charged)).await.unwrap();
@@ -171,7 +172,7 @@ async fn a_charge_above_the_share_spends_the_share_and_leaves_no_debt() {
 async fn blocks_and_resets_reach_the_store_in_every_mode() {
     let clock = VirtualClock::new();
     let (store, fault) = store(clock);
-    let limiter = Limiter::new(Switch::new(store));
+    let limiter = StoreLimiter::new(Switch::new(store));
     let policy = policy("api");
     for mode in [Mode::Off, Mode::Shadow, Mode::Enforce] {
         limiter.store().update("api", |switch| switch.mode = mode);
@@ -197,7 +198,7 @@ async fn blocks_and_resets_reach_the_store_in_every_mode() {
 async fn a_cost_above_the_share_is_denied_temporarily() {
     let clock = VirtualClock::new();
     let store = FaultyStore::new(clock, || Fault::Down);
-    let limiter = Limiter::new(Fallback::builder(store).nodes(2).clock(clock).build().unwrap());
+    let limiter = StoreLimiter::new(Fallback::builder(store).nodes(2).clock(clock).build().unwrap());
     let policy = policy("api");
     let denied = limiter.check(policy.key("k").cost(3)).await.unwrap();
     assert_eq!((denied.is_allowed(), denied.is_never(), denied.retry_after_ms()), (false, false, Some(1000)));
@@ -209,7 +210,7 @@ async fn a_failing_store_gets_no_requests_and_then_a_growing_share() {
     let clock = VirtualClock::new();
     let (faulty, fault) = store(clock);
     let arrivals_ms = Arc::clone(&faulty.arrivals_ms);
-    let limiter = Limiter::new(Fallback::builder(faulty).clock(clock).seed(1).build().unwrap());
+    let limiter = StoreLimiter::new(Fallback::builder(faulty).clock(clock).seed(1).build().unwrap());
     let policy = Policy::parse("api", ["1000000/1s"]).unwrap();
     *fault.lock().unwrap() = Fault::BlackHole;
     for _ in 0..100 {
@@ -249,7 +250,7 @@ async fn the_budget_of_a_policy_does_not_shorten_that_of_another() {
         .clock(clock)
         .build()
         .unwrap();
-    let limiter = Limiter::new(store);
+    let limiter = StoreLimiter::new(store);
     let (search, login) = (policy("search"), policy("login"));
     for round in 0..20 {
         let answers =
@@ -266,7 +267,7 @@ async fn the_budget_of_a_policy_does_not_shorten_that_of_another() {
 async fn a_connection_failure_of_many_requests_counts_as_one_failure() {
     let clock = VirtualClock::new();
     let (faulty, fault) = store(clock);
-    let limiter = Arc::new(Limiter::new(Fallback::builder(faulty).clock(clock).build().unwrap()));
+    let limiter = Arc::new(StoreLimiter::new(Fallback::builder(faulty).clock(clock).build().unwrap()));
     *fault.lock().unwrap() = Fault::Down;
     for _ in 0..50 {
         let _ = limiter.check(policy("api").key("k")).await.unwrap();
@@ -284,7 +285,7 @@ async fn immediate_errors_keep_the_breaker_closed() {
     for fault in [Fault::Refused, Fault::Full] {
         let store = FaultyStore::new(clock, move || fault);
         let arrivals_ms = Arc::clone(&store.arrivals_ms);
-        let limiter = Limiter::new(Fallback::builder(store).clock(clock).build().unwrap());
+        let limiter = StoreLimiter::new(Fallback::builder(store).clock(clock).build().unwrap());
         for round in 1..=100 {
             let _ = limiter.check(policy("api").key("k")).await.unwrap();
             assert_eq!(arrivals_ms.lock().unwrap().len(), round, "{fault:?}: the store gets each request");
@@ -303,7 +304,7 @@ async fn a_batch_keeps_its_order_and_each_request_falls_back_separately() {
     let store = FaultyStore::new(clock, move || {
         if requests.fetch_add(1, Ordering::Relaxed) % 3 == 2 { Fault::Down } else { Fault::None }
     });
-    let limiter = Limiter::new(Fallback::builder(store).clock(clock).build().unwrap());
+    let limiter = StoreLimiter::new(Fallback::builder(store).clock(clock).build().unwrap());
     let (api, login) = (policy("api"), policy("login"));
     let checks = [api.key("a"), login.key("b"), api.key("c"), api.key("a").cost(5), login.key("b")];
     let answers: Vec<_> = limiter.check_many(&checks).await.into_iter().map(Result::unwrap).collect();
@@ -318,7 +319,7 @@ async fn switches_decide_before_the_store_counts() {
     let clock = VirtualClock::new();
     let (faulty, fault) = store(clock);
     let arrivals_ms = Arc::clone(&faulty.arrivals_ms);
-    let limiter = Limiter::new(Switch::new(faulty));
+    let limiter = StoreLimiter::new(Switch::new(faulty));
     let (api, other) = (policy("api"), policy("other"));
     let switch = limiter.store();
     switch.update("api", |switch| {
@@ -354,7 +355,7 @@ async fn switches_decide_before_the_store_counts() {
 async fn shadow_mode_counts_and_reports_and_denies_nothing() {
     let clock = VirtualClock::new();
     let (faulty, fault) = store(clock);
-    let limiter = Limiter::new(Switch::new(faulty));
+    let limiter = StoreLimiter::new(Switch::new(faulty));
     let api = policy("api");
     limiter.store().update("api", |switch| {
         switch.mode = Mode::Shadow;
@@ -382,7 +383,7 @@ async fn shadow_mode_counts_and_reports_and_denies_nothing() {
 async fn a_candidate_is_decided_separately_and_leaves_the_policy_unchanged() {
     let clock = VirtualClock::new();
     let (faulty, _) = store(clock);
-    let limiter = Limiter::new(Switch::new(faulty));
+    let limiter = StoreLimiter::new(Switch::new(faulty));
     let api = policy("api");
     limiter.store().update("api", |switch| {
         switch.set_candidate("api", ["2/10s strict-window".parse().unwrap()]).unwrap();
@@ -420,7 +421,7 @@ async fn a_forget_clears_the_local_share_after_the_store_confirms() {
     let clock = VirtualClock::new();
     let (store, fault) = store(clock);
     let store = Fallback::builder(store).clock(clock).nodes(1).build().unwrap();
-    let limiter = Limiter::new(store);
+    let limiter = StoreLimiter::new(store);
     let policy = policy("api");
     let set = |to: Fault| *fault.lock().unwrap() = to;
     assert!(limiter.check(policy.key("k").cost(4)).await.unwrap().is_allowed());

@@ -1,15 +1,13 @@
 //! Refunds, resets and forgets of one node end the cached denials of all other nodes.
 
-#![cfg(all(feature = "degrade", feature = "redis", feature = "postgres"))]
+#![cfg(all(feature = "resilience", feature = "redis", feature = "postgres"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::net::SocketAddr;
 
 use slidegate::resilience::DeniedCache;
-use slidegate::{
-    Check, Clock, Decision, Limiter, ManualClock, Policy, PostgresStore, RedisStore, Source, Store,
-    SystemClock,
-};
+use slidegate::store::{PostgresStore, RedisStore, Store, StoreLimiter};
+use slidegate::{Check, Clock, Decision, ManualClock, Policy, Source, SystemClock};
 use slidegate_testkit::{FaultProxy, Flavour, Postgres, Server};
 
 /// Longer than a node without an invalidation feed caches a denial.
@@ -17,7 +15,7 @@ const LONG_MS: u64 = 5000;
 
 /// A node with a cache of denials, and the clock by which they age.
 struct Node<S> {
-    limiter: Limiter<DeniedCache<S, ManualClock>>,
+    limiter: StoreLimiter<DeniedCache<S, ManualClock>>,
     clock: ManualClock,
 }
 
@@ -25,7 +23,7 @@ impl<S: Store> Node<S> {
     fn over(store: S) -> Self {
         let clock = ManualClock::at(1_000_000);
         let cache = DeniedCache::builder(store).clock(clock.clone()).build().unwrap();
-        Self { limiter: Limiter::new(cache), clock }
+        Self { limiter: StoreLimiter::new(cache), clock }
     }
 
     async fn check(&self, check: Check<'_>) -> Decision {
@@ -80,7 +78,7 @@ fn policy(quota: &str) -> Policy {
 
 /// A refund, a reset and a forget on one node each end a cached denial on the other.
 async fn refunds_and_resets_invalidate<S: Store>(here: S, elsewhere: S) {
-    let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
+    let (here, elsewhere) = (Node::over(here), StoreLimiter::new(elsewhere));
     for quota in ["1/1h", "1/1h token-bucket", "1/1h fixed-window", "1/1h sliding-log", "1/1h strict-window"]
     {
         let policy = policy(quota);
@@ -103,7 +101,7 @@ async fn refunds_and_resets_invalidate<S: Store>(here: S, elsewhere: S) {
 
 /// A check under other quotas on another node invalidates the denial because it may change the remaining quota.
 async fn other_quotas_invalidate<S: Store>(here: S, elsewhere: S) {
-    let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
+    let (here, elsewhere) = (Node::over(here), StoreLimiter::new(elsewhere));
     let changes: [(&[&str], &[&str]); 8] = [
         (&["1/1h token-bucket"], &["100/1h token-bucket"]),
         (&["1/1h sliding-log"], &["1/2h sliding-log"]),
@@ -137,7 +135,7 @@ async fn other_quotas_invalidate<S: Store>(here: S, elsewhere: S) {
 
 /// A store keeps at most 16 unused versions of a policy. Dropping the version that denied a key ends the denial.
 async fn dropped_versions_invalidate<S: Store>(here: S, elsewhere: S) {
-    let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
+    let (here, elsewhere) = (Node::over(here), StoreLimiter::new(elsewhere));
     let denied = policy("1/1h");
     let check = denied.key("forgotten");
     assert!(here.check(check).await.is_allowed());
@@ -155,7 +153,7 @@ async fn dropped_versions_invalidate<S: Store>(here: S, elsewhere: S) {
 
 /// A refund during an outage of the feed is not missed.
 async fn a_feed_outage_ends_cached_denials<S: Store>(here: S, elsewhere: S, proxy: FaultProxy) {
-    let (here, elsewhere) = (Node::over(here), Limiter::new(elsewhere));
+    let (here, elsewhere) = (Node::over(here), StoreLimiter::new(elsewhere));
     let policy = policy("1/1h");
     let check = policy.key("a");
     assert!(elsewhere.check(check).await.unwrap().is_allowed());

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "../degrade_traces/mod.rs"]
-mod degrade_traces;
 mod delayed_requests;
 mod jitter;
+#[path = "../resilience_traces/mod.rs"]
+mod resilience_traces;
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -18,12 +18,12 @@ use std::time::Duration;
 use metrics::{Counter, CounterFn, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use proptest::prelude::Strategy;
 use proptest::sample::select;
-use slidegate::resilience::{CacheSettingsError, DeniedCache};
-use slidegate::{
-    Check, Clock, Decision, ManualClock, MemoryStore, Operation, Policy, Sleep, Source, Store, Verb,
-};
+use slidegate::SettingsError;
+use slidegate::resilience::DeniedCache;
+use slidegate::store::{MemoryStore, Operation, Store};
+use slidegate::{Check, Clock, Decision, ManualClock, Policy, Sleep, Source, Verb};
 
-use degrade_traces::{
+use resilience_traces::{
     Distant, KEYS, Memory, Request, START, Step, Trace, algorithm, at_once, check_property, exact_store,
     execute_one, memory, poll, trace, versions,
 };
@@ -418,7 +418,7 @@ fn expired_denials_are_evicted_first() {
 fn settings_out_of_range_are_named() {
     let builder = || DeniedCache::builder(memory(&ManualClock::at(START)));
     let refusal = |result: Result<DeniedCache<Memory>, _>| {
-        let error: CacheSettingsError = result.unwrap_err();
+        let error: SettingsError = result.unwrap_err();
         format!("{} / {error}", error.field())
     };
     let too_small = refusal(builder().capacity(0).build());

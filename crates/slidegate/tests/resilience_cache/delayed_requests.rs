@@ -11,7 +11,7 @@ use proptest::sample::select;
 use slidegate::{Decision, ManualClock, Policy, Source, StoreError, Verb};
 
 use crate::cache;
-use crate::degrade_traces::{
+use crate::resilience_traces::{
     Distant, Request, START, algorithm, check_property, execute_one, memory, poll, request, versions,
 };
 

@@ -1,11 +1,11 @@
 //! Many nodes with caches of denials and separate invalidation feeds. A cached denial that the store would allow lasts
 //! at most one second.
 
-#![cfg(feature = "degrade")]
+#![cfg(feature = "resilience")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[allow(dead_code, reason = "other tests need the rest")]
-mod degrade_traces;
+mod resilience_traces;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,12 +17,10 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, prop_oneof};
 use proptest::sample::select;
 use slidegate::resilience::DeniedCache;
-use slidegate::{
-    Check, Clock, Decision, FeedVersion, InvalidationFeed, ManualClock, Operation, Policy, Responses, Source,
-    Store, StoreError, Verb,
-};
+use slidegate::store::{FeedVersion, InvalidationFeed, Operation, Responses, Store};
+use slidegate::{Check, Clock, Decision, ManualClock, Policy, Source, StoreError, Verb};
 
-use degrade_traces::{
+use resilience_traces::{
     Distant, Request, START, algorithm, check_property, execute_one, memory, poll, request, versions,
 };
 
