@@ -25,6 +25,7 @@ use std::path::{Path, PathBuf};
 use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull};
 
 pub use self::bounded_integer::BoundedInteger;
+pub use self::fields::json::yaml_to_json;
 pub use self::fields::scalars::Keyword;
 pub use self::key_rule::{KeyPart, KeyRule};
 pub use self::policy_set::{Override, PolicyEntry, PolicySet, listed};
