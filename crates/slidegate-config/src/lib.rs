@@ -8,6 +8,7 @@ mod bounded_integer;
 pub mod envoy;
 mod fields;
 mod file;
+pub mod import;
 mod key_rule;
 mod policy_set;
 mod problem;

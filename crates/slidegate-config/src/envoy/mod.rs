@@ -9,7 +9,6 @@ mod rate_limit;
 mod rule;
 mod unit;
 mod wildcard;
-mod yaml;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -25,7 +24,6 @@ use self::file::{DOMAIN, FILE, non_empty};
 pub use self::key::CounterKey;
 pub use self::rule::{Amount, Limited, Rule, quota};
 pub use self::unit::Unit;
-pub use self::yaml::parse_yaml;
 use crate::fields::diagnostics::Diagnostics;
 use crate::fields::field::Fields;
 use crate::fields::tree::{self, Tags};
