@@ -136,7 +136,9 @@ $(REDIS_PY):
 fmt:
 	$(CARGO) fmt --all --check
 
+## Checks code, language and module structure. The checks written for this project are tested first.
 lint:
+	@python3 scripts/test_checks.py && python3 scripts/check_language.py && python3 scripts/check_cycles.py
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --workspace --exclude slidegate-bench
 

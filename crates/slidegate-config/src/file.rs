@@ -6,7 +6,7 @@ use crate::fields::containers::{ListItems, ListOf, MapEntry, MapOf, Mapping};
 use crate::fields::diagnostics::Diagnostics;
 use crate::fields::field::{Field, FieldList, Fields};
 use crate::fields::scalars::{OneOf, Parsed};
-use crate::fields::tree;
+use crate::fields::tree::{self, Tags};
 use crate::policy_set::PolicySet;
 use crate::problem::Problem;
 use crate::sections::address::Address;
@@ -95,7 +95,8 @@ pub(crate) const FIELDS: FieldList = &[
 
 /// Parses the text of a file, or returns all problems.
 pub(crate) fn parse(text: &str, follows_references: bool) -> Result<Config, Vec<Problem>> {
-    let Some(root) = tree::parse(text).map_err(|problem| vec![problem])?.filter(|root| !root.is_null())
+    let Some(root) =
+        tree::parse(text, Tags::Refused).map_err(|problem| vec![problem])?.filter(|root| !root.is_null())
     else {
         return Ok(Config::default());
     };

@@ -8,6 +8,7 @@ mod bounded_integer;
 pub mod envoy;
 mod fields;
 mod file;
+pub mod import;
 mod key_rule;
 mod policy_set;
 mod problem;
@@ -25,6 +26,7 @@ use slidegate::store::{MemoryStore, MemoryStoreBuilder, WhenFull};
 use slidegate::{Policy, SettingsError};
 
 pub use self::bounded_integer::BoundedInteger;
+pub use self::fields::json::yaml_to_json;
 pub use self::fields::scalars::Keyword;
 pub use self::key_rule::{KeyPart, KeyRule};
 pub use self::policy_set::{Override, PolicyEntry, PolicySet, listed};

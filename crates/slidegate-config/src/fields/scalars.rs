@@ -120,7 +120,7 @@ impl<T: FromStr<Err: Display>> Kind for Parsed<T> {
 /// Maximum length of an invalid value in a message.
 const MAX_QUOTED_CHARS: usize = 40;
 
-fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     match text.char_indices().nth(MAX_QUOTED_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

@@ -4,27 +4,6 @@ use std::fmt::Write;
 
 use slidegate::Quota;
 
-/// Converted limits.
-pub(super) struct Imported {
-    /// List of the limits, one per line, for standard error.
-    pub(super) summary: String,
-    pub(super) files: Vec<ImportedFile>,
-}
-
-/// File of converted limits.
-pub(super) struct ImportedFile {
-    /// Name in the output folder, for formats with several files.
-    pub(super) name: Option<String>,
-    pub(super) text: String,
-}
-
-impl Imported {
-    /// Returns limits that are converted to one configuration file.
-    pub(super) fn config(summary: String, text: String) -> Self {
-        Self { summary, files: vec![ImportedFile { name: None, text }] }
-    }
-}
-
 /// Writer of a configuration file.
 pub(super) struct ConfigWriter(String);
 

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use slidegate::{Algorithm, Quota};
 
-use super::write::{ConfigWriter, Imported};
-use crate::cli::Failure;
-use slidegate_config::envoy::{Amount, DomainTree, Domains, Settings};
+use super::Imported;
+use super::write::ConfigWriter;
+use crate::Problems;
+use crate::envoy::{Amount, DomainTree, Domains, Settings};
 
 const HEADER: [&str; 3] = [
     "Made by `slidegate import envoy`: one policy for each limit. A request names its policy.",
@@ -14,10 +15,10 @@ const HEADER: [&str; 3] = [
     "For Envoy itself, serve the files unchanged: slidegate serve --envoy-config DIR",
 ];
 
-pub(super) fn import(path: &Path, algorithm: Option<Algorithm>) -> Result<Imported, Failure> {
-    let algorithm = algorithm.unwrap_or(Algorithm::FixedWindow);
+/// Converts a folder or a file to a configuration file with one policy for each limit.
+pub fn to_policies(path: &Path, algorithm: Algorithm) -> Result<Imported, Vec<Problems>> {
     let settings = Settings { algorithm, ..Settings::default() };
-    let domains = Domains::load(path, settings).map_err(Failure::Files)?;
+    let domains = Domains::load(path, settings)?;
     let mut writer = ConfigWriter::new(&HEADER);
     let mut is_empty = true;
     for rule in domains.rules() {
@@ -48,5 +49,5 @@ pub(super) fn import(path: &Path, algorithm: Option<Algorithm>) -> Result<Import
             writer.policy(&rule.policy_name, &[quota], rule.is_shadow);
         }
     }
-    Ok(Imported::config(DomainTree(&domains).to_string(), writer.finish(is_empty)))
+    Imported::config(path, DomainTree(&domains).to_string(), writer.finish(is_empty))
 }

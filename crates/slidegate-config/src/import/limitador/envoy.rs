@@ -7,10 +7,10 @@ use std::fmt::Write;
 use serde_json::json;
 use slidegate::MAX_NAME_BYTES;
 
-use super::{Converted, Limit};
-use crate::cli::import::write::{Imported, ImportedFile};
-use slidegate_config::Problem;
-use slidegate_config::envoy::Unit;
+use super::Limit;
+use crate::Problem;
+use crate::envoy::Unit;
+use crate::import::ImportedFile;
 
 const HEADER: &str = "\
 # Made by `slidegate import limitador --to envoy`, for `slidegate serve --envoy-config DIR`.
@@ -54,7 +54,8 @@ fn composite(key: &str, value: Option<&str>) -> String {
     value.map_or_else(|| key.to_owned(), |value| format!("{key}_{value}"))
 }
 
-pub(super) fn write(limits: &[Limit], mut left_out: Vec<Problem>) -> Converted {
+/// Returns the summary and the files. Adds the problems of limits that cannot be converted to `left_out`.
+pub(super) fn write(limits: &[Limit], left_out: &mut Vec<Problem>) -> (String, Vec<ImportedFile>) {
     let mut domains: Vec<(&str, Node)> = Vec::new();
     let mut summary = String::new();
     for limit in limits {
@@ -75,15 +76,15 @@ pub(super) fn write(limits: &[Limit], mut left_out: Vec<Problem>) -> Converted {
     for (domain, root) in domains.iter().filter(|(_, root)| !root.children.is_empty()) {
         let mut text = format!("{HEADER}domain: {}\ndescriptors:\n", json!(domain));
         root.children.iter().for_each(|node| node.write(&mut text, 0));
-        files.push(ImportedFile { name: Some(file_name(domain, &mut names)), text });
+        files.push(ImportedFile { name: file_name(domain, &mut names), text });
     }
     // In the first file, because none belongs to all namespaces.
     if let Some(first) = files.first_mut() {
-        for Problem { field, message, .. } in &left_out {
+        for Problem { field, message, .. } in left_out.iter() {
             let _ = writeln!(first.text, "# left out: {field}: {message}");
         }
     }
-    Converted { imported: Imported { summary, files }, left_out }
+    (summary, files)
 }
 
 /// Adds the limit to the tree of its domain and returns its line of the summary.

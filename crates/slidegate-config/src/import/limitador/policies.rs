@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use slidegate::{Algorithm, Policy, Quota, QuotaError};
 
-use super::{Converted, Limit};
-use crate::cli::import::write::{ConfigWriter, Imported};
-use slidegate_config::Problem;
+use super::Limit;
+use crate::Problem;
+use crate::import::write::ConfigWriter;
 
 const HEADER: [&str; 2] = [
     "Made by `slidegate import limitador`: one policy for each limit. A request names its policy.",
     "Comments describe the requests and the key of each policy. The caller chooses both.",
 ];
 
-pub(super) fn write(limits: &[Limit], algorithm: Algorithm, mut left_out: Vec<Problem>) -> Converted {
+/// Returns the summary and the configuration file. Adds the problems of limits that cannot be converted to `left_out`.
+pub(super) fn write(limits: &[Limit], algorithm: Algorithm, left_out: &mut Vec<Problem>) -> (String, String) {
     let mut writer = ConfigWriter::new(&HEADER);
     let (mut summary, mut names) = (String::new(), HashSet::new());
     for limit in limits {
@@ -34,10 +35,10 @@ pub(super) fn write(limits: &[Limit], algorithm: Algorithm, mut left_out: Vec<Pr
             }
         }
     }
-    for Problem { field, message, .. } in &left_out {
+    for Problem { field, message, .. } in left_out.iter() {
         writer.comment(&format!("left out: {field}: {message}"));
     }
-    Converted { imported: Imported::config(summary, writer.finish(names.is_empty())), left_out }
+    (summary, writer.finish(names.is_empty()))
 }
 
 /// Returns comments for the caller: the requests that the limit applies to, and the parts of its key.
