@@ -22,6 +22,7 @@ use crate::store::{Store, StoreLimiter};
 
 /// Handling of a request without a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MissingKey {
     /// All such requests share one counter.
     Shared,

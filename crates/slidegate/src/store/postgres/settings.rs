@@ -35,6 +35,7 @@ fn url_error(error: &tokio_postgres::Error) -> SettingsError {
 
 /// Condition under which a durable decision is committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Synchronous {
     /// None: a crash may lose the last fraction of a second. PostgreSQL's `synchronous_commit = off`.
     #[default]
