@@ -8,14 +8,13 @@ use std::time::SystemTime;
 
 use metrics::{counter, gauge};
 use slidegate::{Clock, SystemClock};
+use slidegate_config::{Config, Problem, Problems, TlsFiles};
+use slidegate_engine::Authenticator;
+use slidegate_engine::changes::{Base, ChangeController};
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
 use crate::net::tls::Tls;
-use slidegate_config::TlsFiles;
-use slidegate_config::{Config, Problem, Problems};
-use slidegate_engine::Authenticator;
-use slidegate_engine::changes::{Base, ChangeController};
 
 /// Poll interval. A poll costs a few microseconds, and detects changes that file system notifications miss: on network file
 /// systems, and where a link is switched to another folder, as Kubernetes does.
