@@ -7,7 +7,7 @@ use serde_saphyr::Spanned;
 use slidegate::{MAX_NAME_BYTES, Policy};
 
 use super::Settings;
-use super::domains::Node;
+use super::domains::{Node, Wildcard};
 use super::file::{DescriptorFields, RateLimitFields, ReplacesFields};
 use super::rule::{Amount, Limited, MetricValues, Rule, hashed_name, policy_name, quota};
 use super::unit::Unit;
@@ -84,7 +84,7 @@ impl RuleBuilder<'_> {
             }
             let node = self.node(&position, &key.value, &composite, fields);
             if composite.contains('*') {
-                parent.wildcards.push(composite.clone());
+                parent.wildcards.push(Wildcard::new(composite.clone(), value));
             }
             parent.children.insert(composite, node);
         }
