@@ -182,7 +182,7 @@ impl RedisStore {
     }
 
     /// Executes operations on a probe key, again after each timeout: a busy server may need longer than a request's budget
-    /// to load the script, and what is counted under the key has no effect.
+    /// to load the script, and counts under the key have no effect.
     async fn execute_probe(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         let mut attempts = 1;
         loop {
