@@ -119,11 +119,12 @@ impl CallStatement {
             );
         }
         let operations = format!(
-            "{names}, {}, {}, {}, {}, {given_ms}",
+            "{names}, {}, {}, {}, {}, {given_ms}, {}",
             Array(&arguments.from_op),
             Array(&arguments.which),
             Array(&arguments.ops),
-            Array(&arguments.op_at)
+            Array(&arguments.op_at),
+            shared.grain_ms
         );
         if self.batch.is_peek() {
             format!("SELECT * FROM {schema}.peek_{table}({operations})")

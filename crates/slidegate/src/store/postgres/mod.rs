@@ -58,8 +58,6 @@ pub struct PostgresStore {
     shared: Arc<Shared>,
     is_durable: bool,
     durability: HashMap<String, bool>,
-    /// Grain of the time that decides.
-    grain_ms: u64,
     clock: Arc<dyn Clock>,
 }
 
@@ -125,7 +123,6 @@ impl PostgresStore {
             shared,
             is_durable: builder.is_durable,
             durability: builder.durability,
-            grain_ms: u64::from(builder.given_time.is_none()),
             clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
         }
     }
@@ -175,7 +172,7 @@ impl RemoteStore for PostgresStore {
             }
             _ => record::read(&response.prior, policy).ok(),
         };
-        let now = Moment::with_grain(response.now_ms, self.grain_ms);
+        let now = Moment::with_grain(response.now_ms, self.shared.grain_ms);
         remote::compute_decision::<Self>(operation, now, response.is_allowed, prior)
     }
 }

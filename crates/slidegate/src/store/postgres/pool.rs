@@ -19,6 +19,7 @@ use super::tls;
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
+use crate::store::remote;
 
 /// Timeout of a connection attempt. A request waits for it no longer than its budget.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     pub(super) budget: Duration,
     pub(super) connections: usize,
     pub(super) given_time: Option<Arc<dyn Clock>>,
+    /// Grain of the time that decides.
+    pub(super) grain_ms: u64,
     /// Subscriber of each table.
     pub(super) subscribers: [Arc<Subscriber>; 2],
     /// Error of all requests until the schema is known to exist.
@@ -71,6 +74,7 @@ impl Shared {
             budget: builder.budget,
             connections: builder.connections,
             given_time: builder.given_time.clone(),
+            grain_ms: remote::grain_ms(builder.given_time.as_deref()),
             subscribers: Subscriber::per_table(),
             unprepared: Mutex::default(),
             is_reconnecting: Arc::default(),
@@ -92,7 +96,7 @@ impl Shared {
 
     /// Returns the time to decide by; `None` for the server's time.
     pub(super) fn given_ms(&self) -> Option<i64> {
-        self.given_time.as_ref().map(|clock| clock.now_ms().cast_signed())
+        self.given_time.as_ref().map(|clock| clock.moment().now_ms().cast_signed())
     }
 
     /// Returns an idle connection or a new one.

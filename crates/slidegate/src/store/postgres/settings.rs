@@ -216,7 +216,7 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Sets the clock that decides in place of the server's time. For tests.
+    /// Sets the clock that decides, with its grain, in place of the server's. For tests.
     pub fn time_from(mut self, clock: impl Clock) -> Self {
         self.given_time = Some(Arc::new(clock));
         self

@@ -138,7 +138,7 @@ impl RedisStore {
             route,
             endpoint,
             document: builder.document(),
-            grain_ms: u64::from(builder.given_time.is_none()),
+            grain_ms: remote::grain_ms(builder.given_time.as_deref()),
             slack_ms: if builder.given_time.is_some() { GIVEN_TIME_SLACK_MS } else { 0 },
             clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
             shared,

@@ -306,8 +306,8 @@ impl Node {
     async fn send(&self, in_flight: &mut InFlight, link: &Link, batch: Batch) {
         in_flight.requests += batch.requests;
         in_flight.is_busy |= in_flight.requests >= MAX_UNBATCHED;
-        let given_ms = self.shared.given_time.as_ref().map(|clock| clock.now_ms());
-        let mut exchange = Box::pin(exchange(link.connection.clone(), batch, given_ms, self.shared.budget));
+        let given = self.shared.given_time.as_ref().map(|clock| clock.moment());
+        let mut exchange = Box::pin(exchange(link.connection.clone(), batch, given, self.shared.budget));
         let polled = poll_fn(|context| Poll::Ready(exchange.as_mut().poll(context))).await;
         tokio::task::yield_now().await;
         in_flight.exchanges.push(match polled {

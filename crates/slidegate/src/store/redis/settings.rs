@@ -173,7 +173,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Decides by this clock in place of the server's. For tests: processes whose clocks differ do not share an exact
+    /// Decides by this clock and its grain in place of the server's. For tests: processes whose clocks differ do not share an exact
     /// limit. Records live an hour longer than needed, because the server does not know the pace of this clock.
     pub fn time_from(mut self, clock: impl Clock) -> Self {
         self.given_time = Some(Arc::new(clock));
