@@ -117,6 +117,8 @@
 //! [`store`] has the stores, the trait for a custom one, and [`StoreLimiter`](store::StoreLimiter), which decides under any
 //! policy.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod clock;
 mod error;
 mod headers;
@@ -139,6 +141,11 @@ pub use slidegate_core::{
     QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Reason, Retry, Source, Verb, parse_window,
 };
 pub use stack::{StoreStack, StoreStackBuilder};
+
+/// Runs the examples of the crate's README as tests.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../README.md")]
+struct CrateReadme;
 
 /// Runs the examples of the README as tests.
 #[cfg(all(doctest, feature = "axum"))]

@@ -50,7 +50,6 @@ impl Default for BreakerSettings {
 /// State of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[non_exhaustive]
 pub enum BreakerState {
     /// Admits all requests.
     Closed,
