@@ -1,9 +1,14 @@
 //! Time that a call takes at most.
 
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use slidegate::StoreError;
-use slidegate::store::StoreLimiter;
+use slidegate::resilience::{Budget, FailureRule};
+use slidegate::store::{Operation, Store, StoreLimiter, StoreStack};
+use slidegate::{Policy, StoreError, Verb};
 
 use super::{eventually, policy, used};
 use crate::backend::{Backend, Settings, connect_within};
@@ -62,4 +67,67 @@ pub(crate) async fn each_call_ends_within_its_budget<B: Backend>() {
             assert!(errors.iter().all(StoreError::is_transient), "{number}, {round}: {errors:?}");
         }
     }
+}
+
+/// The caller's side sets one timer per call, for the shorter one of the store's budget and the policy's.
+pub(crate) async fn a_call_sets_one_timer<B: Backend>() {
+    let budgets = [("short", 50), ("api", 200), ("long", 1000)];
+    let server = B::start();
+    let rule = |(name, ms): (&str, u64)| {
+        (name.to_owned(), FailureRule { budget: Duration::from_millis(ms), ..FailureRule::default() })
+    };
+    let stack = || async {
+        let mut builder = StoreStack::builder().cache_denials(true).switches([]);
+        builder = builder.retry_jitter(Duration::from_millis(5));
+        for (name, rule) in budgets.map(rule) {
+            builder = builder.failure_rule(&name, rule);
+        }
+        builder.connect(&server.url()).await.unwrap()
+    };
+    // A store that has timed out may reject later requests at once, so each call has a store of its own.
+    let mut stacks = Vec::new();
+    for (name, _) in budgets {
+        for count in [1, 100] {
+            stacks.push((Policy::parse(name, ["1000/1h"]).unwrap(), count, stack().await));
+        }
+    }
+    let both_groups = stack().await;
+    let alone = B::connect(&server.url(), Settings { budget: BUDGET, ..Settings::default() }).await.unwrap();
+    let store = B::connect(&server.url(), Settings { budget: BUDGET, ..Settings::default() }).await.unwrap();
+    let shared = Budget::new(Arc::new(store), BUDGET / 2);
+    server.stop();
+    tokio::time::pause();
+    for (policy, count, stack) in &stacks {
+        assert_eq!(timers_of(stack, &vec![check(policy); *count]).await, 1, "{} {count}", policy.name());
+    }
+    let [(short, ..), .., (long, ..)] = stacks.as_slice() else { unreachable!("several stacks") };
+    assert_eq!(timers_of(&both_groups, &[check(short), check(long)]).await, 2, "one per failure rule");
+    assert_eq!(timers_of(&alone, &[check(short)]).await, 1, "without layers");
+    assert_eq!(timers_of(&shared, &[check(short)]).await, 1, "with a shorter budget");
+}
+
+fn check(policy: &Policy) -> Operation<'_> {
+    Operation { verb: Verb::Check, check: policy.key("a") }
+}
+
+/// Returns the number of timers of a call that gets no response: each wakes the call when it ends.
+async fn timers_of(store: &impl Store, operations: &[Operation<'_>]) -> usize {
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    let wakes = Arc::new(Wakes(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut context = Context::from_waker(&waker);
+    let mut call = pin!(store.execute(operations));
+    assert!(call.as_mut().poll(&mut context).is_pending());
+    // Ends all timers of the call. The store's tasks run only now, so their timers end later.
+    tokio::time::advance(Duration::from_mins(1)).await;
+    let timers = wakes.0.load(Relaxed);
+    assert!(call.as_mut().poll(&mut context).is_ready(), "the call has timed out");
+    timers
 }

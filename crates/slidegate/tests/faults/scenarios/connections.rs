@@ -5,7 +5,7 @@ use std::time::Duration;
 use slidegate::store::StoreLimiter;
 use slidegate_testkit::FaultProxy;
 
-use super::{eventually, policy, wait_for_unsent_error, wait_until};
+use super::{eventually, pause, policy, wait_for_unsent_error, wait_until};
 use crate::backend::{Backend, Settings, connect, connect_within};
 
 const BUDGET: Duration = Duration::from_millis(500);
@@ -65,11 +65,17 @@ pub(crate) async fn a_connection_attempt_outlasts_the_budget<B: Backend>() {
     // A quarter of the budget each way: a decision takes half of the budget, a connection more than all of it.
     proxy.slow(BUDGET / 4);
     proxy.cut();
-    for _ in 0..20 {
+    let mut late = 0;
+    while late < 20 {
         match limiter.check(policy.key("a")).await {
             Ok(decision) => return assert!(decision.is_allowed()),
-            Err(error) => assert!(error.is_transient(), "{error}"),
+            Err(error) => {
+                assert!(error.is_transient(), "{error}");
+                late += u32::from(error.is_late());
+            }
         }
+        // On a busy machine an attempt may fail. The store then rejects requests at once until the next one.
+        pause().await;
     }
     panic!("no connection within 20 budgets");
 }

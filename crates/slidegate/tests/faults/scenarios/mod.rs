@@ -11,7 +11,8 @@ pub(crate) use batches::{
     a_large_batch_causes_no_rejections,
 };
 pub(crate) use budgets::{
-    a_stopped_server_costs_each_caller_at_most_the_budget, each_call_ends_within_its_budget,
+    a_call_sets_one_timer, a_stopped_server_costs_each_caller_at_most_the_budget,
+    each_call_ends_within_its_budget,
 };
 pub(crate) use connections::{
     a_connection_attempt_outlasts_the_budget,
@@ -22,6 +23,7 @@ pub(crate) use connections::{
 pub(crate) use queue::{
     a_cancelled_request_does_not_affect_the_others, a_full_queue_rejects_requests_at_once,
     a_panicked_task_restarts_and_fails_its_requests_at_once,
+    a_request_that_times_out_in_the_queue_is_never_sent,
 };
 pub(crate) use replies::a_cut_reply_is_an_error_and_the_request_is_not_resent;
 
@@ -35,6 +37,7 @@ macro_rules! suite {
             $backend,
             a_batch_takes_one_round_trip,
             a_batch_that_is_cut_keeps_its_received_responses,
+            a_call_sets_one_timer,
             a_cancelled_request_does_not_affect_the_others,
             a_connection_attempt_outlasts_the_budget,
             a_cut_reply_is_an_error_and_the_request_is_not_resent,
@@ -42,7 +45,8 @@ macro_rules! suite {
             a_full_queue_rejects_requests_at_once,
             a_large_batch_causes_no_rejections,
             a_panicked_task_restarts_and_fails_its_requests_at_once,
-                    a_silent_server_does_not_block_callers,
+            a_request_that_times_out_in_the_queue_is_never_sent,
+            a_silent_server_does_not_block_callers,
             a_stopped_server_costs_each_caller_at_most_the_budget,
             connecting_to_a_closed_port_fails_with_the_address,
             connecting_to_a_stopped_server_times_out,

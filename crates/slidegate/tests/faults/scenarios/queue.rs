@@ -1,8 +1,10 @@
-//! Requests in the queue: cancelled, rejected, and left by a task that panicked.
+//! Requests in the queue: cancelled, rejected, timed out, and left by a task that panicked.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use slidegate::resilience::Budget;
+use slidegate::store::StoreLimiter;
 use slidegate_testkit::FaultProxy;
 use tokio::task::JoinSet;
 
@@ -71,6 +73,33 @@ pub(crate) async fn a_full_queue_rejects_requests_at_once<B: Backend>() {
         answered += usize::from(answer.unwrap().is_ok());
     }
     assert!((4..=B::MAX_ACCEPTED).contains(&answered), "{answered} of 100 were queued");
+}
+
+/// The errors state precisely which requests were sent, also under a budget that is shorter than the store's.
+pub(crate) async fn a_request_that_times_out_in_the_queue_is_never_sent<B: Backend>() {
+    let server = B::start();
+    let proxy = FaultProxy::start(server.address());
+    let store = Arc::new(B::connect(&B::url_at(proxy.address()), Settings::default()).await.unwrap());
+    let limiter = StoreLimiter::new(Arc::clone(&store));
+    let short = Arc::new(StoreLimiter::new(Budget::new(store, Duration::from_millis(200))));
+    let policy = Arc::new(policy("1000/1h"));
+    assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
+    proxy.stall();
+    let mut callers = JoinSet::new();
+    for _ in 0..400 {
+        let (limiter, policy) = (Arc::clone(&short), Arc::clone(&policy));
+        callers.spawn(async move { limiter.check(policy.key("a")).await });
+    }
+    let mut sent = 0;
+    while let Some(answer) = callers.join_next().await {
+        let error = answer.unwrap().unwrap_err();
+        assert!(error.is_transient() && error.is_late(), "{error}");
+        sent += u64::from(error.may_have_counted());
+    }
+    assert!((1..=128).contains(&sent), "{sent} of 400");
+    proxy.pass();
+    let spent = used(&limiter, policy.key("a")).await;
+    assert!((1..=1 + sent).contains(&spent), "{spent}, and {sent} were sent");
 }
 
 pub(crate) async fn a_panicked_task_restarts_and_fails_its_requests_at_once<B: Backend>() {
