@@ -155,6 +155,10 @@ impl Store for PostgresStore {
         remote::execute(self, operations).await
     }
 
+    async fn execute_within(&self, operations: &[Operation<'_>], budget: Duration) -> Responses {
+        remote::execute_within(self, operations, budget).await
+    }
+
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         forget::forget(&self.shared, &self.key_hasher.range(policy)).await.map(Some)
     }

@@ -321,6 +321,10 @@ impl Store for RedisStore {
         remote::execute(self, operations).await
     }
 
+    async fn execute_within(&self, operations: &[Operation<'_>], budget: Duration) -> Responses {
+        remote::execute_within(self, operations, budget).await
+    }
+
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         self.forget_policy(policy).await.map(Some)
     }
