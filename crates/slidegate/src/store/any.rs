@@ -1,7 +1,6 @@
 //! The store that a URL names, as one type.
 
 use std::sync::Arc;
-#[cfg(any(feature = "redis", feature = "postgres"))]
 use std::time::Duration;
 
 use slidegate_core::{Check, Policy};
@@ -125,6 +124,10 @@ fn failure(url: &StoreUrl, error: StoreError) -> BuildError {
 impl Store for AnyStore {
     async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         each!(self, store => store.execute(operations).await)
+    }
+
+    async fn execute_within(&self, operations: &[Operation<'_>], budget: Duration) -> Responses {
+        each!(self, store => store.execute_within(operations, budget).await)
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {

@@ -20,12 +20,14 @@ pub(crate) mod responses;
 mod shared_document;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod supervise;
+mod timeout;
 mod url;
 
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use slidegate_core::{Check, Policy, Verb};
 
@@ -68,6 +70,19 @@ pub trait Store: Send + Sync {
     /// The future of an [immediate](Self::is_immediate) store is ready when it is first polled.
     fn execute(&self, operations: &[Operation<'_>]) -> impl Future<Output = Responses> + Send;
 
+    /// Executes operations as [`execute`](Self::execute) does, and returns a late error
+    /// ([`StoreError::is_late`]) for each one without a response within `budget`.
+    ///
+    /// The default sets a timer for the whole call. A store that limits the time of its calls by itself sets only one timer,
+    /// for the shorter time.
+    fn execute_within(
+        &self,
+        operations: &[Operation<'_>],
+        budget: Duration,
+    ) -> impl Future<Output = Responses> + Send {
+        timeout::within(budget, operations.len(), self.execute(operations))
+    }
+
     /// Clears the counts and blocks of all keys under the policy's name. Returns the number of keys if the store counts
     /// them.
     ///
@@ -103,6 +118,14 @@ impl<S: Store> StoreLayer for Arc<S> {
 
     fn apply(&self, operations: &[Operation<'_>]) -> impl Future<Output = Responses> + Send {
         S::execute(self, operations)
+    }
+
+    fn apply_within(
+        &self,
+        operations: &[Operation<'_>],
+        budget: Duration,
+    ) -> impl Future<Output = Responses> + Send {
+        S::execute_within(self, operations, budget)
     }
 }
 
