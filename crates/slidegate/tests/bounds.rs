@@ -140,7 +140,7 @@ fn expired_keys_are_swept() {
 }
 
 #[test]
-fn a_refusing_table_keeps_its_keys() {
+fn a_full_table_that_rejects_new_keys_keeps_its_keys() {
     let (limiter, clock) = limiter(500, WhenFull::Refuse);
     let policy = Policy::parse("api", ["5/1h"]).unwrap();
     flood(&limiter, &policy, "old", 500);
@@ -156,7 +156,7 @@ fn a_refusing_table_keeps_its_keys() {
 
 /// A new key finds expired keys on any page, if the table has no more pages than a new key probes.
 #[test]
-fn a_refusing_table_replaces_expired_keys() {
+fn a_full_table_that_rejects_new_keys_replaces_expired_keys() {
     for max_keys in [175, 17 * 175] {
         let (limiter, clock) = limiter(max_keys, WhenFull::Refuse);
         let [long, short] = ["5/1h", "5/1s"].map(|quota| Policy::parse(quota, [quota]).unwrap());
