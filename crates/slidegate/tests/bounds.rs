@@ -218,7 +218,7 @@ fn bytes_are_bounded_and_a_refusal_changes_nothing() {
     assert!(limiter.store().bytes() <= limiter.store().max_bytes());
     let keys = limiter.store().len();
     assert!(limiter.check_now(policy.key("one more")).is_err());
-    assert_eq!(limiter.store().len(), keys, "a refusal evicts nothing");
+    assert_eq!(limiter.store().len(), keys, "a rejection evicts nothing");
     let packed = Policy::parse("small", ["5/1h"]).unwrap();
     assert!(
         limiter.check_now(packed.key("a")).unwrap().is_allowed(),
@@ -253,7 +253,7 @@ fn an_evicting_table_evicts_for_bytes() {
     }
 }
 
-/// Regression: a new record was refused if its page held no other record and the few records elsewhere were denied or
+/// Regression: a new record was rejected if its page held no other record and the few records elsewhere were denied or
 /// not probed.
 #[test]
 fn bytes_are_freed_on_any_page() {
