@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use slidegate::StoreStack;
 use slidegate::resilience::{Budget, FailureRule};
 use slidegate::store::{Operation, Store, StoreLimiter};
-use slidegate::{Policy, StoreError, Verb};
+use slidegate::{Policy, StoreError, StoreStack, Verb};
 
 use super::{eventually, policy, used};
 use crate::backend::{Backend, Settings, connect_within};
