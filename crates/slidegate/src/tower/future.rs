@@ -10,7 +10,7 @@ use http::Response;
 use pin_project_lite::pin_project;
 
 use super::body::ResponseBody;
-use super::limited::{Annotator, Limited};
+use super::limited::Annotation;
 
 pin_project! {
     /// Future of a response: the inner service's with rate-limit headers, or a refusal.
@@ -24,7 +24,7 @@ pin_project! {
 pin_project! {
     #[project = KindProjection]
     enum Kind<F, B, E> {
-        Inner { #[pin] future: F, annotation: Option<(Annotator, Limited)> },
+        Inner { #[pin] future: F, annotation: Option<Annotation> },
         Refused { response: Option<BoxedRefusal> },
         Waiting { future: Boxed<B, E> },
     }
@@ -41,8 +41,8 @@ impl<F, B, E> ResponseFuture<F, B, E> {
         Self { kind: Kind::Inner { future, annotation: None } }
     }
 
-    pub(super) fn annotated(future: F, annotator: Annotator, limited: Limited) -> Self {
-        Self { kind: Kind::Inner { future, annotation: Some((annotator, limited)) } }
+    pub(super) fn annotated(future: F, annotation: Annotation) -> Self {
+        Self { kind: Kind::Inner { future, annotation: Some(annotation) } }
     }
 
     pub(super) fn refused(response: BoxedRefusal) -> Self {
@@ -61,8 +61,8 @@ impl<F: Future<Output = Result<Response<B>, E>>, B, E> Future for ResponseFuture
         match self.project().kind.project() {
             KindProjection::Inner { future, annotation } => {
                 let mut response = ready!(future.poll(context))?;
-                if let Some((annotator, limited)) = annotation.take() {
-                    annotator.annotate(&mut response, limited);
+                if let Some(annotation) = annotation.take() {
+                    annotation.apply(&mut response);
                 }
                 Poll::Ready(Ok(response.map(ResponseBody::inner)))
             }

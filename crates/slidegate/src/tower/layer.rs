@@ -8,6 +8,7 @@ use http::{Response, response};
 use tower_layer::Layer;
 
 use super::address::ClientAddress;
+use super::choice::TierChoice;
 use super::head::RequestHead;
 use super::key::Key;
 use super::payment::Payment;
@@ -30,14 +31,13 @@ pub enum MissingKey {
     Passed,
 }
 
-pub(super) type Choose = Arc<dyn Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync>;
 pub(super) type Cost = Arc<dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync>;
 pub(super) type Refuse = Arc<dyn Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync>;
 
 /// Configuration of a layer.
 pub(super) struct Rules<S> {
     pub(super) limiter: Arc<StoreLimiter<S>>,
-    pub(super) choose: Choose,
+    pub(super) choice: TierChoice,
     pub(super) key: Key,
     pub(super) missing_key: MissingKey,
     pub(super) cost: Option<Cost>,
@@ -51,7 +51,7 @@ impl<S> Clone for Rules<S> {
     fn clone(&self) -> Self {
         Self {
             limiter: Arc::clone(&self.limiter),
-            choose: Arc::clone(&self.choose),
+            choice: self.choice.clone(),
             key: self.key.clone(),
             missing_key: self.missing_key,
             cost: self.cost.clone(),
@@ -86,8 +86,7 @@ pub struct RateLimitLayer<S> {
 impl<S: Store> RateLimitLayer<S> {
     /// Applies one policy to every request, by default per client address.
     pub fn new(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>) -> Self {
-        let tier = policy.into();
-        Self::choosing(limiter, move |_| Some(tier.clone()))
+        Self::with_choice(limiter, TierChoice::Fixed(policy.into()))
     }
 
     /// Applies the policy that `choose` returns to each request, or none. Create the tiers once and clone them.
@@ -95,10 +94,14 @@ impl<S: Store> RateLimitLayer<S> {
         limiter: Arc<StoreLimiter<S>>,
         choose: impl Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync + 'static,
     ) -> Self {
+        Self::with_choice(limiter, TierChoice::Chosen(Arc::new(choose)))
+    }
+
+    fn with_choice(limiter: Arc<StoreLimiter<S>>, choice: TierChoice) -> Self {
         Self {
             rules: Arc::new(Rules {
                 limiter,
-                choose: Arc::new(choose),
+                choice,
                 key: Key::address(ClientAddress::peer()),
                 missing_key: MissingKey::default(),
                 cost: None,
@@ -134,8 +137,7 @@ impl<S: Store> RateLimitLayer<S> {
     /// Exempts requests from all limits, such as health checks.
     pub fn skip(self, is_skipped: impl Fn(&RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.with(|rules| {
-            let choose = Arc::clone(&rules.choose);
-            rules.choose = Arc::new(move |request| if is_skipped(request) { None } else { choose(request) });
+            rules.choice = TierChoice::Except(Arc::new(is_skipped), Box::new(rules.choice.clone()));
         })
     }
 

@@ -2,6 +2,7 @@
 
 mod address;
 mod body;
+mod choice;
 mod future;
 mod head;
 mod key;
@@ -11,6 +12,7 @@ mod limited;
 mod pause;
 mod payment;
 mod refusal;
+mod response_headers;
 mod service;
 mod style;
 mod tier;

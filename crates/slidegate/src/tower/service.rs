@@ -1,5 +1,6 @@
 //! Rate-limiting service.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -47,15 +48,20 @@ impl<S, I: fmt::Debug> fmt::Debug for RateLimit<S, I> {
 }
 
 /// Parameters of a check.
-struct CheckRequest {
-    tier: Tier,
+struct CheckRequest<'t> {
+    tier: Cow<'t, Tier>,
     key: KeyBytes,
     cost: u64,
 }
 
-impl CheckRequest {
+impl CheckRequest<'_> {
     fn check(&self) -> Check<'_> {
         self.tier.policy().key(&*self.key).cost(self.cost)
+    }
+
+    fn into_owned(self) -> CheckRequest<'static> {
+        let Self { tier, key, cost } = self;
+        CheckRequest { tier: Cow::Owned(tier.into_owned()), key, cost }
     }
 }
 
@@ -71,17 +77,17 @@ enum Step<T> {
 /// Missing input of a request that has to wait.
 enum Pending {
     Key(Tier),
-    Decision(CheckRequest),
+    Decision(CheckRequest<'static>),
 }
 
 impl<S: Store> Rules<S> {
     /// Prepares the check of a request, or decides what happens without a key.
-    fn check_request(
+    fn check_request<'t>(
         &self,
-        tier: Tier,
+        tier: Cow<'t, Tier>,
         name: Option<KeyBytes>,
         request: &RequestHead<'_>,
-    ) -> Step<CheckRequest> {
+    ) -> Step<CheckRequest<'t>> {
         let key = match (name, self.missing_key) {
             (Some(key), _) => key,
             (None, MissingKey::Shared) => KeyBytes::EMPTY,
@@ -92,34 +98,33 @@ impl<S: Store> Rules<S> {
     }
 
     /// Decides without waiting, if the store can and nothing has to be settled after the response.
-    fn decide_now(&self, check: &CheckRequest) -> Option<Result<Decision, StoreError>> {
+    fn decide_now(&self, check: &CheckRequest<'_>) -> Option<Responses> {
         let store = self.limiter.store();
         if !store.is_immediate() || !matches!(self.payment, Payment::Before) {
             return None;
         }
-        let operation = Operation { verb: Verb::Check, check: check.check() };
-        output_now(store.execute(&[operation])).map(Responses::into_single)
+        output_now(store.execute(&[Operation { verb: Verb::Check, check: check.check() }]))
     }
 
-    /// Turns the store's result into a decision to annotate the response with, or a refusal.
-    fn conclude(
+    /// Builds the response to a request that was denied, or not decided because the store failed.
+    #[cold]
+    fn refused(
         &self,
         tier: Tier,
         decided: Result<Decision, StoreError>,
         request: &RequestHead<'_>,
-    ) -> Result<Limited, BoxedRefusal> {
+    ) -> BoxedRefusal {
         match decided {
-            Ok(decision) if decision.is_allowed() => Ok(Limited::new(tier, decision)),
             Ok(decision) => {
                 let denied = Refusal::Denied { tier: &tier, decision: &decision };
                 let mut response = self.refusal(&denied, request);
                 self.annotator().annotate(&mut *response, Limited::new(tier, decision));
-                Err(response)
+                response
             }
             Err(error) => {
                 let mut response = self.refusal(&Refusal::Undecided(&error), request);
                 response.extensions_mut().insert(Undecided(error));
-                Err(response)
+                response
             }
         }
     }
@@ -155,27 +160,32 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let head = RequestHead::from(&request);
-        let Some(tier) = (self.rules.choose)(&head) else {
+        let (rules, head) = (&*self.rules, RequestHead::from(&request));
+        let Some(tier) = rules.choice.tier(&head) else {
             return ResponseFuture::passed(self.inner.call(request));
         };
-        let Some(Extracted::Now(name)) = self.rules.key.find_now(&head) else {
-            return self.wait(Pending::Key(tier), request);
+        let Some(Extracted::Now(name)) = rules.key.find_now(&head) else {
+            let pending = Pending::Key(tier.into_owned());
+            return self.wait(pending, request);
         };
-        let check = match self.rules.check_request(tier, name, &head) {
+        let check = match rules.check_request(tier, name, &head) {
             Step::Check(check) => check,
             Step::Pass => return ResponseFuture::passed(self.inner.call(request)),
             Step::Refuse(response) => return self.refuse(response),
         };
-        let Some(decided) = self.rules.decide_now(&check) else {
-            return self.wait(Pending::Decision(check), request);
+        let Some(responses) = rules.decide_now(&check) else {
+            let pending = Pending::Decision(check.into_owned());
+            return self.wait(pending, request);
         };
-        match self.rules.conclude(check.tier, decided, &head) {
-            Ok(limited) => {
-                ResponseFuture::annotated(self.inner.call(request), self.rules.annotator(), limited)
+        // Borrows the decision, which is large and was just written.
+        let annotation = match &*responses {
+            [Ok(decision)] if decision.is_allowed() => rules.annotator().annotation(&check.tier, decision),
+            _ => {
+                let refusal = rules.refused(check.tier.into_owned(), responses.into_single(), &head);
+                return self.refuse(refusal);
             }
-            Err(response) => self.refuse(response),
-        }
+        };
+        ResponseFuture::annotated(self.inner.call(request), annotation)
     }
 }
 
@@ -207,7 +217,7 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
             let step = match pending {
                 Pending::Key(tier) => {
                     let head = (&parts).into();
-                    rules.check_request(tier, rules.key.find(&head).resolve().await, &head)
+                    rules.check_request(Cow::Owned(tier), rules.key.find(&head).resolve().await, &head)
                 }
                 Pending::Decision(check) => Step::Check(check),
             };
@@ -221,9 +231,13 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
             };
             let at_ms = rules.limiter.store().clock().now_ms();
             let decided = rules.payment.before(&rules.limiter, check.check()).await;
-            let mut limited = match rules.conclude(check.tier.clone(), decided, &(&parts).into()) {
-                Ok(limited) => limited,
-                Err(response) => return Ok((*response).map(ResponseBody::own)),
+            let tier = Tier::clone(&check.tier);
+            let mut limited = match decided {
+                Ok(decision) if decision.is_allowed() => Limited::new(tier, decision),
+                decided => {
+                    let response = rules.refused(tier, decided, &(&parts).into());
+                    return Ok((*response).map(ResponseBody::own));
+                }
             };
             let mut annotator = rules.annotator();
             let outcome = inner.call(Request::from_parts(parts, body)).await.map(Response::into_parts);

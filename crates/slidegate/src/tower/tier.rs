@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::HeaderValue;
-use slidegate_core::{Decision, Policy, QuotaReport};
+use slidegate_core::{Decision, Policy};
 
 use crate::headers::{digits, policy_list, sf_string, whole_seconds};
 
@@ -18,7 +17,14 @@ struct TierData {
     header: HeaderValue,
     /// Prefix `"name";r=` of each quota, after a comma except for the first.
     limits: Box<[String]>,
+    /// Length of the longest value of `ratelimit`.
+    max_limits_bytes: usize,
 }
+
+/// Parameter behind the remaining units.
+const WAIT: &[u8] = b";t=";
+/// Values of up to this length are built on the stack: two quotas with any numbers, or more with usual ones.
+const SHORT_LIMITS_BYTES: usize = 128;
 
 impl Tier {
     /// Creates a tier from a policy.
@@ -27,11 +33,14 @@ impl Tier {
         let header = HeaderValue::try_from(policy_list(&policy));
         let header = header.unwrap_or_else(|_| HeaderValue::from_static(""));
         let names = (0..policy.quotas().len()).map(|index| sf_string(policy.quota_name(index)));
-        let limits = names
+        let limits: Box<[String]> = names
             .enumerate()
             .map(|(index, name)| format!("{}{name};r=", if index == 0 { "" } else { ", " }))
             .collect();
-        Self(Arc::new(TierData { policy, header, limits }))
+        let most_digits = digits(u64::MAX);
+        let max_limits_bytes =
+            limits.iter().map(|start| start.len() + most_digits + WAIT.len() + most_digits).sum();
+        Self(Arc::new(TierData { policy, header, limits, max_limits_bytes }))
     }
 
     /// Policy of the tier.
@@ -44,31 +53,34 @@ impl Tier {
         &self.0.header
     }
 
-    /// Value of `ratelimit`, built per response in one allocation and without formatting.
+    /// Value of `ratelimit`, copied once, in an allocation of its exact length.
     pub(super) fn limit_header(&self, decision: &Decision) -> Option<HeaderValue> {
-        let length = |(start, (left, wait_s)): (&String, (u64, u64))| {
-            start.len() + digits(left) + b";t=".len() + digits(wait_s)
+        self.with_limits(decision, HeaderValue::from_bytes).ok()
+    }
+
+    /// Builds the value of `ratelimit` without formatting machinery, because it differs for each response, and passes
+    /// it to `use_value`.
+    pub(super) fn with_limits<T>(&self, decision: &Decision, use_value: impl FnOnce(&[u8]) -> T) -> T {
+        let (mut short, mut long);
+        let buffer: &mut [u8] = if self.0.max_limits_bytes <= SHORT_LIMITS_BYTES {
+            short = [0; SHORT_LIMITS_BYTES];
+            &mut short
+        } else {
+            long = vec![0; self.0.max_limits_bytes];
+            &mut long
         };
-        // With spare capacity, `Bytes` would allocate again.
-        let mut list = Vec::with_capacity(self.limits(decision).map(length).sum());
-        self.write_limits(&mut list, decision);
-        HeaderValue::from_maybe_shared(Bytes::from(list)).ok()
-    }
-
-    /// Appends the value of `ratelimit`.
-    pub(super) fn write_limits(&self, list: &mut Vec<u8>, decision: &Decision) {
-        for (start, (left, wait_s)) in self.limits(decision) {
-            list.extend_from_slice(start.as_bytes());
-            list.extend_from_slice(itoa::Buffer::new().format(left).as_bytes());
-            list.extend_from_slice(b";t=");
-            list.extend_from_slice(itoa::Buffer::new().format(wait_s).as_bytes());
+        let mut length = 0;
+        let mut append = |part: &[u8]| {
+            buffer[length..length + part.len()].copy_from_slice(part);
+            length += part.len();
+        };
+        for (start, report) in self.0.limits.iter().zip(&decision.quotas()) {
+            append(start.as_bytes());
+            append(itoa::Buffer::new().format(report.remaining).as_bytes());
+            append(WAIT);
+            append(itoa::Buffer::new().format(whole_seconds(report.more_after_ms)).as_bytes());
         }
-    }
-
-    /// Returns the prefix, the remaining units and the wait in seconds of each quota.
-    fn limits(&self, decision: &Decision) -> impl Iterator<Item = (&String, (u64, u64))> {
-        let numbers = |report: QuotaReport| (report.remaining, whole_seconds(report.more_after_ms));
-        self.0.limits.iter().zip(decision.quotas().into_iter().map(numbers))
+        use_value(&buffer[..length])
     }
 }
 
