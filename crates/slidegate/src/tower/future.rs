@@ -37,12 +37,10 @@ type Boxed<B, E> = Pin<Box<dyn Future<Output = Outcome<B, E>> + Send>>;
 type Outcome<B, E> = Result<Response<ResponseBody<B>>, E>;
 
 impl<F, B, E> ResponseFuture<F, B, E> {
-    pub(super) fn passed(future: F) -> Self {
-        Self { kind: Kind::Inner { future, annotation: None } }
-    }
-
-    pub(super) fn annotated(future: F, annotation: Annotation) -> Self {
-        Self { kind: Kind::Inner { future, annotation: Some(annotation) } }
+    /// Future of the inner service's response. Takes a function, so that its future is created in place and not moved.
+    #[inline(always)]
+    pub(super) fn served(annotation: Option<Annotation>, serve: impl FnOnce() -> F) -> Self {
+        Self { kind: Kind::Inner { annotation, future: serve() } }
     }
 
     pub(super) fn refused(response: BoxedRefusal) -> Self {

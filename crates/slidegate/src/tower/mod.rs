@@ -8,6 +8,7 @@ mod head;
 mod key;
 mod key_bytes;
 mod layer;
+mod limit_list;
 mod limited;
 mod pause;
 mod payment;

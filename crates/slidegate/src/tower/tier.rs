@@ -6,7 +6,8 @@ use std::sync::Arc;
 use http::HeaderValue;
 use slidegate_core::{Decision, Policy};
 
-use crate::headers::{digits, policy_list, sf_string, whole_seconds};
+use super::limit_list::{ItemNumbers, with_limit_list};
+use crate::headers::{policy_list, sf_string};
 
 /// Policy that applies to requests, with precomputed headers. Cheap to clone.
 #[derive(Clone)]
@@ -15,16 +16,9 @@ pub struct Tier(Arc<TierData>);
 struct TierData {
     policy: Policy,
     header: HeaderValue,
-    /// Prefix `"name";r=` of each quota, after a comma except for the first.
-    limits: Box<[String]>,
-    /// Length of the longest value of `ratelimit`.
-    max_limits_bytes: usize,
+    /// Quoted name of each quota, after a comma except for the first.
+    names: Box<[String]>,
 }
-
-/// Parameter behind the remaining units.
-const WAIT: &[u8] = b";t=";
-/// Values of up to this length are built on the stack: two quotas with any numbers, or more with usual ones.
-const SHORT_LIMITS_BYTES: usize = 128;
 
 impl Tier {
     /// Creates a tier from a policy.
@@ -32,15 +26,12 @@ impl Tier {
         // A structured field is ASCII without control characters.
         let header = HeaderValue::try_from(policy_list(&policy));
         let header = header.unwrap_or_else(|_| HeaderValue::from_static(""));
-        let names = (0..policy.quotas().len()).map(|index| sf_string(policy.quota_name(index)));
-        let limits: Box<[String]> = names
-            .enumerate()
-            .map(|(index, name)| format!("{}{name};r=", if index == 0 { "" } else { ", " }))
-            .collect();
-        let most_digits = digits(u64::MAX);
-        let max_limits_bytes =
-            limits.iter().map(|start| start.len() + most_digits + WAIT.len() + most_digits).sum();
-        Self(Arc::new(TierData { policy, header, limits, max_limits_bytes }))
+        let name = |index| {
+            let comma = if index == 0 { "" } else { ", " };
+            comma.to_owned() + &sf_string(policy.quota_name(index))
+        };
+        let names = (0..policy.quotas().len()).map(name).collect();
+        Self(Arc::new(TierData { policy, header, names }))
     }
 
     /// Policy of the tier.
@@ -53,34 +44,15 @@ impl Tier {
         &self.0.header
     }
 
-    /// Value of `ratelimit`, copied once, in an allocation of its exact length.
-    pub(super) fn limit_header(&self, decision: &Decision) -> Option<HeaderValue> {
-        self.with_limits(decision, HeaderValue::from_bytes).ok()
+    /// Length of the first quota's quoted name, with which the value of `ratelimit-policy` starts.
+    pub(super) fn first_name_bytes(&self) -> usize {
+        self.0.names[0].len()
     }
 
-    /// Builds the value of `ratelimit` without formatting machinery, because it differs for each response, and passes
-    /// it to `use_value`.
+    /// Passes the value of `ratelimit` to `use_value`.
     pub(super) fn with_limits<T>(&self, decision: &Decision, use_value: impl FnOnce(&[u8]) -> T) -> T {
-        let (mut short, mut long);
-        let buffer: &mut [u8] = if self.0.max_limits_bytes <= SHORT_LIMITS_BYTES {
-            short = [0; SHORT_LIMITS_BYTES];
-            &mut short
-        } else {
-            long = vec![0; self.0.max_limits_bytes];
-            &mut long
-        };
-        let mut length = 0;
-        let mut append = |part: &[u8]| {
-            buffer[length..length + part.len()].copy_from_slice(part);
-            length += part.len();
-        };
-        for (start, report) in self.0.limits.iter().zip(&decision.quotas()) {
-            append(start.as_bytes());
-            append(itoa::Buffer::new().format(report.remaining).as_bytes());
-            append(WAIT);
-            append(itoa::Buffer::new().format(whole_seconds(report.more_after_ms)).as_bytes());
-        }
-        use_value(&buffer[..length])
+        let names = self.0.names.iter().map(|name| name.as_bytes());
+        with_limit_list(names.zip(decision.quotas().iter().map(ItemNumbers::from)), use_value)
     }
 }
 

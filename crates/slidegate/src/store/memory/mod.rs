@@ -204,7 +204,7 @@ impl<C: Clock> MemoryStore<C> {
 impl<C: Clock> Store for MemoryStore<C> {
     async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         match operations {
-            [operation] => self.execute_now(*operation).map(Decision::with_reports).into(),
+            [operation] => self.execute_now(*operation).into(),
             many => {
                 let results = self.execute_many_now(many).into_iter();
                 results.map(|result| result.map(Decision::with_reports)).collect()
