@@ -162,7 +162,7 @@ where
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let (rules, head) = (&*self.rules, RequestHead::from(&request));
         let Some(tier) = rules.choice.tier(&head) else {
-            return ResponseFuture::served(None, || self.inner.call(request));
+            return ResponseFuture::passed(self.inner.call(request));
         };
         let Some(Extracted::Now(name)) = rules.key.find_now(&head) else {
             let pending = Pending::Key(tier.into_owned());
@@ -170,7 +170,7 @@ where
         };
         let check = match rules.check_request(tier, name, &head) {
             Step::Check(check) => check,
-            Step::Pass => return ResponseFuture::served(None, || self.inner.call(request)),
+            Step::Pass => return ResponseFuture::passed(self.inner.call(request)),
             Step::Refuse(response) => return self.refuse(response),
         };
         let Some(responses) = rules.decide_now(&check) else {
@@ -185,7 +185,7 @@ where
                 return self.refuse(refusal);
             }
         };
-        ResponseFuture::served(Some(annotation), || self.inner.call(request))
+        ResponseFuture::annotated(self.inner.call(request), annotation)
     }
 }
 
