@@ -38,13 +38,9 @@ type Boxed<B, E> = Pin<Box<dyn Future<Output = Outcome<B, E>> + Send>>;
 type Outcome<B, E> = Result<Response<ResponseBody<B>>, E>;
 
 impl<F, B, E> ResponseFuture<F, B, E> {
-    pub(super) fn passed(inner: F) -> Self {
-        Self { inner: Some(inner), own: Own::Annotation(None) }
-    }
-
-    #[inline(always)]
-    pub(super) fn annotated(inner: F, annotation: Annotation) -> Self {
-        Self { inner: Some(inner), own: Own::Annotation(Some(annotation)) }
+    #[inline]
+    pub(super) fn served(inner: F, annotation: Option<Annotation>) -> Self {
+        Self { inner: Some(inner), own: Own::Annotation(annotation) }
     }
 
     pub(super) fn refused(response: BoxedRefusal) -> Self {

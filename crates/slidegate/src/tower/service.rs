@@ -15,7 +15,7 @@ use super::head::RequestHead;
 use super::key::Extracted;
 use super::key_bytes::KeyBytes;
 use super::layer::{MissingKey, Rules};
-use super::limited::{Annotator, Limited};
+use super::limited::{Annotation, Annotator, Limited};
 use super::payment::{Before, Payment};
 use super::refusal::{Refusal, Undecided};
 use super::tier::Tier;
@@ -74,6 +74,14 @@ enum Step<T> {
     Check(T),
 }
 
+/// What happens to a request at first.
+enum Start {
+    /// It passes to the inner service, with an annotation of its response if it is counted.
+    Serve(Option<Annotation>),
+    Refuse(BoxedRefusal),
+    Wait(Pending),
+}
+
 /// Missing input of a request that has to wait.
 enum Pending {
     Key(Tier),
@@ -81,6 +89,29 @@ enum Pending {
 }
 
 impl<S: Store> Rules<S> {
+    /// Starts a request: decides it if nothing has to wait.
+    fn start(&self, request: &RequestHead<'_>) -> Start {
+        let Some(tier) = self.choice.tier(request) else { return Start::Serve(None) };
+        let Some(Extracted::Now(name)) = self.key.find_now(request) else {
+            return Start::Wait(Pending::Key(tier.into_owned()));
+        };
+        let check = match self.check_request(tier, name, request) {
+            Step::Check(check) => check,
+            Step::Pass => return Start::Serve(None),
+            Step::Refuse(response) => return Start::Refuse(response),
+        };
+        let Some(responses) = self.decide_now(&check) else {
+            return Start::Wait(Pending::Decision(check.into_owned()));
+        };
+        match &*responses {
+            // Borrows the decision, which is large and was just written.
+            [Ok(decision)] if decision.is_allowed() => {
+                Start::Serve(Some(self.annotator().annotation(&check.tier, decision)))
+            }
+            _ => Start::Refuse(self.refused(check.tier.into_owned(), responses.into_single(), request)),
+        }
+    }
+
     /// Prepares the check of a request, or decides what happens without a key.
     fn check_request<'t>(
         &self,
@@ -160,36 +191,17 @@ where
     }
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let (rules, head) = (&*self.rules, RequestHead::from(&request));
-        let Some(tier) = rules.choice.tier(&head) else {
-            return ResponseFuture::passed(self.inner.call(request));
-        };
-        let Some(Extracted::Now(name)) = rules.key.find_now(&head) else {
-            let pending = Pending::Key(tier.into_owned());
-            return self.wait(pending, request);
-        };
-        let check = match rules.check_request(tier, name, &head) {
-            Step::Check(check) => check,
-            Step::Pass => return ResponseFuture::passed(self.inner.call(request)),
-            Step::Refuse(response) => return self.refuse(response),
-        };
-        let Some(responses) = rules.decide_now(&check) else {
-            let pending = Pending::Decision(check.into_owned());
-            return self.wait(pending, request);
-        };
-        // Borrows the decision, which is large and was just written.
-        let annotation = match &*responses {
-            [Ok(decision)] if decision.is_allowed() => rules.annotator().annotation(&check.tier, decision),
-            _ => {
-                let refusal = rules.refused(check.tier.into_owned(), responses.into_single(), &head);
-                return self.refuse(refusal);
-            }
-        };
-        ResponseFuture::annotated(self.inner.call(request), annotation)
+        match self.rules.start(&RequestHead::from(&request)) {
+            Start::Serve(annotation) => ResponseFuture::served(self.inner.call(request), annotation),
+            Start::Refuse(response) => self.refuse(response),
+            Start::Wait(pending) => self.wait(pending, request),
+        }
     }
 }
 
 impl<S, I: Clone> RateLimit<S, I> {
+    #[cold]
+    #[inline(never)]
     fn refuse<F, B, E>(&mut self, response: BoxedRefusal) -> ResponseFuture<F, B, E> {
         // The polled service may hold a permit, which a denied request must not consume.
         self.inner = self.inner.clone();
@@ -199,6 +211,7 @@ impl<S, I: Clone> RateLimit<S, I> {
 
 impl<S: Store + 'static, I> RateLimit<S, I> {
     /// Handles requests that wait: for their key, for the store, or for settlement after the response.
+    #[inline(never)]
     fn wait<Q, B>(&mut self, pending: Pending, request: Request<Q>) -> ResponseFuture<I::Future, B, I::Error>
     where
         I: Service<Request<Q>, Response = Response<B>> + Clone + Send + 'static,
