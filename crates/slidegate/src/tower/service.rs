@@ -90,6 +90,7 @@ enum Pending {
 
 impl<S: Store> Rules<S> {
     /// Starts a request: decides it if nothing has to wait.
+    #[inline(always)]
     fn start(&self, request: &RequestHead<'_>) -> Start {
         let Some(tier) = self.choice.tier(request) else { return Start::Serve(None) };
         let Some(Extracted::Now(name)) = self.key.find_now(request) else {
@@ -190,6 +191,7 @@ where
         self.inner.poll_ready(context)
     }
 
+    #[inline(never)]
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         match self.rules.start(&RequestHead::from(&request)) {
             Start::Serve(annotation) => ResponseFuture::served(self.inner.call(request), annotation),
