@@ -36,6 +36,6 @@ impl<S: Store> StoreLayer for ErrorCounter<S> {
 #[inline]
 fn count_error(response: &Result<Decision, StoreError>) {
     if let Err(error) = response {
-        telemetry::count_store_errors(error, 1);
+        telemetry::count_store_error(error);
     }
 }

@@ -1,5 +1,7 @@
 //! A layer that is present or absent.
 
+use std::time::Duration;
+
 use slidegate_core::{Check, Policy};
 
 use crate::clock::Clock;
@@ -61,6 +63,13 @@ impl<L: StoreLayer> Store for Optional<L> {
         match self {
             Self::Present(layer) => layer.execute(operations).await,
             Self::Absent(store) => store.execute(operations).await,
+        }
+    }
+
+    async fn execute_within(&self, operations: &[Operation<'_>], budget: Duration) -> Responses {
+        match self {
+            Self::Present(layer) => layer.execute_within(operations, budget).await,
+            Self::Absent(store) => store.execute_within(operations, budget).await,
         }
     }
 

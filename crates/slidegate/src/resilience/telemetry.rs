@@ -2,13 +2,13 @@
 
 use slidegate_core::{Decision, Policy, Reason};
 
+use super::mode::Mode;
 use super::rules::OnFailure;
-use super::switch::Mode;
 use crate::error::StoreError;
 
-/// Counts operations for which the store returned an error, whether or not a fallback decided them.
-pub(super) fn count_store_errors(error: &StoreError, operations: usize) {
-    metrics::counter!("slidegate_store_errors_total", "kind" => error.kind()).increment(operations as u64);
+/// Counts an operation for which the store returned an error, whether or not a fallback decided it.
+pub(super) fn count_store_error(error: &StoreError) {
+    metrics::counter!("slidegate_store_errors_total", "kind" => error.kind()).increment(1);
 }
 
 /// Counts a decision without the store.

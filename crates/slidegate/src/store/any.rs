@@ -1,7 +1,6 @@
 //! The store that a URL names, as one type.
 
 use std::sync::Arc;
-#[cfg(any(feature = "redis", feature = "postgres"))]
 use std::time::Duration;
 
 use slidegate_core::{Check, Policy};
@@ -47,7 +46,7 @@ impl AnyStore {
     /// Connects to the store at `url`, or builds it from `memory` if it is in memory. `budget` limits the time of each call.
     /// With `retries`, a store that is temporarily unreachable is logged and connected to in the background.
     #[cfg(any(feature = "redis", feature = "postgres"))]
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         url: &StoreUrl,
         memory: MemoryStoreBuilder<AnyClock>,
         budget: Option<Duration>,
@@ -103,7 +102,7 @@ impl AnyStore {
     }
 
     /// Builds a memory store.
-    pub(super) fn in_memory(memory: MemoryStoreBuilder<AnyClock>) -> Result<Self, BuildError> {
+    pub(crate) fn in_memory(memory: MemoryStoreBuilder<AnyClock>) -> Result<Self, BuildError> {
         Ok(Self::Memory(Arc::new(memory.build()?)))
     }
 
@@ -125,6 +124,10 @@ fn failure(url: &StoreUrl, error: StoreError) -> BuildError {
 impl Store for AnyStore {
     async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         each!(self, store => store.execute(operations).await)
+    }
+
+    async fn execute_within(&self, operations: &[Operation<'_>], budget: Duration) -> Responses {
+        each!(self, store => store.execute_within(operations, budget).await)
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {

@@ -18,15 +18,16 @@ mod remote;
 pub(crate) mod responses;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod shared_document;
-mod stack;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod supervise;
+mod timeout;
 mod url;
 
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use slidegate_core::{Check, Policy, Verb};
 
@@ -42,7 +43,6 @@ pub use self::redis::{KeyStyle, RedisStore, RedisStoreBuilder};
 pub use self::responses::{Responses, ResponsesIter};
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub use self::shared_document::{SharedDocument, SharedDocuments};
-pub use self::stack::{StoreStack, StoreStackBuilder};
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub use self::url::RemoteUrl;
 pub use self::url::StoreUrl;
@@ -70,6 +70,19 @@ pub trait Store: Send + Sync {
     /// The future of an [immediate](Self::is_immediate) store is ready when it is first polled.
     fn execute(&self, operations: &[Operation<'_>]) -> impl Future<Output = Responses> + Send;
 
+    /// Executes operations as [`execute`](Self::execute) does, and returns a late error
+    /// ([`StoreError::is_late`]) for each one without a response within `budget`.
+    ///
+    /// The default sets a timer for the whole call. A store that limits the time of its calls by itself sets only one timer,
+    /// for the shorter time.
+    fn execute_within(
+        &self,
+        operations: &[Operation<'_>],
+        budget: Duration,
+    ) -> impl Future<Output = Responses> + Send {
+        timeout::within(budget, operations.len(), self.execute(operations))
+    }
+
     /// Clears the counts and blocks of all keys under the policy's name. Returns the number of keys if the store counts
     /// them.
     ///
@@ -88,8 +101,8 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns the version of the invalidation feed for the key: which refunds, resets and changed limits of any node this
-    /// store has heard of. `None` if the store has no feed. A caller that takes the version before a request can tell
-    /// from it for how long the response remains valid.
+    /// store has heard of. `None` if the store has no feed. A version that was
+    /// taken before a request shows for how long its response remains valid.
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         let _ = check;
         None
@@ -105,6 +118,14 @@ impl<S: Store> StoreLayer for Arc<S> {
 
     fn apply(&self, operations: &[Operation<'_>]) -> impl Future<Output = Responses> + Send {
         S::execute(self, operations)
+    }
+
+    fn apply_within(
+        &self,
+        operations: &[Operation<'_>],
+        budget: Duration,
+    ) -> impl Future<Output = Responses> + Send {
+        S::execute_within(self, operations, budget)
     }
 }
 

@@ -8,7 +8,7 @@ use http::{Response, response};
 use tower_layer::Layer;
 
 use super::address::ClientAddress;
-use super::choice::TierChoice;
+use super::choice::{NamedTiers, TierChoice};
 use super::head::RequestHead;
 use super::key::Key;
 use super::payment::Payment;
@@ -16,11 +16,13 @@ use super::refusal::Refusal;
 use super::service::RateLimit;
 use super::style::HeaderStyle;
 use super::tier::Tier;
-use crate::store::Store;
-use crate::store::limiter::StoreLimiter;
+use crate::limiter::Limiter;
+use crate::stack::StoreStack;
+use crate::store::{Store, StoreLimiter};
 
 /// Handling of a request without a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MissingKey {
     /// All such requests share one counter.
     Shared,
@@ -37,6 +39,8 @@ pub(super) type Refuse = Arc<dyn Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<
 /// Configuration of a layer.
 pub(super) struct Rules<S> {
     pub(super) limiter: Arc<StoreLimiter<S>>,
+    /// Limiter whose tiers requests can have.
+    limiter_of_tiers: Option<Limiter>,
     pub(super) choice: TierChoice,
     pub(super) key: Key,
     pub(super) missing_key: MissingKey,
@@ -51,6 +55,7 @@ impl<S> Clone for Rules<S> {
     fn clone(&self) -> Self {
         Self {
             limiter: Arc::clone(&self.limiter),
+            limiter_of_tiers: self.limiter_of_tiers.clone(),
             choice: self.choice.clone(),
             key: self.key.clone(),
             missing_key: self.missing_key,
@@ -66,30 +71,60 @@ impl<S> Clone for Rules<S> {
 /// Limits the requests of any [`tower`](tower_service::Service) service: axum, tonic, hyper.
 ///
 /// ```
-/// use std::sync::Arc;
-///
+/// use slidegate::Limiter;
 /// use slidegate::tower::{ClientAddress, Key, RateLimitLayer};
-/// use slidegate::Policy;
-/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
-/// let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
-/// let layer = RateLimitLayer::new(limiter, Policy::parse("api", ["100/1m"])?)
+/// let api = Limiter::builder("api").quotas(["100/1m"]).tier("premium", ["1000/1m"]).in_memory()?;
+/// let layer = RateLimitLayer::new(api)
 ///     .key(Key::address(ClientAddress::peer()))
+///     .tier(|request| request.headers.contains_key("x-premium").then_some("premium"))
 ///     .skip(|request| request.path() == "/healthz");
 /// # let _ = layer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct RateLimitLayer<S> {
+pub struct RateLimitLayer<S = Arc<StoreStack>> {
     rules: Arc<Rules<S>>,
 }
 
+impl RateLimitLayer {
+    /// Applies the limiter's policy to every request, by default per client address.
+    pub fn new(limiter: Limiter) -> Self {
+        let store = Arc::new(StoreLimiter::new(Arc::clone(limiter.store())));
+        let mut layer = Self::over(store, Tier::over(limiter.store(), limiter.policy()));
+        if let Some(rules) = Arc::get_mut(&mut layer.rules) {
+            rules.limiter_of_tiers = Some(limiter);
+        }
+        layer
+    }
+
+    /// Chooses the limiter's tier of each request; `None` applies the quotas without a tier.
+    ///
+    /// A request with an unknown tier is refused with 503, and [`Undecided`](super::Undecided) in the extensions of its
+    /// response names the known tiers.
+    pub fn tier(
+        self,
+        tier: impl for<'a> Fn(&'a RequestHead<'_>) -> Option<&'a str> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|rules| {
+            let Some(limiter) = rules.limiter_of_tiers.clone() else { return };
+            let of = |policy| Tier::over(limiter.store(), policy);
+            let tiers: foldhash::HashMap<String, Tier> =
+                limiter.tier_policies().map(|(name, policy)| (name.to_owned(), of(policy))).collect();
+            let otherwise = rules.choice.clone();
+            rules.choice =
+                TierChoice::Named(Arc::new(NamedTiers { limiter, tiers, name: Arc::new(tier), otherwise }));
+        })
+    }
+}
+
 impl<S: Store> RateLimitLayer<S> {
-    /// Applies one policy to every request, by default per client address.
-    pub fn new(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>) -> Self {
+    /// Applies one policy to every request, over a store of any type.
+    pub fn over(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>) -> Self {
         Self::with_choice(limiter, TierChoice::Fixed(policy.into()))
     }
 
-    /// Applies the policy that `choose` returns to each request, or none. Create the tiers once and clone them.
+    /// Applies the policy that `choose` returns to each request, or none, over a store of any type. Create the tiers once
+    /// and clone them.
     pub fn choosing(
         limiter: Arc<StoreLimiter<S>>,
         choose: impl Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync + 'static,
@@ -101,6 +136,7 @@ impl<S: Store> RateLimitLayer<S> {
         Self {
             rules: Arc::new(Rules {
                 limiter,
+                limiter_of_tiers: None,
                 choice,
                 key: Key::address(ClientAddress::peer()),
                 missing_key: MissingKey::default(),
@@ -112,7 +148,9 @@ impl<S: Store> RateLimitLayer<S> {
             }),
         }
     }
+}
 
+impl<S> RateLimitLayer<S> {
     fn with(mut self, change: impl FnOnce(&mut Rules<S>)) -> Self {
         change(Arc::make_mut(&mut self.rules));
         self
@@ -137,7 +175,8 @@ impl<S: Store> RateLimitLayer<S> {
     /// Exempts requests from all limits, such as health checks.
     pub fn skip(self, is_skipped: impl Fn(&RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.with(|rules| {
-            rules.choice = TierChoice::Except(Arc::new(is_skipped), Box::new(rules.choice.clone()));
+            let otherwise = Arc::new(rules.choice.clone());
+            rules.choice = TierChoice::Except(Arc::new(is_skipped), otherwise);
         })
     }
 

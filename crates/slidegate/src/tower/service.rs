@@ -92,7 +92,11 @@ impl<S: Store> Rules<S> {
     /// Starts a request: decides it if nothing has to wait.
     #[inline(always)]
     fn start(&self, request: &RequestHead<'_>) -> Start {
-        let Some(tier) = self.choice.tier(request) else { return Start::Serve(None) };
+        let tier = match self.choice.tier(request) {
+            Some(Ok(tier)) => tier,
+            Some(Err(error)) => return Start::Refuse(self.undecided(error, request)),
+            None => return Start::Serve(None),
+        };
         let Some(Extracted::Now(name)) = self.key.find_now(request) else {
             return Start::Wait(Pending::Key(tier.into_owned()));
         };
@@ -101,15 +105,12 @@ impl<S: Store> Rules<S> {
             Step::Pass => return Start::Serve(None),
             Step::Refuse(response) => return Start::Refuse(response),
         };
-        let Some(responses) = self.decide_now(&check) else {
-            return Start::Wait(Pending::Decision(check.into_owned()));
-        };
-        match &*responses {
-            // Borrows the decision, which is large and was just written.
-            [Ok(decision)] if decision.is_allowed() => {
-                Start::Serve(Some(self.annotator().annotation(&check.tier, decision)))
+        match self.decide_now(&check) {
+            Some(Ok(decision)) if decision.is_allowed() => {
+                Start::Serve(Some(self.annotator().annotation(&check.tier, &decision)))
             }
-            _ => Start::Refuse(self.refused(check.tier.into_owned(), responses.into_single(), request)),
+            Some(decided) => Start::Refuse(self.refused(check.tier.into_owned(), decided, request)),
+            None => Start::Wait(Pending::Decision(check.into_owned())),
         }
     }
 
@@ -130,12 +131,23 @@ impl<S: Store> Rules<S> {
     }
 
     /// Decides without waiting, if the store can and nothing has to be settled after the response.
-    fn decide_now(&self, check: &CheckRequest<'_>) -> Option<Responses> {
-        let store = self.limiter.store();
-        if !store.is_immediate() || !matches!(self.payment, Payment::Before) {
+    #[inline(always)]
+    fn decide_now(&self, check: &CheckRequest<'_>) -> Option<Result<Decision, StoreError>> {
+        if !matches!(self.payment, Payment::Before) {
             return None;
         }
-        output_now(store.execute(&[Operation { verb: Verb::Check, check: check.check() }]))
+        check.tier.check_now(&check.key, check.cost).or_else(|| self.decide_by_store(check.check()))
+    }
+
+    /// Decides by the store, if it never waits.
+    #[inline(never)]
+    fn decide_by_store(&self, check: Check<'_>) -> Option<Result<Decision, StoreError>> {
+        let store = self.limiter.store();
+        if !store.is_immediate() {
+            return None;
+        }
+        let responses = output_now(store.execute(&[Operation { verb: Verb::Check, check }]));
+        responses.map(Responses::into_single)
     }
 
     /// Builds the response to a request that was denied, or not decided because the store failed.
@@ -153,12 +165,15 @@ impl<S: Store> Rules<S> {
                 self.annotator().annotate(&mut *response, Limited::new(tier, decision));
                 response
             }
-            Err(error) => {
-                let mut response = self.refusal(&Refusal::Undecided(&error), request);
-                response.extensions_mut().insert(Undecided(error));
-                response
-            }
+            Err(error) => self.undecided(error, request),
         }
+    }
+
+    /// Creates the refusal of a request for which there is no decision, with the error for logging.
+    fn undecided(&self, error: StoreError, request: &RequestHead<'_>) -> BoxedRefusal {
+        let mut response = self.refusal(&Refusal::Undecided(&error), request);
+        response.extensions_mut().insert(Undecided(error));
+        response
     }
 
     /// Creates an annotator for a decision at the current time.

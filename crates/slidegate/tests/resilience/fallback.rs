@@ -83,6 +83,23 @@ async fn the_failure_reason_reflects_the_last_response_only() {
     }
 }
 
+/// A large batch may simply need more time than the budget.
+#[tokio::test(start_paused = true)]
+async fn late_responses_open_the_breaker_unless_the_batch_is_large() {
+    for (count, state) in [(64, BreakerState::Open), (65, BreakerState::Closed)] {
+        let clock = VirtualClock::new();
+        let store = FaultyStore::new(clock, || Fault::BlackHole);
+        let limiter = StoreLimiter::new(Fallback::builder(store).clock(clock).build().unwrap());
+        let policy = policy("api");
+        for _ in 0..10 {
+            for answer in limiter.check_many(&vec![policy.key("k"); count]).await {
+                assert_ne!(answer.unwrap().source(), Source::Store);
+            }
+        }
+        assert_eq!(limiter.store().breaker_state(), state, "{count}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn each_policy_follows_its_failure_rule_and_reports_the_reason() {
     let clock = VirtualClock::new();

@@ -10,13 +10,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
-use metrics::counter;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use slidegate::Verb;
 use slidegate::store::Store;
 use slidegate::tower::{ClientAddress, PeerAddress};
-use tracing::{Instrument, debug, warn};
+use slidegate_config::{KeyPart, KeyRule};
+use slidegate_engine::{Decided, Rejection, RejectionKind, Request};
+use tracing::{Instrument, warn};
 
 use super::encoded_policy::Encoded;
 use super::header_sink::HeaderSink;
@@ -25,12 +26,10 @@ use crate::app::App;
 use crate::log_once::LogOnce;
 use crate::protocols::headers::credentials;
 use crate::protocols::headers::request_key;
+use crate::rejections;
 use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
-use slidegate_config::{KeyPart, KeyRule};
-use slidegate_engine::{Decided, Request};
-use slidegate_engine::{Rejection, RejectionKind};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -105,8 +104,7 @@ impl<R: Into<Rejection>> From<R> for ForwardAuthRejection {
 impl ForwardAuthRejection {
     fn into_response(self) -> Response {
         let Self { rejection, status } = self;
-        debug!(kind = ?rejection.kind, %rejection, "rejected a request");
-        counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+        rejections::record(&rejection);
         let mut problem = Problem::from(rejection);
         if let Some(status) = status {
             problem.set_status(status);

@@ -4,6 +4,7 @@ mod atomics;
 mod bucket;
 mod cache_lines;
 mod eviction;
+mod eviction_rank;
 mod hash;
 mod layout;
 mod layout_registry;
@@ -12,7 +13,6 @@ mod locked;
 mod model;
 mod page;
 mod policy_salts;
-mod record;
 mod request;
 mod settings;
 mod slots;
@@ -204,7 +204,7 @@ impl<C: Clock> MemoryStore<C> {
 impl<C: Clock> Store for MemoryStore<C> {
     async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         match operations {
-            [operation] => self.execute_now(*operation).into(),
+            [operation] => self.execute_now(*operation).map(Decision::with_reports).into(),
             many => {
                 let results = self.execute_many_now(many).into_iter();
                 results.map(|result| result.map(Decision::with_reports)).collect()

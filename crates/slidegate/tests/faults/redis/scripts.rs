@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use slidegate_testkit::{Flavour, Server};
 
-use super::{frozen, policy, used};
+use super::connect;
+use crate::scenarios::{policy, used};
 
 #[tokio::test]
 async fn a_flushed_script_is_loaded_again_and_counts_once() {
     let server = Server::start(Flavour::Redis);
-    let limiter = frozen(&server.url()).await;
+    let limiter = connect(&server.url()).await;
     let policy = policy("1000/1h");
     for spent in 1..=5 {
         server.command(&["SCRIPT", "FLUSH"]);
@@ -23,7 +24,7 @@ async fn a_flushed_script_is_loaded_again_and_counts_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_is_decided_in_order_while_scripts_are_flushed() {
     let server = Server::start(Flavour::Redis);
-    let (limiter, other) = (frozen(&server.url()).await, frozen(&server.url()).await);
+    let (limiter, other) = (connect(&server.url()).await, connect(&server.url()).await);
     let policy = Arc::new(policy("1000000000/1h"));
     let is_stopped = Arc::new(AtomicBool::new(false));
     let elsewhere = {
@@ -61,7 +62,7 @@ async fn a_batch_is_decided_in_order_while_scripts_are_flushed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scripts_flushed_under_load_lose_no_decision() {
     let server = Server::start(Flavour::Redis);
-    let limiter = Arc::new(frozen(&server.url()).await);
+    let limiter = Arc::new(connect(&server.url()).await);
     let policy = Arc::new(policy("1000000/1h"));
     let is_stopped = Arc::new(AtomicBool::new(false));
     let flushing = {

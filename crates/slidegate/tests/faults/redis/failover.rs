@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use slidegate_testkit::{FaultProxy, Flavour, Replica, Sentinels, Server};
 
-use crate::{eventually, frozen, policy};
+use super::connect;
+use crate::scenarios::{eventually, policy};
 
 #[tokio::test]
 async fn a_demoted_primary_is_a_transient_error() {
     let server = Server::start(Flavour::Redis);
     let other = Server::start(Flavour::Redis);
-    let limiter = frozen(&server.url()).await;
+    let limiter = connect(&server.url()).await;
     let policy = policy("10/1h");
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
@@ -29,7 +30,7 @@ async fn a_failover_loses_only_unreplicated_counts() {
         let link = FaultProxy::start(primary.address());
         let replica = Replica::through_proxy(&link, &primary);
         let policy = policy("100/1h");
-        let limiter = frozen(&primary.url()).await;
+        let limiter = connect(&primary.url()).await;
         for _ in 0..60 {
             assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
         }
@@ -38,7 +39,7 @@ async fn a_failover_loses_only_unreplicated_counts() {
         // to the primary directly after a few seconds.
         link.stall();
         let sentinels = Sentinels::start_many(1, &primary, "main");
-        let limiter = frozen(&format!("redis+sentinel://{}/main", sentinels.addresses()[0])).await;
+        let limiter = connect(&format!("redis+sentinel://{}/main", sentinels.addresses()[0])).await;
         for _ in 0..15 {
             assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
         }
@@ -61,7 +62,7 @@ async fn a_primary_without_replicas_is_replaced_by_the_sentinels_primary() {
     let former = Server::start(Flavour::Redis);
     let newer = Server::start(Flavour::Redis);
     let sentinels = Sentinels::start_many(1, &former, "main");
-    let limiter = frozen(&format!("redis+sentinel://{}/main", sentinels.addresses()[0])).await;
+    let limiter = connect(&format!("redis+sentinel://{}/main", sentinels.addresses()[0])).await;
     let policy = policy("10/1h");
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     let sentinel = &sentinels.sentinels()[0];
@@ -118,7 +119,7 @@ async fn a_denial_does_not_count_as_recovery() {
     let log = Log::default();
     let _logging = tracing::subscriber::set_default(log.clone());
     let (server, other) = (Server::start(Flavour::Redis), Server::start(Flavour::Redis));
-    let limiter = frozen(&server.url()).await;
+    let limiter = connect(&server.url()).await;
     let policy = policy("1/1h");
     assert!(limiter.check(policy.key("denied")).await.unwrap().is_allowed());
     // A replica of an unreachable primary keeps its data.
