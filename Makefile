@@ -44,7 +44,7 @@ IOREDIS_VERSION = 6.0.0
 IOREDIS_DIR = target/tools/ioredis
 IOREDIS = $(IOREDIS_DIR)/.$(IOREDIS_VERSION)
 
-.PHONY: run test deps fmt lint tests loom deny faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
+.PHONY: run test deps fmt lint tests loom deny package faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
 	bench-protocols
 .NOTPARALLEL:
 
@@ -57,7 +57,7 @@ run:
 ## the tests' dependencies while the lints run.
 test:
 	@$(MAKE) --no-print-directory deps & fetching=$$!; trap 'kill $$fetching; exit 1' INT TERM; \
-		$(MAKE) --no-print-directory fmt lint deny; checked=$$?; \
+		$(MAKE) --no-print-directory fmt lint deny package; checked=$$?; \
 		wait $$fetching && test $$checked = 0
 	@$(MAKE) --no-print-directory tests
 	@echo "all checks passed"
@@ -168,6 +168,14 @@ fuzz:
 ## Checks licences, names and sources of all crates. Downloads the crates of all platforms first.
 deny:
 	CARGO="$(CARGO)" scripts/check_dependencies.py
+
+## Packages the published crates, builds each from its package, and checks each feature of the library alone. About half a
+## minute: the packages build without features, and `lint` has built the dependencies. Works offline, on uncommitted changes.
+FEATURES = redis postgres resilience tower axum tonic
+package:
+	$(CARGO) package --quiet --offline --allow-dirty --package slidegate-core --package slidegate
+	@set -e; for feature in $(FEATURES); do \
+		$(CARGO) clippy --quiet --offline --package slidegate --features $$feature -- -D warnings; done
 
 ## Benchmarks the library beside its peers in one run, some minutes. Needs valgrind for the instruction counts.
 bench:

@@ -49,12 +49,14 @@ def modules(source):
     return found
 
 
-def absolute(path, module):
+def absolute(path, module, modules):
     """Returns the segments of a path from the root of the crate; `None` for paths into other crates."""
     segments = path.split("::")
     if segments[0] == "crate":
         return segments[1:]
     base = list(module)
+    if (*module, segments[0]) in modules:
+        return base + segments
     while segments and segments[0] in ("self", "super"):
         if segments.pop(0) == "super":
             if not base:
@@ -70,7 +72,7 @@ class Crate:
         for module, code in self.modules.items():
             for tree in re.findall(r"\bpub(?:\([a-z: ]+\))? use ([^;]+);", code):
                 for path in expand(tree):
-                    if target := absolute(path, module):
+                    if target := absolute(path, module, self.modules):
                         self.exports[(module, target[-1])] = target
 
     def resolve(self, segments, seen=()):
@@ -92,7 +94,7 @@ class Crate:
             paths = [path for tree in USE.findall(code) for path in expand(tree)]
             paths += PATH.findall(USE.sub("", code))
             for path in paths:
-                if segments := absolute(path, module):
+                if segments := absolute(path, module, self.modules):
                     target = self.resolve(segments)
                     if target != module:
                         yield module, target, path

@@ -55,14 +55,15 @@ class Cycles(unittest.TestCase):
             self.assertEqual(self.cycles(files), [("a", "b")], one)
 
     def test_a_cycle_through_a_folder_and_through_a_re_export(self):
-        files = {
-            "lib.rs": "mod a;\nmod b;\nmod c;\npub use self::c::C;\n",
-            "a/mod.rs": "mod deep;\n",
-            "a/deep.rs": "use crate::b::B;\n",
-            "b.rs": "use crate::C;\n",
-            "c.rs": "use crate::a::A;\n",
-        }
-        self.assertEqual(self.cycles(files), [("a", "b", "c")])
+        for export in ["pub use self::c::C;", "pub use c::C;"]:
+            files = {
+                "lib.rs": f"mod a;\nmod b;\nmod c;\n{export}\n",
+                "a/mod.rs": "mod deep;\n",
+                "a/deep.rs": "use crate::b::B;\n",
+                "b.rs": "use crate::C;\n",
+                "c.rs": "use crate::a::A;\n",
+            }
+            self.assertEqual(self.cycles(files), [("a", "b", "c")], export)
 
     def test_comments_strings_tests_and_parents_are_no_imports(self):
         files = {

@@ -1,5 +1,6 @@
 //! Top-level fields of the file.
 
+use slidegate::store::StoreUrl;
 use slidegate::tower::{ClientAddress, HeaderStyle};
 
 use crate::fields::containers::{ListItems, ListOf, MapEntry, MapOf, Mapping};
@@ -21,7 +22,6 @@ use crate::sections::policy::{HEADERS as POLICY_HEADERS, POLICY, PolicySpec};
 use crate::sections::token::{TOKENS, TokenSpec, tokens};
 use crate::tls::TlsFiles;
 use crate::{Config, MemoryConfig};
-use slidegate::store::StoreUrl;
 
 const HTTP: Field<Parsed<Address>> = Field::new(
     "http",

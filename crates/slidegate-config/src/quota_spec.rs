@@ -30,7 +30,7 @@ pub enum QuotaSpec {
 #[serde(deny_unknown_fields)]
 pub struct QuotaFields {
     /// Cost allowed per window; 0 denies every cost above 0.
-    #[schema(value_type = u64, minimum = 1, maximum = 281_474_976_710_656_u64)]
+    #[schema(value_type = u64, minimum = 0, maximum = 281_474_976_710_656_u64)]
     pub limit: BoundedInteger<0, MAX_LIMIT>,
     /// Length of the window, such as `30s`, `15m` or `1d`.
     #[serde(deserialize_with = "time")]

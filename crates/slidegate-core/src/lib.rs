@@ -66,3 +66,8 @@ pub use state::{State, StateView};
 pub use strict_window::{Pair, StrictWindow, StrictWindowView};
 pub use text::parse_window;
 pub use token_bucket::{TokenBucket, TokenBucketView};
+
+/// Runs the examples of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -260,13 +260,13 @@ impl Counter for State {
         }
     }
 
-    fn is_mended(view: &StateView) -> bool {
+    fn is_adjusted(view: &StateView) -> bool {
         match view {
-            StateView::SlidingWindow(view) => SlidingWindow::is_mended(view),
-            StateView::StrictWindow(view) => StrictWindow::is_mended(view),
-            StateView::SlidingLog(view) => SlidingLog::is_mended(view),
-            StateView::FixedWindow(view) => FixedWindow::is_mended(view),
-            StateView::TokenBucket(view) => TokenBucket::is_mended(view),
+            StateView::SlidingWindow(view) => SlidingWindow::is_adjusted(view),
+            StateView::StrictWindow(view) => StrictWindow::is_adjusted(view),
+            StateView::SlidingLog(view) => SlidingLog::is_adjusted(view),
+            StateView::FixedWindow(view) => FixedWindow::is_adjusted(view),
+            StateView::TokenBucket(view) => TokenBucket::is_adjusted(view),
         }
     }
 

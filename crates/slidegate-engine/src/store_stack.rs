@@ -1,9 +1,9 @@
 //! The store behind the service, built from the configuration.
 
-use slidegate::AnyClock;
+pub use slidegate::StoreStack;
 use slidegate::resilience::{FailureRule, PolicySwitch};
-pub use slidegate::store::StoreStack;
-use slidegate::store::{StoreStackBuilder, StoreUrl};
+use slidegate::store::StoreUrl;
+use slidegate::{AnyClock, StoreStackBuilder};
 
 use slidegate_config::{DegradeConfig, DegradeOverride, MemoryConfig};
 

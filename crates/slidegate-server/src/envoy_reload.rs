@@ -6,13 +6,13 @@ use std::sync::Arc;
 use metrics::{counter, gauge};
 use slidegate::SystemClock;
 use slidegate::store::Store;
+use slidegate_config::Problems;
+use slidegate_config::envoy::{Domains, Settings, files};
 use tokio::sync::Notify;
 use tracing::{error, info};
 
 use crate::app::App;
 use crate::reload::{FileFingerprint, Reason, Watcher, run_blocking};
-use slidegate_config::Problems;
-use slidegate_config::envoy::{Domains, Settings, files};
 
 /// Reloads the folder when one of its files changes, or on request. Files with problems leave the limits unchanged.
 pub(crate) struct Reload<S> {

@@ -12,6 +12,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use slidegate::store::Store;
 use slidegate_config::Limits;
+use slidegate_engine::{Authenticator, StatusSource};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -28,7 +29,6 @@ use crate::net::tls::Tls;
 use crate::protocols::http::Routes;
 use crate::protocols::http::fast_path::{self, FastPathEnd};
 use crate::protocols::resp;
-use slidegate_engine::{Authenticator, StatusSource};
 
 /// Time limit of a drain.
 const DRAIN_MS: u64 = 10_000;

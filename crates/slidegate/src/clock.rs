@@ -27,7 +27,7 @@ pub trait Clock: Send + Sync + 'static {
         1
     }
 
-    /// Returns the current time as precisely as this clock can read it. The exact algorithms decide by it.
+    /// Returns the current time as precisely as this clock can read it. The exact algorithms decide by it. Its grain is constant.
     fn moment(&self) -> Moment {
         Moment::with_grain(self.now_ms(), self.grain_ms())
     }

@@ -1,5 +1,5 @@
-//! Stores whose clock may lag, in injected time: the memory store with clocks of any grain, the others with the
-//! server's own clock, which rounds down to a millisecond. All decisions equal the core's.
+//! Stores whose clock may lag, in injected time: all stores with clocks of any grain, and the remote ones with the server's own
+//! clock, which rounds down to a millisecond. All decisions equal the core's.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![cfg_attr(not(all(feature = "redis", feature = "postgres")), allow(unused_imports))]
@@ -33,9 +33,12 @@ impl Clock for GrainClock {
     }
 }
 
+/// Grains of given clocks, in milliseconds.
+const GRAINS_MS: [u64; 5] = [0, 1, 4, 10, 700];
+
 #[tokio::test]
 async fn the_memory_store_decides_like_the_core_for_any_grain() {
-    for grain_ms in [0, 1, 4, 10, 700] {
+    for grain_ms in GRAINS_MS {
         let clock = ManualClock::at(START);
         let store =
             MemoryStore::builder().clock(GrainClock { clock: clock.clone(), grain_ms }).build().unwrap();
@@ -50,6 +53,23 @@ mod redis {
     use slidegate_testkit::{Flavour, Server};
 
     use super::*;
+
+    #[tokio::test]
+    async fn redis_and_valkey_decide_like_the_core_by_a_given_clock_of_any_grain() {
+        for flavour in Flavour::ALL {
+            let server = Server::start(flavour);
+            for grain_ms in GRAINS_MS {
+                let clock = ManualClock::at(START);
+                let builder = RedisStore::builder(&server.url()).unwrap();
+                let builder = builder.prefix(&format!("grain{grain_ms}")).unwrap();
+                let builder = builder.time_from(GrainClock { clock: clock.clone(), grain_ms });
+                let store = builder.budget(Duration::from_secs(20)).connect().await.unwrap();
+                let subject =
+                    Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 4 };
+                answers_like_the_core_within(subject, grain_ms).await;
+            }
+        }
+    }
 
     /// Not on Valkey: it counts microseconds by a monotonic clock, which the test cannot stop.
     #[tokio::test]
@@ -85,6 +105,20 @@ mod postgres {
              WHERE n.nspname = 'slidegate' AND p.proconfig IS NOT NULL LOOP \
              EXECUTE format('ALTER FUNCTION %s SET search_path = fake, pg_catalog, pg_temp', f); END LOOP; END $$",
         );
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn postgres_decides_like_the_core_by_a_given_clock_of_any_grain() {
+        let server = Postgres::start();
+        for grain_ms in GRAINS_MS {
+            let clock = ManualClock::at(START);
+            let builder = PostgresStore::builder(&server.url()).unwrap();
+            let builder = builder.schema(&format!("grain{grain_ms}")).unwrap().connections(1);
+            let builder = builder.time_from(GrainClock { clock: clock.clone(), grain_ms });
+            let store = builder.budget(Duration::from_secs(20)).connect().await.unwrap();
+            let subject = Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 2 };
+            answers_like_the_core_within(subject, grain_ms).await;
+        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

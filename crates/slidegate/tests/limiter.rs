@@ -5,9 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::store::{MemoryStore, Operation, StoreLimiter, StoreStack};
+use slidegate::store::{MemoryStore, Operation, StoreLimiter};
 use slidegate::{
-    AnyClock, Check, Decision, Limiter, LimiterBuilder, ManualClock, Policy, Request, StoreError, Verb,
+    AnyClock, Check, Decision, Limiter, LimiterBuilder, ManualClock, Policy, Request, StoreError, StoreStack,
+    Verb,
 };
 
 const NOW: u64 = 1_800_000_000_123;

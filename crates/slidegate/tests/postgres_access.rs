@@ -88,7 +88,7 @@ fn a_role_with_execute_permission_cannot_access_tables() {
          SET ROLE app;
          SET search_path = public, pg_catalog;
          SELECT allowed FROM slidegate.decide_ephemeral(ARRAY[gen_random_uuid()], '{1,2}', '{1}',
-           '{1,1,1,5,5,60000,5,0}', '{1}', NULL, 1000, NULL)",
+           '{1,1,1,5,5,60000,5,0}', '{1}', NULL, 1, 1000, NULL)",
     );
     assert_eq!(decided, [[Some("{t}".to_owned())]]);
 }
@@ -134,7 +134,7 @@ async fn nodes_that_start_concurrently_create_one_schema() {
         admitted += u64::from(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     }
     assert_eq!(admitted, 5);
-    assert_eq!(version(&server), "6");
+    assert_eq!(version(&server), "7");
 }
 
 #[tokio::test]
@@ -147,7 +147,7 @@ async fn a_repeated_migration_keeps_all_counts() {
     PostgresStore::builder(&server.url()).unwrap().migrate().await.unwrap();
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     assert!(!limiter.check(policy.key("a")).await.unwrap().is_allowed());
-    assert_eq!(version(&server), "6");
+    assert_eq!(version(&server), "7");
 }
 
 /// In version 5, the shared document was in the table `note`.
@@ -165,7 +165,7 @@ fn the_migration_from_version_5_keeps_the_shared_document() {
     server.sql(&script());
     let document = server.sql("SELECT * FROM slidegate.read_shared_document(0)");
     assert_eq!(document, [[Some("7".to_owned()), Some("changes".to_owned())]]);
-    assert_eq!(version(&server), "6");
+    assert_eq!(version(&server), "7");
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn a_newer_schema_is_rejected_and_unchanged() {
         PostgresStore::builder(&server.url()).unwrap().migrate().await.unwrap_err(),
     ] {
         assert!(!error.is_transient(), "{error}");
-        let expected = "postgres: schema slidegate has version 1000, but this program supports version 6";
+        let expected = "postgres: schema slidegate has version 1000, but this program supports version 7";
         assert!(error.to_string().starts_with(expected), "{error}");
     }
     assert!(server.try_sql(&script()).unwrap_err().contains("has version 1000"));

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::Settings;
-use super::domains::Node;
+use super::domains::{Node, Wildcard};
 use super::file::{DESCRIPTOR, DESCRIPTORS, KEY, SHARE_THRESHOLD, VALUE, VALUE_TO_METRIC, non_empty};
 use crate::fields::diagnostics::Diagnostics;
 use crate::fields::field::Fields;
@@ -76,16 +76,14 @@ impl RuleBuilder<'_> {
         let shared_value = self.shared_value(entry.as_ref(), fields);
         let mut node = Node { rule, shared_value, has_value_metric, ..Node::default() };
         self.descriptors(&mut node, &position, fields);
-        if entry.is_none() {
-            return;
-        }
+        let Some(Entry { value, .. }) = entry else { return };
         if parent.children.contains_key(&composite) {
             let message = format!("{composite:?} appears twice in this list");
             self.diagnostics.report(fields.line_of("key"), fields.path, message);
             return;
         }
         if composite.contains('*') {
-            parent.wildcards.push(composite.clone());
+            parent.wildcards.push(Wildcard::new(composite.clone(), &value));
         }
         parent.children.insert(composite, node);
     }

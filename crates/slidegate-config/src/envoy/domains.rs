@@ -20,13 +20,37 @@ pub struct Domains {
 pub(super) struct Node {
     /// Child descriptors by composite, as in envoyproxy/ratelimit: `key_value`, or `key` for any value.
     pub(super) children: HashMap<String, Node>,
-    /// Composites with a wildcard, in the order of the file.
-    pub(super) wildcards: Vec<String>,
+    /// Children with a wildcard, in the order of the file.
+    pub(super) wildcards: Vec<Wildcard>,
     pub(super) rule: Option<Arc<Rule>>,
     /// Value that replaces all matching values in the counter key (`share_threshold`).
     pub(super) shared_value: Option<String>,
     /// Whether metrics distinguish its values (`value_to_metric`).
     pub(super) has_value_metric: bool,
+}
+
+/// A child with a `*` in its value, or at the end of a key without a value.
+#[derive(Debug)]
+pub(super) struct Wildcard {
+    composite: String,
+    /// Start of the value in the composite; `None` for a key without a value.
+    value_at: Option<usize>,
+}
+
+impl Wildcard {
+    /// Returns the wildcard of a child with this value, which is empty or the end of the composite.
+    pub(super) fn new(composite: String, value: &str) -> Self {
+        let value_at = (!value.is_empty()).then(|| composite.len() - value.len());
+        Self { composite, value_at }
+    }
+
+    /// Returns whether a descriptor's composite matches. A value is compared only under its own key: as one text, key `a_x` with
+    /// value `b` would match key `a` with value `*b`.
+    fn matches(&self, composite: &str, key: &str) -> bool {
+        let Some(at) = self.value_at else { return wildcard::matches(&self.composite, composite) };
+        let is_same_key = key.len() + 1 == at && composite.starts_with(&self.composite[..at]);
+        is_same_key && wildcard::matches(&self.composite[at..], &composite[at..])
+    }
 }
 
 /// Rule for a descriptor, and the key of its counter.
@@ -127,8 +151,8 @@ impl Node {
     /// Returns the child that matches, and its composite: an exact match first, then wildcards, then any value.
     fn next(&self, composite: &str, key: &str) -> Option<(&str, &Self)> {
         let by_wildcard = || {
-            let matches = |wildcard: &&String| wildcard::matches(wildcard, composite);
-            self.wildcards.iter().find(matches).and_then(|wildcard| self.children.get_key_value(wildcard))
+            let wildcard = self.wildcards.iter().find(|wildcard| wildcard.matches(composite, key))?;
+            self.children.get_key_value(&wildcard.composite)
         };
         let exact_or_wildcard = self.children.get_key_value(composite).or_else(by_wildcard);
         let (name, node) = exact_or_wildcard.or_else(|| self.children.get_key_value(key))?;

@@ -57,10 +57,10 @@ impl Changeset {
 mod tests {
     use serde_json::{Value, json};
     use slidegate::Policy;
+    use slidegate_config::PolicySet;
 
     use super::super::changeset::{Part, Setting, Subject};
     use super::*;
-    use slidegate_config::PolicySet;
 
     fn change(part: Part, quota: &str, until_ms: Option<u64>) -> Change {
         Change {

@@ -8,18 +8,15 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde_json::{Value, json};
 use slidegate::{MAX_LIMIT, Quota, Verb};
+use slidegate_config::{Config, StoreUrl};
+use slidegate_engine::{Decided, Engine, Rejection, Request, parse_json, store_stack};
 
 use super::certificate::ClientCertificate;
 use super::peek_report::{quota_lines, seconds};
 use super::{Failure, client, print};
-use slidegate_engine::{Decided, Engine, parse_json};
-
 use crate::environment;
 use crate::protocols::http::DecisionJson;
 use crate::protocols::http::RequestJson;
-use slidegate_config::{Config, StoreUrl};
-use slidegate_engine::store_stack;
-use slidegate_engine::{Rejection, Request};
 
 /// Arguments of these commands.
 #[derive(Debug, clap::Args)]

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use slidegate::Algorithm;
 use slidegate::store::Store;
+use slidegate_config::EnvoyConfig;
+use slidegate_config::envoy::{DenialBody, Domains, HeaderMode, Settings};
 use tokio::sync::Notify;
 use tracing::info;
 
 use super::Failure;
 use crate::app::App;
 use crate::envoy_reload::{FolderSnapshot, Reload};
-use slidegate_config::EnvoyConfig;
-use slidegate_config::envoy::{DenialBody, Domains, HeaderMode, Settings};
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_field_names, reason = "named like the flags")]

@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 use slidegate::Algorithm;
+use slidegate_config::import::{self, Imported, ImportedFile, ImportedOutput};
 
 use super::{Failure, print};
-use slidegate_config::import::{self, Imported, ImportedFile, ImportedOutput};
 
 /// Convert the limits of another service and list them
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use slidegate_config::{Address, Config, Listen, StoreUrl, TlsFiles};
+use slidegate_engine::changes::ChangeController;
+use slidegate_engine::{Authenticator, StoreStack};
 use tokio::net::TcpListener;
 use tracing::warn;
 
@@ -14,11 +17,6 @@ use crate::app::App;
 use crate::listeners::{ListenerSettings, ProtocolListener};
 use crate::protocols::admin;
 use crate::protocols::rls;
-use slidegate_config::TlsFiles;
-use slidegate_config::{Address, Config, Listen, StoreUrl};
-use slidegate_engine::Authenticator;
-use slidegate_engine::StoreStack;
-use slidegate_engine::changes::ChangeController;
 
 /// Addresses of the listeners. They override those of the file.
 #[derive(Clone, Debug, clap::Args)]

@@ -27,11 +27,10 @@ use std::process::ExitCode;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
-
 use slidegate::store::PostgresStoreBuilder;
+use slidegate_config::{Problems, StoreUrl};
 
 use crate::environment;
-use slidegate_config::{Problems, StoreUrl};
 
 /// Rate limits for any application, as a service or on the command line.
 #[derive(Debug, Parser)]

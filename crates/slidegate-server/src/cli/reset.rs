@@ -6,13 +6,12 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
 use slidegate::store::Store;
 use slidegate::{Policy, Verb};
+use slidegate_config::{Config, StoreUrl};
+use slidegate_engine::{Policies, StoreStack, store_stack};
 
 use super::{Failure, client, decide, print};
 use crate::environment;
 use crate::protocols::admin::PolicyReset;
-use slidegate_config::{Config, StoreUrl};
-use slidegate_engine::Policies;
-use slidegate_engine::{StoreStack, store_stack};
 
 /// Reset the counts of a key, or with --all those of all keys of a policy
 #[derive(Debug, clap::Args)]

@@ -6,6 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use slidegate::{Clock, SystemClock};
+use slidegate_config::{Config, TlsFiles};
+use slidegate_engine::changes::{Base, ChangeController, Persistence};
+use slidegate_engine::{Authenticator, Engine};
+use slidegate_engine::{StoreStack, store_stack};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tracing::{info, warn};
@@ -22,12 +26,6 @@ use crate::metrics::Metrics;
 use crate::net::tls::Tls;
 use crate::reload::{FileFingerprint, Reload};
 use crate::traces::{self, LogFormat, Tracing};
-use slidegate_config::Config;
-use slidegate_config::TlsFiles;
-use slidegate_engine::Authenticator;
-use slidegate_engine::Engine;
-use slidegate_engine::changes::{Base, ChangeController, Persistence};
-use slidegate_engine::{StoreStack, store_stack};
 
 /// Serve decisions over HTTP, gRPC and the protocol of Redis; without options, a sample policy on the memory store
 #[derive(Debug, clap::Args)]

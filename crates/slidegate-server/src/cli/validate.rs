@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::explain::explain_body;
-use super::{Failure, print};
 use slidegate_config::envoy::{Domains, Settings};
 use slidegate_config::{Config, Problems};
+
+use super::explain::explain_body;
+use super::{Failure, print};
 
 /// Check configuration files and list every problem as `file:line: field: message`
 #[derive(Debug, clap::Args)]

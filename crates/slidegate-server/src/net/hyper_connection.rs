@@ -12,6 +12,7 @@ use hyper::body::{Body, Incoming};
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use slidegate_config::Limits;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
@@ -20,7 +21,6 @@ use super::limits;
 use super::paced_body::PacedBody;
 use super::request_stream::{RequestSequence, RequestStream};
 use super::stop::{Stop, StopPhase, phase};
-use slidegate_config::Limits;
 
 /// State of a connection that hyper serves.
 pub(crate) struct ConnectionState<'a> {

@@ -1,5 +1,6 @@
 //! The admin API: changes of policies and keys, their persistence, the audit and authorization.
 
+mod data_loss;
 mod nodes;
 mod policy_reset;
 

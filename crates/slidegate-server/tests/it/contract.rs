@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::request_with_headers;
 use crate::process::{ServeProcess, TempFile, outcome, slidegate};
@@ -75,6 +75,21 @@ fn every_path_is_described_and_every_reference_resolves() {
             "/v1/reset"
         ]
     );
+}
+
+#[test]
+fn the_described_bounds_of_a_limit_are_those_of_the_service() {
+    let config = config("bounds");
+    let server = start(&config);
+    let document = server.get("/openapi.json").json();
+    let limit = document.pointer("/components/schemas/QuotaFields/properties/limit").unwrap();
+    let bounds = ["minimum", "maximum"].map(|bound| limit[bound].as_u64().unwrap());
+    assert_eq!(bounds, [0, 1 << 48]);
+    let status = |limit: u64| {
+        let quotas = json!([{"limit": limit, "window": "1h"}]);
+        server.post("/v1/check", &json!({"key": "k", "quotas": quotas})).status
+    };
+    assert_eq!([status(0), status(1 << 48), status((1 << 48) + 1)], [200, 200, 422]);
 }
 
 #[test]

@@ -98,11 +98,11 @@ fn an_unusable_database_is_rejected_with_the_reason_and_without_secrets() {
     postgres.sql("UPDATE slidegate.version SET version = 1000");
     assert!(
         error_of("check", &postgres.url(), &check)
-            .contains("has version 1000, but this program supports version 6")
+            .contains("has version 1000, but this program supports version 7")
     );
     assert!(
         error_of("migrate", &postgres.url(), &[])
-            .contains("has version 1000, but this program supports version 6")
+            .contains("has version 1000, but this program supports version 7")
     );
     postgres.kill();
     assert!(error_of("check", &postgres.url(), &check).contains("Connection refused"));

@@ -36,6 +36,8 @@ impl Target {
 
 /// Limit of one unit: its responses are the fastest, so they hide the least of an early admission.
 const SINGLE: Target = Target { limit: 1, window_ms: 20, keys: 40 };
+/// Limit that a loop of single requests spends within a part of the window.
+const FEW: Target = Target { limit: 4, window_ms: 20, keys: 40 };
 const SHORT: Target = Target { limit: 20, window_ms: 50, keys: 12 };
 const LARGE: Target = Target { limit: 200, window_ms: 100, keys: 8 };
 const LONG: Target = Target { limit: 20, window_ms: 1000, keys: 2 };
@@ -134,7 +136,7 @@ fn serve(store: &str) -> ServeProcess {
         let Target { limit, window_ms, .. } = target;
         (target.policy(algorithm), json!({"quotas": [format!("{limit}/{window_ms}ms {algorithm}")]}))
     };
-    let policies: serde_json::Map<_, _> = [SINGLE, SHORT, LARGE, LONG]
+    let policies: serde_json::Map<_, _> = [SINGLE, FEW, SHORT, LARGE, LONG]
         .into_iter()
         .flat_map(|target| ALGORITHMS.map(|algorithm| quota(target, algorithm)))
         .collect();
@@ -225,6 +227,10 @@ mod in_memory {
 
 fn attack_shared_store(name: &str, store: &str) {
     let nodes = [serve(store), serve(store)];
+    for target in [SINGLE, FEW] {
+        assert_limit_holds(name, &nodes[..1], Attack::Loop, target);
+        assert_limit_holds(name, &nodes, Attack::Loop, target);
+    }
     assert_limit_holds(name, &nodes[..1], Attack::Pipeline, SINGLE);
     assert_limit_holds(name, &nodes[..1], Attack::Pipeline, SHORT);
     assert_limit_holds(name, &nodes[..1], Attack::Batch, SHORT);

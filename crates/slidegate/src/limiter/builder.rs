@@ -12,7 +12,8 @@ use crate::clock::Clock;
 use crate::error::{BuildError, SettingsError};
 #[cfg(feature = "resilience")]
 use crate::resilience::{OnFailure, PolicySwitch};
-use crate::store::{StoreStack, StoreStackBuilder, WhenFull};
+use crate::stack::{StoreStack, StoreStackBuilder};
+use crate::store::WhenFull;
 
 /// Builder of a [`Limiter`], created by [`Limiter::builder`].
 ///

@@ -1,9 +1,9 @@
 //! The limiter: one policy with optional tiers, over any store.
 
 mod builder;
+mod fast_path;
 mod now;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use std::time::Duration;
 use slidegate_core::{Check, Decision, Policy, Quota, Verb};
 
 pub use self::builder::LimiterBuilder;
-use crate::clock::AnyClock;
+pub(crate) use self::fast_path::FastPath;
 use crate::error::{BuildError, StoreError};
 use crate::request::Request;
+use crate::stack::StoreStack;
 use crate::store::limiter::{block_cost, wait_until_allowed};
-use crate::store::memory::{Binding, MemoryStore};
-use crate::store::{Operation, Store, StoreStack};
+use crate::store::{Operation, Store};
 
 /// Decides requests under one policy, in memory or over a store that many processes share. Cheap to clone.
 ///
@@ -54,7 +54,7 @@ pub struct Limiter {
 struct Shared {
     store: Arc<StoreStack>,
     default: Tier,
-    tiers: HashMap<Box<str>, Tier>,
+    tiers: foldhash::HashMap<Box<str>, Tier>,
 }
 
 /// The quotas of a tier, or those of the policy.
@@ -63,19 +63,9 @@ struct Tier {
     fast: Option<FastPath>,
 }
 
-/// Direct access to a memory store below no layer, with the work done once that is the same for all keys of a policy.
-struct FastPath {
-    memory: Arc<MemoryStore<AnyClock>>,
-    binding: Binding,
-}
-
 impl Tier {
     fn new(policy: Policy, store: &StoreStack) -> Self {
-        let bind = |memory: &Arc<MemoryStore<AnyClock>>| FastPath {
-            binding: memory.bind(&policy),
-            memory: Arc::clone(memory),
-        };
-        let fast = store.bare_memory().map(bind);
+        let fast = FastPath::new(&policy, store);
         Self { policy, fast }
     }
 }
@@ -133,6 +123,12 @@ impl Limiter {
     /// Returns the policy of a tier. It has the same name, and its counts are those of the policy.
     pub fn tier_policy(&self, tier: &str) -> Option<&Policy> {
         self.shared.tiers.get(tier).map(|tier| &tier.policy)
+    }
+
+    /// Returns the names and the policies of the tiers.
+    #[cfg(feature = "tower")]
+    pub(crate) fn tier_policies(&self) -> impl Iterator<Item = (&str, &Policy)> {
+        self.shared.tiers.iter().map(|(name, tier)| (&**name, &tier.policy))
     }
 
     /// Returns the names of the tiers in alphabetical order.

@@ -18,7 +18,7 @@ impl Limiter {
         let Request { key, cost, tier } = request.into();
         let default = &self.shared.default;
         match (tier, &default.fast) {
-            (None, Some(fast)) => fast.memory.check_bound(&default.policy, &fast.binding, key, cost),
+            (None, Some(fast)) => fast.check(&default.policy, key, cost),
             // Separate arguments, so that the fast path keeps them in registers.
             _ => self.check_slow_path(key, cost, tier),
         }

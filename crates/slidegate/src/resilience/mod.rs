@@ -1,18 +1,19 @@
 //! Layers that keep the limiter available while its store fails.
 //!
-//! Each layer is a [`Store`](crate::store::Store) that wraps another store and is usable alone. `stack.rs` pushes the layers
-//! of a [`StoreStack`](crate::store::StoreStack) in their order.
+//! Each layer is a [`Store`](crate::store::Store) that wraps another store and is usable alone. A [`StoreStack`](crate::StoreStack) has them in
+//! their order.
 
 mod breaker;
 mod budget;
 mod cache;
 mod error_counter;
 mod fallback;
+mod fallback_reason;
 mod jitter;
+mod mode;
 mod optional;
 mod rules;
 mod shares;
-pub(crate) mod stack;
 mod switch;
 mod telemetry;
 
@@ -22,6 +23,7 @@ pub use cache::{DeniedCache, DeniedCacheBuilder};
 pub use error_counter::ErrorCounter;
 pub use fallback::{Failure, Fallback, FallbackBuilder};
 pub use jitter::Jitter;
+pub use mode::Mode;
 pub use optional::Optional;
 pub use rules::{FailureRule, OnFailure};
-pub use switch::{Mode, PolicySwitch, Switch};
+pub use switch::{PolicySwitch, Switch};

@@ -2,8 +2,8 @@
 
 use slidegate_core::{Decision, Policy, Reason};
 
+use super::mode::Mode;
 use super::rules::OnFailure;
-use super::switch::Mode;
 use crate::error::StoreError;
 
 /// Counts an operation for which the store returned an error, whether or not a fallback decided it.

@@ -46,7 +46,7 @@ impl AnyStore {
     /// Connects to the store at `url`, or builds it from `memory` if it is in memory. `budget` limits the time of each call.
     /// With `retries`, a store that is temporarily unreachable is logged and connected to in the background.
     #[cfg(any(feature = "redis", feature = "postgres"))]
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         url: &StoreUrl,
         memory: MemoryStoreBuilder<AnyClock>,
         budget: Option<Duration>,
@@ -102,7 +102,7 @@ impl AnyStore {
     }
 
     /// Builds a memory store.
-    pub(super) fn in_memory(memory: MemoryStoreBuilder<AnyClock>) -> Result<Self, BuildError> {
+    pub(crate) fn in_memory(memory: MemoryStoreBuilder<AnyClock>) -> Result<Self, BuildError> {
         Ok(Self::Memory(Arc::new(memory.build()?)))
     }
 

@@ -18,7 +18,6 @@ mod remote;
 pub(crate) mod responses;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod shared_document;
-mod stack;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod supervise;
 mod timeout;
@@ -44,7 +43,6 @@ pub use self::redis::{KeyStyle, RedisStore, RedisStoreBuilder};
 pub use self::responses::{Responses, ResponsesIter};
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub use self::shared_document::{SharedDocument, SharedDocuments};
-pub use self::stack::{StoreStack, StoreStackBuilder};
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub use self::url::RemoteUrl;
 pub use self::url::StoreUrl;
@@ -103,8 +101,8 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns the version of the invalidation feed for the key: which refunds, resets and changed limits of any node this
-    /// store has heard of. `None` if the store has no feed. A caller that takes the version before a request can tell
-    /// from it for how long the response remains valid.
+    /// store has heard of. `None` if the store has no feed. A version that was
+    /// taken before a request shows for how long its response remains valid.
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         let _ = check;
         None

@@ -15,11 +15,14 @@ use super::refusal::Refusal;
 use super::service::RateLimit;
 use super::style::HeaderStyle;
 use super::tier::Tier;
-use crate::store::Store;
-use crate::store::limiter::StoreLimiter;
+use crate::error::StoreError;
+use crate::limiter::Limiter;
+use crate::stack::StoreStack;
+use crate::store::{Store, StoreLimiter};
 
 /// Handling of a request without a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum MissingKey {
     /// All such requests share one counter.
     Shared,
@@ -30,13 +33,16 @@ pub enum MissingKey {
     Passed,
 }
 
-pub(super) type Choose = Arc<dyn Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync>;
+/// Chooses the tier of a request: none passes uncounted, and an error refuses the request.
+pub(super) type Choose = Arc<dyn Fn(&RequestHead<'_>) -> Option<Result<Tier, StoreError>> + Send + Sync>;
 pub(super) type Cost = Arc<dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync>;
 pub(super) type Refuse = Arc<dyn Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync>;
 
 /// Configuration of a layer.
 pub(super) struct Rules<S> {
     pub(super) limiter: Arc<StoreLimiter<S>>,
+    /// Limiter whose tiers requests can have.
+    limiter_of_tiers: Option<Limiter>,
     pub(super) choose: Choose,
     pub(super) key: Key,
     pub(super) missing_key: MissingKey,
@@ -51,6 +57,7 @@ impl<S> Clone for Rules<S> {
     fn clone(&self) -> Self {
         Self {
             limiter: Arc::clone(&self.limiter),
+            limiter_of_tiers: self.limiter_of_tiers.clone(),
             choose: Arc::clone(&self.choose),
             key: self.key.clone(),
             missing_key: self.missing_key,
@@ -66,31 +73,67 @@ impl<S> Clone for Rules<S> {
 /// Limits the requests of any [`tower`](tower_service::Service) service: axum, tonic, hyper.
 ///
 /// ```
-/// use std::sync::Arc;
-///
+/// use slidegate::Limiter;
 /// use slidegate::tower::{ClientAddress, Key, RateLimitLayer};
-/// use slidegate::Policy;
-/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
-/// let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
-/// let layer = RateLimitLayer::new(limiter, Policy::parse("api", ["100/1m"])?)
+/// let api = Limiter::builder("api").quotas(["100/1m"]).tier("premium", ["1000/1m"]).in_memory()?;
+/// let layer = RateLimitLayer::new(api)
 ///     .key(Key::address(ClientAddress::peer()))
+///     .tier(|request| request.headers.contains_key("x-premium").then_some("premium"))
 ///     .skip(|request| request.path() == "/healthz");
 /// # let _ = layer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct RateLimitLayer<S> {
+pub struct RateLimitLayer<S = Arc<StoreStack>> {
     rules: Arc<Rules<S>>,
 }
 
+impl RateLimitLayer {
+    /// Applies the limiter's policy to every request, by default per client address.
+    pub fn new(limiter: Limiter) -> Self {
+        let store = Arc::new(StoreLimiter::new(Arc::clone(limiter.store())));
+        let mut layer = Self::over(store, Tier::over(limiter.store(), limiter.policy()));
+        if let Some(rules) = Arc::get_mut(&mut layer.rules) {
+            rules.limiter_of_tiers = Some(limiter);
+        }
+        layer
+    }
+
+    /// Chooses the limiter's tier of each request; `None` applies the quotas without a tier.
+    ///
+    /// A request with an unknown tier is refused with 503, and [`Undecided`](super::Undecided) in the extensions of its
+    /// response names the known tiers.
+    pub fn tier(
+        self,
+        tier: impl for<'a> Fn(&'a RequestHead<'_>) -> Option<&'a str> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|rules| {
+            let Some(limiter) = rules.limiter_of_tiers.clone() else { return };
+            let of = |policy| Tier::over(limiter.store(), policy);
+            let tiers: foldhash::HashMap<String, Tier> =
+                limiter.tier_policies().map(|(name, policy)| (name.to_owned(), of(policy))).collect();
+            let choose = Arc::clone(&rules.choose);
+            rules.choose = Arc::new(move |request| match tier(request) {
+                Some(name) => {
+                    // A skipped request stays skipped.
+                    let _without_tier = choose(request)?;
+                    Some(tiers.get(name).cloned().ok_or_else(|| limiter.unknown_tier(name)))
+                }
+                None => choose(request),
+            });
+        })
+    }
+}
+
 impl<S: Store> RateLimitLayer<S> {
-    /// Applies one policy to every request, by default per client address.
-    pub fn new(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>) -> Self {
+    /// Applies one policy to every request, over a store of any type.
+    pub fn over(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>) -> Self {
         let tier = policy.into();
         Self::choosing(limiter, move |_| Some(tier.clone()))
     }
 
-    /// Applies the policy that `choose` returns to each request, or none. Create the tiers once and clone them.
+    /// Applies the policy that `choose` returns to each request, or none, over a store of any type. Create the tiers once
+    /// and clone them.
     pub fn choosing(
         limiter: Arc<StoreLimiter<S>>,
         choose: impl Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync + 'static,
@@ -98,7 +141,8 @@ impl<S: Store> RateLimitLayer<S> {
         Self {
             rules: Arc::new(Rules {
                 limiter,
-                choose: Arc::new(choose),
+                limiter_of_tiers: None,
+                choose: Arc::new(move |request| choose(request).map(Ok)),
                 key: Key::address(ClientAddress::peer()),
                 missing_key: MissingKey::default(),
                 cost: None,
@@ -109,7 +153,9 @@ impl<S: Store> RateLimitLayer<S> {
             }),
         }
     }
+}
 
+impl<S> RateLimitLayer<S> {
     fn with(mut self, change: impl FnOnce(&mut Rules<S>)) -> Self {
         change(Arc::make_mut(&mut self.rules));
         self

@@ -93,8 +93,14 @@ impl<S: Store> Rules<S> {
 
     /// Decides without waiting, if the store can and nothing has to be settled after the response.
     fn decide_now(&self, check: &CheckRequest) -> Option<Result<Decision, StoreError>> {
+        if !matches!(self.payment, Payment::Before) {
+            return None;
+        }
+        if let Some(decided) = check.tier.check_now(&check.key, check.cost) {
+            return Some(decided);
+        }
         let store = self.limiter.store();
-        if !store.is_immediate() || !matches!(self.payment, Payment::Before) {
+        if !store.is_immediate() {
             return None;
         }
         let operation = Operation { verb: Verb::Check, check: check.check() };
@@ -116,12 +122,15 @@ impl<S: Store> Rules<S> {
                 self.annotator().annotate(&mut *response, Limited::new(tier, decision));
                 Err(response)
             }
-            Err(error) => {
-                let mut response = self.refusal(&Refusal::Undecided(&error), request);
-                response.extensions_mut().insert(Undecided(error));
-                Err(response)
-            }
+            Err(error) => Err(self.undecided(error, request)),
         }
+    }
+
+    /// Creates the refusal of a request for which there is no decision, with the error for logging.
+    fn undecided(&self, error: StoreError, request: &RequestHead<'_>) -> BoxedRefusal {
+        let mut response = self.refusal(&Refusal::Undecided(&error), request);
+        response.extensions_mut().insert(Undecided(error));
+        response
     }
 
     /// Creates an annotator for a decision at the current time.
@@ -156,8 +165,13 @@ where
 
     fn call(&mut self, request: Request<Q>) -> Self::Future {
         let head = RequestHead::from(&request);
-        let Some(tier) = (self.rules.choose)(&head) else {
-            return ResponseFuture::passed(self.inner.call(request));
+        let tier = match (self.rules.choose)(&head) {
+            Some(Ok(tier)) => tier,
+            Some(Err(error)) => {
+                let response = self.rules.undecided(error, &head);
+                return self.refuse(response);
+            }
+            None => return ResponseFuture::passed(self.inner.call(request)),
         };
         let Some(Extracted::Now(name)) = self.rules.key.find_now(&head) else {
             return self.wait(Pending::Key(tier), request);

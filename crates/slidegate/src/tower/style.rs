@@ -15,6 +15,7 @@ const LEGACY_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 /// Style of the rate-limit headers. A denial that ends has `retry-after` in all styles except [`None`](Self::None).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HeaderStyle {
     /// `RateLimit-Policy` and `RateLimit` of the IETF draft, as lists of all quotas.
     #[default]

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use http::HeaderValue;
 use slidegate_core::{Decision, Policy, QuotaReport};
 
+use crate::error::StoreError;
 use crate::headers::{digits, policy_list, sf_string, whole_seconds};
+use crate::limiter::FastPath;
+use crate::stack::StoreStack;
 
 /// Policy that applies to requests, with precomputed headers. Cheap to clone.
 #[derive(Clone)]
@@ -18,11 +21,21 @@ struct TierData {
     header: HeaderValue,
     /// Prefix `"name";r=` of each quota, after a comma except for the first.
     limits: Box<[String]>,
+    fast: Option<FastPath>,
 }
 
 impl Tier {
     /// Creates a tier from a policy.
     pub fn new(policy: Policy) -> Self {
+        Self::with_fast_path(policy, None)
+    }
+
+    /// Creates a tier from a policy of a limiter over `store`.
+    pub(super) fn over(store: &StoreStack, policy: &Policy) -> Self {
+        Self::with_fast_path(policy.clone(), FastPath::new(policy, store))
+    }
+
+    fn with_fast_path(policy: Policy, fast: Option<FastPath>) -> Self {
         // A structured field is ASCII without control characters.
         let header = HeaderValue::try_from(policy_list(&policy));
         let header = header.unwrap_or_else(|_| HeaderValue::from_static(""));
@@ -31,12 +44,19 @@ impl Tier {
             .enumerate()
             .map(|(index, name)| format!("{}{name};r=", if index == 0 { "" } else { ", " }))
             .collect();
-        Self(Arc::new(TierData { policy, header, limits }))
+        Self(Arc::new(TierData { policy, header, limits, fast }))
     }
 
     /// Policy of the tier.
     pub fn policy(&self) -> &Policy {
         &self.0.policy
+    }
+
+    /// Checks a key by the fast path of a memory store, if there is one.
+    pub(super) fn check_now(&self, key: &[u8], cost: u64) -> Option<Result<Decision, StoreError>> {
+        let decided = self.0.fast.as_ref()?.check(&self.0.policy, key, cost);
+        // The headers read the reports more than once.
+        Some(decided.map(Decision::with_reports))
     }
 
     /// Value of `ratelimit-policy`.

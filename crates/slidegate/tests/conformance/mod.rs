@@ -6,10 +6,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod merging;
 #[path = "../../../slidegate-core/tests/model/mod.rs"]
 mod model;
 mod traces;
 
+pub(crate) use merging::strict_windows_merge_up_to_their_bounds;
 pub(crate) use traces::{
     a_bucket_in_use_fills_in_time_despite_other_versions, a_count_survives_other_tiers,
     a_lowered_bucket_fills_in_time, a_refund_gives_back_in_every_version, answers_like_the_oracle,
@@ -580,6 +582,7 @@ macro_rules! suite {
             buckets_of_one_window_keep_their_own_rates,
             drops_the_same_versions_as_the_core,
             a_denial_uses_up_no_other_quota,
+            strict_windows_merge_up_to_their_bounds,
             answers_like_the_oracle,
             a_lowered_bucket_fills_in_time,
             a_count_survives_other_tiers,

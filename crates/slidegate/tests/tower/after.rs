@@ -20,7 +20,7 @@ fn policy(quotas: &[&str]) -> Policy {
 }
 
 fn layer<S: Store>(limiter: &Arc<StoreLimiter<S>>, quotas: &[&str]) -> RateLimitLayer<S> {
-    RateLimitLayer::new(Arc::clone(limiter), policy(quotas)).key(Key::method())
+    RateLimitLayer::over(Arc::clone(limiter), policy(quotas)).key(Key::method())
 }
 
 async fn used(limiter: &StoreLimiter<Manual>, quotas: &[&str]) -> u64 {

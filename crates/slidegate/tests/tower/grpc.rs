@@ -22,7 +22,7 @@ async fn started<S: Store + 'static>(layer: RateLimitLayer<S>) -> HealthClient<C
 }
 
 fn layer(quota: &str) -> RateLimitLayer<Manual> {
-    RateLimitLayer::new(limiter().0, Policy::parse("calls", [quota]).unwrap())
+    RateLimitLayer::over(limiter().0, Policy::parse("calls", [quota]).unwrap())
 }
 
 async fn call(client: &mut HealthClient<Channel>) -> Result<Response<HealthCheckResponse>, Status> {

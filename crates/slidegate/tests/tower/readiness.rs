@@ -21,11 +21,12 @@ use crate::services::{Manual, get};
 fn layer(quota: &str) -> RateLimitLayer<Switch<Manual>> {
     let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
     let limiter = Arc::new(StoreLimiter::new(Switch::new(store)));
-    RateLimitLayer::new(limiter, Policy::parse("api", [quota]).unwrap()).key(Key::path())
+    RateLimitLayer::over(limiter, Policy::parse("api", [quota]).unwrap()).key(Key::path())
 }
 
 fn layer_at_once(quota: &str) -> RateLimitLayer<Manual> {
-    RateLimitLayer::new(crate::services::limiter().0, Policy::parse("api", [quota]).unwrap()).key(Key::path())
+    RateLimitLayer::over(crate::services::limiter().0, Policy::parse("api", [quota]).unwrap())
+        .key(Key::path())
 }
 
 fn async_key() -> Key {

@@ -24,7 +24,7 @@ async fn start(router: Router) -> SocketAddr {
 
 fn layer(quota: &str) -> RateLimitLayer<MemoryStore> {
     let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
-    RateLimitLayer::new(limiter, Policy::parse("api", [quota]).unwrap())
+    RateLimitLayer::over(limiter, Policy::parse("api", [quota]).unwrap())
 }
 
 async fn status(address: SocketAddr, path: &str, forwarded: Option<&str>) -> u16 {

@@ -1,10 +1,10 @@
 use serde_json::json;
+use slidegate_config::PolicySet;
 
 use super::super::changeset::Removal;
 use super::super::changeset::{Action, MAX_CHANGES, Part, Setting};
 use super::super::combine::Base;
 use super::*;
-use slidegate_config::PolicySet;
 
 const START_MS: u64 = 1_800_000_000_000;
 

@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use crate::protocols::admin::{LiveResponse, PolicyLive};
 use slidegate_engine::changes::Timestamp;
 use slidegate_engine::decision_counts::Outcomes;
 use slidegate_engine::heavy_hitters::HeavyHitter;
+
+use crate::protocols::admin::{LiveResponse, PolicyLive};
 
 /// Size of the terminal.
 #[derive(Clone, Copy, Debug)]

@@ -8,11 +8,9 @@ use serde_json::Value;
 use slidegate::parse_window;
 use utoipa::ToSchema;
 
-use slidegate_config::BoundedInteger;
-use slidegate_config::QuotaSpec;
+use slidegate_config::{BoundedInteger, QuotaSpec};
 use slidegate_engine::changes::Timestamp;
-use slidegate_engine::parse_json;
-use slidegate_engine::{BlockMs, Cost, Rejection};
+use slidegate_engine::{BlockMs, Cost, Rejection, parse_json};
 
 /// Maximum length of a note.
 const MAX_NOTE_BYTES: usize = 500;

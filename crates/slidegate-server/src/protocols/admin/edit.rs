@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Json, Response};
-
-use super::auth::Caller;
-use super::body::ChangeFields;
-use crate::protocols::http::Problem;
 use slidegate_engine::Rejection;
 use slidegate_engine::changes::{
     Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Setting, Subject, Timestamp,
 };
+
+use super::auth::Caller;
+use super::body::ChangeFields;
+use crate::protocols::http::Problem;
 
 /// Sets a change.
 pub(super) async fn put(

@@ -9,6 +9,12 @@ use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use slidegate::Verb;
+use slidegate_config::MAX_KEY_BYTES;
+use slidegate_engine::Decided;
+use slidegate_engine::changes::{
+    Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Part, Setting, Subject, Timestamp,
+};
+use slidegate_engine::{Rejection, Request};
 use utoipa::ToSchema;
 
 use super::auth::Caller;
@@ -18,12 +24,6 @@ use super::extract::{PathParams, QueryParams, RawBody};
 use super::policies::sole_setting;
 use crate::protocols::http::DecisionJson;
 use crate::protocols::http::Problem;
-use slidegate_config::MAX_KEY_BYTES;
-use slidegate_engine::Decided;
-use slidegate_engine::changes::{
-    Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Part, Setting, Subject, Timestamp,
-};
-use slidegate_engine::{Rejection, Request};
 
 /// Query parameter that selects the tier.
 #[derive(Debug, Deserialize)]

@@ -4,13 +4,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use slidegate::resilience::Mode;
+use slidegate_engine::StatusSource;
+use slidegate_engine::decision_counts::{self, Outcomes};
+use slidegate_engine::heavy_hitters::HeavyHitter;
 use utoipa::ToSchema;
 
 use super::edit::SharedController;
 use super::extract::QueryParams;
-use slidegate_engine::StatusSource;
-use slidegate_engine::decision_counts::{self, Outcomes};
-use slidegate_engine::heavy_hitters::HeavyHitter;
 
 /// Number of keys in each list, by default and at most.
 const DEFAULT_KEYS: usize = 10;

@@ -32,15 +32,14 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
 use serde::Serialize;
+use slidegate_engine::changes::{AuditEntry, Change, ChangeController, ChangeError};
+use slidegate_engine::{Authenticator, Rejection};
 use utoipa::ToSchema;
 
 use self::auth::Guard;
 pub(crate) use self::live::{LiveResponse, PolicyLive};
 pub(crate) use self::reset::PolicyReset;
 use crate::protocols::http::Problem;
-use slidegate_engine::Authenticator;
-use slidegate_engine::Rejection;
-use slidegate_engine::changes::{AuditEntry, Change, ChangeController, ChangeError};
 
 /// Maximum size of a request body.
 const MAX_BODY_BYTES: usize = 64 << 10;

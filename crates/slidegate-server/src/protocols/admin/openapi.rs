@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use axum::response::Response;
+use slidegate_engine::changes::AuditEntry;
 use utoipa::openapi::OpenApi as OpenApiDocument;
 use utoipa::{Modify, OpenApi};
 
@@ -13,7 +14,6 @@ use super::policies::PolicyResponse;
 use super::reset::PolicyReset;
 use super::{AuditResponse, ChangesResponse};
 use crate::protocols::http::{Problem, add_token_scheme, document_response};
-use slidegate_engine::changes::AuditEntry;
 
 /// Describes an endpoint of the whole service.
 macro_rules! service_endpoint {

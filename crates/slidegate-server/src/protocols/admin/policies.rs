@@ -8,6 +8,10 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 use slidegate::Policy;
+use slidegate_config::PolicyEntry;
+use slidegate_engine::Rejection;
+use slidegate_engine::changes::{Change, ChangeController, Part, Setting, Subject};
+use slidegate_engine::decision_counts::{self, Outcomes};
 use utoipa::ToSchema;
 
 use super::auth::Caller;
@@ -15,10 +19,6 @@ use super::body::{self, ChangeFields};
 use super::edit::{self, SharedController};
 use super::extract::{PathParams, RawBody};
 use crate::protocols::http::Problem;
-use slidegate_config::PolicyEntry;
-use slidegate_engine::Rejection;
-use slidegate_engine::changes::{Change, ChangeController, Part, Setting, Subject};
-use slidegate_engine::decision_counts::{self, Outcomes};
 
 /// Effective configuration and decisions of a policy.
 #[derive(Serialize, ToSchema)]

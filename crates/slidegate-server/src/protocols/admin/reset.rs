@@ -9,6 +9,8 @@ use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use slidegate::{Clock, SystemClock};
+use slidegate_engine::Rejection;
+use slidegate_engine::changes::{Action, AuditEntry, ChangeError, OperationId, Part, Subject, Timestamp};
 use tracing::warn;
 use utoipa::ToSchema;
 
@@ -17,8 +19,6 @@ use super::body::{self, NoteFields, checked_note};
 use super::edit::SharedController;
 use super::extract::{PathParams, RawBody};
 use crate::protocols::http::Problem;
-use slidegate_engine::Rejection;
-use slidegate_engine::changes::{Action, AuditEntry, ChangeError, OperationId, Part, Subject, Timestamp};
 
 /// Time after which the response is 202 and the reset continues. The scan of a large Redis can exceed a request's timeout.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);

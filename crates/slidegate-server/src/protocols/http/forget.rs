@@ -11,6 +11,7 @@ use metrics::counter;
 use serde::{Deserialize, Serialize};
 use slidegate::store::Store;
 use slidegate::{Clock, SystemClock, Verb};
+use slidegate_engine::Rejection;
 use tracing::{debug, warn};
 use utoipa::ToSchema;
 
@@ -18,7 +19,6 @@ use super::problem::Problem;
 use super::{body, only_post};
 use crate::app::App;
 use crate::protocols::headers::credentials;
-use slidegate_engine::Rejection;
 
 /// Time after which the response is 202 and the work continues. A large Redis takes longer than the timeout of a request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -16,6 +16,8 @@ use serde::Serialize;
 use slidegate::Verb;
 use slidegate::store::Store;
 use slidegate::tower::{ClientAddress, PeerAddress};
+use slidegate_config::{KeyPart, KeyRule};
+use slidegate_engine::{Decided, Rejection, RejectionKind, Request};
 use tracing::{Instrument, debug, warn};
 
 use super::encoded_policy::Encoded;
@@ -28,9 +30,6 @@ use crate::protocols::headers::request_key;
 use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
-use slidegate_config::{KeyPart, KeyRule};
-use slidegate_engine::{Decided, Request};
-use slidegate_engine::{Rejection, RejectionKind};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");

@@ -36,6 +36,8 @@ use hyper_util::service::TowerToHyperService;
 use slidegate::store::Store;
 use slidegate::tower::PeerAddress;
 use slidegate::{StoreError, Verb};
+use slidegate_config::Limits;
+use slidegate_engine::{Decided, Rejection, Request, Selection, StatusSource};
 use tracing::Instrument;
 
 use self::body::Body;
@@ -53,9 +55,6 @@ use crate::protocols::headers::credentials;
 use crate::request_timings::RequestTimings;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
-use slidegate_config::Limits;
-use slidegate_engine::StatusSource;
-use slidegate_engine::{Decided, Rejection, Request, Selection};
 
 /// Prefix of the paths for proxies. Their handler needs the address of the peer.
 const FORWARD_AUTH_PREFIX: &str = "/forward-auth/";

@@ -5,13 +5,13 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use slidegate_engine::{StatusSource, StoreStatus};
 use utoipa::ToSchema;
 
 use super::problem::Problem;
 use crate::app::App;
 use crate::metrics::Metrics;
 use crate::request_timings;
-use slidegate_engine::{StatusSource, StoreStatus};
 
 /// Readiness of the service, and known problems.
 #[derive(Debug, Serialize, ToSchema)]

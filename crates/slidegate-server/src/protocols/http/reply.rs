@@ -5,17 +5,16 @@ use http_body_util::{Either, Full};
 use metrics::counter;
 use serde::Serialize;
 use slidegate::{Clock, Verb};
+use slidegate_engine::{Decided, Rejection, Selection};
 use tracing::debug;
 use utoipa::ToSchema;
 
 use super::body_budget::{self, BudgetPermit};
+use super::decision_json::DecisionJson;
+use super::encoded_policy::Encoded;
 use super::header_sink::{HeaderLines, HeaderSink};
 use super::problem::Problem;
 use super::{ResponseBody, encode};
-use slidegate_engine::{Decided, Rejection, Selection};
-
-use super::decision_json::DecisionJson;
-use super::encoded_policy::Encoded;
 
 /// Capacity for the headers of a response, including the date and the length.
 const HEADER_CAPACITY: usize = 6;

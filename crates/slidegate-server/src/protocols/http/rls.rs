@@ -11,6 +11,7 @@ use axum::routing::{MethodRouter, get, post};
 use metrics::counter;
 use slidegate::Verb;
 use slidegate::store::Store;
+use slidegate_engine::{Rejection, RejectionKind};
 use tracing::debug;
 
 use super::body;
@@ -19,7 +20,6 @@ use crate::app::App;
 use crate::protocols::headers::credentials;
 use crate::protocols::rls::proto::RateLimitRequest;
 use crate::protocols::rls::{JsonRequest, JsonResponse, Message, decide, required_verbs};
-use slidegate_engine::{Rejection, RejectionKind};
 
 /// Returns the route for rate limit requests as JSON: 200 if the request is allowed, 429 if it is denied.
 pub(super) fn json<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {

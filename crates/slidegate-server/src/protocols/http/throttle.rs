@@ -13,6 +13,7 @@ use metrics::counter;
 use serde::{Deserialize, Serialize};
 use slidegate::Verb;
 use slidegate::store::Store;
+use slidegate_engine::{Rejection, RejectionKind, Selection, valid_key};
 use tracing::debug;
 use utoipa::ToSchema;
 
@@ -23,8 +24,6 @@ use crate::protocols::headers::credentials;
 use crate::protocols::throttlecrab::{ThrottleReply, ThrottlecrabRequest};
 use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
-use slidegate_engine::{Rejection, RejectionKind};
-use slidegate_engine::{Selection, valid_key};
 
 /// Request of throttlecrab. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]

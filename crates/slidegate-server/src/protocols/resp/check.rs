@@ -9,10 +9,10 @@
 //! nothing, an integer or `TIER` follows, because no quota looks like these.
 
 use slidegate::MAX_LIMIT;
+use slidegate_engine::{Rejection, RejectionKind};
 
 use super::frame::Arguments;
 use super::grammar::{CommandError, PolicySelector};
-use slidegate_engine::{Rejection, RejectionKind};
 
 /// Arguments in either form.
 pub(super) struct CheckArguments<'a> {

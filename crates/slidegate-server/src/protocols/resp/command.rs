@@ -3,16 +3,13 @@
 use std::sync::Arc;
 
 use slidegate::{MAX_WINDOW_MS, Verb};
+use slidegate_engine::{Dialect, Policies, PolicyView, Rejection, RejectionKind, valid_key};
 
 use super::check::{self, CheckArguments};
 use super::decision_reply::ReplyFormat;
 use super::frame::Arguments;
 use super::grammar::{CommandError, Keyword, PolicySelector};
 use super::throttle::{RedisCellRequest, parse_throttlecrab};
-use slidegate_engine::Dialect;
-use slidegate_engine::valid_key;
-use slidegate_engine::{Policies, PolicyView};
-use slidegate_engine::{Rejection, RejectionKind};
 
 /// Command for one key, with the format of its reply.
 pub(super) struct StoreCommand<'a> {

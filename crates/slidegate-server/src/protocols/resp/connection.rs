@@ -10,6 +10,8 @@ use std::time::Duration;
 use metrics::counter;
 use slidegate::Decision;
 use slidegate::store::Store;
+use slidegate_config::Limits;
+use slidegate_engine::{Policies, Rejection, RejectionKind, Selection};
 use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
@@ -35,10 +37,6 @@ use crate::net::stop::Stop;
 use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::timer::timer;
-use slidegate_config::Limits;
-use slidegate_engine::Policies;
-use slidegate_engine::Selection;
-use slidegate_engine::{Rejection, RejectionKind};
 
 /// Buffer sizes. The input holds several of the largest commands. The output lets clients send long pipelines before they read
 /// a reply.

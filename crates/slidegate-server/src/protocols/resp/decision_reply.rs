@@ -1,11 +1,11 @@
 //! Replies for decisions.
 
 use slidegate::{Decision, QuotaReport};
+use slidegate_engine::Rejection;
 
 use super::key_reply::{self, KeyCount};
 use super::reply;
 use crate::protocols::throttlecrab::{ThrottleReply, ThrottlecrabRequest};
-use slidegate_engine::Rejection;
 
 /// Format of the reply for a decision.
 #[derive(Clone, Copy, Debug)]

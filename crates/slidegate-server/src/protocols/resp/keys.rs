@@ -1,13 +1,11 @@
 //! `DEL`, `EXISTS`, `TTL` and `PTTL` for keys of `CL.THROTTLE`.
 
 use slidegate::{MAX_LIMIT, Verb};
+use slidegate_engine::{Dialect, Rate, Rejection, valid_key};
 
 use super::decision_reply::ReplyFormat;
 use super::frame::Arguments;
 use super::grammar::{CommandError, Keyword};
-use slidegate_engine::Rejection;
-use slidegate_engine::valid_key;
-use slidegate_engine::{Dialect, Rate};
 
 /// Rate for commands without one. Its capacity is the maximum, so that it truncates no count.
 pub(super) const ANY_RATE: Rate =

@@ -29,14 +29,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use slidegate::store::Store;
+use slidegate_config::Limits;
+use slidegate_engine::Authenticator;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::connection::Connection;
 use crate::app::App;
 use crate::net::cork::Cork;
 use crate::net::stop::Stop;
-use slidegate_config::Limits;
-use slidegate_engine::Authenticator;
 
 /// State that all connections share.
 #[derive(Debug, Default)]

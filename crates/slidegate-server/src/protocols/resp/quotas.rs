@@ -5,10 +5,7 @@ use std::sync::Arc;
 use slidegate::tower::HeaderStyle;
 
 use slidegate_config::QuotaSpec;
-use slidegate_engine::IN_REQUEST_METRICS;
-use slidegate_engine::PolicyView;
-use slidegate_engine::Rejection;
-use slidegate_engine::policy_of_quotas;
+use slidegate_engine::{IN_REQUEST_METRICS, PolicyView, Rejection, policy_of_quotas};
 
 /// Maximum length of the quotas that are cached.
 const MAX_CACHED_BYTES: usize = 1 << 10;

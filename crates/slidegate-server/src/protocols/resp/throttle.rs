@@ -4,11 +4,10 @@
 use std::sync::Arc;
 
 use slidegate::{MAX_LIMIT, Verb};
+use slidegate_engine::{Dialect, PolicyView, Rate, RatePolicies};
 
 use super::frame::Arguments;
 use crate::protocols::throttlecrab::ThrottlecrabRequest;
-use slidegate_engine::PolicyView;
-use slidegate_engine::{Dialect, Rate, RatePolicies};
 
 /// Arguments of `CL.THROTTLE`.
 #[derive(Clone, Copy, Debug)]

@@ -12,17 +12,16 @@ mod response_fields;
 mod service;
 mod verdict;
 
+use slidegate::store::Store;
+use slidegate_engine::Rejection;
+
 pub(crate) use self::json::{JsonRequest, JsonResponse};
 pub(crate) use self::message::Message;
-pub(crate) use self::operations::required_verbs;
-pub(crate) use self::service::router;
-
-use slidegate::store::Store;
-
 use self::operations::RequestLimits;
+pub(crate) use self::operations::required_verbs;
 use self::proto::{RateLimitRequest, RateLimitResponse};
+pub(crate) use self::service::router;
 use crate::app::App;
-use slidegate_engine::Rejection;
 
 /// Decides a request. All descriptors are decided in one call of the store, independently of each other.
 pub(crate) async fn decide<S: Store>(

@@ -4,16 +4,13 @@ use std::sync::Arc;
 
 use slidegate::store::Operation;
 use slidegate::{Algorithm, MAX_LIMIT, Policy, Verb};
+use slidegate_config::envoy::{Amount, CounterKey, Limited, Rule, Unit, quota};
+use slidegate_engine::{EnvoyLimits, IN_REQUEST_METRICS, PolicyMetrics, Prepared, Rejection};
 use tracing::warn;
 
 use super::proto::rate_limit_descriptor::RateLimitOverride;
 use super::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
 use crate::log_once::LogOnce;
-use slidegate_config::envoy::{Amount, CounterKey, Limited, Rule, Unit, quota};
-use slidegate_engine::EnvoyLimits;
-use slidegate_engine::Prepared;
-use slidegate_engine::Rejection;
-use slidegate_engine::{IN_REQUEST_METRICS, PolicyMetrics};
 
 /// Maximum number of descriptors in a request. Envoy sends one for each rate limit of a route.
 const MAX_DESCRIPTORS: usize = 100;

@@ -2,6 +2,7 @@
 
 use prost_types::Duration;
 use slidegate::{Algorithm, Decision};
+use slidegate_config::envoy::{Amount, DenialBody, Rule, Settings, Unit};
 
 use super::operations::{CountedLimit, DescriptorLimit, RequestLimits};
 use super::proto::rate_limit_response::rate_limit::Unit as WireUnit;
@@ -9,7 +10,6 @@ use super::proto::rate_limit_response::{Code, DescriptorStatus, RateLimit};
 use super::proto::{RateLimitRequest, RateLimitResponse};
 use super::response_fields;
 use super::verdict::{LimitDecision, verdict};
-use slidegate_config::envoy::{Amount, DenialBody, Rule, Settings, Unit};
 
 /// Builds the response, with a status for each descriptor in their order. A decision is `None` if the store failed and the limit is
 /// in shadow mode.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use metrics::counter;
 use slidegate::store::Store;
+use slidegate_engine::{Rejection, RejectionKind};
 use tonic::codegen::async_trait;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -21,7 +22,6 @@ use crate::protocols::headers::credentials;
 use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
-use slidegate_engine::{Rejection, RejectionKind};
 
 /// Maximum length of a rate limit request, the default of gRPC for Go. Messages of Envoy usually have some hundred bytes.
 /// Large headers of a client can enlarge them, and Envoy allows a request whose message is rejected.

@@ -22,10 +22,8 @@ use std::time::Duration;
 
 use slidegate::ManualClock;
 use slidegate::store::MemoryStore;
-use slidegate_config::Config;
-use slidegate_config::{Limits, Scope, Token};
-use slidegate_engine::Authenticator;
-use slidegate_engine::Engine;
+use slidegate_config::{Config, Limits, Scope, Token};
+use slidegate_engine::{Authenticator, Engine};
 use slidegate_server::{App, ListenerSettings, ProtocolListener, run};
 use slidegate_testkit::{Connection, Reply};
 use tokio::net::TcpListener;

@@ -10,6 +10,8 @@ domain: shop
 descriptors:
   - {key: tokens, rate_limit: {unit: year, requests_per_unit: 10000}}
   - {key: few, rate_limit: {unit: year, requests_per_unit: 5}}
+  - {key: none, rate_limit: {unit: year, requests_per_unit: 0}}
+  - {key: observed, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 0}}
 ";
 const ALGORITHMS: [&str; 3] = ["fixed-window", "sliding-window", "token-bucket"];
 
@@ -61,6 +63,22 @@ fn a_report_counts_in_full_and_a_denied_check_costs_nothing() {
             let mut refund = with_hits("few", algorithm, 3);
             refund["isNegativeHits"] = true.into();
             assert_eq!([code(refund), hits(0), code(check)], ["OK"; 3], "{case}: a refund lowers the count");
+        }
+    }
+}
+
+#[test]
+fn a_limit_of_zero_denies_peeks_and_refunds_too() {
+    for algorithm in ALGORITHMS {
+        let server = RateLimitServer::with_limits(LIMITS, &["--envoy-algorithm", algorithm]);
+        let code = |descriptor: Value| codes(&server.check(&json!([descriptor]))).remove(0);
+        for (key, expected) in [("none", "OVER_LIMIT"), ("observed", "OK")] {
+            let (mut refund, mut overridden) = (with_hits(key, "ann", 1), with_hits("few", "ann", 0));
+            refund["isNegativeHits"] = true.into();
+            overridden["limit"] = json!({"requestsPerUnit": 0, "unit": "YEAR"});
+            let found = [code(with_hits(key, "ann", 0)), code(with_hits(key, "ann", 1)), code(refund)];
+            assert_eq!(found, [expected; 3], "{key} {algorithm}");
+            assert_eq!(code(overridden), "OVER_LIMIT", "{algorithm}");
         }
     }
 }

@@ -63,6 +63,34 @@ fn matching_values_have_their_own_counts_unless_the_threshold_is_shared() {
     assert!(metrics.lines().any(|found| found == line), "{metrics}");
 }
 
+/// Values and keys are compared apart, though `a_x` with `b` and `a` with `x_b` are one text when an underscore joins them.
+#[test]
+fn a_wildcard_in_a_value_matches_only_under_its_own_key() {
+    let limits = "
+domain: shop
+descriptors:
+  - {key: a, value: '*b', rate_limit: {unit: year, requests_per_unit: 9, name: short}}
+  - {key: a_x, value: 'c*', rate_limit: {unit: year, requests_per_unit: 9, name: long}}
+  - {key: 'open*', rate_limit: {unit: year, requests_per_unit: 9, name: key}}
+  - {key: a_x, rate_limit: {unit: year, requests_per_unit: 9, name: bare}}
+";
+    let server = RateLimitServer::with_limits(limits, &[]);
+    for (key, value, expected) in [
+        ("a", "b", "short"),
+        ("a", "x_b", "short"),
+        ("a_x", "b", "bare"),
+        ("a_x", "cb", "long"),
+        // A wildcard at the end of a key covers the rest of the key and the value.
+        ("open", "b", "key"),
+        ("opened_x", "b", "key"),
+    ] {
+        assert_eq!(limit_name(&server.status(&[(key, value)])), expected, "{key}={value}");
+    }
+    for (key, value) in [("a", "x_c"), ("a_", "b"), ("a_y", "b"), ("", "a_b")] {
+        assert_eq!(server.status(&[(key, value)]), json!({"code": "OK"}), "{key}={value}");
+    }
+}
+
 /// Matches 50 kB against 200 stars: with a matcher that backtracks the test does not end.
 #[test]
 fn matching_a_long_value_does_not_backtrack() {

@@ -17,6 +17,7 @@ pub use self::last_outcome::Failure;
 use self::last_outcome::LastOutcome;
 use self::rule_group::RuleGroup;
 use super::breaker::BreakerState;
+use super::fallback_reason::fallback_reason;
 use super::rules::OnFailure;
 use super::shares::Shares;
 use super::telemetry;
@@ -181,7 +182,7 @@ impl<S, C: Clock> Fallback<S, C> {
             Err(error) => {
                 telemetry::count_store_error(&error);
                 group.set_last_error(&error);
-                let reason = reason(&error);
+                let reason = fallback_reason(&error);
                 self.last_outcome.set_failure(reason, &error);
                 self.fall_back(operation, group, reason, || error.clone())
             }
@@ -286,18 +287,6 @@ impl<S: fmt::Debug, C: Clock> fmt::Debug for Fallback<S, C> {
 /// they may concern single keys only.
 fn breaker_failure(response: &Result<Decision, StoreError>) -> Option<&StoreError> {
     response.as_ref().err().filter(|error| error.is_transient() && !error.is_full())
-}
-
-pub(super) fn reason(error: &StoreError) -> Reason {
-    if error.is_full() {
-        Reason::Full
-    } else if error.is_late() {
-        Reason::Timeout
-    } else if error.is_transient() {
-        Reason::Unavailable
-    } else {
-        Reason::Refused
-    }
 }
 
 /// Replaces a permanent denial by a retry after one second if the cost exceeds this node's share but not the limit. The

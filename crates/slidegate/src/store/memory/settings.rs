@@ -5,6 +5,7 @@ use crate::error::SettingsError;
 
 /// Behaviour when a new key comes and the store is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WhenFull {
     /// Evicts another key, whose count is forgotten. The default. The table has a page for every 175 keys. The store
     /// compares the 16 nearest keys of the new key's page, and more while all of them are denied or have spent three

@@ -6,7 +6,7 @@ use super::failure::statement_error;
 use crate::error::StoreError;
 
 /// Version of the schema. It increases with every change of the tables or functions.
-pub(super) const VERSION: i32 = 6;
+pub(super) const VERSION: i32 = 7;
 /// Tables of the counts that a crash may lose, and of those that survive it.
 pub(super) const TABLE_NAMES: [&str; 2] = ["ephemeral", "durable"];
 /// Lock that serialises concurrent migrations.

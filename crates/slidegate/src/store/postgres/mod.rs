@@ -8,12 +8,13 @@ mod failure;
 mod forget;
 mod invalidation;
 mod migration;
+mod name;
 mod pool;
 mod record;
-mod response;
 mod scheduler;
 mod settings;
 mod shared_document;
+mod start;
 mod statement;
 mod tls;
 
@@ -26,15 +27,15 @@ use slidegate_core::{Check, Decision, Moment, Policy, Verb};
 
 pub use self::settings::{PostgresStoreBuilder, Synchronous};
 
-use self::batch::{Name, Request};
+use self::batch::{Request, Response};
+use self::invalidation::Subscriber;
+use self::name::Name;
 use self::pool::Shared;
-use self::response::Response;
 use super::invalidation::FeedVersion;
 use super::key_hash::KeyHasher;
 use super::remote::{self, PendingResponse, PriorState, QueueSender, RemoteStore};
-use super::supervise::supervise;
 use super::{Operation, Responses, Store};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::Clock;
 use crate::error::{SettingsError, StoreError};
 
 /// Store in PostgreSQL.
@@ -56,10 +57,10 @@ pub struct PostgresStore {
     key_hasher: KeyHasher,
     queue: QueueSender<Request>,
     shared: Arc<Shared>,
+    /// Subscriber of each table.
+    subscribers: [Arc<Subscriber>; 2],
     is_durable: bool,
     durability: HashMap<String, bool>,
-    /// Grain of the time that decides.
-    grain_ms: u64,
     clock: Arc<dyn Clock>,
 }
 
@@ -97,37 +98,6 @@ impl PostgresStore {
 
     fn is_durable(&self, policy: &Policy) -> bool {
         self.durability.get(policy.name()).copied().unwrap_or(self.is_durable)
-    }
-
-    async fn start(builder: PostgresStoreBuilder) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared::new(&builder)?);
-        shared.prepare().await?;
-        Ok(Self::over(shared, builder))
-    }
-
-    fn start_lazily(builder: PostgresStoreBuilder) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared::new(&builder)?);
-        shared.set_unprepared(Some(StoreError::transient(format!(
-            "postgres at {}: no connection yet",
-            shared.server
-        ))));
-        let weak = Arc::downgrade(&shared);
-        supervise("postgres migration task", move || pool::prepare_until_done(weak.clone()));
-        Ok(Self::over(shared, builder))
-    }
-
-    fn over(shared: Arc<Shared>, builder: PostgresStoreBuilder) -> Self {
-        let (queue, receiver) = remote::queue(Self::NAME, builder.max_waiting);
-        batcher::start(receiver, Arc::clone(&shared));
-        Self {
-            key_hasher: KeyHasher::new(builder.secret.as_deref()),
-            queue,
-            shared,
-            is_durable: builder.is_durable,
-            durability: builder.durability,
-            grain_ms: u64::from(builder.given_time.is_none()),
-            clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
-        }
     }
 }
 
@@ -175,7 +145,7 @@ impl RemoteStore for PostgresStore {
             }
             _ => record::read(&response.prior, policy).ok(),
         };
-        let now = Moment::with_grain(response.now_ms, self.grain_ms);
+        let now = Moment::with_grain(response.now_ms, self.shared.grain_ms);
         remote::compute_decision::<Self>(operation, now, response.is_allowed, prior)
     }
 }
@@ -198,7 +168,7 @@ impl Store for PostgresStore {
     }
 
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
-        let subscriber = &self.shared.subscribers[usize::from(self.is_durable(check.policy))];
+        let subscriber = &self.subscribers[usize::from(self.is_durable(check.policy))];
         Some(subscriber.version(&self.shared, Name(self.key_hasher.hash(check.policy, check.key))))
     }
 }

@@ -12,13 +12,13 @@ use tokio::runtime::Handle;
 use tokio_postgres::config::TargetSessionAttrs;
 
 use super::failure::connect_error;
-use super::invalidation::Subscriber;
 use super::migration;
 use super::settings::{PostgresStoreBuilder, Synchronous};
 use super::tls;
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
+use crate::store::remote;
 
 /// Timeout of a connection attempt. A request waits for it no longer than its budget.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -33,8 +33,8 @@ pub(super) struct Shared {
     pub(super) budget: Duration,
     pub(super) connections: usize,
     pub(super) given_time: Option<Arc<dyn Clock>>,
-    /// Subscriber of each table.
-    pub(super) subscribers: [Arc<Subscriber>; 2],
+    /// Grain of the time that decides.
+    pub(super) grain_ms: u64,
     /// Error of all requests until the schema is known to exist.
     unprepared: Mutex<Option<StoreError>>,
     is_reconnecting: Arc<AtomicBool>,
@@ -71,7 +71,7 @@ impl Shared {
             budget: builder.budget,
             connections: builder.connections,
             given_time: builder.given_time.clone(),
-            subscribers: Subscriber::per_table(),
+            grain_ms: remote::grain_ms(builder.given_time.as_deref()),
             unprepared: Mutex::default(),
             is_reconnecting: Arc::default(),
         })
@@ -92,7 +92,7 @@ impl Shared {
 
     /// Returns the time to decide by; `None` for the server's time.
     pub(super) fn given_ms(&self) -> Option<i64> {
-        self.given_time.as_ref().map(|clock| clock.now_ms().cast_signed())
+        self.given_time.as_ref().map(|clock| clock.moment().now_ms().cast_signed())
     }
 
     /// Returns an idle connection or a new one.

@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use tokio_postgres::Config;
 
-use super::pool::Shared;
-use super::{PostgresStore, clean, migration};
 use crate::clock::Clock;
-use crate::error::{SettingsError, StoreError};
+use crate::error::SettingsError;
 
 const DEFAULT_BUDGET: Duration = Duration::from_millis(100);
 /// With two connections, one call is prepared while the server executes the other. More are useful only once two are
@@ -35,6 +33,7 @@ fn url_error(error: &tokio_postgres::Error) -> SettingsError {
 
 /// Condition under which a durable decision is committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Synchronous {
     /// None: a crash may lose the last fraction of a second. PostgreSQL's `synchronous_commit = off`.
     #[default]
@@ -55,7 +54,7 @@ impl Synchronous {
     }
 }
 
-/// Builder of a [`PostgresStore`].
+/// Builder of a [`PostgresStore`](super::PostgresStore).
 #[derive(Clone)]
 pub struct PostgresStoreBuilder {
     pub(super) config: Config,
@@ -215,38 +214,10 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Sets the clock that decides in place of the server's time. For tests.
+    /// Sets the clock that decides, with its grain, in place of the server's. For tests.
     pub fn time_from(mut self, clock: impl Clock) -> Self {
         self.given_time = Some(Arc::new(clock));
         self
-    }
-
-    /// Connects, and creates or migrates the schema if necessary.
-    pub async fn connect(self) -> Result<PostgresStore, StoreError> {
-        PostgresStore::start(self).await
-    }
-
-    /// Connects in the background, and creates or migrates the schema as [`connect`](Self::connect) does. Must be called
-    /// within a tokio runtime. Until the schema is ready, requests fail at once.
-    pub fn connect_lazily(self) -> Result<PostgresStore, StoreError> {
-        PostgresStore::start_lazily(self)
-    }
-
-    /// Returns the SQL that creates the schema, see [`PostgresStore::migration`].
-    pub fn migration(&self) -> String {
-        migration::script(&self.schema)
-    }
-
-    /// Removes expired keys, see [`PostgresStore::clean`], without creating the schema.
-    pub async fn clean(self) -> Result<u64, StoreError> {
-        clean::clean(&Shared::new(&self)?).await
-    }
-
-    /// Creates the schema or migrates it to this version. The role has to own the schema, or have the permission to create
-    /// it.
-    pub async fn migrate(self) -> Result<(), StoreError> {
-        let shared = Shared::new(&self)?;
-        migration::migrate(&*shared.client().await?, &shared.schema).await
     }
 }
 

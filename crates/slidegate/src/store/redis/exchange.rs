@@ -10,13 +10,14 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, Value};
+use slidegate_core::Moment;
 
 use super::batch::{Batch, ScriptCall, UNEXPECTED_FORMAT};
 use super::cluster::Cluster;
-use super::endpoint::Link;
+use super::connector::Link;
 use super::failure::{Rejection, cluster_error, is_not_serving, rejection, server_error};
-use super::node::Shared;
 use super::script;
+use super::shared::Shared;
 use super::skew::Skew;
 use crate::clock::wall_ms;
 use crate::error::StoreError;
@@ -66,7 +67,7 @@ pub(super) enum Outcome {
 pub(super) async fn exchange(
     connection: MultiplexedConnection,
     batch: Batch,
-    given_ms: Option<u64>,
+    given: Option<Moment>,
     budget: Duration,
 ) -> Exchange {
     let requests = batch.requests;
@@ -74,7 +75,7 @@ pub(super) async fn exchange(
     let mut exchange = Exchange { calls, requests, sent_ms: wall_ms(), failure: None };
     let rounds = async {
         for round in 0..=MAX_RELOADS {
-            if !exchange.send_round(&connection, given_ms, round > 0).await? {
+            if !exchange.send_round(&connection, given, round > 0).await? {
                 break;
             }
         }
@@ -96,7 +97,7 @@ impl Exchange {
     async fn send_round(
         &mut self,
         connection: &MultiplexedConnection,
-        given_ms: Option<u64>,
+        given: Option<Moment>,
         is_reload: bool,
     ) -> Result<bool, RedisError> {
         let is_open = |reply: &Option<Value>| reply.as_ref().is_none_or(is_unknown_script);
@@ -117,7 +118,7 @@ impl Exchange {
             if call.is_importing() {
                 pipeline.cmd("ASKING");
             }
-            pipeline.add_command(call.command(given_ms));
+            pipeline.add_command(call.command(given));
             message(connection, pipeline, Some(index))
         });
         let mut messages: Vec<Message> = load.into_iter().chain(calls).collect();

@@ -2,6 +2,7 @@
 
 mod batch;
 mod cluster;
+mod connector;
 mod encoded_operation;
 mod endpoint;
 mod exchange;
@@ -10,10 +11,12 @@ mod forget;
 mod invalidation;
 mod key;
 mod node;
+mod node_handle;
 mod record;
 mod script;
 mod sentinel;
 mod settings;
+mod shared;
 mod shared_document;
 mod skew;
 mod staggered_race;
@@ -32,10 +35,12 @@ pub use self::settings::RedisStoreBuilder;
 
 use self::batch::{GROUP_REPEAT_RANGE, MAX_BATCH_WEIGHT, PriorRecord, Request, Response};
 use self::cluster::Cluster;
+use self::connector::Connector;
 use self::encoded_operation::EncodedOperation;
-use self::endpoint::{Connector, Endpoint};
+use self::endpoint::Endpoint;
 use self::key::KeyNames;
-use self::node::{NodeHandle, Shared};
+use self::node_handle::NodeHandle;
+use self::shared::Shared;
 use self::shared_document::DocumentLink;
 use self::url::Topology;
 use super::invalidation::FeedVersion;
@@ -129,7 +134,7 @@ impl RedisStore {
         });
         let route = match builder.url.topology {
             Topology::Cluster => {
-                Route::Cluster(Cluster::start(builder.url.hosts.clone(), Arc::clone(&shared)))
+                Route::Cluster(Cluster::start(builder.url.hosts.clone(), Arc::clone(&shared), node::start))
             }
             _ => Route::Single(node::start(endpoint.clone(), Arc::clone(&shared), Weak::new())),
         };
@@ -137,8 +142,8 @@ impl RedisStore {
             names: builder.names(),
             route,
             endpoint,
-            document: builder.document(),
-            grain_ms: u64::from(builder.given_time.is_none()),
+            document: DocumentLink::new(&builder.prefix),
+            grain_ms: remote::grain_ms(builder.given_time.as_deref()),
             slack_ms: if builder.given_time.is_some() { GIVEN_TIME_SLACK_MS } else { 0 },
             clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
             shared,
@@ -182,7 +187,7 @@ impl RedisStore {
     }
 
     /// Executes operations on a probe key, again after each timeout: a busy server may need longer than a request's budget
-    /// to load the script, and what is counted under the key has no effect.
+    /// to load the script, and counts of a probe key have no effect.
     async fn execute_probe(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         let mut attempts = 1;
         loop {

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::RedisStore;
 use super::invalidation::Subscriber;
 use super::key::{KeyNames, KeyStyle};
-use super::shared_document::DocumentLink;
 use super::url::{Topology, Url};
 use crate::clock::Clock;
 use crate::error::{SettingsError, StoreError};
@@ -24,7 +23,7 @@ const OPTIONS: &str =
 #[derive(Clone)]
 pub struct RedisStoreBuilder {
     pub(super) url: Url,
-    prefix: String,
+    pub(super) prefix: String,
     secret: Option<String>,
     key_style: KeyStyle,
     pub(super) budget: Duration,
@@ -173,7 +172,7 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Decides by this clock in place of the server's. For tests: processes whose clocks differ do not share an exact
+    /// Decides by this clock and its grain in place of the server's. For tests: processes whose clocks differ do not share an exact
     /// limit. Records live an hour longer than needed, because the server does not know the pace of this clock.
     pub fn time_from(mut self, clock: impl Clock) -> Self {
         self.given_time = Some(Arc::new(clock));
@@ -195,10 +194,6 @@ impl RedisStoreBuilder {
 
     pub(super) fn names(&self) -> KeyNames {
         KeyNames::new(&self.prefix, self.secret.as_deref(), self.key_style)
-    }
-
-    pub(super) fn document(&self) -> DocumentLink {
-        DocumentLink::new(&self.prefix)
     }
 
     pub(super) fn subscriber(&self) -> Subscriber {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use redis::{FromRedisValue, Script};
 use tokio::sync::Mutex;
 
-use super::endpoint::{Endpoint, Link};
+use super::connector::Link;
+use super::endpoint::Endpoint;
 use super::{RedisStore, Route, key};
 use crate::error::StoreError;
 use crate::store::{SharedDocument, SharedDocuments};

@@ -18,11 +18,15 @@ pub(crate) use self::queue::task_stopped;
 pub(crate) use self::queue::{QueueReceiver, QueueSender, Queued, Reject, queue};
 
 use super::{Operation, Responses};
+use crate::clock::Clock;
 use crate::error::StoreError;
 
 /// Largest cost that is sent to a server. No count is larger, so a larger cost has the same effect: a check is denied, a
 /// refund gives back everything.
 pub(crate) const MAX_COST: u64 = 1 << 50;
+
+/// Grain of a server's time, which is rounded down to a millisecond.
+const SERVER_GRAIN_MS: u64 = 1;
 
 /// Largest number of requests that are enqueued as one group.
 const MAX_GROUP_REQUESTS: usize = 1024;
@@ -208,6 +212,11 @@ fn timed_out<R: RemoteStore>(
     let message = format!("{}: no response within {budget:?}", R::NAME);
     let is_dispatched = pending.is_dispatched.load(Relaxed);
     Err(if is_dispatched { StoreError::lost(message) } else { StoreError::transient(message) }.too_late())
+}
+
+/// Returns the grain of the time that decides: that of the given clock, otherwise that of the server.
+pub(crate) fn grain_ms(given_time: Option<&dyn Clock>) -> u64 {
+    given_time.map_or(SERVER_GRAIN_MS, |clock| clock.moment().grain_ms())
 }
 
 /// Computes the decision from the state that the server based its own on; `prior` is `None` if it is unreadable. The

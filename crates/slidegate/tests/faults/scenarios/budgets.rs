@@ -7,8 +7,8 @@ use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use slidegate::resilience::{Budget, FailureRule};
-use slidegate::store::{Operation, Store, StoreLimiter, StoreStack};
-use slidegate::{Policy, StoreError, Verb};
+use slidegate::store::{Operation, Store, StoreLimiter};
+use slidegate::{Policy, StoreError, StoreStack, Verb};
 
 use super::{eventually, policy, used};
 use crate::backend::{Backend, Settings, connect_within};

@@ -7,10 +7,10 @@
 use std::mem::MaybeUninit;
 
 use slidegate::Verb;
+use slidegate_engine::Credentials;
 
 use super::super::verb_of;
 use crate::traces::TraceContext;
-use slidegate_engine::Credentials;
 
 /// Maximum size of a plain request.
 pub(in crate::protocols::http) const MAX_BYTES: usize = 16 << 10;

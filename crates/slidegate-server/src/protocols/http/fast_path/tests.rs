@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use slidegate::store::MemoryStore;
+use slidegate_config::Limits;
+use slidegate_engine::{Engine, Policies};
 use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 use tokio::sync::watch;
 
 use super::*;
 use crate::app::App;
-use slidegate_config::Limits;
-use slidegate_engine::{Engine, Policies};
 
 const BODY: &str = r#"{"quotas": ["1000000/1m"], "key": "a"}"#;
 

@@ -4,6 +4,8 @@
 -- `which[from_op[k + 1]]`. The results are in the order of `visited`: for each operation, whether it is allowed (null: the
 -- record would be too large), and the record before it, which takes `sizes` numbers of `before`.
 --
+-- The time that decides is `given_ms` or the server's. The moment is up to `grain` later.
+--
 -- Calls cannot deadlock: existing rows are locked first, in the order of their keys, then new rows are inserted in that
 -- order, and only then are rows changed. A call that waits for a change thus waits for a call that does not wait. If another
 -- call has inserted a key meanwhile, the statement ends with a serialization failure and the caller sends it again.
@@ -11,13 +13,11 @@
 -- Plans are generic and use the index: planning anew takes longer than a small call, and a plan from the time when the table
 -- was empty would read all of it later.
 CREATE OR REPLACE FUNCTION @schema@.decide_@table@(keys uuid[], from_op int[], which int[], ops bigint[], op_at int[],
-  given_ms bigint, lock_ms int, sync text,
+  given_ms bigint, grain bigint, lock_ms int, sync text,
   OUT now_ms bigint, OUT visited int[], OUT allowed boolean[], OUT before bigint[], OUT sizes int[])
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
-  -- Given time is exact; the server's is rounded down to a millisecond.
-  grain CONSTANT bigint := CASE WHEN given_ms IS NULL THEN 1 ELSE 0 END;
   existing @schema@.@table@[];
   places tid[];
   existing_keys int[] := '{}';
@@ -89,12 +89,11 @@ END $$;
 
 -- Returns the results of checks without spending, locking or writing.
 CREATE OR REPLACE FUNCTION @schema@.peek_@table@(keys uuid[], from_op int[], which int[], ops bigint[], op_at int[],
-  given_ms bigint,
+  given_ms bigint, grain bigint,
   OUT now_ms bigint, OUT visited int[], OUT allowed boolean[], OUT before bigint[], OUT sizes int[])
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off AS $$
 DECLARE
-  grain CONSTANT bigint := CASE WHEN given_ms IS NULL THEN 1 ELSE 0 END;
   existing record;
   result record;
 BEGIN

@@ -6,6 +6,11 @@ DROP FUNCTION IF EXISTS @schema@.keep_fixed_window(bigint[], bigint[], int, bigi
 DROP FUNCTION IF EXISTS @schema@.view_entries(bigint[], int, bigint[], int, bigint);
 DROP FUNCTION IF EXISTS @schema@.keep_entries(bigint[], int, bigint[], bigint[], int, bigint, bigint);
 DROP FUNCTION IF EXISTS @schema@.left_until(bigint[], int, bigint);
+DROP FUNCTION IF EXISTS
+  @schema@.decide_ephemeral(uuid[], int[], int[], bigint[], int[], bigint, int, text),
+  @schema@.decide_durable(uuid[], int[], int[], bigint[], int[], bigint, int, text),
+  @schema@.peek_ephemeral(uuid[], int[], int[], bigint[], int[], bigint),
+  @schema@.peek_durable(uuid[], int[], int[], bigint[], int[], bigint);
 -- Before version 6, the record of a token bucket had no capacity, and several objects had other names or results.
 DO $$
 BEGIN

@@ -4,6 +4,7 @@ mod batcher;
 mod response;
 
 use redis::{Cmd, Value};
+use slidegate_core::Moment;
 
 pub(super) use self::batcher::{Batcher, GROUP_REPEAT_RANGE, MAX_BATCH_WEIGHT};
 pub(crate) use self::response::Response;
@@ -65,8 +66,8 @@ impl ScriptCall {
         first.is_importing == request.is_importing && !first.is_unbatched && !request.is_unbatched
     }
 
-    /// Returns the command. The script decides at `given_ms`, or at the server's time if that is `None`.
-    pub(super) fn command(&self, given_ms: Option<u64>) -> Cmd {
+    /// Returns the command. The script decides at `given`, or at the server's time if that is `None`.
+    pub(super) fn command(&self, given: Option<Moment>) -> Cmd {
         let mut operations: Vec<&EncodedOperation> = Vec::new();
         let places: Vec<u8> = self
             .requests
@@ -88,11 +89,12 @@ impl ScriptCall {
         // The header stays empty if all requests share one operation, the server's time applies and no key is repeated.
         let mut header = Vec::new();
         let is_repeated = self.has_repeated_key();
-        if is_repeated || given_ms.is_some() || operations.len() > 1 {
+        if is_repeated || given.is_some() || operations.len() > 1 {
             // The time takes the lower seven bytes. The highest byte holds the flags: 1 for a repeated key, 2 for a given
-            // time.
-            header.extend(given_ms.unwrap_or_default().to_be_bytes());
-            header[0] = u8::from(is_repeated) + 2 * u8::from(given_ms.is_some());
+            // time, which its grain follows.
+            header.extend(given.map_or(0, Moment::now_ms).to_be_bytes());
+            header[0] = u8::from(is_repeated) + 2 * u8::from(given.is_some());
+            header.extend(given.iter().flat_map(|given| (given.grain_ms() as u32).to_be_bytes()));
         }
         if operations.len() > 1 {
             header.extend(places);

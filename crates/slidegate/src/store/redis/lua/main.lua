@@ -1,6 +1,6 @@
 -- Decides operations. KEYS: one per operation. ARGV: a header, and then the distinct operations. The header is empty in the
--- usual case, else it consists of the flags in one byte (1: a key is repeated, 2: the time is given), the time, and one byte
--- per operation, the index of the distinct operation (without these bytes, all are the first).
+-- usual case, else it consists of the flags in one byte (1: a key is repeated, 2: the time is given), the time, the grain of a
+-- given time, and one byte per operation, the index of the distinct operation (without these bytes, all are the first).
 --
 -- Returns the time, the indexes of the denied operations, one byte each, and the prior records of the keys: as one text if
 -- all are numbers, because many parts cost more than the decision.
@@ -8,12 +8,15 @@
 local invoke, byte, char, sub, format = redis.pcall, string.byte, string.char, string.sub, string.format
 local pack, unpack, spread, ceil = struct.pack, struct.unpack, unpack, math.ceil
 
--- A given time is exact. The server's is rounded down to a millisecond, and the moment is up to one millisecond later.
+-- The moment is up to the grain later. The server's time is rounded down to a millisecond.
 local now, grain, places, written = nil, 0, '', nil
 if ARGV[1] ~= '' then
   local options, time, at = unpack('>BI7', ARGV[1])
+  if options >= 2 then
+    now = time
+    grain, at = unpack('>I4', ARGV[1], at)
+  end
   places = sub(ARGV[1], at)
-  now = options >= 2 and time
   written = options % 2 == 1 and {}
 end
 if not now then

@@ -3,39 +3,35 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::cache::DeniedCache;
-use super::error_counter::ErrorCounter;
-use super::fallback::Fallback;
-use super::jitter::Jitter;
-use super::optional::Optional;
-use super::rules::{FailureRule, OnFailure};
-use super::switch::{PolicySwitch, Switch};
 use crate::error::SettingsError;
+use crate::resilience::{
+    DeniedCache, ErrorCounter, FailureRule, Fallback, Jitter, OnFailure, Optional, PolicySwitch, Switch,
+};
 use crate::store::{AnyStore, MemoryStoreBuilder, Store};
 
 /// All layers over the store, in the order in which an operation passes them.
-pub(crate) type Layers<S = AnyStore> = Optional<Switch<Optional<Jitter<Cached<S>>>>>;
+pub(super) type Layers<S = AnyStore> = Optional<Switch<Optional<Jitter<Cached<S>>>>>;
 type Cached<S> = Optional<DeniedCache<Fallible<S>>>;
 type Fallible<S> = Optional<Fallback<Counted<S>>>;
 type Counted<S> = Optional<ErrorCounter<S>>;
 
 /// Settings of the layers. A layer without settings is absent.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Protection {
-    pub(crate) nodes: Option<u32>,
-    pub(crate) on_failure: Option<OnFailure>,
-    pub(crate) budget: Option<Duration>,
-    pub(crate) rules: HashMap<String, FailureRule>,
-    pub(crate) caches_denials: Option<bool>,
-    pub(crate) caches_denials_of: HashMap<String, bool>,
-    pub(crate) retry_jitter: Option<Duration>,
-    pub(crate) retry_jitter_of: HashMap<String, Duration>,
-    pub(crate) switches: Option<Vec<(String, PolicySwitch)>>,
+pub(super) struct Protection {
+    pub(super) nodes: Option<u32>,
+    pub(super) on_failure: Option<OnFailure>,
+    pub(super) budget: Option<Duration>,
+    pub(super) rules: HashMap<String, FailureRule>,
+    pub(super) caches_denials: Option<bool>,
+    pub(super) caches_denials_of: HashMap<String, bool>,
+    pub(super) retry_jitter: Option<Duration>,
+    pub(super) retry_jitter_of: HashMap<String, Duration>,
+    pub(super) switches: Option<Vec<(String, PolicySwitch)>>,
 }
 
 impl Protection {
     /// Pushes the layers onto `store`, from the bottom to the top. `url_budget` is the budget in the URL of a remote store.
-    pub(crate) fn push_onto<S: Store>(
+    pub(super) fn push_onto<S: Store>(
         self,
         store: S,
         url_budget: Option<Duration>,
@@ -82,7 +78,7 @@ impl Protection {
 
     #[cfg(any(feature = "redis", feature = "postgres"))]
     /// Returns the longest time that a call of the store may take; `None` without a fallback, which sets the times.
-    pub(crate) fn longest_budget(&self, url_budget: Option<Duration>) -> Option<Duration> {
+    pub(super) fn longest_budget(&self, url_budget: Option<Duration>) -> Option<Duration> {
         let default = self.has_fallback().then(|| self.default_rule(url_budget).budget);
         self.rules.values().map(|rule| rule.budget).chain(default).max()
     }
@@ -116,24 +112,24 @@ impl Protection {
 
 impl<S: Store> Layers<S> {
     /// Returns the store below all layers.
-    pub(crate) fn base(&self) -> &S {
+    pub(super) fn base(&self) -> &S {
         self.inner().inner().inner().inner().inner()
     }
 
-    pub(crate) fn switch(&self) -> Option<&Switch<Optional<Jitter<Cached<S>>>>> {
+    pub(super) fn switch(&self) -> Option<&Switch<Optional<Jitter<Cached<S>>>>> {
         self.layer()
     }
 
-    pub(crate) fn cache(&self) -> Option<&DeniedCache<Fallible<S>>> {
+    pub(super) fn cache(&self) -> Option<&DeniedCache<Fallible<S>>> {
         self.inner().inner().layer()
     }
 
-    pub(crate) fn fallback(&self) -> Option<&Fallback<Counted<S>>> {
+    pub(super) fn fallback(&self) -> Option<&Fallback<Counted<S>>> {
         self.inner().inner().inner().layer()
     }
 
     /// Returns whether no layer is present.
-    pub(crate) fn is_bare(&self) -> bool {
+    pub(super) fn is_bare(&self) -> bool {
         let [switch, jitter] = [self.layer().is_none(), self.inner().layer().is_none()];
         let counted = self.inner().inner().inner().inner();
         switch && jitter && self.cache().is_none() && self.fallback().is_none() && counted.layer().is_none()
@@ -151,7 +147,6 @@ mod tests {
     use super::*;
     use crate::clock::{Clock, ManualClock};
     use crate::error::StoreError;
-    use crate::resilience::FailureRule;
     use crate::store::{FeedVersion, InvalidationFeed, MemoryStore, Operation, Responses};
 
     /// A store that records calls and has a feed.

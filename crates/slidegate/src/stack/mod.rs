@@ -1,5 +1,10 @@
 //! The store that a URL names, with the layers that protect it.
 
+#[cfg(feature = "resilience")]
+mod layers;
+#[cfg(not(feature = "resilience"))]
+mod unprotected;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -8,26 +13,26 @@ use std::time::Duration;
 
 use slidegate_core::Policy;
 
-use super::memory::{MemoryStore, MemoryStoreBuilder, WhenFull};
-use super::responses::missing_response;
-use super::{AnyStore, Operation, Responses, Store, StoreLayer, StoreUrl, output_now};
+#[cfg(feature = "resilience")]
+use self::layers::{Layers, Protection};
+#[cfg(not(feature = "resilience"))]
+use self::unprotected::{Layers, Protection};
 use crate::clock::{AnyClock, Clock, SystemClock};
 use crate::error::{BuildError, SettingsError, StoreError};
 #[cfg(feature = "resilience")]
 use crate::resilience::{DeniedCache, FailureRule, Fallback, OnFailure, PolicySwitch, Switch};
-
-#[cfg(not(feature = "resilience"))]
-use self::unprotected::{Layers, Protection};
-#[cfg(feature = "resilience")]
-use crate::resilience::stack::{Layers, Protection};
+use crate::store::responses::missing_response;
+use crate::store::{
+    AnyStore, MemoryStore, MemoryStoreBuilder, Operation, Responses, Store, StoreLayer, StoreUrl, WhenFull,
+    output_now,
+};
 
 /// A store with the layers that its builder was given. Several limiters can share it in an `Arc`.
 ///
 /// ```
 /// use std::sync::Arc;
 ///
-/// use slidegate::store::StoreStack;
-/// use slidegate::{Limiter, Policy};
+/// use slidegate::{Limiter, Policy, StoreStack};
 ///
 /// let store = Arc::new(StoreStack::builder().max_keys(10_000).in_memory()?);
 /// let api = Limiter::over(&store, Policy::parse("api", ["10/1s"])?);
@@ -275,51 +280,5 @@ impl StoreStackBuilder {
     pub fn switches(mut self, switches: impl IntoIterator<Item = (String, PolicySwitch)>) -> Self {
         self.protection.switches.get_or_insert_default().extend(switches);
         self
-    }
-}
-
-/// The stack without the feature `resilience`: the store alone.
-#[cfg(not(feature = "resilience"))]
-mod unprotected {
-    use std::time::Duration;
-
-    use crate::error::SettingsError;
-    use crate::store::{AnyStore, MemoryStoreBuilder};
-
-    pub(super) type Layers = AnyStore;
-
-    #[derive(Clone, Debug, Default)]
-    pub(super) struct Protection {}
-
-    #[expect(
-        clippy::unused_self,
-        clippy::unnecessary_wraps,
-        reason = "the signatures are those of the feature"
-    )]
-    impl Protection {
-        pub(super) fn push_onto(
-            self,
-            store: AnyStore,
-            _url_budget: Option<Duration>,
-            _local: MemoryStoreBuilder,
-        ) -> Result<Layers, SettingsError> {
-            Ok(store)
-        }
-
-        #[cfg(any(feature = "redis", feature = "postgres"))]
-        pub(super) fn longest_budget(&self, _url_budget: Option<Duration>) -> Option<Duration> {
-            None
-        }
-    }
-
-    #[expect(clippy::unused_self, reason = "the signatures are those of the feature")]
-    impl Layers {
-        pub(super) fn base(&self) -> &AnyStore {
-            self
-        }
-
-        pub(super) fn is_bare(&self) -> bool {
-            true
-        }
     }
 }

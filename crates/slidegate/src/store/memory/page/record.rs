@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use slidegate_core::{Action, Decision, Policy, Quota, State, Verb, decide, decide_one};
 
-use super::eviction::{EvictionRank, eviction_rank};
+use super::super::eviction_rank::{EvictionRank, eviction_rank};
 
 /// Counters of one key, kept outside the table.
 #[derive(Debug)]
-pub(super) struct Record {
+pub(in super::super) struct Record {
     states: States,
     /// Quotas of the last write, by which the states are ranked for eviction.
     quotas: Arc<[Quota]>,
@@ -24,7 +24,7 @@ enum States {
 }
 
 impl Record {
-    pub(super) fn new(policy: &Policy, states: Vec<State>) -> Self {
+    pub(in super::super) fn new(policy: &Policy, states: Vec<State>) -> Self {
         let quotas = policy.shared_quotas().clone();
         let mut record = Self { states: States::Many(states), quotas, has_own_quotas: policy.is_anonymous() };
         record.inline_single_state();
@@ -32,17 +32,17 @@ impl Record {
     }
 
     /// Returns the state if it is the only one.
-    pub(super) fn only_state(&self) -> Option<&State> {
+    pub(in super::super) fn only_state(&self) -> Option<&State> {
         if let States::One(state) = &self.states { Some(state) } else { None }
     }
 
     /// Returns the latest time in any state.
-    pub(super) fn latest_ms(&self) -> u64 {
+    pub(in super::super) fn latest_ms(&self) -> u64 {
         self.states().iter().map(State::latest_ms).max().unwrap_or(0)
     }
 
     /// Decides. Returns `true` if a state has changed.
-    pub(super) fn decide(&mut self, policy: &Policy, action: Action) -> (Decision, bool) {
+    pub(in super::super) fn decide(&mut self, policy: &Policy, action: Action) -> (Decision, bool) {
         if let (States::One(state), [quota]) = (&mut self.states, policy.quotas())
             && action.verb() != Verb::Block
             && state.belongs_to(quota)
@@ -67,7 +67,7 @@ impl Record {
     }
 
     /// Returns the highest rank of the states.
-    pub(super) fn eviction_rank(&self, now_ms: u64) -> EvictionRank {
+    pub(in super::super) fn eviction_rank(&self, now_ms: u64) -> EvictionRank {
         let states = self.states();
         let each =
             states.iter().zip(self.quotas.iter()).map(|(state, quota)| eviction_rank(state, quota, now_ms));
@@ -86,12 +86,12 @@ impl Record {
     }
 
     /// Returns whether a state counts something, which a reset would forget.
-    pub(super) fn is_counting(&self, now_ms: u64) -> bool {
+    pub(in super::super) fn is_counting(&self, now_ms: u64) -> bool {
         self.states().iter().any(|state| state.expires_at_ms(now_ms).is_some())
     }
 
     /// Returns the bytes by which the record may grow with the next check under `policy`.
-    pub(super) fn growth_bytes(&self, policy: &Policy) -> usize {
+    pub(in super::super) fn growth_bytes(&self, policy: &Policy) -> usize {
         let with_rounding = |bytes| if bytes == 0 { 0 } else { bytes + 32 };
         let states = self.states().iter().map(|state| with_rounding(state.growth_bytes())).sum::<usize>();
         // A changed policy adds states of its own to those of the former version.
@@ -100,7 +100,7 @@ impl Record {
     }
 
     /// Returns the bytes of the record's allocations.
-    pub(super) fn heap_bytes(&self) -> usize {
+    pub(in super::super) fn heap_bytes(&self) -> usize {
         let states = match &self.states {
             States::One(state) => heap_bytes_of_state(state),
             States::Many(states) => heap_bytes_of_states(states),
@@ -109,7 +109,7 @@ impl Record {
     }
 
     /// Returns the bytes that a record of these states allocates at most; a single state needs fewer.
-    pub(super) fn heap_bytes_of(policy: &Policy, states: &Vec<State>) -> usize {
+    pub(in super::super) fn heap_bytes_of(policy: &Policy, states: &Vec<State>) -> usize {
         let quotas = if policy.is_anonymous() { heap_bytes_of_quotas(policy.quotas()) } else { 0 };
         heap_bytes_of_states(states) + quotas
     }
@@ -152,6 +152,6 @@ fn heap_bytes_of_quotas(quotas: &[Quota]) -> usize {
 }
 
 /// Returns the bytes that glibc's allocator uses for an allocation: a header of 8 bytes, rounded up to 16, at least 32.
-pub(super) fn allocated(bytes: usize) -> usize {
+pub(in super::super) fn allocated(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16).max(32) }
 }

@@ -1,30 +1,24 @@
 //! Requests, and the batches that one call of a function decides.
 
+mod arguments;
+mod encoded_operation;
+mod response;
+
 use std::collections::BTreeMap;
-use std::fmt;
 
-use slidegate_core::{Algorithm, Anchor, Verb};
+use slidegate_core::Verb;
 
-use super::response::{BatchResult, Response, next_index};
+pub(super) use self::arguments::UniformBatch;
+pub(super) use self::encoded_operation::encode_operation;
+pub(super) use self::response::BatchResult;
+pub(crate) use self::response::Response;
+
+use self::arguments::{Arguments, next_index};
+use self::encoded_operation::{CHECK, SLIDING_WINDOW};
+use super::name::Name;
 use super::statement::UnexpectedFormat;
 use crate::error::StoreError;
-use crate::store::Operation;
-use crate::store::remote::{MAX_COST, Reject, Responder};
-
-// Codes of `sql/step.sql`.
-const CHECK: i64 = 1;
-pub(super) const SLIDING_WINDOW: i64 = 1;
-
-/// Name of a key in the tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Name(pub(super) [u8; 16]);
-
-/// Formats the name as a `uuid`.
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", u128::from_be_bytes(self.0))
-    }
-}
+use crate::store::remote::{Reject, Responder};
 
 /// Request for one decision.
 #[derive(Debug)]
@@ -49,59 +43,11 @@ impl Reject for Request {
     }
 }
 
-/// Encodes an operation, without its key, for `sql/step.sql`.
-pub(super) fn encode_operation(operation: &Operation<'_>) -> Vec<i64> {
-    let quotas = operation.check.policy.quotas();
-    let verb = match operation.verb {
-        Verb::Check => CHECK,
-        Verb::Peek => 2,
-        Verb::Refund => 3,
-        Verb::Reset => 4,
-        Verb::Charge => 5,
-        Verb::Block => 6,
-    };
-    let cost = operation.check.cost.min(MAX_COST);
-    let mut numbers = vec![verb, cost.cast_signed(), i64::from(next_index(quotas.len())) - 1];
-    for quota in quotas {
-        let (algorithm, option) = match quota.algorithm() {
-            Algorithm::SlidingWindow => (SLIDING_WINDOW, i64::from(quota.anchor() == Anchor::FirstRequest)),
-            Algorithm::StrictWindow => (2, i64::from(quota.slots())),
-            Algorithm::SlidingLog => (3, 0),
-            Algorithm::FixedWindow => (4, i64::from(quota.anchor() == Anchor::FirstRequest)),
-            Algorithm::TokenBucket => (5, 0),
-        };
-        let [limit, window, capacity] =
-            [quota.limit(), quota.window_ms(), quota.capacity()].map(u64::cast_signed);
-        numbers.extend([algorithm, limit, window, capacity, option]);
-    }
-    numbers
-}
-
 /// Requests that one transaction decides, by key. Requests of one key keep their order.
 #[derive(Debug)]
 pub(super) struct Batch {
     by_name: BTreeMap<Name, Vec<Request>>,
     pub(super) requests: usize,
-}
-
-/// Arguments of `sql/decide_uniform.sql`, which decides a batch of equal checks by one sliding window.
-#[derive(Debug)]
-pub(super) struct UniformBatch {
-    /// Number of checks of each key.
-    pub(super) counts: Vec<i32>,
-    pub(super) cost: i64,
-    pub(super) limit: i64,
-    pub(super) window_ms: i64,
-}
-
-/// Arguments of `sql/decide.sql`.
-#[derive(Debug, Default)]
-pub(super) struct Arguments {
-    pub(super) names: Vec<Name>,
-    pub(super) from_op: Vec<i32>,
-    pub(super) which: Vec<i32>,
-    pub(super) ops: Vec<i64>,
-    pub(super) op_at: Vec<i32>,
 }
 
 impl Batch {

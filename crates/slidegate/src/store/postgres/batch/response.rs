@@ -2,34 +2,35 @@
 
 use tokio_postgres::SimpleQueryRow;
 
-use super::batch::{SLIDING_WINDOW, UniformBatch};
-use super::statement::{UnexpectedFormat, booleans, number, numbers};
+use super::super::statement::{UnexpectedFormat, booleans, number, numbers};
+use super::arguments::{UniformBatch, next_index};
+use super::encoded_operation::SLIDING_WINDOW;
 
 /// Response to one request.
 #[derive(Debug)]
 pub(crate) struct Response {
-    pub(super) now_ms: u64,
-    pub(super) is_allowed: bool,
+    pub(in super::super) now_ms: u64,
+    pub(in super::super) is_allowed: bool,
     /// Record of the key before the decision; empty if there was none.
-    pub(super) prior: Vec<i64>,
+    pub(in super::super) prior: Vec<i64>,
 }
 
 /// Result of `sql/decide.sql` for a batch: one element per request, key by key in the order of `visited`.
 #[derive(Debug)]
-pub(super) struct BatchResult {
-    pub(super) now_ms: u64,
+pub(in super::super) struct BatchResult {
+    pub(in super::super) now_ms: u64,
     /// Indexes of the keys, from 1.
-    pub(super) visited: Vec<i32>,
+    pub(in super::super) visited: Vec<i32>,
     /// `None` if the record would be too large.
-    pub(super) allowed: Vec<Option<bool>>,
+    pub(in super::super) allowed: Vec<Option<bool>>,
     /// Prior records of all requests, joined.
-    pub(super) prior: Vec<i64>,
+    pub(in super::super) prior: Vec<i64>,
     /// Lengths of the prior records.
-    pub(super) sizes: Vec<i32>,
+    pub(in super::super) sizes: Vec<i32>,
 }
 
 impl BatchResult {
-    pub(super) fn read(row: &SimpleQueryRow) -> Result<Self, UnexpectedFormat> {
+    pub(in super::super) fn read(row: &SimpleQueryRow) -> Result<Self, UnexpectedFormat> {
         Ok(Self {
             now_ms: number(row, "now_ms")?.ok_or(UnexpectedFormat)?,
             visited: numbers(row, "visited")?.ok_or(UnexpectedFormat)?,
@@ -40,7 +41,7 @@ impl BatchResult {
     }
 
     /// Reads the result of `sql/decide_uniform.sql`; `None` if the function decided nothing.
-    pub(super) fn read_uniform(
+    pub(in super::super) fn read_uniform(
         row: &SimpleQueryRow,
         uniform: &UniformBatch,
     ) -> Result<Option<Self>, UnexpectedFormat> {
@@ -96,9 +97,4 @@ struct KeyChecks {
     start: i64,
     prev: i64,
     cur: i64,
-}
-
-/// Returns the index, from 1, of the next element of an array with `len` elements.
-pub(super) fn next_index(len: usize) -> i32 {
-    i32::try_from(len + 1).unwrap_or(i32::MAX)
 }

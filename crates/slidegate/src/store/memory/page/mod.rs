@@ -1,11 +1,16 @@
 //! Pages: the lock of each group of slots, and the state that it protects.
 
+mod denied_pages;
+mod record;
+
 use std::sync::{PoisonError, TryLockError};
 
 use slab::Slab;
 
+pub(super) use self::denied_pages::DeniedPages;
+pub(super) use self::record::Record;
+
 use super::atomics::{Mutex, MutexGuard};
-use super::record::Record;
 
 #[derive(Default)]
 pub(super) struct Page {
@@ -20,7 +25,7 @@ pub(super) struct PageState {
     pub(super) has_wide: bool,
     /// Number of owned slots.
     pub(super) keys: usize,
-    /// Whether the page was ever entered into [`DeniedPages`](super::eviction::DeniedPages).
+    /// Whether the page was ever entered into [`DeniedPages`].
     pub(super) was_denied: bool,
     /// Next line to sweep for idle keys.
     pub(super) hand: u8,

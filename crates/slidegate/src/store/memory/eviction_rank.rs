@@ -4,7 +4,7 @@ use slidegate_core::{Counter, Moment, Quota};
 
 /// Loss if a key were evicted now, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in super::super) enum EvictionRank {
+pub(super) enum EvictionRank {
     /// No loss: the counter is zero.
     Idle,
     /// Loss of a count, in sixty-fourths of the limit, that would expire at `until_ms`. A key with little left is
@@ -16,7 +16,7 @@ pub(in super::super) enum EvictionRank {
 
 impl EvictionRank {
     /// Returns the time until which the rank stays at this variant if no more requests come.
-    pub(in super::super) fn until_ms(self) -> u64 {
+    pub(super) fn until_ms(self) -> u64 {
         match self {
             Self::Idle => 0,
             Self::Counting { until_ms, .. } | Self::Denied { until_ms } => until_ms,
@@ -25,7 +25,7 @@ impl EvictionRank {
 }
 
 /// Returns the rank of a key with this single counter.
-pub(in super::super) fn eviction_rank<C: Counter>(counter: &C, quota: &Quota, now_ms: u64) -> EvictionRank {
+pub(super) fn eviction_rank<C: Counter>(counter: &C, quota: &Quota, now_ms: u64) -> EvictionRank {
     let view = counter.view(quota, Moment::exact(now_ms));
     match C::used(&view) {
         0 => EvictionRank::Idle,
