@@ -76,7 +76,9 @@ impl HeaderSink for HeaderLines {
     fn add_rate_limit(&mut self, encoded: &EncodedPolicy, decided: &Decided<'_>, clock: &dyn Clock) {
         let policy = &decided.selection.policy;
         let (style, headers) = (policy.headers(), encoded.headers(policy.policy()));
-        style.write_lines(&mut self.0, headers, &decided.decision, reset_base_ms(style, clock));
+        style.visit(headers, &decided.decision, reset_base_ms(style, clock), |name, value| {
+            write_line(&mut self.0, name.as_str(), value);
+        });
     }
 
     fn clear(&mut self) {
