@@ -95,38 +95,42 @@ mod tests {
 
     #[test]
     fn visited_and_written_headers_are_equal() {
-        let policy = Policy::parse("api", ["5/1m", "7/1h token-bucket"]).unwrap();
-        let tier = Tier::new(policy);
         let report = |remaining, retry| {
             let mut report = QuotaReport::unused(5).with_retry(retry);
             (report.used, report.remaining) = (5 - remaining, remaining);
             (report.more_after_ms, report.reset_after_ms) = (1001, 59_999);
             report
         };
-        let two = |is_allowed, source, retry| {
-            Decision::new(is_allowed, source, vec![report(0, retry), report(5, None)])
-        };
-        for decision in [
-            two(true, Source::Store, None),
-            two(false, Source::Cache, Some(Retry::AfterMs(1001))),
-            two(false, Source::Store, Some(Retry::Never)),
-            two(true, Source::Fallback(Reason::Resting), None),
-            two(true, Source::Rule, None),
-        ] {
-            for style in
-                [HeaderStyle::Draft, HeaderStyle::LegacyEpoch, HeaderStyle::LegacyDelta, HeaderStyle::None]
-            {
-                let (mut written, mut visited) = (HeaderMap::new(), Vec::new());
-                style.write(&mut written, &tier, &decision, 1_234_567);
-                style.visit(&tier, &decision, 1_234_567, |name, value| {
-                    visited.push((name.clone(), value.to_vec()));
-                });
-                let written: Vec<_> = written
-                    .into_iter()
-                    .map(|(name, value)| (name.unwrap(), value.as_bytes().to_vec()))
-                    .collect();
-                assert_eq!(visited, written, "{style:?} {decision:?}");
+        for quotas in [&["5/1m"][..], &["5/1m", "7/1h token-bucket"]] {
+            let tier = Tier::new(Policy::parse("api", quotas.iter().copied()).unwrap());
+            let decided = |is_allowed, source, retry| {
+                let reports = [report(0, retry), report(5, None)];
+                Decision::new(is_allowed, source, reports[..quotas.len()].to_vec())
+            };
+            for decision in [
+                decided(true, Source::Store, None),
+                decided(false, Source::Cache, Some(Retry::AfterMs(1001))),
+                decided(false, Source::Store, Some(Retry::Never)),
+                decided(true, Source::Fallback(Reason::Resting), None),
+                decided(true, Source::Rule, None),
+            ] {
+                for style in [
+                    HeaderStyle::Draft,
+                    HeaderStyle::LegacyEpoch,
+                    HeaderStyle::LegacyDelta,
+                    HeaderStyle::None,
+                ] {
+                    assert_equal_headers(style, &tier, &decision);
+                }
             }
         }
+    }
+
+    fn assert_equal_headers(style: HeaderStyle, tier: &Tier, decision: &Decision) {
+        let (mut written, mut visited) = (HeaderMap::new(), Vec::new());
+        style.write(&mut written, tier, decision, 1_234_567);
+        style.visit(tier, decision, 1_234_567, |name, value| visited.push((name.clone(), value.to_vec())));
+        let written = written.iter().map(|(name, value)| (name.clone(), value.as_bytes().to_vec()));
+        assert_eq!(visited, written.collect::<Vec<_>>(), "{style:?} {decision:?}");
     }
 }
