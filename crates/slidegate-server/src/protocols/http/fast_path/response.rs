@@ -76,7 +76,9 @@ impl HeaderSink for HeaderLines {
     fn add_rate_limit(&mut self, encoded: &EncodedPolicy, decided: &Decided<'_>, clock: &dyn Clock) {
         let policy = &decided.selection.policy;
         let (style, headers) = (policy.headers(), encoded.headers(policy.policy()));
-        style.write_lines(&mut self.0, headers, &decided.decision, reset_base_ms(style, clock));
+        let now_ms = reset_base_ms(style, clock);
+        let add = |name: &HeaderName, value: &[u8]| write_line(&mut self.0, name.as_str(), value);
+        style.visit(headers, &decided.decision, now_ms, add);
     }
 
     fn clear(&mut self) {
