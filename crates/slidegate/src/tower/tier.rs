@@ -70,7 +70,7 @@ impl Tier {
 
     /// Passes the value of `ratelimit` to `use_value`.
     pub(super) fn with_limits<T>(&self, decision: &Decision, use_value: impl FnOnce(&[u8]) -> T) -> T {
-        let names = self.0.names.iter().map(|name| name.as_bytes());
+        let names = self.0.names.iter().map(String::as_bytes);
         with_limit_list(names.zip(decision.quotas().iter().map(ItemNumbers::from)), use_value)
     }
 }
