@@ -106,7 +106,7 @@
 //!
 //! # Performance
 //!
-//! A check of a hot key in memory takes about 140 instructions. It is one compare-and-swap without a lock; a denial writes
+//! A check of a hot key in memory takes about 130 instructions. It is one compare-and-swap without a lock; a denial writes
 //! nothing. [`Limiter::check_now`] neither allocates nor waits, and the numbers of a decision are computed when they are read.
 //! [`Limiter::check_each_now`] prefetches the memory of sixteen keys at a time.
 //!
