@@ -153,7 +153,7 @@ tests:
 loom:
 	RUSTFLAGS="--cfg slidegate_loom -D warnings" $(CARGO) test --package slidegate --lib --target-dir target/loom model
 
-## Measures all faults of Redis and PostgreSQL and prints the tables of docs/guarantees.md, about three minutes. `make
+## Measures all faults of Redis and PostgreSQL and prints the tables of docs/benchmarks.md, about three minutes. `make
 ## test` runs a short version.
 faults: deps
 	$(CARGO) test $(TESTED) --test fault_matrix -- --ignored --nocapture

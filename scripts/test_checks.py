@@ -23,6 +23,11 @@ class Language(unittest.TestCase):
             ("a.rs", 'fn a() { warn!("nobody is let in"); }\n'),
             ("a.md", "What is told to the client.\n"),
             ("a.lua", "local a = 1 -- so many keys\n"),
+            ("a.proto", "// What Envoy asks.\nmessage A {}\n"),
+            ("a.yml", "annotations:\n  summary: somebody floods the store\n"),
+            ("a.json", '{\n  "title": "Who decides"\n}\n'),
+            ("a.py", 'print("nobody listens")\n'),
+            ("a.py", 'print(f"{port}: nobody listens")\n'),
             ("a.rs", "struct Asked;\n"),
             ("a.rs", "fn whoever_is_late() {}\n"),
         ]:
@@ -35,6 +40,7 @@ class Language(unittest.TestCase):
     def test_plain_text_and_allowed_phrases_pass(self):
         self.assertEqual(language("a.rs", "/// Returns the client's key.\nfn key() {}\n"), [])
         self.assertEqual(language("a.rs", 'let user = "nobody";\n', ['"nobody"']), [])
+        self.assertEqual(language("a.yml", "name: nobody\nuser: anyone # a name\n"), [])
         self.assertEqual(language("a.md", "```\nwhoever asks\n```\nThe `told` field.\n"), [])
 
 

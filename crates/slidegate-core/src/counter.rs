@@ -42,7 +42,7 @@ pub trait Counter {
     /// Stores the view with `spent` units added.
     fn commit(&mut self, view: &Self::View, quota: &Quota, spent: u64);
 
-    /// Stores the view with up to `amount` units given back.
+    /// Stores the view with up to `amount` units refunded.
     fn refund(&mut self, view: &Self::View, quota: &Quota, amount: u64);
 }
 

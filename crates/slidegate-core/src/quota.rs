@@ -95,7 +95,7 @@ impl core::str::FromStr for Anchor {
     }
 }
 
-/// A limit over a window. Every value is valid: the constructors refuse invalid limits and windows.
+/// A limit over a window. Every value is valid: the constructors reject invalid limits and windows.
 ///
 /// ```
 /// use slidegate_core::{Algorithm, Quota};

@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// Gives back units that were spent under another version of the policy.
+    /// Refunds units that were spent under another version of the policy.
     pub(crate) fn refund_at(&mut self, now: Moment, amount: u64) {
         let Some(quota) = self.quota() else { return };
         let view = self.view(&quota, now);

@@ -112,15 +112,18 @@ impl<S: Store> Engine<S> {
 
     /// Clears what all keys have spent under the policy called `name`. Returns the number of keys if the store counts them.
     pub async fn forget(&self, name: &str) -> Result<Option<u64>, Rejection> {
-        /// A store may visit all of its keys, so one policy is forgotten at a time.
+        /// A store may visit all of its keys, so one policy is reset at a time.
         static FORGETTING: Semaphore = Semaphore::const_new(1);
         let policy = self.policies.load().entry(name)?.policy.clone();
         let busy = || {
-            Rejection::new(RejectionKind::Busy, "a policy is being forgotten: try again when that is done")
+            Rejection::new(
+                RejectionKind::Busy,
+                "another policy reset is in progress; retry when it is complete",
+            )
         };
         let _permit = FORGETTING.try_acquire().map_err(|_| busy())?;
         let keys = self.store.forget(&policy).instrument((self.store_span)()).await?;
-        info!(policy = name, keys, "all keys of a policy were forgotten");
+        info!(policy = name, keys, "cleared the counts of a policy");
         Ok(keys)
     }
 

@@ -28,7 +28,7 @@ pub use self::explain::explain;
 pub use self::json::parse_json;
 pub use self::policies::{Policies, PolicyView, QuotaSource};
 pub use self::policy_metrics::{IN_REQUEST_METRICS, PolicyMetrics};
-pub use self::rates::{Dialect, Rate, RatePolicies, throttlecrab_error};
+pub use self::rates::{BucketRate, RatePolicies};
 pub use self::readiness::Readiness;
 pub use self::request::{BlockMs, Cost, Rejection, RejectionKind, Request};
 pub use self::selection::{Decided, Prepared, SelectedPolicy, Selection, policy_of_quotas, valid_key};

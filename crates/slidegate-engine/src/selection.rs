@@ -136,7 +136,7 @@ impl Policies {
                 found.map(|view| SelectedPolicy::Configured(Arc::clone(view)))
             }
             (None, Some(_)) if request.tier.is_some() => {
-                Err(Rejection::out_of_range("tier", "goes with policy, not with quotas"))
+                Err(Rejection::out_of_range("tier", "is only valid with policy, not with quotas"))
             }
             (None, Some(quotas)) => {
                 policy_of_quotas(quotas).map(|policy| SelectedPolicy::FromRequest(policy, self.headers()))
@@ -188,13 +188,13 @@ fn cost(verb: Verb, request: &Request<'_>) -> Result<u64, Rejection> {
     let rejection = |field: &'static str| move |detail: String| Rejection::out_of_range(field, detail);
     match (verb, request.cost, request.for_ms) {
         (Verb::Block, Some(_), _) => {
-            Err(rejection("cost")("does not go with a block, which takes for_ms".to_owned()))
+            Err(rejection("cost")("is not valid for a block; give for_ms".to_owned()))
         }
         (Verb::Block, None, None) => Err(rejection("for_ms")(format!(
             "is missing; it takes 1 to {MAX_WINDOW_MS} milliseconds (366 days)"
         ))),
         (Verb::Block, None, Some(for_ms)) => for_ms.checked().map_err(rejection("for_ms")),
-        (_, _, Some(_)) => Err(rejection("for_ms")("goes with a block alone".to_owned())),
+        (_, _, Some(_)) => Err(rejection("for_ms")("is only valid for a block".to_owned())),
         (_, Some(cost), None) => cost.checked().map_err(rejection("cost")),
         (_, None, None) => Ok(1),
     }

@@ -12,6 +12,7 @@ mod log_once;
 mod metrics;
 mod net;
 mod protocols;
+mod rejections;
 mod reload;
 mod request_timings;
 mod stopwatch;

@@ -276,16 +276,16 @@ impl<S: Store + StatusSource + 'static> Connection<S> {
                         (stream, unread, may_be_http2)
                     }
                 };
-                let answer = move |request| {
+                let handler = move |request| {
                     let routes = Arc::clone(&routes);
                     async move { routes.respond(request, self.peer).await }
                 };
                 let stop = Stop::new(self.stop);
                 let state = ConnectionState { limits: &self.limits, activity, may_be_http2, unread, stop };
-                serve_connection(stream, state, answer).await
+                serve_connection(stream, state, handler).await
             }
             Protocol::Routed(router) => {
-                let answer = move |request| {
+                let handler = move |request| {
                     let response = router.call(request);
                     async move {
                         let Ok(response) = response.await;
@@ -301,7 +301,7 @@ impl<S: Store + StatusSource + 'static> Connection<S> {
                     unread: Vec::new(),
                     stop,
                 };
-                serve_connection(stream, state, answer).await
+                serve_connection(stream, state, handler).await
             }
             Protocol::Resp(shared) => {
                 resp::serve_connection(stream, &self.app, &shared, &self.limits, Stop::new(self.stop)).await

@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     println!("listening on http://{address}");
     println!("try: curl -si http://{address}/ -H 'authorization: Bearer ada'");
-    // Without this, the layer has no peer address and refuses anonymous clients.
+    // Without this, the layer has no peer address and rejects anonymous clients.
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
     Ok(())
 }

@@ -152,6 +152,11 @@ struct CrateReadme;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// Runs the examples of the library guide as tests.
+#[cfg(all(doctest, feature = "redis"))]
+#[doc = include_str!("../../../docs/library.md")]
+struct LibraryGuide;
+
 /// Runs the examples of the resilience guide as tests.
 #[cfg(all(doctest, feature = "resilience", feature = "redis"))]
 #[doc = include_str!("../../../docs/resilience.md")]

@@ -140,7 +140,7 @@ fn expired_keys_are_swept() {
 }
 
 #[test]
-fn a_refusing_table_keeps_its_keys() {
+fn a_full_table_that_rejects_new_keys_keeps_its_keys() {
     let (limiter, clock) = limiter(500, WhenFull::Refuse);
     let policy = Policy::parse("api", ["5/1h"]).unwrap();
     flood(&limiter, &policy, "old", 500);
@@ -156,7 +156,7 @@ fn a_refusing_table_keeps_its_keys() {
 
 /// A new key finds expired keys on any page, if the table has no more pages than a new key probes.
 #[test]
-fn a_refusing_table_replaces_expired_keys() {
+fn a_full_table_that_rejects_new_keys_replaces_expired_keys() {
     for max_keys in [175, 17 * 175] {
         let (limiter, clock) = limiter(max_keys, WhenFull::Refuse);
         let [long, short] = ["5/1h", "5/1s"].map(|quota| Policy::parse(quota, [quota]).unwrap());
@@ -218,7 +218,7 @@ fn bytes_are_bounded_and_a_refusal_changes_nothing() {
     assert!(limiter.store().bytes() <= limiter.store().max_bytes());
     let keys = limiter.store().len();
     assert!(limiter.check_now(policy.key("one more")).is_err());
-    assert_eq!(limiter.store().len(), keys, "a refusal evicts nothing");
+    assert_eq!(limiter.store().len(), keys, "a rejection evicts nothing");
     let packed = Policy::parse("small", ["5/1h"]).unwrap();
     assert!(
         limiter.check_now(packed.key("a")).unwrap().is_allowed(),
@@ -253,7 +253,7 @@ fn an_evicting_table_evicts_for_bytes() {
     }
 }
 
-/// Regression: a new record was refused if its page held no other record and the few records elsewhere were denied or
+/// Regression: a new record was rejected if its page held no other record and the few records elsewhere were denied or
 /// not probed.
 #[test]
 fn bytes_are_freed_on_any_page() {

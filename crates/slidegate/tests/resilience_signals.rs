@@ -167,7 +167,7 @@ fn every_transition_is_an_event_and_a_metric() {
     }
     let lines = log.0.lock().unwrap().join("\n");
     for expected in [
-        "the store does not decide policy=\"api\" mode=\"local\" reason=\"unavailable\" error=\"down\"",
+        "the store failed; on_failure decides policy=\"api\" mode=\"local\" reason=\"unavailable\" error=\"down\"",
         "the store decides again",
         "WARN: message=the store fails; the breaker opens and sends it no requests policy=\"(others)\" from=\"closed\" to=\"open\"",
         "DEBUG: message=the breaker sends one request at a time to the store policy=\"(others)\" from=\"open\" to=\"probing\"",

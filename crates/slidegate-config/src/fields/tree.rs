@@ -89,7 +89,7 @@ enum Items {
 /// Tags that a file may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tags {
-    /// All tags are refused.
+    /// All tags are rejected.
     Refused,
     /// The tags of YAML's core schema, such as `!!str`, are accepted.
     Core,

@@ -52,8 +52,8 @@ enum Subcommands {
     /// one is, 2 on errors
     #[command(mut_arg("cost", |cost| cost.help("Cost that has happened")))]
     Charge(decide::Arguments),
-    /// Give back a cost, but no more than is counted
-    #[command(mut_arg("cost", |cost| cost.help("Cost to give back")))]
+    /// Refund a cost, but no more than is counted
+    #[command(mut_arg("cost", |cost| cost.help("Cost to refund")))]
     Refund(decide::Arguments),
     #[command(mut_arg("cost", |cost| cost.hide(true)))]
     #[command(mut_arg("key", |key| key.required(false).required_unless_present("all")))]

@@ -33,21 +33,21 @@ pub(crate) struct ConnectionState<'a> {
 }
 
 /// Serves a connection until it ends, with HTTP/1.1 or HTTP/2 according to its first bytes.
-pub(crate) async fn serve_connection<I, A, F, B>(
+pub(crate) async fn serve_connection<I, H, F, B>(
     stream: I,
     ConnectionState { limits, activity, may_be_http2, unread, mut stop }: ConnectionState<'_>,
-    answer: A,
+    handler: H,
 ) -> Result<(), String>
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    A: Fn(Request<Incoming>) -> F + Send + 'static,
+    H: Fn(Request<Incoming>) -> F + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let requests = Arc::new(RequestSequence::default());
     let stream = RequestStream::new(stream, unread, Arc::clone(&requests));
-    let service = service(answer, Arc::clone(&activity), Arc::clone(&requests), stop.receiver());
+    let service = service(handler, Arc::clone(&activity), Arc::clone(&requests), stop.receiver());
     let connection =
         builder(limits, may_be_http2).serve_connection(TokioIo::new(stream), service).into_owned();
     let mut connection = pin!(connection);
@@ -85,8 +85,8 @@ fn builder(limits: &Limits, may_be_http2: bool) -> auto::Builder<TokioExecutor> 
 }
 
 /// Returns the service of one connection. During a stop, a response over HTTP/1 announces the end of the connection.
-fn service<A, F, B>(
-    answer: A,
+fn service<H, F, B>(
+    handler: H,
     activity: Arc<Activity>,
     requests: Arc<RequestSequence>,
     stop: watch::Receiver<StopPhase>,
@@ -94,7 +94,7 @@ fn service<A, F, B>(
 + Send
 + 'static
 where
-    A: Fn(Request<Incoming>) -> F + Send + 'static,
+    H: Fn(Request<Incoming>) -> F + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -105,7 +105,7 @@ where
         if !is_http2 {
             requests.begin(request.body().size_hint().exact());
         }
-        let response = answer(request);
+        let response = handler(request);
         async move {
             let in_progress = if is_http2 { Some(activity.streams().begin_request().await) } else { None };
             activity.begin_request();

@@ -12,7 +12,7 @@ use super::limits::MAX_UNREAD_RESPONSES;
 
 /// Requests in progress and large unread responses of a connection.
 ///
-/// A client that answers pings but sends no request would hold an HTTP/2 connection forever, and so would a client that
+/// A client that replies to pings but sends no request would hold an HTTP/2 connection forever, and so would a client that
 /// opens no window for its responses. Both time out.
 #[derive(Debug)]
 pub(crate) struct Streams {

@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 pub(crate) mod headers;
 pub(crate) mod http;
+mod rates;
 pub(crate) mod resp;
 pub mod rls;
-pub(crate) mod throttlecrab;
+mod throttlecrab;

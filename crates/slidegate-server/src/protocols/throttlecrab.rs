@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 use slidegate::{Decision, MAX_LIMIT, QuotaReport};
-use slidegate_engine::{Dialect, Rate, throttlecrab_error};
 use utoipa::ToSchema;
+
+use super::rates::{Dialect, Rate, throttlecrab_error};
 
 /// Request of throttlecrab, without its key. [`slidegate_engine::RatePolicies::find`] validates the rate.
 #[derive(Clone, Copy, Debug)]

@@ -404,7 +404,7 @@ request = b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" 
 clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(10000)]
 for client in clients[::1000] + [socket.create_connection(("127.0.0.1", port))]:
     client.sendall(request)
-    assert client.recv(4096).startswith(b"HTTP/1.1 200"), "not answered"
+    assert client.recv(4096).startswith(b"HTTP/1.1 200"), "no response"
 print("fine")
 "#;
     let port = server.url().rsplit(':').next().unwrap();

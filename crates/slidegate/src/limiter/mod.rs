@@ -188,7 +188,7 @@ impl Limiter {
         self.execute(Verb::Charge, request.into())
     }
 
-    /// Gives back up to the cost, and never more than is counted. Use it for units spent within the current window: a
+    /// Refunds up to the cost, and never more than is counted. Use it for units spent within the current window: a
     /// store cannot know whether it still counts older ones.
     pub fn refund<'a>(
         &self,

@@ -249,7 +249,7 @@ impl<S: Store> StoreLayer for Switch<S> {
         self.execute_planned(&plans).await
     }
 
-    /// Forgets the keys of the policy and of its candidate. Returns the number of keys of the policy.
+    /// Resets the policy and its candidate. Returns the number of keys of the policy.
     async fn apply_forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         if let Some(candidate) = candidate(self.switch_of(policy).as_ref()) {
             self.store.forget(candidate).await?;

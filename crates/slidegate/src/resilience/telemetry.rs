@@ -31,7 +31,7 @@ pub(super) fn log_fallback_start(
 ) {
     let (policy, mode, reason) = (label(policy), mode.name(), reason.name());
     let error = error.map(ToString::to_string).unwrap_or_default();
-    tracing::warn!(policy, mode, reason, error, "the store does not decide");
+    tracing::warn!(policy, mode, reason, error, "the store failed; on_failure decides");
 }
 
 /// Logs the first decision of the store after a fallback.
@@ -58,7 +58,7 @@ pub(super) fn report_mode_change(policy: &str, before: Mode, after: Mode) {
     if before != after {
         let (from, to) = (before.name(), after.name());
         metrics::counter!("slidegate_switched_total", "policy" => policy.to_owned(), "to" => to).increment(1);
-        tracing::warn!(policy, from, to, "the policy was switched");
+        tracing::warn!(policy, from, to, "changed the mode of a policy");
     }
 }
 

@@ -37,7 +37,7 @@ impl Protection {
         url_budget: Option<Duration>,
         local: MemoryStoreBuilder,
     ) -> Result<Layers<S>, SettingsError> {
-        // A store that never waits cannot fail as a remote one can, and a denial of it needs no round trip.
+        // A memory store needs no fallback and no denial cache.
         let is_remote = !store.is_immediate();
         let has_fallback = is_remote && self.has_fallback();
         let has_cache = is_remote && self.has_cache();
@@ -76,8 +76,8 @@ impl Protection {
         }
     }
 
-    #[cfg(any(feature = "redis", feature = "postgres"))]
     /// Returns the longest time that a call of the store may take; `None` without a fallback, which sets the times.
+    #[cfg(any(feature = "redis", feature = "postgres"))]
     pub(super) fn longest_budget(&self, url_budget: Option<Duration>) -> Option<Duration> {
         let default = self.has_fallback().then(|| self.default_rule(url_budget).budget);
         self.rules.values().map(|rule| rule.budget).chain(default).max()

@@ -29,7 +29,7 @@ pub enum AnyStore {
     Postgres(Box<super::PostgresStore>),
 }
 
-/// Calls the same method of the store, whichever it is.
+/// Calls the same method of the store.
 macro_rules! each {
     ($any:expr, $store:ident => $call:expr) => {
         match $any {

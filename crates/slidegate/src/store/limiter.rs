@@ -58,7 +58,7 @@ impl<S: Store> StoreLimiter<S> {
         self.execute(Verb::Block, check.cost(block_cost(span))).await
     }
 
-    /// Gives back up to the cost, and never more than is counted. Use it for units spent within the current window: a
+    /// Refunds up to the cost, and never more than is counted. Use it for units spent within the current window: a
     /// store cannot know whether it still counts older ones.
     pub async fn refund(&self, check: Check<'_>) -> Result<Decision, StoreError> {
         self.execute(Verb::Refund, check).await

@@ -100,9 +100,9 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Returns the version of the invalidation feed for the key: which refunds, resets and changed limits of any node this
-    /// store has heard of. `None` if the store has no feed. A version that was
-    /// taken before a request shows for how long its response remains valid.
+    /// Returns the version of the invalidation feed for the key, or `None` if the store has no feed. The version changes with
+    /// each refund, reset or changed limit received from any node. A version that was taken before a request shows how long
+    /// its response remains valid.
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         let _ = check;
         None

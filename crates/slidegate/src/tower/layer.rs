@@ -8,6 +8,7 @@ use http::{Response, response};
 use tower_layer::Layer;
 
 use super::address::ClientAddress;
+use super::choice::{NamedTiers, TierChoice};
 use super::head::RequestHead;
 use super::key::Key;
 use super::payment::Payment;
@@ -15,7 +16,6 @@ use super::refusal::Refusal;
 use super::service::RateLimit;
 use super::style::HeaderStyle;
 use super::tier::Tier;
-use crate::error::StoreError;
 use crate::limiter::Limiter;
 use crate::stack::StoreStack;
 use crate::store::{Store, StoreLimiter};
@@ -33,8 +33,6 @@ pub enum MissingKey {
     Passed,
 }
 
-/// Chooses the tier of a request: none passes uncounted, and an error refuses the request.
-pub(super) type Choose = Arc<dyn Fn(&RequestHead<'_>) -> Option<Result<Tier, StoreError>> + Send + Sync>;
 pub(super) type Cost = Arc<dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync>;
 pub(super) type Refuse = Arc<dyn Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync>;
 
@@ -43,7 +41,7 @@ pub(super) struct Rules<S> {
     pub(super) limiter: Arc<StoreLimiter<S>>,
     /// Limiter whose tiers requests can have.
     limiter_of_tiers: Option<Limiter>,
-    pub(super) choose: Choose,
+    pub(super) choice: TierChoice,
     pub(super) key: Key,
     pub(super) missing_key: MissingKey,
     pub(super) cost: Option<Cost>,
@@ -58,7 +56,7 @@ impl<S> Clone for Rules<S> {
         Self {
             limiter: Arc::clone(&self.limiter),
             limiter_of_tiers: self.limiter_of_tiers.clone(),
-            choose: Arc::clone(&self.choose),
+            choice: self.choice.clone(),
             key: self.key.clone(),
             missing_key: self.missing_key,
             cost: self.cost.clone(),
@@ -112,15 +110,9 @@ impl RateLimitLayer {
             let of = |policy| Tier::over(limiter.store(), policy);
             let tiers: foldhash::HashMap<String, Tier> =
                 limiter.tier_policies().map(|(name, policy)| (name.to_owned(), of(policy))).collect();
-            let choose = Arc::clone(&rules.choose);
-            rules.choose = Arc::new(move |request| match tier(request) {
-                Some(name) => {
-                    // A skipped request stays skipped.
-                    let _without_tier = choose(request)?;
-                    Some(tiers.get(name).cloned().ok_or_else(|| limiter.unknown_tier(name)))
-                }
-                None => choose(request),
-            });
+            let otherwise = rules.choice.clone();
+            rules.choice =
+                TierChoice::Named(Arc::new(NamedTiers { limiter, tiers, name: Arc::new(tier), otherwise }));
         })
     }
 }
@@ -128,8 +120,7 @@ impl RateLimitLayer {
 impl<S: Store> RateLimitLayer<S> {
     /// Applies one policy to every request, over a store of any type.
     pub fn over(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>) -> Self {
-        let tier = policy.into();
-        Self::choosing(limiter, move |_| Some(tier.clone()))
+        Self::with_choice(limiter, TierChoice::Fixed(policy.into()))
     }
 
     /// Applies the policy that `choose` returns to each request, or none, over a store of any type. Create the tiers once
@@ -138,11 +129,15 @@ impl<S: Store> RateLimitLayer<S> {
         limiter: Arc<StoreLimiter<S>>,
         choose: impl Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync + 'static,
     ) -> Self {
+        Self::with_choice(limiter, TierChoice::Chosen(Arc::new(choose)))
+    }
+
+    fn with_choice(limiter: Arc<StoreLimiter<S>>, choice: TierChoice) -> Self {
         Self {
             rules: Arc::new(Rules {
                 limiter,
                 limiter_of_tiers: None,
-                choose: Arc::new(move |request| choose(request).map(Ok)),
+                choice,
                 key: Key::address(ClientAddress::peer()),
                 missing_key: MissingKey::default(),
                 cost: None,
@@ -180,8 +175,8 @@ impl<S> RateLimitLayer<S> {
     /// Exempts requests from all limits, such as health checks.
     pub fn skip(self, is_skipped: impl Fn(&RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.with(|rules| {
-            let choose = Arc::clone(&rules.choose);
-            rules.choose = Arc::new(move |request| if is_skipped(request) { None } else { choose(request) });
+            let otherwise = Arc::new(rules.choice.clone());
+            rules.choice = TierChoice::Except(Arc::new(is_skipped), otherwise);
         })
     }
 

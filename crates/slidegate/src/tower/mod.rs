@@ -2,15 +2,18 @@
 
 mod address;
 mod body;
+mod choice;
 mod future;
 mod head;
 mod key;
 mod key_bytes;
 mod layer;
+mod limit_list;
 mod limited;
 mod pause;
 mod payment;
 mod refusal;
+mod response_headers;
 mod service;
 mod style;
 mod tier;

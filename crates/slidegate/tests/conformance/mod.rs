@@ -14,7 +14,7 @@ mod traces;
 pub(crate) use merging::strict_windows_merge_up_to_their_bounds;
 pub(crate) use traces::{
     a_bucket_in_use_fills_in_time_despite_other_versions, a_count_survives_other_tiers,
-    a_lowered_bucket_fills_in_time, a_refund_gives_back_in_every_version, answers_like_the_oracle,
+    a_lowered_bucket_fills_in_time, a_refund_applies_to_every_version, decides_like_the_oracle,
 };
 
 use std::collections::HashMap;
@@ -139,12 +139,12 @@ pub(crate) fn operation<'a>(
 }
 
 /// A long seeded trace of all operations on few keys: all decisions equal the core's.
-pub(crate) async fn answers_like_the_core<S: Store>(subject: Subject<S>) {
-    answers_like_the_core_within(subject, 0).await;
+pub(crate) async fn decides_like_the_core<S: Store>(subject: Subject<S>) {
+    decides_like_the_core_within(subject, 0).await;
 }
 
-/// Like [`answers_like_the_core`], for a store whose clock may lag by `grain_ms`.
-pub(crate) async fn answers_like_the_core_within<S: Store>(subject: Subject<S>, grain_ms: u64) {
+/// Like [`decides_like_the_core`], for a store whose clock may lag by `grain_ms`.
+pub(crate) async fn decides_like_the_core_within<S: Store>(subject: Subject<S>, grain_ms: u64) {
     let (policies, keys) =
         (policies(), ["a", "b", "", "a rather long key, longer than sixteen bytes"].map(String::from));
     for seed in 1..=subject.effort {
@@ -176,7 +176,7 @@ pub(crate) async fn answers_like_the_core_within<S: Store>(subject: Subject<S>, 
 
 /// Quotas of all sizes and kinds, changed during the trace, on a clock that advances by fractions of their windows and
 /// sometimes steps back. Covers products beyond 2^53 and 2^64.
-pub(crate) async fn answers_like_the_core_at_the_extremes<S: Store>(subject: Subject<S>) {
+pub(crate) async fn decides_like_the_core_at_the_extremes<S: Store>(subject: Subject<S>) {
     for seed in 1..=12 * subject.effort {
         let mut random = Random(0xD1B5_4A32_D192_ED03_u64.wrapping_mul(seed));
         let mut reference = Reference::default();
@@ -572,8 +572,8 @@ macro_rules! suite {
     ($constructor:expr) => {
         $crate::conformance::suite!(
             $constructor,
-            answers_like_the_core,
-            answers_like_the_core_at_the_extremes,
+            decides_like_the_core,
+            decides_like_the_core_at_the_extremes,
             counter_forms_change_without_a_difference,
             decides_like_the_core_when_the_clock_steps_back,
             batches_are_decided_in_order,
@@ -583,11 +583,11 @@ macro_rules! suite {
             drops_the_same_versions_as_the_core,
             a_denial_uses_up_no_other_quota,
             strict_windows_merge_up_to_their_bounds,
-            answers_like_the_oracle,
+            decides_like_the_oracle,
             a_lowered_bucket_fills_in_time,
             a_count_survives_other_tiers,
             a_bucket_in_use_fills_in_time_despite_other_versions,
-            a_refund_gives_back_in_every_version,
+            a_refund_applies_to_every_version,
             admits_exactly_the_limit_under_contention,
             forgets_all_keys_of_a_policy,
             forgetting_disturbs_no_decision

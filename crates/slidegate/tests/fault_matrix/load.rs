@@ -100,9 +100,9 @@ async fn call<S: Store>(
     while !is_stopped.load(Relaxed) {
         let key = if caller.is_for_hot_key { "hot".to_owned() } else { format!("{} {sent}", caller.node) };
         let sent_ms = clock.now_ms();
-        let answer = limiter.check(policy.key(&key)).await;
+        let response = limiter.check(policy.key(&key)).await;
         let took_ms = clock.now_ms() - sent_ms;
-        tally.lock().unwrap().add(caller, &answer, took_ms);
+        tally.lock().unwrap().add(caller, &response, took_ms);
         sent += 1;
         clock.sleep(PAUSE_MS).await;
     }

@@ -112,13 +112,13 @@ fn assert_consistent(request: &Request, denied_cost: u64, answer: &Decision, exp
 }
 
 #[test]
-fn a_cache_answers_like_the_store_without_it() {
+fn a_cache_decides_like_the_store_without_it() {
     let case = (trace(), algorithm().prop_flat_map(|algorithm| select(versions(algorithm))));
     check_property(1000, case, |(trace, policy)| compare(memory, trace, &[policy]));
 }
 
 #[test]
-fn a_cache_answers_like_the_store_without_it_while_limits_change() {
+fn a_cache_decides_like_the_store_without_it_while_limits_change() {
     check_property(1500, (trace(), algorithm()), |(trace, algorithm)| {
         compare(exact_store, trace, &versions(algorithm))
     });

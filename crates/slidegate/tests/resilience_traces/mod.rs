@@ -188,7 +188,7 @@ pub(crate) fn check_property<T: Debug>(
     assert!(hits.into_inner() > u64::from(cases), "the cache was hardly used");
 }
 
-/// A remote store: a request is sent on the first poll, decided on the second and answered on the third.
+/// A remote store: a request is sent on the first poll, decided on the second and completed on the third.
 pub(crate) struct Distant(pub(crate) Memory);
 
 impl Store for Distant {

@@ -7,18 +7,19 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, any};
-use metrics::counter;
 use serde::{Deserialize, Serialize};
 use slidegate::store::Store;
 use slidegate::{Clock, SystemClock, Verb};
 use slidegate_engine::Rejection;
-use tracing::{debug, warn};
+use tracing::{Instrument, warn};
 use utoipa::ToSchema;
 
 use super::problem::Problem;
 use super::{body, only_post};
 use crate::app::App;
 use crate::protocols::headers::credentials;
+use crate::rejections;
+use crate::traces;
 
 /// Time after which the response is 202 and the work continues. A large Redis takes longer than the timeout of a request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,11 +45,11 @@ pub(super) struct ForgetResponse {
 
 pub(super) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
     any(only_post).post(async move |State(app): State<Arc<App<S>>>, request: Request| {
-        match forget(app, request, body_timeout).await {
+        let span = traces::request_span("POST /v1/forget", request.headers().into());
+        match forget(app, request, body_timeout).instrument(span).await {
             Ok(response) => response,
             Err(rejection) => {
-                debug!(kind = ?rejection.kind, why = rejection.detail, "request rejected");
-                counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+                rejections::record(&rejection);
                 Problem::from(rejection).into_response()
             }
         }

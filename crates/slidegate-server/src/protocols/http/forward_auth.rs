@@ -10,7 +10,6 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
-use metrics::counter;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
 use slidegate::Verb;
@@ -18,7 +17,7 @@ use slidegate::store::Store;
 use slidegate::tower::{ClientAddress, PeerAddress};
 use slidegate_config::{KeyPart, KeyRule};
 use slidegate_engine::{Decided, Rejection, RejectionKind, Request};
-use tracing::{Instrument, debug, warn};
+use tracing::{Instrument, warn};
 
 use super::encoded_policy::Encoded;
 use super::header_sink::HeaderSink;
@@ -27,6 +26,7 @@ use crate::app::App;
 use crate::log_once::LogOnce;
 use crate::protocols::headers::credentials;
 use crate::protocols::headers::request_key;
+use crate::rejections;
 use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
@@ -104,8 +104,7 @@ impl<R: Into<Rejection>> From<R> for ForwardAuthRejection {
 impl ForwardAuthRejection {
     fn into_response(self) -> Response {
         let Self { rejection, status } = self;
-        debug!(kind = ?rejection.kind, %rejection, "rejected a request");
-        counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+        rejections::record(&rejection);
         let mut problem = Problem::from(rejection);
         if let Some(status) = status {
             problem.set_status(status);

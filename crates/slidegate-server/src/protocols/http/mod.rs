@@ -43,11 +43,11 @@ use tracing::Instrument;
 use self::body::Body;
 pub use self::decision_json::DecisionJson;
 pub(crate) use self::decision_json::{Age, QuotaJson};
-use self::fast_path::PlainRequest;
+use self::fast_path::{PlainReply, PlainRequest};
 use self::header_sink::HeaderSink;
 pub(crate) use self::openapi::{add_token_scheme, document_response};
 pub(crate) use self::problem::Problem;
-use self::reply::{PlainReply, Reply};
+use self::reply::Reply;
 pub(crate) use self::request_json::RequestJson;
 use crate::app::App;
 use crate::metrics::Metrics;
@@ -157,7 +157,7 @@ impl<S: Store> Routes<S> {
             Err(rejection) => Err(rejection),
         };
         if let Err(rejection) = result {
-            reply.write_rejection(verb, rejection);
+            reply.write_rejection(rejection);
         }
         let end = Stopwatch::start();
         if is_read {
@@ -176,20 +176,20 @@ impl<S: Store> Routes<S> {
         batch: &[Result<Request<'_>, Rejection>],
     ) -> Result<(), Rejection> {
         let policies = self.app.engine().policies();
-        let mut selections: Vec<_> = batch
+        let selections: Vec<_> = batch
             .iter()
             .map(|request| policies.select(verb, request.as_ref().map_err(Rejection::clone)?))
             .collect();
         reply.reserve(&selections)?;
-        let mut is_first = true;
-        while !selections.is_empty() {
-            if !std::mem::take(&mut is_first) {
-                tokio::task::yield_now().await;
-            }
-            let rest = selections.split_off(selections.len().min(BATCH_CHUNK));
-            let decided = self.decide_chunk(std::mem::replace(&mut selections, rest)).await;
-            if !reply.append_decisions(verb, decided) {
+        let mut selections = selections.into_iter();
+        while selections.len() > 0 {
+            let chunk = selections.by_ref().take(BATCH_CHUNK).collect();
+            let decided = self.decide_chunk(chunk).await;
+            if !reply.append_decisions(decided) {
                 return Ok(());
+            }
+            if selections.len() > 0 {
+                tokio::task::yield_now().await;
             }
         }
         reply.end_batch();

@@ -2,38 +2,31 @@
 
 use axum::http::{HeaderMap, Response, StatusCode};
 use http_body_util::{Either, Full};
-use metrics::counter;
 use serde::Serialize;
-use slidegate::{Clock, Verb};
+use slidegate::Clock;
 use slidegate_engine::{Decided, Rejection, Selection};
-use tracing::debug;
 use utoipa::ToSchema;
 
 use super::body_budget::{self, BudgetPermit};
 use super::decision_json::DecisionJson;
 use super::encoded_policy::Encoded;
-use super::header_sink::{HeaderLines, HeaderSink};
+use super::header_sink::HeaderSink;
 use super::problem::Problem;
 use super::{ResponseBody, encode};
+use crate::rejections;
 
 /// Capacity for the headers of a response, including the date and the length.
 const HEADER_CAPACITY: usize = 6;
 
-/// Maximum capacity of a buffer that is reused for the next response.
-const MAX_REUSED_BYTES: usize = 8 * encode::TYPICAL_RESPONSE_BYTES;
-
 /// A response with a decision, a batch of decisions or a problem. Its buffers are reused for the next response.
 #[derive(Debug)]
 pub(crate) struct Reply<H> {
-    status: StatusCode,
-    headers: H,
-    json: Vec<u8>,
+    pub(super) status: StatusCode,
+    pub(super) headers: H,
+    pub(super) json: Vec<u8>,
     /// Permit of a batch.
-    permit: Option<BudgetPermit>,
+    pub(super) permit: Option<BudgetPermit>,
 }
-
-/// A response of the fast path, encoded without hyper.
-pub(crate) type PlainReply = Reply<HeaderLines>;
 
 impl Reply<HeaderMap> {
     /// Returns an empty response for hyper.
@@ -42,15 +35,8 @@ impl Reply<HeaderMap> {
     }
 }
 
-impl PlainReply {
-    /// Returns an empty response.
-    pub(crate) fn new() -> Self {
-        Self::with_headers(HeaderLines::default())
-    }
-}
-
 impl<H: HeaderSink> Reply<H> {
-    fn with_headers(headers: H) -> Self {
+    pub(super) fn with_headers(headers: H) -> Self {
         Self {
             status: StatusCode::OK,
             headers,
@@ -89,18 +75,14 @@ impl<H: HeaderSink> Reply<H> {
     }
 
     /// Appends decisions of a batch. Returns false if the encoding failed and the response is a problem instead.
-    pub(super) fn append_decisions(
-        &mut self,
-        verb: Verb,
-        decided: Vec<Result<Decided<'_>, Rejection>>,
-    ) -> bool {
+    pub(super) fn append_decisions(&mut self, decided: Vec<Result<Decided<'_>, Rejection>>) -> bool {
         for decided in decided {
             self.json.push(if self.json.is_empty() { b'[' } else { b',' });
             let written = match decided {
                 Ok(decided) => {
                     encode::write(&mut self.json, &Encoded::of(&decided.selection.policy), &decided)
                 }
-                Err(rejection) => serde_json::to_writer(&mut self.json, &problem_of(verb, rejection)),
+                Err(rejection) => serde_json::to_writer(&mut self.json, &problem_of(rejection)),
             };
             if let Err(error) = written {
                 self.write_internal_error(&error);
@@ -120,8 +102,8 @@ impl<H: HeaderSink> Reply<H> {
     }
 
     /// Replaces the response with the problem of a rejection.
-    pub(super) fn write_rejection(&mut self, verb: Verb, rejection: Rejection) {
-        self.write_problem(&problem_of(verb, rejection));
+    pub(super) fn write_rejection(&mut self, rejection: Rejection) {
+        self.write_problem(&problem_of(rejection));
     }
 
     fn write_internal_error(&mut self, error: &serde_json::Error) {
@@ -138,9 +120,8 @@ impl<H: HeaderSink> Reply<H> {
 }
 
 /// Counts and logs a rejection, and returns its problem.
-fn problem_of(verb: Verb, rejection: Rejection) -> Problem {
-    debug!(?verb, kind = ?rejection.kind, %rejection, "rejected a request");
-    counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+fn problem_of(rejection: Rejection) -> Problem {
+    rejections::record(&rejection);
     Problem::from(rejection)
 }
 
@@ -151,43 +132,6 @@ impl Reply<HeaderMap> {
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
         response
-    }
-}
-
-impl PlainReply {
-    /// Appends the HTTP/1.1 response, in the same format as hyper.
-    ///
-    /// `date` is the complete `date` line. `is_last` announces the end of the connection.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, date: &str, is_last: bool) {
-        if self.status == StatusCode::OK {
-            out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-        } else {
-            out.extend_from_slice(b"HTTP/1.1 ");
-            out.extend_from_slice(self.status.as_str().as_bytes());
-            out.push(b' ');
-            out.extend_from_slice(self.status.canonical_reason().unwrap_or_default().as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
-        out.extend_from_slice(&self.headers.0);
-        out.extend_from_slice(b"content-length: ");
-        out.extend_from_slice(itoa::Buffer::new().format(self.json.len()).as_bytes());
-        out.extend_from_slice(if is_last { b"\r\nconnection: close\r\n" } else { b"\r\n" });
-        out.extend_from_slice(date.as_bytes());
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(&self.json);
-    }
-
-    /// Takes the permit, which the caller holds until the written response is sent.
-    pub(crate) fn take_permit(&mut self) -> Option<BudgetPermit> {
-        self.permit.take()
-    }
-
-    /// Frees the buffer of a large response.
-    pub(crate) fn shrink(&mut self) {
-        if self.json.capacity() > MAX_REUSED_BYTES {
-            self.json = Vec::with_capacity(encode::TYPICAL_RESPONSE_BYTES);
-        }
-        self.headers.0.shrink_to(MAX_REUSED_BYTES);
     }
 }
 

@@ -8,11 +8,10 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use metrics::counter;
 use slidegate::Verb;
 use slidegate::store::Store;
 use slidegate_engine::{Rejection, RejectionKind};
-use tracing::debug;
+use tracing::Instrument;
 
 use super::body;
 use super::problem::Problem;
@@ -20,13 +19,15 @@ use crate::app::App;
 use crate::protocols::headers::credentials;
 use crate::protocols::rls::proto::RateLimitRequest;
 use crate::protocols::rls::{JsonRequest, JsonResponse, Message, decide, required_verbs};
+use crate::rejections;
+use crate::traces;
 
 /// Returns the route for rate limit requests as JSON: 200 if the request is allowed, 429 if it is denied.
 pub(super) fn json<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
     post(async move |State(app): State<Arc<App<S>>>, request: Request| {
-        respond(&app, request, body_timeout).await.unwrap_or_else(|rejection| {
-            debug!(kind = ?rejection.kind, %rejection, "request rejected");
-            counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+        let span = traces::request_span("POST /json", request.headers().into());
+        respond(&app, request, body_timeout).instrument(span).await.unwrap_or_else(|rejection| {
+            rejections::record(&rejection);
             rejection_response(&rejection)
         })
     })

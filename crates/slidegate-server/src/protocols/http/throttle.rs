@@ -9,12 +9,11 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
-use metrics::counter;
 use serde::{Deserialize, Serialize};
 use slidegate::Verb;
 use slidegate::store::Store;
 use slidegate_engine::{Rejection, RejectionKind, Selection, valid_key};
-use tracing::debug;
+use tracing::Instrument;
 use utoipa::ToSchema;
 
 use super::body;
@@ -22,8 +21,10 @@ use super::problem::Problem;
 use crate::app::App;
 use crate::protocols::headers::credentials;
 use crate::protocols::throttlecrab::{ThrottleReply, ThrottlecrabRequest};
+use crate::rejections;
 use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
+use crate::traces;
 
 /// Request of throttlecrab. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -76,8 +77,7 @@ impl ThrottleRejection {
 impl IntoResponse for ThrottleRejection {
     fn into_response(self) -> Response {
         let Self { status, kind, error } = self;
-        debug!(?kind, error, "request rejected");
-        counter!("slidegate_refusals_total", "reason" => kind.name()).increment(1);
+        rejections::record_reason(kind, &error);
         let mut headers = HeaderMap::new();
         match status {
             StatusCode::UNAUTHORIZED => {
@@ -95,7 +95,8 @@ impl IntoResponse for ThrottleRejection {
 pub(super) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
     post(async move |State(app): State<Arc<App<S>>>, request: Request| {
         let stopwatch = Stopwatch::start();
-        let response = decide(&app, request, body_timeout).await.map(Json);
+        let span = traces::request_span("POST /throttle", request.headers().into());
+        let response = decide(&app, request, body_timeout).instrument(span).await.map(Json);
         Task::Throttle.record(stopwatch);
         response
     })
@@ -117,7 +118,7 @@ async fn decide<S: Store>(
     let invalid_rate = |message: String| ThrottleRejection::invalid_rate(&message);
     let request = ThrottlecrabRequest::new(max_burst, count_per_period, period, quantity.unwrap_or(1))
         .map_err(invalid_rate)?;
-    let policy = app.engine().rates().find(request.rate).map_err(invalid_rate)?;
+    let policy = request.rate.policy(app.engine().rates()).map_err(invalid_rate)?;
     let key = valid_key(Some(key.as_bytes()))?;
     let operation = Selection::new(Verb::Check, policy, key, request.cost);
     Ok(request

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use slidegate::{MAX_WINDOW_MS, Verb};
-use slidegate_engine::{Dialect, Policies, PolicyView, Rejection, RejectionKind, valid_key};
+use slidegate_engine::{Policies, PolicyView, Rejection, RejectionKind, valid_key};
 
+use super::super::rates::Dialect;
 use super::check::{self, CheckArguments};
 use super::decision_reply::ReplyFormat;
 use super::frame::Arguments;

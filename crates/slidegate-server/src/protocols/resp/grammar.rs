@@ -1,6 +1,8 @@
 //! Parts of commands: names, policies and errors.
 
-use slidegate_engine::{Dialect, Rate, Rejection, RejectionKind};
+use slidegate_engine::{Rejection, RejectionKind};
+
+use super::super::rates::{Dialect, Rate};
 
 /// Length of the longest name that is compared.
 const MAX_KEYWORD_BYTES: usize = 24;

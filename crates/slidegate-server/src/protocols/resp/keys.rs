@@ -1,7 +1,9 @@
 //! `DEL`, `EXISTS`, `TTL` and `PTTL` for keys of `CL.THROTTLE`.
 
 use slidegate::{MAX_LIMIT, Verb};
-use slidegate_engine::{Dialect, Rate, Rejection, valid_key};
+use slidegate_engine::{Rejection, valid_key};
+
+use super::super::rates::{Dialect, Rate};
 
 use super::decision_reply::ReplyFormat;
 use super::frame::Arguments;

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use metrics::counter;
 use slidegate::store::Store;
 use slidegate_engine::{Rejection, RejectionKind};
 use tonic::codegen::async_trait;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
-use tracing::{Instrument, debug};
+use tracing::Instrument;
 
 use super::body_timeout::{ResponseTimeout, StreamTimeout};
 use super::health::AppHealth;
@@ -19,6 +18,7 @@ use super::proto::rate_limit_service_server::{RateLimitService, RateLimitService
 use super::proto::{DESCRIPTORS, RateLimitRequest, RateLimitResponse};
 use crate::app::App;
 use crate::protocols::headers::credentials;
+use crate::rejections;
 use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
@@ -82,8 +82,7 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
 /// Converts a rejection to a gRPC status. A response with the code `UNKNOWN` is no alternative: Envoy allows the request even with
 /// `failure_mode_deny`.
 fn rejection_status(rejection: &Rejection) -> Status {
-    debug!(kind = ?rejection.kind, %rejection, "request rejected");
-    counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+    rejections::record(rejection);
     match rejection.kind {
         RejectionKind::Unauthorized => Status::unauthenticated(rejection.to_string()),
         RejectionKind::Forbidden => Status::permission_denied(rejection.to_string()),

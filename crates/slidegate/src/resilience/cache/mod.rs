@@ -34,7 +34,7 @@ use crate::store::{Operation, Store};
 /// retry times keep counting down. A request that costs more than the cached one gets the same retry time, which may be
 /// too short for it.
 ///
-/// **Up to date.** A refund, a reset, a forgotten policy or changed quotas take effect at once if they pass through
+/// **Up to date.** A refund, a reset, a policy reset or changed quotas take effect at once if they pass through
 /// this cache, and within one second if they come from another node: Redis publishes them to all subscribers, and
 /// PostgreSQL is polled five times a second. Over such a store a denial is cached for up to ten seconds. Over other
 /// stores, on a Redis cluster, and while the invalidation feed is interrupted, it is cached for at most `max_age`. A

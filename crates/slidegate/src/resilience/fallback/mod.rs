@@ -262,7 +262,7 @@ impl<S: Store, C: Clock> StoreLayer for Fallback<S, C> {
         }
     }
 
-    /// Forgets the policy in the store, regardless of budget and breaker, and then in the local share.
+    /// Resets the policy in the store, regardless of budget and breaker, and then in the local share.
     async fn apply_forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         let forgotten = self.store.forget(policy).await?;
         self.local.forget_now(policy)?;

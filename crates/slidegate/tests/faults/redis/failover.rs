@@ -113,7 +113,7 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &tracing::span::Id) {}
 }
 
-/// Regression: a replica still answers denials, and the store took each as the server's recovery.
+/// Regression: a replica still returns denials, and the store took each as the server's recovery.
 #[tokio::test]
 async fn a_denial_does_not_count_as_recovery() {
     let log = Log::default();
