@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::store::{MemoryStore, Operation, StoreLimiter};
+use slidegate::store::{MemoryStore, Operation, Store, StoreLimiter};
 use slidegate::{
     AnyClock, Check, Decision, Limiter, LimiterBuilder, ManualClock, Policy, Request, StoreError, StoreStack,
     Verb,
@@ -229,6 +229,25 @@ fn invalid_settings_are_refused_with_the_field() {
     let quota: slidegate::Quota = "1/1s".parse().unwrap();
     assert!(Limiter::builder("typed").quotas([quota]).over(&store).is_ok());
     assert!(Limiter::builder("owned").quotas(["1/1s".to_owned()]).over(&store).is_ok());
+}
+
+/// The sizes and the clock are separate settings: neither replaces the other, in any order.
+#[tokio::test]
+async fn the_sizes_of_a_memory_store_keep_its_clock() {
+    let clock = ManualClock::at(NOW);
+    let sizes = || MemoryStore::builder().max_keys(1000);
+    let builder = StoreStack::builder;
+    for builder in [builder().clock(clock.clone()).memory(sizes()), builder().memory(sizes()).clock(clock)] {
+        assert_eq!(builder.clone().in_memory().unwrap().clock().now_ms(), NOW);
+        #[cfg(feature = "redis")]
+        {
+            let error = builder.connect("redis://127.0.0.1:1").await.unwrap_err();
+            assert!(
+                error.to_string().starts_with("clock: redis://127.0.0.1:1 decides by the clock"),
+                "{error}"
+            );
+        }
+    }
 }
 
 #[tokio::test]

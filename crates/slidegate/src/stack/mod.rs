@@ -17,7 +17,7 @@ use slidegate_core::Policy;
 use self::layers::{Layers, Protection};
 #[cfg(not(feature = "resilience"))]
 use self::unprotected::{Layers, Protection};
-use crate::clock::{AnyClock, Clock, SystemClock};
+use crate::clock::{AnyClock, Clock};
 use crate::error::{BuildError, SettingsError, StoreError};
 #[cfg(feature = "resilience")]
 use crate::resilience::{DeniedCache, FailureRule, Fallback, OnFailure, PolicySwitch, Switch};
@@ -121,8 +121,8 @@ impl fmt::Debug for StoreStack {
 /// Builder of a [`StoreStack`]. Each option of a layer adds the layer.
 #[derive(Clone, Debug)]
 pub struct StoreStackBuilder {
-    memory: MemoryStoreBuilder<AnyClock>,
-    has_clock: bool,
+    memory: MemoryStoreBuilder,
+    clock: Option<AnyClock>,
     retries_connection: bool,
     protection: Protection,
 }
@@ -130,8 +130,8 @@ pub struct StoreStackBuilder {
 impl Default for StoreStackBuilder {
     fn default() -> Self {
         Self {
-            memory: MemoryStore::builder().clock(AnyClock::default()),
-            has_clock: false,
+            memory: MemoryStore::builder(),
+            clock: None,
             retries_connection: false,
             protection: Protection::default(),
         }
@@ -139,8 +139,9 @@ impl Default for StoreStackBuilder {
 }
 
 impl StoreStackBuilder {
-    /// Sets all settings of a memory store. The fallback's local store has the same sizes.
-    pub fn memory(mut self, memory: MemoryStoreBuilder<AnyClock>) -> Self {
+    /// Sets the sizes of a memory store. The fallback's local store has the same sizes. The clock is a separate
+    /// [setting](Self::clock).
+    pub fn memory(mut self, memory: MemoryStoreBuilder) -> Self {
         self.memory = memory;
         self
     }
@@ -166,8 +167,7 @@ impl StoreStackBuilder {
     /// Sets the clock of a memory store, such as a [`ManualClock`](crate::ManualClock) in tests. Remote stores decide by the
     /// clock of their server; with one, the builder returns an error.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.memory = self.memory.clock(AnyClock::other(clock));
-        self.has_clock = true;
+        self.clock = Some(AnyClock::other(clock));
         self
     }
 
@@ -180,7 +180,8 @@ impl StoreStackBuilder {
 
     /// Builds a store in memory.
     pub fn in_memory(self) -> Result<StoreStack, BuildError> {
-        let store = AnyStore::in_memory(self.memory.clone())?;
+        let clock = self.clock.clone().unwrap_or_default();
+        let store = AnyStore::in_memory(self.memory.clone().clock(clock))?;
         self.stack(store, &StoreUrl::Memory)
     }
 
@@ -200,7 +201,7 @@ impl StoreStackBuilder {
         if *url == StoreUrl::Memory {
             return self.in_memory();
         }
-        if self.has_clock {
+        if self.clock.is_some() {
             let message = format!("{url} decides by the clock of its server; only memory: has a clock");
             return Err(SettingsError::new("clock", message).into());
         }
@@ -208,7 +209,7 @@ impl StoreStackBuilder {
         {
             let store = AnyStore::connect(
                 url,
-                self.memory.clone(),
+                self.memory.clone().clock(AnyClock::default()),
                 self.protection.longest_budget(url.budget()),
                 self.retries_connection,
             );
@@ -219,8 +220,7 @@ impl StoreStackBuilder {
     }
 
     fn stack(self, store: AnyStore, url: &StoreUrl) -> Result<StoreStack, BuildError> {
-        let local = self.memory.clock(SystemClock::default());
-        Ok(StoreStack { layers: self.protection.push_onto(store, url.budget(), local)? })
+        Ok(StoreStack { layers: self.protection.push_onto(store, url.budget(), self.memory)? })
     }
 }
 
