@@ -35,8 +35,8 @@ use crate::store::{
 /// use slidegate::{Limiter, Policy, StoreStack};
 ///
 /// let store = Arc::new(StoreStack::builder().max_keys(10_000).in_memory()?);
-/// let api = Limiter::over(&store, Policy::parse("api", ["10/1s"])?);
-/// let login = Limiter::over(&store, Policy::parse("login", ["5/15m strict-window"])?);
+/// let api = Limiter::over(store.clone(), Policy::parse("api", ["10/1s"])?);
+/// let login = Limiter::over(store.clone(), Policy::parse("login", ["5/15m strict-window"])?);
 /// assert!(api.check_now("user:1")?.is_allowed() && login.check_now("user:1")?.is_allowed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
