@@ -8,10 +8,9 @@ mod unprotected;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-#[cfg(feature = "resilience")]
 use std::time::Duration;
 
-use slidegate_core::Policy;
+use slidegate_core::{Check, Policy};
 
 #[cfg(feature = "resilience")]
 use self::layers::{Layers, Protection};
@@ -23,7 +22,7 @@ use crate::error::{BuildError, SettingsError, StoreError};
 use crate::resilience::{DeniedCache, FailureRule, Fallback, OnFailure, PolicySwitch, Switch};
 use crate::store::responses::missing_response;
 use crate::store::{
-    AnyStore, MemoryStore, MemoryStoreBuilder, Operation, Responses, Store, StoreLayer, StoreUrl, WhenFull,
+    AnyStore, FeedVersion, MemoryStore, MemoryStoreBuilder, Operation, Responses, Store, StoreUrl, WhenFull,
     output_now,
 };
 
@@ -84,32 +83,50 @@ impl StoreStack {
     }
 }
 
-impl StoreLayer for StoreStack {
-    type Inner = Layers;
-
-    fn inner(&self) -> &Layers {
-        &self.layers
-    }
-
-    /// Hides the futures of the layers. Otherwise every caller's future would contain them all, and its type would soon
-    /// exceed the compiler's recursion limit.
-    async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
+/// Hides the futures of the layers. Otherwise every caller's future would contain them all, and its type would soon exceed
+/// the compiler's recursion limit.
+impl Store for StoreStack {
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         if self.layers.is_immediate() {
-            // The future of an immediate store is ready when it is first polled.
-            let missing = || operations.iter().map(|_| Err(missing_response())).collect();
-            return output_now(self.layers.execute(operations)).unwrap_or_else(missing);
+            return at_once(operations, self.layers.execute(operations));
         }
         // Compared to a round trip an allocation is cheap.
-        let response: Pin<Box<dyn Future<Output = Responses> + Send + '_>> =
-            Box::pin(self.layers.execute(operations));
+        let response: Boxed<'_, Responses> = Box::pin(self.layers.execute(operations));
         response.await
     }
 
-    async fn apply_forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
-        let forgotten: Pin<Box<dyn Future<Output = Result<Option<u64>, StoreError>> + Send + '_>> =
-            Box::pin(self.layers.forget(policy));
+    async fn execute_within(&self, operations: &[Operation<'_>], budget: Duration) -> Responses {
+        if self.layers.is_immediate() {
+            return at_once(operations, self.layers.execute(operations));
+        }
+        let response: Boxed<'_, Responses> = Box::pin(self.layers.execute_within(operations, budget));
+        response.await
+    }
+
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        let forgotten: Boxed<'_, Result<Option<u64>, StoreError>> = Box::pin(self.layers.forget(policy));
         forgotten.await
     }
+
+    fn clock(&self) -> &dyn Clock {
+        self.layers.clock()
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.layers.is_immediate()
+    }
+
+    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
+        self.layers.feed_version(check)
+    }
+}
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Returns the responses of an immediate store, whose future is ready when it is first polled.
+fn at_once(operations: &[Operation<'_>], responses: impl Future<Output = Responses>) -> Responses {
+    let missing = || operations.iter().map(|_| Err(missing_response())).collect();
+    output_now(responses).unwrap_or_else(missing)
 }
 
 impl fmt::Debug for StoreStack {
