@@ -63,8 +63,8 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the quotas with their names, which identify them in headers and reports. A quota without a name of its own is
-    /// named by its limit and window, such as `10/1s`.
+    /// Sets the quotas with their names, which identify them in headers and reports. [`quotas`](Self::quotas) names each quota
+    /// after its limit and window, such as `10/1s`.
     ///
     /// ```
     /// use slidegate::Limiter;
