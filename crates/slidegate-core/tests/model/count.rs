@@ -312,6 +312,6 @@ fn window(quota: &Quota) -> u128 {
 fn window_start(quota: &Quota, now: u128, window: u128) -> u128 {
     match quota.anchor() {
         Anchor::Epoch => now / window * window,
-        Anchor::FirstRequest => now,
+        _ => now,
     }
 }

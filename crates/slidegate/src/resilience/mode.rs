@@ -2,6 +2,7 @@
 
 /// Enforcement mode of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
     /// Decisions are enforced.
     #[default]
