@@ -11,7 +11,9 @@ mod merging;
 mod model;
 mod traces;
 
-pub(crate) use merging::strict_windows_merge_up_to_their_bounds;
+pub(crate) use merging::{
+    fewer_slots_merge_nothing_until_units_are_added, strict_windows_merge_up_to_their_bounds,
+};
 pub(crate) use traces::{
     a_bucket_in_use_fills_in_time_despite_other_versions, a_count_survives_other_tiers,
     a_lowered_bucket_fills_in_time, a_refund_gives_back_in_every_version, answers_like_the_oracle,
@@ -585,6 +587,7 @@ macro_rules! suite {
             drops_the_same_versions_as_the_core,
             a_denial_uses_up_no_other_quota,
             strict_windows_merge_up_to_their_bounds,
+            fewer_slots_merge_nothing_until_units_are_added,
             answers_like_the_oracle,
             a_lowered_bucket_fills_in_time,
             a_count_survives_other_tiers,
