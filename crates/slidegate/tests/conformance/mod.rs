@@ -16,7 +16,8 @@ pub(crate) use merging::{
 };
 pub(crate) use traces::{
     a_bucket_in_use_fills_in_time_despite_other_versions, a_count_survives_other_tiers,
-    a_lowered_bucket_fills_in_time, a_refund_gives_back_in_every_version, answers_like_the_oracle,
+    a_lowered_bucket_fills_in_time, a_refund_gives_back_in_every_version,
+    an_empty_count_hides_no_other_after_a_step_back, answers_like_the_oracle,
 };
 
 use std::collections::HashMap;
@@ -593,6 +594,7 @@ macro_rules! suite {
             a_count_survives_other_tiers,
             a_bucket_in_use_fills_in_time_despite_other_versions,
             a_refund_gives_back_in_every_version,
+            an_empty_count_hides_no_other_after_a_step_back,
             admits_exactly_the_limit_under_contention,
             forgets_all_keys_of_a_policy,
             forgetting_disturbs_no_decision
