@@ -44,7 +44,7 @@ IOREDIS_VERSION = 6.0.0
 IOREDIS_DIR = target/tools/ioredis
 IOREDIS = $(IOREDIS_DIR)/.$(IOREDIS_VERSION)
 
-.PHONY: run test deps fmt lint tests loom deny faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
+.PHONY: run test deps fmt lint tests loom deny package faults fuzz bench bench-redis bench-postgres bench-tower bench-server \
 	bench-protocols
 .NOTPARALLEL:
 
@@ -57,7 +57,7 @@ run:
 ## the tests' dependencies while the lints run.
 test:
 	@$(MAKE) --no-print-directory deps & fetching=$$!; trap 'kill $$fetching; exit 1' INT TERM; \
-		$(MAKE) --no-print-directory fmt lint deny; checked=$$?; \
+		$(MAKE) --no-print-directory fmt lint deny package; checked=$$?; \
 		wait $$fetching && test $$checked = 0
 	@$(MAKE) --no-print-directory tests
 	@echo "all checks passed"
@@ -136,7 +136,9 @@ $(REDIS_PY):
 fmt:
 	$(CARGO) fmt --all --check
 
+## Checks code, language and module structure. The checks written for this project are tested first.
 lint:
+	@python3 scripts/test_checks.py && python3 scripts/check_language.py && python3 scripts/check_cycles.py
 	$(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --quiet --no-deps --workspace --exclude slidegate-bench
 
@@ -151,7 +153,7 @@ tests:
 loom:
 	RUSTFLAGS="--cfg slidegate_loom -D warnings" $(CARGO) test --package slidegate --lib --target-dir target/loom model
 
-## Measures all faults of Redis and PostgreSQL and prints the tables of docs/guarantees.md, about three minutes. `make
+## Measures all faults of Redis and PostgreSQL and prints the tables of docs/benchmarks.md, about three minutes. `make
 ## test` runs a short version.
 faults: deps
 	$(CARGO) test $(TESTED) --test fault_matrix -- --ignored --nocapture
@@ -166,6 +168,14 @@ fuzz:
 ## Checks licences, names and sources of all crates. Downloads the crates of all platforms first.
 deny:
 	CARGO="$(CARGO)" scripts/check_dependencies.py
+
+## Packages the published crates, builds each from its package, and checks each feature of the library alone. About half a
+## minute: the packages build without features, and `lint` has built the dependencies. Works offline, on uncommitted changes.
+FEATURES = redis postgres resilience tower axum tonic
+package:
+	$(CARGO) package --quiet --offline --allow-dirty --package slidegate-core --package slidegate
+	@set -e; for feature in $(FEATURES); do \
+		$(CARGO) clippy --quiet --offline --package slidegate --features $$feature -- -D warnings; done
 
 ## Benchmarks the library beside its peers in one run, some minutes. Needs valgrind for the instruction counts.
 bench:

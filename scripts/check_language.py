@@ -5,14 +5,18 @@ Prints each violation as `file:line: rule: text` and exits with 1 if there is on
 `language_allowed.txt` beside this script, one per line. Arguments limit the check to files or folders.
 """
 
+import io
 import pathlib
 import re
 import subprocess
 import sys
+import tokenize
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ALLOWED_FILE = pathlib.Path(__file__).resolve().parent / "language_allowed.txt"
-GENERATED = ("/generated/", "docs/slidegate.schema.json", "Cargo.lock", "LICENSE", "check_language.py", "language_allowed")
+GENERATED = ("/generated/", "docs/slidegate.schema.json", "Cargo.lock", "LICENSE", "language_allowed")
+# Files that contain the words of the rules on purpose.
+OWN_FILES = ("scripts/check_language.py", "scripts/test_checks.py")
 
 # Rule 1: the subject of a sentence is a technical noun. Rule 3: the word that the field uses.
 PROSE_RULES = {
@@ -43,6 +47,11 @@ RUST_TOKEN = re.compile(
     re.S,
 )
 LINE_COMMENT = {".lua": "--", ".sql": "--", ".py": "#", ".yaml": "#", ".yml": "#", ".toml": "#", ".sh": "#", ".service": "#"}
+LINE_COMMENT |= {".proto": "//", ".js": "//"}
+# A value of more than one word, such as an alert's summary.
+YAML_VALUE = re.compile(r"^\s*(?:- )?[\w.-]+:\s+(?P<value>[^#\s].* .*)$")
+JSON_STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
+PYTHON_STRINGS = {tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 CODE_SPAN = re.compile(r"`[^`]*`")
 LINK_TARGET = re.compile(r"\]\([^)]*\)")
 
@@ -50,7 +59,7 @@ LINK_TARGET = re.compile(r"\]\([^)]*\)")
 def files(arguments):
     listed = subprocess.run(["git", "ls-files", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
     for name in listed.stdout.splitlines():
-        if not any(part in name for part in GENERATED) and (ROOT / name).is_file():
+        if name not in OWN_FILES and not any(part in name for part in GENERATED) and (ROOT / name).is_file():
             yield name
 
 
@@ -85,6 +94,24 @@ def markdown_parts(text):
             yield number, "prose", line
 
 
+def yaml_values(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        if found := YAML_VALUE.match(re.sub(r"\s#\s.*", "", line)):
+            yield number, "string", found["value"]
+
+
+def json_strings(text):
+    for number, line in enumerate(text.splitlines(), 1):
+        for found in JSON_STRING.findall(line):
+            yield number, "string", found
+
+
+def python_strings(text):
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in PYTHON_STRINGS:
+            yield token.start[0], "string", token.string
+
+
 def parts(name, text):
     suffix = pathlib.PurePath(name).suffix
     if suffix == ".rs":
@@ -93,6 +120,12 @@ def parts(name, text):
         yield from markdown_parts(text)
     elif suffix in LINE_COMMENT:
         yield from commented_parts(text, LINE_COMMENT[suffix])
+        if suffix in (".yaml", ".yml"):
+            yield from yaml_values(text)
+        elif suffix == ".py":
+            yield from python_strings(text)
+    elif suffix == ".json":
+        yield from json_strings(text)
     elif pathlib.PurePath(name).name in ("Makefile", "Containerfile", "Caddyfile") or suffix == ".conf":
         yield from commented_parts(text, "#")
 

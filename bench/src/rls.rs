@@ -110,7 +110,7 @@ pub(crate) fn report() {
     println!("medians (least to most)\n\n| | slidegate | beside it | ratio | aim |\n|---|---|---|---|---|");
     let rows = [
         (
-            "RLS requests/s, a tonic handler that answers a constant",
+            "RLS requests/s, a tonic handler that returns a constant",
             our_rate.clone(),
             constant_rate,
             Aim::AtLeast(0.9),

@@ -2,13 +2,13 @@
 #![expect(clippy::ptr_arg, reason = "governor looks keys up by reference to the type that it keeps")]
 
 use std::num::NonZeroU32;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use foldhash::quality::RandomState;
 use governor::{DefaultKeyedRateLimiter, Quota as GovernorQuota, RateLimiter};
-use slidegate::{Bound, Clock, Limiter, MemoryStore, Policy, SystemClock};
+use slidegate::{Clock, Limiter, SystemClock};
 use std::hash::BuildHasher;
 use throttlecrab::{PeriodicStore, RateLimiter as Crab};
 
@@ -33,8 +33,8 @@ pub(crate) trait Subject: Sync {
     }
 }
 
-/// Limiter bound to its policy, like governor's limiter to its quota.
-pub(crate) struct Slidegate(Bound);
+/// Limiter of one policy, like governor's limiter to its quota.
+pub(crate) struct Slidegate(Limiter);
 
 impl Subject for Slidegate {
     const NAME: &'static str = "slidegate";
@@ -45,8 +45,8 @@ impl Subject for Slidegate {
             Limit::Usual => "1000/1h",
             Limit::One => "1/1h",
         };
-        let store = MemoryStore::builder().max_keys(keys).max_bytes(1 << 32).build().expect("a valid size");
-        Self(Arc::new(Limiter::new(store)).bind(Policy::parse("api", [quota]).expect("a valid quota")))
+        let builder = Limiter::builder("api").quotas([quota]).max_keys(keys).max_bytes(1 << 32);
+        Self(builder.in_memory().expect("a valid size and a valid quota"))
     }
 
     #[inline(always)]

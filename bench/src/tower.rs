@@ -2,7 +2,6 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
@@ -10,8 +9,8 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
 use axum::http::StatusCode;
 use axum::routing::get;
+use slidegate::Limiter;
 use slidegate::tower::{HeaderStyle, RateLimitLayer};
-use slidegate::{Limiter, MemoryStore, Policy};
 use tower::Service;
 use tower_governor::GovernorLayer;
 use tower_governor::governor::GovernorConfigBuilder;
@@ -57,9 +56,8 @@ fn router(name: &str, quota: &str) -> Router {
     limited.with_state(())
 }
 
-fn layer(quota: &str, style: HeaderStyle) -> RateLimitLayer<MemoryStore> {
-    let policy = Policy::parse("api", [quota]).expect("a valid quota");
-    RateLimitLayer::new(Arc::new(Limiter::new(MemoryStore::new())), policy).headers(style)
+fn layer(quota: &str, style: HeaderStyle) -> RateLimitLayer {
+    RateLimitLayer::new(Limiter::in_memory("api", [quota]).expect("a valid quota")).headers(style)
 }
 
 /// Request with the peer's address, as axum's server creates it.

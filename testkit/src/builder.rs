@@ -68,6 +68,18 @@ pub struct ServerBuilder {
     with_tls: bool,
 }
 
+impl Server {
+    /// Starts a server with its default configuration.
+    pub fn start(flavour: Flavour) -> Self {
+        Self::builder(flavour).start()
+    }
+
+    /// Returns a builder for a server.
+    pub fn builder(flavour: Flavour) -> ServerBuilder {
+        ServerBuilder::new(flavour, Role::Data)
+    }
+}
+
 impl ServerBuilder {
     pub(crate) fn new(flavour: Flavour, role: Role) -> Self {
         let (args, files, faketime) = Default::default();

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::builder::{Role, ServerBuilder};
 use crate::process::Process;
 use crate::stopped::until_stopped;
 use crate::wait::until;
@@ -32,16 +31,6 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server with its default configuration.
-    pub fn start(flavour: Flavour) -> Self {
-        Self::builder(flavour).start()
-    }
-
-    /// Returns a builder for a server.
-    pub fn builder(flavour: Flavour) -> ServerBuilder {
-        ServerBuilder::new(flavour, Role::Data)
-    }
-
     /// Flavour of the server.
     pub fn flavour(&self) -> Flavour {
         self.flavour
@@ -62,13 +51,15 @@ impl Server {
         format!("redis://{}", self.address())
     }
 
-    /// TLS port and certificates. Panics unless the server was built with [`ServerBuilder::tls`].
+    /// TLS port and certificates. Panics unless the server was built with
+    /// [`ServerBuilder::tls`](crate::ServerBuilder::tls).
     #[track_caller]
     pub fn tls(&self) -> &Tls {
         self.tls.as_ref().expect("this server was built without tls()")
     }
 
-    /// Path of the Unix socket. Panics unless the server was built with [`ServerBuilder::unix_socket`].
+    /// Path of the Unix socket. Panics unless the server was built with
+    /// [`ServerBuilder::unix_socket`](crate::ServerBuilder::unix_socket).
     #[track_caller]
     pub fn socket_path(&self) -> &Path {
         self.socket.as_deref().expect("this server was built without unix_socket()")
@@ -101,7 +92,7 @@ impl Server {
     }
 
     /// Sets the wall clock to `offset` from the real one and waits until the server uses it. Panics unless the server
-    /// was built with [`ServerBuilder::faketime`].
+    /// was built with [`ServerBuilder::faketime`](crate::ServerBuilder::faketime).
     #[track_caller]
     pub fn set_faketime(&self, offset: &str) {
         assert!(self.is_shifted, "this server was built without faketime()");
@@ -120,7 +111,7 @@ impl Server {
     }
 
     /// Stops the wall clock at `time_us` microseconds since the Unix epoch, and waits until the server uses it. Panics
-    /// unless the server was built with [`ServerBuilder::faketime`].
+    /// unless the server was built with [`ServerBuilder::faketime`](crate::ServerBuilder::faketime).
     #[track_caller]
     pub fn set_time_us(&self, time_us: u64) {
         assert!(self.is_shifted, "this server was built without faketime()");

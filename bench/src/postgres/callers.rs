@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use slidegate::{Limiter, Policy, PostgresStore};
+use slidegate::Policy;
+use slidegate::store::{PostgresStore, StoreLimiter};
 use tokio::task::JoinSet;
 
 use super::rig::Rig;
@@ -23,7 +24,7 @@ pub(crate) trait Subject: Clone + Send + 'static {
 /// Limiter and policy, as in an application.
 #[derive(Clone)]
 pub(crate) struct Application {
-    limiter: Arc<Limiter<PostgresStore>>,
+    limiter: Arc<StoreLimiter<PostgresStore>>,
     policy: Arc<Policy>,
 }
 
@@ -34,7 +35,7 @@ impl Application {
         let store = rig.runtime.block_on(PostgresStore::connect(&url)).expect("a server");
         let policy =
             Policy::parse("api", [format!("{LIMIT}/{WINDOW_MS}ms").as_str()]).expect("a valid quota");
-        Self { limiter: Arc::new(Limiter::new(store)), policy: Arc::new(policy) }
+        Self { limiter: Arc::new(StoreLimiter::new(store)), policy: Arc::new(policy) }
     }
 }
 

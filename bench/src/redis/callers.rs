@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use slidegate::{Limiter, Policy, RedisStore};
+use slidegate::Policy;
+use slidegate::store::{RedisStore, StoreLimiter};
 use tokio::task::JoinSet;
 
 use super::rig::Rig;
@@ -16,7 +17,7 @@ const QUOTA: &str = "100/1m";
 /// Limiter and policy, as in an application.
 #[derive(Clone)]
 pub(crate) struct Application {
-    limiter: Arc<Limiter<RedisStore>>,
+    limiter: Arc<StoreLimiter<RedisStore>>,
     policy: Arc<Policy>,
 }
 
@@ -25,7 +26,7 @@ impl Application {
     pub(crate) fn new(rig: &Rig, policy: &str) -> Self {
         let store = rig.runtime.block_on(RedisStore::connect(&rig.long_budget_url())).expect("a server");
         let policy = Policy::parse(policy, [QUOTA]).expect("a valid quota");
-        Self { limiter: Arc::new(Limiter::new(store)), policy: Arc::new(policy) }
+        Self { limiter: Arc::new(StoreLimiter::new(store)), policy: Arc::new(policy) }
     }
 
     pub(crate) async fn check(&self, number: u32) {

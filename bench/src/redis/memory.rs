@@ -1,7 +1,8 @@
 //! Server memory per key, as written by Slidegate and by common layouts.
 
 use redis::{Pipeline, cmd};
-use slidegate::{Limiter, ManualClock, Policy, RedisStore};
+use slidegate::store::{RedisStore, StoreLimiter};
+use slidegate::{ManualClock, Policy};
 
 use super::callers::KEYS;
 use super::rig::Rig;
@@ -81,7 +82,7 @@ pub(crate) fn ours(rig: &Rig, quota: &str, checks_per_key: u64) -> f64 {
         rig.runtime.block_on(async {
             let builder = RedisStore::builder(&rig.long_budget_url()).expect("a valid address");
             let store = builder.time_from(clock.clone()).connect().await.expect("a server");
-            let limiter = Limiter::new(store);
+            let limiter = StoreLimiter::new(store);
             for _ in 0..checks_per_key {
                 for some in names.chunks(1000) {
                     let checks: Vec<_> = some.iter().map(|name| policy.key(name)).collect();

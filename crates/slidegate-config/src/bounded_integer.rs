@@ -23,7 +23,6 @@ impl<const MIN: u64, const MAX: u64> BoundedInteger<MIN, MAX> {
 
 impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for BoundedInteger<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Not `deserialize_u64`, for which YAML converts a quoted string to a number.
         deserializer.deserialize_any(BoundedIntegerVisitor)
     }
 }

@@ -1,12 +1,13 @@
 //! Top-level fields of the file.
 
+use slidegate::store::StoreUrl;
 use slidegate::tower::{ClientAddress, HeaderStyle};
 
 use crate::fields::containers::{ListItems, ListOf, MapEntry, MapOf, Mapping};
 use crate::fields::diagnostics::Diagnostics;
 use crate::fields::field::{Field, FieldList, Fields};
 use crate::fields::scalars::{OneOf, Parsed};
-use crate::fields::tree;
+use crate::fields::tree::{self, Tags};
 use crate::policy_set::PolicySet;
 use crate::problem::Problem;
 use crate::sections::address::Address;
@@ -19,7 +20,6 @@ use crate::sections::listen::{LISTEN, Listen};
 use crate::sections::memory::MEMORY;
 use crate::sections::policy::{HEADERS as POLICY_HEADERS, POLICY, PolicySpec};
 use crate::sections::token::{TOKENS, TokenSpec, tokens};
-use crate::store_url::StoreUrl;
 use crate::tls::TlsFiles;
 use crate::{Config, MemoryConfig};
 
@@ -95,7 +95,8 @@ pub(crate) const FIELDS: FieldList = &[
 
 /// Parses the text of a file, or returns all problems.
 pub(crate) fn parse(text: &str, follows_references: bool) -> Result<Config, Vec<Problem>> {
-    let Some(root) = tree::parse(text).map_err(|problem| vec![problem])?.filter(|root| !root.is_null())
+    let Some(root) =
+        tree::parse(text, Tags::Refused).map_err(|problem| vec![problem])?.filter(|root| !root.is_null())
     else {
         return Ok(Config::default());
     };

@@ -8,12 +8,13 @@ mod bounded_integer;
 pub mod envoy;
 mod fields;
 mod file;
+pub mod import;
 mod key_rule;
 mod policy_set;
 mod problem;
 mod quota_spec;
+mod schema;
 mod sections;
-mod store_url;
 mod tls;
 mod tokens;
 
@@ -21,24 +22,26 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use slidegate::{MemoryStore, MemoryStoreBuilder, Policy, SettingsError, WhenFull};
+use slidegate::store::{MemoryStore, MemoryStoreBuilder, WhenFull};
+use slidegate::{Policy, SettingsError};
 
 pub use self::bounded_integer::BoundedInteger;
+pub use self::fields::json::yaml_to_json;
 pub use self::fields::scalars::Keyword;
-pub use self::fields::schema::{reference, schema};
 pub use self::key_rule::{KeyPart, KeyRule};
 pub use self::policy_set::{Override, PolicyEntry, PolicySet, listed};
 pub use self::problem::{Problem, Problems};
 pub use self::quota_spec::{NamedQuota, QuotaFields, QuotaProblem, QuotaSpec};
+pub use self::schema::{reference, schema};
 pub use self::sections::address::Address;
 pub use self::sections::admin::AdminConfig;
 pub use self::sections::connections::{Limits, ViolationLog};
 pub use self::sections::degrade::{DegradeConfig, DegradeOverride};
 pub use self::sections::envoy::EnvoyConfig;
 pub use self::sections::listen::Listen;
-pub use self::store_url::{PostgresUrl, RedisUrl, StoreUrl};
 pub use self::tls::{FileProblem, TlsFiles, certificates, mismatch, private_key};
 pub use self::tokens::{Scope, Token, Tokens, Verbs};
+pub use slidegate::store::StoreUrl;
 
 /// Maximum length of a key in bytes.
 pub const MAX_KEY_BYTES: usize = 4096;

@@ -13,7 +13,7 @@ pub enum Verb {
     /// Counts the cost of a request that has already happened, beyond the limit if necessary. Allowed if no limit is exceeded
     /// afterwards.
     Charge,
-    /// Gives back up to the cost.
+    /// Refunds up to the cost.
     Refund,
     /// Removes the counts and the block of the key.
     Reset,
@@ -78,7 +78,7 @@ impl Action {
         self.moment.now_ms()
     }
 
-    /// Units to spend or to give back; milliseconds for a block.
+    /// Units to spend or to refund; milliseconds for a block.
     #[inline(always)]
     pub fn cost(&self) -> u64 {
         self.cost

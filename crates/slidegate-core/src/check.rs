@@ -31,3 +31,11 @@ impl Check<'_> {
         self
     }
 }
+
+impl Policy {
+    /// Returns a request of `key` under this policy, with a cost of 1.
+    #[inline]
+    pub fn key<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> Check<'a> {
+        Check { policy: self, key: key.as_ref(), cost: 1 }
+    }
+}

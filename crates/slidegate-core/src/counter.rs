@@ -27,11 +27,11 @@ pub trait Counter {
     /// The parts of the count.
     fn breakdown(view: &Self::View) -> CountBreakdown;
 
-    /// Whether the view mended the state: the clock stepped far back, or the quota has a shorter window or another rate.
+    /// Whether the view adjusted the state: the clock stepped far back, or the quota has a shorter window or another rate.
     ///
-    /// A check must store a mended state even if it is denied. Otherwise each view would mend it again and the count would never
+    /// A check must store an adjusted state even if it is denied. Otherwise each view would adjust it again and the count would never
     /// age, or a store would expire the state at the time of the former quota.
-    fn is_mended(view: &Self::View) -> bool;
+    fn is_adjusted(view: &Self::View) -> bool;
 
     /// The time at which `cost` fits. Requires that it does not fit now and does not exceed the capacity.
     fn retry_at_ms(&self, view: &Self::View, quota: &Quota, cost: u64) -> u64;
@@ -42,7 +42,7 @@ pub trait Counter {
     /// Stores the view with `spent` units added.
     fn commit(&mut self, view: &Self::View, quota: &Quota, spent: u64);
 
-    /// Stores the view with up to `amount` units given back.
+    /// Stores the view with up to `amount` units refunded.
     fn refund(&mut self, view: &Self::View, quota: &Quota, amount: u64);
 }
 

@@ -24,7 +24,7 @@ pub fn decide_one<C: Counter>(counter: &mut C, quota: &Quota, action: Action) ->
             } else {
                 report_denied(counter, &view, quota, now_ms, cost)
             };
-            let must_store = spent > 0 || (verb == Verb::Check && C::is_mended(&view));
+            let must_store = spent > 0 || (verb == Verb::Check && C::is_adjusted(&view));
             if must_store {
                 counter.commit(&view, quota, spent);
             }
@@ -48,7 +48,7 @@ fn apply<C: Counter>(counter: &mut C, view: &C::View, quota: &Quota, action: Act
         Verb::Check | Verb::Peek => return false,
         Verb::Charge => {
             let spent = chargeable(C::used(view), action.cost());
-            if spent == 0 && !C::is_mended(view) {
+            if spent == 0 && !C::is_adjusted(view) {
                 return false;
             }
             counter.commit(view, quota, spent);
@@ -164,7 +164,7 @@ fn decide_unblocked(states: &mut [State], policy: &Policy, action: Action) -> (D
                 } else {
                     report_denied(state, view, quota, now_ms, cost)
                 };
-                if spent > 0 || (verb == Verb::Check && State::is_mended(view)) {
+                if spent > 0 || (verb == Verb::Check && State::is_adjusted(view)) {
                     must_store = true;
                     state.commit(view, quota, spent);
                 }

@@ -2,9 +2,10 @@
 
 mod derived;
 
+use core::time::Duration;
 use core::{fmt, slice};
 
-use crate::fast_check::LazyReport;
+use crate::lazy_report::LazyReport;
 use crate::policy::Policy;
 use crate::quota::Quota;
 use crate::report::{QuotaReport, QuotaReports, Retry};
@@ -211,6 +212,11 @@ impl Decision {
     }
 
     /// Time until the tightest quota counts nothing.
+    pub fn reset_after(&self) -> Duration {
+        Duration::from_millis(self.reset_after_ms())
+    }
+
+    /// Time until the tightest quota counts nothing, in milliseconds.
     pub fn reset_after_ms(&self) -> u64 {
         self.tightest().reset_after_ms
     }
@@ -231,6 +237,12 @@ impl Decision {
     }
 
     /// The wait before this cost can be allowed; `None` if the request is allowed or can [never](Self::is_never) be.
+    #[inline(always)]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after_ms().map(Duration::from_millis)
+    }
+
+    /// The wait before this cost can be allowed, in milliseconds.
     #[inline(always)]
     pub fn retry_after_ms(&self) -> Option<u64> {
         match self.retry() {

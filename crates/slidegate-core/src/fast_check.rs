@@ -1,9 +1,8 @@
 //! Fast path for most checks: a sliding window whose current window is not over. The report is computed on demand.
 
-use crate::counter::{complete_report_of_view, report_denied, report_spent};
 use crate::decision::Decision;
+use crate::lazy_report::LazyReport;
 use crate::quota::Quota;
-use crate::report::QuotaReport;
 use crate::sliding_window::SlidingWindow;
 
 /// Result of a [`fast_check`].
@@ -30,32 +29,6 @@ pub fn fast_check(counter: &SlidingWindow, quota: &Quota, now_ms: u64, cost: u64
         Some(left) if left > cost => Some(FastCheck::Allowed(decision(true))),
         Some(left) if left == cost => None,
         _ => Some(FastCheck::Denied(decision(false))),
-    }
-}
-
-/// Inputs from which the report of a fast check is computed.
-#[derive(Clone, Copy)]
-pub(crate) struct LazyReport {
-    /// The counter before the check.
-    counter: SlidingWindow,
-    used: u64,
-    limit: u64,
-    now_ms: u64,
-    cost: u64,
-}
-
-impl LazyReport {
-    #[inline]
-    pub(crate) fn report(&self, is_allowed: bool) -> QuotaReport {
-        let Self { counter, used, limit, now_ms, cost } = *self;
-        let quota = Quota::sliding_window(limit, counter.window_ms);
-        let view = counter.view_in_window(used, now_ms);
-        let (report, after) = if is_allowed {
-            (report_spent(&counter, &view, &quota, now_ms, cost), view.plus(cost))
-        } else {
-            (report_denied(&counter, &view, &quota, now_ms, cost), view)
-        };
-        complete_report_of_view(report, &counter, &after, &quota, now_ms)
     }
 }
 

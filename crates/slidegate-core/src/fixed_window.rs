@@ -23,7 +23,7 @@ pub struct FixedWindowView {
     window_ms: u64,
     cur: u64,
     now_ms: u64,
-    is_mended: bool,
+    is_adjusted: bool,
 }
 
 impl FixedWindow {
@@ -43,9 +43,9 @@ impl Counter for FixedWindow {
     #[inline(always)]
     fn view(&self, quota: &Quota, now: Moment) -> FixedWindowView {
         let now_ms = now.now_ms();
-        let view = |start_ms, cur, is_mended| {
+        let view = |start_ms, cur, is_adjusted| {
             let window_ms = self.window_ms;
-            FixedWindowView { start_ms, window_ms, cur, now_ms, is_mended }
+            FixedWindowView { start_ms, window_ms, cur, now_ms, is_adjusted }
         };
         let is_over = now_ms.checked_sub(self.start_ms).is_some_and(|age_ms| age_ms >= self.window_ms);
         if is_over || self.cur == 0 {
@@ -76,8 +76,8 @@ impl Counter for FixedWindow {
     }
 
     #[inline(always)]
-    fn is_mended(view: &FixedWindowView) -> bool {
-        view.is_mended
+    fn is_adjusted(view: &FixedWindowView) -> bool {
+        view.is_adjusted
     }
 
     #[inline(always)]

@@ -33,6 +33,7 @@ mod decision;
 mod exact;
 mod fast_check;
 mod fixed_window;
+mod lazy_report;
 mod moment;
 mod narrow_bucket;
 mod policy;
@@ -65,3 +66,8 @@ pub use state::{State, StateView};
 pub use strict_window::{Pair, StrictWindow, StrictWindowView};
 pub use text::parse_window;
 pub use token_bucket::{TokenBucket, TokenBucketView};
+
+/// Runs the examples of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

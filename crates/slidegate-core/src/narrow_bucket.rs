@@ -20,7 +20,7 @@ pub struct NarrowBucketView {
     debt: u64,
     at_ms: u64,
     used: u64,
-    is_mended: bool,
+    is_adjusted: bool,
 }
 
 impl NarrowBucket {
@@ -56,10 +56,10 @@ impl Counter for NarrowBucket {
         let now_ms = now.now_ms();
         let Self { debt, at_ms } = *self;
         if debt == 0 {
-            return NarrowBucketView { debt, at_ms: now_ms, used: 0, is_mended: false };
+            return NarrowBucketView { debt, at_ms: now_ms, used: 0, is_adjusted: false };
         }
         let ahead_ms = at_ms.saturating_sub(now_ms);
-        let (at_ms, debt, is_mended) = if ahead_ms == 0 {
+        let (at_ms, debt, is_adjusted) = if ahead_ms == 0 {
             (now_ms, debt.saturating_sub(quota.limit().saturating_mul(now_ms - at_ms)), false)
         } else if ahead_ms <= quota.window_ms() {
             (at_ms, debt, false)
@@ -67,7 +67,7 @@ impl Counter for NarrowBucket {
             // The clock stepped far back: pay off the debt from now on.
             (now_ms, debt, true)
         };
-        NarrowBucketView { debt, at_ms, used: debt.div_ceil(quota.window_ms()), is_mended }
+        NarrowBucketView { debt, at_ms, used: debt.div_ceil(quota.window_ms()), is_adjusted }
     }
 
     #[inline(always)]
@@ -81,8 +81,8 @@ impl Counter for NarrowBucket {
     }
 
     #[inline(always)]
-    fn is_mended(view: &NarrowBucketView) -> bool {
-        view.is_mended
+    fn is_adjusted(view: &NarrowBucketView) -> bool {
+        view.is_adjusted
     }
 
     #[inline(always)]

@@ -4,7 +4,6 @@ use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 
-use crate::check::Check;
 use crate::quota::{Quota, QuotaError};
 
 /// Maximum number of quotas in a policy.
@@ -126,12 +125,6 @@ impl Policy {
     pub fn share(&self, nodes: NonZeroU32) -> Self {
         let quotas = self.quotas.iter().map(|quota| quota.share(nodes)).collect();
         Self { quotas, ..self.clone() }
-    }
-
-    /// Returns a request of `key` under this policy, with a cost of 1.
-    #[inline]
-    pub fn key<'a, K: AsRef<[u8]> + ?Sized>(&'a self, key: &'a K) -> Check<'a> {
-        Check { policy: self, key: key.as_ref(), cost: 1 }
     }
 
     /// The name of the quota at `index`.

@@ -1,5 +1,6 @@
 //! A quota: a limit over a window, with its algorithm.
 
+use core::convert::Infallible;
 use core::fmt;
 use core::num::NonZeroU32;
 use core::time::Duration;
@@ -94,7 +95,7 @@ impl core::str::FromStr for Anchor {
     }
 }
 
-/// A limit over a window. Every value is valid: the constructors refuse invalid limits and windows.
+/// A limit over a window. Every value is valid: the constructors reject invalid limits and windows.
 ///
 /// ```
 /// use slidegate_core::{Algorithm, Quota};
@@ -287,3 +288,10 @@ impl fmt::Display for QuotaError {
 }
 
 impl core::error::Error for QuotaError {}
+
+/// A [`Quota`] converts to itself without an error.
+impl From<Infallible> for QuotaError {
+    fn from(error: Infallible) -> Self {
+        match error {}
+    }
+}

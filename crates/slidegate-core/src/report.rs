@@ -1,6 +1,7 @@
 //! The report of one quota, and the reports of a decision.
 
 use core::ops::{Deref, Range};
+use core::time::Duration;
 use core::{fmt, slice};
 
 /// The earliest time at which a denied request can be allowed.
@@ -50,6 +51,24 @@ impl QuotaReport {
             previous: 0,
             current: 0,
             oldest_age_ms: None,
+        }
+    }
+
+    /// Time until more units can be spent than now, if no other request comes; zero if nothing is counted.
+    pub const fn more_after(&self) -> Duration {
+        Duration::from_millis(self.more_after_ms)
+    }
+
+    /// Time until nothing is counted.
+    pub const fn reset_after(&self) -> Duration {
+        Duration::from_millis(self.reset_after_ms)
+    }
+
+    /// The wait before this quota can allow the denied request; `None` if it did not deny it or can never allow it.
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self.retry {
+            Some(Retry::AfterMs(ms)) => Some(Duration::from_millis(ms)),
+            Some(Retry::Never) | None => None,
         }
     }
 

@@ -249,7 +249,7 @@ impl Counter for SlidingLog {
         CountBreakdown { previous: 0, current: view.used, oldest_ms: view.oldest_ms }
     }
 
-    fn is_mended(view: &SlidingLogView) -> bool {
+    fn is_adjusted(view: &SlidingLogView) -> bool {
         view.is_rebased || view.is_changed
     }
 

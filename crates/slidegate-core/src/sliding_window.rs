@@ -28,7 +28,7 @@ pub struct SlidingWindowView {
     cur: u64,
     used: u64,
     now_ms: u64,
-    is_mended: bool,
+    is_adjusted: bool,
 }
 
 impl SlidingWindow {
@@ -43,14 +43,14 @@ impl SlidingWindow {
     fn roll(&self, quota: &Quota, now_ms: u64) -> SlidingWindowView {
         let window_ms = self.window_ms;
         let (mut start_ms, mut prev, mut cur) = (self.start_ms, self.prev, self.cur);
-        let mut is_mended = false;
+        let mut is_adjusted = false;
         if now_ms < start_ms {
             // The clock stepped back. After a small step, time stands still at the start of the window. After a large step,
             // the window restarts at `now` with the same counts. Otherwise the key would be locked out until the clock
             // catches up.
             if start_ms - now_ms > window_ms {
                 start_ms = quota.window_start_ms(window_ms, now_ms);
-                is_mended = true;
+                is_adjusted = true;
             }
         } else {
             let age_ms = now_ms - start_ms;
@@ -72,12 +72,12 @@ impl SlidingWindow {
                 cur,
                 used: 0,
                 now_ms,
-                is_mended: false,
+                is_adjusted: false,
             };
         }
         let elapsed_ms = now_ms.saturating_sub(start_ms);
         let weighted = if prev == 0 { 0 } else { mul_div_ceil(prev, window_ms - elapsed_ms, window_ms) };
-        SlidingWindowView { start_ms, window_ms, prev, cur, used: weighted + cur, now_ms, is_mended }
+        SlidingWindowView { start_ms, window_ms, prev, cur, used: weighted + cur, now_ms, is_adjusted }
     }
 }
 
@@ -105,7 +105,7 @@ impl SlidingWindow {
     #[inline(always)]
     pub(crate) fn view_in_window(&self, used: u64, now_ms: u64) -> SlidingWindowView {
         let Self { start_ms, window_ms, prev, cur } = *self;
-        SlidingWindowView { start_ms, window_ms, prev, cur, used, now_ms, is_mended: false }
+        SlidingWindowView { start_ms, window_ms, prev, cur, used, now_ms, is_adjusted: false }
     }
 }
 
@@ -144,7 +144,7 @@ impl Counter for SlidingWindow {
                 window_ms: quota.window_ms(),
                 prev: 0,
                 cur: rolled.used,
-                is_mended: true,
+                is_adjusted: true,
                 ..rolled
             };
         }
@@ -162,8 +162,8 @@ impl Counter for SlidingWindow {
     }
 
     #[inline(always)]
-    fn is_mended(view: &SlidingWindowView) -> bool {
-        view.is_mended
+    fn is_adjusted(view: &SlidingWindowView) -> bool {
+        view.is_adjusted
     }
 
     #[inline(always)]

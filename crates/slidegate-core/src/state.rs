@@ -103,7 +103,7 @@ impl State {
         }
     }
 
-    /// Gives back units that were spent under another version of the policy.
+    /// Refunds units that were spent under another version of the policy.
     pub(crate) fn refund_at(&mut self, now: Moment, amount: u64) {
         let Some(quota) = self.quota() else { return };
         let view = self.view(&quota, now);
@@ -260,13 +260,13 @@ impl Counter for State {
         }
     }
 
-    fn is_mended(view: &StateView) -> bool {
+    fn is_adjusted(view: &StateView) -> bool {
         match view {
-            StateView::SlidingWindow(view) => SlidingWindow::is_mended(view),
-            StateView::StrictWindow(view) => StrictWindow::is_mended(view),
-            StateView::SlidingLog(view) => SlidingLog::is_mended(view),
-            StateView::FixedWindow(view) => FixedWindow::is_mended(view),
-            StateView::TokenBucket(view) => TokenBucket::is_mended(view),
+            StateView::SlidingWindow(view) => SlidingWindow::is_adjusted(view),
+            StateView::StrictWindow(view) => StrictWindow::is_adjusted(view),
+            StateView::SlidingLog(view) => SlidingLog::is_adjusted(view),
+            StateView::FixedWindow(view) => FixedWindow::is_adjusted(view),
+            StateView::TokenBucket(view) => TokenBucket::is_adjusted(view),
         }
     }
 

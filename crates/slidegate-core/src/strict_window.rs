@@ -189,7 +189,7 @@ impl Counter for StrictWindow {
         CountBreakdown { previous: 0, current: view.used, oldest_ms: view.oldest_ms }
     }
 
-    fn is_mended(view: &StrictWindowView) -> bool {
+    fn is_adjusted(view: &StrictWindowView) -> bool {
         view.is_rebased || view.is_changed
     }
 

@@ -47,6 +47,30 @@ pub fn parse_window(text: &str) -> Result<Duration, QuotaError> {
     }
 }
 
+impl TryFrom<&str> for Quota {
+    type Error = QuotaError;
+
+    fn try_from(text: &str) -> Result<Self, QuotaError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<&String> for Quota {
+    type Error = QuotaError;
+
+    fn try_from(text: &String) -> Result<Self, QuotaError> {
+        text.parse()
+    }
+}
+
+impl TryFrom<String> for Quota {
+    type Error = QuotaError;
+
+    fn try_from(text: String) -> Result<Self, QuotaError> {
+        text.parse()
+    }
+}
+
 impl FromStr for Quota {
     type Err = QuotaError;
 

@@ -28,7 +28,7 @@ pub struct TokenBucketView {
     debt: u128,
     at_ms: u64,
     used: u64,
-    is_mended: bool,
+    is_adjusted: bool,
 }
 
 /// Returns the debt that each millisecond pays off. A limit of 0 pays off like a limit of 1, because only charges owe anything.
@@ -74,7 +74,7 @@ impl Counter for TokenBucket {
 
     /// Pays off the debt up to now, at the rate of the quota under which it was written. If the quota has changed, the remaining
     /// debt is capped at the new capacity, so that no client waits longer than the new bucket takes to fill. Such a view is
-    /// mended: a denial stores it too, because otherwise the debt would continue at the former rate.
+    /// adjusted: a denial stores it too, because otherwise the debt would continue at the former rate.
     #[inline]
     fn view(&self, quota: &Quota, now: Moment) -> TokenBucketView {
         let (now_ms, window_ms) = (now.now_ms(), quota.window_ms());
@@ -88,7 +88,7 @@ impl Counter for TokenBucket {
             (now_ms, self.debt.saturating_sub(wide(rate(self.limit), now_ms - self.at_ms)), false)
         };
         if debt == 0 {
-            return TokenBucketView { debt, at_ms: now_ms, used: 0, is_mended: false };
+            return TokenBucketView { debt, at_ms: now_ms, used: 0, is_adjusted: false };
         }
         let is_changed = !self.belongs_to(quota);
         if is_changed {
@@ -97,7 +97,7 @@ impl Counter for TokenBucket {
             debt = debt.min(wide(quota.capacity(), window_ms));
         }
         let used = div_ceil(debt, window_ms);
-        TokenBucketView { debt, at_ms, used, is_mended: is_rebased || is_changed }
+        TokenBucketView { debt, at_ms, used, is_adjusted: is_rebased || is_changed }
     }
 
     #[inline]
@@ -110,8 +110,8 @@ impl Counter for TokenBucket {
     }
 
     #[inline]
-    fn is_mended(view: &TokenBucketView) -> bool {
-        view.is_mended
+    fn is_adjusted(view: &TokenBucketView) -> bool {
+        view.is_adjusted
     }
 
     #[inline]

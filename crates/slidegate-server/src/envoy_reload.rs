@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use metrics::{counter, gauge};
-use slidegate::{Store, SystemClock};
+use slidegate::SystemClock;
+use slidegate::store::Store;
+use slidegate_config::Problems;
+use slidegate_config::envoy::{Domains, Settings, files};
 use tokio::sync::Notify;
 use tracing::{error, info};
 
 use crate::app::App;
 use crate::reload::{FileFingerprint, Reason, Watcher, run_blocking};
-use slidegate_config::Problems;
-use slidegate_config::envoy::{Domains, Settings, files};
 
 /// Reloads the folder when one of its files changes, or on request. Files with problems leave the limits unchanged.
 pub(crate) struct Reload<S> {
@@ -59,7 +60,7 @@ impl<S: Store> Reload<S> {
         };
         match loaded {
             Ok(domains) => {
-                self.app.set_envoy(domains.into());
+                self.app.engine().set_envoy(domains.into());
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_envoy_config_is_current").set(1.0);
                 info!(folder = %self.path.display(), "reloaded the limits for Envoy");

@@ -6,16 +6,13 @@ use metrics::{Unit, counter, describe_counter, describe_gauge, gauge};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use slidegate::{Clock, StoreError, SystemClock};
 
-use crate::decision_counts;
-use crate::store_status::{StatusSource, StoreStatus};
+use slidegate_engine::{STORE_ERRORS, StatusSource, StoreStatus, decision_counts};
 
 /// Histogram buckets in seconds. The last one is longer than any budget of a store.
 const BUCKETS: [f64; 14] =
     [0.000_05, 0.000_1, 0.000_2, 0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0];
 /// Interval in which measurements are merged into the histograms. Without it they would accumulate until the next scrape.
 const UPKEEP_MS: u64 = 5000;
-
-const STORE_ERRORS: &str = "slidegate_store_errors_total";
 
 /// Handle of the metrics recorder of this process.
 #[derive(Clone)]
@@ -66,12 +63,6 @@ impl Metrics {
         decision_counts::publish();
         self.0.render()
     }
-}
-
-/// Counts an error of a store.
-#[cold]
-pub(crate) fn store_failed(error: &StoreError) {
-    counter!(STORE_ERRORS, "kind" => error.kind()).increment(1);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]

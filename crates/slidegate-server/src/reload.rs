@@ -8,14 +8,13 @@ use std::time::SystemTime;
 
 use metrics::{counter, gauge};
 use slidegate::{Clock, SystemClock};
+use slidegate_config::{Config, Problem, Problems, TlsFiles};
+use slidegate_engine::Authenticator;
+use slidegate_engine::changes::{Base, ChangeController};
 use tokio::sync::Notify;
 use tracing::{error, info, warn};
 
-use crate::authenticator::Authenticator;
-use crate::changes::{Base, ChangeController};
-use crate::net::Tls;
-use slidegate_config::TlsFiles;
-use slidegate_config::{Config, Problem, Problems};
+use crate::net::tls::Tls;
 
 /// Poll interval. A poll costs a few microseconds, and detects changes that file system notifications miss: on network file
 /// systems, and where a link is switched to another folder, as Kubernetes does.
@@ -32,6 +31,8 @@ const DELETED_AFTER_POLLS: u32 = 4;
 pub(crate) struct Reload {
     pub(crate) path: PathBuf,
     pub(crate) controller: Arc<ChangeController>,
+    /// Tokens of clients.
+    pub(crate) clients: Arc<Authenticator>,
     /// Authenticator of the admin API. That of the other listeners belongs to the app.
     pub(crate) admins: Arc<Authenticator>,
     /// Configuration at startup, which is compared with the fields that a reload cannot change.
@@ -187,7 +188,7 @@ impl Reload {
             let is_complete =
                 |files: &Vec<Option<FileFingerprint>>| files[..required].iter().all(Option::is_some);
             // A failed reload may succeed without a change of the watched files, for example when a token file appears.
-            let retries = self.controller.app().config_error().is_some();
+            let retries = self.controller.readiness().config_error().is_some();
             let reason = watcher.changed(&self.trigger, fingerprint, is_complete, retries).await;
             // If the file names other token files, the fingerprint differs and the next poll reloads once more.
             paths = self.reload(reason).await.unwrap_or(paths);
@@ -208,7 +209,7 @@ impl Reload {
             Ok(config) => {
                 let paths = self.paths(&config);
                 self.apply(config);
-                self.controller.app().set_config_error(None);
+                self.controller.readiness().set_config_error(None);
                 counter!("slidegate_reloads_total", "result" => "used").increment(1);
                 gauge!("slidegate_config_is_current").set(1.0);
                 Some(paths)
@@ -216,12 +217,12 @@ impl Reload {
             // Logs the same error only once.
             Err(problems)
                 if reason == Reason::Retry
-                    && self.controller.app().config_error() == Some(problems.to_string()) =>
+                    && self.controller.readiness().config_error() == Some(problems.to_string()) =>
             {
                 None
             }
             Err(problems) => {
-                self.controller.app().set_config_error(Some(problems.to_string()));
+                self.controller.readiness().set_config_error(Some(problems.to_string()));
                 counter!("slidegate_reloads_total", "result" => "refused").increment(1);
                 gauge!("slidegate_config_is_current").set(0.0);
                 error!(
@@ -235,7 +236,7 @@ impl Reload {
     /// Rejects configurations that are valid at startup but not in a reload.
     fn accept(&self, config: Config) -> Result<Config, Problems> {
         let mut problems = Vec::new();
-        if config.policies.names().len() == 0 && self.controller.app().has_policies() {
+        if config.policies.names().len() == 0 && self.controller.engine().policies().names().len() > 0 {
             problems.push(
                 "the file has no policies, but the running configuration has; is the file complete?"
                     .to_owned(),
@@ -256,7 +257,7 @@ impl Reload {
     fn apply(&self, config: Config) {
         let restart_only = config.restart_only_differences(&self.initial);
         self.admins.replace(&config.admin.tokens);
-        self.controller.app().tokens().replace(&config.tokens);
+        self.clients.replace(&config.tokens);
         let (policies, switches) = (config.policies, config.degrade.switches);
         self.controller.set_base(Base { policies, switches });
         info!(file = %self.path.display(), "reloaded the configuration");

@@ -5,15 +5,14 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
-use slidegate::tower::{ClientAddress, Key, RateLimitLayer, Tier};
-use slidegate::{Limiter, MemoryStore, Policy};
+use slidegate::tower::{ClientAddress, Key, RateLimitLayer};
+use slidegate::{Limiter, Policy};
 
 #[derive(Clone)]
 struct User {
@@ -23,23 +22,22 @@ struct User {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
-    let anonymous = Tier::new(Policy::parse("anonymous", ["10/1m"])?);
-    let authenticated = Tier::new(Policy::parse("authenticated", ["100/1m"])?);
-    let premium = Tier::new(Policy::parse("premium", ["1000/1m"])?);
-    let tiers = RateLimitLayer::choosing(Arc::clone(&limiter), move |request| {
-        let tier = match request.extensions.get::<User>() {
-            Some(user) if user.is_premium => &premium,
-            Some(_) => &authenticated,
-            None => &anonymous,
-        };
-        Some(tier.clone())
-    })
-    // Users count by name from any address, anonymous clients by address.
-    .key(Key::first_of([Key::extension(|user: &User| user.name), Key::address(ClientAddress::peer())]))
-    .skip(|request| request.path() == "/healthz");
+    let api = Limiter::builder("api")
+        .quotas(["10/1m"])
+        .tier("authenticated", ["100/1m"])
+        .tier("premium", ["1000/1m"])
+        .in_memory()?;
     // At most five in any minute. By address, because the user is not authenticated yet.
-    let attempts = RateLimitLayer::new(limiter, Policy::parse("login", ["5/1m strict-window"])?);
+    let login = Limiter::over(api.store(), Policy::parse("login", ["5/1m strict-window"])?);
+    let attempts = RateLimitLayer::new(login);
+    let tiers = RateLimitLayer::new(api)
+        .tier(|request| {
+            let user = request.extensions.get::<User>()?;
+            Some(if user.is_premium { "premium" } else { "authenticated" })
+        })
+        // Users count by name from any address, anonymous clients by address.
+        .key(Key::first_of([Key::extension(|user: &User| user.name), Key::address(ClientAddress::peer())]))
+        .skip(|request| request.path() == "/healthz");
 
     let app = Router::new()
         .route("/login", post(async || "welcome"))
@@ -55,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = listener.local_addr()?;
     println!("listening on http://{address}");
     println!("try: curl -si http://{address}/ -H 'authorization: Bearer ada'");
-    // Without this, the layer has no peer address and refuses anonymous clients.
+    // Without this, the layer has no peer address and rejects anonymous clients.
     axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?;
     Ok(())
 }

@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::fmt::Write;
 
-use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+use slidegate::{Limiter, ManualClock};
 
 const ROWS: [(&str, &str); 3] = [
     ("fixed-window", "100/1m fixed-window"),
@@ -29,15 +29,14 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Returns the number of admitted requests per second.
 fn admitted(quota: &str) -> Result<Vec<u64>, Box<dyn Error>> {
     let clock = ManualClock::at(0);
-    let limiter = Limiter::new(MemoryStore::builder().max_keys(1).clock(clock.clone()).build()?);
-    let policy = Policy::parse("demo", [quota])?;
+    let limiter = Limiter::builder("demo").quotas([quota]).max_keys(1).clock(clock.clone()).in_memory()?;
     let mut seconds = Vec::new();
     for second in SECONDS {
         let mut count = 0;
         for request in 0..DEMAND_PER_SECOND {
             clock.set(second * 1000 + request * 1000 / DEMAND_PER_SECOND);
             let is_requested = second >= DEMAND_FROM;
-            count += u64::from(is_requested && limiter.check_now(policy.key("client"))?.is_allowed());
+            count += u64::from(is_requested && limiter.check_now("client")?.is_allowed());
         }
         seconds.push(count);
     }

@@ -5,7 +5,6 @@
 
 use std::error::Error;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -15,8 +14,8 @@ use http::{Request, Uri};
 use http_body_util::Empty;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use slidegate::Limiter;
 use slidegate::tower::{RateLimitLayer, WaitLayer};
-use slidegate::{Limiter, MemoryStore, Policy};
 use tower::{Layer, ServiceExt};
 
 #[tokio::main]
@@ -27,9 +26,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     // Assumes ten requests per second. If the server reports less, in `RateLimit` or `Retry-After`, all requests to its
     // host wait accordingly, each at most half a minute.
-    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
-    let policy = Policy::parse("theirs", ["10/1s strict-window"])?;
-    let wait = WaitLayer::new(limiter, policy, Duration::from_secs(30));
+    let theirs = Limiter::in_memory("theirs", ["10/1s strict-window"])?;
+    let wait = WaitLayer::new(theirs, Duration::from_secs(30));
     let client = wait.layer(Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>());
 
     for number in 1..=12 {
@@ -47,8 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// Starts a server with a stricter limit than the client assumes.
 async fn start_strict_server() -> Result<SocketAddr, Box<dyn Error>> {
-    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
-    let strict = RateLimitLayer::new(limiter, Policy::parse("strict", ["5/2s strict-window"])?);
+    let strict = RateLimitLayer::new(Limiter::in_memory("strict", ["5/2s strict-window"])?);
     let app = Router::new().route("/", get(async || "hello\n")).layer(strict);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

@@ -5,18 +5,16 @@
 //! service, because clients for it are common; any other service is limited in the same way.
 
 use std::error::Error;
-use std::sync::Arc;
 
+use slidegate::Limiter;
 use slidegate::tower::RateLimitLayer;
-use slidegate::{Limiter, MemoryStore, Policy};
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
     // Counts by client address, which tonic provides.
-    let layer = RateLimitLayer::new(limiter, Policy::parse("calls", ["10/1m"])?);
+    let layer = RateLimitLayer::new(Limiter::in_memory("calls", ["10/1m"])?);
     let (_reporter, service) = tonic_health::server::health_reporter();
 
     let address = std::env::args().nth(1).unwrap_or("127.0.0.1:0".to_owned());

@@ -1,6 +1,7 @@
 //! Clocks. Only this file reads a clock or sleeps; clippy bans both elsewhere.
 #![expect(clippy::disallowed_methods, reason = "the file that wraps the clocks")]
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -182,6 +183,71 @@ fn precise_ms() -> u64 {
     use std::time::Instant;
     static START: OnceLock<Instant> = OnceLock::new();
     whole_ms(START.get_or_init(Instant::now).elapsed())
+}
+
+/// A clock that is chosen at run time.
+///
+/// The system clock has a variant of its own, which costs one comparison per reading. Every other clock costs an indirect
+/// call.
+#[derive(Clone)]
+pub enum AnyClock {
+    /// The clock of this process.
+    System(SystemClock),
+    /// Any other clock.
+    Other(Arc<dyn Clock>),
+}
+
+impl AnyClock {
+    /// Wraps a clock other than the system clock.
+    pub fn other(clock: impl Clock) -> Self {
+        Self::Other(Arc::new(clock))
+    }
+}
+
+impl Default for AnyClock {
+    fn default() -> Self {
+        Self::System(SystemClock::default())
+    }
+}
+
+impl Clock for AnyClock {
+    #[inline(always)]
+    fn now_ms(&self) -> u64 {
+        match self {
+            Self::System(clock) => clock.now_ms(),
+            Self::Other(clock) => clock.now_ms(),
+        }
+    }
+
+    fn grain_ms(&self) -> u64 {
+        match self {
+            Self::System(clock) => clock.grain_ms(),
+            Self::Other(clock) => clock.grain_ms(),
+        }
+    }
+
+    fn moment(&self) -> Moment {
+        match self {
+            Self::System(clock) => clock.moment(),
+            Self::Other(clock) => clock.moment(),
+        }
+    }
+
+    fn sleep(&self, ms: u64) -> Sleep<'_> {
+        match self {
+            Self::System(clock) => clock.sleep(ms),
+            Self::Other(clock) => clock.sleep(ms),
+        }
+    }
+}
+
+impl fmt::Debug for AnyClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::System(clock) => clock.fmt(f),
+            Self::Other(_) => f.write_str("Other"),
+        }
+    }
 }
 
 /// A clock that moves only when it is set. Clones share the time.

@@ -1,7 +1,9 @@
-//! Errors of a store. A denial is not an error.
+//! Errors of stores and of settings. A denial is not an error.
 
 use std::borrow::Cow;
 use std::fmt;
+
+use slidegate_core::QuotaError;
 
 /// Failure of a store to decide, or of its decision to arrive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +103,111 @@ impl fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+/// Invalid setting of a store, a layer over a store, or a URL.
+///
+/// ```
+/// use slidegate::store::MemoryStore;
+///
+/// let error = MemoryStore::builder().max_keys(0).build().unwrap_err();
+/// assert_eq!((error.field(), error.message()), ("max_keys", "0 is not between 1 and 2^31"));
+/// assert_eq!(error.to_string(), "max_keys: 0 is not between 1 and 2^31");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsError {
+    field: Cow<'static, str>,
+    message: String,
+}
+
+impl SettingsError {
+    pub(crate) fn new(field: impl Into<Cow<'static, str>>, message: impl fmt::Display) -> Self {
+        Self { field: field.into(), message: message.to_string() }
+    }
+
+    /// Creates an error of the form of a URL. The message names the allowed forms.
+    pub(crate) fn url(message: impl fmt::Display) -> Self {
+        Self::new(Self::URL, message)
+    }
+
+    /// Field of an error of the form of a URL.
+    const URL: &'static str = "url";
+
+    /// Creates an error of the option called `name` in a URL.
+    #[cfg(any(feature = "redis", feature = "postgres"))]
+    pub(crate) fn option(name: &str, message: impl fmt::Display) -> Self {
+        Self::new(name.to_owned(), message)
+    }
+
+    /// Returns the name of the setting or of the URL's option; `url` if the form of the URL is invalid.
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+
+    /// Returns the problem and the allowed values.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.field == Self::URL {
+            return f.write_str(&self.message);
+        }
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+impl std::error::Error for SettingsError {}
+
+/// Failure to build a limiter or a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A quota, or the list of quotas of a policy, is invalid.
+    Quota(QuotaError),
+    /// A setting is invalid.
+    Settings(SettingsError),
+    /// The store is unreachable or rejects the connection.
+    Connect {
+        /// URL of the store, without users, passwords and options.
+        url: String,
+        /// The store's error.
+        error: StoreError,
+    },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Quota(error) => error.fmt(f),
+            Self::Settings(error) => error.fmt(f),
+            Self::Connect { url, error } => write!(f, "cannot connect to the store {url}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Quota(error) => Some(error),
+            Self::Settings(error) => Some(error),
+            Self::Connect { error, .. } => Some(error),
+        }
+    }
+}
+
+impl From<QuotaError> for BuildError {
+    fn from(error: QuotaError) -> Self {
+        Self::Quota(error)
+    }
+}
+
+impl From<SettingsError> for BuildError {
+    fn from(error: SettingsError) -> Self {
+        Self::Settings(error)
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -11,9 +11,10 @@ use slidegate_core::{Decision, Policy, QuotaReport};
 /// remaining quota and `t` the wait until it grows.
 ///
 /// ```
-/// use slidegate::{Limiter, ManualClock, MemoryStore, Policy, rate_limit_headers};
+/// use slidegate::{ManualClock, Policy, rate_limit_headers};
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
-/// let limiter = Limiter::new(MemoryStore::builder().clock(ManualClock::at(0)).build()?);
+/// let limiter = StoreLimiter::new(MemoryStore::builder().clock(ManualClock::at(0)).build()?);
 /// let policy = Policy::parse("api", ["100/1m"])?;
 /// let decision = limiter.check_now(policy.key("user:1"))?;
 /// let headers = rate_limit_headers(&policy, &decision);
@@ -127,10 +128,11 @@ mod tests {
     use sfv::{List, ListEntry, Parser};
 
     use super::*;
-    use crate::{Limiter, ManualClock, MemoryStore};
+    use crate::ManualClock;
+    use crate::store::{MemoryStore, StoreLimiter};
 
-    fn limiter() -> Limiter<MemoryStore<ManualClock>> {
-        Limiter::new(MemoryStore::builder().clock(ManualClock::at(60_000)).build().unwrap())
+    fn limiter() -> StoreLimiter<MemoryStore<ManualClock>> {
+        StoreLimiter::new(MemoryStore::builder().clock(ManualClock::at(60_000)).build().unwrap())
     }
 
     /// Parses a list into `(name, [(parameter, value)])`.

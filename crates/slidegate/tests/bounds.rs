@@ -2,19 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use slidegate::{Limiter, ManualClock, MemoryStore, Policy, WhenFull};
+use slidegate::store::{MemoryStore, StoreLimiter, WhenFull};
+use slidegate::{ManualClock, Policy};
 
 const NOW: u64 = 1_800_000_000_000;
 const HOUR: u64 = 3_600_000;
 
-fn limiter(max_keys: usize, when_full: WhenFull) -> (Limiter<MemoryStore<ManualClock>>, ManualClock) {
+fn limiter(max_keys: usize, when_full: WhenFull) -> (StoreLimiter<MemoryStore<ManualClock>>, ManualClock) {
     let clock = ManualClock::at(NOW);
     let store =
         MemoryStore::builder().max_keys(max_keys).when_full(when_full).clock(clock.clone()).build().unwrap();
-    (Limiter::new(store), clock)
+    (StoreLimiter::new(store), clock)
 }
 
-fn flood(limiter: &Limiter<MemoryStore<ManualClock>>, policy: &Policy, name: &str, count: usize) {
+fn flood(limiter: &StoreLimiter<MemoryStore<ManualClock>>, policy: &Policy, name: &str, count: usize) {
     for number in 0..count {
         assert!(limiter.check_now(policy.key(&format!("{name} {number}"))).unwrap().is_allowed());
         assert!(limiter.store().len() <= limiter.store().max_keys());
@@ -139,7 +140,7 @@ fn expired_keys_are_swept() {
 }
 
 #[test]
-fn a_refusing_table_keeps_its_keys() {
+fn a_full_table_that_rejects_new_keys_keeps_its_keys() {
     let (limiter, clock) = limiter(500, WhenFull::Refuse);
     let policy = Policy::parse("api", ["5/1h"]).unwrap();
     flood(&limiter, &policy, "old", 500);
@@ -155,7 +156,7 @@ fn a_refusing_table_keeps_its_keys() {
 
 /// A new key finds expired keys on any page, if the table has no more pages than a new key probes.
 #[test]
-fn a_refusing_table_replaces_expired_keys() {
+fn a_full_table_that_rejects_new_keys_replaces_expired_keys() {
     for max_keys in [175, 17 * 175] {
         let (limiter, clock) = limiter(max_keys, WhenFull::Refuse);
         let [long, short] = ["5/1h", "5/1s"].map(|quota| Policy::parse(quota, [quota]).unwrap());
@@ -189,10 +190,10 @@ fn operations_that_spend_nothing_take_no_slot() {
     }
 }
 
-fn small(max_bytes: usize, when_full: WhenFull) -> (Limiter<MemoryStore<ManualClock>>, ManualClock) {
+fn small(max_bytes: usize, when_full: WhenFull) -> (StoreLimiter<MemoryStore<ManualClock>>, ManualClock) {
     let clock = ManualClock::at(NOW);
     let builder = MemoryStore::builder().max_keys(100).max_bytes(max_bytes).when_full(when_full);
-    (Limiter::new(builder.clock(clock.clone()).build().unwrap()), clock)
+    (StoreLimiter::new(builder.clock(clock.clone()).build().unwrap()), clock)
 }
 
 #[test]
@@ -217,7 +218,7 @@ fn bytes_are_bounded_and_a_refusal_changes_nothing() {
     assert!(limiter.store().bytes() <= limiter.store().max_bytes());
     let keys = limiter.store().len();
     assert!(limiter.check_now(policy.key("one more")).is_err());
-    assert_eq!(limiter.store().len(), keys, "a refusal evicts nothing");
+    assert_eq!(limiter.store().len(), keys, "a rejection evicts nothing");
     let packed = Policy::parse("small", ["5/1h"]).unwrap();
     assert!(
         limiter.check_now(packed.key("a")).unwrap().is_allowed(),
@@ -236,7 +237,7 @@ fn an_evicting_table_evicts_for_bytes() {
         for max_keys in [100, 5 * 175] {
             let clock = ManualClock::at(NOW);
             let builder = MemoryStore::builder().max_keys(max_keys).max_bytes(40 << 10);
-            let limiter = Limiter::new(builder.clock(clock.clone()).build().unwrap());
+            let limiter = StoreLimiter::new(builder.clock(clock.clone()).build().unwrap());
             let policy = Policy::parse("api", [quota]).unwrap();
             for round in 0..40 {
                 for number in 0..100 {
@@ -252,14 +253,14 @@ fn an_evicting_table_evicts_for_bytes() {
     }
 }
 
-/// Regression: a new record was refused if its page held no other record and the few records elsewhere were denied or
+/// Regression: a new record was rejected if its page held no other record and the few records elsewhere were denied or
 /// not probed.
 #[test]
 fn bytes_are_freed_on_any_page() {
     let clock = ManualClock::at(NOW);
     let (max_keys, table_bytes) = (60 * 175, 60 * 4400);
     let builder = MemoryStore::builder().max_keys(max_keys).max_bytes(table_bytes + (8 << 10));
-    let limiter = Limiter::new(builder.clock(clock).build().unwrap());
+    let limiter = StoreLimiter::new(builder.clock(clock).build().unwrap());
     let denied = Policy::parse("denied", ["1/366d", "2/365d"]).unwrap();
     let policy = Policy::parse("login", ["5/1m", "50/1d"]).unwrap();
     for (policy, count) in [(&denied, 500), (&policy, 1000), (&denied, 100), (&policy, 500)] {
@@ -279,7 +280,7 @@ fn bytes_are_freed_on_any_page() {
 fn a_log_with_spare_capacity_evicts_nothing() {
     let clock = ManualClock::at(NOW);
     let builder = MemoryStore::builder().max_keys(60 * 175).max_bytes(500_000);
-    let limiter = Limiter::new(builder.clock(clock.clone()).build().unwrap());
+    let limiter = StoreLimiter::new(builder.clock(clock.clone()).build().unwrap());
     // Nearly at its limit, so that other keys are evicted before it.
     let log = Policy::parse("log", ["45000/1d sliding-log"]).unwrap();
     let other = Policy::parse("login", ["5/1m", "50/1d"]).unwrap();
@@ -363,7 +364,7 @@ fn counts_of_another_version_take_bytes_until_they_expire() {
 
 #[test]
 fn sizes_out_of_range_are_rejected() {
-    let message = |builder: slidegate::MemoryStoreBuilder| builder.build().unwrap_err().to_string();
+    let message = |builder: slidegate::store::MemoryStoreBuilder| builder.build().unwrap_err().to_string();
     assert_eq!(message(MemoryStore::builder().max_keys(0)), "max_keys: 0 is not between 1 and 2^31");
     assert_eq!(
         message(MemoryStore::builder().max_keys(usize::MAX)),

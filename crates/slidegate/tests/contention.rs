@@ -4,17 +4,18 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+use slidegate::store::{MemoryStore, StoreLimiter};
+use slidegate::{ManualClock, Policy};
 
 const NOW: u64 = 1_800_000_000_000;
 const THREADS: u64 = 8;
 
-fn limiter(max_keys: usize, clock: ManualClock) -> Limiter<MemoryStore<ManualClock>> {
-    Limiter::new(MemoryStore::builder().max_keys(max_keys).clock(clock).build().unwrap())
+fn limiter(max_keys: usize, clock: ManualClock) -> StoreLimiter<MemoryStore<ManualClock>> {
+    StoreLimiter::new(MemoryStore::builder().max_keys(max_keys).clock(clock).build().unwrap())
 }
 
 /// Number of admitted checks out of `THREADS × each` on one key.
-fn admitted(limiter: &Limiter<MemoryStore<ManualClock>>, policy: &Policy, each: u64) -> u64 {
+fn admitted(limiter: &StoreLimiter<MemoryStore<ManualClock>>, policy: &Policy, each: u64) -> u64 {
     std::thread::scope(|scope| {
         let run = || {
             (0..each).filter(|_| limiter.check_now(policy.key("hot")).unwrap().is_allowed()).count() as u64
@@ -164,7 +165,7 @@ fn denied_keys_stay_denied_under_any_load() {
 fn all_threads_evict_records_for_bytes_concurrently() {
     let (pages, table_bytes) = (60, 60 * 4400);
     let builder = MemoryStore::builder().max_keys(pages * 175).max_bytes(table_bytes + (8 << 10));
-    let limiter = Limiter::new(builder.clock(ManualClock::at(NOW)).build().unwrap());
+    let limiter = StoreLimiter::new(builder.clock(ManualClock::at(NOW)).build().unwrap());
     let policy = Policy::parse("login", ["1/1h", "2/1d"]).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {

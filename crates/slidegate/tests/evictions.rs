@@ -2,7 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use slidegate::{Check, Limiter, ManualClock, MemoryStore, Policy, Quota};
+use slidegate::store::{MemoryStore, StoreLimiter};
+use slidegate::{Check, ManualClock, Policy, Quota};
 
 const NOW: u64 = 1_800_000_000_000;
 const MINUTE: u64 = 60_000;
@@ -10,7 +11,7 @@ const MINUTE: u64 = 60_000;
 const MAX_KEYS: usize = 60 * 175;
 
 struct TestStore {
-    limiter: Limiter<MemoryStore<ManualClock>>,
+    limiter: StoreLimiter<MemoryStore<ManualClock>>,
     clock: ManualClock,
 }
 
@@ -18,14 +19,14 @@ impl TestStore {
     fn new(max_keys: usize) -> Self {
         let clock = ManualClock::at(NOW);
         let builder = MemoryStore::builder().max_keys(max_keys).clock(clock.clone());
-        Self { limiter: Limiter::new(builder.build().unwrap()), clock }
+        Self { limiter: StoreLimiter::new(builder.build().unwrap()), clock }
     }
 
     /// Builds a store whose bytes suffice for about 300 records of two quotas.
     fn with_few_bytes() -> Self {
         let clock = ManualClock::at(NOW);
         let builder = MemoryStore::builder().max_keys(MAX_KEYS).max_bytes(60 * 4400 + (64 << 10));
-        Self { limiter: Limiter::new(builder.clock(clock.clone()).build().unwrap()), clock }
+        Self { limiter: StoreLimiter::new(builder.clock(clock.clone()).build().unwrap()), clock }
     }
 
     fn spend(&self, check: Check<'_>) {

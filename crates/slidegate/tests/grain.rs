@@ -9,8 +9,9 @@ mod conformance;
 
 use std::time::Duration;
 
-use conformance::{START, Subject, answers_like_the_core_within};
-use slidegate::{Clock, ManualClock, MemoryStore, Sleep};
+use conformance::{START, Subject, decides_like_the_core_within};
+use slidegate::store::MemoryStore;
+use slidegate::{Clock, ManualClock, Sleep};
 
 /// A clock that the test sets, with a grain.
 struct GrainClock {
@@ -42,13 +43,13 @@ async fn the_memory_store_decides_like_the_core_for_any_grain() {
         let store =
             MemoryStore::builder().clock(GrainClock { clock: clock.clone(), grain_ms }).build().unwrap();
         let subject = Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 40 };
-        answers_like_the_core_within(subject, grain_ms).await;
+        decides_like_the_core_within(subject, grain_ms).await;
     }
 }
 
 #[cfg(feature = "redis")]
 mod redis {
-    use slidegate::RedisStore;
+    use slidegate::store::RedisStore;
     use slidegate_testkit::{Flavour, Server};
 
     use super::*;
@@ -65,7 +66,7 @@ mod redis {
                 let store = builder.budget(Duration::from_secs(20)).connect().await.unwrap();
                 let subject =
                     Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 4 };
-                answers_like_the_core_within(subject, grain_ms).await;
+                decides_like_the_core_within(subject, grain_ms).await;
             }
         }
     }
@@ -78,13 +79,13 @@ mod redis {
         let store = RedisStore::builder(&server.url()).unwrap();
         let store = store.budget(Duration::from_secs(20)).connect().await.unwrap();
         let set_now = move |now_ms| server.set_time_us(1000 * now_ms + now_ms % 1000);
-        answers_like_the_core_within(Subject { store, set_now: Box::new(set_now), effort: 2 }, 1).await;
+        decides_like_the_core_within(Subject { store, set_now: Box::new(set_now), effort: 2 }, 1).await;
     }
 }
 
 #[cfg(feature = "postgres")]
 mod postgres {
-    use slidegate::PostgresStore;
+    use slidegate::store::PostgresStore;
     use slidegate_testkit::Postgres;
 
     use super::*;
@@ -116,7 +117,7 @@ mod postgres {
             let builder = builder.time_from(GrainClock { clock: clock.clone(), grain_ms });
             let store = builder.budget(Duration::from_secs(20)).connect().await.unwrap();
             let subject = Subject { store, set_now: Box::new(move |now_ms| clock.set(now_ms)), effort: 2 };
-            answers_like_the_core_within(subject, grain_ms).await;
+            decides_like_the_core_within(subject, grain_ms).await;
         }
     }
 
@@ -131,6 +132,6 @@ mod postgres {
             let us = 1000 * now_ms + now_ms % 1000;
             session.lock().unwrap().sql(&format!("UPDATE fake.clock SET us = {us}")).unwrap();
         };
-        answers_like_the_core_within(Subject { store, set_now: Box::new(set_now), effort: 1 }, 1).await;
+        decides_like_the_core_within(Subject { store, set_now: Box::new(set_now), effort: 1 }, 1).await;
     }
 }

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use slidegate::{Check, Clock, Decision, Limiter, MemoryStore, Policy, Sleep};
+use slidegate::store::{MemoryStore, StoreLimiter};
+use slidegate::{Check, Clock, Decision, Policy, Sleep};
 
 /// Start of a window.
 const NOW: u64 = 1_800_000_000_000;
@@ -39,7 +40,7 @@ impl Clock for StaleClock {
     }
 }
 
-type Subject = Limiter<MemoryStore<StaleClock>>;
+type Subject = StoreLimiter<MemoryStore<StaleClock>>;
 type Action = fn(&Subject, Check<'_>) -> Decision;
 
 const ACTIONS: [(&str, Action); 3] = [
@@ -64,7 +65,7 @@ const COUNTER_FORMS: [(&[&str], u64); 10] = [
 ];
 
 fn subject(clock: &StaleClock, max_keys: usize) -> Subject {
-    Limiter::new(MemoryStore::builder().max_keys(max_keys).clock(clock.clone()).build().unwrap())
+    StoreLimiter::new(MemoryStore::builder().max_keys(max_keys).clock(clock.clone()).build().unwrap())
 }
 
 /// Returns the decision of a late action and the decision of the next check.
@@ -103,8 +104,8 @@ fn a_late_thread_decides_by_the_current_time() {
 #[test]
 fn a_late_thread_replaces_expired_keys() {
     let clock = StaleClock::at(NOW);
-    let store = MemoryStore::builder().max_keys(1).when_full(slidegate::WhenFull::Refuse);
-    let limiter = Limiter::new(store.clock(clock.clone()).build().unwrap());
+    let store = MemoryStore::builder().max_keys(1).when_full(slidegate::store::WhenFull::Refuse);
+    let limiter = StoreLimiter::new(store.clock(clock.clone()).build().unwrap());
     let policy = Policy::parse("api", ["5/1m"]).unwrap();
     assert!(limiter.check_now(policy.key("one")).unwrap().is_allowed());
     assert!(limiter.check_now(policy.key("other")).is_err(), "the table is full");
@@ -122,7 +123,7 @@ fn evictions_work_at_the_maximum_time() {
         let builder = || MemoryStore::builder().max_keys(max_keys).clock(clock.clone());
         let least =
             (1..1000).map(|pages| pages * 4096).find(|bytes| builder().max_bytes(*bytes).validate().is_ok());
-        let limiter = Limiter::new(builder().max_bytes(least.unwrap() + 16_384).build().unwrap());
+        let limiter = StoreLimiter::new(builder().max_bytes(least.unwrap() + 16_384).build().unwrap());
         let policy = Policy::parse("api", quotas.iter().copied()).unwrap();
         for number in 0..1000 {
             let key = format!("key {number}");

@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use slidegate::resilience::{Budget, DeniedCache, Fallback, Jitter, Switch};
-use slidegate::{
-    Check, Clock, FeedVersion, InvalidationFeed, ManualClock, MemoryStore, Operation, Policy, Responses,
-    Store, StoreError, Verb,
+use slidegate::resilience::{
+    Budget, DeniedCache, ErrorCounter, FailureRule, Fallback, Jitter, Optional, Switch,
 };
+use slidegate::store::{FeedVersion, InvalidationFeed, MemoryStore, Operation, Responses, Store};
+use slidegate::{Check, Clock, ManualClock, Policy, StoreError, Verb};
 
 /// A store that records calls and has a feed.
 struct Recording {
@@ -20,12 +20,31 @@ struct Recording {
     feed: Arc<InvalidationFeed>,
     is_immediate: bool,
     batches: Arc<Mutex<Vec<usize>>>,
+    budgets: Arc<Mutex<Vec<Duration>>>,
     forgotten: Arc<AtomicUsize>,
+}
+
+impl Recording {
+    fn new(is_immediate: bool) -> Self {
+        Self {
+            store: MemoryStore::builder().clock(ManualClock::at(77_000)).build().unwrap(),
+            feed: Arc::new(InvalidationFeed::new(1)),
+            is_immediate,
+            batches: Arc::default(),
+            budgets: Arc::default(),
+            forgotten: Arc::default(),
+        }
+    }
 }
 
 impl Store for Recording {
     async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         self.batches.lock().unwrap().push(operations.len());
+        self.store.execute(operations).await
+    }
+
+    async fn execute_within(&self, operations: &[Operation<'_>], budget: Duration) -> Responses {
+        self.budgets.lock().unwrap().push(budget);
         self.store.execute(operations).await
     }
 
@@ -57,15 +76,10 @@ fn assert_forwards<S: Store>(layer: impl Fn(Recording) -> S, expected: &Expected
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let policy = Policy::parse("api", ["3/1m fixed-window"]).unwrap();
     for is_immediate in [false, true] {
-        let (batches, forgotten) = (Arc::<Mutex<Vec<usize>>>::default(), Arc::<AtomicUsize>::default());
-        let clock = ManualClock::at(77_000);
-        let store = layer(Recording {
-            store: MemoryStore::builder().clock(clock).build().unwrap(),
-            feed: Arc::new(InvalidationFeed::new(1)),
-            is_immediate,
-            batches: Arc::clone(&batches),
-            forgotten: Arc::clone(&forgotten),
-        });
+        let recording = Recording::new(is_immediate);
+        let (batches, budgets) = (Arc::clone(&recording.batches), Arc::clone(&recording.budgets));
+        let forgotten = Arc::clone(&recording.forgotten);
+        let store = layer(recording);
         assert_eq!(store.clock().now_ms(), 77_000, "the clock is the store's");
         assert!(store.feed_version(&policy.key("a")).is_some(), "the feed is the store's");
         assert_eq!(store.is_immediate(), is_immediate && !expected.needs_timer);
@@ -81,7 +95,8 @@ fn assert_forwards<S: Store>(layer: impl Fn(Recording) -> S, expected: &Expected
             let responses = runtime.block_on(store.execute(&many));
             assert!(responses.iter().all(|response| response.as_ref().unwrap().is_allowed()));
         }
-        assert_eq!(*batches.lock().unwrap(), [3], "one call for the whole batch");
+        let calls = batches.lock().unwrap().len() + budgets.lock().unwrap().len();
+        assert_eq!(calls, 1, "one call for the whole batch");
         let used = |key| {
             let responses =
                 runtime.block_on(store.execute(&[Operation { verb: Verb::Peek, ..operation(key) }]));
@@ -101,6 +116,10 @@ fn every_layer_forwards_the_properties_of_its_store() {
     assert_forwards(Switch::new, &immediate);
     assert_forwards(|store| Jitter::new(store, Duration::from_millis(5)), &immediate);
     assert_forwards(DeniedCache::new, &immediate);
+    assert_forwards(ErrorCounter::new, &immediate);
+    for is_present in [false, true] {
+        assert_forwards(|store| Optional::new(is_present, store, Switch::new), &immediate);
+    }
     assert_forwards(|store| Budget::new(store, Duration::from_mins(1)), &timed);
     let fallback = |store| {
         let clock = ManualClock::at(77_000);
@@ -111,4 +130,43 @@ fn every_layer_forwards_the_properties_of_its_store() {
         |store| Switch::new(Jitter::new(DeniedCache::new(fallback(store)), Duration::ZERO)),
         &timed,
     );
+}
+
+/// A layer that passes the budget on sets no timer: the runtime has none, so a timer would panic.
+#[test]
+fn a_budget_reaches_the_store_without_a_timer() {
+    fn budgets_of<S: Store>(layer: impl Fn(Recording) -> S) -> Vec<Duration> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let recording = Recording::new(false);
+        let budgets = Arc::clone(&recording.budgets);
+        let store = layer(recording);
+        let policy = Policy::parse("api", ["3/1m"]).unwrap();
+        let operation = Operation { verb: Verb::Peek, check: policy.key("a") };
+        for budget in [SHORT, LONG] {
+            let responses = runtime.block_on(store.execute_within(&[operation], budget));
+            assert!(responses.into_single().unwrap().is_allowed());
+        }
+        budgets.lock().unwrap().clone()
+    }
+
+    const SHORT: Duration = Duration::from_millis(5);
+    const OWN: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_millis(100);
+    assert_eq!(budgets_of(|store| store), [SHORT, LONG]);
+    assert_eq!(budgets_of(Arc::new), [SHORT, LONG]);
+    assert_eq!(budgets_of(|store| Optional::new(false, store, Switch::new)), [SHORT, LONG]);
+    assert_eq!(budgets_of(|store| Budget::new(store, OWN)), [SHORT, OWN]);
+    assert_eq!(budgets_of(|store| Optional::new(true, store, |store| Budget::new(store, OWN))), [SHORT, OWN]);
+
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let recording = Recording::new(false);
+    let budgets = Arc::clone(&recording.budgets);
+    let rule = FailureRule { budget: LONG, ..FailureRule::default() };
+    let fallback = Fallback::builder(recording).budget(OWN).policy("slow", rule).build().unwrap();
+    for name in ["api", "slow"] {
+        let policy = Policy::parse(name, ["3/1m"]).unwrap();
+        let operation = Operation { verb: Verb::Peek, check: policy.key("a") };
+        let _ = runtime.block_on(fallback.execute(&[operation]));
+    }
+    assert_eq!(*budgets.lock().unwrap(), [OWN, LONG], "of the policy's failure rule");
 }

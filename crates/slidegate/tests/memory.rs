@@ -5,7 +5,8 @@
 mod conformance;
 
 use conformance::{START, Subject};
-use slidegate::{ManualClock, MemoryStore};
+use slidegate::ManualClock;
+use slidegate::store::MemoryStore;
 
 fn subject(max_keys: usize) -> Subject<MemoryStore<ManualClock>> {
     let clock = ManualClock::at(START);

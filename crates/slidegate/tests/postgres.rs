@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use conformance::{Random, Reference, START, Subject};
-use slidegate::{ManualClock, Operation, Policy, PostgresStore, Store, Verb};
+use slidegate::store::{Operation, PostgresStore, Store};
+use slidegate::{ManualClock, Policy, Verb};
 use slidegate_testkit::Postgres;
 
 /// Server shared by all tests of this file.
@@ -105,7 +106,7 @@ mod durable {
         decides_like_the_core_when_the_clock_steps_back,
         batches_are_decided_in_order,
         keys_and_policies_do_not_mix,
-        answers_like_the_oracle,
+        decides_like_the_oracle,
         strict_windows_merge_up_to_their_bounds,
         a_lowered_bucket_fills_in_time,
         a_count_survives_other_tiers,

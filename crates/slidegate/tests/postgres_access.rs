@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::{Limiter, ManualClock, Policy, PostgresStore, StoreError};
+use slidegate::store::{PostgresStore, StoreLimiter};
+use slidegate::{ManualClock, Policy, StoreError};
 use slidegate_testkit::Postgres;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -43,7 +44,7 @@ async fn a_role_with_execute_permission_decides_peeks_and_cleans() {
     for durable in [false, true] {
         let builder = PostgresStore::builder(&url).unwrap().budget(BUDGET).durable(durable);
         let store = builder.time_from(clock.clone()).connect().await.unwrap();
-        let limiter = Limiter::new(store);
+        let limiter = StoreLimiter::new(store);
         for quotas in [&["2/1s"][..], &["2/1s strict-window", "2/2s sliding-log", "2/3s token-bucket"]] {
             let policy = Policy::parse(&quotas.concat(), quotas.iter().copied()).unwrap();
             let check = policy.key("a");
@@ -125,7 +126,7 @@ async fn nodes_that_start_concurrently_create_one_schema() {
     let mut starting = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let (url, clock) = (Arc::clone(&url), clock.clone());
-        starting.spawn(async move { Limiter::new(connect(&url, &clock).await.unwrap()) });
+        starting.spawn(async move { StoreLimiter::new(connect(&url, &clock).await.unwrap()) });
     }
     let policy = Policy::parse("api", ["5/1h"]).unwrap();
     let mut admitted = 0;
@@ -139,7 +140,7 @@ async fn nodes_that_start_concurrently_create_one_schema() {
 #[tokio::test]
 async fn a_repeated_migration_keeps_all_counts() {
     let server = Postgres::start();
-    let limiter = Limiter::new(connect(&server.url(), &ManualClock::at(NOW_MS)).await.unwrap());
+    let limiter = StoreLimiter::new(connect(&server.url(), &ManualClock::at(NOW_MS)).await.unwrap());
     let policy = Policy::parse("api", ["2/1h"]).unwrap();
     assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
     server.sql(&script());
@@ -191,7 +192,7 @@ async fn schemas_count_separately() {
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
     for schema in ["one", "other"] {
         let builder = PostgresStore::builder(&server.url()).unwrap().schema(schema).unwrap().budget(BUDGET);
-        let limiter = Limiter::new(builder.connect().await.unwrap());
+        let limiter = StoreLimiter::new(builder.connect().await.unwrap());
         assert!(limiter.check(policy.key("a")).await.unwrap().is_allowed());
         assert!(!limiter.check(policy.key("a")).await.unwrap().is_allowed());
     }
@@ -205,7 +206,7 @@ async fn tls_requires_a_certificate_of_the_given_authority() {
     let url = format!("{}?sslmode=require&ca={}", server.url(), ca.display());
     let store = connect(&url, &clock).await.unwrap();
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
-    assert!(Limiter::new(store).check(policy.key("a")).await.unwrap().is_allowed());
+    assert!(StoreLimiter::new(store).check(policy.key("a")).await.unwrap().is_allowed());
     let encrypted = "SELECT count(*) FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid)
         WHERE s.ssl AND a.usename = 'postgres'";
     assert_ne!(server.sql(encrypted)[0][0].as_deref(), Some("0"));

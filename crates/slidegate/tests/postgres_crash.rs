@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use slidegate::{Check, Clock, Decision, Limiter, ManualClock, Policy, PostgresStore, SystemClock};
+use slidegate::store::{PostgresStore, StoreLimiter};
+use slidegate::{Check, Clock, Decision, ManualClock, Policy, SystemClock};
 use slidegate_testkit::{Postgres, Standby, until};
 
 /// Connects a limiter with a frozen clock, so that nothing expires.
-async fn frozen(url: &str) -> Limiter<PostgresStore> {
+async fn frozen(url: &str) -> StoreLimiter<PostgresStore> {
     let builder = PostgresStore::builder(url).unwrap().budget(Duration::from_secs(2));
-    Limiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
+    StoreLimiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
 }
 
 fn policy() -> Policy {
@@ -21,7 +22,7 @@ fn policy() -> Policy {
 }
 
 /// Retries until the store decides. All errors before must be transient.
-async fn eventually(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> Decision {
+async fn eventually(limiter: &StoreLimiter<PostgresStore>, check: Check<'_>) -> Decision {
     for _ in 0..3000 {
         match limiter.check(check).await {
             Ok(decision) => return decision,
@@ -33,7 +34,7 @@ async fn eventually(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> Decis
     panic!("no decision about {check:?}");
 }
 
-async fn used(limiter: &Limiter<PostgresStore>, check: Check<'_>) -> u64 {
+async fn used(limiter: &StoreLimiter<PostgresStore>, check: Check<'_>) -> u64 {
     eventually(limiter, check.cost(0)).await.quotas()[0].used
 }
 
@@ -46,7 +47,7 @@ struct Outcome {
 
 /// Spends from one key in 10 tasks and kills the server meanwhile. Timeouts of a busy machine before the kill do not
 /// end a task.
-async fn crash_under_load(server: &Postgres, limiter: &Arc<Limiter<PostgresStore>>) -> Outcome {
+async fn crash_under_load(server: &Postgres, limiter: &Arc<StoreLimiter<PostgresStore>>) -> Outcome {
     let (policy, answered) = (Arc::new(policy()), Arc::new(AtomicU64::new(0)));
     let is_killed = Arc::new(AtomicBool::new(false));
     let mut callers = tokio::task::JoinSet::new();

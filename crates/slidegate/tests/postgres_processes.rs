@@ -8,7 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::{Limiter, Policy, PostgresStore};
+use slidegate::Policy;
+use slidegate::store::{PostgresStore, StoreLimiter};
 use slidegate_testkit::Postgres;
 
 const URL: &str = "SLIDEGATE_TEST_URL";
@@ -22,7 +23,7 @@ const CHECKS: &str = "SLIDEGATE_TEST_CHECKS";
 async fn contender() {
     let [url, quota, tasks, checks] = [URL, QUOTA, TASKS, CHECKS].map(|name| std::env::var(name).unwrap());
     let builder = PostgresStore::builder(&url).unwrap().budget(Duration::from_secs(20));
-    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let limiter = Arc::new(StoreLimiter::new(builder.connect().await.unwrap()));
     let policy = Arc::new(Policy::parse(&quota, [quota.as_str()]).unwrap());
     let checks: u64 = checks.parse().unwrap();
     let mut callers = tokio::task::JoinSet::new();

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::{Limiter, ManualClock, Operation, Policy, PostgresStore, PostgresStoreBuilder, Store, Verb};
+use slidegate::store::{Operation, PostgresStore, PostgresStoreBuilder, Store, StoreLimiter};
+use slidegate::{ManualClock, Policy, Verb};
 use slidegate_testkit::{Postgres, until};
 
 const NOW_MS: u64 = 1_800_000_000_000;
@@ -85,7 +86,7 @@ async fn an_updated_row_stays_in_its_page_and_leaves_no_dead_rows() {
     let clock = ManualClock::at(NOW_MS);
     let policy = Policy::parse("api", ["1000000/1h"]).unwrap();
     {
-        let limiter = Limiter::new(connect(&server, &clock).await);
+        let limiter = StoreLimiter::new(connect(&server, &clock).await);
         let keys: Vec<String> = (0..50).map(|key| key.to_string()).collect();
         let checks: Vec<_> = keys.iter().map(|key| policy.key(key)).collect();
         for _ in 0..300 {
@@ -112,7 +113,7 @@ async fn a_denial_writes_nothing() {
     let several = Policy::parse("several", quotas).unwrap();
     let one = Policy::parse("one", ["2/1h"]).unwrap();
     {
-        let limiter = Limiter::new(connect(&server, &clock).await);
+        let limiter = StoreLimiter::new(connect(&server, &clock).await);
         for policy in [&one, &several] {
             assert!(limiter.check(policy.key("a").cost(2)).await.unwrap().is_allowed());
             for _ in 0..20 {
@@ -135,7 +136,7 @@ async fn a_denial_writes_nothing() {
 async fn decisions_clean_expired_rows_and_keep_live_ones() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
-    let limiter = Limiter::new(connect(&server, &clock).await);
+    let limiter = StoreLimiter::new(connect(&server, &clock).await);
     let [retired, lasting, busy] = [("retired", "1/1s"), ("lasting", "1/1h"), ("busy", "1/1m")]
         .map(|(name, quota)| Policy::parse(name, [quota]).unwrap());
     let keys: Vec<String> = (0..600).map(|key| key.to_string()).collect();
@@ -191,7 +192,7 @@ async fn cleaning_removes_all_expired_rows_and_no_others() {
 async fn cleaning_keeps_counts_of_a_changed_policy() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
-    let limiter = Limiter::new(connect(&server, &clock).await);
+    let limiter = StoreLimiter::new(connect(&server, &clock).await);
     let store = connect(&server, &clock).await;
     for (name, before, after, spent) in [
         // The next allowed check carries the count over to the longer window.
@@ -218,7 +219,7 @@ async fn cleaning_keeps_counts_of_a_changed_policy() {
 async fn a_full_log_fails_only_its_own_key() {
     let server = Postgres::start();
     let clock = ManualClock::at(NOW_MS);
-    let limiter = Limiter::new(connect_once(&server, &clock).await);
+    let limiter = StoreLimiter::new(connect_once(&server, &clock).await);
     let log = Policy::parse("log", ["100000/366d sliding-log"]).unwrap();
     assert!(limiter.check(log.key("a")).await.unwrap().is_allowed());
     // The state after 32,768 requests.
@@ -240,7 +241,7 @@ async fn a_full_log_fails_only_its_own_key() {
 #[tokio::test]
 async fn an_invalid_record_fails_only_its_own_key() {
     let server = Postgres::start();
-    let limiter = Limiter::new(connect_once(&server, &ManualClock::at(NOW_MS)).await);
+    let limiter = StoreLimiter::new(connect_once(&server, &ManualClock::at(NOW_MS)).await);
     let (strict, sliding) = ("10/1h strict-window", "10/1h");
     for (quota, invalid) in [
         (strict, "{2}"),
@@ -281,7 +282,7 @@ async fn an_invalid_record_fails_only_its_own_key() {
 #[tokio::test]
 async fn an_invalid_record_fails_only_its_own_key_in_a_large_batch() {
     let server = Postgres::start();
-    let limiter = Limiter::new(connect_once(&server, &ManualClock::at(NOW_MS)).await);
+    let limiter = StoreLimiter::new(connect_once(&server, &ManualClock::at(NOW_MS)).await);
     for quota in ["10/1h strict-window", "10/1h"] {
         let policy = Policy::parse("api", [quota]).unwrap();
         assert!(limiter.check(policy.key("invalid")).await.unwrap().is_allowed());
@@ -321,7 +322,7 @@ async fn a_policy_is_forgotten_in_both_tables_of_its_schema() {
         builder(&server, &clock).durable(true).connect().await.unwrap(),
         builder(&server, &clock).schema("elsewhere").unwrap().connect().await.unwrap(),
     ]
-    .map(Limiter::new);
+    .map(StoreLimiter::new);
     for limiter in &stores {
         for key in 0..5_u8 {
             assert!(limiter.check(policy.key(&[key])).await.unwrap().is_allowed());

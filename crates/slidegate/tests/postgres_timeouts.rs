@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use slidegate::{Clock, Limiter, ManualClock, Policy, PostgresStore, SystemClock};
+use slidegate::store::{PostgresStore, StoreLimiter};
+use slidegate::{Clock, ManualClock, Policy, SystemClock};
 use slidegate_testkit::{PgBouncer, Postgres};
 
 const BUDGET: Duration = Duration::from_millis(500);
@@ -13,9 +14,9 @@ const BUDGET: Duration = Duration::from_millis(500);
 const LARGE_BUDGET: Duration = Duration::from_secs(4);
 
 /// Connects a limiter with a frozen clock, so that nothing expires.
-async fn connect(url: &str, budget: Duration) -> Limiter<PostgresStore> {
+async fn connect(url: &str, budget: Duration) -> StoreLimiter<PostgresStore> {
     let builder = PostgresStore::builder(url).unwrap().budget(budget).connections(1);
-    Limiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
+    StoreLimiter::new(builder.time_from(ManualClock::at(1_800_000_000_000)).connect().await.unwrap())
 }
 
 /// Slows decisions about new keys and single peeks down to an hour.

@@ -10,9 +10,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use conformance::{Random, START, Subject, operation};
-use slidegate::{
-    Clock, KeyStyle, Limiter, ManualClock, Operation, Policy, RedisStore, Store, SystemClock, Verb,
-};
+use slidegate::store::{KeyStyle, Operation, RedisStore, Store, StoreLimiter};
+use slidegate::{Clock, ManualClock, Policy, SystemClock, Verb};
 use slidegate_testkit::{Flavour, Server};
 
 /// Connects to the shared server with a key prefix of its own.
@@ -117,7 +116,7 @@ async fn a_record_expires_shortly_after_its_last_count() {
 async fn checks_of_many_callers_are_batched() {
     let server = Server::start(Flavour::Redis);
     let builder = RedisStore::builder(&server.url()).unwrap().budget(Duration::from_secs(20));
-    let limiter = Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let limiter = Arc::new(StoreLimiter::new(builder.connect().await.unwrap()));
     let policy = Arc::new(Policy::parse("api", ["10/1h"]).unwrap());
     let check = |number: usize| {
         let (limiter, policy) = (Arc::clone(&limiter), Arc::clone(&policy));

@@ -6,9 +6,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use slidegate::{
-    KeyStyle, Limiter, ManualClock, Policy, RedisStore, SharedDocument, SharedDocuments, StoreError,
-};
+use slidegate::store::{KeyStyle, RedisStore, SharedDocument, SharedDocuments, StoreLimiter};
+use slidegate::{ManualClock, Policy, StoreError};
 use slidegate_testkit::{Cluster, Flavour, Replica, Sentinels, Server};
 
 /// The minimal ACL, as documented.
@@ -59,7 +58,7 @@ fn policies() -> Vec<Policy> {
 async fn exercise(store: RedisStore) {
     assert!(store.write_document(0, &SharedDocument::new("text".to_owned())).await.unwrap());
     assert_eq!(store.read_document(0).await.unwrap().unwrap().text, "text");
-    let limiter = Limiter::new(store);
+    let limiter = StoreLimiter::new(store);
     for policy in policies() {
         let check = policy.key("k");
         assert!(limiter.check(check.cost(10)).await.unwrap().is_allowed());
@@ -106,7 +105,7 @@ async fn forgetting_a_policy_needs_one_more_permission() {
         let rules: Vec<&str> = ["ACL", "SETUSER"].into_iter().chain(ACL.split(' ').skip(1)).collect();
         server.command(&rules).ok();
         let url = server.url().replace("redis://", "redis://slidegate:hush@");
-        let limiter = Limiter::new(connect(&url).await.unwrap());
+        let limiter = StoreLimiter::new(connect(&url).await.unwrap());
         let policy = Policy::parse("api", ["1/1h"]).unwrap();
         assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed());
         let error = limiter.forget(&policy).await.unwrap_err();
@@ -126,7 +125,7 @@ async fn a_policy_is_forgotten_under_its_own_prefix_only() {
     for prefix in ["a*", "ab", "a?", "[ab]", "a-b", "a^", "sg"] {
         let builder = RedisStore::builder(&server.url()).unwrap().prefix(prefix).unwrap();
         let styled = if limiters.len() % 2 == 0 { builder.key_style(KeyStyle::Plain) } else { builder };
-        let limiter = Limiter::new(styled.connect().await.unwrap());
+        let limiter = StoreLimiter::new(styled.connect().await.unwrap());
         for key in ["x", "}{*?[", "\n"] {
             assert!(limiter.check(policy.key(key)).await.unwrap().is_allowed());
         }
@@ -152,10 +151,10 @@ async fn a_replica_is_rejected_on_connecting_and_a_full_server_still_denies() {
     assert!(error.is_transient() && error.to_string().contains("READONLY"), "{error}");
     // A server without memory still denies, and reports that it is full for all other checks.
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
-    let limiter = Limiter::new(connect(&server.url()).await.unwrap());
+    let limiter = StoreLimiter::new(connect(&server.url()).await.unwrap());
     assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed());
     server.command(&["CONFIG", "SET", "maxmemory", "1"]).ok();
-    let limiter = Limiter::new(connect(&server.url()).await.unwrap());
+    let limiter = StoreLimiter::new(connect(&server.url()).await.unwrap());
     assert!(!limiter.check(policy.key("k")).await.unwrap().is_allowed());
     assert!(limiter.check(policy.key("other")).await.unwrap_err().is_full());
 }
@@ -237,7 +236,7 @@ async fn a_server_that_requires_client_certificates_gets_one() {
     let [cert, key] = server.tls().signed_paths().map(|path| path.display().to_string());
     exercise(connect(&format!("{url}&cert={cert}&key={key}")).await.unwrap()).await;
     let error = connect(&format!("{url}&cert={cert}")).await.unwrap_err();
-    assert_eq!(error.to_string(), "store: key: it is required together with cert");
+    assert_eq!(error.to_string(), "key: it is required together with cert");
     // Invalid files are a permanent error.
     let ca = server.tls().ca_path().display().to_string();
     for wrong in [format!("ca={ca}&cert={key}&key={cert}"), format!("ca={key}")] {
@@ -300,7 +299,7 @@ async fn another_database_has_other_counts_and_needs_one_more_permission() {
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
     for database in ["", "/0", "/1"] {
         let store = connect(&format!("{}{database}", server.url())).await.unwrap();
-        let is_allowed = Limiter::new(store).check(policy.key("k")).await.unwrap().is_allowed();
+        let is_allowed = StoreLimiter::new(store).check(policy.key("k")).await.unwrap().is_allowed();
         assert_eq!(is_allowed, database != "/0", "{database:?}");
     }
 }
@@ -309,7 +308,7 @@ async fn another_database_has_other_counts_and_needs_one_more_permission() {
 #[tokio::test]
 async fn records_live_as_long_as_they_count() {
     let server = Server::start(Flavour::Redis);
-    let limiter = Limiter::new(connect(&server.url()).await.unwrap());
+    let limiter = StoreLimiter::new(connect(&server.url()).await.unwrap());
     for (quotas, cost, longest_ms, shortest_ms) in [
         (&["100/1h"][..], 1, 7_200_000, 7_190_000),
         (&["100000/1h"], 1, 7_200_000, 3_600_000),
@@ -345,7 +344,7 @@ async fn records_live_as_long_as_they_count() {
 #[tokio::test]
 async fn a_quota_change_prolongs_the_record() {
     let server = Server::start(Flavour::Redis);
-    let limiter = Limiter::new(connect(&server.url()).await.unwrap());
+    let limiter = StoreLimiter::new(connect(&server.url()).await.unwrap());
     for (before, after) in [
         ("3/10s", "3/1h"),
         ("3/10s strict-window", "3/1h strict-window"),
@@ -372,7 +371,7 @@ async fn a_denial_writes_nothing() {
     let server = Server::start(Flavour::Redis);
     let clock = ManualClock::at(1_800_000_000_000);
     let builder = RedisStore::builder(&server.url()).unwrap();
-    let limiter = Limiter::new(builder.time_from(clock.clone()).connect().await.unwrap());
+    let limiter = StoreLimiter::new(builder.time_from(clock.clone()).connect().await.unwrap());
     for policy in policies() {
         assert!(limiter.check(policy.key("k").cost(10)).await.unwrap().is_allowed());
     }
@@ -409,10 +408,10 @@ async fn a_denial_writes_nothing() {
 async fn key_names_are_hashed_by_default() {
     let server = Server::start(Flavour::Redis);
     let policy = Policy::parse("logins", ["5/1h"]).unwrap();
-    let name = |builder: slidegate::RedisStoreBuilder| {
+    let name = |builder: slidegate::store::RedisStoreBuilder| {
         let (server, policy) = (&server, &policy);
         async move {
-            let limiter = Limiter::new(builder.connect().await.unwrap());
+            let limiter = StoreLimiter::new(builder.connect().await.unwrap());
             assert!(limiter.check(policy.key("ann@example.com")).await.unwrap().is_allowed());
             let name = server.command(&["KEYS", "*"]).array()[0].text();
             server.command(&["FLUSHALL"]);
@@ -435,7 +434,7 @@ async fn the_clock_skew_is_measured() {
     let store = connect(&server.url()).await.unwrap();
     let ahead_ms = store.server_ahead_ms().unwrap();
     assert!((3_590_000..3_610_000).contains(&ahead_ms), "{ahead_ms}");
-    let limiter = Limiter::new(store);
+    let limiter = StoreLimiter::new(store);
     let policy = Policy::parse("api", ["1/1h"]).unwrap();
     server.set_faketime("-2h");
     assert!(limiter.check(policy.key("k")).await.unwrap().is_allowed());
@@ -446,7 +445,7 @@ async fn the_clock_skew_is_measured() {
 #[tokio::test]
 async fn waits_by_the_servers_time() {
     let server = Server::start(Flavour::Redis);
-    let limiter = Limiter::new(connect(&server.url()).await.unwrap());
+    let limiter = StoreLimiter::new(connect(&server.url()).await.unwrap());
     let policy = Policy::parse("api", ["1/50ms fixed-window anchor=first-request"]).unwrap();
     for _ in 0..4 {
         assert!(limiter.wait(policy.key("k"), Duration::from_secs(20)).await.unwrap().is_allowed());

@@ -10,10 +10,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use conformance::{START, Subject};
-use slidegate::{
-    Check, Clock, Decision, KeyStyle, Limiter, ManualClock, Policy, RedisStore, RedisStoreBuilder,
-    SystemClock,
-};
+use slidegate::store::{KeyStyle, RedisStore, RedisStoreBuilder, StoreLimiter};
+use slidegate::{Check, Clock, Decision, ManualClock, Policy, SystemClock};
 use slidegate_testkit::{Cluster, FaultProxy, Flavour, until};
 
 /// Starts a cluster with a node timeout that tolerates a busy machine.
@@ -57,12 +55,12 @@ mod on_valkey {
     conformance::suite!(subject(&CLUSTER).await);
 }
 
-async fn frozen(builder: RedisStoreBuilder) -> Limiter<RedisStore> {
-    Limiter::new(builder.time_from(ManualClock::at(START)).connect().await.unwrap())
+async fn frozen(builder: RedisStoreBuilder) -> StoreLimiter<RedisStore> {
+    StoreLimiter::new(builder.time_from(ManualClock::at(START)).connect().await.unwrap())
 }
 
 /// Retries until the store decides, for less time than the regular refresh of the slot map takes.
-async fn eventually(limiter: &Limiter<RedisStore>, check: Check<'_>) -> Decision {
+async fn eventually(limiter: &StoreLimiter<RedisStore>, check: Check<'_>) -> Decision {
     for _ in 0..1000 {
         match limiter.check(check).await {
             Ok(decision) => return decision,
@@ -207,7 +205,7 @@ fn start_migration(cluster: &Cluster, key: &str) -> usize {
 
 async fn two_keys_of_one_slot(
     cluster: &Cluster,
-    limiter: &Limiter<RedisStore>,
+    limiter: &StoreLimiter<RedisStore>,
     policy: &Policy,
 ) -> (String, String) {
     let mut seen = std::collections::HashMap::new();
@@ -306,7 +304,7 @@ async fn a_cluster_needs_two_more_permissions() {
     assert!(!error.is_transient(), "{error}");
 
     permit(&["+cluster|slots"]);
-    let limiter = Limiter::new(RedisStore::connect(&with_password).await.unwrap());
+    let limiter = StoreLimiter::new(RedisStore::connect(&with_password).await.unwrap());
     for number in 0..20 {
         assert!(limiter.check(policy.key(&format!("k{number}"))).await.unwrap().is_allowed());
     }
@@ -344,7 +342,7 @@ async fn finds_nodes_without_names() {
             &["--cluster-preferred-endpoint-type", endpoint, "--cluster-node-timeout", "15000"],
         );
         let seed = format!("redis+cluster://{}?budget_ms=20000", cluster.addresses()[0]);
-        let limiter = Limiter::new(RedisStore::connect(&seed).await.unwrap());
+        let limiter = StoreLimiter::new(RedisStore::connect(&seed).await.unwrap());
         let policy = Policy::parse("api", ["10/1h"]).unwrap();
         for number in 0..20 {
             let key = format!("k{number}");

@@ -6,7 +6,8 @@
 
 use std::process::{Child, Command, Stdio};
 
-use slidegate::{Clock, Limiter, Policy, PreciseClock, RedisStore};
+use slidegate::store::{RedisStore, StoreLimiter};
+use slidegate::{Clock, Policy, PreciseClock};
 use slidegate_testkit::{Flavour, Server, faketime_env, until};
 
 const URL: &str = "SLIDEGATE_TEST_URL";
@@ -18,7 +19,7 @@ const QUOTA: &str = "SLIDEGATE_TEST_QUOTA";
 async fn contender() {
     let (url, quota) = (std::env::var(URL).unwrap(), std::env::var(QUOTA).unwrap());
     let builder = RedisStore::builder(&url).unwrap().budget(std::time::Duration::from_secs(20));
-    let limiter = std::sync::Arc::new(Limiter::new(builder.connect().await.unwrap()));
+    let limiter = std::sync::Arc::new(StoreLimiter::new(builder.connect().await.unwrap()));
     let policy = std::sync::Arc::new(Policy::parse("shared", quota.split(", ")).unwrap());
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..40 {

@@ -4,7 +4,8 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use slidegate::{Limiter, MemoryStore, Policy, Quota, WhenFull};
+use slidegate::store::{MemoryStore, StoreLimiter, WhenFull};
+use slidegate::{Policy, Quota};
 
 const KEYS: usize = 100_000;
 
@@ -23,7 +24,7 @@ fn counted_bytes_match_resident_bytes() {
 
 fn counted_bytes_are_resident_and_are_freed() {
     let store = MemoryStore::builder().max_keys(KEYS).max_bytes(1 << 30).when_full(WhenFull::Refuse);
-    let limiter = Limiter::new(store.build().unwrap());
+    let limiter = StoreLimiter::new(store.build().unwrap());
     // One shared policy, and an anonymous policy for each request.
     let named = Policy::parse("api", ["20/1h token-bucket", "100/1d strict-window"]).unwrap();
     let quotas: Vec<Quota> = (1..=16).map(|hours| format!("9/{hours}h").parse().unwrap()).collect();
@@ -54,7 +55,7 @@ fn counted_bytes_are_resident_and_are_freed() {
 /// Fills the table with one kind of record after another. Each kind reuses the memory of the one before.
 fn reused_bytes_stay_within_the_bound() {
     let store = MemoryStore::builder().max_keys(KEYS).max_bytes(30_000_000);
-    let limiter = Limiter::new(store.build().unwrap());
+    let limiter = StoreLimiter::new(store.build().unwrap());
     let before = resident_bytes();
     let kinds: [&[&str]; 6] = [
         &["90/1h sliding-log", "80/2h sliding-log", "70/3h sliding-log"],

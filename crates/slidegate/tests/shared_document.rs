@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use futures_util::future::join_all;
-use slidegate::{PostgresStore, RedisStore, SharedDocument, SharedDocuments};
+use slidegate::store::{PostgresStore, RedisStore, SharedDocument, SharedDocuments};
 use slidegate_testkit::{Cluster, Flavour, Postgres, Server};
 
 fn document(text: &str) -> SharedDocument {

@@ -5,14 +5,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::{Clock, Limiter, ManualClock, MemoryStore, Policy, PreciseClock, SystemClock};
+use slidegate::store::{MemoryStore, StoreLimiter};
+use slidegate::{Clock, ManualClock, Policy, PreciseClock, SystemClock};
 
 const NOW: u64 = 1_800_000_000_000;
 
-fn limiter() -> (Arc<Limiter<MemoryStore<ManualClock>>>, ManualClock, Arc<Policy>) {
+fn limiter() -> (Arc<StoreLimiter<MemoryStore<ManualClock>>>, ManualClock, Arc<Policy>) {
     let clock = ManualClock::at(NOW);
     let store = MemoryStore::builder().max_keys(100).clock(clock.clone()).build().unwrap();
-    (Arc::new(Limiter::new(store)), clock, Arc::new(Policy::parse("api", ["2/1s sliding-log"]).unwrap()))
+    (Arc::new(StoreLimiter::new(store)), clock, Arc::new(Policy::parse("api", ["2/1s sliding-log"]).unwrap()))
 }
 
 /// Runs all other tasks until none can make progress.

@@ -26,6 +26,18 @@ pub struct PostgresBuilder {
     disk_mb: Option<u32>,
 }
 
+impl Postgres {
+    /// Starts a server with its default configuration.
+    pub fn start() -> Self {
+        Self::builder().start()
+    }
+
+    /// Returns a builder for a server.
+    pub fn builder() -> PostgresBuilder {
+        PostgresBuilder::default()
+    }
+}
+
 impl PostgresBuilder {
     /// Adds a line to `postgresql.conf`. `ALTER SYSTEM` can change the setting later.
     pub fn setting(mut self, name: &str, value: &str) -> Self {

@@ -4,7 +4,6 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use super::builder::PostgresBuilder;
 use super::folder::Folder;
 use super::processes;
 use super::session::{PgSession, Rows};
@@ -34,16 +33,6 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server with its default configuration.
-    pub fn start() -> Self {
-        Self::builder().start()
-    }
-
-    /// Returns a builder for a server.
-    pub fn builder() -> PostgresBuilder {
-        PostgresBuilder::default()
-    }
-
     /// Port on 127.0.0.1. It stays the same after a [`restart`](Self::restart).
     pub fn port(&self) -> u16 {
         self.port
@@ -64,7 +53,8 @@ impl Postgres {
         format!("postgres://{user}:{password}@{}/postgres", self.address())
     }
 
-    /// Authority that TLS clients have to trust. Panics unless the server was built with [`PostgresBuilder::tls`].
+    /// Authority that TLS clients have to trust. Panics unless the server was built with
+    /// [`PostgresBuilder::tls`](super::PostgresBuilder::tls).
     #[track_caller]
     pub fn tls(&self) -> &Authority {
         self.authority.as_ref().expect("this server was built without tls()")

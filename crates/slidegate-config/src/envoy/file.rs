@@ -1,44 +1,65 @@
-//! Structure of a file of envoyproxy/ratelimit, with the lines of the values that are validated later.
+//! Fields of a file of envoyproxy/ratelimit. Every field may be absent or null.
 
-use serde::Deserialize;
-use serde_saphyr::Spanned;
+use crate::fields::containers::ListOf;
+use crate::fields::diagnostics::Diagnostics;
+use crate::fields::field::{AnyField, Field, FieldList, Fields};
+use crate::fields::foreign::{AnyMapping, AnyNode, Flag, TEXT, WholeNumber};
+use crate::fields::scalars::Text;
 
-use crate::bounded_integer::BoundedInteger;
+pub(super) const DOMAIN: Field<Text> = Field::foreign("domain", TEXT);
+pub(super) const DESCRIPTORS: Field<ListOf<AnyNode>> =
+    Field::foreign("descriptors", ListOf { item: AnyNode, noun: "descriptors", max_items: None });
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct File {
-    pub(super) domain: Option<Spanned<String>>,
-    pub(super) descriptors: Option<Vec<Spanned<DescriptorFields>>>,
-}
+pub(super) const FILE: FieldList = &[&DOMAIN, &DESCRIPTORS];
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct DescriptorFields {
-    pub(super) key: Option<Spanned<String>>,
-    pub(super) value: Option<Spanned<String>>,
-    pub(super) rate_limit: Option<Spanned<RateLimitFields>>,
-    pub(super) shadow_mode: Option<bool>,
-    pub(super) quota_mode: Option<bool>,
-    pub(super) detailed_metric: Option<bool>,
-    pub(super) value_to_metric: Option<bool>,
-    pub(super) share_threshold: Option<Spanned<bool>>,
-    pub(super) metadata: Option<serde_json::Map<String, serde_json::Value>>,
-    pub(super) descriptors: Option<Vec<Spanned<DescriptorFields>>>,
-}
+pub(super) const KEY: Field<Text> = Field::foreign("key", TEXT);
+pub(super) const VALUE: Field<Text> = Field::foreign("value", TEXT);
+pub(super) const RATE_LIMIT: Field<AnyNode> = Field::foreign("rate_limit", AnyNode);
+pub(super) const SHADOW_MODE: Field<Flag> = Field::foreign("shadow_mode", Flag);
+pub(super) const QUOTA_MODE: Field<Flag> = Field::foreign("quota_mode", Flag);
+pub(super) const DETAILED_METRIC: Field<Flag> = Field::foreign("detailed_metric", Flag);
+pub(super) const VALUE_TO_METRIC: Field<Flag> = Field::foreign("value_to_metric", Flag);
+pub(super) const SHARE_THRESHOLD: Field<Flag> = Field::foreign("share_threshold", Flag);
+pub(super) const METADATA: Field<AnyMapping> = Field::foreign("metadata", AnyMapping);
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RateLimitFields {
-    pub(super) unit: Option<Spanned<String>>,
-    pub(super) requests_per_unit: Option<Spanned<BoundedInteger<0, { u32::MAX as u64 }>>>,
-    pub(super) unlimited: Option<bool>,
-    pub(super) name: Option<Spanned<String>>,
-    pub(super) replaces: Option<Vec<ReplacesFields>>,
-}
+pub(super) const DESCRIPTOR: FieldList = &[
+    &KEY,
+    &VALUE,
+    &RATE_LIMIT,
+    &SHADOW_MODE,
+    &QUOTA_MODE,
+    &DETAILED_METRIC,
+    &VALUE_TO_METRIC,
+    &SHARE_THRESHOLD,
+    &METADATA,
+    &DESCRIPTORS,
+];
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReplacesFields {
-    pub(super) name: Option<Spanned<String>>,
+pub(super) const UNIT: Field<Text> = Field::foreign("unit", TEXT);
+pub(super) const REQUESTS_PER_UNIT: Field<WholeNumber<0, { u32::MAX as u64 }>> =
+    Field::foreign("requests_per_unit", WholeNumber);
+pub(super) const UNLIMITED: Field<Flag> = Field::foreign("unlimited", Flag);
+pub(super) const NAME: Field<Text> = Field::foreign("name", TEXT);
+pub(super) const REPLACES: Field<ListOf<AnyNode>> =
+    Field::foreign("replaces", ListOf { item: AnyNode, noun: "limits", max_items: None });
+
+pub(super) const RATE_LIMIT_FIELDS: FieldList = &[&UNIT, &REQUESTS_PER_UNIT, &UNLIMITED, &NAME, &REPLACES];
+
+pub(super) const REPLACES_FIELDS: FieldList = &[&NAME];
+
+/// Reads a text that must not be empty. `line` is the line of the problem if it is absent or empty.
+pub(super) fn non_empty(
+    fields: &Fields<'_>,
+    field: &Field<Text>,
+    line: u64,
+    missing: &str,
+    diagnostics: &mut Diagnostics,
+) -> Option<String> {
+    let text = fields.get(field, diagnostics);
+    let is_invalid = text.is_none() && fields.has_value(field);
+    let text = text.filter(|text| !text.is_empty());
+    if text.is_none() && !is_invalid {
+        diagnostics.report(line, fields.path_of(field.name()), missing);
+    }
+    text
 }

@@ -1,14 +1,14 @@
 //! Configuration of envoyproxy/ratelimit, read unchanged: a folder of YAML files, one per domain.
 
 mod build;
+mod domain_tree;
 mod domains;
 mod file;
 mod key;
+mod rate_limit;
 mod rule;
-mod tree;
 mod unit;
 mod wildcard;
-mod yaml;
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -18,13 +18,15 @@ use std::path::{Path, PathBuf};
 use slidegate::Algorithm;
 
 use self::build::RuleBuilder;
+pub use self::domain_tree::DomainTree;
 pub use self::domains::Domains;
-use self::file::File;
+use self::file::{DOMAIN, FILE, non_empty};
 pub use self::key::CounterKey;
 pub use self::rule::{Amount, Limited, Rule, quota};
-pub use self::tree::DomainTree;
 pub use self::unit::Unit;
-pub use self::yaml::parse_yaml;
+use crate::fields::diagnostics::Diagnostics;
+use crate::fields::field::Fields;
+use crate::fields::tree::{self, Tags};
 use crate::{Problem, Problems};
 
 /// Settings outside the files of envoyproxy/ratelimit.
@@ -86,46 +88,43 @@ impl Domains {
                 settings,
                 limit_count: &mut limit_count,
                 policy_names: &mut policy_names,
-                problems: Vec::new(),
+                diagnostics: Diagnostics::new(false),
             };
-            domains.add(&file, &mut builder, &mut owners);
-            if !builder.problems.is_empty() {
-                problems.push(Problems::new(&file.display().to_string(), builder.problems));
+            if let Err(problem) = domains.add(&file, &mut builder, &mut owners) {
+                builder.diagnostics.add(problem);
+            }
+            let found = builder.diagnostics.into_problems();
+            if !found.is_empty() {
+                problems.push(Problems::new(&file.display().to_string(), found));
             }
         }
         if problems.is_empty() { Ok(domains) } else { Err(problems) }
     }
 
-    /// Adds the domain of a file. `owners` are the files of the other domains.
-    fn add(&mut self, path: &Path, builder: &mut RuleBuilder<'_>, owners: &mut HashMap<String, PathBuf>) {
-        let text = match fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) => {
-                builder.problems.push(Problem::without_line("file", format!("cannot be read: {error}")));
-                return;
-            }
-        };
-        let file: File = match parse_yaml(&text) {
-            Ok(file) => file,
-            Err(problem) => {
-                builder.problems.push(problem);
-                return;
-            }
-        };
-        let descriptors = file.descriptors.as_deref().unwrap_or_default();
-        let Some(domain) = file.domain.filter(|domain| !domain.value.is_empty()) else {
-            builder.problems.push(Problem::without_line("domain", "missing; every file needs one domain"));
-            builder.domain("", descriptors);
-            return;
-        };
-        let name = domain.value;
+    /// Adds the domain of a file, and its problems to the builder. Returns the problem of a file that cannot be parsed.
+    /// `owners` are the files of the other domains.
+    fn add(
+        &mut self,
+        path: &Path,
+        builder: &mut RuleBuilder<'_>,
+        owners: &mut HashMap<String, PathBuf>,
+    ) -> Result<(), Problem> {
+        let text = fs::read_to_string(path)
+            .map_err(|error| Problem::without_line("file", format!("cannot be read: {error}")))?;
+        let missing = "missing; every file needs one domain";
+        let root = tree::parse(&text, Tags::Core)?.filter(|root| !root.is_null());
+        let root = root.ok_or_else(|| Problem::without_line("domain", missing))?;
+        let Some(fields) = Fields::open(&root, "", FILE, &mut builder.diagnostics) else { return Ok(()) };
+        let name = non_empty(&fields, &DOMAIN, 0, missing, &mut builder.diagnostics);
+        let node = builder.domain(name.as_deref().unwrap_or_default(), &fields);
+        let Some(name) = name else { return Ok(()) };
         if let Some(owner) = owners.get(&name) {
             let message = format!("{name:?} is already defined in {}", owner.display());
-            builder.problems.push(Problem::at(domain.defined.line(), "domain", message));
+            builder.diagnostics.report(fields.line_of("domain"), "domain", message);
         }
-        let node = builder.domain(&name, descriptors);
         owners.insert(name.clone(), path.to_owned());
         self.by_name.insert(name, node);
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Value as Json, json};
 
 use crate::fields::diagnostics::Diagnostics;
-use crate::fields::field::{Children, FieldList, Fields, Kind, join, mapping_schema};
+use crate::fields::field::{Children, FieldList, Fields, Kind, join, mapping_schema, path_or_yaml};
 use crate::fields::tree::{Node, Value};
 
 /// A mapping with a fixed set of fields.
@@ -86,9 +86,10 @@ pub(crate) struct ListItems<T> {
     pub(crate) is_complete: bool,
 }
 
-/// A valid item and its path in the file.
+/// A valid item, its line and its path in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct ListItem<T> {
+    pub(crate) line: u64,
     pub(crate) path: String,
     pub(crate) value: T,
 }
@@ -105,14 +106,14 @@ impl<K: Kind> Kind for ListOf<K> {
     fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<Self::Value> {
         let Value::List(nodes) = &node.value else {
             let message = format!("expected a list of {}, not {}", self.noun, node.kind());
-            diagnostics.report(node.line, path, message);
+            diagnostics.report(node.line, path_or_yaml(path), message);
             return None;
         };
         let mut items = Vec::with_capacity(nodes.len());
         for (index, node) in nodes.iter().enumerate() {
             let path = format!("{path}[{index}]");
             let value = self.item.read(node, &path, diagnostics);
-            items.extend(value.map(|value| ListItem { path, value }));
+            items.extend(value.map(|value| ListItem { line: node.line, path, value }));
         }
         Some(ListItems { line: node.line, is_complete: items.len() == nodes.len(), items })
     }

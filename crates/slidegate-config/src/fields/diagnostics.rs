@@ -25,11 +25,15 @@ impl Diagnostics {
 
     /// Adds a problem with the field at `path`.
     pub(crate) fn report(&mut self, line: u64, path: impl Into<String>, message: impl Into<String>) {
+        self.add(Problem::at(line, path, message));
+    }
+
+    pub(crate) fn add(&mut self, problem: Problem) {
         if self.is_full() {
             self.omitted += 1;
-            return;
+        } else {
+            self.problems.push(problem);
         }
-        self.problems.push(Problem::at(line, path, message));
     }
 
     /// Returns whether further problems are only counted.

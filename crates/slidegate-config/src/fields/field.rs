@@ -54,11 +54,26 @@ pub(crate) struct Field<K> {
     /// Default in words, if no YAML value expresses it.
     described_default: Option<&'static str>,
     is_required: bool,
+    /// Whether a field without a value counts as absent, whatever its kind.
+    is_nullable: bool,
 }
 
 impl<K: Kind> Field<K> {
     pub(crate) const fn new(name: &'static str, kind: K, description: &'static str) -> Self {
-        Self { name, kind, description, default: None, described_default: None, is_required: false }
+        Self {
+            name,
+            kind,
+            description,
+            default: None,
+            described_default: None,
+            is_required: false,
+            is_nullable: false,
+        }
+    }
+
+    /// Declares a field of a foreign format. It has no description, because the reference does not list it.
+    pub(crate) const fn foreign(name: &'static str, kind: K) -> Self {
+        Self { is_nullable: true, ..Self::new(name, kind, "") }
     }
 
     pub(crate) const fn with_default(self, default: &'static str) -> Self {
@@ -163,8 +178,11 @@ impl<'a> Fields<'a> {
         diagnostics: &mut Diagnostics,
     ) -> Option<Self> {
         let Value::Map(entries) = &node.value else {
-            let path = if path.is_empty() { "yaml" } else { path };
-            diagnostics.report(node.line, path, format!("expected a mapping, not {}", node.kind()));
+            diagnostics.report(
+                node.line,
+                path_or_yaml(path),
+                format!("expected a mapping, not {}", node.kind()),
+            );
             return None;
         };
         let fields = Self { line: node.line, path, entries };
@@ -203,7 +221,8 @@ impl<'a> Fields<'a> {
     /// Reads a field. Returns `None` if it is absent or invalid.
     pub(crate) fn get<K: Kind>(&self, field: &Field<K>, diagnostics: &mut Diagnostics) -> Option<K::Value> {
         let node = &self.find(field.name)?.node;
-        if node.is_null() && field.kind.is_nullable() && !field.is_required {
+        let is_nullable = field.is_nullable || field.kind.is_nullable();
+        if node.is_null() && is_nullable && !field.is_required {
             return None;
         }
         field.kind.read(node, &self.path_of(field.name), diagnostics)
@@ -212,6 +231,11 @@ impl<'a> Fields<'a> {
     /// Returns whether the field is present, valid or not.
     pub(crate) fn has<K: Kind>(&self, field: &Field<K>) -> bool {
         self.find(field.name).is_some()
+    }
+
+    /// Returns whether the field has a value, valid or not.
+    pub(crate) fn has_value<K: Kind>(&self, field: &Field<K>) -> bool {
+        self.find(field.name).is_some_and(|entry| !entry.node.is_null())
     }
 
     pub(crate) fn has_name(&self, name: &str) -> bool {
@@ -245,6 +269,7 @@ pub(crate) fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-fn path_or_yaml(path: &str) -> &str {
+/// Returns the path, or `yaml` for the whole file.
+pub(crate) fn path_or_yaml(path: &str) -> &str {
     if path.is_empty() { "yaml" } else { path }
 }

@@ -1,5 +1,6 @@
 //! Kinds of fields with a single value: texts, numbers, words and times.
 
+use std::fmt::Display;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -99,12 +100,12 @@ impl<T> Clone for Parsed<T> {
 
 impl<T> Copy for Parsed<T> {}
 
-impl<T: FromStr<Err = String>> Kind for Parsed<T> {
+impl<T: FromStr<Err: Display>> Kind for Parsed<T> {
     type Value = T;
 
     fn read(&self, node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<T> {
         let text = text(node, path, self.noun, diagnostics)?;
-        text.parse().map_err(|message: String| diagnostics.report(node.line, path, message)).ok()
+        text.parse().map_err(|error: T::Err| diagnostics.report(node.line, path, error.to_string())).ok()
     }
 
     fn schema(&self) -> Json {
@@ -119,7 +120,7 @@ impl<T: FromStr<Err = String>> Kind for Parsed<T> {
 /// Maximum length of an invalid value in a message.
 const MAX_QUOTED_CHARS: usize = 40;
 
-fn shortened(text: &str) -> String {
+pub(crate) fn shortened(text: &str) -> String {
     match text.char_indices().nth(MAX_QUOTED_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),

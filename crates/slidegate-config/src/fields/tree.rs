@@ -3,18 +3,18 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
-use granit_parser::{Event, Parser, ScalarStyle};
+use granit_parser::{Event, Parser, ScalarStyle, Tag};
 
 use crate::problem::Problem;
 
 /// Maximum number of values, with the values behind an alias counted at each use. A small file could otherwise expand
 /// exponentially.
 const MAX_VALUES: usize = 500_000;
-/// Maximum nesting, at least twice that of the deepest field.
-const MAX_DEPTH: usize = 32;
+/// Maximum nesting: 31 levels of descriptors in a file of envoyproxy/ratelimit, and far more than our own file has.
+const MAX_DEPTH: usize = 64;
 
-/// A value and the line where it begins.
-#[derive(Debug)]
+/// A value and the line where it begins. A clone shares the nested values.
+#[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) line: u64,
     pub(crate) value: Value,
@@ -22,7 +22,7 @@ pub(crate) struct Node {
     size: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Value {
     /// A text. Only one without quotes can be a number, a boolean or null.
     Scalar {
@@ -86,9 +86,28 @@ enum Items {
     Map(Vec<Entry>, Option<(String, u64)>),
 }
 
+/// Tags that a file may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tags {
+    /// All tags are rejected.
+    Refused,
+    /// The tags of YAML's core schema, such as `!!str`, are accepted.
+    Core,
+}
+
+/// Effect of a tag on a scalar. Lists and mappings are the same without their tags.
+#[derive(Clone, Copy)]
+enum TagKind {
+    /// The scalar is a text, like one in quotes.
+    Text,
+    Null,
+    /// The scalar is read as one without quotes.
+    Other,
+}
+
 /// Builds the tree from the events of the parser.
-#[derive(Default)]
 struct TreeBuilder {
+    tags: Tags,
     open: Vec<OpenContainer>,
     anchors: HashMap<usize, Rc<Node>>,
     root: Option<Rc<Node>>,
@@ -96,8 +115,9 @@ struct TreeBuilder {
 }
 
 /// Parses a file. Returns `None` if it is empty, or the first syntax error.
-pub(crate) fn parse(text: &str) -> Result<Option<Rc<Node>>, Problem> {
-    let mut builder = TreeBuilder::default();
+pub(crate) fn parse(text: &str, tags: Tags) -> Result<Option<Rc<Node>>, Problem> {
+    let mut builder =
+        TreeBuilder { tags, open: Vec::new(), anchors: HashMap::new(), root: None, documents: 0 };
     for event in Parser::new_from_str(text) {
         let (event, span) =
             event.map_err(|error| yaml(error.marker().line() as u64, error.kind().to_string()))?;
@@ -114,13 +134,10 @@ impl TreeBuilder {
     fn handle(&mut self, event: Event<'_>, line: u64) -> Result<(), Problem> {
         let tag = match &event {
             Event::Scalar(.., tag) | Event::SequenceStart(.., tag) | Event::MappingStart(.., tag) => {
-                tag.is_some()
+                tag.as_deref().map(|tag| self.kind_of(tag, line)).transpose()?
             }
-            _ => false,
+            _ => None,
         };
-        if tag {
-            return Err(yaml(line, "tags such as !!str are not supported; put a text in quotes"));
-        }
         match event {
             Event::DocumentStart(..) => {
                 self.documents += 1;
@@ -131,8 +148,13 @@ impl TreeBuilder {
             }
             Event::Scalar(text, style, anchor, _) => {
                 let is_plain = style == ScalarStyle::Plain;
-                let node = Node::new(line, Value::Scalar { text: text.into_owned(), is_plain });
-                self.add(node, anchor)
+                let (text, is_plain) = match tag {
+                    None => (text.into_owned(), is_plain),
+                    Some(TagKind::Text) => (text.into_owned(), false),
+                    Some(TagKind::Null) => (String::new(), true),
+                    Some(TagKind::Other) => (text.into_owned(), true),
+                };
+                self.add(Node::new(line, Value::Scalar { text, is_plain }), anchor)
             }
             Event::SequenceStart(_, anchor, _) => self.begin(line, anchor, Items::List(Vec::new())),
             Event::MappingStart(_, anchor, _) => self.begin(line, anchor, Items::Map(Vec::new(), None)),
@@ -151,6 +173,26 @@ impl TreeBuilder {
                 None => Err(yaml(line, "an alias refers to a value that contains it")),
             },
             _ => Ok(()),
+        }
+    }
+
+    /// Returns the effect of a tag, or the problem with it.
+    fn kind_of(&self, tag: &Tag, line: u64) -> Result<TagKind, Problem> {
+        if self.tags == Tags::Refused {
+            return Err(yaml(line, "tags such as !!str are not supported; put a text in quotes"));
+        }
+        match tag.core_suffix() {
+            Some("str") => Ok(TagKind::Text),
+            Some("null") => Ok(TagKind::Null),
+            Some(_) => Ok(TagKind::Other),
+            None if tag.parts() == ("", "!") => Ok(TagKind::Text),
+            None => Err(yaml(
+                line,
+                format!(
+                    "the tag {} is not supported; only !!str and the other tags of YAML's core schema are",
+                    tag.original()
+                ),
+            )),
         }
     }
 

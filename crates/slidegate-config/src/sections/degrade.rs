@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use slidegate::resilience::{FailureRule, Mode, OnFailure, PolicySwitch};
+use slidegate::store::StoreUrl;
 
 use crate::fields::containers::Mapping;
 use crate::fields::diagnostics::Diagnostics;
 use crate::fields::field::{Field, Fields};
 use crate::fields::scalars::{Boolean, Integer, Keyword, OneOf, Time};
-use crate::store_url::StoreUrl;
 
 const NODES: Field<Integer> =
     Field::new("nodes", Integer { min: 1, max: 100_000 }, "Number of servers that share the store.")

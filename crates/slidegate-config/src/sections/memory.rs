@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use slidegate::WhenFull;
+use slidegate::store::WhenFull;
 
 use crate::MemoryConfig;
 use crate::fields::containers::Mapping;

@@ -24,8 +24,8 @@ use self::connect_error::describe;
 use self::trust::connector;
 use super::Failure;
 use super::certificate::ClientCertificate;
-use crate::decision_json::DecisionJson;
 use crate::environment;
+use crate::protocols::http::DecisionJson;
 
 /// Timeout of a request.
 const TIMEOUT_MS: u64 = 10_000;

@@ -6,20 +6,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use serde::Deserialize;
 use serde_json::{Value, json};
-use slidegate::resilience::Switch;
 use slidegate::{MAX_LIMIT, Quota, Verb};
+use slidegate_config::{Config, StoreUrl};
+use slidegate_engine::{Decided, Engine, Rejection, Request, parse_json, store_stack};
 
 use super::certificate::ClientCertificate;
-use super::peek_report::quota_lines;
+use super::peek_report::{quota_lines, seconds};
 use super::{Failure, client, print};
-use crate::app::{App, Decided};
-use crate::decision_json::DecisionJson;
 use crate::environment;
-use crate::request::{Rejection, Request};
-use crate::store::AnyStore;
-use slidegate_config::{Config, StoreUrl};
+use crate::protocols::http::DecisionJson;
+use crate::protocols::http::RequestJson;
 
 /// Arguments of these commands.
 #[derive(Debug, clap::Args)]
@@ -89,7 +86,7 @@ async fn execute(verb: Verb, arguments: &Arguments, duration: Option<Duration>) 
         fields.remove("cost");
         fields.insert("for_ms".to_owned(), json!(duration.as_millis() as u64));
     }
-    let decided;
+    let (body, parsed, decided);
     let decision = match &arguments.server {
         Some(url) => {
             let server = client::Server { url, certificate: &arguments.certificate };
@@ -99,7 +96,9 @@ async fn execute(verb: Verb, arguments: &Arguments, duration: Option<Duration>) 
             return Err(Failure::new("--client-cert needs --server URL"));
         }
         None => {
-            decided = decide_locally(verb, arguments, request).await?;
+            body = request.to_string();
+            parsed = parse_json::<RequestJson<'_>>(&body).map_err(|rejection| undecided(&rejection))?.0;
+            decided = decide_locally(verb, arguments, &parsed).await?;
             DecisionJson::from(&decided)
         }
     };
@@ -127,7 +126,11 @@ fn utf8_key(key: OsString) -> Result<String, &'static str> {
     key.into_string().map_err(|_| "not valid UTF-8")
 }
 
-async fn decide_locally(verb: Verb, arguments: &Arguments, request: Value) -> Result<Decided, Failure> {
+async fn decide_locally<'a>(
+    verb: Verb,
+    arguments: &Arguments,
+    request: &'a Request<'_>,
+) -> Result<Decided<'a>, Failure> {
     let config = match (&arguments.config, &arguments.policy) {
         (Some(file), _) => {
             Config::load_without_references(file).map_err(|problems| Failure::Files(vec![problems]))?
@@ -156,11 +159,10 @@ async fn decide_locally(verb: Verb, arguments: &Arguments, request: Value) -> Re
         )));
     }
     // Modes and key lists of policies apply as in the service. There is no fallback: a store failure is an error.
-    let store = Switch::new(AnyStore::open(&url, config.memory).await.map_err(Failure::new)?);
-    store.replace(config.degrade.switches);
-    let request = Request::deserialize(&request).map_err(|error| Failure::new(error.to_string()))?;
-    let app = App::new(store, &config.policies);
-    app.decide(verb, &request).await.map_err(|rejection| undecided(&rejection))
+    let opened = store_stack::open_for_command(&url, config.memory, config.degrade.switches).await;
+    let store = opened.map_err(Failure::new)?;
+    let engine = Engine::new(store, &config.policies);
+    engine.decide_request(verb, request).await.map_err(|rejection| undecided(&rejection))
 }
 
 fn undecided(rejection: &Rejection) -> Failure {
@@ -217,13 +219,5 @@ fn describe(verb: Verb, decision: &DecisionJson<'_>) -> String {
     match decision.retry_after_ms {
         Some(ms) => format!("denied{without_store} by {violated}: retry in {}", seconds(ms)),
         None => format!("denied{without_store} by {violated}: never, because the cost exceeds the limit"),
-    }
-}
-
-/// Formats milliseconds as seconds, such as 1500 as `1.500 s`.
-pub(super) fn seconds(ms: u64) -> String {
-    match ms % 1000 {
-        0 => format!("{} s", ms / 1000),
-        rest => format!("{}.{rest:03} s", ms / 1000),
     }
 }

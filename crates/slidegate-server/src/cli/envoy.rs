@@ -4,15 +4,16 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use slidegate::{Algorithm, Store};
+use slidegate::Algorithm;
+use slidegate::store::Store;
+use slidegate_config::EnvoyConfig;
+use slidegate_config::envoy::{DenialBody, Domains, HeaderMode, Settings};
 use tokio::sync::Notify;
 use tracing::info;
 
 use super::Failure;
 use crate::app::App;
 use crate::envoy_reload::{FolderSnapshot, Reload};
-use slidegate_config::EnvoyConfig;
-use slidegate_config::envoy::{DenialBody, Domains, HeaderMode, Settings};
 
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_field_names, reason = "named like the flags")]
@@ -95,7 +96,7 @@ impl LoadedEnvoyLimits {
     pub(super) fn apply<S: Store>(self, app: &Arc<App<S>>, trigger: Arc<Notify>) -> Reload<S> {
         let domains = self.domains.names().join(", ");
         info!(folder = %self.path.display(), domains, "loaded the limits for Envoy");
-        app.set_envoy(self.domains.into());
+        app.engine().set_envoy(self.domains.into());
         Reload {
             path: self.path,
             settings: self.settings,

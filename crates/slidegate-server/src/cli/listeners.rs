@@ -4,6 +4,9 @@ use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use slidegate_config::{Address, Config, Listen, StoreUrl, TlsFiles};
+use slidegate_engine::changes::ChangeController;
+use slidegate_engine::{Authenticator, StoreStack};
 use tokio::net::TcpListener;
 use tracing::warn;
 
@@ -11,14 +14,9 @@ use super::Failure;
 use super::envoy::LoadedEnvoyLimits;
 use super::sockets::{bind, bind_optional};
 use crate::app::App;
-use crate::authenticator::Authenticator;
-use crate::changes::ChangeController;
-use crate::net::{ListenerSettings, ProtocolListener};
+use crate::listeners::{ListenerSettings, ProtocolListener};
 use crate::protocols::admin;
 use crate::protocols::rls;
-use crate::store_stack::StoreStack;
-use slidegate_config::TlsFiles;
-use slidegate_config::{Address, Config, Listen, StoreUrl};
 
 /// Addresses of the listeners. They override those of the file.
 #[derive(Clone, Debug, clap::Args)]
@@ -89,7 +87,7 @@ impl Listeners {
         envoy: Option<&LoadedEnvoyLimits>,
     ) -> Result<String, Failure> {
         // The policies in force, which may differ from those of the file.
-        let policies = controller.app().policies();
+        let policies = controller.engine().policies();
         let (http_scheme, redis_scheme) =
             if settings.tls.is_some() { ("https", "rediss") } else { ("http", "redis") };
         let address = address_of(&self.http)?;

@@ -7,6 +7,7 @@ mod client;
 mod completions;
 mod decide;
 mod envoy;
+mod explain;
 mod import;
 mod listeners;
 mod man;
@@ -26,11 +27,10 @@ use std::process::ExitCode;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, CommandFactory, FromArgMatches, Parser, Subcommand};
-
-use slidegate::PostgresStoreBuilder;
+use slidegate::store::PostgresStoreBuilder;
+use slidegate_config::{Problems, StoreUrl};
 
 use crate::environment;
-use slidegate_config::{Problems, StoreUrl};
 
 /// Rate limits for any application, as a service or on the command line.
 #[derive(Debug, Parser)]
@@ -52,8 +52,8 @@ enum Subcommands {
     /// one is, 2 on errors
     #[command(mut_arg("cost", |cost| cost.help("Cost that has happened")))]
     Charge(decide::Arguments),
-    /// Give back a cost, but no more than is counted
-    #[command(mut_arg("cost", |cost| cost.help("Cost to give back")))]
+    /// Refund a cost, but no more than is counted
+    #[command(mut_arg("cost", |cost| cost.help("Cost to refund")))]
     Refund(decide::Arguments),
     #[command(mut_arg("cost", |cost| cost.hide(true)))]
     #[command(mut_arg("key", |key| key.required(false).required_unless_present("all")))]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::decision_json::{Age, DecisionJson, QuotaJson};
+use crate::protocols::http::{Age, DecisionJson, QuotaJson};
 
 /// Returns one indented line per quota: its count and, if its algorithm has them, the counts of its windows and the age of its
 /// oldest entry.
@@ -15,9 +15,17 @@ pub(super) fn quota_lines(decision: &DecisionJson<'_>) -> String {
             let _ = write!(text, "; previous window {previous}, current window {current}");
         }
         if let Some(age_ms) = quota.oldest_age_ms.and_then(Age::ms) {
-            let _ = write!(text, "; oldest entry {} old", super::decide::seconds(age_ms));
+            let _ = write!(text, "; oldest entry {} old", seconds(age_ms));
         }
         text.push('\n');
     }
     text
+}
+
+/// Formats milliseconds as seconds, such as 1500 as `1.500 s`.
+pub(super) fn seconds(ms: u64) -> String {
+    match ms % 1000 {
+        0 => format!("{} s", ms / 1000),
+        rest => format!("{}.{rest:03} s", ms / 1000),
+    }
 }

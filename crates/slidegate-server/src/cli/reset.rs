@@ -4,14 +4,14 @@ use std::process::ExitCode;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
-use slidegate::{Policy, Store, Verb};
+use slidegate::store::Store;
+use slidegate::{Policy, Verb};
+use slidegate_config::{Config, StoreUrl};
+use slidegate_engine::{Policies, StoreStack, store_stack};
 
 use super::{Failure, client, decide, print};
 use crate::environment;
-use crate::policies::Policies;
 use crate::protocols::admin::PolicyReset;
-use crate::store::AnyStore;
-use slidegate_config::{Config, StoreUrl};
 
 /// Reset the counts of a key, or with --all those of all keys of a policy
 #[derive(Debug, clap::Args)]
@@ -79,12 +79,12 @@ async fn reset_policy(arguments: &Arguments, policy: &str) -> Result<PolicyReset
              or a shared store with --store URL",
         ));
     }
-    let store = AnyStore::open(&url, config.memory).await.map_err(Failure::new)?;
+    let store = store_stack::open_for_command(&url, config.memory, []).await.map_err(Failure::new)?;
     reset_in_store(&store, policy).await.map_err(Failure::new)
 }
 
 /// Resets the policy of this name and its candidate in the store. Keys depend on the name only, so the quota is arbitrary.
-async fn reset_in_store(store: &AnyStore, name: &str) -> Result<PolicyReset, String> {
+async fn reset_in_store(store: &StoreStack, name: &str) -> Result<PolicyReset, String> {
     let policy = Policy::parse(name, ["1/1s"]).map_err(|error| format!("--policy: {}", error.message()))?;
     let candidate = Policy::candidate_for(name, policy.quotas().iter().copied());
     let failed = |error: slidegate::StoreError| format!("{error}; some keys may have been reset");

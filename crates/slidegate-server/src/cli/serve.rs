@@ -6,6 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use slidegate::{Clock, SystemClock};
+use slidegate_config::{Config, TlsFiles};
+use slidegate_engine::changes::{Base, ChangeController, Persistence};
+use slidegate_engine::{Authenticator, Engine};
+use slidegate_engine::{StoreStack, store_stack};
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tracing::{info, warn};
@@ -16,17 +20,12 @@ use super::Failure;
 use super::envoy::EnvoyArguments;
 use super::listeners::{Addresses, Listeners};
 use crate::app::App;
-use crate::authenticator::Authenticator;
-use crate::changes::{Base, ChangeController, Persistence};
 use crate::environment;
+use crate::listeners::ListenerSettings;
 use crate::metrics::Metrics;
-use crate::net::{ListenerSettings, Tls};
+use crate::net::tls::Tls;
 use crate::reload::{FileFingerprint, Reload};
-use crate::store::AnyStore;
-use crate::store_stack::{BaseStore, ProtectedStore, StoreStack};
-use crate::traces::{LogFormat, Tracing};
-use slidegate_config::Config;
-use slidegate_config::TlsFiles;
+use crate::traces::{self, LogFormat, Tracing};
 
 /// Serve decisions over HTTP, gRPC and the protocol of Redis; without options, a sample policy on the memory store
 #[derive(Debug, clap::Args)]
@@ -120,9 +119,11 @@ async fn serve(
     };
     let tls = config.tls.as_ref().map(Tls::load).transpose().map_err(Failure::new)?;
     let settings = ListenerSettings { limits: config.limits, tls: tls.clone(), metrics };
-    let store = ProtectedStore::open(&store_url, config.memory, &config.degrade).await;
-    let app = App::new(store.map_err(Failure::new)?, &config.policies);
-    let app = Arc::new(app.logging(config.log).admitting(config.tokens.clone()));
+    let store = store_stack::open(&store_url, config.memory, &config.degrade).await;
+    let engine = Engine::new(store.map_err(Failure::new)?, &config.policies)
+        .with_violation_log(config.log)
+        .with_store_span(traces::store_span);
+    let app = Arc::new(App::new(engine).with_tokens(config.tokens.clone()));
     let listeners = Listeners::open(arguments.addresses.clone(), &config, envoy.is_some()).await?;
     let persistence = persistence(&app, state_file(arguments.config.as_deref(), &config));
     if listeners.has_admin() {
@@ -139,11 +140,13 @@ async fn serve(
     if let Some(envoy) = envoy {
         tokio::spawn(envoy.apply(&app, reload_triggers.envoy).run());
     }
+    let clients = Arc::clone(app.tokens());
     if let Some(path) = arguments.config {
         tokio::spawn(
             Reload {
                 path,
                 controller,
+                clients,
                 admins,
                 initial: config,
                 tls,
@@ -153,7 +156,7 @@ async fn serve(
             .run(),
         );
     }
-    crate::net::run(protocol_listeners, app, settings, async move { drain.notified().await }).await;
+    crate::listeners::run(protocol_listeners, app, settings, async move { drain.notified().await }).await;
     info!("stopped");
     // Sends the remaining spans, which blocks.
     let _ = tokio::task::spawn_blocking(|| tracing.finish()).await;
@@ -190,9 +193,9 @@ fn state_file(config_file: Option<&Path>, config: &Config) -> PathBuf {
 }
 
 fn persistence(app: &Arc<App<StoreStack>>, state_file: PathBuf) -> Persistence {
-    match app.store().base() {
-        AnyStore::Memory(_) => Persistence::File(state_file),
-        AnyStore::Redis(_) | AnyStore::Postgres(_) => Persistence::Store(Arc::clone(app)),
+    match app.engine().store().base().memory() {
+        Some(_) => Persistence::File(state_file),
+        None => Persistence::Store(Arc::clone(app.engine())),
     }
 }
 
@@ -202,7 +205,7 @@ fn controller(
     persistence: Persistence,
 ) -> Arc<ChangeController> {
     let base = Base { policies: config.policies.clone(), switches: config.degrade.switches.clone() };
-    Arc::new(ChangeController::new(Arc::clone(app), persistence, base))
+    Arc::new(ChangeController::new(Arc::clone(app.engine()), Arc::clone(app.readiness()), persistence, base))
 }
 
 /// Time in which another signal counts as a repetition of the first. A shell signals a whole process group, and the parent

@@ -2,11 +2,11 @@
 
 use std::io;
 
+use slidegate_config::{Address, Listen};
 use tokio::net::{TcpListener, TcpSocket};
 use tracing::warn;
 
 use super::Failure;
-use slidegate_config::{Address, Listen};
 
 /// Length of the accept queue. If it is full, a client's connection attempt is repeated only after a second.
 const BACKLOG: u32 = 4096;

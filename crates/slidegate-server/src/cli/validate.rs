@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use super::{Failure, print};
-use crate::explain::explain;
 use slidegate_config::envoy::{Domains, Settings};
 use slidegate_config::{Config, Problems};
+
+use super::explain::explain_body;
+use super::{Failure, print};
 
 /// Check configuration files and list every problem as `file:line: field: message`
 #[derive(Debug, clap::Args)]
@@ -34,7 +35,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             }
             Some(request) => match load(file) {
                 Ok(config) => {
-                    let explained = explain(&config, request);
+                    let explained = explain_body(&config, request);
                     print(explained.map_err(|rejection| Failure::new(rejection.to_string()))?)?;
                 }
                 Err(of_file) => problems.push(of_file),

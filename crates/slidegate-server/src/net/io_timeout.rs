@@ -16,10 +16,10 @@ use super::streams::Streams;
 use crate::timer::timer;
 
 /// Connection preface of HTTP/2.
-pub(super) const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+pub(crate) const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A stream that fails with `TimedOut` when a request head does not become complete, or a response is not read, in time.
-pub(super) struct IoTimeout<I> {
+pub(crate) struct IoTimeout<I> {
     stream: I,
     activity: Arc<Activity>,
     head_timeout: Duration,
@@ -38,7 +38,7 @@ pub(super) struct IoTimeout<I> {
 }
 
 impl<I> IoTimeout<I> {
-    pub(super) fn new(stream: I, head_timeout: Duration, activity: Arc<Activity>) -> Self {
+    pub(crate) fn new(stream: I, head_timeout: Duration, activity: Arc<Activity>) -> Self {
         Self {
             stream,
             activity,

@@ -12,10 +12,10 @@ use super::limits::MAX_UNREAD_RESPONSES;
 
 /// Requests in progress and large unread responses of a connection.
 ///
-/// A client that answers pings but sends no request would hold an HTTP/2 connection forever, and so would a client that
+/// A client that replies to pings but sends no request would hold an HTTP/2 connection forever, and so would a client that
 /// opens no window for its responses. Both time out.
 #[derive(Debug)]
-pub(super) struct Streams {
+pub(crate) struct Streams {
     clock: SystemClock,
     /// Number of requests that the service works on.
     in_progress: AtomicUsize,
@@ -29,7 +29,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let clock = SystemClock::default();
         Self {
             clock,
@@ -42,7 +42,7 @@ impl Streams {
     }
 
     /// Begins a request. Waits while the client has too many large unread responses.
-    pub(super) async fn begin_request(self: &Arc<Self>) -> RequestInProgress {
+    pub(crate) async fn begin_request(self: &Arc<Self>) -> RequestInProgress {
         if self.is_full() {
             Box::pin(self.wait_for_capacity()).await;
         }
@@ -68,7 +68,7 @@ impl Streams {
     }
 
     /// Returns the time left for the client to send a request or to read its large responses, whichever ends first.
-    pub(super) fn time_left(&self, timeout: Duration) -> Duration {
+    pub(crate) fn time_left(&self, timeout: Duration) -> Duration {
         let is_idle = self.in_progress.load(Ordering::Acquire) == 0;
         let idle_since = is_idle.then(|| self.last_ended_ms.load(Ordering::Relaxed));
         let idle_left = idle_since.map_or(timeout, |since_ms| self.time_left_since(since_ms, timeout));
@@ -77,7 +77,7 @@ impl Streams {
 
     /// Returns the time left for the client to read its oldest large response. The timeout covers the whole response:
     /// otherwise a client that reads byte by byte would hold it forever.
-    pub(super) fn time_left_to_read(&self, timeout: Duration) -> Duration {
+    pub(crate) fn time_left_to_read(&self, timeout: Duration) -> Duration {
         let oldest = self.unread().values().min().copied();
         oldest.map_or(timeout, |since_ms| self.time_left_since(since_ms, timeout))
     }
@@ -90,15 +90,15 @@ impl Streams {
 
 /// Guard of a request that the service works on.
 #[derive(Debug)]
-pub(super) struct RequestInProgress(Arc<Streams>);
+pub(crate) struct RequestInProgress(Arc<Streams>);
 
 impl RequestInProgress {
-    pub(super) fn new(streams: &Arc<Streams>) -> Self {
+    pub(crate) fn new(streams: &Arc<Streams>) -> Self {
         streams.in_progress.fetch_add(1, Ordering::Relaxed);
         Self(Arc::clone(streams))
     }
 
-    pub(super) fn streams(&self) -> &Arc<Streams> {
+    pub(crate) fn streams(&self) -> &Arc<Streams> {
         &self.0
     }
 }
@@ -112,13 +112,13 @@ impl Drop for RequestInProgress {
 
 /// Guard of a large response that the client has not read completely.
 #[derive(Debug)]
-pub(super) struct UnreadResponse {
+pub(crate) struct UnreadResponse {
     streams: Arc<Streams>,
     number: u64,
 }
 
 impl UnreadResponse {
-    pub(super) fn new(streams: &Arc<Streams>) -> Self {
+    pub(crate) fn new(streams: &Arc<Streams>) -> Self {
         let number = streams.next_number.fetch_add(1, Ordering::Relaxed);
         streams.unread().insert(number, streams.clock.now_ms());
         Self { streams: Arc::clone(streams), number }

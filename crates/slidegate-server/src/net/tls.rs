@@ -39,7 +39,7 @@ impl Tls {
         Ok(())
     }
 
-    pub(super) async fn accept(
+    pub(crate) async fn accept(
         &self,
         stream: TcpStream,
         timeout: Duration,

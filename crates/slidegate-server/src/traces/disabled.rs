@@ -1,12 +1,11 @@
 //! No traces: the build without the feature `otlp`.
 
-use std::future::Future;
 use std::io::{self, IsTerminal};
 
-use axum::http::HeaderMap;
+use tracing::Span;
 use tracing_subscriber::EnvFilter;
 
-use super::LogFormat;
+use super::{LogFormat, TraceContext};
 
 /// The installed log subscriber.
 pub(crate) struct Tracing;
@@ -28,22 +27,12 @@ impl Tracing {
     pub(crate) fn finish(self) {}
 }
 
-/// Returns whether traces are exported: never in this build.
-pub(crate) fn are_enabled() -> bool {
-    false
+/// Returns no span.
+pub(crate) fn request_span(_: &'static str, _: TraceContext<'_>) -> Span {
+    Span::none()
 }
 
-/// Placeholder for a span.
-pub(crate) struct NoSpan;
-
-pub(crate) fn request_span(_: &'static str, _: &HeaderMap) -> NoSpan {
-    NoSpan
-}
-
-pub(crate) fn store_span() -> NoSpan {
-    NoSpan
-}
-
-pub(crate) fn in_span<F: Future>(_: NoSpan, future: F) -> F {
-    future
+/// Returns no span.
+pub(crate) fn store_span() -> Span {
+    Span::none()
 }

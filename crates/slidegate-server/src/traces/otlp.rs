@@ -1,23 +1,21 @@
 //! Traces that are exported by OTLP over gRPC.
 
-use std::future::Future;
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use axum::http::HeaderMap;
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing::{Instrument, Span, info_span, warn};
+use tracing::{Span, info_span, warn};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::filter::{FilterExt, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt, registry};
 
-use super::LogFormat;
+use super::{LogFormat, TraceContext};
 use crate::environment;
 
 /// Target of the spans, which separates them from log events.
@@ -25,7 +23,7 @@ const TARGET: &str = "slidegate::trace";
 /// Variables that set the endpoint. Without either, no spans are created.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
-/// Whether spans are exported. A static, because the per-layer filters of `tracing_subscriber` keep state between the check
+/// Whether traces are exported. A static, because the per-layer filters of `tracing_subscriber` keep state between the check
 /// whether a span is enabled and its creation: a check without a creation makes them drop the next log event.
 static ARE_ENABLED: AtomicBool = AtomicBool::new(false);
 
@@ -81,39 +79,38 @@ fn provider() -> Result<Option<SdkTracerProvider>, String> {
     Ok(Some(provider.build()))
 }
 
-/// Returns whether traces are exported.
-pub(crate) fn are_enabled() -> bool {
-    ARE_ENABLED.load(Ordering::Relaxed)
-}
-
-/// The headers of a request, as the source of `traceparent`.
-struct Headers<'a>(&'a HeaderMap);
-
-impl Extractor for Headers<'_> {
+impl Extractor for TraceContext<'_> {
     fn get(&self, key: &str) -> Option<&str> {
-        self.0.get(key)?.to_str().ok()
+        let value = match key {
+            "traceparent" => self.traceparent,
+            "tracestate" => self.tracestate,
+            _ => None,
+        };
+        str::from_utf8(value?).ok()
     }
 
     fn keys(&self) -> Vec<&str> {
-        self.0.keys().map(axum::http::HeaderName::as_str).collect()
+        vec!["traceparent", "tracestate"]
     }
 }
 
 /// Returns the span of a request named `name`, a child of the span in its headers.
-pub(crate) fn request_span(name: &'static str, headers: &HeaderMap) -> Span {
+pub(crate) fn request_span(name: &'static str, context: TraceContext<'_>) -> Span {
+    if !ARE_ENABLED.load(Ordering::Relaxed) {
+        return Span::none();
+    }
     let span = info_span!(target: TARGET, "request", otel.name = name, otel.kind = "server");
     if !span.is_disabled() {
         // Fails only without a subscriber.
-        let _ = span.set_parent(TraceContextPropagator::new().extract(&Headers(headers)));
+        let _ = span.set_parent(TraceContextPropagator::new().extract(&context));
     }
     span
 }
 
 /// Returns the span of a call of a remote store.
 pub(crate) fn store_span() -> Span {
+    if !ARE_ENABLED.load(Ordering::Relaxed) {
+        return Span::none();
+    }
     info_span!(target: TARGET, "store", otel.kind = "client")
-}
-
-pub(crate) fn in_span<F: Future>(span: Span, future: F) -> impl Future<Output = F::Output> {
-    future.instrument(span)
 }

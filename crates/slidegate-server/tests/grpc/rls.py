@@ -186,7 +186,7 @@ def mutated(random, message):
 
 
 def fuzz(channel):
-    """Sends mutated messages. Each is answered or rejected, and the server keeps serving."""
+    """Sends mutated messages. Each gets a response or a rejection, and the server keeps serving."""
     seeds = [file.read_bytes() for file in sorted((pathlib.Path(__file__).parent / "corpus").iterdir())]
     assert seeds
     call = channel.unary_unary(METHOD, bytes, bytes)

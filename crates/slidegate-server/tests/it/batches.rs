@@ -1,7 +1,8 @@
 //! Batches: one call, one result for each request, also for an invalid request.
 
 use serde_json::{Value, json};
-use slidegate::{ManualClock, MemoryStore, WhenFull};
+use slidegate::ManualClock;
+use slidegate::store::{MemoryStore, WhenFull};
 
 use crate::harness::{START_MS, Server};
 

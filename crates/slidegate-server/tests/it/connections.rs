@@ -14,7 +14,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
-use slidegate::{ManualClock, MemoryStore};
+use slidegate::ManualClock;
+use slidegate::store::MemoryStore;
 use slidegate_config::Limits;
 use slidegate_server::ListenerSettings;
 use slidegate_testkit::Authority;
@@ -381,7 +382,7 @@ fn an_authority_certificate_as_server_certificate_is_rejected_with_the_reason() 
         ServeProcess::start(slidegate().args(["serve", "--http", "127.0.0.1:0", "--config", config.path()]));
     let check = ["check", "a", "--policy", "api", "--server", server.process.url()];
     let (code, _, err) = outcome(slidegate().args(check).env("SSL_CERT_FILE", server.authority.ca_path()));
-    assert!(code == 2 && err.contains("its certificate is that of an authority"), "{err}");
+    assert!(code == 2 && err.contains("the server's certificate is that of an authority"), "{err}");
 }
 
 /// Opens 10000 connections from another process and sends requests on a few of them.
@@ -403,7 +404,7 @@ request = b"POST /v1/check HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n%s" 
 clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(10000)]
 for client in clients[::1000] + [socket.create_connection(("127.0.0.1", port))]:
     client.sendall(request)
-    assert client.recv(4096).startswith(b"HTTP/1.1 200"), "not answered"
+    assert client.recv(4096).startswith(b"HTTP/1.1 200"), "no response"
 print("fine")
 "#;
     let port = server.url().rsplit(':').next().unwrap();

@@ -74,7 +74,7 @@ fn assert_limit_survives_a_kill(store: &str) {
     assert_eq!(unanswered.load(Ordering::Relaxed), CLIENTS, "each client lost one response");
     let second = serve(store);
     check_from_all_clients(second.address(), &allowed, &unanswered);
-    assert_eq!(unanswered.load(Ordering::Relaxed), CLIENTS, "the second server answered all requests");
+    assert_eq!(unanswered.load(Ordering::Relaxed), CLIENTS, "the second server served all requests");
     let allowed = allowed.load(Ordering::Relaxed);
     assert!(
         (LIMIT - CLIENTS..=LIMIT).contains(&allowed),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use slidegate_config::yaml_to_json;
 use slidegate_testkit::{Flavour, Server};
 
 use crate::process::{ServeProcess, TempFile, outcome, slidegate};
@@ -26,7 +27,7 @@ fn read(path: &str) -> String {
 }
 
 fn yaml(text: &str) -> Value {
-    serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    yaml_to_json(text).unwrap_or_else(|problems| panic!("{problems:?}: {text}"))
 }
 
 /// Asserts that the command accepts the arguments. `--help` keeps it from running.

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use slidegate::{ManualClock, MemoryStore};
+use slidegate::ManualClock;
+use slidegate::store::MemoryStore;
 use slidegate_config::TlsFiles;
 use slidegate_server::{ListenerSettings, Tls};
 use slidegate_testkit::{Authority, until};
@@ -46,7 +47,7 @@ fn announces_close(stream: &mut impl Read) -> Option<bool> {
     Some(head.contains("connection: close\r\n"))
 }
 
-/// Sends requests until a response has `connection: close`. Returns whether all requests were answered.
+/// Sends requests until a response has `connection: close`. Returns whether all requests got a response.
 fn are_all_answered(stream: &mut (impl Read + Write), request: &str, answered: &AtomicUsize) -> bool {
     loop {
         if stream.write_all(request.as_bytes()).and_then(|()| stream.flush()).is_err() {
@@ -180,7 +181,7 @@ fn shutdown_answers_all_pipelined_requests() {
     }
 }
 
-/// A request that started within the grace period is answered after it, also on a connection that hyper has served.
+/// A request that started within the grace period gets its response after it, also on a connection that hyper has served.
 #[test]
 fn a_request_that_started_in_the_grace_period_is_answered_after_it() {
     for request in [post("te: trailers\r\n"), get("/healthz")] {

@@ -82,7 +82,7 @@ fn all_errors_of_a_folder_are_reported_together() {
     assert_eq!(validated, (2, String::new(), stderr));
     let good = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/envoy");
     let validated = outcome(slidegate().args(["validate", "good"]).current_dir(good));
-    assert_eq!(validated.1, "good: valid; domains: everything, mongo_cps, nothing\n");
+    assert_eq!(validated.1, "good: valid; domains: 1.50, deepest, everything, mongo_cps, nothing\n");
     let empty = tempfile::tempdir().unwrap();
     let (_, _, stderr) = outcome(slidegate().args(["import", "envoy", "."]).current_dir(empty.path()));
     assert_eq!(stderr, ".: file: no file in this folder ends in .yaml or .yml\n");

@@ -1,4 +1,4 @@
-//! The fast path answers plain requests without hyper, with the same bytes as hyper.
+//! The fast path serves plain requests without hyper, with the same bytes as hyper.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -173,5 +173,5 @@ fn grpc_can_be_turned_off() {
     serve.args(["serve", "--http", "127.0.0.1:0", "--grpc", "off", "--envoy-config", limits.path()]);
     drop(ServeProcess::start_with_log(&mut serve, fs::File::create(log.path()).unwrap().into()));
     let output = fs::read_to_string(log.path()).unwrap();
-    assert!(output.contains("gRPC is off; POST /json still asks for them"), "{output}");
+    assert!(output.contains("gRPC is off, so Envoy cannot use its limits"), "{output}");
 }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use serde_json::Value;
-use slidegate::{Clock, ManualClock, MemoryStore};
+use slidegate::store::MemoryStore;
+use slidegate::{Clock, ManualClock};
 use slidegate_config::Config;
+use slidegate_engine::Engine;
 use slidegate_server::{App, ListenerSettings, ProtocolListener, run};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -67,7 +69,7 @@ impl Server {
         clock: ManualClock,
     ) -> Self {
         let config = Config::parse(file).unwrap();
-        let app = Arc::new(App::new(store, &config.policies).admitting(config.tokens));
+        let app = Arc::new(App::new(Engine::new(store, &config.policies)).with_tokens(config.tokens));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();

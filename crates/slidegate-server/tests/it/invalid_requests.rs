@@ -27,7 +27,7 @@ const TABLE: [(&str, u16, Option<&str>, &str); 46] = [
     (r#"{"policy": 7, "key": "a"}"#, 422, Some("policy"), "expected a string"),
     (r#"{"policy": "api", "tier": "gold", "key": "a"}"#, 422, Some("tier"), r#"known: "premium""#),
     (r#"{"policy": "login", "tier": "gold", "key": "a"}"#, 422, Some("tier"), "known: none"),
-    (r#"{"quotas": ["1/s"], "tier": "gold", "key": "a"}"#, 422, Some("tier"), "goes with policy"),
+    (r#"{"quotas": ["1/s"], "tier": "gold", "key": "a"}"#, 422, Some("tier"), "only valid with policy"),
     (r#"{"policy": "api"}"#, 422, Some("key"), "missing; 1 to 4096 bytes"),
     (r#"{"policy": "api", "key": null}"#, 422, Some("key"), "missing; 1 to 4096 bytes"),
     (r#"{"policy": "api", "key": ""}"#, 422, Some("key"), "0 bytes; 1 to 4096 bytes"),

@@ -140,8 +140,8 @@ fn serve(store: &str) -> ServeProcess {
         .into_iter()
         .flat_map(|target| ALGORITHMS.map(|algorithm| quota(target, algorithm)))
         .collect();
-    // A cached denial would hide that the store admits again.
-    let config = json!({"policies": policies, "degrade": {"cache_denials": false}});
+    // A cached denial would hide that the store admits again. A fallback on a busy machine would admit units of its own.
+    let config = json!({"policies": policies, "degrade": {"cache_denials": false, "budget": "10s"}});
     let file = TempFile::new("real-time", &config.to_string());
     let addresses = ["--http", "127.0.0.1:0", "--resp", "127.0.0.1:0"];
     ServeProcess::start(slidegate().arg("serve").args(addresses).args([

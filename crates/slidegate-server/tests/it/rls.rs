@@ -98,8 +98,10 @@ fn a_domain_without_limits_is_logged_once() {
     }
     server.signal_and_wait("TERM");
     let logged = fs::read_to_string(log.path()).unwrap();
-    let warnings: Vec<&str> =
-        logged.lines().filter(|line| line.contains("a domain without limits")).collect();
+    let warnings: Vec<&str> = logged
+        .lines()
+        .filter(|line| line.contains("the domain of a request from Envoy has no limits"))
+        .collect();
     assert!(
         warnings.len() == 1 && warnings[0].contains("shpo") && warnings[0].contains("known=\"shop\""),
         "{logged}"

@@ -1,4 +1,4 @@
-//! Graceful shutdown: requests in progress are answered, up to a deadline of 10 s; idle connections are closed after 1
+//! Graceful shutdown: requests in progress are completed, up to a deadline of 10 s; idle connections are closed after 1
 //! s.
 
 use std::io::Write;
@@ -61,7 +61,7 @@ fn shutdown_waits_ten_seconds_for_an_unfinished_request() {
             assert_eq!(
                 read_last_response(&mut stream).decision()["remaining"],
                 99,
-                "answered before the deadline"
+                "completed before the deadline"
             );
         }
         server.join();

@@ -1,24 +1,21 @@
 //! Time budget of a store's response.
 
-use std::future::Future;
 use std::time::Duration;
 
-use crate::error::StoreError;
-use crate::store::layer::StoreLayer;
-use crate::store::responses::Responses;
-use crate::store::{Operation, Store};
+use crate::store::{Operation, Responses, Store, StoreLayer};
 
 /// A store that responds within a time budget, with an error if the store below has not responded by then.
 ///
-/// The abandoned request may have been counted; [`StoreError::may_have_counted`] reports this.
+/// The abandoned request may have been counted; [`StoreError::may_have_counted`](crate::StoreError::may_have_counted)
+/// reports this.
 ///
 /// ```
 /// use std::time::Duration;
 ///
 /// use slidegate::resilience::Budget;
-/// use slidegate::{Limiter, MemoryStore};
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
-/// let limiter = Limiter::new(Budget::new(MemoryStore::new(), Duration::from_millis(5)));
+/// let limiter = StoreLimiter::new(Budget::new(MemoryStore::new(), Duration::from_millis(5)));
 /// # let _ = limiter;
 /// ```
 #[derive(Debug)]
@@ -47,21 +44,15 @@ impl<S: Store> StoreLayer for Budget<S> {
     }
 
     async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
-        let responses = within(self.budget, self.store.execute(operations)).await;
-        responses.unwrap_or_else(|| operations.iter().map(|_| Err(budget_exceeded(self.budget))).collect())
+        self.store.execute_within(operations, self.budget).await
+    }
+
+    async fn apply_within(&self, operations: &[Operation<'_>], budget: Duration) -> Responses {
+        self.store.execute_within(operations, budget.min(self.budget)).await
     }
 
     /// A timeout needs a timer.
     fn is_immediate(&self) -> bool {
         false
     }
-}
-
-/// Returns the response if it arrives within the budget.
-pub(super) async fn within<T>(budget: Duration, response: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(budget, response).await.ok()
-}
-
-pub(super) fn budget_exceeded(budget: Duration) -> StoreError {
-    StoreError::lost(format!("no response of the store within {budget:?}")).too_late()
 }

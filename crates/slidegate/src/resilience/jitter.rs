@@ -8,7 +8,7 @@ use std::time::Duration;
 use slidegate_core::{Decision, Policy};
 
 use crate::error::StoreError;
-use crate::store::layer::StoreLayer;
+use crate::store::StoreLayer;
 use crate::store::responses::Responses;
 use crate::store::{Operation, Store};
 
@@ -23,11 +23,12 @@ use crate::store::{Operation, Store};
 /// use std::time::Duration;
 ///
 /// use slidegate::resilience::Jitter;
-/// use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+/// use slidegate::{ManualClock, Policy};
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let store = MemoryStore::builder().clock(ManualClock::at(0)).build()?;
-/// let limiter = Limiter::new(Jitter::new(store, Duration::from_millis(250)));
+/// let limiter = StoreLimiter::new(Jitter::new(store, Duration::from_millis(250)));
 /// let policy = Policy::parse("api", ["1/1s fixed-window"])?;
 ///
 /// assert!(limiter.check(policy.key("user:1")).await?.is_allowed());

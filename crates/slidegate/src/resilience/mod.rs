@@ -1,12 +1,17 @@
 //! Layers that keep the limiter available while its store fails.
 //!
-//! Each layer is a [`Store`](crate::Store) that wraps another store and is usable alone.
+//! Each layer is a [`Store`](crate::store::Store) that wraps another store and is usable alone. A [`StoreStack`](crate::StoreStack) has them in
+//! their order.
 
 mod breaker;
 mod budget;
 mod cache;
+mod error_counter;
 mod fallback;
+mod fallback_reason;
 mod jitter;
+mod mode;
+mod optional;
 mod rules;
 mod shares;
 mod switch;
@@ -14,8 +19,11 @@ mod telemetry;
 
 pub use breaker::{Breaker, BreakerSettings, BreakerState, Permit};
 pub use budget::Budget;
-pub use cache::{CacheSettingsError, DeniedCache, DeniedCacheBuilder};
+pub use cache::{DeniedCache, DeniedCacheBuilder};
+pub use error_counter::ErrorCounter;
 pub use fallback::{Failure, Fallback, FallbackBuilder};
 pub use jitter::Jitter;
+pub use mode::Mode;
+pub use optional::Optional;
 pub use rules::{FailureRule, OnFailure};
-pub use switch::{Mode, PolicySwitch, Switch};
+pub use switch::{PolicySwitch, Switch};

@@ -6,35 +6,13 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use slidegate_core::{Decision, Policy, Quota, QuotaError, Source, Verb};
 
-use super::fallback::reason;
+use super::fallback_reason::fallback_reason;
+use super::mode::Mode;
 use super::telemetry;
 use crate::error::StoreError;
-use crate::store::layer::StoreLayer;
+use crate::store::StoreLayer;
 use crate::store::responses::{Responses, missing_response};
 use crate::store::{Operation, Store};
-
-/// Enforcement mode of a policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
-    /// Decisions are enforced.
-    #[default]
-    Enforce,
-    /// Decisions are made, counted and reported in [`Decision::shadow`], but every request is allowed.
-    Shadow,
-    /// No decisions are made. Every request is allowed and nothing is counted.
-    Off,
-}
-
-impl Mode {
-    /// Returns the name in configuration and logs.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Shadow => "shadow",
-            Self::Off => "off",
-        }
-    }
-}
 
 /// Run-time settings of one policy.
 #[derive(Clone, Debug, Default)]
@@ -117,7 +95,7 @@ impl PolicySwitch {
             (Err(error), Mode::Shadow)
                 if matches!(operation.verb, Verb::Check | Verb::Peek | Verb::Refund) =>
             {
-                Ok(Decision::allowed_by(policy, Source::Fallback(reason(&error))))
+                Ok(Decision::allowed_by(policy, Source::Fallback(fallback_reason(&error))))
             }
             (Ok(decision), _) => match candidate {
                 Some(Ok(candidate)) if is_spending => Ok(decision.with_candidate(&candidate)),
@@ -137,11 +115,12 @@ fn is_spending(verb: Verb) -> bool {
 ///
 /// ```
 /// use slidegate::resilience::{Mode, Switch};
-/// use slidegate::{Limiter, MemoryStore, Policy};
+/// use slidegate::Policy;
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let limiter = Limiter::new(Switch::new(MemoryStore::new()));
+/// let limiter = StoreLimiter::new(Switch::new(MemoryStore::new()));
 /// let policy = Policy::parse("api", ["1/1h"])?;
 /// limiter.check(policy.key("k")).await?;
 /// assert!(!limiter.check(policy.key("k")).await?.is_allowed());
@@ -270,7 +249,7 @@ impl<S: Store> StoreLayer for Switch<S> {
         self.execute_planned(&plans).await
     }
 
-    /// Forgets the keys of the policy and of its candidate. Returns the number of keys of the policy.
+    /// Resets the policy and its candidate. Returns the number of keys of the policy.
     async fn apply_forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         if let Some(candidate) = candidate(self.switch_of(policy).as_ref()) {
             self.store.forget(candidate).await?;

@@ -2,13 +2,13 @@
 
 use slidegate_core::{Decision, Policy, Reason};
 
+use super::mode::Mode;
 use super::rules::OnFailure;
-use super::switch::Mode;
 use crate::error::StoreError;
 
-/// Counts operations for which the store returned an error, whether or not a fallback decided them.
-pub(super) fn count_store_errors(error: &StoreError, operations: usize) {
-    metrics::counter!("slidegate_store_errors_total", "kind" => error.kind()).increment(operations as u64);
+/// Counts an operation for which the store returned an error, whether or not a fallback decided it.
+pub(super) fn count_store_error(error: &StoreError) {
+    metrics::counter!("slidegate_store_errors_total", "kind" => error.kind()).increment(1);
 }
 
 /// Counts a decision without the store.
@@ -31,7 +31,7 @@ pub(super) fn log_fallback_start(
 ) {
     let (policy, mode, reason) = (label(policy), mode.name(), reason.name());
     let error = error.map(ToString::to_string).unwrap_or_default();
-    tracing::warn!(policy, mode, reason, error, "the store does not decide");
+    tracing::warn!(policy, mode, reason, error, "the store failed; on_failure decides");
 }
 
 /// Logs the first decision of the store after a fallback.
@@ -58,7 +58,7 @@ pub(super) fn report_mode_change(policy: &str, before: Mode, after: Mode) {
     if before != after {
         let (from, to) = (before.name(), after.name());
         metrics::counter!("slidegate_switched_total", "policy" => policy.to_owned(), "to" => to).increment(1);
-        tracing::warn!(policy, from, to, "the policy was switched");
+        tracing::warn!(policy, from, to, "changed the mode of a policy");
     }
 }
 

@@ -1,11 +1,12 @@
 //! Stores over stores.
 
 use std::future::Future;
+use std::time::Duration;
 
 use slidegate_core::{Check, Policy};
 
 use super::invalidation::FeedVersion;
-use super::{Operation, Responses, Store};
+use super::{Operation, Responses, Store, timeout};
 use crate::clock::Clock;
 use crate::error::StoreError;
 
@@ -23,6 +24,15 @@ pub trait StoreLayer: Send + Sync {
     /// Executes operations as [`Store::execute`] does, by means of the inner store.
     fn apply(&self, operations: &[Operation<'_>]) -> impl Future<Output = Responses> + Send;
 
+    /// Executes operations within a time as [`Store::execute_within`] does. The default sets a timer.
+    fn apply_within(
+        &self,
+        operations: &[Operation<'_>],
+        budget: Duration,
+    ) -> impl Future<Output = Responses> + Send {
+        timeout::within(budget, operations.len(), self.apply(operations))
+    }
+
     /// Clears the counts of a policy as [`Store::forget`] does. The default forwards to the inner store.
     fn apply_forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {
         self.inner().forget(policy)
@@ -37,6 +47,14 @@ pub trait StoreLayer: Send + Sync {
 impl<L: StoreLayer> Store for L {
     fn execute(&self, operations: &[Operation<'_>]) -> impl Future<Output = Responses> + Send {
         self.apply(operations)
+    }
+
+    fn execute_within(
+        &self,
+        operations: &[Operation<'_>],
+        budget: Duration,
+    ) -> impl Future<Output = Responses> + Send {
+        self.apply_within(operations, budget)
     }
 
     fn forget(&self, policy: &Policy) -> impl Future<Output = Result<Option<u64>, StoreError>> + Send {

@@ -1,11 +1,13 @@
 //! Stores: they execute whole decisions.
 
+mod any;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod backoff;
 pub(crate) mod invalidation;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod key_hash;
-pub(crate) mod layer;
+mod layer;
+pub(crate) mod limiter;
 pub(crate) mod memory;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
@@ -15,22 +17,36 @@ pub(crate) mod redis;
 mod remote;
 pub(crate) mod responses;
 #[cfg(any(feature = "redis", feature = "postgres"))]
-pub(crate) mod shared_document;
+mod shared_document;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 mod supervise;
+mod timeout;
+mod url;
 
 use std::future::Future;
-#[cfg(feature = "tower")]
 use std::pin::pin;
 use std::sync::Arc;
-#[cfg(feature = "tower")]
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use slidegate_core::{Check, Policy, Verb};
 
-use self::invalidation::FeedVersion;
-use self::layer::StoreLayer;
-use self::responses::Responses;
+pub use self::any::AnyStore;
+pub use self::invalidation::{FeedVersion, InvalidationFeed};
+pub use self::layer::StoreLayer;
+pub use self::limiter::StoreLimiter;
+pub use self::memory::{MemoryStore, MemoryStoreBuilder, WhenFull};
+#[cfg(feature = "postgres")]
+pub use self::postgres::{PostgresStore, PostgresStoreBuilder, Synchronous};
+#[cfg(feature = "redis")]
+pub use self::redis::{KeyStyle, RedisStore, RedisStoreBuilder};
+pub use self::responses::{Responses, ResponsesIter};
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub use self::shared_document::{SharedDocument, SharedDocuments};
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub use self::url::RemoteUrl;
+pub use self::url::StoreUrl;
+
 use crate::clock::Clock;
 use crate::error::StoreError;
 
@@ -54,6 +70,19 @@ pub trait Store: Send + Sync {
     /// The future of an [immediate](Self::is_immediate) store is ready when it is first polled.
     fn execute(&self, operations: &[Operation<'_>]) -> impl Future<Output = Responses> + Send;
 
+    /// Executes operations as [`execute`](Self::execute) does, and returns a late error
+    /// ([`StoreError::is_late`]) for each one without a response within `budget`.
+    ///
+    /// The default sets a timer for the whole call. A store that limits the time of its calls by itself sets only one timer,
+    /// for the shorter time.
+    fn execute_within(
+        &self,
+        operations: &[Operation<'_>],
+        budget: Duration,
+    ) -> impl Future<Output = Responses> + Send {
+        timeout::within(budget, operations.len(), self.execute(operations))
+    }
+
     /// Clears the counts and blocks of all keys under the policy's name. Returns the number of keys if the store counts
     /// them.
     ///
@@ -71,9 +100,9 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Returns the version of the invalidation feed for the key: which refunds, resets and changed limits of any node this
-    /// store has heard of. `None` if the store has no feed. A caller that takes the version before a request can tell
-    /// from it for how long the response remains valid.
+    /// Returns the version of the invalidation feed for the key, or `None` if the store has no feed. The version changes with
+    /// each refund, reset or changed limit received from any node. A version that was taken before a request shows how long
+    /// its response remains valid.
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
         let _ = check;
         None
@@ -90,10 +119,17 @@ impl<S: Store> StoreLayer for Arc<S> {
     fn apply(&self, operations: &[Operation<'_>]) -> impl Future<Output = Responses> + Send {
         S::execute(self, operations)
     }
+
+    fn apply_within(
+        &self,
+        operations: &[Operation<'_>],
+        budget: Duration,
+    ) -> impl Future<Output = Responses> + Send {
+        S::execute_within(self, operations, budget)
+    }
 }
 
 /// Returns the output of the future of an immediate store.
-#[cfg(feature = "tower")]
 pub(crate) fn output_now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),

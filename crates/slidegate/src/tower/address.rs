@@ -81,6 +81,7 @@ impl ClientAddress {
     }
 
     /// Returns the significant part of the client's address, or `None` if it is unknown.
+    #[inline]
     pub fn of(&self, request: &RequestHead<'_>) -> Option<IpAddr> {
         self.find(peer(request).map(|peer| peer.ip()), request.headers)
     }
@@ -95,6 +96,7 @@ impl ClientAddress {
     }
 
     /// Returns the client's address for a request from `peer`.
+    #[inline]
     pub fn find(&self, peer: Option<IpAddr>, headers: &HeaderMap) -> Option<IpAddr> {
         let found = match &self.source {
             AddressSource::Peer | AddressSource::Hops(0) => peer,
@@ -110,6 +112,7 @@ impl ClientAddress {
         found.map(|address| masked(address, self.v6_prefix))
     }
 
+    #[inline(never)]
     fn first_untrusted(peer: IpAddr, proxies: &[IpNet], headers: &HeaderMap) -> IpAddr {
         let is_trusted = |address| is_within(proxies, address);
         let mut last = canonical(peer);
@@ -158,6 +161,7 @@ fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
+#[inline]
 fn masked(address: IpAddr, v6_prefix: u8) -> IpAddr {
     match canonical(address) {
         IpAddr::V6(address) => {
@@ -169,6 +173,7 @@ fn masked(address: IpAddr, v6_prefix: u8) -> IpAddr {
 }
 
 /// Returns the address of the connected peer, if it is in the extensions.
+#[inline]
 fn peer(request: &RequestHead<'_>) -> Option<SocketAddr> {
     if let Some(PeerAddress(address)) = request.extensions.get() {
         return Some(*address);

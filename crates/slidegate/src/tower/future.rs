@@ -10,24 +10,25 @@ use http::Response;
 use pin_project_lite::pin_project;
 
 use super::body::ResponseBody;
-use super::limited::{Annotator, Limited};
+use super::limited::Annotation;
 
 pin_project! {
     /// Future of a response: the inner service's with rate-limit headers, or a refusal.
     #[must_use = "futures do nothing unless polled"]
     pub struct ResponseFuture<F, B, E> {
+        // A field of its own and not one of an enum, which would be built elsewhere and moved here.
         #[pin]
-        kind: Kind<F, B, E>,
+        inner: Option<F>,
+        own: Own<B, E>,
     }
 }
 
-pin_project! {
-    #[project = KindProjection]
-    enum Kind<F, B, E> {
-        Inner { #[pin] future: F, annotation: Option<(Annotator, Limited)> },
-        Refused { response: Option<BoxedRefusal> },
-        Waiting { future: Boxed<B, E> },
-    }
+/// Part of the layer in a response.
+enum Own<B, E> {
+    /// Annotation of the inner service's response.
+    Annotation(Option<Annotation>),
+    Refused(Option<BoxedRefusal>),
+    Waiting(Boxed<B, E>),
 }
 
 /// Boxed, because refusals are rare and all other futures would carry their size.
@@ -37,20 +38,17 @@ type Boxed<B, E> = Pin<Box<dyn Future<Output = Outcome<B, E>> + Send>>;
 type Outcome<B, E> = Result<Response<ResponseBody<B>>, E>;
 
 impl<F, B, E> ResponseFuture<F, B, E> {
-    pub(super) fn passed(future: F) -> Self {
-        Self { kind: Kind::Inner { future, annotation: None } }
-    }
-
-    pub(super) fn annotated(future: F, annotator: Annotator, limited: Limited) -> Self {
-        Self { kind: Kind::Inner { future, annotation: Some((annotator, limited)) } }
+    #[inline]
+    pub(super) fn served(inner: F, annotation: Option<Annotation>) -> Self {
+        Self { inner: Some(inner), own: Own::Annotation(annotation) }
     }
 
     pub(super) fn refused(response: BoxedRefusal) -> Self {
-        Self { kind: Kind::Refused { response: Some(response) } }
+        Self { inner: None, own: Own::Refused(Some(response)) }
     }
 
     pub(super) fn waiting(future: impl Future<Output = Outcome<B, E>> + Send + 'static) -> Self {
-        Self { kind: Kind::Waiting { future: Box::pin(future) } }
+        Self { inner: None, own: Own::Waiting(Box::pin(future)) }
     }
 }
 
@@ -58,19 +56,23 @@ impl<F: Future<Output = Result<Response<B>, E>>, B, E> Future for ResponseFuture
     type Output = Outcome<B, E>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().kind.project() {
-            KindProjection::Inner { future, annotation } => {
-                let mut response = ready!(future.poll(context))?;
-                if let Some((annotator, limited)) = annotation.take() {
-                    annotator.annotate(&mut response, limited);
+        let this = self.project();
+        match (this.inner.as_pin_mut(), this.own) {
+            (Some(inner), own) => {
+                let mut response = ready!(inner.poll(context))?;
+                if let Own::Annotation(annotation) = own
+                    && let Some(annotation) = annotation.take()
+                {
+                    annotation.apply(&mut response);
                 }
                 Poll::Ready(Ok(response.map(ResponseBody::inner)))
             }
-            KindProjection::Refused { response } => {
+            (None, Own::Waiting(future)) => future.as_mut().poll(context),
+            (None, Own::Refused(response)) => {
                 let Some(response) = response.take() else { panic!("polled after completion") };
                 Poll::Ready(Ok((*response).map(ResponseBody::own)))
             }
-            KindProjection::Waiting { future } => future.as_mut().poll(context),
+            (None, Own::Annotation(_)) => unreachable!("only for a response of the inner service"),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -77,12 +76,7 @@ where
 impl Key {
     /// Counts per client address.
     pub fn address(source: ClientAddress) -> Self {
-        Self::sync(move |request| {
-            source.of(request).map(|address| match address {
-                IpAddr::V4(address) => address.octets().as_slice().into(),
-                IpAddr::V6(address) => address.octets().as_slice().into(),
-            })
-        })
+        Self::sync(move |request| source.of(request).map(KeyBytes::from))
     }
 
     /// Counts per value of a header, such as an API key. Not for headers that clients can set to any value. A header

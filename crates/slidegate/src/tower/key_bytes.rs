@@ -1,5 +1,6 @@
 //! Bytes of a key.
 
+use std::net::IpAddr;
 use std::ops::Deref;
 
 /// Bytes of a key. Short ones, such as addresses, need no allocation, which would be one per request.
@@ -28,6 +29,18 @@ impl From<&[u8]> for KeyBytes {
     }
 }
 
+/// The address in network byte order. Written at once: copying a key whose bytes were written one by one would have to
+/// wait for these writes.
+impl From<IpAddr> for KeyBytes {
+    fn from(address: IpAddr) -> Self {
+        let (length, bits) = match address {
+            IpAddr::V4(address) => (4, u128::from(address.to_bits()) << 96),
+            IpAddr::V6(address) => (16, address.to_bits()),
+        };
+        Self::Short { length, bytes: bits.to_be_bytes() }
+    }
+}
+
 impl Deref for KeyBytes {
     type Target = [u8];
 
@@ -50,5 +63,15 @@ mod tests {
             assert_eq!(*KeyBytes::from(&long[..length]), long[..length]);
         }
         assert!(KeyBytes::EMPTY.is_empty());
+    }
+
+    #[test]
+    fn addresses_are_their_octets() {
+        for (address, octets) in [
+            ("10.1.2.3", &[10, 1, 2, 3][..]),
+            ("2001:db8::7", &[0x20, 1, 0x0D, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]),
+        ] {
+            assert_eq!(*KeyBytes::from(address.parse::<IpAddr>().unwrap()), *octets);
+        }
     }
 }

@@ -8,96 +8,89 @@ use http::{Response, response};
 use tower_layer::Layer;
 
 use super::address::ClientAddress;
+use super::choice::{NamedTiers, TierChoice};
 use super::head::RequestHead;
 use super::key::Key;
 use super::payment::Payment;
 use super::refusal::Refusal;
+use super::rules::{MissingKey, Rules};
 use super::service::RateLimit;
 use super::style::HeaderStyle;
 use super::tier::Tier;
 use crate::limiter::Limiter;
-use crate::store::Store;
-
-/// Handling of a request without a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MissingKey {
-    /// All such requests share one counter.
-    Shared,
-    /// The request is refused with 400.
-    #[default]
-    Refused,
-    /// The request passes uncounted.
-    Passed,
-}
-
-pub(super) type Choose = Arc<dyn Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync>;
-pub(super) type Cost = Arc<dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync>;
-pub(super) type Refuse = Arc<dyn Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync>;
-
-/// Configuration of a layer.
-pub(super) struct Rules<S> {
-    pub(super) limiter: Arc<Limiter<S>>,
-    pub(super) choose: Choose,
-    pub(super) key: Key,
-    pub(super) missing_key: MissingKey,
-    pub(super) cost: Option<Cost>,
-    pub(super) payment: Payment,
-    pub(super) style: HeaderStyle,
-    pub(super) records_all: bool,
-    pub(super) refuse: Option<Refuse>,
-}
-
-impl<S> Clone for Rules<S> {
-    fn clone(&self) -> Self {
-        Self {
-            limiter: Arc::clone(&self.limiter),
-            choose: Arc::clone(&self.choose),
-            key: self.key.clone(),
-            missing_key: self.missing_key,
-            cost: self.cost.clone(),
-            payment: self.payment.clone(),
-            style: self.style,
-            records_all: self.records_all,
-            refuse: self.refuse.clone(),
-        }
-    }
-}
+use crate::stack::StoreStack;
+use crate::store::{Store, StoreLimiter};
 
 /// Limits the requests of any [`tower`](tower_service::Service) service: axum, tonic, hyper.
 ///
 /// ```
-/// use std::sync::Arc;
-///
+/// use slidegate::Limiter;
 /// use slidegate::tower::{ClientAddress, Key, RateLimitLayer};
-/// use slidegate::{Limiter, MemoryStore, Policy};
 ///
-/// let limiter = Arc::new(Limiter::new(MemoryStore::new()));
-/// let layer = RateLimitLayer::new(limiter, Policy::parse("api", ["100/1m"])?)
+/// let api = Limiter::builder("api").quotas(["100/1m"]).tier("premium", ["1000/1m"]).in_memory()?;
+/// let layer = RateLimitLayer::new(api)
 ///     .key(Key::address(ClientAddress::peer()))
+///     .tier(|request| request.headers.contains_key("x-premium").then_some("premium"))
 ///     .skip(|request| request.path() == "/healthz");
 /// # let _ = layer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct RateLimitLayer<S> {
+pub struct RateLimitLayer<S = Arc<StoreStack>> {
     rules: Arc<Rules<S>>,
 }
 
-impl<S: Store> RateLimitLayer<S> {
-    /// Applies one policy to every request, by default per client address.
-    pub fn new(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>) -> Self {
-        let tier = policy.into();
-        Self::choosing(limiter, move |_| Some(tier.clone()))
+impl RateLimitLayer {
+    /// Applies the limiter's policy to every request, by default per client address.
+    pub fn new(limiter: Limiter) -> Self {
+        let store = Arc::new(StoreLimiter::new(Arc::clone(limiter.store())));
+        let mut layer = Self::over(store, Tier::over(limiter.store(), limiter.policy()));
+        if let Some(rules) = Arc::get_mut(&mut layer.rules) {
+            rules.limiter_of_tiers = Some(limiter);
+        }
+        layer
     }
 
-    /// Applies the policy that `choose` returns to each request, or none. Create the tiers once and clone them.
+    /// Chooses the limiter's tier of each request; `None` applies the quotas without a tier.
+    ///
+    /// A request with an unknown tier is refused with 503, and [`Undecided`](super::Undecided) in the extensions of its
+    /// response names the known tiers.
+    pub fn tier(
+        self,
+        tier: impl for<'a> Fn(&'a RequestHead<'_>) -> Option<&'a str> + Send + Sync + 'static,
+    ) -> Self {
+        self.with(|rules| {
+            let Some(limiter) = rules.limiter_of_tiers.clone() else { return };
+            let of = |policy| Tier::over(limiter.store(), policy);
+            let tiers: foldhash::HashMap<String, Tier> =
+                limiter.tier_policies().map(|(name, policy)| (name.to_owned(), of(policy))).collect();
+            let otherwise = rules.choice.clone();
+            rules.choice =
+                TierChoice::Named(Arc::new(NamedTiers { limiter, tiers, name: Arc::new(tier), otherwise }));
+        })
+    }
+}
+
+impl<S: Store> RateLimitLayer<S> {
+    /// Applies one policy to every request, over a store of any type.
+    pub fn over(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>) -> Self {
+        Self::with_choice(limiter, TierChoice::Fixed(policy.into()))
+    }
+
+    /// Applies the policy that `choose` returns to each request, or none, over a store of any type. Create the tiers once
+    /// and clone them.
     pub fn choosing(
-        limiter: Arc<Limiter<S>>,
+        limiter: Arc<StoreLimiter<S>>,
         choose: impl Fn(&RequestHead<'_>) -> Option<Tier> + Send + Sync + 'static,
     ) -> Self {
+        Self::with_choice(limiter, TierChoice::Chosen(Arc::new(choose)))
+    }
+
+    fn with_choice(limiter: Arc<StoreLimiter<S>>, choice: TierChoice) -> Self {
         Self {
             rules: Arc::new(Rules {
                 limiter,
-                choose: Arc::new(choose),
+                limiter_of_tiers: None,
+                choice,
                 key: Key::address(ClientAddress::peer()),
                 missing_key: MissingKey::default(),
                 cost: None,
@@ -108,7 +101,9 @@ impl<S: Store> RateLimitLayer<S> {
             }),
         }
     }
+}
 
+impl<S> RateLimitLayer<S> {
     fn with(mut self, change: impl FnOnce(&mut Rules<S>)) -> Self {
         change(Arc::make_mut(&mut self.rules));
         self
@@ -133,8 +128,8 @@ impl<S: Store> RateLimitLayer<S> {
     /// Exempts requests from all limits, such as health checks.
     pub fn skip(self, is_skipped: impl Fn(&RequestHead<'_>) -> bool + Send + Sync + 'static) -> Self {
         self.with(|rules| {
-            let choose = Arc::clone(&rules.choose);
-            rules.choose = Arc::new(move |request| if is_skipped(request) { None } else { choose(request) });
+            let otherwise = Arc::new(rules.choice.clone());
+            rules.choice = TierChoice::Except(Arc::new(is_skipped), otherwise);
         })
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::Response;
 use slidegate_core::{Decision, Source};
 
+use super::response_headers::ResponseHeaders;
 use super::style::HeaderStyle;
 use super::tier::Tier;
 use crate::clock::Clock;
@@ -45,13 +46,45 @@ impl Annotator {
         Self { style, records_all, now_ms }
     }
 
-    pub(super) fn annotate<B>(self, response: &mut Response<B>, mut limited: Limited) {
+    pub(super) fn annotate<B>(self, response: &mut Response<B>, limited: Limited) {
         self.style.write(response.headers_mut(), &limited.tier, &limited.decision, self.now_ms);
-        if self.records_all || is_notable(&limited.decision) {
-            limited.inner = response.extensions_mut().remove().map(Arc::new);
-            response.extensions_mut().insert(limited);
+        if self.records(&limited.decision) {
+            record(response, limited);
         }
     }
+
+    /// Prepares the annotation of a response that is not there yet.
+    pub(super) fn annotation(self, tier: &Tier, decision: &Decision) -> Annotation {
+        let limited = || Box::new(Limited::new(tier.clone(), decision.clone()));
+        Annotation {
+            headers: ResponseHeaders::new(self.style, tier, decision, self.now_ms),
+            limited: self.records(decision).then(limited),
+        }
+    }
+
+    fn records(self, decision: &Decision) -> bool {
+        self.records_all || is_notable(decision)
+    }
+}
+
+/// Headers and extension of a decision for a response that is not there yet.
+pub(super) struct Annotation {
+    headers: ResponseHeaders,
+    limited: Option<Box<Limited>>,
+}
+
+impl Annotation {
+    pub(super) fn apply<B>(self, response: &mut Response<B>) {
+        self.headers.write(response.headers_mut());
+        if let Some(limited) = self.limited {
+            record(response, *limited);
+        }
+    }
+}
+
+fn record<B>(response: &mut Response<B>, mut limited: Limited) {
+    limited.inner = response.extensions_mut().remove().map(Arc::new);
+    response.extensions_mut().insert(limited);
 }
 
 /// Recording every decision would cost three allocations per request.

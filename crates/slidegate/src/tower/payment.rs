@@ -8,8 +8,8 @@ use http::response::Parts;
 use slidegate_core::{Check, Decision, Policy};
 
 use crate::error::StoreError;
-use crate::limiter::Limiter;
 use crate::store::Store;
+use crate::store::limiter::StoreLimiter;
 
 type Predicate = Arc<dyn Fn(&Parts) -> bool + Send + Sync>;
 type Cost = Arc<dyn Fn(&Parts) -> u64 + Send + Sync>;
@@ -58,7 +58,7 @@ impl Payment {
     /// afterwards must find at least one remaining unit.
     pub(super) async fn before<S: Store>(
         &self,
-        limiter: &Limiter<S>,
+        limiter: &StoreLimiter<S>,
         check: Check<'_>,
     ) -> Result<Decision, StoreError> {
         match self {
@@ -72,7 +72,7 @@ impl Payment {
     /// and nothing counted too long ago.
     pub(super) async fn after<S: Store>(
         &self,
-        limiter: &Limiter<S>,
+        limiter: &StoreLimiter<S>,
         check: Check<'_>,
         before: Before<'_>,
         response: Option<&Parts>,
@@ -106,7 +106,7 @@ impl Payment {
 }
 
 /// Spends the cost, or as much of it as remains: served work cannot be denied.
-async fn charge<S: Store>(limiter: &Limiter<S>, check: Check<'_>) -> Result<Decision, StoreError> {
+async fn charge<S: Store>(limiter: &StoreLimiter<S>, check: Check<'_>) -> Result<Decision, StoreError> {
     let mut cost = check.cost;
     for _ in 0..CHARGE_ATTEMPTS {
         let decision = limiter.check(check.cost(cost)).await?;

@@ -1,5 +1,6 @@
 //! Rate-limiting service.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,10 +14,10 @@ use super::future::{BoxedRefusal, ResponseFuture};
 use super::head::RequestHead;
 use super::key::Extracted;
 use super::key_bytes::KeyBytes;
-use super::layer::{MissingKey, Rules};
-use super::limited::{Annotator, Limited};
+use super::limited::{Annotation, Annotator, Limited};
 use super::payment::{Before, Payment};
 use super::refusal::{Refusal, Undecided};
+use super::rules::{MissingKey, Rules};
 use super::tier::Tier;
 use crate::error::StoreError;
 use crate::store::responses::Responses;
@@ -47,15 +48,20 @@ impl<S, I: fmt::Debug> fmt::Debug for RateLimit<S, I> {
 }
 
 /// Parameters of a check.
-struct CheckRequest {
-    tier: Tier,
+struct CheckRequest<'t> {
+    tier: Cow<'t, Tier>,
     key: KeyBytes,
     cost: u64,
 }
 
-impl CheckRequest {
+impl CheckRequest<'_> {
     fn check(&self) -> Check<'_> {
         self.tier.policy().key(&*self.key).cost(self.cost)
+    }
+
+    fn into_owned(self) -> CheckRequest<'static> {
+        let Self { tier, key, cost } = self;
+        CheckRequest { tier: Cow::Owned(tier.into_owned()), key, cost }
     }
 }
 
@@ -68,20 +74,53 @@ enum Step<T> {
     Check(T),
 }
 
+/// First step of a request.
+enum Start {
+    /// Passes to the inner service, with an annotation of its response if it is counted.
+    Serve(Option<Annotation>),
+    Refuse(BoxedRefusal),
+    Wait(Pending),
+}
+
 /// Missing input of a request that has to wait.
 enum Pending {
     Key(Tier),
-    Decision(CheckRequest),
+    Decision(CheckRequest<'static>),
 }
 
 impl<S: Store> Rules<S> {
+    /// Starts a request: decides it if nothing has to wait.
+    #[inline(always)]
+    fn start(&self, request: &RequestHead<'_>) -> Start {
+        let tier = match self.choice.tier(request) {
+            Some(Ok(tier)) => tier,
+            Some(Err(error)) => return Start::Refuse(self.undecided(error, request)),
+            None => return Start::Serve(None),
+        };
+        let Some(Extracted::Now(name)) = self.key.find_now(request) else {
+            return Start::Wait(Pending::Key(tier.into_owned()));
+        };
+        let check = match self.check_request(tier, name, request) {
+            Step::Check(check) => check,
+            Step::Pass => return Start::Serve(None),
+            Step::Refuse(response) => return Start::Refuse(response),
+        };
+        match self.decide_now(&check) {
+            Some(Ok(decision)) if decision.is_allowed() => {
+                Start::Serve(Some(self.annotator().annotation(&check.tier, &decision)))
+            }
+            Some(decided) => Start::Refuse(self.refused(check.tier.into_owned(), decided, request)),
+            None => Start::Wait(Pending::Decision(check.into_owned())),
+        }
+    }
+
     /// Prepares the check of a request, or decides what happens without a key.
-    fn check_request(
+    fn check_request<'t>(
         &self,
-        tier: Tier,
+        tier: Cow<'t, Tier>,
         name: Option<KeyBytes>,
         request: &RequestHead<'_>,
-    ) -> Step<CheckRequest> {
+    ) -> Step<CheckRequest<'t>> {
         let key = match (name, self.missing_key) {
             (Some(key), _) => key,
             (None, MissingKey::Shared) => KeyBytes::EMPTY,
@@ -92,36 +131,49 @@ impl<S: Store> Rules<S> {
     }
 
     /// Decides without waiting, if the store can and nothing has to be settled after the response.
-    fn decide_now(&self, check: &CheckRequest) -> Option<Result<Decision, StoreError>> {
-        let store = self.limiter.store();
-        if !store.is_immediate() || !matches!(self.payment, Payment::Before) {
+    #[inline(always)]
+    fn decide_now(&self, check: &CheckRequest<'_>) -> Option<Result<Decision, StoreError>> {
+        if !matches!(self.payment, Payment::Before) {
             return None;
         }
-        let operation = Operation { verb: Verb::Check, check: check.check() };
-        output_now(store.execute(&[operation])).map(Responses::into_single)
+        check.tier.check_now(&check.key, check.cost).or_else(|| self.decide_by_store(check.check()))
     }
 
-    /// Turns the store's result into a decision to annotate the response with, or a refusal.
-    fn conclude(
+    /// Decides by the store, if it never waits.
+    #[inline(never)]
+    fn decide_by_store(&self, check: Check<'_>) -> Option<Result<Decision, StoreError>> {
+        let store = self.limiter.store();
+        if !store.is_immediate() {
+            return None;
+        }
+        let responses = output_now(store.execute(&[Operation { verb: Verb::Check, check }]));
+        responses.map(Responses::into_single)
+    }
+
+    /// Builds the response to a request that was denied, or not decided because the store failed.
+    #[cold]
+    fn refused(
         &self,
         tier: Tier,
         decided: Result<Decision, StoreError>,
         request: &RequestHead<'_>,
-    ) -> Result<Limited, BoxedRefusal> {
+    ) -> BoxedRefusal {
         match decided {
-            Ok(decision) if decision.is_allowed() => Ok(Limited::new(tier, decision)),
             Ok(decision) => {
                 let denied = Refusal::Denied { tier: &tier, decision: &decision };
                 let mut response = self.refusal(&denied, request);
                 self.annotator().annotate(&mut *response, Limited::new(tier, decision));
-                Err(response)
+                response
             }
-            Err(error) => {
-                let mut response = self.refusal(&Refusal::Undecided(&error), request);
-                response.extensions_mut().insert(Undecided(error));
-                Err(response)
-            }
+            Err(error) => self.undecided(error, request),
         }
+    }
+
+    /// Creates the refusal of a request for which there is no decision, with the error for logging.
+    fn undecided(&self, error: StoreError, request: &RequestHead<'_>) -> BoxedRefusal {
+        let mut response = self.refusal(&Refusal::Undecided(&error), request);
+        response.extensions_mut().insert(Undecided(error));
+        response
     }
 
     /// Creates an annotator for a decision at the current time.
@@ -154,32 +206,19 @@ where
         self.inner.poll_ready(context)
     }
 
+    #[inline(never)]
     fn call(&mut self, request: Request<Q>) -> Self::Future {
-        let head = RequestHead::from(&request);
-        let Some(tier) = (self.rules.choose)(&head) else {
-            return ResponseFuture::passed(self.inner.call(request));
-        };
-        let Some(Extracted::Now(name)) = self.rules.key.find_now(&head) else {
-            return self.wait(Pending::Key(tier), request);
-        };
-        let check = match self.rules.check_request(tier, name, &head) {
-            Step::Check(check) => check,
-            Step::Pass => return ResponseFuture::passed(self.inner.call(request)),
-            Step::Refuse(response) => return self.refuse(response),
-        };
-        let Some(decided) = self.rules.decide_now(&check) else {
-            return self.wait(Pending::Decision(check), request);
-        };
-        match self.rules.conclude(check.tier, decided, &head) {
-            Ok(limited) => {
-                ResponseFuture::annotated(self.inner.call(request), self.rules.annotator(), limited)
-            }
-            Err(response) => self.refuse(response),
+        match self.rules.start(&RequestHead::from(&request)) {
+            Start::Serve(annotation) => ResponseFuture::served(self.inner.call(request), annotation),
+            Start::Refuse(response) => self.refuse(response),
+            Start::Wait(pending) => self.wait(pending, request),
         }
     }
 }
 
 impl<S, I: Clone> RateLimit<S, I> {
+    #[cold]
+    #[inline(never)]
     fn refuse<F, B, E>(&mut self, response: BoxedRefusal) -> ResponseFuture<F, B, E> {
         // The polled service may hold a permit, which a denied request must not consume.
         self.inner = self.inner.clone();
@@ -189,6 +228,7 @@ impl<S, I: Clone> RateLimit<S, I> {
 
 impl<S: Store + 'static, I> RateLimit<S, I> {
     /// Handles requests that wait: for their key, for the store, or for settlement after the response.
+    #[inline(never)]
     fn wait<Q, B>(&mut self, pending: Pending, request: Request<Q>) -> ResponseFuture<I::Future, B, I::Error>
     where
         I: Service<Request<Q>, Response = Response<B>> + Clone + Send + 'static,
@@ -207,7 +247,7 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
             let step = match pending {
                 Pending::Key(tier) => {
                     let head = (&parts).into();
-                    rules.check_request(tier, rules.key.find(&head).resolve().await, &head)
+                    rules.check_request(Cow::Owned(tier), rules.key.find(&head).resolve().await, &head)
                 }
                 Pending::Decision(check) => Step::Check(check),
             };
@@ -221,9 +261,13 @@ impl<S: Store + 'static, I> RateLimit<S, I> {
             };
             let at_ms = rules.limiter.store().clock().now_ms();
             let decided = rules.payment.before(&rules.limiter, check.check()).await;
-            let mut limited = match rules.conclude(check.tier.clone(), decided, &(&parts).into()) {
-                Ok(limited) => limited,
-                Err(response) => return Ok((*response).map(ResponseBody::own)),
+            let tier = Tier::clone(&check.tier);
+            let mut limited = match decided {
+                Ok(decision) if decision.is_allowed() => Limited::new(tier, decision),
+                decided => {
+                    let response = rules.refused(tier, decided, &(&parts).into());
+                    return Ok((*response).map(ResponseBody::own));
+                }
             };
             let mut annotator = rules.annotator();
             let outcome = inner.call(Request::from_parts(parts, body)).await.map(Response::into_parts);

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::HeaderValue;
-use slidegate_core::{Decision, Policy, QuotaReport};
+use slidegate_core::{Decision, Policy};
 
-use crate::headers::{digits, policy_list, sf_string, whole_seconds};
+use super::limit_list::{ItemNumbers, with_limit_list};
+use crate::error::StoreError;
+use crate::headers::{policy_list, sf_string};
+use crate::limiter::FastPath;
+use crate::stack::StoreStack;
 
 /// Policy that applies to requests, with precomputed headers. Cheap to clone.
 #[derive(Clone)]
@@ -16,22 +19,32 @@ pub struct Tier(Arc<TierData>);
 struct TierData {
     policy: Policy,
     header: HeaderValue,
-    /// Prefix `"name";r=` of each quota, after a comma except for the first.
-    limits: Box<[String]>,
+    /// Quoted name of each quota, after a comma except for the first.
+    names: Box<[String]>,
+    fast: Option<FastPath>,
 }
 
 impl Tier {
     /// Creates a tier from a policy.
     pub fn new(policy: Policy) -> Self {
+        Self::with_fast_path(policy, None)
+    }
+
+    /// Creates a tier from a policy of a limiter over `store`.
+    pub(super) fn over(store: &StoreStack, policy: &Policy) -> Self {
+        Self::with_fast_path(policy.clone(), FastPath::new(policy, store))
+    }
+
+    fn with_fast_path(policy: Policy, fast: Option<FastPath>) -> Self {
         // A structured field is ASCII without control characters.
         let header = HeaderValue::try_from(policy_list(&policy));
         let header = header.unwrap_or_else(|_| HeaderValue::from_static(""));
-        let names = (0..policy.quotas().len()).map(|index| sf_string(policy.quota_name(index)));
-        let limits = names
-            .enumerate()
-            .map(|(index, name)| format!("{}{name};r=", if index == 0 { "" } else { ", " }))
-            .collect();
-        Self(Arc::new(TierData { policy, header, limits }))
+        let name = |index| {
+            let comma = if index == 0 { "" } else { ", " };
+            comma.to_owned() + &sf_string(policy.quota_name(index))
+        };
+        let names = (0..policy.quotas().len()).map(name).collect();
+        Self(Arc::new(TierData { policy, header, names, fast }))
     }
 
     /// Policy of the tier.
@@ -39,36 +52,26 @@ impl Tier {
         &self.0.policy
     }
 
+    /// Checks a key by the fast path of a memory store, if there is one.
+    #[inline(always)]
+    pub(super) fn check_now(&self, key: &[u8], cost: u64) -> Option<Result<Decision, StoreError>> {
+        Some(self.0.fast.as_ref()?.check(&self.0.policy, key, cost))
+    }
+
     /// Value of `ratelimit-policy`.
     pub(super) fn policy_header(&self) -> &HeaderValue {
         &self.0.header
     }
 
-    /// Value of `ratelimit`, built per response in one allocation and without formatting.
-    pub(super) fn limit_header(&self, decision: &Decision) -> Option<HeaderValue> {
-        let length = |(start, (left, wait_s)): (&String, (u64, u64))| {
-            start.len() + digits(left) + b";t=".len() + digits(wait_s)
-        };
-        // With spare capacity, `Bytes` would allocate again.
-        let mut list = Vec::with_capacity(self.limits(decision).map(length).sum());
-        self.write_limits(&mut list, decision);
-        HeaderValue::from_maybe_shared(Bytes::from(list)).ok()
+    /// Length of the first quota's quoted name, with which the value of `ratelimit-policy` starts.
+    pub(super) fn first_name_bytes(&self) -> usize {
+        self.0.names[0].len()
     }
 
-    /// Appends the value of `ratelimit`.
-    pub(super) fn write_limits(&self, list: &mut Vec<u8>, decision: &Decision) {
-        for (start, (left, wait_s)) in self.limits(decision) {
-            list.extend_from_slice(start.as_bytes());
-            list.extend_from_slice(itoa::Buffer::new().format(left).as_bytes());
-            list.extend_from_slice(b";t=");
-            list.extend_from_slice(itoa::Buffer::new().format(wait_s).as_bytes());
-        }
-    }
-
-    /// Returns the prefix, the remaining units and the wait in seconds of each quota.
-    fn limits(&self, decision: &Decision) -> impl Iterator<Item = (&String, (u64, u64))> {
-        let numbers = |report: QuotaReport| (report.remaining, whole_seconds(report.more_after_ms));
-        self.0.limits.iter().zip(decision.quotas().into_iter().map(numbers))
+    /// Passes the value of `ratelimit` to `use_value`.
+    pub(super) fn with_limits<T>(&self, decision: &Decision, use_value: impl FnOnce(&[u8]) -> T) -> T {
+        let names = self.0.names.iter().map(String::as_bytes);
+        with_limit_list(names.zip(decision.quotas().iter().map(ItemNumbers::from)), use_value)
     }
 }
 

@@ -21,7 +21,8 @@ use super::payment::Before;
 use super::tier::Tier;
 use crate::error::StoreError;
 use crate::limiter::Limiter;
-use crate::store::Store;
+use crate::stack::StoreStack;
+use crate::store::{Store, StoreLimiter};
 
 /// Reason why a request was not sent, or why it failed.
 #[derive(Debug)]
@@ -66,42 +67,52 @@ impl<E: std::error::Error + 'static> std::error::Error for WaitError<E> {
 /// `RateLimit` without remaining units. Never sends a request twice.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use std::time::Duration;
 ///
+/// use slidegate::Limiter;
 /// use slidegate::tower::WaitLayer;
-/// use slidegate::{Limiter, MemoryStore, Policy};
 ///
-/// let limiter = Arc::new(Limiter::new(MemoryStore::new()));
-/// let policy = Policy::parse("their-api", ["10/1s strict-window"])?;
-/// let layer = WaitLayer::new(limiter, policy, Duration::from_secs(30));
+/// let their_api = Limiter::in_memory("their-api", ["10/1s strict-window"])?;
+/// let layer = WaitLayer::new(their_api, Duration::from_secs(30));
 /// # let _ = layer;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct WaitLayer<S> {
+pub struct WaitLayer<S = Arc<StoreStack>> {
     rules: Arc<Rules<S>>,
 }
 
 struct Rules<S> {
-    limiter: Arc<Limiter<S>>,
+    limiter: Arc<StoreLimiter<S>>,
     tier: Tier,
     key: Key,
     max_wait: Duration,
     pauses: Pauses,
 }
 
-impl<S: Store> WaitLayer<S> {
-    /// Keeps requests to each host and port under this policy. No request waits longer than `max_wait`. The host comes
-    /// from the URI, or from the `Host` header. Requests without a host share one counter, for example all requests of
-    /// a tonic client, whose channel knows the host.
-    pub fn new(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>, max_wait: Duration) -> Self {
-        Self::by_key(limiter, policy, max_wait, Key::by(|request| Some(server_of(request))))
+impl WaitLayer {
+    /// Keeps requests to each host and port under the limiter's policy. No request waits longer than `max_wait`. The host
+    /// comes from the URI, or from the `Host` header. Requests without a host share one counter, for example all requests
+    /// of a tonic client, whose channel knows the host.
+    #[expect(clippy::needless_pass_by_value, reason = "takes the limiter as `RateLimitLayer::new` does")]
+    pub fn new(limiter: Limiter, max_wait: Duration) -> Self {
+        let store = Arc::new(StoreLimiter::new(Arc::clone(limiter.store())));
+        Self::over(store, limiter.policy().clone(), max_wait)
     }
+}
 
-    /// Like [`new`](Self::new), with another key. Requests without a key are sent without a wait.
-    pub fn by_key(limiter: Arc<Limiter<S>>, policy: impl Into<Tier>, max_wait: Duration, key: Key) -> Self {
+impl<S: Store> WaitLayer<S> {
+    /// Keeps requests under a policy as [`new`](WaitLayer::new) does, over a store of any type.
+    pub fn over(limiter: Arc<StoreLimiter<S>>, policy: impl Into<Tier>, max_wait: Duration) -> Self {
+        let key = Key::by(|request| Some(server_of(request)));
         let rules = Rules { limiter, tier: policy.into(), key, max_wait, pauses: Pauses::default() };
         Self { rules: Arc::new(rules) }
+    }
+
+    /// Sets the key of requests in place of the host and port. Requests without a key are sent without a wait.
+    pub fn key(self, key: Key) -> Self {
+        let Rules { limiter, tier, max_wait, .. } = &*self.rules;
+        let (limiter, tier, max_wait) = (Arc::clone(limiter), tier.clone(), *max_wait);
+        Self { rules: Arc::new(Rules { limiter, tier, key, max_wait, pauses: Pauses::default() }) }
     }
 }
 

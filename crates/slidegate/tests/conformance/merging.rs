@@ -2,7 +2,8 @@
 //!
 //! A merged pair keeps the newer time. A merge shows in the units of the older pair, which expire later.
 
-use slidegate::{Operation, Policy, Store, Verb};
+use slidegate::store::{Operation, Store};
+use slidegate::{Policy, Verb};
 
 use super::{START, Subject};
 

@@ -16,17 +16,15 @@ pub(crate) use merging::{
 };
 pub(crate) use traces::{
     a_bucket_in_use_fills_in_time_despite_other_versions, a_count_survives_other_tiers,
-    a_lowered_bucket_fills_in_time, a_refund_gives_back_in_every_version,
-    an_empty_count_hides_no_other_after_a_step_back, answers_like_the_oracle,
+    a_lowered_bucket_fills_in_time, a_refund_applies_to_every_version,
+    an_empty_count_hides_no_other_after_a_step_back, decides_like_the_oracle,
 };
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use slidegate::{
-    Algorithm, Anchor, Check, Decision, Limiter, MAX_LIMIT, MAX_WINDOW_MS, Operation, Policy, Quota, Store,
-    Verb,
-};
+use slidegate::store::{Operation, Store, StoreLimiter};
+use slidegate::{Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_WINDOW_MS, Policy, Quota, Verb};
 use slidegate_core::{Action, Moment, State, decide};
 
 /// A store whose time the test sets.
@@ -144,12 +142,12 @@ pub(crate) fn operation<'a>(
 }
 
 /// A long seeded trace of all operations on few keys: all decisions equal the core's.
-pub(crate) async fn answers_like_the_core<S: Store>(subject: Subject<S>) {
-    answers_like_the_core_within(subject, 0).await;
+pub(crate) async fn decides_like_the_core<S: Store>(subject: Subject<S>) {
+    decides_like_the_core_within(subject, 0).await;
 }
 
-/// Like [`answers_like_the_core`], for a store whose clock may lag by `grain_ms`.
-pub(crate) async fn answers_like_the_core_within<S: Store>(subject: Subject<S>, grain_ms: u64) {
+/// Like [`decides_like_the_core`], for a store whose clock may lag by `grain_ms`.
+pub(crate) async fn decides_like_the_core_within<S: Store>(subject: Subject<S>, grain_ms: u64) {
     let (policies, keys) =
         (policies(), ["a", "b", "", "a rather long key, longer than sixteen bytes"].map(String::from));
     for seed in 1..=subject.effort {
@@ -181,7 +179,7 @@ pub(crate) async fn answers_like_the_core_within<S: Store>(subject: Subject<S>, 
 
 /// Quotas of all sizes and kinds, changed during the trace, on a clock that advances by fractions of their windows and
 /// sometimes steps back. Covers products beyond 2^53 and 2^64.
-pub(crate) async fn answers_like_the_core_at_the_extremes<S: Store>(subject: Subject<S>) {
+pub(crate) async fn decides_like_the_core_at_the_extremes<S: Store>(subject: Subject<S>) {
     for seed in 1..=12 * subject.effort {
         let mut random = Random(0xD1B5_4A32_D192_ED03_u64.wrapping_mul(seed));
         let mut reference = Reference::default();
@@ -342,7 +340,7 @@ pub(crate) async fn batches_are_decided_in_order<S: Store>(subject: Subject<S>) 
 /// Names and keys are distinct regardless of the boundary between them, and so are quotas.
 pub(crate) async fn keys_and_policies_do_not_mix<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
-    let limiter = Limiter::new(subject.store);
+    let limiter = StoreLimiter::new(subject.store);
     let names = ["a", "ab", "a|b", "A"].map(|name| Policy::parse(name, ["1/1h"]).unwrap());
     let keys: [&[u8]; 9] = [b"", b"a", b"b", b"bc", b"c", b"|c", b"\0", b"\0\0", &[0xff, 0xfe]];
     for policy in &names {
@@ -361,7 +359,7 @@ pub(crate) async fn keys_and_policies_do_not_mix<S: Store>(subject: Subject<S>) 
 /// separately; a quota of both versions is shared.
 pub(crate) async fn alternating_versions_keep_their_limits<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
-    let limiter = Limiter::new(subject.store);
+    let limiter = StoreLimiter::new(subject.store);
     let pairs: [[&[&str]; 2]; 6] = [
         [&["5/1h"], &["6/1h token-bucket"]],
         [&["5/1h strict-window"], &["6/1h sliding-log"]],
@@ -397,7 +395,7 @@ pub(crate) async fn alternating_versions_keep_their_limits<S: Store>(subject: Su
 
 /// A debt decreases at the rate of its own bucket, regardless of the order and the set of quotas in a policy.
 pub(crate) async fn buckets_of_one_window_keep_their_own_rates<S: Store>(subject: Subject<S>) {
-    let limiter = Limiter::new(subject.store);
+    let limiter = StoreLimiter::new(subject.store);
     let (slow, fast) = ("10/1m token-bucket burst=100", "6000/1m token-bucket burst=100");
     let [policy, reversed, without] = [&[slow, fast][..], &[fast, slow], &[fast]]
         .map(|quotas| Policy::parse("buckets", quotas.iter().copied()).unwrap());
@@ -457,7 +455,7 @@ pub(crate) async fn a_denial_uses_up_no_other_quota<S: Store>(subject: Subject<S
 /// Many tasks on a frozen clock: each policy admits exactly the limit.
 pub(crate) async fn admits_exactly_the_limit_under_contention<S: Store + 'static>(subject: Subject<S>) {
     (subject.set_now)(START);
-    let limiter = std::sync::Arc::new(Limiter::new(subject.store));
+    let limiter = std::sync::Arc::new(StoreLimiter::new(subject.store));
     for quotas in [
         &["40/1m"][..],
         &["40/1m strict-window"],
@@ -486,7 +484,7 @@ pub(crate) async fn admits_exactly_the_limit_under_contention<S: Store + 'static
 pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) {
     // More keys than a remote store forgets in one step, and fewer than a small memory store holds.
     let count = if subject.effort < 100 { 2500 } else { 100 };
-    let limiter = Limiter::new(subject.store);
+    let limiter = StoreLimiter::new(subject.store);
     let keys: Vec<String> = (0..count).map(|number| format!("user:{number}")).collect();
     let quotas: [&[&str]; 4] = [
         &["5/1h"],
@@ -543,7 +541,7 @@ pub(crate) async fn forgets_all_keys_of_a_policy<S: Store>(subject: Subject<S>) 
 /// Decisions during a forget are neither lost nor late, regardless of locks.
 pub(crate) async fn forgetting_disturbs_no_decision<S: Store + 'static>(subject: Subject<S>) {
     (subject.set_now)(START);
-    let limiter = std::sync::Arc::new(Limiter::new(subject.store));
+    let limiter = std::sync::Arc::new(StoreLimiter::new(subject.store));
     let policy = Policy::parse("busy", ["1000000/1h"]).unwrap();
     let buckets = Policy::parse("busy", ["1000000/1h token-bucket", "1000000/1d"]).unwrap();
     let tasks: Vec<_> = (0..4_usize)
@@ -577,8 +575,8 @@ macro_rules! suite {
     ($constructor:expr) => {
         $crate::conformance::suite!(
             $constructor,
-            answers_like_the_core,
-            answers_like_the_core_at_the_extremes,
+            decides_like_the_core,
+            decides_like_the_core_at_the_extremes,
             counter_forms_change_without_a_difference,
             decides_like_the_core_when_the_clock_steps_back,
             batches_are_decided_in_order,
@@ -589,11 +587,11 @@ macro_rules! suite {
             a_denial_uses_up_no_other_quota,
             strict_windows_merge_up_to_their_bounds,
             fewer_slots_merge_nothing_until_units_are_added,
-            answers_like_the_oracle,
+            decides_like_the_oracle,
             a_lowered_bucket_fills_in_time,
             a_count_survives_other_tiers,
             a_bucket_in_use_fills_in_time_despite_other_versions,
-            a_refund_gives_back_in_every_version,
+            a_refund_applies_to_every_version,
             an_empty_count_hides_no_other_after_a_step_back,
             admits_exactly_the_limit_under_contention,
             forgets_all_keys_of_a_policy,

@@ -1,12 +1,13 @@
 //! Changing limits, against an oracle that shares no code with the core, and regression cases.
 
-use slidegate::{Algorithm, Operation, Policy, Store, Verb};
+use slidegate::store::{Operation, Store};
+use slidegate::{Algorithm, Policy, Verb};
 
 use super::model::{Outcome, Step, assert_traces_match_oracle};
 use super::{START, Subject};
 
 /// Many short traces: each decision equals the oracle's in all fields.
-pub(crate) async fn answers_like_the_oracle<S: Store>(subject: Subject<S>) {
+pub(crate) async fn decides_like_the_oracle<S: Store>(subject: Subject<S>) {
     let mut keys = 0_u64;
     let Subject { store, set_now, effort } = &subject;
     let new_key = || {
@@ -105,7 +106,7 @@ pub(crate) async fn a_bucket_in_use_fills_in_time_despite_other_versions<S: Stor
 }
 
 /// Units refunded under one version of a policy are refunded under all versions that counted them.
-pub(crate) async fn a_refund_gives_back_in_every_version<S: Store>(subject: Subject<S>) {
+pub(crate) async fn a_refund_applies_to_every_version<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
     for algorithm in Algorithm::ALL {
         let name = format!("refunded {algorithm}");

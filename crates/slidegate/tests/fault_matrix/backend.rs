@@ -1,6 +1,6 @@
 //! Interface of a kind of server in the fault matrix.
 
-use slidegate::Store;
+use slidegate::store::Store;
 use slidegate_testkit::FaultProxy;
 
 use crate::fault::Fault;

@@ -10,7 +10,7 @@ use crate::backend::Backend;
 use crate::fault::Fault;
 use crate::herd::Herd;
 use crate::load::{LIMIT, Load, NODES};
-use crate::tally::{Answers, MODES, Tally};
+use crate::tally::{MODES, Responses, Tally};
 
 /// Durations of a run. A tick is a pause of [`until`], about 10 ms.
 pub(crate) struct Timing {
@@ -42,7 +42,7 @@ pub(crate) struct FaultRun {
     pub(crate) fault: Fault,
     pub(crate) clients: usize,
     pub(crate) tally: Tally,
-    /// Time from the end of the fault until the store answered each node again.
+    /// Time from the end of the fault until the store replied to each node again.
     pub(crate) recovered_after_ms: u64,
 }
 
@@ -55,7 +55,7 @@ impl FaultRun {
         let load = Load::start(&server, (timing.breaker)());
         until("the store has admitted requests of all nodes and modes", || {
             let tally = load.tally();
-            let is_begun = |answers: &Answers| answers.hot_admitted_by_store >= LIMIT / 6;
+            let is_begun = |responses: &Responses| responses.hot_admitted_by_store >= LIMIT / 6;
             fulfilled(
                 tally.modes.iter().all(is_begun) && tally.by_node.iter().all(|&times| times > 0),
                 &tally,
@@ -70,7 +70,7 @@ impl FaultRun {
             tick += 1;
             let now = load.tally();
             let has_more_failures =
-                |(now, before): (&Answers, &Answers)| now.undecided() > before.undecided();
+                |(now, before): (&Responses, &Responses)| now.undecided() > before.undecided();
             let has_failures =
                 !fault.is_noticeable() || now.modes.iter().zip(&before.modes).all(has_more_failures);
             fulfilled(tick >= timing.fault_ticks && has_failures, &now)
@@ -79,7 +79,7 @@ impl FaultRun {
 
         let clock = PreciseClock::default();
         let (ended_ms, at_end) = (clock.now_ms(), load.tally());
-        until("the store answers all nodes again", || {
+        until("the store replies to all nodes again", || {
             let now = load.tally();
             fulfilled(now.by_node.iter().zip(&at_end.by_node).all(|(now, then)| now > then), &now)
         });
@@ -88,7 +88,7 @@ impl FaultRun {
         until("the limit is used up in the store too", || {
             let now = load.tally();
             let denied =
-                |(now, then): (&Answers, &Answers)| now.hot_denied_by_store > then.hot_denied_by_store;
+                |(now, then): (&Responses, &Responses)| now.hot_denied_by_store > then.hot_denied_by_store;
             fulfilled(now.modes.iter().zip(&at_end.modes).all(denied), &now)
         });
         if !timing.is_measured {
@@ -102,25 +102,25 @@ impl FaultRun {
 
     /// Asserts the guarantees that do not depend on speed.
     pub(crate) fn assert_guarantees(&self) {
-        for (mode, answers) in MODES.iter().zip(&self.tally.modes) {
-            let context = format!("{:?}, {mode:?}: {answers:?}", self.fault);
-            assert_eq!(answers.unmarked, 0, "each decision names its source: {context}");
+        for (mode, responses) in MODES.iter().zip(&self.tally.modes) {
+            let context = format!("{:?}, {mode:?}: {responses:?}", self.fault);
+            assert_eq!(responses.unmarked, 0, "each decision names its source: {context}");
             match mode {
                 OnFailure::Closed => {
-                    assert_eq!(answers.admitted_without_store, 0, "{context}");
-                    assert_eq!(answers.by_fallback.len(), 0, "{context}");
+                    assert_eq!(responses.admitted_without_store, 0, "{context}");
+                    assert_eq!(responses.by_fallback.len(), 0, "{context}");
                 }
-                OnFailure::Local | OnFailure::Open => assert_eq!(answers.errors, 0, "{context}"),
+                OnFailure::Local | OnFailure::Open => assert_eq!(responses.errors, 0, "{context}"),
             }
             // A fallback decision without its mark would exceed the store's limit here.
             let by_store = LIMIT + self.lost_units();
             assert!(
-                answers.hot_admitted_by_store <= by_store,
+                responses.hot_admitted_by_store <= by_store,
                 "more than {by_store} by the store: {context}"
             );
             if *mode != OnFailure::Open {
                 let most = LIMIT + self.max_excess(*mode);
-                assert!(answers.hot_admitted <= most, "more than {most}: {context}");
+                assert!(responses.hot_admitted <= most, "more than {most}: {context}");
             }
         }
         if let Fault::OutOfMemory | Fault::DiskFull = self.fault {

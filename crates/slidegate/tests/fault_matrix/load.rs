@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use slidegate::resilience::{BreakerSettings, BreakerState, FailureRule, Fallback};
-use slidegate::{Clock, Limiter, Policy, PreciseClock, Store};
+use slidegate::store::{Store, StoreLimiter};
+use slidegate::{Clock, Policy, PreciseClock};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 
@@ -79,17 +80,17 @@ impl Load {
     }
 }
 
-async fn limiter<B: Backend>(server: &B, breaker: BreakerSettings) -> Limiter<Fallback<B::Store>> {
+async fn limiter<B: Backend>(server: &B, breaker: BreakerSettings) -> StoreLimiter<Fallback<B::Store>> {
     let mut fallback = Fallback::builder(server.connect().await).nodes(NODES).breaker(breaker);
     for on_failure in MODES {
         fallback = fallback.policy(on_failure.name(), FailureRule { on_failure, budget: BUDGET });
     }
-    Limiter::new(fallback.build().unwrap())
+    StoreLimiter::new(fallback.build().unwrap())
 }
 
 async fn call<S: Store>(
     caller: Caller,
-    limiter: Arc<Limiter<S>>,
+    limiter: Arc<StoreLimiter<S>>,
     policy: Arc<Policy>,
     tally: Arc<Mutex<Tally>>,
     is_stopped: Arc<AtomicBool>,
@@ -99,9 +100,9 @@ async fn call<S: Store>(
     while !is_stopped.load(Relaxed) {
         let key = if caller.is_for_hot_key { "hot".to_owned() } else { format!("{} {sent}", caller.node) };
         let sent_ms = clock.now_ms();
-        let answer = limiter.check(policy.key(&key)).await;
+        let response = limiter.check(policy.key(&key)).await;
         let took_ms = clock.now_ms() - sent_ms;
-        tally.lock().unwrap().add(caller, &answer, took_ms);
+        tally.lock().unwrap().add(caller, &response, took_ms);
         sent += 1;
         clock.sleep(PAUSE_MS).await;
     }

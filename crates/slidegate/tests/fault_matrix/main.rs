@@ -1,9 +1,9 @@
 //! Faults of a store and of its network, with real servers and a proxy that fails on demand.
 //!
 //! The short form runs with all tests and asserts the guarantees that do not depend on speed. The long form asserts the
-//! same, measures, and prints the tables of `docs/guarantees.md`: `make faults`.
+//! same, measures, and prints the tables of `docs/benchmarks.md`: `make faults`.
 
-#![cfg(all(feature = "degrade", feature = "postgres", feature = "redis"))]
+#![cfg(all(feature = "resilience", feature = "postgres", feature = "redis"))]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod backend;

@@ -1,6 +1,6 @@
 //! PostgreSQL in the fault matrix.
 
-use slidegate::PostgresStore;
+use slidegate::store::PostgresStore;
 use slidegate_testkit::{FaultProxy, Postgres};
 
 use crate::backend::Backend;

@@ -1,6 +1,6 @@
 //! Redis in the fault matrix.
 
-use slidegate::RedisStore;
+use slidegate::store::RedisStore;
 use slidegate_testkit::{FaultProxy, Flavour, Server};
 
 use crate::backend::Backend;

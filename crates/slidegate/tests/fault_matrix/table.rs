@@ -1,4 +1,4 @@
-//! The tables of `docs/guarantees.md`.
+//! The tables of `docs/benchmarks.md`.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use slidegate::resilience::OnFailure;
 
 use crate::fault_run::FaultRun;
 use crate::load::LIMIT;
-use crate::tally::{Answers, MODES};
+use crate::tally::{MODES, Responses};
 
 const HEAD: &str =
-    "| fault | longest answer, ms | bare timer, ms | answers | by the store | without it, and why \
-| `closed`: errors | `closed`: over | `local`: over | `open`: let in without the store | back after, ms |
+    "| fault | slowest response, ms | bare timer, ms | responses | by the store | without it, and why \
+| `closed`: errors | `closed`: over | `local`: over | `open`: allowed without the store | back after, ms |
 |---|--:|--:|--:|--:|---|--:|--:|--:|--:|--:|
 ";
 
@@ -25,20 +25,20 @@ pub(crate) fn of(store: &str, runs: &[FaultRun]) -> String {
 fn row(text: &mut String, run: &FaultRun) {
     let tally = &run.tally;
     let [closed, local, open] = &tally.modes;
-    let answers: u64 = tally.modes.iter().map(Answers::all).sum();
-    let by_store: u64 = tally.modes.iter().map(|answers| answers.by_store).sum();
+    let responses: u64 = tally.modes.iter().map(Responses::all).sum();
+    let by_store: u64 = tally.modes.iter().map(|responses| responses.by_store).sum();
     let reasons: Vec<_> = tally.reasons().iter().map(|(reason, times)| format!("{reason} {times}")).collect();
     let name = match run.clients {
         0 => run.fault.name().to_owned(),
         clients => format!("{clients} {}", run.fault.name().trim_start_matches("all ")),
     };
-    let over = |mode: OnFailure, answers: &Answers| {
-        let over = answers.hot_admitted.saturating_sub(LIMIT);
+    let over = |mode: OnFailure, responses: &Responses| {
+        let over = responses.hot_admitted.saturating_sub(LIMIT);
         format!("{over} of {}", run.max_excess(mode))
     };
     writeln!(
         text,
-        "| {name} | {} | {} | {answers} | {by_store} | {} | {} | {} | {} | {} | {} |",
+        "| {name} | {} | {} | {responses} | {by_store} | {} | {} | {} | {} | {} | {} |",
         tally.longest_ms,
         tally.longest_timer_ms,
         reasons.join(", "),

@@ -22,7 +22,7 @@ pub(crate) struct Caller {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     /// In the order of [`MODES`].
-    pub(crate) modes: [Answers; 3],
+    pub(crate) modes: [Responses; 3],
     /// Number of the store's decisions per node.
     pub(crate) by_node: [u64; NODES as usize],
     pub(crate) longest_ms: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Tally {
 
 /// Results of the callers of one mode.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Answers {
+pub(crate) struct Responses {
     pub(crate) by_store: u64,
     /// Number of fallback decisions per reason.
     pub(crate) by_fallback: BTreeMap<&'static str, u64>,
@@ -47,41 +47,41 @@ pub(crate) struct Answers {
 }
 
 impl Tally {
-    pub(crate) fn add(&mut self, caller: Caller, answer: &Result<Decision, StoreError>, took_ms: u64) {
+    pub(crate) fn add(&mut self, caller: Caller, response: &Result<Decision, StoreError>, took_ms: u64) {
         self.longest_ms = self.longest_ms.max(took_ms);
-        let answers = &mut self.modes[caller.mode];
-        let Ok(decision) = answer else {
-            answers.errors += 1;
+        let responses = &mut self.modes[caller.mode];
+        let Ok(decision) = response else {
+            responses.errors += 1;
             return;
         };
         let (is_allowed, is_hot) = (decision.is_allowed(), caller.is_for_hot_key);
-        answers.hot_admitted += u64::from(is_hot && is_allowed);
+        responses.hot_admitted += u64::from(is_hot && is_allowed);
         match decision.source() {
             Source::Store => {
-                answers.by_store += 1;
-                answers.hot_admitted_by_store += u64::from(is_hot && is_allowed);
-                answers.hot_denied_by_store += u64::from(is_hot && !is_allowed);
+                responses.by_store += 1;
+                responses.hot_admitted_by_store += u64::from(is_hot && is_allowed);
+                responses.hot_denied_by_store += u64::from(is_hot && !is_allowed);
                 self.by_node[caller.node] += 1;
             }
             Source::Fallback(reason) => {
-                *answers.by_fallback.entry(reason.name()).or_default() += 1;
-                answers.admitted_without_store += u64::from(is_allowed);
+                *responses.by_fallback.entry(reason.name()).or_default() += 1;
+                responses.admitted_without_store += u64::from(is_allowed);
             }
-            _ => answers.unmarked += 1,
+            _ => responses.unmarked += 1,
         }
     }
 
     /// Returns the fallback reasons of all modes.
     pub(crate) fn reasons(&self) -> BTreeMap<&'static str, u64> {
         let mut all = BTreeMap::new();
-        for (reason, times) in self.modes.iter().flat_map(|answers| &answers.by_fallback) {
+        for (reason, times) in self.modes.iter().flat_map(|responses| &responses.by_fallback) {
             *all.entry(*reason).or_default() += times;
         }
         all
     }
 }
 
-impl Answers {
+impl Responses {
     /// Returns the number of requests without a decision of the store.
     pub(crate) fn undecided(&self) -> u64 {
         self.errors + self.by_fallback.values().sum::<u64>()

@@ -8,10 +8,9 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode, response};
 use http_body_util::Full;
 use slidegate::resilience::{Mode, Switch};
+use slidegate::store::{MemoryStore, Operation, Responses, Store, StoreLayer, StoreLimiter};
 use slidegate::tower::{Key, Limited, RateLimitLayer, Undecided};
-use slidegate::{
-    Limiter, ManualClock, MemoryStore, Operation, Policy, Responses, Store, StoreError, StoreLayer, Verb,
-};
+use slidegate::{ManualClock, Policy, StoreError, Verb};
 use tower::{Layer, ServiceExt};
 
 use crate::services::{Manual, get, header, limiter, over, send};
@@ -20,11 +19,11 @@ fn policy(quotas: &[&str]) -> Policy {
     Policy::parse("api", quotas.iter().copied()).unwrap()
 }
 
-fn layer<S: Store>(limiter: &Arc<Limiter<S>>, quotas: &[&str]) -> RateLimitLayer<S> {
-    RateLimitLayer::new(Arc::clone(limiter), policy(quotas)).key(Key::method())
+fn layer<S: Store>(limiter: &Arc<StoreLimiter<S>>, quotas: &[&str]) -> RateLimitLayer<S> {
+    RateLimitLayer::over(Arc::clone(limiter), policy(quotas)).key(Key::method())
 }
 
-async fn used(limiter: &Limiter<Manual>, quotas: &[&str]) -> u64 {
+async fn used(limiter: &StoreLimiter<Manual>, quotas: &[&str]) -> u64 {
     limiter.peek(policy(quotas).key("GET")).await.unwrap().quotas().last().unwrap().used
 }
 
@@ -35,7 +34,7 @@ fn is_ours(response: &response::Parts) -> bool {
 /// Fails after the milliseconds named by the path, after another caller spent one unit of the same key.
 async fn fail_late(
     request: Request<()>,
-    limiter: Arc<Limiter<Manual>>,
+    limiter: Arc<StoreLimiter<Manual>>,
     clock: ManualClock,
     policy: Policy,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
@@ -158,12 +157,12 @@ async fn a_free_request_is_denied_at_the_limit() {
 #[tokio::test]
 async fn shadow_mode_refunds_only_what_was_spent() {
     let quotas = ["3/1m fixed-window"];
-    let used = async |limiter: &Limiter<Switch<Manual>>| {
+    let used = async |limiter: &StoreLimiter<Switch<Manual>>| {
         limiter.peek(policy(&quotas).key("GET")).await.unwrap().quotas()[0].used
     };
     for is_settled in [false, true] {
         let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
-        let limiter = Arc::new(Limiter::new(Switch::new(store)));
+        let limiter = Arc::new(StoreLimiter::new(Switch::new(store)));
         let layer = layer(&limiter, &quotas);
         let service = over(if is_settled {
             layer.cost_after(|response| u64::from(!is_ours(response)))
@@ -220,7 +219,7 @@ impl StoreLayer for ContendedStore {
 async fn a_served_request_is_not_denied_afterwards() {
     for limit in [3, 4, 10, 100] {
         let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
-        let limiter = Arc::new(Limiter::new(ContendedStore(store)));
+        let limiter = Arc::new(StoreLimiter::new(ContendedStore(store)));
         let layer = layer(&limiter, &[&format!("{limit}/1m fixed-window")]).cost_after(|_| 99);
         let response = send(&over(layer.record_all()), get("/")).await;
         assert_eq!((response.status(), header(&response, "retry-after")), (StatusCode::OK, None), "{limit}");
@@ -312,7 +311,7 @@ impl StoreLayer for RefundlessStore {
 #[tokio::test]
 async fn a_failed_refund_is_recorded_in_the_extensions() {
     let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(RefundlessStore(store)));
+    let limiter = Arc::new(StoreLimiter::new(RefundlessStore(store)));
     let service = over(layer(&limiter, &["5/1m fixed-window"]).refund_if(is_ours));
     let response = send(&service, get("/500")).await;
     assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);

@@ -1,7 +1,8 @@
 //! A real tonic server with a real tonic client.
 
+use slidegate::Policy;
+use slidegate::store::Store;
 use slidegate::tower::{Key, MissingKey, RateLimitLayer};
-use slidegate::{Policy, Store};
 use tonic::metadata::MetadataMap;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
@@ -21,7 +22,7 @@ async fn started<S: Store + 'static>(layer: RateLimitLayer<S>) -> HealthClient<C
 }
 
 fn layer(quota: &str) -> RateLimitLayer<Manual> {
-    RateLimitLayer::new(limiter().0, Policy::parse("calls", [quota]).unwrap())
+    RateLimitLayer::over(limiter().0, Policy::parse("calls", [quota]).unwrap())
 }
 
 async fn call(client: &mut HealthClient<Channel>) -> Result<Response<HealthCheckResponse>, Status> {

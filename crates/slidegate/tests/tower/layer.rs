@@ -8,11 +8,10 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderName, Request, Response, StatusCode};
 use http_body_util::Full;
 use serde_json::{Value, json};
-use slidegate::resilience::{Mode, Switch};
+use slidegate::resilience::{Mode, PolicySwitch, Switch};
+use slidegate::store::{Operation, Responses, StoreLayer, StoreLimiter};
 use slidegate::tower::{HeaderStyle, Key, Limited, MissingKey, RateLimitLayer, Refusal, Tier, Undecided};
-use slidegate::{
-    Decision, Limiter, Operation, Policy, Reason, Responses, Source, StoreError, StoreLayer, Verb,
-};
+use slidegate::{Decision, Limiter, ManualClock, Policy, Reason, Source, StoreError, Verb};
 use tower::Layer;
 
 use crate::services::{Manual, get, header, limiter, over, send};
@@ -22,7 +21,7 @@ fn policy(quotas: &[&str]) -> Policy {
 }
 
 fn by_path(quotas: &[&str]) -> RateLimitLayer<Manual> {
-    RateLimitLayer::new(limiter().0, policy(quotas)).key(Key::path())
+    RateLimitLayer::over(limiter().0, policy(quotas)).key(Key::path())
 }
 
 #[tokio::test]
@@ -52,7 +51,7 @@ async fn allows_and_denies_with_headers_and_a_problem() {
 async fn lists_of_any_names_and_layers_parse_back() {
     let hostile = "quote \"hi\" \\ größe, x;q=1";
     let policy = Policy::with_names("api", [(hostile, "3/1500ms".parse().unwrap())]).unwrap();
-    let inner = over(RateLimitLayer::new(limiter().0, policy).key(Key::path()));
+    let inner = over(RateLimitLayer::over(limiter().0, policy).key(Key::path()));
     let outer = by_path(&["281474976710656/366d", "5/1s"]).layer(inner);
     let response = send(&outer, get("/")).await;
     for (name, parameters) in [("ratelimit-policy", ["q", "w"]), ("ratelimit", ["r", "t"])] {
@@ -184,6 +183,37 @@ async fn tier_cost_and_skip_depend_on_the_request() {
     assert_eq!(header(&send(&service, known).await, "ratelimit"), Some(r#""100/1m";r=99;t=60"#));
 }
 
+/// The layer of a limiter: its policy, its tiers, with and without the fast path of a memory store.
+#[tokio::test]
+async fn a_limiter_brings_its_policy_and_its_tiers() {
+    for has_layers in [false, true] {
+        let builder =
+            Limiter::builder("api").quotas(["2/1m fixed-window"]).tier("known", ["100/1m fixed-window"]);
+        let builder = builder.clock(ManualClock::at(1_800_000_000_000));
+        let builder = if has_layers { builder.switch(PolicySwitch::default()) } else { builder };
+        let limiter = builder.in_memory().unwrap();
+        let layer = RateLimitLayer::new(limiter.clone())
+            .key(Key::method())
+            .tier(|request| request.headers.get("x-tier")?.to_str().ok())
+            .skip(|request| request.path() == "/healthz");
+        let service = over(layer);
+        let with_tier = |tier| Request::get("/").header("x-tier", tier).body(()).unwrap();
+        assert_eq!(header(&send(&service, get("/")).await, "ratelimit"), Some(r#""2/1m";r=1;t=60"#));
+        let known = send(&service, with_tier("known")).await;
+        assert_eq!(header(&known, "ratelimit"), Some(r#""100/1m";r=98;t=60"#), "the key keeps its count");
+        assert_eq!(send(&service, get("/")).await.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(limiter.peek_now("GET").unwrap().quotas()[0].used, 2, "the layer counts by the limiter");
+        let healthy = Request::get("/healthz").header("x-tier", "known").body(()).unwrap();
+        assert_eq!(header(&send(&service, healthy).await, "ratelimit"), None);
+
+        let unknown = send(&service, with_tier("gold")).await;
+        assert_eq!(unknown.status(), StatusCode::SERVICE_UNAVAILABLE);
+        let error = unknown.extensions().get::<Undecided>().unwrap().0.to_string();
+        assert_eq!(error, "the policy \"api\" has no tier \"gold\"; known: known");
+        assert!(!unknown.body().contains("gold"), "the client learns no details");
+    }
+}
+
 #[tokio::test]
 async fn failures_are_refunded_or_the_only_ones_that_count() {
     let is_ours = |response: &http::response::Parts| response.status.is_server_error();
@@ -258,9 +288,9 @@ impl StoreLayer for FailingStore {
 
 #[tokio::test]
 async fn a_store_failure_is_not_a_denial() {
-    let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(FailingStore(store)));
-    let service = over(RateLimitLayer::new(limiter, policy(&["1/1m"])).key(Key::path()));
+    let store = slidegate::store::MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
+    let limiter = Arc::new(StoreLimiter::new(FailingStore(store)));
+    let service = over(RateLimitLayer::over(limiter, policy(&["1/1m"])).key(Key::path()));
     let failed = send(&service, get("/")).await;
     assert_eq!(
         (failed.status(), header(&failed, "retry-after")),
@@ -276,10 +306,10 @@ async fn a_store_failure_is_not_a_denial() {
 
 #[tokio::test]
 async fn shadow_decisions_are_in_the_extensions() {
-    let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(Switch::new(store)));
+    let store = slidegate::store::MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
+    let limiter = Arc::new(StoreLimiter::new(Switch::new(store)));
     limiter.store().update("api", |switch| switch.mode = Mode::Shadow);
-    let service = over(RateLimitLayer::new(limiter, policy(&["1/1m fixed-window"])).key(Key::path()));
+    let service = over(RateLimitLayer::over(limiter, policy(&["1/1m fixed-window"])).key(Key::path()));
     send(&service, get("/")).await;
     let response = send(&service, get("/")).await;
     assert_eq!((response.status(), header(&response, "retry-after")), (StatusCode::OK, None));
@@ -341,9 +371,9 @@ impl StoreLayer for OpenFallback {
 #[tokio::test]
 async fn an_uncounted_request_is_not_refunded() {
     let verbs = Arc::new(Mutex::new(Vec::new()));
-    let store = slidegate::MemoryStore::builder().clock(slidegate::ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(OpenFallback(store, Arc::clone(&verbs))));
-    let layer = RateLimitLayer::new(limiter, policy(&["1/1m"])).key(Key::path());
+    let store = slidegate::store::MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
+    let limiter = Arc::new(StoreLimiter::new(OpenFallback(store, Arc::clone(&verbs))));
+    let layer = RateLimitLayer::over(limiter, policy(&["1/1m"])).key(Key::path());
     let refunding = over(layer.clone().refund_if(|_| true));
     let response = send(&refunding, get("/")).await;
     assert_eq!((response.status(), header(&response, "ratelimit")), (StatusCode::OK, None));

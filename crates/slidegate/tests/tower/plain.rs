@@ -20,7 +20,7 @@ use crate::services::{header, limiter, over, serve};
 
 /// Serves each connection with the layer over [`serve`], and passes the peer's address on.
 async fn start(quota: &str) -> SocketAddr {
-    let layer = RateLimitLayer::new(limiter().0, Policy::parse("api", [quota]).unwrap());
+    let layer = RateLimitLayer::over(limiter().0, Policy::parse("api", [quota]).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -79,7 +79,7 @@ where
 
 #[tokio::test]
 async fn outer_layers_can_answer_themselves() {
-    let layer = RateLimitLayer::new(limiter().0, Policy::parse("api", ["1/1m"]).unwrap()).key(Key::path());
+    let layer = RateLimitLayer::over(limiter().0, Policy::parse("api", ["1/1m"]).unwrap()).key(Key::path());
     let service = over(layer);
     for (method, expected) in [(Method::OPTIONS, ""), (Method::GET, "served"), (Method::OPTIONS, "")] {
         let request = Request::builder().method(method).body(()).unwrap();

@@ -10,8 +10,9 @@ use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use slidegate::resilience::Switch;
+use slidegate::store::{MemoryStore, StoreLimiter};
 use slidegate::tower::{Key, RateLimitLayer, ResponseBody};
-use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+use slidegate::{ManualClock, Policy};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::services::{Manual, get};
@@ -19,12 +20,13 @@ use crate::services::{Manual, get};
 /// Returns a layer over a switch, which never decides at once.
 fn layer(quota: &str) -> RateLimitLayer<Switch<Manual>> {
     let store = MemoryStore::builder().clock(ManualClock::at(0)).build().unwrap();
-    let limiter = Arc::new(Limiter::new(Switch::new(store)));
-    RateLimitLayer::new(limiter, Policy::parse("api", [quota]).unwrap()).key(Key::path())
+    let limiter = Arc::new(StoreLimiter::new(Switch::new(store)));
+    RateLimitLayer::over(limiter, Policy::parse("api", [quota]).unwrap()).key(Key::path())
 }
 
 fn layer_at_once(quota: &str) -> RateLimitLayer<Manual> {
-    RateLimitLayer::new(crate::services::limiter().0, Policy::parse("api", [quota]).unwrap()).key(Key::path())
+    RateLimitLayer::over(crate::services::limiter().0, Policy::parse("api", [quota]).unwrap())
+        .key(Key::path())
 }
 
 fn async_key() -> Key {

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
+use slidegate::ManualClock;
+use slidegate::store::{MemoryStore, Store, StoreLimiter};
 use slidegate::tower::{RateLimit, RateLimitLayer};
-use slidegate::{Limiter, ManualClock, MemoryStore, Store};
 use tower::{Layer, Service, ServiceExt};
 
 pub(crate) type Manual = MemoryStore<ManualClock>;
 
 /// Returns a memory limiter at the start of a minute, and its clock.
-pub(crate) fn limiter() -> (Arc<Limiter<Manual>>, ManualClock) {
+pub(crate) fn limiter() -> (Arc<StoreLimiter<Manual>>, ManualClock) {
     let clock = ManualClock::at(1_800_000_000_000);
     let store = MemoryStore::builder().max_keys(1000).clock(clock.clone()).build().unwrap();
-    (Arc::new(Limiter::new(store)), clock)
+    (Arc::new(StoreLimiter::new(store)), clock)
 }
 
 /// Responds with the status named by the path, else 200.

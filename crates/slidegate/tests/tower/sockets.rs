@@ -10,8 +10,9 @@ use axum::routing::{get, post};
 use http_body_util::BodyExt;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
+use slidegate::Policy;
+use slidegate::store::{MemoryStore, StoreLimiter};
 use slidegate::tower::{ClientAddress, Key, RateLimitLayer};
-use slidegate::{Limiter, MemoryStore, Policy};
 
 async fn start(router: Router) -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -22,8 +23,8 @@ async fn start(router: Router) -> SocketAddr {
 }
 
 fn layer(quota: &str) -> RateLimitLayer<MemoryStore> {
-    let limiter = Arc::new(Limiter::new(MemoryStore::new()));
-    RateLimitLayer::new(limiter, Policy::parse("api", [quota]).unwrap())
+    let limiter = Arc::new(StoreLimiter::new(MemoryStore::new()));
+    RateLimitLayer::over(limiter, Policy::parse("api", [quota]).unwrap())
 }
 
 async fn status(address: SocketAddr, path: &str, forwarded: Option<&str>) -> u16 {

@@ -38,7 +38,7 @@ async fn send(quota: &str, max_wait_s: u64, server: &Server, count: usize) -> Ve
     let (limiter, clock) = limiter();
     clock.set(server.clock.now_ms());
     let policy = Policy::parse("theirs", [quota]).unwrap();
-    let layer = WaitLayer::new(limiter, policy, Duration::from_secs(max_wait_s));
+    let layer = WaitLayer::over(limiter, policy, Duration::from_secs(max_wait_s));
     let inner = server.clone();
     let client = layer.layer(tower::service_fn(move |_: Request<()>| inner.clone().serve()));
     let mut tasks = Vec::new();
@@ -126,7 +126,7 @@ async fn a_denial_by_the_server_delays_waiting_requests() {
         })
     };
     let policy = Policy::parse("theirs", ["1/3s strict-window"]).unwrap();
-    let client = WaitLayer::new(limiter, policy, Duration::from_secs(10)).layer(inner);
+    let client = WaitLayer::over(limiter, policy, Duration::from_secs(10)).layer(inner);
     let request = || Request::get("http://example.test/").body(()).unwrap();
     let tasks: Vec<_> = (0..3).map(|_| tokio::spawn(client.clone().oneshot(request()))).collect();
     while !tasks.iter().all(tokio::task::JoinHandle::is_finished) {
@@ -143,7 +143,7 @@ async fn a_denial_by_the_server_delays_waiting_requests() {
 async fn requests_without_a_host_are_limited_too() {
     let (limiter, _) = limiter();
     let policy = Policy::parse("theirs", ["1/1m strict-window"]).unwrap();
-    let layer = WaitLayer::new(limiter, policy, Duration::ZERO);
+    let layer = WaitLayer::over(limiter, policy, Duration::ZERO);
     let client = layer.layer(tower::service_fn(crate::services::serve::<()>));
     let send = async |uri: &str| client.clone().oneshot(Request::post(uri).body(()).unwrap()).await;
     assert!(send("/package.Service/Method").await.is_ok());
@@ -158,7 +158,7 @@ async fn a_waiting_request_holds_no_permit() {
     let inner = ReadyOnSecondPoll::new();
     let (permits, served) = (Arc::clone(&inner.permits), Arc::clone(&inner.served));
     let policy = Policy::parse("theirs", ["1/1m strict-window"]).unwrap();
-    let mut client = WaitLayer::new(limiter, policy, Duration::from_secs(100)).layer(inner);
+    let mut client = WaitLayer::over(limiter, policy, Duration::from_secs(100)).layer(inner);
     let request = || Request::get("http://example.test/").body(()).unwrap();
     client.ready().await.unwrap().call(request()).await.unwrap();
     let second = tokio::spawn(client.ready().await.unwrap().call(request()));
@@ -220,7 +220,7 @@ async fn a_denial_by_the_server_delays_requests_that_wait_for_readiness() {
     let sent_ms = Arc::new(Mutex::new(Vec::new()));
     let inner = SerialServer { clock: clock.clone(), is_busy: Arc::default(), sent_ms: Arc::clone(&sent_ms) };
     let policy = Policy::parse("theirs", ["2/1m strict-window"]).unwrap();
-    let client = WaitLayer::new(limiter, policy, Duration::from_secs(10)).layer(inner);
+    let client = WaitLayer::over(limiter, policy, Duration::from_secs(10)).layer(inner);
     let request = || Request::get("http://example.test/").body(()).unwrap();
     let mut first = client.clone();
     let mut second = client.clone();

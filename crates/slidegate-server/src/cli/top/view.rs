@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::changes::Timestamp;
-use crate::decision_counts::Outcomes;
-use crate::heavy_hitters::HeavyHitter;
+use slidegate_engine::changes::Timestamp;
+use slidegate_engine::decision_counts::Outcomes;
+use slidegate_engine::heavy_hitters::HeavyHitter;
+
 use crate::protocols::admin::{LiveResponse, PolicyLive};
 
 /// Size of the terminal.

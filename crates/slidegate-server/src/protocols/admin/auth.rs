@@ -10,13 +10,12 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-
 use metrics::counter;
+use slidegate_config::Scope;
+use slidegate_engine::Authenticator;
 use tracing::debug;
 
-use crate::authenticator::Authenticator;
 use crate::protocols::http::Problem;
-use slidegate_config::Scope;
 
 /// Maximum duration of a request, including its body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);

@@ -8,11 +8,9 @@ use serde_json::Value;
 use slidegate::parse_window;
 use utoipa::ToSchema;
 
-use crate::changes::Timestamp;
-use crate::protocols::http::decode;
-use crate::request::{BlockMs, Cost, Rejection};
-use slidegate_config::BoundedInteger;
-use slidegate_config::QuotaSpec;
+use slidegate_config::{BoundedInteger, QuotaSpec};
+use slidegate_engine::changes::Timestamp;
+use slidegate_engine::{BlockMs, Cost, Rejection, parse_json};
 
 /// Maximum length of a note.
 const MAX_NOTE_BYTES: usize = 500;
@@ -89,7 +87,7 @@ pub(super) fn read<T: for<'a> Deserialize<'a> + Default>(body: &Bytes) -> Result
     if !text.trim_ascii_start().starts_with('{') {
         return Err(Rejection::malformed("the body is not a JSON object"));
     }
-    decode(text)
+    parse_json(text)
 }
 
 pub(super) fn checked_note(note: Option<String>) -> Result<Option<String>, Rejection> {

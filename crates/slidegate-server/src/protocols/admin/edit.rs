@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Json, Response};
+use slidegate_engine::Rejection;
+use slidegate_engine::changes::{
+    Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Setting, Subject, Timestamp,
+};
 
 use super::auth::Caller;
 use super::body::ChangeFields;
-use crate::changes::{
-    Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Setting, Subject, Timestamp,
-};
-use crate::request::Rejection;
+use crate::protocols::http::Problem;
 
 /// Sets a change.
 pub(super) async fn put(
@@ -19,7 +20,7 @@ pub(super) async fn put(
     fields: &ChangeFields,
     setting: Setting,
 ) -> Response {
-    let now_ms = controller.app().clock().now_ms();
+    let now_ms = controller.engine().clock().now_ms();
     let change = || -> Result<Change, ChangeError> {
         let (until, note) = (fields.expires_at(now_ms)?, fields.note()?);
         Ok(Change {
@@ -34,7 +35,7 @@ pub(super) async fn put(
     };
     let change = match change() {
         Ok(change) => change,
-        Err(error) => return error.into_response(),
+        Err(error) => return Problem::from(error).into_response(),
     };
     let edited = controller.change(|changeset, base| {
         base.validate(&change)?;
@@ -60,7 +61,7 @@ pub(super) async fn put(
 
 /// Removes all changes of a subject, so that the file applies again.
 pub(super) async fn remove(controller: &ChangeController, caller: Caller, subject: Subject) -> Response {
-    let now_ms = controller.app().clock().now_ms();
+    let now_ms = controller.engine().clock().now_ms();
     let edited = controller.change(|changeset, base| {
         let before = changeset.find(&subject, now_ms).map(Change::to_json);
         let (Some(id), Some(before)) = (changeset.remove(&subject, now_ms), before) else {
@@ -90,7 +91,7 @@ fn respond(controller: &ChangeController, edited: Result<AuditEntry, ChangeError
             controller.log(&entry);
             Json(entry).into_response()
         }
-        Err(error) => error.into_response(),
+        Err(error) => Problem::from(error).into_response(),
     }
 }
 

@@ -5,9 +5,9 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
+use slidegate_engine::Rejection;
 
 use crate::protocols::http::Problem;
-use crate::request::Rejection;
 
 /// Parameters in the path.
 pub(super) struct PathParams<T>(pub(super) T);

@@ -9,6 +9,12 @@ use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use slidegate::Verb;
+use slidegate_config::MAX_KEY_BYTES;
+use slidegate_engine::Decided;
+use slidegate_engine::changes::{
+    Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Part, Setting, Subject, Timestamp,
+};
+use slidegate_engine::{Rejection, Request};
 use utoipa::ToSchema;
 
 use super::auth::Caller;
@@ -16,14 +22,8 @@ use super::body::{self, BlockFields, ChangeFields, RefundFields, checked_note};
 use super::edit::{self, SharedController};
 use super::extract::{PathParams, QueryParams, RawBody};
 use super::policies::sole_setting;
-use crate::app::Decided;
-use crate::changes::{
-    Action, AuditEntry, Change, ChangeController, ChangeError, OperationId, Part, Setting, Subject, Timestamp,
-};
-use crate::decision_json::DecisionJson;
+use crate::protocols::http::DecisionJson;
 use crate::protocols::http::Problem;
-use crate::request::{Rejection, Request};
-use slidegate_config::MAX_KEY_BYTES;
 
 /// Query parameter that selects the tier.
 #[derive(Debug, Deserialize)]
@@ -66,12 +66,12 @@ pub(super) async fn inspect(
     PathParams((policy, key)): PathParams<(String, String)>,
     QueryParams(TierParam { tier }): QueryParams<TierParam>,
 ) -> Response {
-    let app = controller.app();
-    match app.decide(Verb::Peek, &request(&policy, &key, tier.as_deref())).await {
+    let engine = controller.engine();
+    match engine.decide_request(Verb::Peek, &request(&policy, &key, tier.as_deref())).await {
         Ok(decided) => {
-            let subject = Subject { policy, part: Part::Key(key) };
+            let subject = Subject { policy: policy.clone(), part: Part::Key(key.clone()) };
             let change = controller.in_force().into_iter().find(|change| change.subject == subject);
-            let switch = app.store().of(&subject.policy);
+            let switch = engine.store().switch_of(&subject.policy);
             let Part::Key(key) = &subject.part else { return ().into_response() };
             let contains_key = |keys: &std::collections::HashSet<Vec<u8>>| keys.contains(key.as_bytes());
             Json(KeyResponse {
@@ -109,7 +109,7 @@ pub(super) async fn put(
     };
     match decode() {
         Ok((fields, setting)) => {
-            let subject = Subject { policy, part: Part::Key(key) };
+            let subject = Subject { policy: policy.clone(), part: Part::Key(key.clone()) };
             edit::put(&controller, caller, subject, &fields, setting).await
         }
         Err(rejection) => Problem::from(rejection).into_response(),
@@ -133,7 +133,7 @@ pub(super) async fn reset(
 ) -> Response {
     operate(&controller, caller, Action::Reset, [policy, key], tier, &body)
         .await
-        .unwrap_or_else(IntoResponse::into_response)
+        .unwrap_or_else(|error| Problem::from(error).into_response())
 }
 
 pub(super) async fn refund(
@@ -145,7 +145,7 @@ pub(super) async fn refund(
 ) -> Response {
     operate(&controller, caller, Action::Refund, [policy, key], tier, &body)
         .await
-        .unwrap_or_else(IntoResponse::into_response)
+        .unwrap_or_else(|error| Problem::from(error).into_response())
 }
 
 pub(super) async fn block(
@@ -157,7 +157,7 @@ pub(super) async fn block(
 ) -> Response {
     operate(&controller, caller, Action::Block, [policy, key], tier, &body)
         .await
-        .unwrap_or_else(IntoResponse::into_response)
+        .unwrap_or_else(|error| Problem::from(error).into_response())
 }
 
 /// Executes a reset, a refund or a block, and records the counts before and after it.
@@ -188,11 +188,11 @@ async fn operate(
         }
         _ => Verb::Reset,
     };
-    let app = controller.app();
+    let engine = controller.engine();
     let peek = Request { cost: None, for_ms: None, ..request.clone() };
-    let before = app.decide(Verb::Peek, &peek).await?;
-    let decided = app.decide(verb, &request).await?;
-    let at = Timestamp(app.clock().now_ms());
+    let before = engine.decide_request(Verb::Peek, &peek).await?;
+    let decided = engine.decide_request(verb, &request).await?;
+    let at = Timestamp(engine.clock().now_ms());
     let mut after = used_by_quota(&decided);
     if let Some(for_ms) = request.for_ms {
         after["blocked_until"] = json!(Timestamp(at.0.saturating_add(for_ms.0)));
@@ -202,7 +202,7 @@ async fn operate(
         at,
         by: caller.0,
         action,
-        subject: Subject { policy, part: Part::Key(key) },
+        subject: Subject { policy: policy.clone(), part: Part::Key(key.clone()) },
         before: used_by_quota(&before),
         after,
         note,

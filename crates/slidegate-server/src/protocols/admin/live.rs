@@ -4,13 +4,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use slidegate::resilience::Mode;
+use slidegate_engine::StatusSource;
+use slidegate_engine::decision_counts::{self, Outcomes};
+use slidegate_engine::heavy_hitters::HeavyHitter;
 use utoipa::ToSchema;
 
 use super::edit::SharedController;
 use super::extract::QueryParams;
-use crate::decision_counts::{self, Outcomes};
-use crate::heavy_hitters::HeavyHitter;
-use crate::store_status::StatusSource;
 
 /// Number of keys in each list, by default and at most.
 const DEFAULT_KEYS: usize = 10;
@@ -59,13 +59,13 @@ pub(super) async fn live(
     State(controller): State<SharedController>,
     QueryParams(LiveParams { keys }): QueryParams<LiveParams>,
 ) -> Response {
-    let app = controller.app();
-    let (now_ms, keys) = (app.clock().now_ms(), keys.unwrap_or(DEFAULT_KEYS).min(MAX_KEYS));
-    let report = app.store().status();
+    let engine = controller.engine();
+    let (now_ms, keys) = (engine.clock().now_ms(), keys.unwrap_or(DEFAULT_KEYS).min(MAX_KEYS));
+    let report = engine.store().status();
     let last_minute = controller.history().last_minute();
     let policy = |(name, since_start): (String, Outcomes)| {
         let last_minute = last_minute.get(&name).copied().unwrap_or_default();
-        let mode = app.store().of(&name).mode;
+        let mode = engine.store().switch_of(&name).mode;
         let is_off = mode == Mode::Off;
         PolicyLive {
             mode: mode.name().to_owned(),
@@ -76,7 +76,7 @@ pub(super) async fn live(
         }
     };
     // Hides policies that no longer exist and had no decisions in the last minute. Their counters remain.
-    let policies = app.policies();
+    let policies = engine.policies();
     let is_shown = |(name, _): &(String, Outcomes)| {
         let is_busy = last_minute.get(name).is_some_and(|live| *live != Outcomes::default());
         is_busy || policies.names().any(|known| known == name)
@@ -86,11 +86,11 @@ pub(super) async fn live(
         store: report.breaker.map(str::to_owned),
         store_error: report.failure.map(|failure| failure.error.to_string()),
         memory_keys: report.memory.map(|memory| memory.keys),
-        config_error: app.config_error(),
+        config_error: controller.readiness().config_error(),
         changes: controller.in_force().len(),
         policies: decision_counts::totals().into_iter().filter(is_shown).map(policy).collect(),
-        busiest: app.heavy_hitters().busiest(keys, now_ms),
-        most_denied: app.heavy_hitters().most_denied(keys, now_ms),
+        busiest: engine.heavy_hitters().busiest(keys, now_ms),
+        most_denied: engine.heavy_hitters().most_denied(keys, now_ms),
     })
     .into_response()
 }

@@ -32,13 +32,13 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post, put};
 use serde::Serialize;
+use slidegate_engine::changes::{AuditEntry, Change, ChangeController, ChangeError};
+use slidegate_engine::{Authenticator, Rejection};
 use utoipa::ToSchema;
 
 use self::auth::Guard;
 pub(crate) use self::live::{LiveResponse, PolicyLive};
 pub(crate) use self::reset::PolicyReset;
-use crate::authenticator::Authenticator;
-use crate::changes::{AuditEntry, Change, ChangeController, ChangeError};
 use crate::protocols::http::Problem;
 
 /// Maximum size of a request body.
@@ -104,20 +104,20 @@ async fn audit(State(controller): State<Arc<ChangeController>>) -> Response {
     Json(AuditResponse { audit: controller.changeset().audit.iter().cloned().collect() }).into_response()
 }
 
-impl IntoResponse for ChangeError {
-    fn into_response(self) -> Response {
-        match self {
-            Self::Invalid(rejection) => Problem::from(rejection).into_response(),
-            Self::NotFound(detail) => Problem::new(StatusCode::NOT_FOUND, detail).into_response(),
-            Self::NotStored(error) => {
+impl From<ChangeError> for Problem {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Invalid(rejection) => Self::from(rejection),
+            ChangeError::NotFound(detail) => Self::new(StatusCode::NOT_FOUND, detail),
+            ChangeError::NotStored(error) => {
                 let outcome = if error.may_have_counted() {
                     "it is unknown whether the change was stored; check /v1/changes"
                 } else {
                     "nothing was changed, because the change could not be stored"
                 };
-                let mut problem = Problem::from(crate::request::Rejection::from(error));
+                let mut problem = Self::from(Rejection::from(error));
                 problem.detail = format!("{outcome}: {}", problem.detail);
-                problem.into_response()
+                problem
             }
         }
     }

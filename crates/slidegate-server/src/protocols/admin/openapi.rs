@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use axum::response::Response;
+use slidegate_engine::changes::AuditEntry;
 use utoipa::openapi::OpenApi as OpenApiDocument;
 use utoipa::{Modify, OpenApi};
 
@@ -12,7 +13,6 @@ use super::live::LiveResponse;
 use super::policies::PolicyResponse;
 use super::reset::PolicyReset;
 use super::{AuditResponse, ChangesResponse};
-use crate::changes::AuditEntry;
 use crate::protocols::http::{Problem, add_token_scheme, document_response};
 
 /// Describes an endpoint of the whole service.

@@ -8,17 +8,17 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Json, Response};
 use serde::Serialize;
 use slidegate::Policy;
+use slidegate_config::PolicyEntry;
+use slidegate_engine::Rejection;
+use slidegate_engine::changes::{Change, ChangeController, Part, Setting, Subject};
+use slidegate_engine::decision_counts::{self, Outcomes};
 use utoipa::ToSchema;
 
 use super::auth::Caller;
 use super::body::{self, ChangeFields};
 use super::edit::{self, SharedController};
 use super::extract::{PathParams, RawBody};
-use crate::changes::{Change, ChangeController, Part, Setting, Subject};
-use crate::decision_counts::{self, Outcomes};
 use crate::protocols::http::Problem;
-use crate::request::Rejection;
-use slidegate_config::PolicyEntry;
 
 /// Effective configuration and decisions of a policy.
 #[derive(Serialize, ToSchema)]
@@ -74,7 +74,7 @@ impl Snapshot {
         let last_minute = outcomes_of(&self.last_minute);
         PolicyResponse {
             name: name.to_owned(),
-            mode: controller.app().store().of(name).mode.name(),
+            mode: controller.engine().store().switch_of(name).mode.name(),
             quotas: quotas(&entry.policy),
             tiers: entry.tiers.iter().map(|(tier, policy)| (tier.clone(), quotas(policy))).collect(),
             overrides: entry.overrides.len(),
@@ -91,7 +91,7 @@ fn quotas(policy: &Policy) -> Vec<String> {
 }
 
 pub(super) async fn list(State(controller): State<SharedController>) -> Response {
-    let (policies, snapshot) = (controller.app().policies(), Snapshot::of(&controller));
+    let (policies, snapshot) = (controller.engine().policies(), Snapshot::of(&controller));
     let responses: Vec<_> = policies.entries().map(|entry| snapshot.response(&controller, entry)).collect();
     Json(responses).into_response()
 }
@@ -100,7 +100,7 @@ pub(super) async fn get(
     State(controller): State<SharedController>,
     PathParams(name): PathParams<String>,
 ) -> Response {
-    let policies = controller.app().policies();
+    let policies = controller.engine().policies();
     match policies.entry(&name) {
         Ok(entry) => Json(Snapshot::of(&controller).response(&controller, entry)).into_response(),
         Err(rejection) => Problem::from(rejection).into_response(),

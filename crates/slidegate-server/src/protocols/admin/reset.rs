@@ -9,6 +9,8 @@ use axum::response::{IntoResponse, Json, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use slidegate::{Clock, SystemClock};
+use slidegate_engine::Rejection;
+use slidegate_engine::changes::{Action, AuditEntry, ChangeError, OperationId, Part, Subject, Timestamp};
 use tracing::warn;
 use utoipa::ToSchema;
 
@@ -16,9 +18,7 @@ use super::auth::Caller;
 use super::body::{self, NoteFields, checked_note};
 use super::edit::SharedController;
 use super::extract::{PathParams, RawBody};
-use crate::changes::{Action, AuditEntry, ChangeError, OperationId, Part, Subject, Timestamp};
 use crate::protocols::http::Problem;
-use crate::request::Rejection;
 
 /// Time after which the response is 202 and the reset continues. The scan of a large Redis can exceed a request's timeout.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,7 +53,7 @@ pub(super) async fn reset(
     let decode = || -> Result<Option<String>, Rejection> {
         let fields: NoteFields = body::read(&body)?;
         let note = checked_note(fields.note)?;
-        controller.app().policies().entry(&policy)?;
+        controller.engine().policies().entry(&policy)?;
         Ok(note)
     };
     let note = match decode() {
@@ -66,7 +66,7 @@ pub(super) async fn reset(
     tokio::select! {
         result = &mut task => match result {
             Ok(Ok(reset)) => Json(reset).into_response(),
-            Ok(Err(error)) => error.into_response(),
+            Ok(Err(error)) => Problem::from(error).into_response(),
             Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
         },
         () = clock.sleep(RESPONSE_TIMEOUT.as_millis() as u64) => {
@@ -87,9 +87,9 @@ async fn reset_all(
     policy: String,
     note: Option<String>,
 ) -> Result<PolicyReset, ChangeError> {
-    let app = controller.app();
-    let keys = app.forget(&policy).await?;
-    let now_ms = app.clock().now_ms();
+    let engine = controller.engine();
+    let keys = engine.forget(&policy).await?;
+    let now_ms = engine.clock().now_ms();
     let entry = AuditEntry {
         id: OperationId::default(),
         at: Timestamp(now_ms),

@@ -9,14 +9,12 @@ use std::time::Duration;
 use axum::body::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::{Body as HttpBody, Incoming};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::error::Category;
 use serde_json::value::RawValue;
-use slidegate::MAX_LIMIT;
+use slidegate_engine::{Rejection, RejectionKind, Request, parse_json};
 
 use super::body_budget::{self, BudgetPermit};
-use crate::request::{Batch, BatchVec, Rejection, RejectionKind, Request};
+use super::request_json::{BatchVec, RequestJson};
 use crate::timer::timer;
 
 /// Maximum size of a body with a single request.
@@ -29,7 +27,8 @@ const MAX_INVALID_REQUESTS: usize = 1000;
 /// A decoded body: one request or a batch.
 pub(super) enum Body<'a> {
     Single(Request<'a>),
-    Batch(Batch<'a>),
+    /// Independent requests. An invalid request is rejected alone.
+    Batch(Vec<Result<Request<'a>, Rejection>>),
 }
 
 /// The part of a body received so far.
@@ -54,7 +53,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Body<'_>, Rejection> {
     let text = utf8(bytes)?;
     match text.trim_ascii_start().as_bytes().first() {
         Some(b'[') => decode_batch(text).map(Body::Batch),
-        Some(b'{') => decode(text).map(Body::Single),
+        Some(b'{') => parse_json(text).map(|RequestJson(request)| Body::Single(request)),
         _ => {
             let detail = "the body is neither a JSON object nor an array of them";
             Err(Rejection::new(RejectionKind::Malformed, detail))
@@ -68,7 +67,7 @@ pub(super) async fn read_single<T: DeserializeOwned>(
     timeout: Duration,
 ) -> Result<T, Rejection> {
     let (bytes, _) = with_timeout(timeout, collect(body, |_| false)).await?;
-    decode(utf8(&bytes)?)
+    parse_json(utf8(&bytes)?)
 }
 
 /// Returns whether a body that begins with `bytes` is a batch.
@@ -187,32 +186,17 @@ fn busy() -> Rejection {
     Rejection::new(RejectionKind::Busy, detail)
 }
 
-/// Decodes JSON. An error names the field.
-pub(crate) fn decode<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Rejection> {
-    if let Ok(value) = serde_json::from_str(text) {
-        return Ok(value);
-    }
-    // A second pass finds the path of the error, so that valid bodies need no tracking.
-    let mut json = serde_json::Deserializer::from_str(text);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
-        let path = error.path().to_string();
-        rejection(&path, error.inner())
-    })?;
-    json.end().map_err(|error| rejection(".", &error))?;
-    Ok(value)
-}
-
 /// Decodes an array of requests. An element that is valid JSON but not a valid request is rejected alone; a syntax error
 /// rejects the batch.
-fn decode_batch(text: &str) -> Result<Batch<'_>, Rejection> {
-    if let Ok(requests) = serde_json::from_str::<BatchVec<Request<'_>>>(text) {
-        return Ok(Batch(requests.0.into_iter().map(Ok).collect()));
+fn decode_batch(text: &str) -> Result<Vec<Result<Request<'_>, Rejection>>, Rejection> {
+    if let Ok(requests) = serde_json::from_str::<BatchVec<RequestJson<'_>>>(text) {
+        return Ok(requests.0.into_iter().map(|RequestJson(request)| Ok(request)).collect());
     }
     // A second pass finds the invalid requests. Even a valid JSON string may be invalid: half of a surrogate pair.
-    let elements = decode::<BatchVec<&RawValue>>(text)?.0;
+    let elements = parse_json::<BatchVec<&RawValue>>(text)?.0;
     let (mut requests, mut invalid) = (Vec::with_capacity(elements.len()), 0);
     for element in elements {
-        let request = decode(element.get());
+        let request = parse_json(element.get()).map(|RequestJson(request)| request);
         invalid += usize::from(request.is_err());
         if invalid > MAX_INVALID_REQUESTS {
             let detail = format!(
@@ -222,43 +206,5 @@ fn decode_batch(text: &str) -> Result<Batch<'_>, Rejection> {
         }
         requests.push(request);
     }
-    Ok(Batch(requests))
-}
-
-/// Returns the error text for a missing field.
-fn missing(name: &str) -> String {
-    let expected = match name {
-        "limit" => "; it takes a whole number, such as 100",
-        "window" => "; it takes a time such as 30s, 15m or 1d",
-        _ => "",
-    };
-    format!("is missing{expected}")
-}
-
-/// Converts a JSON error at a path of the body into a rejection.
-fn rejection(path: &str, error: &serde_json::Error) -> Rejection {
-    let message = error.to_string();
-    // serde_json reports a number that is too large for a float as a syntax error.
-    let is_huge = message.starts_with("number out of range");
-    if error.classify() != Category::Data && !is_huge {
-        return Rejection::new(RejectionKind::Malformed, format!("the body is not valid JSON: {message}"));
-    }
-    let position = format!(" at line {} column {}", error.line(), error.column());
-    let detail = if is_huge {
-        format!("the number is too large; no field takes more than {MAX_LIMIT}")
-    } else {
-        message.strip_suffix(&position).unwrap_or(&message).to_owned()
-    };
-    let path = if path == "." { "" } else { path };
-    let field_after =
-        |problem: &str| detail.strip_prefix(problem)?.strip_prefix(" field `")?.strip_suffix('`');
-    let (name, detail) = match (field_after("missing"), field_after("duplicate")) {
-        (Some(name), _) => (name, missing(name)),
-        (_, Some(name)) => (name, "it is given twice".to_owned()),
-        (None, None) => ("", detail.clone()),
-    };
-    let parts = [path, name].map(|part| Some(part).filter(|part| !part.is_empty()));
-    let field = parts.into_iter().flatten().collect::<Vec<_>>().join(".");
-    let field = (!field.is_empty()).then_some(field);
-    Rejection { field, ..Rejection::new(RejectionKind::OutOfRange, detail) }
+    Ok(requests)
 }

@@ -6,9 +6,8 @@ use axum::body::Bytes;
 use slidegate::{Quota, QuotaReport};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::app::SelectedPolicy;
-use crate::request::{Rejection, RejectionKind};
 use slidegate_config::QuotaSpec;
+use slidegate_engine::{Rejection, RejectionKind, SelectedPolicy, Selection};
 
 /// Size of each budget.
 const BUDGET_BYTES: usize = 64 << 20;
@@ -39,15 +38,15 @@ pub(super) fn for_body(bytes: usize) -> Option<BudgetPermit> {
     try_acquire(&BODY_BUDGET, bytes)
 }
 
-/// Reserves `bytes` for a response under the `chosen` policies. A small response needs no permit.
+/// Reserves `bytes` for a response to selected requests. A small response needs no permit.
 pub(super) fn for_response(
     bytes: usize,
-    chosen: &[Result<SelectedPolicy, Rejection>],
+    selections: &[Result<Selection<'_>, Rejection>],
 ) -> Result<Option<BudgetPermit>, Rejection> {
     if bytes <= SMALL_RESPONSE_BYTES {
         return Ok(None);
     }
-    let bytes = bytes + chosen.iter().map(pending_bytes).sum::<usize>();
+    let bytes = bytes + selections.iter().map(pending_bytes).sum::<usize>();
     if bytes > BUDGET_BYTES {
         let detail = format!(
             "the response could need {bytes} bytes; at most {BUDGET_BYTES} are allowed; send smaller batches"
@@ -62,13 +61,13 @@ pub(super) fn for_response(
 }
 
 /// Returns the memory that a request and its decision take until the response is written.
-fn pending_bytes(chosen: &Result<SelectedPolicy, Rejection>) -> usize {
-    match chosen {
-        Ok(SelectedPolicy::Configured(named)) => named.policy().quotas().len() * size_of::<QuotaReport>(),
+fn pending_bytes(selection: &Result<Selection<'_>, Rejection>) -> usize {
+    match selection.as_ref().map(|selection| &selection.policy) {
+        Ok(SelectedPolicy::Configured(view)) => view.policy().quotas().len() * size_of::<QuotaReport>(),
         Ok(SelectedPolicy::FromRequest(policy, _)) => {
             policy.quotas().len() * (size_of::<QuotaReport>() + size_of::<QuotaSpec>() + size_of::<Quota>())
         }
-        // The batch and `chosen` have a copy each.
+        // The batch and the selection have a copy each.
         Err(rejection) => 2 * (size_of::<Rejection>() + rejection.detail.len()),
     }
 }

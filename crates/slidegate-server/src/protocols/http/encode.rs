@@ -5,10 +5,10 @@
 
 use slidegate::{QuotaReport, Retry, Verb};
 
-use crate::app::{Decided, SelectedPolicy};
-use crate::decision_json::DecisionJson;
-use crate::json_fragments::QuotaFragments;
-use crate::request::Rejection;
+use slidegate_engine::{Decided, Rejection, SelectedPolicy, Selection};
+
+use super::decision_json::DecisionJson;
+use super::encoded_policy::{Encoded, EncodedPolicy, QuotaFragments};
 
 /// Initial capacity for a response. Most responses have one quota and are shorter.
 pub(super) const TYPICAL_RESPONSE_BYTES: usize = 512;
@@ -21,14 +21,14 @@ const MAX_BYTES_PER_NAME_BYTE: usize = 2;
 /// Maximum length of an escaped byte of any text.
 const MAX_BYTES_PER_TEXT_BYTE: usize = 6;
 
-/// Returns the maximum length of the JSON of a decision under the `chosen` policy, or of its rejection.
-pub(super) fn max_bytes(chosen: &Result<SelectedPolicy, Rejection>) -> usize {
+/// Returns the maximum length of the JSON of a decision, or of its rejection.
+pub(super) fn max_bytes(selection: &Result<Selection<'_>, Rejection>) -> usize {
     MAX_FRAME_BYTES
-        + match chosen {
-            Ok(SelectedPolicy::Configured(named)) => {
+        + match selection.as_ref().map(|selection| &selection.policy) {
+            Ok(policy @ SelectedPolicy::Configured(_)) => {
                 let quota_bytes = |quota: &QuotaFragments| MAX_QUOTA_BYTES + 2 * quota.name.len();
-                named.json_fragments.policy.len()
-                    + named.json_fragments.quotas.iter().map(quota_bytes).sum::<usize>()
+                let fragments = &Encoded::of(policy).json;
+                fragments.policy.len() + fragments.quotas.iter().map(quota_bytes).sum::<usize>()
             }
             Ok(SelectedPolicy::FromRequest(policy, _)) => (0..policy.quotas().len())
                 .map(|index| MAX_QUOTA_BYTES + 2 * MAX_BYTES_PER_NAME_BYTE * policy.quota_name(index).len())
@@ -41,14 +41,18 @@ pub(super) fn max_bytes(chosen: &Result<SelectedPolicy, Rejection>) -> usize {
 }
 
 /// Appends the JSON of a decision.
-pub(super) fn write(json: &mut Vec<u8>, decided: &Decided) -> serde_json::Result<()> {
+pub(super) fn write(
+    json: &mut Vec<u8>,
+    encoded: &EncodedPolicy,
+    decided: &Decided<'_>,
+) -> serde_json::Result<()> {
     let decision = &decided.decision;
     let source = decision.source();
     // Serde writes decisions with rare fields.
     if source.reason().is_some() || decision.shadow().is_some() {
         return serde_json::to_writer(json, &DecisionJson::from(decided));
     }
-    let (fragments, tightest) = (decided.json_fragments(), decision.tightest());
+    let (fragments, tightest) = (&encoded.json, decision.tightest());
     text(
         json,
         if decision.is_allowed() { r#"{"allowed":true,"policy":"# } else { r#"{"allowed":false,"policy":"# },
@@ -71,13 +75,13 @@ pub(super) fn write(json: &mut Vec<u8>, decided: &Decided) -> serde_json::Result
     text(json, source.name());
     text(
         json,
-        match (decided.verb(), decision.is_found()) {
+        match (decided.selection.verb, decision.is_found()) {
             (Verb::Reset, true) => r#"","found":true,"quotas":["#,
             (Verb::Reset, false) => r#"","found":false,"quotas":["#,
             _ => r#"","quotas":["#,
         },
     );
-    let is_peek = decided.verb() == Verb::Peek;
+    let is_peek = decided.selection.verb == Verb::Peek;
     for (index, (report, fragments)) in decision.quotas().iter().zip(&fragments.quotas).enumerate() {
         if index > 0 {
             json.push(b',');
@@ -131,10 +135,31 @@ fn number(json: &mut Vec<u8>, before: &str, number: u64) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use slidegate::tower::HeaderStyle;
     use slidegate::{Decision, MAX_NAME_BYTES, MAX_QUOTAS, Policy, QuotaReport, Reason, Source};
+    use slidegate_engine::{PolicyMetrics, PolicyView};
 
     use super::*;
     use crate::protocols::http::Problem;
+
+    fn decided(policy: SelectedPolicy, verb: Verb, decision: &Decision) -> Decided<'static> {
+        let selection = Selection { policy, verb, key: b"key", cost: 1, path: None };
+        Decided { selection, decision: decision.clone() }
+    }
+
+    /// Returns a decision under a policy in force.
+    fn in_force(policy: &Policy, verb: Verb, decision: &Decision) -> Decided<'static> {
+        let metrics = Arc::new(PolicyMetrics::for_policy(policy, "", 0, None));
+        let view = PolicyView::new(policy.clone(), HeaderStyle::default(), metrics);
+        decided(SelectedPolicy::Configured(Arc::new(view)), verb, decision)
+    }
+
+    /// Returns a decision under quotas of a request.
+    fn from_request(policy: &Policy, verb: Verb, decision: &Decision) -> Decided<'static> {
+        decided(SelectedPolicy::FromRequest(policy.clone(), HeaderStyle::default()), verb, decision)
+    }
 
     fn report(retry: Option<Retry>) -> QuotaReport {
         let (used, remaining) = if retry.is_some() { (10, 0) } else { (u64::MAX, 7) };
@@ -191,12 +216,12 @@ mod tests {
                 denied.in_shadow(),
             ] {
                 for decided in [
-                    Decided::configured(configured.clone(), decision.clone()).by_verb(Verb::Peek),
-                    Decided::from_request(anonymous.clone(), decision.clone()).by_verb(Verb::Peek),
+                    in_force(&configured, Verb::Peek, &decision),
+                    from_request(&anonymous, Verb::Peek, &decision),
                 ] {
                     let mut json = vec![b','];
-                    write(&mut json, &decided).unwrap();
-                    let max = max_bytes(&Ok(decided.into_chosen()));
+                    write(&mut json, &Encoded::of(&decided.selection.policy), &decided).unwrap();
+                    let max = max_bytes(&Ok(decided.selection));
                     assert!(json.len() <= max, "{} of {max}: {}", json.len(), json.escape_ascii());
                     assert!(json.len() >= max / 4, "the reservation is too large: {} of {max}", json.len());
                 }
@@ -219,13 +244,10 @@ mod tests {
         let with_each_verb =
             |decision: Decision| Verb::ALL.map(|verb| (decision.clone().with_found(true), verb));
         for (decision, verb) in decisions().into_iter().flat_map(with_each_verb) {
-            for decided in [
-                Decided::configured(configured.clone(), decision.clone()),
-                Decided::from_request(anonymous.clone(), decision.clone()),
-            ] {
-                let decided = decided.by_verb(verb);
+            for decided in [in_force(&configured, verb, &decision), from_request(&anonymous, verb, &decision)]
+            {
                 let mut json = b"before".to_vec();
-                write(&mut json, &decided).unwrap();
+                write(&mut json, &Encoded::of(&decided.selection.policy), &decided).unwrap();
                 let expected = serde_json::to_string(&DecisionJson::from(&decided)).unwrap();
                 assert_eq!(str::from_utf8(&json).unwrap(), format!("before{expected}"));
             }

@@ -7,16 +7,19 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{MethodRouter, any};
-use metrics::counter;
 use serde::{Deserialize, Serialize};
-use slidegate::{Clock, Store, SystemClock, Verb};
-use tracing::{debug, warn};
+use slidegate::store::Store;
+use slidegate::{Clock, SystemClock, Verb};
+use slidegate_engine::Rejection;
+use tracing::{Instrument, warn};
 use utoipa::ToSchema;
 
 use super::problem::Problem;
 use super::{body, only_post};
 use crate::app::App;
-use crate::request::Rejection;
+use crate::protocols::headers::credentials;
+use crate::rejections;
+use crate::traces;
 
 /// Time after which the response is 202 and the work continues. A large Redis takes longer than the timeout of a request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -42,11 +45,11 @@ pub(super) struct ForgetResponse {
 
 pub(super) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
     any(only_post).post(async move |State(app): State<Arc<App<S>>>, request: Request| {
-        match forget(app, request, body_timeout).await {
+        let span = traces::request_span("POST /v1/forget", request.headers().into());
+        match forget(app, request, body_timeout).instrument(span).await {
             Ok(response) => response,
             Err(rejection) => {
-                debug!(kind = ?rejection.kind, why = rejection.detail, "request rejected");
-                counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+                rejections::record(&rejection);
                 Problem::from(rejection).into_response()
             }
         }
@@ -58,12 +61,12 @@ async fn forget<S: Store + 'static>(
     request: Request,
     body_timeout: Duration,
 ) -> Result<Response, Rejection> {
-    app.tokens().admit(request.headers(), Verb::Reset)?;
+    app.tokens().admit(credentials(request.headers()), Verb::Reset)?;
     let ForgetRequest { policy } = body::read_single(request.into_body(), body_timeout).await?;
     let clock = SystemClock::default();
     let name = policy.clone();
     // A separate task continues when the client disconnects.
-    let mut task = tokio::spawn(async move { app.forget(&name).await });
+    let mut task = tokio::spawn(async move { app.engine().forget(&name).await });
     tokio::select! {
         result = &mut task => match result {
             Ok(keys) => Ok(Json(ForgetResponse { policy, done: true, keys: keys? }).into_response()),

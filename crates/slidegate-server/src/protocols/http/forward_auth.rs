@@ -10,22 +10,26 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, any};
-use metrics::counter;
 use percent_encoding::percent_decode_str;
 use serde::Serialize;
+use slidegate::Verb;
+use slidegate::store::Store;
 use slidegate::tower::{ClientAddress, PeerAddress};
-use slidegate::{Store, Verb};
-use tracing::{debug, warn};
+use slidegate_config::{KeyPart, KeyRule};
+use slidegate_engine::{Decided, Rejection, RejectionKind, Request};
+use tracing::{Instrument, warn};
 
+use super::encoded_policy::Encoded;
+use super::header_sink::HeaderSink;
 use super::problem::Problem;
-use super::request_timings::Task;
-use crate::app::{App, Decided};
+use crate::app::App;
 use crate::log_once::LogOnce;
-use crate::request::{Rejection, RejectionKind};
-use crate::request_key::request_key;
+use crate::protocols::headers::credentials;
+use crate::protocols::headers::request_key;
+use crate::rejections;
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
-use slidegate_config::{KeyPart, KeyRule};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -73,8 +77,8 @@ impl<'a> ForwardAuthUrl<'a> {
 
 pub(super) fn route<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
     any(async move |State(app): State<Arc<App<S>>>, request: Parts| {
-        let span = traces::request_span("forward-auth", &request.headers);
-        timed(traces::in_span(span, decide(&app, &request))).await
+        let span = traces::request_span("forward-auth", (&request.headers).into());
+        timed(decide(&app, &request).instrument(span)).await
     })
 }
 
@@ -100,8 +104,7 @@ impl<R: Into<Rejection>> From<R> for ForwardAuthRejection {
 impl ForwardAuthRejection {
     fn into_response(self) -> Response {
         let Self { rejection, status } = self;
-        debug!(kind = ?rejection.kind, %rejection, "rejected a request");
-        counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+        rejections::record(&rejection);
         let mut problem = Problem::from(rejection);
         if let Some(status) = status {
             problem.set_status(status);
@@ -111,19 +114,20 @@ impl ForwardAuthRejection {
 }
 
 async fn decide<S: Store>(app: &App<S>, request: &Parts) -> Result<Response, ForwardAuthRejection> {
-    app.tokens().admit(&request.headers, Verb::Check)?;
+    app.tokens().admit(credentials(&request.headers), Verb::Check)?;
     let ForwardAuthUrl { policy, deny_status, allow_status, subpath } = ForwardAuthUrl::parse(request)?;
     let key = key(app, &policy, request, deny_status)?;
     let path = client_path(request, subpath);
     let [policy, key] = [policy, key].map(|text| Some(text.into()));
-    let check = crate::Request { policy, key, path: path.map(Cow::from), ..crate::Request::default() };
-    let decided = app.decide(Verb::Check, &check).await?;
+    let check = Request { policy, key, path: path.map(Cow::from), ..Request::default() };
+    let decided = app.engine().decide_request(Verb::Check, &check).await?;
     let mut response = if decided.decision.is_allowed() {
         allow_status.unwrap_or(StatusCode::NO_CONTENT).into_response()
     } else {
         denial(&decided, deny_status.unwrap_or(StatusCode::TOO_MANY_REQUESTS))
     };
-    decided.write_headers(response.headers_mut(), app.clock());
+    let encoded = Encoded::of(&decided.selection.policy);
+    response.headers_mut().add_rate_limit(&encoded, &decided, app.clock());
     Ok(response)
 }
 
@@ -159,7 +163,7 @@ fn key<S: Store>(
     deny_status: Option<StatusCode>,
 ) -> Result<String, ForwardAuthRejection> {
     static LOGGED: LogOnce = LogOnce::new();
-    let policies = app.policies();
+    let policies = app.engine().policies();
     let by_address = KeyRule::address();
     // Proxies do not log the body of the response.
     let log = |rejection: &Rejection| {

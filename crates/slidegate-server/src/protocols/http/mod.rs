@@ -4,7 +4,10 @@
 
 mod body;
 mod body_budget;
+mod decision_json;
 mod encode;
+mod encoded_policy;
+pub(crate) mod fast_path;
 mod forget;
 mod forward_auth;
 mod header_sink;
@@ -12,7 +15,7 @@ mod openapi;
 mod probes;
 mod problem;
 mod reply;
-mod request_timings;
+mod request_json;
 mod rls;
 mod throttle;
 
@@ -23,34 +26,35 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::header::ALLOW;
-use axum::http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use axum::http::{self, HeaderMap, HeaderValue, Method, Response, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::{any, get};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
+use slidegate::store::Store;
 use slidegate::tower::PeerAddress;
-use slidegate::{Store, Verb};
+use slidegate::{StoreError, Verb};
+use slidegate_config::Limits;
+use slidegate_engine::{Decided, Rejection, Request, Selection, StatusSource};
+use tracing::Instrument;
 
 use self::body::Body;
-pub(crate) use self::body::decode;
-pub(crate) use self::body_budget::BudgetPermit;
+pub use self::decision_json::DecisionJson;
+pub(crate) use self::decision_json::{Age, QuotaJson};
+use self::fast_path::{PlainReply, PlainRequest};
 use self::header_sink::HeaderSink;
 pub(crate) use self::openapi::{add_token_scheme, document_response};
 pub(crate) use self::problem::Problem;
-pub(crate) use self::reply::PlainReply;
 use self::reply::Reply;
-use self::request_timings::RequestTimings;
-pub(crate) use self::request_timings::Task;
+pub(crate) use self::request_json::RequestJson;
 use crate::app::App;
 use crate::metrics::Metrics;
-use crate::net::http1_fast::PlainRequest;
-use crate::request::{Batch, Rejection};
+use crate::protocols::headers::credentials;
+use crate::request_timings::RequestTimings;
 use crate::stopwatch::Stopwatch;
-use crate::store_status::StatusSource;
 use crate::traces;
-use slidegate_config::Limits;
 
 /// Prefix of the paths for proxies. Their handler needs the address of the peer.
 const FORWARD_AUTH_PREFIX: &str = "/forward-auth/";
@@ -79,7 +83,7 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
     /// Responds to one request. Decisions bypass the router, which takes longer than a decision.
     pub(crate) async fn respond(
         &self,
-        request: Request<Incoming>,
+        request: http::Request<Incoming>,
         peer: SocketAddr,
     ) -> Response<ResponseBody> {
         if request.method() != Method::POST {
@@ -91,7 +95,7 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
         }
     }
 
-    async fn route(&self, mut request: Request<Incoming>, peer: SocketAddr) -> Response<ResponseBody> {
+    async fn route(&self, mut request: http::Request<Incoming>, peer: SocketAddr) -> Response<ResponseBody> {
         if request.uri().path().starts_with(FORWARD_AUTH_PREFIX) {
             request.extensions_mut().insert(PeerAddress(peer));
         }
@@ -102,16 +106,16 @@ impl<S: Store + StatusSource + 'static> Routes<S> {
 }
 
 impl<S: Store> Routes<S> {
-    async fn decide(&self, verb: Verb, request: Request<Incoming>) -> Response<ResponseBody> {
+    async fn decide(&self, verb: Verb, request: http::Request<Incoming>) -> Response<ResponseBody> {
         let mut reply = Reply::for_hyper();
-        let span = traces::request_span(span_name(verb), request.headers());
-        traces::in_span(span, self.decide_into(&mut reply, verb, request)).await;
+        let span = traces::request_span(span_name(verb), request.headers().into());
+        self.decide_into(&mut reply, verb, request).instrument(span).await;
         reply.into_response()
     }
 
-    async fn decide_into(&self, reply: &mut Reply<HeaderMap>, verb: Verb, request: Request<Incoming>) {
+    async fn decide_into(&self, reply: &mut Reply<HeaderMap>, verb: Verb, request: http::Request<Incoming>) {
         let start = Stopwatch::start();
-        let received = match self.app.tokens().admit(request.headers(), verb) {
+        let received = match self.app.tokens().admit(credentials(request.headers()), verb) {
             Ok(()) => body::read(request.into_body(), self.limits.body_timeout).await,
             Err(rejection) => Err(rejection),
         };
@@ -120,13 +124,18 @@ impl<S: Store> Routes<S> {
         self.decide_body(reply, verb, start, body).await;
     }
 
-    /// Responds to a plain request, which has no traces.
-    pub(crate) async fn decide_plain(&self, reply: &mut PlainReply, plain: &PlainRequest<'_>) {
+    /// Responds to a request of the fast path.
+    async fn decide_plain(&self, reply: &mut PlainReply, request: &PlainRequest<'_>) {
+        let span = traces::request_span(span_name(request.verb), request.trace);
+        self.decide_plain_into(reply, request).instrument(span).await;
+    }
+
+    async fn decide_plain_into(&self, reply: &mut PlainReply, request: &PlainRequest<'_>) {
         let start = Stopwatch::start();
-        let admitted = self.app.tokens().admit(plain.credentials, plain.verb);
-        let body = admitted.and_then(|()| body::parse(plain.body));
+        let admitted = self.app.tokens().admit(request.credentials, request.verb);
+        let body = admitted.and_then(|()| body::parse(request.body));
         reply.clear();
-        self.decide_body(reply, plain.verb, start, body).await;
+        self.decide_body(reply, request.verb, start, body).await;
     }
 
     /// Decides a decoded body, writes the response, and records the durations. `start` is the start of reading.
@@ -140,16 +149,15 @@ impl<S: Store> Routes<S> {
         let (timings, read_end) = (RequestTimings::of(verb), Stopwatch::start());
         let is_read = body.is_ok();
         let result = match body {
-            Ok(Body::Single(request)) => self
-                .app
-                .decide(verb, &request)
-                .await
-                .map(|decided| reply.write_decision(&decided, self.app.clock())),
+            Ok(Body::Single(request)) => {
+                let decided = self.app.engine().decide_request(verb, &request).await;
+                decided.map(|decided| reply.write_decision(&decided, self.app.clock()))
+            }
             Ok(Body::Batch(batch)) => self.decide_batch(reply, verb, &batch).await,
             Err(rejection) => Err(rejection),
         };
         if let Err(rejection) = result {
-            reply.write_rejection(verb, rejection);
+            reply.write_rejection(rejection);
         }
         let end = Stopwatch::start();
         if is_read {
@@ -159,28 +167,49 @@ impl<S: Store> Routes<S> {
         timings.total.record(start, end);
     }
 
-    /// Decides a batch if the memory budget permits its response.
+    /// Decides a batch if the memory budget permits its response: each request separately, in as few calls of the store as
+    /// possible.
     async fn decide_batch(
         &self,
         reply: &mut Reply<impl HeaderSink>,
         verb: Verb,
-        batch: &Batch<'_>,
+        batch: &[Result<Request<'_>, Rejection>],
     ) -> Result<(), Rejection> {
-        let chosen = self.app.choose_many(verb, batch);
-        reply.reserve(&chosen)?;
-        let mut chosen = chosen.into_iter();
-        for (index, requests) in batch.0.chunks(BATCH_CHUNK).enumerate() {
-            if index > 0 {
-                tokio::task::yield_now().await;
-            }
-            let chosen = chosen.by_ref().take(requests.len()).collect();
-            let decided = self.app.decide_many(verb, requests, chosen).await;
-            if !reply.append_decisions(verb, decided) {
+        let policies = self.app.engine().policies();
+        let selections: Vec<_> = batch
+            .iter()
+            .map(|request| policies.select(verb, request.as_ref().map_err(Rejection::clone)?))
+            .collect();
+        reply.reserve(&selections)?;
+        let mut selections = selections.into_iter();
+        while selections.len() > 0 {
+            let chunk = selections.by_ref().take(BATCH_CHUNK).collect();
+            let decided = self.decide_chunk(chunk).await;
+            if !reply.append_decisions(decided) {
                 return Ok(());
+            }
+            if selections.len() > 0 {
+                tokio::task::yield_now().await;
             }
         }
         reply.end_batch();
         Ok(())
+    }
+
+    /// Decides the valid requests of a batch in one call of the store.
+    async fn decide_chunk<'a>(
+        &self,
+        selections: Vec<Result<Selection<'a>, Rejection>>,
+    ) -> Vec<Result<Decided<'a>, Rejection>> {
+        let prepared: Vec<_> = selections.iter().flatten().map(Selection::prepared).collect();
+        let mut responses = self.app.engine().decide(&prepared).await.into_iter();
+        drop(prepared);
+        let decide = |selection: Result<Selection<'a>, Rejection>| {
+            let selection = selection?;
+            let decision = responses.next().unwrap_or_else(|| Err(StoreError::lost("no response")))?;
+            Ok(Decided { selection, decision })
+        };
+        selections.into_iter().map(decide).collect()
     }
 }
 

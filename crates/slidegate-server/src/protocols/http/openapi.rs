@@ -13,11 +13,11 @@ use super::forget::{ForgetRequest, ForgetResponse};
 use super::probes::Readiness;
 use super::problem::Problem;
 use super::reply::BatchItemJson;
+use super::request_json::RequestFields;
 use super::throttle::{ThrottleError, ThrottleRequest};
-use crate::decision_json::DecisionJson;
+use crate::protocols::http::DecisionJson;
 use crate::protocols::rls::{JsonRequest, JsonResponse};
-use crate::request::RequestFields;
-use crate::throttle::ThrottleReply;
+use crate::protocols::throttlecrab::ThrottleReply;
 
 /// One request, or a batch of independent requests.
 #[derive(ToSchema)]

@@ -5,13 +5,13 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use slidegate_engine::{StatusSource, StoreStatus};
 use utoipa::ToSchema;
 
 use super::problem::Problem;
-use super::request_timings;
 use crate::app::App;
 use crate::metrics::Metrics;
-use crate::store_status::{StatusSource, StoreStatus};
+use crate::request_timings;
 
 /// Readiness of the service, and known problems.
 #[derive(Debug, Serialize, ToSchema)]
@@ -36,12 +36,12 @@ pub(super) struct Readiness {
 
 /// Reports readiness until the service stops. A failed store does not affect it, because other servers share the store.
 pub(super) fn ready<S: StatusSource>(app: &App<S>) -> Response {
-    let ready = !app.is_stopping();
+    let ready = !app.readiness().is_draining();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    let StoreStatus { breaker, failure, .. } = app.store().status();
+    let StoreStatus { breaker, failure, .. } = app.engine().store().status();
     let store_error = failure.map(|failure| failure.reason.name());
-    let changes_known = (!app.are_changes_known()).then_some(false);
-    let config_error = app.config_error();
+    let changes_known = (!app.readiness().are_changes_known()).then_some(false);
+    let config_error = app.readiness().config_error();
     (status, Json(Readiness { ready, breaker, store_error, config_error, changes_known })).into_response()
 }
 
@@ -50,7 +50,7 @@ pub(super) fn metrics<S: StatusSource>(app: &App<S>, metrics: Option<&Metrics>) 
     const TEXT: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     match metrics {
         Some(metrics) => {
-            let mut text = metrics.render(app.store());
+            let mut text = metrics.render(app.engine().store());
             request_timings::render(&mut text);
             ([(CONTENT_TYPE, TEXT)], text).into_response()
         }

@@ -5,10 +5,10 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use slidegate_engine::{Rejection, RejectionKind};
 use utoipa::ToSchema;
 
 use super::header_sink::HeaderSink;
-use crate::request::{Rejection, RejectionKind};
 
 /// Retry time after a transient failure. No pause between two connection attempts to the store is longer.
 const RETRY_AFTER_SECONDS: HeaderValue = HeaderValue::from_static("1");

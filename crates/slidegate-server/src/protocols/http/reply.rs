@@ -2,38 +2,31 @@
 
 use axum::http::{HeaderMap, Response, StatusCode};
 use http_body_util::{Either, Full};
-use metrics::counter;
 use serde::Serialize;
-use slidegate::{Clock, Verb};
-use tracing::debug;
+use slidegate::Clock;
+use slidegate_engine::{Decided, Rejection, Selection};
 use utoipa::ToSchema;
 
 use super::body_budget::{self, BudgetPermit};
-use super::header_sink::{HeaderLines, HeaderSink};
+use super::decision_json::DecisionJson;
+use super::encoded_policy::Encoded;
+use super::header_sink::HeaderSink;
 use super::problem::Problem;
 use super::{ResponseBody, encode};
-use crate::app::{Decided, SelectedPolicy};
-use crate::decision_json::DecisionJson;
-use crate::request::Rejection;
+use crate::rejections;
 
 /// Capacity for the headers of a response, including the date and the length.
 const HEADER_CAPACITY: usize = 6;
 
-/// Maximum capacity of a buffer that is reused for the next response.
-const MAX_REUSED_BYTES: usize = 8 * encode::TYPICAL_RESPONSE_BYTES;
-
 /// A response with a decision, a batch of decisions or a problem. Its buffers are reused for the next response.
 #[derive(Debug)]
 pub(crate) struct Reply<H> {
-    status: StatusCode,
-    headers: H,
-    json: Vec<u8>,
+    pub(super) status: StatusCode,
+    pub(super) headers: H,
+    pub(super) json: Vec<u8>,
     /// Permit of a batch.
-    permit: Option<BudgetPermit>,
+    pub(super) permit: Option<BudgetPermit>,
 }
-
-/// A response of the fast path, encoded without hyper.
-pub(crate) type PlainReply = Reply<HeaderLines>;
 
 impl Reply<HeaderMap> {
     /// Returns an empty response for hyper.
@@ -42,15 +35,8 @@ impl Reply<HeaderMap> {
     }
 }
 
-impl PlainReply {
-    /// Returns an empty response.
-    pub(crate) fn new() -> Self {
-        Self::with_headers(HeaderLines::default())
-    }
-}
-
 impl<H: HeaderSink> Reply<H> {
-    fn with_headers(headers: H) -> Self {
+    pub(super) fn with_headers(headers: H) -> Self {
         Self {
             status: StatusCode::OK,
             headers,
@@ -68,29 +54,35 @@ impl<H: HeaderSink> Reply<H> {
     }
 
     /// Reserves memory for the response to a batch. Called before the first decision.
-    pub(super) fn reserve(&mut self, chosen: &[Result<SelectedPolicy, Rejection>]) -> Result<(), Rejection> {
-        let max_bytes = 2 + chosen.iter().map(encode::max_bytes).sum::<usize>();
-        self.permit = body_budget::for_response(max_bytes, chosen)?;
+    pub(super) fn reserve(
+        &mut self,
+        selections: &[Result<Selection<'_>, Rejection>],
+    ) -> Result<(), Rejection> {
+        let max_bytes = 2 + selections.iter().map(encode::max_bytes).sum::<usize>();
+        self.permit = body_budget::for_response(max_bytes, selections)?;
         self.json.reserve_exact(max_bytes);
         Ok(())
     }
 
     /// Writes a decision with its headers.
-    pub(super) fn write_decision(&mut self, decided: &Decided, clock: &dyn Clock) {
+    pub(super) fn write_decision(&mut self, decided: &Decided<'_>, clock: &dyn Clock) {
         self.headers.add_json_content_type();
-        match encode::write(&mut self.json, decided) {
-            Ok(()) => self.headers.add_rate_limit(decided, clock),
+        let encoded = Encoded::of(&decided.selection.policy);
+        match encode::write(&mut self.json, &encoded, decided) {
+            Ok(()) => self.headers.add_rate_limit(&encoded, decided, clock),
             Err(error) => self.write_internal_error(&error),
         }
     }
 
     /// Appends decisions of a batch. Returns false if the encoding failed and the response is a problem instead.
-    pub(super) fn append_decisions(&mut self, verb: Verb, decided: Vec<Result<Decided, Rejection>>) -> bool {
+    pub(super) fn append_decisions(&mut self, decided: Vec<Result<Decided<'_>, Rejection>>) -> bool {
         for decided in decided {
             self.json.push(if self.json.is_empty() { b'[' } else { b',' });
             let written = match decided {
-                Ok(decided) => encode::write(&mut self.json, &decided),
-                Err(rejection) => serde_json::to_writer(&mut self.json, &problem_of(verb, rejection)),
+                Ok(decided) => {
+                    encode::write(&mut self.json, &Encoded::of(&decided.selection.policy), &decided)
+                }
+                Err(rejection) => serde_json::to_writer(&mut self.json, &problem_of(rejection)),
             };
             if let Err(error) = written {
                 self.write_internal_error(&error);
@@ -110,8 +102,8 @@ impl<H: HeaderSink> Reply<H> {
     }
 
     /// Replaces the response with the problem of a rejection.
-    pub(super) fn write_rejection(&mut self, verb: Verb, rejection: Rejection) {
-        self.write_problem(&problem_of(verb, rejection));
+    pub(super) fn write_rejection(&mut self, rejection: Rejection) {
+        self.write_problem(&problem_of(rejection));
     }
 
     fn write_internal_error(&mut self, error: &serde_json::Error) {
@@ -128,9 +120,8 @@ impl<H: HeaderSink> Reply<H> {
 }
 
 /// Counts and logs a rejection, and returns its problem.
-fn problem_of(verb: Verb, rejection: Rejection) -> Problem {
-    debug!(?verb, kind = ?rejection.kind, %rejection, "rejected a request");
-    counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+fn problem_of(rejection: Rejection) -> Problem {
+    rejections::record(&rejection);
     Problem::from(rejection)
 }
 
@@ -141,43 +132,6 @@ impl Reply<HeaderMap> {
         *response.status_mut() = self.status;
         *response.headers_mut() = self.headers;
         response
-    }
-}
-
-impl PlainReply {
-    /// Appends the HTTP/1.1 response, in the same format as hyper.
-    ///
-    /// `date` is the complete `date` line. `is_last` announces the end of the connection.
-    pub(crate) fn write(&self, out: &mut Vec<u8>, date: &str, is_last: bool) {
-        if self.status == StatusCode::OK {
-            out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-        } else {
-            out.extend_from_slice(b"HTTP/1.1 ");
-            out.extend_from_slice(self.status.as_str().as_bytes());
-            out.push(b' ');
-            out.extend_from_slice(self.status.canonical_reason().unwrap_or_default().as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
-        out.extend_from_slice(&self.headers.0);
-        out.extend_from_slice(b"content-length: ");
-        out.extend_from_slice(itoa::Buffer::new().format(self.json.len()).as_bytes());
-        out.extend_from_slice(if is_last { b"\r\nconnection: close\r\n" } else { b"\r\n" });
-        out.extend_from_slice(date.as_bytes());
-        out.extend_from_slice(b"\r\n");
-        out.extend_from_slice(&self.json);
-    }
-
-    /// Takes the permit, which the caller holds until the written response is sent.
-    pub(crate) fn take_permit(&mut self) -> Option<BudgetPermit> {
-        self.permit.take()
-    }
-
-    /// Frees the buffer of a large response.
-    pub(crate) fn shrink(&mut self) {
-        if self.json.capacity() > MAX_REUSED_BYTES {
-            self.json = Vec::with_capacity(encode::TYPICAL_RESPONSE_BYTES);
-        }
-        self.headers.0.shrink_to(MAX_REUSED_BYTES);
     }
 }
 

@@ -8,23 +8,26 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use metrics::counter;
-use slidegate::{Store, Verb};
-use tracing::debug;
+use slidegate::Verb;
+use slidegate::store::Store;
+use slidegate_engine::{Rejection, RejectionKind};
+use tracing::Instrument;
 
 use super::body;
 use super::problem::Problem;
 use crate::app::App;
+use crate::protocols::headers::credentials;
 use crate::protocols::rls::proto::RateLimitRequest;
 use crate::protocols::rls::{JsonRequest, JsonResponse, Message, decide, required_verbs};
-use crate::request::{Rejection, RejectionKind};
+use crate::rejections;
+use crate::traces;
 
 /// Returns the route for rate limit requests as JSON: 200 if the request is allowed, 429 if it is denied.
 pub(super) fn json<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
     post(async move |State(app): State<Arc<App<S>>>, request: Request| {
-        respond(&app, request, body_timeout).await.unwrap_or_else(|rejection| {
-            debug!(kind = ?rejection.kind, %rejection, "request rejected");
-            counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+        let span = traces::request_span("POST /json", request.headers().into());
+        respond(&app, request, body_timeout).instrument(span).await.unwrap_or_else(|rejection| {
+            rejections::record(&rejection);
             rejection_response(&rejection)
         })
     })
@@ -36,11 +39,11 @@ async fn respond<S: Store>(
     body_timeout: Duration,
 ) -> Result<Response, Rejection> {
     let headers = request.headers().clone();
-    app.tokens().admit(&headers, Verb::Check)?;
+    app.tokens().admit(credentials(&headers), Verb::Check)?;
     let Message(request): Message<JsonRequest> = body::read_single(request.into_body(), body_timeout).await?;
     let request = RateLimitRequest::try_from(request)
         .map_err(|detail| Rejection::new(RejectionKind::OutOfRange, detail))?;
-    required_verbs(&request).try_for_each(|verb| app.tokens().admit(&headers, verb))?;
+    required_verbs(&request).try_for_each(|verb| app.tokens().admit(credentials(&headers), verb))?;
     let response = JsonResponse::from(decide(app, &request).await?);
     let status = if response.is_over_limit() { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::OK };
     Ok((status, Json(response)).into_response())
@@ -59,9 +62,11 @@ fn rejection_response(rejection: &Rejection) -> Response {
 
 /// Returns the route of the health check, which fails while the service stops.
 pub(super) fn healthcheck<S: Store + 'static>() -> MethodRouter<Arc<App<S>>> {
-    get(
-        async |State(app): State<Arc<App<S>>>| {
-            if app.is_stopping() { (StatusCode::INTERNAL_SERVER_ERROR, "") } else { (StatusCode::OK, "OK") }
-        },
-    )
+    get(async |State(app): State<Arc<App<S>>>| {
+        if app.readiness().is_draining() {
+            (StatusCode::INTERNAL_SERVER_ERROR, "")
+        } else {
+            (StatusCode::OK, "OK")
+        }
+    })
 }

@@ -9,20 +9,22 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
-use metrics::counter;
 use serde::{Deserialize, Serialize};
-use slidegate::{Store, Verb};
-use tracing::debug;
+use slidegate::Verb;
+use slidegate::store::Store;
+use slidegate_engine::{Rejection, RejectionKind, Selection, valid_key};
+use tracing::Instrument;
 use utoipa::ToSchema;
 
-use super::Task;
 use super::body;
 use super::problem::Problem;
 use crate::app::App;
-use crate::app::operation::{self, PolicyOperation};
-use crate::request::{Rejection, RejectionKind};
+use crate::protocols::headers::credentials;
+use crate::protocols::throttlecrab::{ThrottleReply, ThrottlecrabRequest};
+use crate::rejections;
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
-use crate::throttle::{ThrottleReply, ThrottlecrabRequest};
+use crate::traces;
 
 /// Request of throttlecrab. Unknown fields are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -75,8 +77,7 @@ impl ThrottleRejection {
 impl IntoResponse for ThrottleRejection {
     fn into_response(self) -> Response {
         let Self { status, kind, error } = self;
-        debug!(?kind, error, "request rejected");
-        counter!("slidegate_refusals_total", "reason" => kind.name()).increment(1);
+        rejections::record_reason(kind, &error);
         let mut headers = HeaderMap::new();
         match status {
             StatusCode::UNAUTHORIZED => {
@@ -94,7 +95,8 @@ impl IntoResponse for ThrottleRejection {
 pub(super) fn route<S: Store + 'static>(body_timeout: Duration) -> MethodRouter<Arc<App<S>>> {
     post(async move |State(app): State<Arc<App<S>>>, request: Request| {
         let stopwatch = Stopwatch::start();
-        let response = decide(&app, request, body_timeout).await.map(Json);
+        let span = traces::request_span("POST /throttle", request.headers().into());
+        let response = decide(&app, request, body_timeout).instrument(span).await.map(Json);
         Task::Throttle.record(stopwatch);
         response
     })
@@ -105,7 +107,7 @@ async fn decide<S: Store>(
     request: Request,
     body_timeout: Duration,
 ) -> Result<ThrottleReply, ThrottleRejection> {
-    app.tokens().admit(request.headers(), Verb::Check)?;
+    app.tokens().admit(credentials(request.headers()), Verb::Check)?;
     if !is_json(request.headers()) {
         let error = "Expected request with `Content-Type: application/json`".to_owned();
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
@@ -116,10 +118,11 @@ async fn decide<S: Store>(
     let invalid_rate = |message: String| ThrottleRejection::invalid_rate(&message);
     let request = ThrottlecrabRequest::new(max_burst, count_per_period, period, quantity.unwrap_or(1))
         .map_err(invalid_rate)?;
-    let policy = app.rate_policies().find(request.rate).map_err(invalid_rate)?;
-    let key = operation::key(key.as_bytes())?;
-    let operation = PolicyOperation { verb: Verb::Check, named: policy, key, cost: request.cost };
-    Ok(request.reply(&app.execute(&[operation.prepared()]).await.into_single().map_err(Rejection::from)?))
+    let policy = request.rate.policy(app.engine().rates()).map_err(invalid_rate)?;
+    let key = valid_key(Some(key.as_bytes()))?;
+    let operation = Selection::new(Verb::Check, policy, key, request.cost);
+    Ok(request
+        .reply(&app.engine().decide(&[operation.prepared()]).await.into_single().map_err(Rejection::from)?))
 }
 
 /// Returns whether the content type is JSON. A page in a browser can send other content types to any port.

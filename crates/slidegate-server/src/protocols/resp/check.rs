@@ -9,10 +9,10 @@
 //! nothing, an integer or `TIER` follows, because no quota looks like these.
 
 use slidegate::MAX_LIMIT;
+use slidegate_engine::{Rejection, RejectionKind};
 
-use super::command::{CommandError, PolicySelector};
 use super::frame::Arguments;
-use crate::request::{Rejection, RejectionKind};
+use super::grammar::{CommandError, PolicySelector};
 
 /// Arguments in either form.
 pub(super) struct CheckArguments<'a> {
@@ -87,7 +87,7 @@ fn parse_quotas_form<'a>(words: Arguments<'a, '_>) -> Result<CheckArguments<'a>,
     let cost = match words.len() - next {
         0 => 1,
         _ if is_keyword(words.word(next), b"TIER") => {
-            return Err(Rejection::out_of_range("tier", "goes with policy, not with quotas").into());
+            return Err(Rejection::out_of_range("tier", "is only valid with policy, not with quotas").into());
         }
         1 => return Err(Rejection::out_of_range("cost", "missing after COST").into()),
         2 => parse_cost(words.word(next + 1))?,

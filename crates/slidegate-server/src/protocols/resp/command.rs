@@ -3,42 +3,14 @@
 use std::sync::Arc;
 
 use slidegate::{MAX_WINDOW_MS, Verb};
+use slidegate_engine::{Policies, PolicyView, Rejection, RejectionKind, valid_key};
 
+use super::super::rates::Dialect;
 use super::check::{self, CheckArguments};
 use super::decision_reply::ReplyFormat;
 use super::frame::Arguments;
+use super::grammar::{CommandError, Keyword, PolicySelector};
 use super::throttle::{RedisCellRequest, parse_throttlecrab};
-use crate::app::operation;
-use crate::policies::{Policies, PolicyView};
-use crate::request::{Rejection, RejectionKind};
-use crate::throttle::{Dialect, Rate};
-
-/// Length of the longest name that is compared.
-const MAX_KEYWORD_BYTES: usize = 24;
-
-/// Name of a command or an option in upper case, for comparisons that ignore case.
-pub(super) struct Keyword {
-    bytes: [u8; MAX_KEYWORD_BYTES],
-    length: usize,
-}
-
-impl Keyword {
-    /// Converts a word to upper case. The result is empty if the word is longer than every name.
-    #[inline]
-    pub(super) fn of(word: &[u8]) -> Self {
-        let mut bytes = [0; MAX_KEYWORD_BYTES];
-        let length = if word.len() <= MAX_KEYWORD_BYTES { word.len() } else { 0 };
-        bytes[..length].copy_from_slice(&word[..length]);
-        // A fixed length is faster than a variable one.
-        bytes.make_ascii_uppercase();
-        Self { bytes, length }
-    }
-
-    #[inline]
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-}
 
 /// Command for one key, with the format of its reply.
 pub(super) struct StoreCommand<'a> {
@@ -47,42 +19,6 @@ pub(super) struct StoreCommand<'a> {
     pub(super) policy: PolicySelector<'a>,
     pub(super) key: &'a [u8],
     pub(super) cost: u64,
-}
-
-/// Policy of a command.
-pub(super) enum PolicySelector<'a> {
-    /// A rate in the command.
-    Rate(Rate),
-    /// A policy of the configuration, in the given tier.
-    Configured { name: &'a [u8], tier: Option<&'a [u8]> },
-    /// Quotas in the command.
-    Quotas(Vec<&'a [u8]>),
-}
-
-/// Reason for which a command is not executed.
-pub(super) enum CommandError {
-    /// An error of `CL.THROTTLE`, with the text of redis-cell.
-    RedisCell(String),
-    /// A wrong number of arguments for the named command.
-    Arity(&'static str),
-    /// Any other reason.
-    Rejected(Rejection),
-}
-
-impl CommandError {
-    /// Returns the error for a rate that is out of range, in the style of `dialect`.
-    pub(super) fn invalid_rate(dialect: Dialect, message: String) -> Self {
-        match dialect {
-            Dialect::RedisCell => Self::RedisCell(message),
-            Dialect::Throttlecrab => Self::Rejected(Rejection::new(RejectionKind::OutOfRange, message)),
-        }
-    }
-}
-
-impl From<Rejection> for CommandError {
-    fn from(rejection: Rejection) -> Self {
-        Self::Rejected(rejection)
-    }
 }
 
 /// Parses a command for the store; `None` for the name of any other command.
@@ -113,7 +49,7 @@ fn redis_cell<'a>(words: Arguments<'a, '_>) -> Result<StoreCommand<'a>, CommandE
         format: ReplyFormat::RedisCell,
         verb: request.verb(),
         policy: PolicySelector::Rate(request.rate),
-        key: operation::key(request.key)?,
+        key: valid_key(Some(request.key))?,
         cost: request.cost(),
     })
 }
@@ -128,7 +64,7 @@ fn throttlecrab<'a>(words: Arguments<'a, '_>) -> Result<StoreCommand<'a>, Comman
         format: ReplyFormat::Throttlecrab(request),
         verb: Verb::Check,
         policy: PolicySelector::Rate(request.rate),
-        key: operation::key(words.word(1))?,
+        key: valid_key(Some(words.word(1)))?,
         cost: request.cost,
     })
 }
@@ -141,7 +77,7 @@ fn check<'a>(
 ) -> Result<StoreCommand<'a>, CommandError> {
     let CheckArguments { policy, key, cost } = check::parse(words, name)?;
     let format = if verb == Verb::Reset { ReplyFormat::Reset } else { ReplyFormat::Check };
-    Ok(StoreCommand { format, verb, policy, key: operation::key(key)?, cost })
+    Ok(StoreCommand { format, verb, policy, key: valid_key(Some(key))?, cost })
 }
 
 /// Parses a peek whose reply includes the parts of the count.
@@ -161,7 +97,7 @@ fn block<'a>(words: Arguments<'a, '_>) -> Result<StoreCommand<'a>, CommandError>
         format: ReplyFormat::Check,
         verb: Verb::Block,
         policy,
-        key: operation::key(words.word(2))?,
+        key: valid_key(Some(words.word(2)))?,
         cost: ms,
     })
 }

@@ -7,35 +7,37 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use metrics::counter;
-use slidegate::{Decision, Store};
+use slidegate::Decision;
+use slidegate::store::Store;
+use slidegate_config::Limits;
+use slidegate_engine::{Policies, Rejection, RejectionKind, Selection};
 use smallvec::SmallVec;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Sleep;
-use tracing::debug;
+use tracing::Instrument;
 
 use super::RespState;
-use super::command::{self, CommandError, Keyword, PolicySelector, StoreCommand, find_policy};
+use super::command::{self, StoreCommand, find_policy};
 use super::decision_reply::{self, ReplyFormat};
 use super::forget;
 use super::frame::{Arguments, Frame, FrameParser, MAX_BYTES};
-use super::keys::{self, ANY_RATE, KeyCommand, KeyCount};
+use super::grammar::{CommandError, Keyword, PolicySelector};
+use super::key_reply::KeyCount;
+use super::keys::{self, ANY_RATE, KeyCommand};
 use super::quotas::LastQuotasPolicy;
 use super::reply;
 use super::session::{NextStep, Session, write_arity_error};
 use super::throttle::LastRatePolicy;
 use crate::app::App;
-use crate::app::operation::PolicyOperation;
 use crate::net::buffered_stream::{BufferLimits, BufferedStream, Event};
 use crate::net::cork::Cork;
 use crate::net::lingering_close::LingeringClose;
 use crate::net::stop::Stop;
-use crate::policies::Policies;
-use crate::protocols::http::Task;
-use crate::request::{Rejection, RejectionKind};
+use crate::rejections;
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::timer::timer;
-use slidegate_config::Limits;
+use crate::traces::{self, TraceContext};
 
 /// Buffer sizes. The input holds several of the largest commands. The output lets clients send long pipelines before they read
 /// a reply.
@@ -80,7 +82,7 @@ struct Executor<'s, S> {
 }
 
 /// Operations that are executed in one call of the store. One is the usual number, because most clients wait for each reply.
-type Batch<'a> = SmallVec<[(ReplyFormat, PolicyOperation<'a>); 1]>;
+type Batch<'a> = SmallVec<[(ReplyFormat, Selection<'a>); 1]>;
 
 /// Command that adds no operation to the batch.
 enum Unbatched {
@@ -142,7 +144,7 @@ impl<'s, I: AsyncRead + AsyncWrite + Cork + Unpin, S: Store> Connection<'s, I, S
                     } else {
                         "timeout before authentication"
                     };
-                    record_rejection(RejectionKind::TooSlow, message);
+                    rejections::record_reason(RejectionKind::TooSlow, message);
                     return Ok(());
                 }
             }
@@ -217,7 +219,7 @@ impl<S: Store> Executor<'_, S> {
                 Frame::Invalid(error) => {
                     self.execute_batch(&mut batch, out).await;
                     let message = error.to_string();
-                    record_rejection(RejectionKind::Malformed, &message);
+                    rejections::record_reason(RejectionKind::Malformed, &message);
                     reply::error(out, &format!("ERR {message}"));
                     pass.next = NextStep::LingeringClose;
                 }
@@ -271,9 +273,9 @@ impl<S: Store> Executor<'_, S> {
         let Some(command) = command::parse(name, words) else {
             let command = KeyCommand::parse(name, words).ok_or(Unbatched::Session)??;
             self.session.authorize(command.verb()).map_err(CommandError::Rejected)?;
-            let policy = self.app.rate_policies().find(ANY_RATE).map_err(CommandError::RedisCell)?;
+            let policy = ANY_RATE.policy(self.app.engine().rates()).map_err(CommandError::RedisCell)?;
             let add = |format, verb, key| {
-                batch.push((format, PolicyOperation { verb, named: Arc::clone(&policy), key, cost: 0 }));
+                batch.push((format, Selection::new(verb, Arc::clone(&policy), key, 0)));
             };
             return Ok(keys::add_operations(command, words, add).map_err(CommandError::Rejected)?);
         };
@@ -281,25 +283,26 @@ impl<S: Store> Executor<'_, S> {
         self.session.authorize(verb).map_err(CommandError::Rejected)?;
         let policy = match policy {
             PolicySelector::Rate(rate) => {
-                let policy = self.last_rate_policy.find(rate, self.app.rate_policies());
+                let policy = self.last_rate_policy.find(rate, self.app.engine().rates());
                 Arc::clone(policy.map_err(|message| CommandError::invalid_rate(rate.dialect, message))?)
             }
             PolicySelector::Configured { name, tier } => {
-                let policies = policies.get_or_init(|| self.app.policies());
+                let policies = policies.get_or_init(|| self.app.engine().policies());
                 Arc::clone(find_policy(policies, name, tier, key).map_err(CommandError::Rejected)?)
             }
             PolicySelector::Quotas(quotas) => {
                 self.last_quotas_policy.find(&quotas).map_err(CommandError::Rejected)?
             }
         };
-        batch.push((format, PolicyOperation { verb, named: policy, key, cost }));
+        batch.push((format, Selection::new(verb, policy, key, cost)));
         Ok(())
     }
 
     /// Executes the batch in one call of the store, writes the replies and empties the batch.
     async fn execute_batch(&self, batch: &mut Batch<'_>, out: &mut Vec<u8>) {
         let prepared: SmallVec<[_; 1]> = batch.iter().map(|(_, operation)| operation.prepared()).collect();
-        let responses = self.app.execute(&prepared).await;
+        let span = traces::request_span("RESP", TraceContext::default());
+        let responses = self.app.engine().decide(&prepared).instrument(span).await;
         let mut key_count = KeyCount::default();
         for ((format, _), response) in batch.iter().zip(responses) {
             write_reply(*format, response.map_err(Rejection::from), &mut key_count, out);
@@ -321,15 +324,15 @@ impl<S: Store> Executor<'_, S> {
                 return self.session.execute(name, words, self.state.passwords.as_deref(), out);
             }
             Unbatched::Invalid(CommandError::RedisCell(message)) => {
-                record_rejection(RejectionKind::OutOfRange, message);
+                rejections::record_reason(RejectionKind::OutOfRange, message);
                 reply::error(out, &format!("Cell error: {message}"));
             }
             Unbatched::Invalid(CommandError::Arity(name)) => {
-                record_rejection(RejectionKind::OutOfRange, name);
+                rejections::record_reason(RejectionKind::OutOfRange, name);
                 write_arity_error(out, name);
             }
             Unbatched::Invalid(CommandError::Rejected(rejection)) => {
-                record_rejection(rejection.kind, &rejection.detail);
+                rejections::record_reason(rejection.kind, &rejection.detail);
                 reply::rejection(out, rejection);
             }
         }
@@ -345,12 +348,7 @@ fn write_reply(
     out: &mut Vec<u8>,
 ) {
     if let Err(rejection) = decision_reply::write(out, format, decision, key_count) {
-        record_rejection(rejection.kind, &rejection.detail);
+        rejections::record_reason(rejection.kind, &rejection.detail);
         reply::rejection(out, &rejection);
     }
-}
-
-fn record_rejection(kind: RejectionKind, why: &str) {
-    debug!(?kind, why, "request rejected");
-    counter!("slidegate_refusals_total", "reason" => kind.name()).increment(1);
 }

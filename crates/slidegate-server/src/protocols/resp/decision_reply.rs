@@ -1,11 +1,11 @@
 //! Replies for decisions.
 
 use slidegate::{Decision, QuotaReport};
+use slidegate_engine::Rejection;
 
-use super::keys::{self, KeyCount};
+use super::key_reply::{self, KeyCount};
 use super::reply;
-use crate::request::Rejection;
-use crate::throttle::{ThrottleReply, ThrottlecrabRequest};
+use crate::protocols::throttlecrab::{ThrottleReply, ThrottlecrabRequest};
 
 /// Format of the reply for a decision.
 #[derive(Clone, Copy, Debug)]
@@ -60,11 +60,11 @@ pub(super) fn write(
             return Ok(());
         }
         ReplyFormat::Ttl { unit_ms } => {
-            reply::integer(out, keys::time_to_live(&decision?, unit_ms)?);
+            reply::integer(out, key_reply::time_to_live(&decision?, unit_ms)?);
             return Ok(());
         }
         ReplyFormat::Exists { is_last_key } => {
-            key_count.add(decision.and_then(|decision| keys::exists(&decision)));
+            key_count.add(decision.and_then(|decision| key_reply::exists(&decision)));
             is_last_key
         }
         ReplyFormat::Del { is_last_key } => {

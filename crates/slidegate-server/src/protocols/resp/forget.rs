@@ -1,14 +1,14 @@
 //! `SLIDEGATE.FORGET policy`: clears the counts of all keys of a policy.
 
-use metrics::counter;
-use slidegate::{Store, Verb};
-use tracing::debug;
+use slidegate::Verb;
+use slidegate::store::Store;
 
-use super::command::Keyword;
 use super::frame::Arguments;
+use super::grammar::Keyword;
 use super::reply;
 use super::session::{Session, write_arity_error};
 use crate::app::App;
+use crate::rejections;
 
 /// Returns whether this is the name of the command.
 pub(super) fn is_forget(name: &Keyword) -> bool {
@@ -26,14 +26,13 @@ pub(super) async fn execute<S: Store>(
         return write_arity_error(out, "slidegate.forget");
     }
     let forgotten = match session.authorize(Verb::Reset) {
-        Ok(()) => app.forget(&String::from_utf8_lossy(words.word(1))).await,
+        Ok(()) => app.engine().forget(&String::from_utf8_lossy(words.word(1))).await,
         Err(rejection) => Err(rejection),
     };
     match forgotten {
         Ok(_) => reply::simple_string(out, "OK"),
         Err(rejection) => {
-            debug!(kind = ?rejection.kind, why = rejection.detail, "request rejected");
-            counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+            rejections::record(&rejection);
             reply::rejection(out, &rejection);
         }
     }

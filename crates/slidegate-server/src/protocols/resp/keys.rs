@@ -1,16 +1,13 @@
 //! `DEL`, `EXISTS`, `TTL` and `PTTL` for keys of `CL.THROTTLE`.
 
-use slidegate::{Decision, MAX_LIMIT, Source, Verb};
+use slidegate::{MAX_LIMIT, Verb};
+use slidegate_engine::{Rejection, valid_key};
 
-use super::command::{CommandError, Keyword};
+use super::super::rates::{Dialect, Rate};
+
 use super::decision_reply::ReplyFormat;
 use super::frame::Arguments;
-use crate::app::operation;
-use crate::request::{Rejection, RejectionKind};
-use crate::throttle::{Dialect, Rate};
-
-/// Reply of `TTL` for a key without a count.
-const NO_KEY: i64 = -2;
+use super::grammar::{CommandError, Keyword};
 
 /// Rate for commands without one. Its capacity is the maximum, so that it truncates no count.
 pub(super) const ANY_RATE: Rate =
@@ -58,7 +55,7 @@ pub(super) fn add_operations<'a>(
     words: Arguments<'a, '_>,
     mut add: impl FnMut(ReplyFormat, Verb, &'a [u8]),
 ) -> Result<(), Rejection> {
-    words.iter_from(1).try_for_each(|key| operation::key(key).map(drop))?;
+    words.iter_from(1).try_for_each(|key| valid_key(Some(key)).map(drop))?;
     let last = words.len() - 1;
     for (index, key) in words.iter_from(0).enumerate().skip(1) {
         let is_last_key = index == last;
@@ -69,49 +66,4 @@ pub(super) fn add_operations<'a>(
         }
     }
     Ok(())
-}
-
-/// Number of existing keys among those of one command, or the first error.
-#[derive(Debug, Default)]
-pub(super) struct KeyCount {
-    existing: i64,
-    rejection: Option<Rejection>,
-}
-
-impl KeyCount {
-    /// Counts one key.
-    pub(super) fn add(&mut self, exists: Result<bool, Rejection>) {
-        match exists {
-            Ok(exists) => self.existing += i64::from(exists),
-            Err(rejection) => drop(self.rejection.get_or_insert(rejection)),
-        }
-    }
-
-    /// Returns the number, and restarts the count for the next command.
-    pub(super) fn take(&mut self) -> Result<i64, Rejection> {
-        let Self { existing, rejection } = std::mem::take(self);
-        rejection.map_or(Ok(existing), Err)
-    }
-}
-
-/// Returns whether any unit of a key is counted, from the decision of a peek.
-pub(super) fn exists(decision: &Decision) -> Result<bool, Rejection> {
-    time_to_live_ms(decision).map(|ms| ms > 0)
-}
-
-/// Returns the time until no unit of a key is counted, from the decision of a peek. A fallback does not know it.
-fn time_to_live_ms(decision: &Decision) -> Result<u64, Rejection> {
-    match decision.source() {
-        Source::Fallback(reason) => {
-            let kind = RejectionKind::StoreUnavailable { is_transient: true, may_have_counted: false };
-            Err(Rejection::new(kind, format!("the store did not decide ({})", reason.name())))
-        }
-        _ => Ok(decision.expires_after_ms()),
-    }
-}
-
-/// Returns the reply of `TTL`, rounded up.
-pub(super) fn time_to_live(decision: &Decision, unit_ms: u64) -> Result<i64, Rejection> {
-    let units = time_to_live_ms(decision)?.div_ceil(unit_ms);
-    Ok(if units == 0 { NO_KEY } else { i64::try_from(units).unwrap_or(i64::MAX) })
 }

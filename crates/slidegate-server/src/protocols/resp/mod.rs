@@ -16,7 +16,9 @@ mod connection;
 mod decision_reply;
 mod forget;
 mod frame;
+mod grammar;
 mod inline;
+mod key_reply;
 mod keys;
 mod quotas;
 mod reply;
@@ -26,15 +28,15 @@ mod throttle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use slidegate::Store;
+use slidegate::store::Store;
+use slidegate_config::Limits;
+use slidegate_engine::Authenticator;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use self::connection::Connection;
 use crate::app::App;
-use crate::authenticator::Authenticator;
 use crate::net::cork::Cork;
 use crate::net::stop::Stop;
-use slidegate_config::Limits;
 
 /// State that all connections share.
 #[derive(Debug, Default)]

@@ -4,11 +4,8 @@ use std::sync::Arc;
 
 use slidegate::tower::HeaderStyle;
 
-use crate::app::policy_of;
-use crate::policies::PolicyView;
-use crate::policy_metrics::IN_REQUEST_METRICS;
-use crate::request::Rejection;
 use slidegate_config::QuotaSpec;
+use slidegate_engine::{IN_REQUEST_METRICS, PolicyView, Rejection, policy_of_quotas};
 
 /// Maximum length of the quotas that are cached.
 const MAX_CACHED_BYTES: usize = 1 << 10;
@@ -28,7 +25,7 @@ impl LastQuotasPolicy {
             return Ok(Arc::clone(policy));
         }
         let specs = quotas.iter().map(|text| QuotaSpec::Text(String::from_utf8_lossy(text).into_owned()));
-        let policy = policy_of(&specs.collect::<Vec<_>>())?;
+        let policy = policy_of_quotas(&specs.collect::<Vec<_>>())?;
         let policy = Arc::new(PolicyView::new(policy, HeaderStyle::None, Arc::clone(&IN_REQUEST_METRICS)));
         if joined.len() <= MAX_CACHED_BYTES {
             self.0 = Some((joined.into(), Arc::clone(&policy)));

@@ -1,6 +1,6 @@
 //! Encoding of replies.
 
-use crate::request::{Rejection, RejectionKind};
+use slidegate_engine::{Rejection, RejectionKind};
 
 /// Version of the protocol. Version 3 has its own encoding of maps and of null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

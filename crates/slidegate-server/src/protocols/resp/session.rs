@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 
 use slidegate::Verb;
-
-use super::command::Keyword;
-use super::frame::Arguments;
-use super::reply::{self, ProtocolVersion};
-use crate::authenticator::{Authenticator, authorize};
-use crate::request::Rejection;
 use slidegate_config::Token;
+use slidegate_engine::{Authenticator, Rejection, authorize};
+
+use super::frame::Arguments;
+use super::grammar::Keyword;
+use super::reply::{self, ProtocolVersion};
 
 /// Maximum length of a client's name.
 const MAX_CLIENT_NAME_BYTES: usize = 128;

@@ -4,10 +4,12 @@
 use std::sync::Arc;
 
 use slidegate::{MAX_LIMIT, Verb};
+use slidegate_engine::{PolicyView, RatePolicies};
+
+use super::super::rates::{Dialect, Rate};
 
 use super::frame::Arguments;
-use crate::policies::PolicyView;
-use crate::throttle::{Dialect, Rate, RatePolicies, ThrottlecrabRequest};
+use crate::protocols::throttlecrab::ThrottlecrabRequest;
 
 /// Arguments of `CL.THROTTLE`.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +93,7 @@ impl LastRatePolicy {
     #[inline]
     pub(super) fn find(&mut self, rate: Rate, policies: &RatePolicies) -> Result<&Arc<PolicyView>, String> {
         if !self.0.as_ref().is_some_and(|(last, _)| *last == rate) {
-            self.0 = Some((rate, policies.find(rate)?));
+            self.0 = Some((rate, rate.policy(policies)?));
         }
         match &self.0 {
             Some((_, policy)) => Ok(policy),

@@ -10,12 +10,12 @@ use axum::extract::Request;
 use axum::response::Response;
 use futures_util::StreamExt;
 use metrics::counter;
+use slidegate_engine::RejectionKind;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
-use crate::request::RejectionKind;
 use crate::timer::timer;
 
 /// Counts a message that tonic rejected before it called the service. No service returns these two codes.

@@ -4,16 +4,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::stream::{self, Stream, StreamExt};
-use slidegate::Store;
+use slidegate::store::Store;
 use tonic::codegen::async_trait;
-use tonic::server::NamedService;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server::Health;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::proto::rate_limit_service_server::RateLimitServiceServer;
-use super::service::Rls;
+use super::proto::rate_limit_service_server::SERVICE_NAME;
 use crate::app::App;
 
 /// Service name in the health checks of envoyproxy/ratelimit.
@@ -24,13 +22,14 @@ pub(super) struct AppHealth<S>(pub(super) Arc<App<S>>);
 
 impl<S: Store + 'static> AppHealth<S> {
     fn current(&self) -> HealthCheckResponse {
-        let status = if self.0.is_stopping() { ServingStatus::NotServing } else { ServingStatus::Serving };
+        let status =
+            if self.0.readiness().is_draining() { ServingStatus::NotServing } else { ServingStatus::Serving };
         HealthCheckResponse { status: status.into() }
     }
 
     /// Checks that the service exists.
     fn check_service(service: &str) -> Result<(), Status> {
-        let services = ["", RateLimitServiceServer::<Rls<S>>::NAME, RATELIMIT_SERVICE];
+        let services = ["", SERVICE_NAME, RATELIMIT_SERVICE];
         if services.contains(&service) { Ok(()) } else { Err(Status::not_found("unknown service")) }
     }
 }
@@ -54,12 +53,12 @@ impl<S: Store + 'static> Health for AppHealth<S> {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         Self::check_service(&request.get_ref().service)?;
-        let stopped = self.0.stopped();
+        let stopped = self.0.readiness().drained();
         let last = stream::once(async move {
             stopped.await;
             Ok(HealthCheckResponse { status: ServingStatus::NotServing.into() })
         });
-        let first = (!self.0.is_stopping()).then(|| Ok(self.current()));
+        let first = (!self.0.readiness().is_draining()).then(|| Ok(self.current()));
         Ok(Response::new(stream::iter(first).chain(last).boxed()))
     }
 }

@@ -10,29 +10,29 @@ pub mod proto;
 mod response;
 mod response_fields;
 mod service;
+mod verdict;
+
+use slidegate::store::Store;
+use slidegate_engine::Rejection;
 
 pub(crate) use self::json::{JsonRequest, JsonResponse};
 pub(crate) use self::message::Message;
-pub(crate) use self::operations::required_verbs;
-pub(crate) use self::service::router;
-
-use slidegate::Store;
-
 use self::operations::RequestLimits;
+pub(crate) use self::operations::required_verbs;
 use self::proto::{RateLimitRequest, RateLimitResponse};
+pub(crate) use self::service::router;
 use crate::app::App;
-use crate::request::Rejection;
 
 /// Decides a request. All descriptors are decided in one call of the store, independently of each other.
 pub(crate) async fn decide<S: Store>(
     app: &App<S>,
     request: &RateLimitRequest,
 ) -> Result<RateLimitResponse, Rejection> {
-    let domains = app.envoy();
+    let domains = app.engine().envoy();
     let limits = RequestLimits::find(&domains, request)?;
     limits.count_constants();
     let prepared = limits.prepared();
-    let responses = app.execute(&prepared).await;
+    let responses = app.engine().decide(&prepared).await;
     let mut decisions = Vec::with_capacity(responses.len());
     for (prepared, response) in prepared.iter().zip(responses) {
         decisions.push(match response {

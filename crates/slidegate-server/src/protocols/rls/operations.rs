@@ -2,17 +2,15 @@
 
 use std::sync::Arc;
 
-use slidegate::{Algorithm, MAX_LIMIT, Operation, Policy, Verb};
+use slidegate::store::Operation;
+use slidegate::{Algorithm, MAX_LIMIT, Policy, Verb};
+use slidegate_config::envoy::{Amount, CounterKey, Limited, Rule, Unit, quota};
+use slidegate_engine::{EnvoyLimits, IN_REQUEST_METRICS, PolicyMetrics, Prepared, Rejection};
 use tracing::warn;
 
 use super::proto::rate_limit_descriptor::RateLimitOverride;
 use super::proto::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
-use crate::app::Prepared;
-use crate::envoy_limits::EnvoyLimits;
 use crate::log_once::LogOnce;
-use crate::policy_metrics::{IN_REQUEST_METRICS, PolicyMetrics};
-use crate::request::Rejection;
-use slidegate_config::envoy::{Amount, CounterKey, Limited, Rule, Unit, quota};
 
 /// Maximum number of descriptors in a request. Envoy sends one for each rate limit of a route.
 const MAX_DESCRIPTORS: usize = 100;

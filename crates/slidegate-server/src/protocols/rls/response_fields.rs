@@ -5,13 +5,13 @@ use std::cmp::Reverse;
 use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 use slidegate::{rate_limit_headers, retry_after_seconds};
+use slidegate_config::envoy::{DenialBody, HeaderMode, Settings};
 
 use super::metadata::{self, merge};
 use super::operations::{DescriptorLimit, RequestLimits};
 use super::proto::rate_limit_response::DescriptorStatus;
 use super::proto::{HeaderValue, RateLimitDescriptor, RateLimitRequest, rate_limit_descriptor};
-use super::response::{LimitDecision, Verdict, is_over_limit};
-use slidegate_config::envoy::{DenialBody, HeaderMode, Settings};
+use super::verdict::{LimitDecision, Verdict, is_over_limit};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 

@@ -4,21 +4,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use metrics::counter;
-use slidegate::Store;
+use slidegate::store::Store;
+use slidegate_engine::{Rejection, RejectionKind};
 use tonic::codegen::async_trait;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 use tonic_health::pb::health_server::HealthServer;
-use tracing::debug;
+use tracing::Instrument;
 
 use super::body_timeout::{ResponseTimeout, StreamTimeout};
 use super::health::AppHealth;
 use super::proto::rate_limit_service_server::{RateLimitService, RateLimitServiceServer};
 use super::proto::{DESCRIPTORS, RateLimitRequest, RateLimitResponse};
 use crate::app::App;
-use crate::protocols::http::Task;
-use crate::request::{Rejection, RejectionKind};
+use crate::protocols::headers::credentials;
+use crate::rejections;
+use crate::request_timings::Task;
 use crate::stopwatch::Stopwatch;
 use crate::traces;
 
@@ -64,11 +65,15 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
     ) -> Result<Response<RateLimitResponse>, Status> {
         let stopwatch = Stopwatch::start();
         let headers = request.metadata().as_ref();
-        let admit =
-            |verb| self.app.tokens().admit(headers, verb).map_err(|rejection| rejection_status(&rejection));
+        let admit = |verb| {
+            self.app
+                .tokens()
+                .admit(credentials(headers), verb)
+                .map_err(|rejection| rejection_status(&rejection))
+        };
         super::required_verbs(request.get_ref()).try_for_each(admit)?;
-        let span = traces::request_span("ShouldRateLimit", headers);
-        let response = traces::in_span(span, super::decide(&self.app, request.get_ref())).await;
+        let span = traces::request_span("ShouldRateLimit", headers.into());
+        let response = super::decide(&self.app, request.get_ref()).instrument(span).await;
         Task::ShouldRateLimit.record(stopwatch);
         response.map(Response::new).map_err(|rejection| rejection_status(&rejection))
     }
@@ -77,8 +82,7 @@ impl<S: Store + 'static> RateLimitService for Rls<S> {
 /// Converts a rejection to a gRPC status. A response with the code `UNKNOWN` is no alternative: Envoy allows the request even with
 /// `failure_mode_deny`.
 fn rejection_status(rejection: &Rejection) -> Status {
-    debug!(kind = ?rejection.kind, %rejection, "request rejected");
-    counter!("slidegate_refusals_total", "reason" => rejection.kind.name()).increment(1);
+    rejections::record(rejection);
     match rejection.kind {
         RejectionKind::Unauthorized => Status::unauthenticated(rejection.to_string()),
         RejectionKind::Forbidden => Status::permission_denied(rejection.to_string()),

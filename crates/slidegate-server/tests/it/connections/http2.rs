@@ -40,7 +40,7 @@ fn a_client_that_only_answers_pings_times_out() {
     let frames = frames_until_close(&mut client);
     assert!(
         frames.iter().any(|frame| frame.stream == 1 && frame.is_end_of_stream()),
-        "the request was not answered before the close"
+        "no response before the close"
     );
 }
 

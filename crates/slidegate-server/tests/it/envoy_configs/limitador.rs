@@ -48,6 +48,63 @@ fn limits_are_imported_as_policies_or_rejected_with_the_reason() {
     );
 }
 
+#[test]
+fn all_problems_of_a_limits_file_are_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let import = |text: &str| {
+        fs::write(folder.path().join("limits.yaml"), text).unwrap();
+        outcome(slidegate().args(["import", "limitador", "limits.yaml"]).current_dir(folder.path()))
+    };
+    let text = "\
+- {max_vale: 5, seconds: 0, policy: x}
+- {namespace: [a], max_value: x, seconds: 1.5, conditions: {a: b}, variables: [~, u]}
+- namespace: a
+  namespace: b
+- nothing
+";
+    let expected = "\
+limits.yaml:1: [0].max_vale: unknown field; did you mean max_value? Known fields: namespace, max_value, seconds, conditions, variables, name, id, policy
+limits.yaml:1: [0]: namespace is missing; expected a text
+limits.yaml:1: [0].seconds: 0 is not a whole number between 1 and 31622400
+limits.yaml:1: [0].policy: \"x\" cannot be converted; choose one with --algorithm
+limits.yaml:2: [1].namespace: expected a text, not a list
+limits.yaml:2: [1].max_value: x is not a whole number between 0 and 281474976710656
+limits.yaml:2: [1].seconds: 1.5 is not a whole number between 1 and 31622400
+limits.yaml:2: [1].conditions: expected a list of conditions, not a mapping
+limits.yaml:2: [1].variables[0]: expected a text, not nothing
+limits.yaml:3: [2]: max_value is missing; expected a whole number between 0 and 281474976710656
+limits.yaml:3: [2]: seconds is missing; expected a whole number between 1 and 31622400
+limits.yaml:4: [2]: \"namespace\" appears twice in this mapping
+limits.yaml:5: [3]: expected a mapping, not a text
+";
+    assert_eq!(import(text), (2, String::new(), expected.to_owned()));
+    let (code, _, stderr) = import("limits: []\n");
+    assert_eq!(
+        (code, stderr.as_str()),
+        (2, "limits.yaml:1: yaml: expected a list of limits, not a mapping\n")
+    );
+}
+
+#[test]
+fn numbers_as_names_and_shared_limits_are_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "\
+- &first {namespace: 5, max_value: 0x10, seconds: 1_0, conditions: ~, variables: &user [u], name: 7}
+- {<<: *first, seconds: 60, variables: []}
+- {namespace: !!str true, max_value: 1, seconds: 1, conditions: , variables: *user, id: ~, policy: }
+";
+    fs::write(folder.path().join("limits.yaml"), text).unwrap();
+    let (code, _, stderr) =
+        outcome(slidegate().args(["import", "limitador", "limits.yaml"]).current_dir(folder.path()));
+    let same_key = "the key is the same for all requests, such as \"all\"";
+    let expected = format!(
+        "5.u.16/10s: 16/10s fixed-window\n  the key consists of u\n\
+         5.16/1m: 16/1m fixed-window\n  {same_key}\n\
+         true.u.1/1s: 1/1s fixed-window\n  the key consists of u\n"
+    );
+    assert_eq!((code, stderr), (0, expected));
+}
+
 const MIXED: &str = r#"
 - namespace: toystore
   max_value: 2

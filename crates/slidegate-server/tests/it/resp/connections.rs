@@ -172,7 +172,7 @@ fn a_connection_beyond_the_maximum_is_closed() {
 
 /// Sends one command after another until the server ends the connection; false if a command sent before the end was
 /// visible gets no reply.
-fn are_all_commands_answered(mut stream: TcpStream, answered: &AtomicUsize) -> bool {
+fn are_all_commands_completed(mut stream: TcpStream, completed: &AtomicUsize) -> bool {
     stream.set_nodelay(true).unwrap();
     loop {
         stream.set_nonblocking(true).unwrap();
@@ -185,7 +185,7 @@ fn are_all_commands_answered(mut stream: TcpStream, answered: &AtomicUsize) -> b
         if stream.write_all(b"PING\r\n").and_then(|()| stream.read_exact(&mut pong)).is_err() {
             return false;
         }
-        answered.fetch_add(1, Ordering::Relaxed);
+        completed.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -193,15 +193,15 @@ fn are_all_commands_answered(mut stream: TcpStream, answered: &AtomicUsize) -> b
 fn shutdown_loses_no_command_on_open_connections() {
     for round in 0..3 {
         let mut server = RespServer::start();
-        let answered = AtomicUsize::new(0);
+        let completed = AtomicUsize::new(0);
         let lost: usize = std::thread::scope(|scope| {
             let clients: Vec<_> = (0..48)
                 .map(|_| {
-                    let (stream, answered) = (server.stream(), &answered);
-                    scope.spawn(move || usize::from(!are_all_commands_answered(stream, answered)))
+                    let (stream, completed) = (server.stream(), &completed);
+                    scope.spawn(move || usize::from(!are_all_commands_completed(stream, completed)))
                 })
                 .collect();
-            until("all clients send commands", || match answered.load(Ordering::Relaxed) {
+            until("all clients send commands", || match completed.load(Ordering::Relaxed) {
                 count if count >= 2000 => Ok(()),
                 count => Err(count.to_string()),
             });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use slidegate_config::{Limits, Scope, Token, Verbs};
-use slidegate_server::Authenticator;
+use slidegate_engine::Authenticator;
 
 use super::{PASSWORD, RespServer, command};
 

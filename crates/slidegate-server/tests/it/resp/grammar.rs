@@ -100,7 +100,10 @@ fn a_command_outside_the_grammar_is_rejected_with_the_reason() {
             r#"cost: "x" is not a whole number between 0 and 281474976710656"#.to_owned(),
         ),
         ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,COST,1,2", "\"2\": unexpected argument after the cost".to_owned()),
-        ("SLIDEGATE.CHECK,k,QUOTAS,1/1m,TIER,a", "tier: goes with policy, not with quotas".to_owned()),
+        (
+            "SLIDEGATE.CHECK,k,QUOTAS,1/1m,TIER,a",
+            "tier: is only valid with policy, not with quotas".to_owned(),
+        ),
     ] {
         let words: Vec<&str> = sent.split(',').collect();
         assert_eq!(server.replies_to(command(&words)), format!("-ERR {error}\r\n"), "{sent}");

@@ -20,10 +20,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use slidegate::{ManualClock, MemoryStore};
-use slidegate_config::Config;
-use slidegate_config::{Limits, Scope, Token};
-use slidegate_server::{App, Authenticator, ListenerSettings, ProtocolListener, run};
+use slidegate::ManualClock;
+use slidegate::store::MemoryStore;
+use slidegate_config::{Config, Limits, Scope, Token};
+use slidegate_engine::{Authenticator, Engine};
+use slidegate_server::{App, ListenerSettings, ProtocolListener, run};
 use slidegate_testkit::{Connection, Reply};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -61,7 +62,7 @@ impl RespServer {
     fn with_limits_and_passwords(limits: Limits, passwords: Option<Arc<Authenticator>>) -> Self {
         let clock = ManualClock::at(START_MS);
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        let app = Arc::new(App::new(store, &Config::parse(POLICIES).unwrap().policies));
+        let app = Arc::new(App::new(Engine::new(store, &Config::parse(POLICIES).unwrap().policies)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();

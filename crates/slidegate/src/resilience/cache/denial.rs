@@ -1,4 +1,4 @@
-//! One cached denial: its lifetime and the requests that it answers.
+//! One cached denial: its lifetime and the requests that it denies.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(super) struct RoundTrip {
 pub(super) struct Denial {
     decision: Decision,
     cost: u64,
-    /// First half of the policy's digest, by which a forgotten policy finds its denials. Dropping a denial of another
+    /// First half of the policy's digest, by which a policy reset finds its denials. Dropping a denial of another
     /// policy is harmless.
     policy_digest: u64,
     /// Quotas that were violated. A policy with other quotas is a different limit.

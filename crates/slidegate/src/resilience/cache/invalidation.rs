@@ -18,7 +18,7 @@ pub(super) fn invalidation_reason(verb: Verb) -> Option<DropReason> {
 /// Guard of a refund, reset or block that is in flight.
 ///
 /// The denial of the key is dropped when the guard is created and again when it is dropped, whether the request was
-/// answered or abandoned. A denial that the store decided before the refund belongs to a request that was sent before
+/// completed or abandoned. A denial that the store decided before the refund belongs to a request that was sent before
 /// the refund completed. If its response arrives before the guard ends, the second drop removes it. If it arrives
 /// later, the epoch has changed and it is not stored.
 pub(super) struct KeyInvalidation<'a> {
@@ -44,7 +44,7 @@ impl Drop for KeyInvalidation<'_> {
     }
 }
 
-/// Guard of a policy whose keys are being forgotten. Works for all keys of the policy as [`KeyInvalidation`] does for
+/// Guard of a policy that is being reset. Works for all keys of the policy as [`KeyInvalidation`] does for
 /// one.
 pub(super) struct PolicyInvalidation<'a> {
     table: &'a Table,

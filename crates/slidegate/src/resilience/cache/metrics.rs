@@ -5,7 +5,7 @@
 pub(super) enum DropReason {
     Refund,
     Reset,
-    /// All keys of the policy were forgotten.
+    /// The policy was reset.
     Forget,
     /// The quotas of the policy changed.
     Limits,

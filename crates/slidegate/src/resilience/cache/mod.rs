@@ -11,7 +11,7 @@ use std::fmt;
 
 use slidegate_core::{Decision, Policy, Verb};
 
-pub use settings::{CacheSettingsError, DeniedCacheBuilder};
+pub use settings::DeniedCacheBuilder;
 
 use self::denial::{Denial, MaxAges, RoundTrip};
 use self::invalidation::{KeyInvalidation, PolicyInvalidation, invalidation_reason};
@@ -20,21 +20,21 @@ use self::settings::CachedPolicies;
 use self::table::{Epoch, Found, KeyHash, Table};
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
+use crate::store::StoreLayer;
 use crate::store::invalidation::FeedVersion;
-use crate::store::layer::StoreLayer;
 use crate::store::responses::{Responses, missing_response};
 use crate::store::{Operation, Store};
 
 /// A store that caches denials, so that a client which keeps exceeding its limit puts no load on the store below.
 ///
 /// **Exact.** The cache denies only what the store would deny, provided that the store's clock is accurate to the
-/// millisecond, as those of Redis and PostgreSQL are. Over a coarse clock (a [`MemoryStore`](crate::MemoryStore) on the
+/// millisecond, as those of Redis and PostgreSQL are. Over a coarse clock (a [`MemoryStore`](crate::store::MemoryStore) on the
 /// [`SystemClock`](crate::SystemClock)) a denial may expire one tick late. A decision from the cache has
 /// [`Source::Cache`](crate::Source::Cache). Its used and remaining counts are those at the time of the denial; its
 /// retry times keep counting down. A request that costs more than the cached one gets the same retry time, which may be
 /// too short for it.
 ///
-/// **Up to date.** A refund, a reset, a forgotten policy or changed quotas take effect at once if they pass through
+/// **Up to date.** A refund, a reset, a policy reset or changed quotas take effect at once if they pass through
 /// this cache, and within one second if they come from another node: Redis publishes them to all subscribers, and
 /// PostgreSQL is polled five times a second. Over such a store a denial is cached for up to ten seconds. Over other
 /// stores, on a Redis cluster, and while the invalidation feed is interrupted, it is cached for at most `max_age`. A
@@ -50,13 +50,14 @@ use crate::store::{Operation, Store};
 /// use std::time::Duration;
 ///
 /// use slidegate::resilience::DeniedCache;
-/// use slidegate::{Limiter, ManualClock, MemoryStore, Policy, Source};
+/// use slidegate::{ManualClock, Policy, Source};
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let clock = ManualClock::at(0);
 /// let store = MemoryStore::builder().clock(clock.clone()).build()?;
 /// let cache = DeniedCache::builder(store).capacity(10_000).max_age(Duration::from_millis(500)).clock(clock.clone());
-/// let limiter = Limiter::new(cache.build()?);
+/// let limiter = StoreLimiter::new(cache.build()?);
 /// let policy = Policy::parse("login", ["1/1s fixed-window"])?;
 ///
 /// assert!(limiter.check(policy.key("10.0.0.1")).await?.is_allowed());

@@ -1,7 +1,6 @@
 //! Settings of the denial cache: capacity, maximum ages and cached policies.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::time::Duration;
 
 use slidegate_core::Policy;
@@ -10,6 +9,7 @@ use super::DeniedCache;
 use super::denial::MaxAges;
 use super::table::Table;
 use crate::clock::Clock;
+use crate::error::SettingsError;
 
 const DEFAULT_CAPACITY: usize = 65_536;
 const MAX_CAPACITY: usize = 1 << 24;
@@ -101,11 +101,11 @@ impl<S, C> DeniedCacheBuilder<S, C> {
     }
 
     /// Builds the cache, or returns the setting that is out of range.
-    pub fn build(self) -> Result<DeniedCache<S, C>, CacheSettingsError> {
+    pub fn build(self) -> Result<DeniedCache<S, C>, SettingsError> {
         let (capacity, max_age) = (self.capacity, self.max_age);
         if !(1..=MAX_CAPACITY).contains(&capacity) {
             let message = format!("{capacity} is not between 1 and 2^24 ({MAX_CAPACITY})");
-            return Err(CacheSettingsError { field: "capacity", message });
+            return Err(SettingsError::new("capacity", message));
         }
         for (field, age) in [("max_age", max_age), ("max_confirmed_age", self.max_confirmed_age)] {
             let is_whole = age.subsec_nanos().is_multiple_of(1_000_000);
@@ -113,7 +113,7 @@ impl<S, C> DeniedCacheBuilder<S, C> {
                 let message = format!(
                     "{age:?} is not a whole number of milliseconds between 1 ms and {MAX_AGE_LIMIT:?}"
                 );
-                return Err(CacheSettingsError { field, message });
+                return Err(SettingsError::new(field, message));
             }
         }
         Ok(self.build_valid())
@@ -127,30 +127,3 @@ impl<S, C> DeniedCacheBuilder<S, C> {
         DeniedCache { store, clock, table: Table::new(capacity), max_ages, policies }
     }
 }
-
-/// Error for a cache setting that is out of range.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CacheSettingsError {
-    field: &'static str,
-    message: String,
-}
-
-impl CacheSettingsError {
-    /// Returns the name of the setting.
-    pub fn field(&self) -> &'static str {
-        self.field
-    }
-
-    /// Returns the problem and the allowed values.
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-}
-
-impl fmt::Display for CacheSettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
-    }
-}
-
-impl std::error::Error for CacheSettingsError {}

@@ -7,11 +7,12 @@ use super::Fallback;
 use super::last_outcome::LastOutcome;
 use super::rule_group::RuleGroup;
 use crate::clock::{Clock, PreciseClock};
+use crate::error::SettingsError;
 use crate::resilience::breaker::{Breaker, BreakerSettings};
 use crate::resilience::rules::{FailureRule, OnFailure};
 use crate::resilience::shares::Shares;
 use crate::store::Store;
-use crate::store::memory::{MemoryStore, MemoryStoreBuilder, SettingsError};
+use crate::store::memory::{MemoryStore, MemoryStoreBuilder};
 
 /// Builder of a [`Fallback`].
 #[derive(Debug)]

@@ -17,13 +17,13 @@ pub use self::last_outcome::Failure;
 use self::last_outcome::LastOutcome;
 use self::rule_group::RuleGroup;
 use super::breaker::BreakerState;
-use super::budget::{budget_exceeded, within};
+use super::fallback_reason::fallback_reason;
 use super::rules::OnFailure;
 use super::shares::Shares;
 use super::telemetry;
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
-use crate::store::layer::StoreLayer;
+use crate::store::StoreLayer;
 use crate::store::memory::MemoryStore;
 use crate::store::responses::{Responses, missing_response};
 use crate::store::{Operation, Store};
@@ -46,11 +46,11 @@ use crate::store::{Operation, Store};
 ///
 /// ```
 /// use slidegate::resilience::{Fallback, FailureRule, OnFailure};
-/// use slidegate::{Limiter, MemoryStore};
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
 /// let login = FailureRule { on_failure: OnFailure::Closed, ..FailureRule::default() };
 /// let store = Fallback::builder(MemoryStore::new()).nodes(4).policy("login", login).build()?;
-/// let limiter = Limiter::new(store);
+/// let limiter = StoreLimiter::new(store);
 /// # let _ = limiter;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -180,9 +180,9 @@ impl<S, C: Clock> Fallback<S, C> {
                 Ok(decision)
             }
             Err(error) => {
-                telemetry::count_store_errors(&error, 1);
+                telemetry::count_store_error(&error);
                 group.set_last_error(&error);
-                let reason = reason(&error);
+                let reason = fallback_reason(&error);
                 self.last_outcome.set_failure(reason, &error);
                 self.fall_back(operation, group, reason, || error.clone())
             }
@@ -193,27 +193,21 @@ impl<S, C: Clock> Fallback<S, C> {
 impl<S: Store, C: Clock> Fallback<S, C> {
     /// Executes operations of one rule group in one call of the store.
     async fn execute_group(&self, group: &RuleGroup<C>, operations: &[Operation<'_>]) -> Responses {
-        let all_fall_back = |reason: Reason, error: &StoreError| {
-            operations
-                .iter()
-                .map(|operation| self.fall_back(operation, group, reason, || error.clone()))
-                .collect()
-        };
         let Some(permit) = group.breaker.admit() else {
-            return all_fall_back(Reason::Resting, &group.breaker_error());
+            let error = group.breaker_error();
+            let fall_back = |operation| self.fall_back(operation, group, Reason::Resting, || error.clone());
+            return operations.iter().map(fall_back).collect();
         };
-        let budget = group.rule.budget;
-        let Some(responses) = within(budget, self.store.execute(operations)).await else {
-            let error = budget_exceeded(budget);
-            telemetry::count_store_errors(&error, operations.len());
-            group.set_last_error(&error);
-            self.last_outcome.set_failure(Reason::Timeout, &error);
-            if operations.len() <= MAX_CONCLUSIVE_BATCH {
-                group.settle(permit, Some(&error));
-            }
-            return all_fall_back(Reason::Timeout, &error);
-        };
-        group.settle(permit, responses.iter().find_map(breaker_failure));
+        let responses = self.store.execute_within(operations, group.rule.budget).await;
+        let is_conclusive =
+            |error: &&StoreError| !error.is_late() || operations.len() <= MAX_CONCLUSIVE_BATCH;
+        let mut failures = responses.iter().filter_map(breaker_failure).peekable();
+        let has_failures = failures.peek().is_some();
+        // Without a conclusive failure, the dropped permit counts neither as a success nor as a failure.
+        match failures.find(is_conclusive) {
+            None if has_failures => drop(permit),
+            failure => group.settle(permit, failure),
+        }
         let missing = std::iter::repeat_with(|| Err(missing_response()));
         let each = operations.iter().zip(responses.into_iter().chain(missing));
         each.map(|(operation, response)| self.settle(operation, group, response)).collect()
@@ -268,7 +262,7 @@ impl<S: Store, C: Clock> StoreLayer for Fallback<S, C> {
         }
     }
 
-    /// Forgets the policy in the store, regardless of budget and breaker, and then in the local share.
+    /// Resets the policy in the store, regardless of budget and breaker, and then in the local share.
     async fn apply_forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         let forgotten = self.store.forget(policy).await?;
         self.local.forget_now(policy)?;
@@ -293,18 +287,6 @@ impl<S: fmt::Debug, C: Clock> fmt::Debug for Fallback<S, C> {
 /// they may concern single keys only.
 fn breaker_failure(response: &Result<Decision, StoreError>) -> Option<&StoreError> {
     response.as_ref().err().filter(|error| error.is_transient() && !error.is_full())
-}
-
-pub(super) fn reason(error: &StoreError) -> Reason {
-    if error.is_full() {
-        Reason::Full
-    } else if error.is_late() {
-        Reason::Timeout
-    } else if error.is_transient() {
-        Reason::Unavailable
-    } else {
-        Reason::Refused
-    }
 }
 
 /// Replaces a permanent denial by a retry after one second if the cost exceeds this node's share but not the limit. The

@@ -4,6 +4,7 @@ mod atomics;
 mod bucket;
 mod cache_lines;
 mod eviction;
+mod eviction_rank;
 mod hash;
 mod layout;
 mod layout_registry;
@@ -12,7 +13,6 @@ mod locked;
 mod model;
 mod page;
 mod policy_salts;
-mod record;
 mod request;
 mod settings;
 mod slots;
@@ -25,7 +25,7 @@ use std::fmt;
 
 use slidegate_core::{Decision, Policy};
 
-pub use settings::{SettingsError, WhenFull};
+pub use settings::WhenFull;
 
 use self::settings::Settings;
 use self::slots::KeyId;
@@ -33,7 +33,7 @@ pub(crate) use self::table::Binding;
 use self::table::Table;
 use super::{Operation, Responses, Store};
 use crate::clock::{Clock, SystemClock};
-use crate::error::StoreError;
+use crate::error::{SettingsError, StoreError};
 
 /// Operations whose memory is prefetched together.
 const PREFETCH_GROUP: usize = 16;
@@ -55,10 +55,11 @@ const PREFETCH_GROUP: usize = 16;
 /// a denial writes nothing. Everything else is decided under a lock of one of many pages.
 ///
 /// ```
-/// use slidegate::{Limiter, ManualClock, MemoryStore, Policy};
+/// use slidegate::{ManualClock, Policy};
+/// use slidegate::store::{MemoryStore, StoreLimiter};
 ///
 /// let store = MemoryStore::builder().max_keys(10_000).clock(ManualClock::at(0)).build()?;
-/// let limiter = Limiter::new(store);
+/// let limiter = StoreLimiter::new(store);
 /// let policy = Policy::parse("login", ["5/15m"])?;
 /// assert!(limiter.check_now(policy.key("10.0.0.1"))?.is_allowed());
 /// assert_eq!(limiter.store().len(), 1);

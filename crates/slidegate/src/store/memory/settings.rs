@@ -1,11 +1,11 @@
 //! Size limits of the table, and the behaviour when a limit is reached.
 
-use std::fmt;
-
 use super::slots::{SLOT_BYTES, SLOTS_PER_PAGE};
+use crate::error::SettingsError;
 
 /// Behaviour when a new key comes and the store is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum WhenFull {
     /// Evicts another key, whose count is forgotten. The default. The table has a page for every 175 keys. The store
     /// compares the 16 nearest keys of the new key's page, and more while all of them are denied or have spent three
@@ -73,17 +73,17 @@ impl Settings {
         const MAX_KEYS: usize = 1 << 31;
         if !(1..=MAX_KEYS).contains(&self.max_keys) {
             let message = format!("{} is not between 1 and 2^31", self.max_keys);
-            return Err(SettingsError { field: "max_keys", message });
+            return Err(SettingsError::new("max_keys", message));
         }
         let (max_bytes, min_bytes) = (self.max_bytes(), self.table_bytes());
         // The wide array has the same size.
         if min_bytes > isize::MAX.cast_unsigned() / 2 {
             let message = format!("{} is more than this machine can address", self.max_keys);
-            return Err(SettingsError { field: "max_keys", message });
+            return Err(SettingsError::new("max_keys", message));
         }
         if max_bytes < min_bytes {
             let message = format!("{max_bytes} is too few for {} keys; at least {min_bytes}", self.max_keys);
-            return Err(SettingsError { field: "max_bytes", message });
+            return Err(SettingsError::new("max_bytes", message));
         }
         Ok(())
     }
@@ -102,7 +102,7 @@ impl Settings {
         let bytes = 2 * self.table_bytes();
         let message =
             format!("{} needs {bytes} bytes of address space, which this system refuses", self.max_keys);
-        Err(SettingsError { field: "max_keys", message })
+        Err(SettingsError::new("max_keys", message))
     }
 }
 
@@ -112,30 +112,3 @@ impl Settings {
         Ok(())
     }
 }
-
-/// Invalid setting of a memory store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SettingsError {
-    field: &'static str,
-    message: String,
-}
-
-impl SettingsError {
-    /// Returns the name of the setting.
-    pub fn field(&self) -> &'static str {
-        self.field
-    }
-
-    /// Returns the error message: the value and the allowed range.
-    pub fn message(&self) -> &str {
-        &self.message
-    }
-}
-
-impl fmt::Display for SettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.field, self.message)
-    }
-}
-
-impl std::error::Error for SettingsError {}

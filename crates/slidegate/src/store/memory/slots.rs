@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use super::atomics::{AtomicU64, fence};
 use super::cache_lines::{CacheLines, WORDS_PER_LINE};
 use super::hash::{EMPTY, KeyHash, REMOVED};
-use super::wide::WideCounters;
 use super::word::{VACANT, Word};
 
 const SLOTS_PER_LINE: usize = WORDS_PER_LINE / 2;
@@ -116,9 +115,9 @@ impl Slots {
         Self { lines: CacheLines::new(count), count: u32::try_from(count).unwrap_or(u32::MAX) }
     }
 
-    /// Creates the wide array for these slots.
-    pub(super) fn wide_counters(&self) -> WideCounters {
-        WideCounters(self.lines.new_parallel())
+    /// Creates an array of as many lines with the same numbers.
+    pub(super) fn new_parallel_lines(&self) -> CacheLines {
+        self.lines.new_parallel()
     }
 
     /// Returns the position and identity of a key with this hash.
@@ -218,7 +217,6 @@ impl Slots {
 
 #[cfg(test)]
 mod tests {
-    use super::super::wide::WidePart;
     use super::*;
 
     /// Replays what a slow thread sees when its slot is given to another key in between.
@@ -254,16 +252,5 @@ mod tests {
         assert!(!slot.replace(word, word));
         slot.put(Word::new(5, slot.load().generation(), 8));
         assert_eq!(slot.load().payload(), 8);
-    }
-
-    #[test]
-    fn each_slot_has_its_own_wide_part() {
-        let slots = Slots::new(2);
-        let wide = slots.wide_counters();
-        let all = || (0..2).flat_map(|page| slots.whole_page(page));
-        let wide_part = |number: usize| WidePart { start_ms: number as u64, prev: u64::MAX - number as u64 };
-        all().enumerate().for_each(|(number, slot)| wide.store(slot, wide_part(number)));
-        assert_eq!(all().count(), 2 * SLOTS_PER_PAGE);
-        assert!(all().enumerate().all(|(number, slot)| wide.load(slot) == Some(wide_part(number))));
     }
 }

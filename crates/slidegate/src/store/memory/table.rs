@@ -8,11 +8,10 @@ use slidegate_core::{
 };
 
 use super::atomics::{AtomicU64, AtomicUsize};
-use super::eviction::DeniedPages;
 use super::hash::{KeyHash, KeyHasher};
 use super::layout::{Counts, Form, Layout};
 use super::layout_registry::LayoutRegistry;
-use super::page::Page;
+use super::page::{DeniedPages, Page};
 use super::policy_salts::PolicySalts;
 use super::request::TableRequest;
 use super::settings::Settings;
@@ -62,7 +61,7 @@ impl Table {
         Self {
             settings,
             max_bytes: settings.max_bytes(),
-            wide: slots.wide_counters(),
+            wide: WideCounters::new(&slots),
             slots,
             pages: (0..pages).map(|_| Page::default()).collect(),
             hasher: KeyHasher::random(),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::atomics::fence;
 use super::cache_lines::CacheLines;
-use super::slots::{KeyId, SLOTS_PER_PAGE, Slot};
+use super::slots::{KeyId, SLOTS_PER_PAGE, Slot, Slots};
 
 /// The part of a wide counter that is outside its word. Of a token bucket: the time of the debt, and the debt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +15,17 @@ pub(super) struct WidePart {
 }
 
 /// Array of the outer parts for all slots. For a large table it is only reserved address space until the first write.
-pub(super) struct WideCounters(pub(super) CacheLines);
+pub(super) struct WideCounters(CacheLines);
 
 /// Bytes of the array per page.
 pub(super) const WIDE_PAGE_BYTES: usize = SLOTS_PER_PAGE * 2 * size_of::<u64>();
 
 impl WideCounters {
+    /// Creates the array for these slots.
+    pub(super) fn new(slots: &Slots) -> Self {
+        Self(slots.new_parallel_lines())
+    }
+
     /// Returns the outer part for a slot. It is consistent only under the page's lock, or if the slot's word is the
     /// same before and after.
     #[inline(always)]
@@ -47,5 +52,21 @@ impl WideCounters {
     #[inline(always)]
     pub(super) fn prefetch(&self, id: KeyId) {
         self.0.prefetch(id.home_line);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_slot_has_its_own_wide_part() {
+        let slots = Slots::new(2);
+        let wide = WideCounters::new(&slots);
+        let all = || (0..2).flat_map(|page| slots.whole_page(page));
+        let wide_part = |number: usize| WidePart { start_ms: number as u64, prev: u64::MAX - number as u64 };
+        all().enumerate().for_each(|(number, slot)| wide.store(slot, wide_part(number)));
+        assert_eq!(all().count(), 2 * SLOTS_PER_PAGE);
+        assert!(all().enumerate().all(|(number, slot)| wide.load(slot) == Some(wide_part(number))));
     }
 }

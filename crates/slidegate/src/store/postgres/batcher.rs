@@ -10,8 +10,9 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Mutex;
 
-use super::batch::{Batch, Name, Request};
+use super::batch::{Batch, Request};
 use super::call;
+use super::name::Name;
 use super::pool::Shared;
 use super::scheduler::{Blocked, Call, InFlight, MAX_BATCH_REQUESTS, Ready, Selection, is_large};
 use crate::store::remote::{QueueReceiver, Queued};

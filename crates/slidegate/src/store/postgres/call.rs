@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, Error};
 
-use super::batch::{Batch, UniformBatch};
+use super::batch::{Batch, BatchResult, UniformBatch};
 use super::failure::{is_connection_usable, is_invalid_record, is_retryable, is_timeout, statement_error};
 use super::migration::TABLE_NAMES;
 use super::pool::{ConnectionGuard, Shared};
-use super::response::BatchResult;
 use super::statement::{Array, OrNull, Reply, send_all, whole_ms};
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tokio_postgres::SimpleQueryRow;
 
-use super::batch::Name;
 use super::failure::{is_retryable, statement_error};
 use super::migration::TABLE_NAMES;
+use super::name::Name;
 use super::pool::{ConnectionGuard, Shared};
 use super::statement::{UnexpectedFormat, number, query};
 use crate::error::StoreError;

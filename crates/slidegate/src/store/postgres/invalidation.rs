@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::batch::Name;
 use super::failure::statement_error;
 use super::migration::TABLE_NAMES;
+use super::name::Name;
 use super::pool::{ConnectionGuard, Shared};
 use super::statement::{UnexpectedFormat, numbers, query};
 use crate::clock::{Clock, SystemClock};

@@ -8,12 +8,13 @@ mod failure;
 mod forget;
 mod invalidation;
 mod migration;
+mod name;
 mod pool;
 mod record;
-mod response;
 mod scheduler;
 mod settings;
 mod shared_document;
+mod start;
 mod statement;
 mod tls;
 
@@ -24,18 +25,18 @@ use std::time::Duration;
 
 use slidegate_core::{Check, Decision, Moment, Policy, Verb};
 
-pub use self::settings::{PostgresSettingsError, PostgresStoreBuilder, Synchronous};
+pub use self::settings::{PostgresStoreBuilder, Synchronous};
 
-use self::batch::{Name, Request};
+use self::batch::{Request, Response};
+use self::invalidation::Subscriber;
+use self::name::Name;
 use self::pool::Shared;
-use self::response::Response;
 use super::invalidation::FeedVersion;
 use super::key_hash::KeyHasher;
 use super::remote::{self, PendingResponse, PriorState, QueueSender, RemoteStore};
-use super::supervise::supervise;
 use super::{Operation, Responses, Store};
-use crate::clock::{Clock, SystemClock};
-use crate::error::StoreError;
+use crate::clock::Clock;
+use crate::error::{SettingsError, StoreError};
 
 /// Store in PostgreSQL.
 ///
@@ -43,9 +44,10 @@ use crate::error::StoreError;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use slidegate::{Limiter, Policy, PostgresStore};
+/// use slidegate::Policy;
+/// use slidegate::store::{PostgresStore, StoreLimiter};
 ///
-/// let limiter = Limiter::new(PostgresStore::connect("postgres://app@localhost/app").await?);
+/// let limiter = StoreLimiter::new(PostgresStore::connect("postgres://app@localhost/app").await?);
 /// let api = Policy::parse("api", ["10/1s", "1000/1h"])?;
 /// let decision = limiter.check(api.key("user:1")).await?;
 /// # Ok(())
@@ -55,6 +57,8 @@ pub struct PostgresStore {
     key_hasher: KeyHasher,
     queue: QueueSender<Request>,
     shared: Arc<Shared>,
+    /// Subscriber of each table.
+    subscribers: [Arc<Subscriber>; 2],
     is_durable: bool,
     durability: HashMap<String, bool>,
     clock: Arc<dyn Clock>,
@@ -69,7 +73,7 @@ impl fmt::Debug for PostgresStore {
 impl PostgresStore {
     /// Creates a builder from a URL of PostgreSQL, such as `postgres://user:password@host:5432/database`. Besides
     /// PostgreSQL's own options it may have these: `schema`, `secret`, `durable`, `sync`, `budget_ms`, `connections`, `ca`.
-    pub fn builder(url: &str) -> Result<PostgresStoreBuilder, PostgresSettingsError> {
+    pub fn builder(url: &str) -> Result<PostgresStoreBuilder, SettingsError> {
         PostgresStoreBuilder::parse(url)
     }
 
@@ -81,7 +85,7 @@ impl PostgresStore {
 
     /// Returns the SQL that creates the store's tables and functions in `schema`, for deployments that run migrations
     /// separately. It may be run any number of times.
-    pub fn migration(schema: &str) -> Result<String, PostgresSettingsError> {
+    pub fn migration(schema: &str) -> Result<String, SettingsError> {
         let builder = PostgresStoreBuilder::parse("postgres://localhost")?.schema(schema)?;
         Ok(builder.migration())
     }
@@ -94,36 +98,6 @@ impl PostgresStore {
 
     fn is_durable(&self, policy: &Policy) -> bool {
         self.durability.get(policy.name()).copied().unwrap_or(self.is_durable)
-    }
-
-    async fn start(builder: PostgresStoreBuilder) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared::new(&builder)?);
-        shared.prepare().await?;
-        Ok(Self::over(shared, builder))
-    }
-
-    fn start_lazily(builder: PostgresStoreBuilder) -> Result<Self, StoreError> {
-        let shared = Arc::new(Shared::new(&builder)?);
-        shared.set_unprepared(Some(StoreError::transient(format!(
-            "postgres at {}: no connection yet",
-            shared.server
-        ))));
-        let weak = Arc::downgrade(&shared);
-        supervise("postgres migration task", move || pool::prepare_until_done(weak.clone()));
-        Ok(Self::over(shared, builder))
-    }
-
-    fn over(shared: Arc<Shared>, builder: PostgresStoreBuilder) -> Self {
-        let (queue, receiver) = remote::queue(Self::NAME, builder.max_waiting);
-        batcher::start(receiver, Arc::clone(&shared));
-        Self {
-            key_hasher: KeyHasher::new(builder.secret.as_deref()),
-            queue,
-            shared,
-            is_durable: builder.is_durable,
-            durability: builder.durability,
-            clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
-        }
     }
 }
 
@@ -181,6 +155,10 @@ impl Store for PostgresStore {
         remote::execute(self, operations).await
     }
 
+    async fn execute_within(&self, operations: &[Operation<'_>], budget: Duration) -> Responses {
+        remote::execute_within(self, operations, budget).await
+    }
+
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         forget::forget(&self.shared, &self.key_hasher.range(policy)).await.map(Some)
     }
@@ -190,7 +168,7 @@ impl Store for PostgresStore {
     }
 
     fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
-        let subscriber = &self.shared.subscribers[usize::from(self.is_durable(check.policy))];
+        let subscriber = &self.subscribers[usize::from(self.is_durable(check.policy))];
         Some(subscriber.version(&self.shared, Name(self.key_hasher.hash(check.policy, check.key))))
     }
 }

@@ -12,7 +12,6 @@ use tokio::runtime::Handle;
 use tokio_postgres::config::TargetSessionAttrs;
 
 use super::failure::connect_error;
-use super::invalidation::Subscriber;
 use super::migration;
 use super::settings::{PostgresStoreBuilder, Synchronous};
 use super::tls;
@@ -36,8 +35,6 @@ pub(super) struct Shared {
     pub(super) given_time: Option<Arc<dyn Clock>>,
     /// Grain of the time that decides.
     pub(super) grain_ms: u64,
-    /// Subscriber of each table.
-    pub(super) subscribers: [Arc<Subscriber>; 2],
     /// Error of all requests until the schema is known to exist.
     unprepared: Mutex<Option<StoreError>>,
     is_reconnecting: Arc<AtomicBool>,
@@ -75,7 +72,6 @@ impl Shared {
             connections: builder.connections,
             given_time: builder.given_time.clone(),
             grain_ms: remote::grain_ms(builder.given_time.as_deref()),
-            subscribers: Subscriber::per_table(),
             unprepared: Mutex::default(),
             is_reconnecting: Arc::default(),
         })

@@ -2,7 +2,8 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::batch::{Batch, Name, Request};
+use super::batch::{Batch, Request};
+use super::name::Name;
 use crate::store::remote::Queued;
 
 /// Number of requests at which a batch is full. They occupy a connection for about 2 ms.

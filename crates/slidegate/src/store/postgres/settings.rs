@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use tokio_postgres::Config;
 
-use super::pool::Shared;
-use super::{PostgresStore, clean, migration};
 use crate::clock::Clock;
-use crate::error::StoreError;
+use crate::error::SettingsError;
 
 const DEFAULT_BUDGET: Duration = Duration::from_millis(100);
 /// With two connections, one call is prepared while the server executes the other. More are useful only once two are
@@ -20,42 +18,22 @@ const DEFAULT_CONNECTIONS: usize = 2;
 const DEFAULT_MAX_WAITING: usize = 8192;
 const OWN_OPTIONS: [&str; 7] = ["schema", "secret", "durable", "sync", "budget_ms", "connections", "ca"];
 
-/// Invalid setting, with the reason and the allowed values.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PostgresSettingsError {
-    message: String,
-}
-
-impl fmt::Display for PostgresSettingsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for PostgresSettingsError {}
-
 /// Converts the driver's error about a URL. Only details that cannot contain a secret are kept.
-fn url_error(error: &tokio_postgres::Error) -> PostgresSettingsError {
+fn url_error(error: &tokio_postgres::Error) -> SettingsError {
     let details = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
     let names_an_option =
         ["unknown option", "invalid value for option"].iter().any(|begin| details.starts_with(begin));
     let details = if names_an_option { format!(": {details}") } else { String::new() };
     let own = OWN_OPTIONS.join(", ");
-    invalid_option(
-        "url",
-        format_args!(
-            "{error}{details}; the form is postgres://user:password@host:5432/database?schema=slidegate, with the options \
-             {own} and those of PostgreSQL that name no file (sslmode is disable, prefer or require)"
-        ),
-    )
-}
-
-fn invalid_option(option: &str, why: impl fmt::Display) -> PostgresSettingsError {
-    PostgresSettingsError { message: format!("store: {option}: {why}") }
+    SettingsError::url(format_args!(
+        "{error}{details}; the form is postgres://user:password@host:5432/database?schema=slidegate, with the options \
+         {own} and those of PostgreSQL that name no file (sslmode is disable, prefer or require)"
+    ))
 }
 
 /// Condition under which a durable decision is committed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Synchronous {
     /// None: a crash may lose the last fraction of a second. PostgreSQL's `synchronous_commit = off`.
     #[default]
@@ -76,7 +54,7 @@ impl Synchronous {
     }
 }
 
-/// Builder of a [`PostgresStore`].
+/// Builder of a [`PostgresStore`](super::PostgresStore).
 #[derive(Clone)]
 pub struct PostgresStoreBuilder {
     pub(super) config: Config,
@@ -100,12 +78,11 @@ impl fmt::Debug for PostgresStoreBuilder {
 }
 
 impl PostgresStoreBuilder {
-    pub(super) fn parse(url: &str) -> Result<Self, PostgresSettingsError> {
+    pub(super) fn parse(url: &str) -> Result<Self, SettingsError> {
         let rest = url.split_once("://").map_or("", |(_, rest)| rest);
         if rest.find(['/', '?']).is_some_and(|end| rest[end..].contains('@')) {
             // The driver would take part of the password for a host, and messages contain the host.
-            return Err(invalid_option(
-                "url",
+            return Err(SettingsError::url(
                 "special characters of the user and the password have to be escaped: @ as %40, / as %2F",
             ));
         }
@@ -130,15 +107,15 @@ impl PostgresStoreBuilder {
         Ok(builder)
     }
 
-    fn option(self, name: &str, value: &str) -> Result<Self, PostgresSettingsError> {
+    fn option(self, name: &str, value: &str) -> Result<Self, SettingsError> {
         match name {
             "schema" => self.schema(value),
-            "secret" if value.is_empty() => Err(invalid_option(name, "it is empty")),
+            "secret" if value.is_empty() => Err(SettingsError::option(name, "it is empty")),
             "secret" => Ok(self.secret(value)),
             "durable" => match value {
                 "true" => Ok(self.durable(true)),
                 "false" => Ok(self.durable(false)),
-                "" | "yes" | "no" | "on" | "off" | "1" | "0" => Err(invalid_option(
+                "" | "yes" | "no" | "on" | "off" | "1" | "0" => Err(SettingsError::option(
                     name,
                     format_args!(
                         "{value:?} is not true, false or names of policies with commas between them"
@@ -152,22 +129,23 @@ impl PostgresStoreBuilder {
                 "off" => Ok(self.synchronous(Synchronous::Off)),
                 "local" => Ok(self.synchronous(Synchronous::Local)),
                 "on" => Ok(self.synchronous(Synchronous::On)),
-                _ => Err(invalid_option(name, format_args!("{value:?} is not one of off, local, on"))),
+                _ => Err(SettingsError::option(name, format_args!("{value:?} is not one of off, local, on"))),
             },
             "budget_ms" => match value.parse() {
                 Ok(ms @ 1..=60_000) => Ok(self.budget(Duration::from_millis(ms))),
-                _ => Err(invalid_option(name, format_args!("{value:?} is not between 1 and 60000"))),
+                _ => Err(SettingsError::option(name, format_args!("{value:?} is not between 1 and 60000"))),
             },
             "connections" => match value.parse() {
                 Ok(count @ 1..=100) => Ok(self.connections(count)),
-                _ => Err(invalid_option(name, format_args!("{value:?} is not between 1 and 100"))),
+                _ => Err(SettingsError::option(name, format_args!("{value:?} is not between 1 and 100"))),
             },
             "ca" => {
-                let pem = std::fs::read(value)
-                    .map_err(|error| invalid_option(name, format_args!("cannot read {value:?}: {error}")))?;
+                let pem = std::fs::read(value).map_err(|error| {
+                    SettingsError::option(name, format_args!("cannot read {value:?}: {error}"))
+                })?;
                 Ok(self.ca_certificate(pem))
             }
-            _ => Err(invalid_option(
+            _ => Err(SettingsError::option(
                 name,
                 format_args!("there is no such option; allowed are {}", OWN_OPTIONS.join(", ")),
             )),
@@ -175,13 +153,13 @@ impl PostgresStoreBuilder {
     }
 
     /// Sets the schema of the tables and functions, `slidegate` by default.
-    pub fn schema(mut self, schema: &str) -> Result<Self, PostgresSettingsError> {
+    pub fn schema(mut self, schema: &str) -> Result<Self, SettingsError> {
         let is_valid = |(place, c): (usize, char)| {
             c == '_' || c.is_ascii_lowercase() || (place > 0 && c.is_ascii_digit())
         };
         if schema.is_empty() || schema.len() > 63 || !schema.chars().enumerate().all(is_valid) {
             let why = format!("{schema:?} is not 1 to 63 lower-case letters, digits and underscores");
-            return Err(invalid_option("schema", why));
+            return Err(SettingsError::option("schema", why));
         }
         schema.clone_into(&mut self.schema);
         Ok(self)
@@ -240,34 +218,6 @@ impl PostgresStoreBuilder {
     pub fn time_from(mut self, clock: impl Clock) -> Self {
         self.given_time = Some(Arc::new(clock));
         self
-    }
-
-    /// Connects, and creates or migrates the schema if necessary.
-    pub async fn connect(self) -> Result<PostgresStore, StoreError> {
-        PostgresStore::start(self).await
-    }
-
-    /// Connects in the background, and creates or migrates the schema as [`connect`](Self::connect) does. Must be called
-    /// within a tokio runtime. Until the schema is ready, requests fail at once.
-    pub fn connect_lazily(self) -> Result<PostgresStore, StoreError> {
-        PostgresStore::start_lazily(self)
-    }
-
-    /// Returns the SQL that creates the schema, see [`PostgresStore::migration`].
-    pub fn migration(&self) -> String {
-        migration::script(&self.schema)
-    }
-
-    /// Removes expired keys, see [`PostgresStore::clean`], without creating the schema.
-    pub async fn clean(self) -> Result<u64, StoreError> {
-        clean::clean(&Shared::new(&self)?).await
-    }
-
-    /// Creates the schema or migrates it to this version. The role has to own the schema, or have the permission to create
-    /// it.
-    pub async fn migrate(self) -> Result<(), StoreError> {
-        let shared = Shared::new(&self)?;
-        migration::migrate(&*shared.client().await?, &shared.schema).await
     }
 }
 

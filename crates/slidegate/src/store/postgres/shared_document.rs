@@ -10,7 +10,7 @@ use super::failure::statement_error;
 use super::pool::ConnectionGuard;
 use super::statement::UnexpectedFormat;
 use crate::error::StoreError;
-use crate::store::shared_document::{SharedDocument, SharedDocuments};
+use crate::store::{SharedDocument, SharedDocuments};
 
 /// Timeout of one function call.
 const TIMEOUT: Duration = Duration::from_secs(1);

@@ -14,10 +14,8 @@ pub(super) fn connector(ca_pem: Option<&[u8]>) -> Result<MakeRustlsConnect, Stor
         Some(pem) => {
             for certificate in CertificateDer::pem_slice_iter(pem) {
                 let certificate =
-                    certificate.map_err(|error| StoreError::permanent(format!("store: ca: {error}")))?;
-                roots
-                    .add(certificate)
-                    .map_err(|error| StoreError::permanent(format!("store: ca: {error}")))?;
+                    certificate.map_err(|error| StoreError::permanent(format!("ca: {error}")))?;
+                roots.add(certificate).map_err(|error| StoreError::permanent(format!("ca: {error}")))?;
             }
         }
         None => {

@@ -9,7 +9,8 @@ use tokio::sync::{Notify, watch};
 
 use super::batch::{Request, ScriptCall};
 use super::endpoint::Endpoint;
-use super::node::{self, NodeHandle, Shared};
+use super::node_handle::NodeHandle;
+use super::shared::Shared;
 use super::staggered_race::first_success;
 use super::url::{Address, parse_address};
 use crate::clock::{Clock, SystemClock};
@@ -51,11 +52,15 @@ impl SlotMap {
     }
 }
 
+/// Function that starts the task of a server. The task hands calls that its server rejects to the cluster.
+type StartNode = fn(Endpoint, Arc<Shared>, Weak<Cluster>) -> NodeHandle;
+
 /// Handle of a cluster.
 pub(super) struct Cluster {
     map: ArcSwap<SlotMap>,
     seeds: Vec<Address>,
     shared: Arc<Shared>,
+    start_node: StartNode,
     refresh_requested: Arc<Notify>,
     /// Result of the last refresh; `None` before the first.
     last_refresh: watch::Sender<Option<Result<(), StoreError>>>,
@@ -63,11 +68,12 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    pub(super) fn start(seeds: Vec<Address>, shared: Arc<Shared>) -> Arc<Self> {
+    pub(super) fn start(seeds: Vec<Address>, shared: Arc<Shared>, start_node: StartNode) -> Arc<Self> {
         let cluster = Arc::new_cyclic(|this| Self {
             map: ArcSwap::default(),
             seeds,
             shared,
+            start_node,
             refresh_requested: Arc::default(),
             last_refresh: watch::channel(None).0,
             this: Weak::clone(this),
@@ -184,7 +190,7 @@ impl Cluster {
 
     fn start_node(&self, address: &Address) -> NodeHandle {
         let endpoint = Endpoint::Fixed(self.shared.connector.address(address));
-        node::start(endpoint, Arc::clone(&self.shared), Weak::clone(&self.this))
+        (self.start_node)(endpoint, Arc::clone(&self.shared), Weak::clone(&self.this))
     }
 
     /// Updates the slot map from the first server that replies. Returns whether the ranges changed.

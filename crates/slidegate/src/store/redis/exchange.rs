@@ -14,10 +14,10 @@ use slidegate_core::Moment;
 
 use super::batch::{Batch, ScriptCall, UNEXPECTED_FORMAT};
 use super::cluster::Cluster;
-use super::endpoint::Link;
+use super::connector::Link;
 use super::failure::{Rejection, cluster_error, is_not_serving, rejection, server_error};
-use super::node::Shared;
 use super::script;
+use super::shared::Shared;
 use super::skew::Skew;
 use crate::clock::wall_ms;
 use crate::error::StoreError;

@@ -11,7 +11,8 @@ use redis::{FromRedisValue, Pipeline, RedisError, Script};
 use slidegate_core::Policy;
 
 use super::cluster::{Cluster, SlotRange};
-use super::endpoint::{Endpoint, Link};
+use super::connector::Link;
+use super::endpoint::Endpoint;
 use super::failure::connect_error;
 use super::invalidation;
 use super::key;

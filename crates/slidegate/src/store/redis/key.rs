@@ -11,6 +11,7 @@ const MAX_PLAIN_BYTES: usize = 256;
 
 /// Form in which keys are stored in Redis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeyStyle {
     /// `prefix:{hash}`: does not reveal the key, and a long key takes no more memory than a short one.
     #[default]

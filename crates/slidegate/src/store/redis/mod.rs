@@ -2,6 +2,7 @@
 
 mod batch;
 mod cluster;
+mod connector;
 mod encoded_operation;
 mod endpoint;
 mod exchange;
@@ -10,10 +11,12 @@ mod forget;
 mod invalidation;
 mod key;
 mod node;
+mod node_handle;
 mod record;
 mod script;
 mod sentinel;
 mod settings;
+mod shared;
 mod shared_document;
 mod skew;
 mod staggered_race;
@@ -29,21 +32,22 @@ use slidegate_core::{Check, Decision, Moment, Policy, Verb};
 
 pub use self::key::KeyStyle;
 pub use self::settings::RedisStoreBuilder;
-pub use self::url::UrlError;
 
 use self::batch::{GROUP_REPEAT_RANGE, MAX_BATCH_WEIGHT, PriorRecord, Request, Response};
 use self::cluster::Cluster;
+use self::connector::Connector;
 use self::encoded_operation::EncodedOperation;
-use self::endpoint::{Connector, Endpoint};
+use self::endpoint::Endpoint;
 use self::key::KeyNames;
-use self::node::{NodeHandle, Shared};
+use self::node_handle::NodeHandle;
+use self::shared::Shared;
 use self::shared_document::DocumentLink;
 use self::url::Topology;
 use super::invalidation::FeedVersion;
 use super::remote::{self, PendingResponse, PriorState, RemoteStore};
 use super::{Operation, Responses, Store};
 use crate::clock::{Clock, SystemClock};
-use crate::error::StoreError;
+use crate::error::{SettingsError, StoreError};
 
 /// Extension of a record's time to live if a given clock decides in place of the server's.
 const GIVEN_TIME_SLACK_MS: u64 = 3_600_000;
@@ -61,9 +65,10 @@ const LATEST_MS: u64 = 1 << 47;
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-/// use slidegate::{Limiter, Policy, RedisStore};
+/// use slidegate::Policy;
+/// use slidegate::store::{RedisStore, StoreLimiter};
 ///
-/// let limiter = Limiter::new(RedisStore::connect("redis://127.0.0.1:6379").await?);
+/// let limiter = StoreLimiter::new(RedisStore::connect("redis://127.0.0.1:6379").await?);
 /// let api = Policy::parse("api", ["10/1s", "1000/1h"])?;
 /// let decision = limiter.check(api.key("user:1")).await?;
 /// # Ok(())
@@ -99,7 +104,7 @@ impl RedisStore {
     /// `redis+sentinel://a,b,c/name` or `redis+cluster://a,b,c`. Each form accepts `user:password@`, and options after a
     /// question mark: `prefix`, `secret`, `keys=plain`, `budget_ms`, `ca`, `cert`, `key`, `database`, `sentinel_user`,
     /// `sentinel_password`.
-    pub fn builder(url: &str) -> Result<RedisStoreBuilder, UrlError> {
+    pub fn builder(url: &str) -> Result<RedisStoreBuilder, SettingsError> {
         RedisStoreBuilder::parse(url)
     }
 
@@ -129,7 +134,7 @@ impl RedisStore {
         });
         let route = match builder.url.topology {
             Topology::Cluster => {
-                Route::Cluster(Cluster::start(builder.url.hosts.clone(), Arc::clone(&shared)))
+                Route::Cluster(Cluster::start(builder.url.hosts.clone(), Arc::clone(&shared), node::start))
             }
             _ => Route::Single(node::start(endpoint.clone(), Arc::clone(&shared), Weak::new())),
         };
@@ -137,7 +142,7 @@ impl RedisStore {
             names: builder.names(),
             route,
             endpoint,
-            document: builder.document(),
+            document: DocumentLink::new(&builder.prefix),
             grain_ms: remote::grain_ms(builder.given_time.as_deref()),
             slack_ms: if builder.given_time.is_some() { GIVEN_TIME_SLACK_MS } else { 0 },
             clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
@@ -182,7 +187,7 @@ impl RedisStore {
     }
 
     /// Executes operations on a probe key, again after each timeout: a busy server may need longer than a request's budget
-    /// to load the script, and counts under the key have no effect.
+    /// to load the script, and counts of a probe key have no effect.
     async fn execute_probe(&self, operations: &[Operation<'_>]) -> Vec<Result<Decision, StoreError>> {
         let mut attempts = 1;
         loop {
@@ -314,6 +319,10 @@ impl RemoteStore for RedisStore {
 impl Store for RedisStore {
     async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         remote::execute(self, operations).await
+    }
+
+    async fn execute_within(&self, operations: &[Operation<'_>], budget: Duration) -> Responses {
+        remote::execute_within(self, operations, budget).await
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {

@@ -7,7 +7,6 @@ use std::future::{poll_fn, ready};
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
-use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -16,13 +15,16 @@ use tokio::sync::{Mutex, watch};
 use super::RedisStore;
 use super::batch::{Batch, Batcher, GROUP_REPEAT_RANGE, Request};
 use super::cluster::Cluster;
-use super::endpoint::{Connector, Endpoint, Link};
+use super::connector::Link;
+use super::endpoint::Endpoint;
 use super::exchange::{Exchange, Outcome, Peer, exchange, measure_skew};
+use super::node_handle::{Health, NodeHandle};
+use super::shared::Shared;
 use super::skew::Skew;
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
-use crate::store::remote::{QueueReceiver, QueueSender, Queued, RemoteStore, queue, task_stopped};
+use crate::store::remote::{QueueReceiver, Queued, RemoteStore, queue, task_stopped};
 use crate::store::supervise::supervise;
 
 /// Number of batches in flight. With two, one is prepared and its responses are read while the server executes the other.
@@ -34,42 +36,6 @@ const MAX_UNBATCHED: usize = 8;
 /// Age at which an idle connection may be closed by the server's idle timeout, of which the shortest is one second. A
 /// connection that is closed earlier was rejected.
 const MIN_IDLE_TIMEOUT_MS: u64 = 900;
-
-/// Settings and state that the connections of a store share.
-pub(super) struct Shared {
-    pub(super) connector: Connector,
-    pub(super) budget: Duration,
-    pub(super) max_waiting: usize,
-    pub(super) given_time: Option<Arc<dyn Clock>>,
-}
-
-/// State of the connection to a server.
-#[derive(Clone, Debug)]
-pub(super) enum Health {
-    Connecting,
-    Up,
-    Down(StoreError),
-}
-
-/// Handle of a server's task.
-#[derive(Clone)]
-pub(super) struct NodeHandle {
-    pub(super) queue: QueueSender<Request>,
-    health: watch::Receiver<Health>,
-    pub(super) skew: Arc<Skew>,
-}
-
-impl NodeHandle {
-    /// Waits for the result of the first connection attempt.
-    pub(super) async fn ready(&self) -> Result<(), StoreError> {
-        let mut health = self.health.clone();
-        match health.wait_for(|health| !matches!(health, Health::Connecting)).await.as_deref() {
-            Ok(Health::Down(error)) => Err(error.clone()),
-            Ok(_) => Ok(()),
-            Err(_) => Err(task_stopped(RedisStore::NAME)),
-        }
-    }
-}
 
 /// Starts the task of a server. It ends when all handles are dropped.
 pub(super) fn start(endpoint: Endpoint, shared: Arc<Shared>, cluster: Weak<Cluster>) -> NodeHandle {

@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use super::endpoint::{Connector, Link};
+use super::connector::{Connector, Link};
 use super::staggered_race::first_success;
 use super::url::Address;
 use crate::error::StoreError;

@@ -7,10 +7,9 @@ use std::time::Duration;
 use super::RedisStore;
 use super::invalidation::Subscriber;
 use super::key::{KeyNames, KeyStyle};
-use super::shared_document::DocumentLink;
-use super::url::{Topology, Url, UrlError, invalid_option};
+use super::url::{Topology, Url};
 use crate::clock::Clock;
-use crate::error::StoreError;
+use crate::error::{SettingsError, StoreError};
 
 const DEFAULT_PREFIX: &str = "sg";
 const DEFAULT_BUDGET: Duration = Duration::from_millis(100);
@@ -24,7 +23,7 @@ const OPTIONS: &str =
 #[derive(Clone)]
 pub struct RedisStoreBuilder {
     pub(super) url: Url,
-    prefix: String,
+    pub(super) prefix: String,
     secret: Option<String>,
     key_style: KeyStyle,
     pub(super) budget: Duration,
@@ -49,7 +48,7 @@ impl fmt::Debug for RedisStoreBuilder {
 }
 
 impl RedisStoreBuilder {
-    pub(super) fn parse(url: &str) -> Result<Self, UrlError> {
+    pub(super) fn parse(url: &str) -> Result<Self, SettingsError> {
         let url = Url::parse(url)?;
         let mut builder = Self {
             prefix: DEFAULT_PREFIX.to_owned(),
@@ -69,64 +68,68 @@ impl RedisStoreBuilder {
             builder = builder.option(&name, &value)?;
         }
         match (&builder.client_cert_pem, &builder.client_key_pem) {
-            (Some(_), None) => Err(invalid_option("key", "it is required together with cert")),
-            (None, Some(_)) => Err(invalid_option("cert", "it is required together with key")),
+            (Some(_), None) => Err(SettingsError::option("key", "it is required together with cert")),
+            (None, Some(_)) => Err(SettingsError::option("cert", "it is required together with key")),
             _ => Ok(builder),
         }
     }
 
-    fn option(self, name: &str, value: &str) -> Result<Self, UrlError> {
+    fn option(self, name: &str, value: &str) -> Result<Self, SettingsError> {
         match name {
             "prefix" => self.prefix(value),
-            "secret" if value.is_empty() => Err(invalid_option(name, "it is empty")),
+            "secret" if value.is_empty() => Err(SettingsError::option(name, "it is empty")),
             "secret" => Ok(self.secret(value)),
             "keys" => match value {
                 "hashed" => Ok(self.key_style(KeyStyle::Hashed)),
                 "plain" => Ok(self.key_style(KeyStyle::Plain)),
-                _ => Err(invalid_option(name, format_args!("{value:?} is not one of hashed, plain"))),
+                _ => Err(SettingsError::option(name, format_args!("{value:?} is not one of hashed, plain"))),
             },
             "budget_ms" => match value.parse() {
                 Ok(ms @ 1..=60_000) => Ok(self.budget(Duration::from_millis(ms))),
-                _ => Err(invalid_option(name, format_args!("{value:?} is not between 1 and 60000"))),
+                _ => Err(SettingsError::option(name, format_args!("{value:?} is not between 1 and 60000"))),
             },
-            "ca" | "cert" | "key" if !self.url.is_tls => Err(invalid_option(
+            "ca" | "cert" | "key" if !self.url.is_tls => Err(SettingsError::option(
                 name,
                 "the scheme of the URL does not use TLS; use rediss:// in place of redis://",
             )),
             "ca" | "cert" | "key" => {
-                let pem = std::fs::read(value)
-                    .map_err(|error| invalid_option(name, format_args!("cannot read {value:?}: {error}")))?;
+                let pem = std::fs::read(value).map_err(|error| {
+                    SettingsError::option(name, format_args!("cannot read {value:?}: {error}"))
+                })?;
                 Ok(match name {
                     "ca" => self.ca_certificate(pem),
                     "cert" => Self { client_cert_pem: Some(pem), ..self },
                     _ => Self { client_key_pem: Some(pem), ..self },
                 })
             }
-            "database" if !matches!(self.url.topology, Topology::Unix(_)) => Err(invalid_option(
+            "database" if !matches!(self.url.topology, Topology::Unix(_)) => Err(SettingsError::option(
                 name,
                 "it is for Unix sockets only; elsewhere the database follows the host, as in redis://host/2",
             )),
             "database" => match value.parse() {
                 Ok(number @ 0..) => Ok(Self { url: Url { database: number, ..self.url }, ..self }),
-                _ => Err(invalid_option(name, format_args!("{value:?} is not a number"))),
+                _ => Err(SettingsError::option(name, format_args!("{value:?} is not a number"))),
             },
             "sentinel_user" | "sentinel_password"
                 if !matches!(self.url.topology, Topology::Sentinel { .. }) =>
             {
-                Err(invalid_option(name, "the URL names no sentinels; use redis+sentinel://"))
+                Err(SettingsError::option(name, "the URL names no sentinels; use redis+sentinel://"))
             }
             "sentinel_user" => Ok(Self { sentinel_user: Some(value.to_owned()), ..self }),
             "sentinel_password" => Ok(Self { sentinel_password: Some(value.to_owned()), ..self }),
-            _ => Err(invalid_option(name, format_args!("there is no such option; allowed are {OPTIONS}"))),
+            _ => Err(SettingsError::option(
+                name,
+                format_args!("there is no such option; allowed are {OPTIONS}"),
+            )),
         }
     }
 
     /// Sets the prefix of all keys, `sg` by default. Applications that share a server need different prefixes.
-    pub fn prefix(mut self, prefix: &str) -> Result<Self, UrlError> {
+    pub fn prefix(mut self, prefix: &str) -> Result<Self, SettingsError> {
         let is_valid = |c: char| c.is_ascii_graphic() && !matches!(c, '{' | '}');
         if prefix.is_empty() || prefix.len() > 64 || !prefix.chars().all(is_valid) {
             let why = format!("{prefix:?} is not 1 to 64 visible ASCII characters without braces");
-            return Err(invalid_option("prefix", why));
+            return Err(SettingsError::option("prefix", why));
         }
         prefix.clone_into(&mut self.prefix);
         Ok(self)
@@ -193,10 +196,6 @@ impl RedisStoreBuilder {
         KeyNames::new(&self.prefix, self.secret.as_deref(), self.key_style)
     }
 
-    pub(super) fn document(&self) -> DocumentLink {
-        DocumentLink::new(&self.prefix)
-    }
-
     pub(super) fn subscriber(&self) -> Subscriber {
         Subscriber::new(&self.prefix)
     }
@@ -214,29 +213,22 @@ mod tests {
     fn errors_name_the_invalid_option() {
         let error_of = |url: &str| RedisStoreBuilder::parse(url).unwrap_err().to_string();
         assert!(
-            error_of("redis://a?prefx=b")
-                .starts_with("store: prefx: there is no such option; allowed are prefix,")
+            error_of("redis://a?prefx=b").starts_with("prefx: there is no such option; allowed are prefix,")
         );
-        assert!(error_of("redis://a?prefix=%7B").starts_with("store: prefix: \"{\" is not 1 to 64 visible"));
-        assert!(
-            error_of("redis://a?budget_ms=0")
-                .starts_with("store: budget_ms: \"0\" is not between 1 and 60000")
-        );
-        assert!(
-            error_of("redis://a?keys=odd").starts_with("store: keys: \"odd\" is not one of hashed, plain")
-        );
-        assert!(error_of("rediss://a?ca=/nowhere").starts_with("store: ca: cannot read \"/nowhere\""));
+        assert!(error_of("redis://a?prefix=%7B").starts_with("prefix: \"{\" is not 1 to 64 visible"));
+        assert!(error_of("redis://a?budget_ms=0").starts_with("budget_ms: \"0\" is not between 1 and 60000"));
+        assert!(error_of("redis://a?keys=odd").starts_with("keys: \"odd\" is not one of hashed, plain"));
+        assert!(error_of("rediss://a?ca=/nowhere").starts_with("ca: cannot read \"/nowhere\""));
         for url in ["redis://a", "redis+cluster://a", "redis+sentinel://a/b"] {
             let error = error_of(&format!("{url}?ca=/nowhere"));
             assert!(!error.contains("nowhere") && error.contains("does not use TLS"), "{error}");
         }
-        assert!(error_of("redis://a?secret=").starts_with("store: secret: it is empty"));
-        assert!(error_of("redis://a?sentinel_user=b").starts_with("store: sentinel_user: the URL names no"));
-        assert!(error_of("redis://a?database=2").starts_with("store: database: it is for Unix sockets only"));
-        assert!(error_of("redis+unix:///a?database=x").starts_with("store: database: \"x\" is not a number"));
+        assert!(error_of("redis://a?secret=").starts_with("secret: it is empty"));
+        assert!(error_of("redis://a?sentinel_user=b").starts_with("sentinel_user: the URL names no"));
+        assert!(error_of("redis://a?database=2").starts_with("database: it is for Unix sockets only"));
+        assert!(error_of("redis+unix:///a?database=x").starts_with("database: \"x\" is not a number"));
         assert!(
-            error_of("redis://a?cert=/nowhere")
-                .starts_with("store: cert: the scheme of the URL does not use TLS")
+            error_of("redis://a?cert=/nowhere").starts_with("cert: the scheme of the URL does not use TLS")
         );
     }
 }

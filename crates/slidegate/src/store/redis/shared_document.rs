@@ -6,10 +6,11 @@ use std::time::Duration;
 use redis::{FromRedisValue, Script};
 use tokio::sync::Mutex;
 
-use super::endpoint::{Endpoint, Link};
+use super::connector::Link;
+use super::endpoint::Endpoint;
 use super::{RedisStore, Route, key};
 use crate::error::StoreError;
-use crate::store::shared_document::{SharedDocument, SharedDocuments};
+use crate::store::{SharedDocument, SharedDocuments};
 
 /// Timeout of one script call.
 const TIMEOUT: Duration = Duration::from_secs(1);

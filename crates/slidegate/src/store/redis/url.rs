@@ -5,23 +5,11 @@ use std::path::PathBuf;
 
 use percent_encoding::percent_decode_str;
 
+use crate::error::SettingsError;
+
 /// Forms of the URL, for error messages.
 const FORMS: &str = "redis://[user:password@]host[:port][/database], rediss:// for TLS, redis+unix:///path, \
                      redis+sentinel://host[:port],…/name[/database], redis+cluster://host[:port],…";
-
-/// Error of an invalid URL of a Redis store. The message names the mistake and the allowed forms.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UrlError {
-    message: String,
-}
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for UrlError {}
 
 /// Arrangement of the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +51,8 @@ pub(super) struct Url {
 }
 
 impl Url {
-    pub(super) fn parse(text: &str) -> Result<Self, UrlError> {
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid("it has no scheme"))?;
+    pub(super) fn parse(text: &str) -> Result<Self, SettingsError> {
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid("the URL has no scheme"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         if query.contains('@') {
             return Err(invalid("escape ? in a password as %3F, and @ in an option as %40"));
@@ -129,16 +117,11 @@ impl fmt::Debug for Url {
     }
 }
 
-fn invalid(why: &str) -> UrlError {
-    UrlError { message: format!("store: {why}; allowed are {FORMS}") }
+fn invalid(why: &str) -> SettingsError {
+    SettingsError::url(format_args!("{why}; allowed are {FORMS}"))
 }
 
-/// Error of an option.
-pub(super) fn invalid_option(name: &str, why: impl fmt::Display) -> UrlError {
-    UrlError { message: format!("store: {name}: {why}") }
-}
-
-fn parse_user(userinfo: Option<&str>) -> Result<(Option<String>, Option<String>), UrlError> {
+fn parse_user(userinfo: Option<&str>) -> Result<(Option<String>, Option<String>), SettingsError> {
     let Some(userinfo) = userinfo else { return Ok((None, None)) };
     let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
     if !user.is_empty() && password.is_empty() {
@@ -148,12 +131,12 @@ fn parse_user(userinfo: Option<&str>) -> Result<(Option<String>, Option<String>)
     Ok((some(user)?, some(password)?))
 }
 
-fn parse_hosts(hosts: &str, default_port: u16) -> Result<Vec<Address>, UrlError> {
+fn parse_hosts(hosts: &str, default_port: u16) -> Result<Vec<Address>, SettingsError> {
     hosts.split(',').map(|host| parse_address(host, default_port)).collect()
 }
 
 /// Parses `host`, `host:port`, `[v6]` or `[v6]:port`.
-pub(super) fn parse_address(text: &str, default_port: u16) -> Result<Address, UrlError> {
+pub(super) fn parse_address(text: &str, default_port: u16) -> Result<Address, SettingsError> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
             let (host, port) = rest.split_once(']').ok_or_else(|| invalid("a [ has no ]"))?;
@@ -177,7 +160,7 @@ pub(super) fn parse_address(text: &str, default_port: u16) -> Result<Address, Ur
     Ok(Address { host: decode(host)?, port })
 }
 
-fn parse_database(text: &str) -> Result<i64, UrlError> {
+fn parse_database(text: &str) -> Result<i64, SettingsError> {
     match text {
         "" => Ok(0),
         _ => match text.parse() {
@@ -188,7 +171,7 @@ fn parse_database(text: &str) -> Result<i64, UrlError> {
     }
 }
 
-fn parse_options(query: &str) -> Result<Vec<(String, String)>, UrlError> {
+fn parse_options(query: &str) -> Result<Vec<(String, String)>, SettingsError> {
     query
         .split('&')
         .filter(|option| !option.is_empty())
@@ -196,20 +179,19 @@ fn parse_options(query: &str) -> Result<Vec<(String, String)>, UrlError> {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
             Ok((decode(name)?, decode(value)?))
         })
-        .try_fold(Vec::new(), |mut options: Vec<(String, String)>, option: Result<_, UrlError>| {
+        .try_fold(Vec::new(), |mut options: Vec<(String, String)>, option: Result<_, SettingsError>| {
             let option = option?;
             if options.iter().any(|(name, _)| *name == option.0) {
-                return Err(invalid_option(&option.0, "it is given twice"));
+                return Err(SettingsError::option(&option.0, "it is given twice"));
             }
             options.push(option);
             Ok(options)
         })
 }
 
-fn decode(text: &str) -> Result<String, UrlError> {
-    let decoded = percent_decode_str(text)
-        .decode_utf8()
-        .map_err(|_| invalid("its percent-encoded text is not UTF-8"))?;
+fn decode(text: &str) -> Result<String, SettingsError> {
+    let decoded =
+        percent_decode_str(text).decode_utf8().map_err(|_| invalid("percent-encoded text is not UTF-8"))?;
     Ok(decoded.into_owned())
 }
 
@@ -250,24 +232,24 @@ mod tests {
 
     #[test]
     fn errors_name_the_mistake_and_the_allowed_forms() {
-        assert!(error_of("cache:6379").starts_with("store: it has no scheme; allowed are redis://["));
-        assert!(error_of("http://a").starts_with("store: the scheme \"http\" is unknown; allowed are"));
-        assert!(error_of("redis+ring://a").starts_with("store: the scheme \"redis+ring\" is unknown"));
-        assert!(error_of("redis://").starts_with("store: a host is missing"));
-        assert!(error_of("redis://[::1]7911").starts_with("store: only a colon and a port may follow a ]"));
-        assert!(error_of("redis://a?prefix=b&prefix=c").starts_with("store: prefix: it is given twice"));
+        assert!(error_of("cache:6379").starts_with("the URL has no scheme; allowed are redis://["));
+        assert!(error_of("http://a").starts_with("the scheme \"http\" is unknown; allowed are"));
+        assert!(error_of("redis+ring://a").starts_with("the scheme \"redis+ring\" is unknown"));
+        assert!(error_of("redis://").starts_with("a host is missing"));
+        assert!(error_of("redis://[::1]7911").starts_with("only a colon and a port may follow a ]"));
+        assert!(error_of("redis://a?prefix=b&prefix=c").starts_with("prefix: it is given twice"));
         assert!(error_of("redis://a?secret=p@ss").contains("@ in an option as %40"));
-        assert!(error_of("redis://a:b").starts_with("store: a port is not a number up to 65535"));
-        assert!(error_of("redis://a/x").starts_with("store: the database is not a number"));
-        assert!(error_of("redis://a/-1").starts_with("store: the database is not a number"));
-        assert!(error_of("redis://a,b").starts_with("store: several hosts need redis+cluster://"));
-        assert!(error_of("redis+sentinel://a").starts_with("store: the name of the primary is missing"));
-        assert!(error_of("redis+cluster://a/1").starts_with("store: a cluster has only database 0"));
-        assert!(error_of("redis+unix://x").starts_with("store: the path of a Unix socket is absolute"));
-        assert!(error_of("rediss+unix:///x").starts_with("store: a Unix socket does not use TLS"));
-        assert!(error_of("redis://a%ff").starts_with("store: its percent-encoded text is not UTF-8"));
-        assert!(error_of("redis://hush@cache").starts_with("store: the user has no password"));
-        assert!(error_of("redis://me:12?hush@cache").starts_with("store: escape ? in a password as %3F"));
+        assert!(error_of("redis://a:b").starts_with("a port is not a number up to 65535"));
+        assert!(error_of("redis://a/x").starts_with("the database is not a number"));
+        assert!(error_of("redis://a/-1").starts_with("the database is not a number"));
+        assert!(error_of("redis://a,b").starts_with("several hosts need redis+cluster://"));
+        assert!(error_of("redis+sentinel://a").starts_with("the name of the primary is missing"));
+        assert!(error_of("redis+cluster://a/1").starts_with("a cluster has only database 0"));
+        assert!(error_of("redis+unix://x").starts_with("the path of a Unix socket is absolute"));
+        assert!(error_of("rediss+unix:///x").starts_with("a Unix socket does not use TLS"));
+        assert!(error_of("redis://a%ff").starts_with("percent-encoded text is not UTF-8"));
+        assert!(error_of("redis://hush@cache").starts_with("the user has no password"));
+        assert!(error_of("redis://me:12?hush@cache").starts_with("escape ? in a password as %3F"));
         assert!(!format!("{:?}", Url::parse("redis://:hush@a").unwrap()).contains("hush"));
         for unescaped in ["redis://me:hush/hush@a", "redis://me:hush?hush@a", "redis://me:1/hush@a"] {
             assert!(!error_of(unescaped).contains("hush"), "{unescaped}");

@@ -13,7 +13,9 @@ use std::time::Duration;
 use slidegate_core::{Action, Counter, Decision, Moment, Policy, State, decide_matched};
 use tokio::sync::oneshot;
 
-pub(crate) use self::queue::{QueueReceiver, QueueSender, Queued, Reject, queue, task_stopped};
+#[cfg(feature = "redis")]
+pub(crate) use self::queue::task_stopped;
+pub(crate) use self::queue::{QueueReceiver, QueueSender, Queued, Reject, queue};
 
 use super::{Operation, Responses};
 use crate::clock::Clock;
@@ -124,26 +126,44 @@ impl PriorState {
 
 /// Executes operations within the store's budget.
 pub(crate) async fn execute<R: RemoteStore>(store: &R, operations: &[Operation<'_>]) -> Responses {
+    execute_within(store, operations, store.budget()).await
+}
+
+/// Executes operations within `budget`, at most the store's. This is the only timer on the caller's side.
+pub(crate) async fn execute_within<R: RemoteStore>(
+    store: &R,
+    operations: &[Operation<'_>],
+    budget: Duration,
+) -> Responses {
+    let budget = budget.min(store.budget());
     match operations {
-        [operation] => execute_one(store, operation).await.into(),
-        many => execute_many(store, many).await,
+        [operation] => execute_one(store, operation, budget).await.into(),
+        many => execute_many(store, many, budget).await,
     }
 }
 
-async fn execute_one<R: RemoteStore>(store: &R, operation: &Operation<'_>) -> Result<Decision, StoreError> {
+async fn execute_one<R: RemoteStore>(
+    store: &R,
+    operation: &Operation<'_>,
+    budget: Duration,
+) -> Result<Decision, StoreError> {
     let (request, mut pending) = store.request(operation);
     let in_time = async {
         store.enqueue(request).await;
         wait::<R>(&mut pending).await
     };
-    let response = match tokio::time::timeout(store.budget(), in_time).await {
+    let response = match tokio::time::timeout(budget, in_time).await {
         Ok(response) => response,
-        Err(_) => timed_out(store, &mut pending),
+        Err(_) => timed_out::<R>(&mut pending, budget),
     };
     store.decode(operation, response?)
 }
 
-async fn execute_many<R: RemoteStore>(store: &R, operations: &[Operation<'_>]) -> Responses {
+async fn execute_many<R: RemoteStore>(
+    store: &R,
+    operations: &[Operation<'_>],
+    budget: Duration,
+) -> Responses {
     let mut pending: Vec<PendingResponse<R::Response>> = Vec::with_capacity(operations.len());
     let mut responses = Vec::with_capacity(operations.len());
     // Bounds the share of the queue, and the time on a connection, that one caller takes.
@@ -164,11 +184,11 @@ async fn execute_many<R: RemoteStore>(store: &R, operations: &[Operation<'_>]) -
             }
         }
     };
-    if tokio::time::timeout(store.budget(), in_time).await.is_err() {
+    if tokio::time::timeout(budget, in_time).await.is_err() {
         for pending in pending.iter_mut().skip(responses.len()) {
-            responses.push(timed_out(store, pending));
+            responses.push(timed_out::<R>(pending, budget));
         }
-        let unsent = format!("{}: request not sent within {:?}", R::NAME, store.budget());
+        let unsent = format!("{}: request not sent within {budget:?}", R::NAME);
         responses.resize_with(operations.len(), || Err(StoreError::transient(unsent.clone()).too_late()));
     }
     operations.iter().zip(responses).map(|(operation, response)| store.decode(operation, response?)).collect()
@@ -181,15 +201,15 @@ async fn wait<R: RemoteStore>(pending: &mut PendingResponse<R::Response>) -> Res
 
 /// Returns the response if it arrived with the timeout, else the error of a request whose budget is spent.
 fn timed_out<R: RemoteStore>(
-    store: &R,
     pending: &mut PendingResponse<R::Response>,
+    budget: Duration,
 ) -> Result<R::Response, StoreError> {
     pending.receiver.close();
     if let Ok(arrived) = pending.receiver.try_recv() {
         return arrived;
     }
     fence(SeqCst);
-    let message = format!("{}: no response within {:?}", R::NAME, store.budget());
+    let message = format!("{}: no response within {budget:?}", R::NAME);
     let is_dispatched = pending.is_dispatched.load(Relaxed);
     Err(if is_dispatched { StoreError::lost(message) } else { StoreError::transient(message) }.too_late())
 }

@@ -88,6 +88,7 @@ impl<R: Reject> QueueSender<R> {
     }
 
     /// Enqueues requests as one group, or rejects them if the queue has too few slots for all of them.
+    #[cfg(feature = "redis")]
     pub(crate) fn try_send_group(&self, requests: Vec<R>) {
         let group = Queued::Group(requests);
         let Ok(slots) = self.group_slots.try_acquire_many(extra_slots(&group)) else {
@@ -126,6 +127,7 @@ impl<R: Reject> QueueSender<R> {
     }
 
     /// Returns whether both are senders of the same queue.
+    #[cfg(feature = "redis")]
     pub(crate) fn is_same_queue(&self, other: &Self) -> bool {
         self.sender.same_channel(&other.sender)
     }

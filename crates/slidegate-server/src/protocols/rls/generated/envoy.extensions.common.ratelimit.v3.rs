@@ -3,13 +3,13 @@
 pub struct RateLimitDescriptor {
     #[prost(message, repeated, tag = "1")]
     pub entries: ::prost::alloc::vec::Vec<rate_limit_descriptor::Entry>,
-    /// In place of the limit that is configured.
+    /// In place of the configured limit.
     #[prost(message, optional, tag = "2")]
     pub limit: ::core::option::Option<rate_limit_descriptor::RateLimitOverride>,
-    /// Hits of this descriptor alone; 0 only looks.
+    /// Hits of this descriptor alone; 0 is a peek.
     #[prost(message, optional, tag = "3")]
     pub hits_addend: ::core::option::Option<u64>,
-    /// Hits are given back.
+    /// Refunds the hits.
     #[prost(bool, tag = "4")]
     pub is_negative_hits: bool,
 }

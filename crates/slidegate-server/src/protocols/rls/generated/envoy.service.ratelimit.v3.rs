@@ -15,7 +15,7 @@ pub struct RateLimitRequest {
 pub struct RateLimitResponse {
     #[prost(enumeration = "rate_limit_response::Code", tag = "1")]
     pub overall_code: i32,
-    /// As many as there were descriptors, in the same order.
+    /// One per descriptor, in the same order.
     #[prost(message, repeated, tag = "2")]
     pub statuses: ::prost::alloc::vec::Vec<rate_limit_response::DescriptorStatus>,
     #[prost(message, repeated, tag = "3")]

@@ -4,38 +4,17 @@ use std::sync::atomic::Ordering;
 
 use slidegate_core::{Action, Policy, Verb};
 
+use super::super::eviction_rank::EvictionRank;
 use super::super::page::LockedPage;
 use super::super::request::TableRequest;
 use super::super::slots::{KeyId, Slot};
 use super::super::table::Table;
 use super::super::word::{RECORD, Word};
-use super::EvictionRank;
+use super::capacity_error::CapacityError;
 use super::policy::{CandidateKind, Evicted, has_record};
-use crate::error::StoreError;
 
 /// Records that one check evicts at most.
 const MAX_EVICTIONS_PER_CHECK: usize = 1000;
-
-/// Reason why no slot or no bytes could be allocated.
-#[derive(Debug)]
-pub(in super::super) enum CapacityError {
-    Keys,
-    Bytes,
-    /// Another thread holds the lock of this page, which may have a victim. The caller retries after it has released
-    /// its own page, for which the other thread may be waiting.
-    Busy(usize),
-}
-
-impl CapacityError {
-    /// Returns the number of the page to wait for before a retry, or the final error.
-    pub(in super::super) fn busy_page(self) -> Result<usize, StoreError> {
-        match self {
-            Self::Keys => Err(StoreError::full("the memory store is full: max_keys is reached")),
-            Self::Bytes => Err(StoreError::full("the memory store is full: max_bytes is reached")),
-            Self::Busy(page) => Ok(page),
-        }
-    }
-}
 
 impl Table {
     /// Returns a vacant slot for a new key and adds the key to the count of keys. Evicts another key if `max_keys` is

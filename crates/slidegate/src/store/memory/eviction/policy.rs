@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
-use super::super::page::LockedPage;
+use super::super::eviction_rank::{EvictionRank, eviction_rank};
+use super::super::page::{DeniedPages, LockedPage};
 use super::super::settings::WhenFull;
 use super::super::slots::Slot;
 use super::super::table::Table;
 use super::super::word::{RECORD, Word};
-use super::{CapacityError, DeniedPages, EvictionRank, eviction_rank};
+use super::capacity_error::CapacityError;
 
 /// Keys compared before the lowest-ranked evictable one is evicted. The scan goes on while the lowest-ranked key has
 /// spent [`NEARLY_EXHAUSTED_64THS`] of its limit: a client that requests more than its key has left is denied already.

@@ -4,7 +4,7 @@ use slidegate_core::Verb;
 
 use super::*;
 use crate::store::postgres::PostgresStoreBuilder;
-use crate::store::postgres::response::Response;
+use crate::store::postgres::batch::Response;
 use crate::store::remote::{PendingResponse, QueueSender, queue, response_channel};
 
 struct Rig {

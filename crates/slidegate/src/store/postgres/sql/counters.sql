@@ -1,5 +1,5 @@
 -- A pair of functions per algorithm. `view_…` rolls the part of a record at `pos` (0: none) to a moment. It returns the
--- used units, whether the part was mended, and three numbers of the algorithm. `keep_…` returns the counted units and the
+-- used units, whether the part was adjusted, and three numbers of the algorithm. `keep_…` returns the counted units and the
 -- new part.
 
 CREATE OR REPLACE FUNCTION @schema@.view_sliding_window(rec bigint[], pos int, op bigint[], q int, now_ms bigint)
@@ -10,7 +10,7 @@ DECLARE
   prev bigint := 0;
   cur bigint := 0;
   used bigint;
-  is_mended bigint := 0;
+  is_adjusted bigint := 0;
 BEGIN
   IF pos > 0 THEN
     win := rec[pos + 1];
@@ -20,7 +20,7 @@ BEGIN
     IF now_ms < start THEN
       IF start - now_ms > win THEN
         start := @schema@.window_start(op[q + 4], win, now_ms);
-        is_mended := 1;
+        is_adjusted := 1;
       END IF;
     ELSIF now_ms - start >= win THEN
       IF now_ms - start < 2 * win THEN
@@ -40,7 +40,7 @@ BEGIN
   IF win > op[q + 2] AND used > 0 THEN
     RETURN ARRAY[used, 1, now_ms, 0, used];
   END IF;
-  RETURN ARRAY[used, is_mended, start, prev, cur];
+  RETURN ARRAY[used, is_adjusted, start, prev, cur];
 END $$;
 
 CREATE OR REPLACE FUNCTION @schema@.keep_sliding_window(v bigint[], op bigint[], q int, verb bigint, spent bigint,
@@ -116,7 +116,7 @@ DECLARE
   tokens bigint := 0;
   rest bigint := 0;
   written bigint := now_ms;
-  is_mended bigint := 0;
+  is_adjusted bigint := 0;
   ahead bigint;
   owed numeric;
 BEGIN
@@ -125,7 +125,7 @@ BEGIN
     rest := rec[pos + 5];
     ahead := rec[pos + 3] - now_ms;
     IF ahead > win THEN
-      is_mended := 1;
+      is_adjusted := 1;
     ELSIF ahead > 0 THEN
       written := rec[pos + 3];
     ELSE
@@ -138,7 +138,7 @@ BEGIN
     RETURN ARRAY[0, 0, now_ms, 0, 0];
   END IF;
   IF rec[pos + 1] <> win OR rec[pos + 6] <> op[q + 1] OR rec[pos + 7] <> op[q + 3] THEN
-    is_mended := 1;
+    is_adjusted := 1;
     -- The same number of tokens in the new unit, rounded against the caller.
     rest := @schema@.mul_div_ceil(rest, win, rec[pos + 1]);
     IF rest = win THEN
@@ -150,7 +150,7 @@ BEGIN
       rest := 0;
     END IF;
   END IF;
-  RETURN ARRAY[tokens + CASE WHEN rest > 0 THEN 1 ELSE 0 END, is_mended, written, tokens, rest];
+  RETURN ARRAY[tokens + CASE WHEN rest > 0 THEN 1 ELSE 0 END, is_adjusted, written, tokens, rest];
 END $$;
 
 CREATE OR REPLACE FUNCTION @schema@.keep_token_bucket(v bigint[], op bigint[], q int, verb bigint, spent bigint)

@@ -50,7 +50,7 @@ DECLARE
   v bigint[];
   is_sound boolean := true;
   is_known boolean := false;
-  is_mended boolean := false;
+  is_adjusted boolean := false;
   is_changed boolean := false;
   is_kept boolean;
   spent bigint[] := array_fill(0::bigint, ARRAY[quotas]);
@@ -142,7 +142,7 @@ BEGIN
     is_changed := is_changed OR (places[i] = 0 AND i <= cardinality(parts));
   END LOOP;
 
-  -- Five numbers per view: used units, whether it is mended, and three of the algorithm.
+  -- Five numbers per view: used units, whether it is adjusted, and three of the algorithm.
   is_allowed := true;
   FOR i IN 1 .. quotas LOOP
     q := 5 * i - 1;
@@ -154,7 +154,7 @@ BEGIN
     END;
     views := views || v;
     is_allowed := is_allowed AND v[1] + cost <= op[q + 3];
-    is_mended := is_mended OR v[2] > 0;
+    is_adjusted := is_adjusted OR v[2] > 0;
   END LOOP;
 
   before := '{}';
@@ -187,8 +187,8 @@ BEGIN
       spent[i] := CASE WHEN verb = 5 THEN @schema@.chargeable(views[5 * i - 4], cost)
         WHEN verb = 1 AND is_allowed THEN cost ELSE 0 END;
     END LOOP;
-    -- A denial leaves the record unchanged, unless a changed policy has to mend it: it may have to live longer.
-    is_kept := (verb = 5 OR (verb = 1 AND blocked = 0)) AND (is_mended OR 0 < ANY (spent));
+    -- A denial leaves the record unchanged, unless a changed policy has to adjust it: it may have to live longer.
+    is_kept := (verb = 5 OR (verb = 1 AND blocked = 0)) AND (is_adjusted OR 0 < ANY (spent));
     is_allowed := is_allowed AND blocked = 0;
     paid := CASE WHEN verb = 5 OR (verb = 1 AND is_allowed) THEN cost ELSE 0 END;
   END IF;
@@ -196,7 +196,7 @@ BEGIN
     RETURN;
   END IF;
 
-  is_invalidation := is_invalidation OR is_mended OR is_changed;
+  is_invalidation := is_invalidation OR is_adjusted OR is_changed;
   after := '{}';
   expires_ms := greatest(now_ms, blocked);
   FOR i IN 1 .. quotas LOOP
@@ -204,7 +204,7 @@ BEGIN
     pos := places[i];
     v := views[q - 3 : q + 1];
     IF verb IN (1, 5) AND spent[i] = 0 AND v[2] = 0 AND pos > 0 THEN
-      -- Only another quota was mended.
+      -- Only another quota was adjusted.
       part := v[1] || rec[pos : pos + 2 + rec[pos + 2]::int];
     ELSE
       IF verb IN (1, 5) AND spent[i] = 0 AND v[2] = 0 THEN

@@ -18,13 +18,13 @@ local fixed_window = {
     if state.cur == 0 or now - state.start >= state.window then
       return { start = window_start(quota, quota.window, now), used = 0 }
     elseif state.window > quota.window then
-      return { start = now, used = state.cur, is_mended = true }
+      return { start = now, used = state.cur, is_adjusted = true }
     end
     -- Units of a shorter window move to this one with the next spent unit, as in a sliding window.
     local view = { start = state.start, used = state.cur, now = now }
     view.shorter = state.window < quota.window and state.window
     if state.start - now > state.window then
-      view.start, view.is_mended = window_start(quota, state.window, now), true
+      view.start, view.is_adjusted = window_start(quota, state.window, now), true
     end
     return view
   end,

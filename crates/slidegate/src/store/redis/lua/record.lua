@@ -140,7 +140,7 @@ end
 local function moved_sources(parts, op, spent)
   local moved = {}
   for i, part in ipairs(parts) do
-    local is_left = (op.verb == CHECK or op.verb == CHARGE) and not part.view.is_mended
+    local is_left = (op.verb == CHECK or op.verb == CHARGE) and not part.view.is_adjusted
     if part.source and spent[i] == 0 and (part.view.shorter or is_left) then
       moved[part.source] = true
     end
@@ -271,7 +271,7 @@ local function commit(parts, left, op, spent, now, blocked)
   for i, part in ipairs(parts) do
     local algorithm, quota = ALGORITHMS[part.algorithm], op.quotas[i]
     local part_bytes = part.bytes
-    if spent[i] > 0 or part.view.is_mended then
+    if spent[i] > 0 or part.view.is_adjusted then
       part_bytes = algorithm.commit(part.state, part.view, quota, spent[i])
     elseif not part_bytes and (algorithm == strict_window or algorithm == sliding_log) then
       part_bytes = algorithm.commit(part.state, part.view, quota, 0)
@@ -373,12 +373,12 @@ local function execute(key, raw, op, now, grain, slack)
   known, blocked = is_known and known or {}, block_in_force(blocked, now)
   local parts, left, is_changed = adopt(known, op.quotas, now)
   op.grain = grain
-  local is_allowed, is_mended = true, false
+  local is_allowed, is_adjusted = true, false
   for i, part in ipairs(parts) do
     local quota = op.quotas[i]
     part.view = ALGORITHMS[part.algorithm].view(part.state, quota, now, grain)
     is_allowed = is_allowed and part.view.used + op.cost <= quota.capacity
-    is_mended = is_mended or part.view.is_mended
+    is_adjusted = is_adjusted or part.view.is_adjusted
   end
   local before = describe(parts, op, is_allowed, blocked)
   if op.verb == REFUND or op.verb == BLOCK then
@@ -394,14 +394,14 @@ local function execute(key, raw, op, now, grain, slack)
     return '1', before
   end
   local spent, is_any = spending(parts, op, is_allowed)
-  if is_any or (is_mended and op.verb ~= PEEK) then
+  if is_any or (is_adjusted and op.verb ~= PEEK) then
     if blocked == 0 or op.verb == CHARGE then
       local record, life, is_cut = commit(parts, left, op, spent, now, blocked)
       if not record then
         return nil, 'SLIDEGATEFULL a sliding log holds no more than 128 KiB'
       end
       -- Another limit may shorten retry times that were returned before.
-      local failed = (is_mended or is_changed or is_cut) and publish_invalidation(key, op) or set(key, record, life, slack)
+      local failed = (is_adjusted or is_changed or is_cut) and publish_invalidation(key, op) or set(key, record, life, slack)
       if failed then
         return nil, failed
       end

@@ -125,7 +125,7 @@ local sliding_log = {
     local stamp, is_rebased
     now, stamp, is_rebased = passed(now, grain, state.newest, quota.window)
     if is_rebased then
-      return { stamp = stamp, used = state.total, is_rebased = true, is_mended = true, first = 1, base = state.base }
+      return { stamp = stamp, used = state.total, is_rebased = true, is_adjusted = true, first = 1, base = state.base }
     end
     if state.count == 0 or state.newest + quota.window <= now then
       return { stamp = stamp, used = 0, first = 1, base = state.base }
@@ -138,7 +138,7 @@ local sliding_log = {
       end
       at, time, used = after, entry_time, used - count
     end
-    return { stamp = stamp, used = used, first = at, base = time, is_mended = state.window ~= quota.window }
+    return { stamp = stamp, used = used, first = at, base = time, is_adjusted = state.window ~= quota.window }
   end,
 
   commit = function(state, view, quota, spent)

@@ -52,10 +52,10 @@ local sliding_window = {
 
   view = function(state, quota, now)
     local window, start, prev, cur = state.window, state.start, state.prev, state.cur
-    local is_mended = false
+    local is_adjusted = false
     if now < start then
       if start - now > window then
-        start, is_mended = window_start(quota, window, now), true
+        start, is_adjusted = window_start(quota, window, now), true
       end
     elseif now - start >= window then
       if now - start < 2 * window then
@@ -71,10 +71,10 @@ local sliding_window = {
     local used = mul_div_ceil(prev, left, window) + cur
     -- Units of a longer window count as spent now. Units of a shorter one do so with the next spent unit.
     if window > quota.window and used > 0 then
-      return { start = now, prev = 0, cur = used, used = used, is_mended = true }
+      return { start = now, prev = 0, cur = used, used = used, is_adjusted = true }
     end
     local shorter = window < quota.window and { window = window, code = 0 }
-    return { start = start, prev = prev, cur = cur, used = used, now = now, is_mended = is_mended, shorter = shorter }
+    return { start = start, prev = prev, cur = cur, used = used, now = now, is_adjusted = is_adjusted, shorter = shorter }
   end,
 
   commit = function(_, view, quota, spent)

@@ -76,9 +76,9 @@ local strict_window = {
         used = used + state.counts[i]
       end
     end
-    local is_mended = is_rebased or (used > 0 and state.window ~= quota.window)
+    local is_adjusted = is_rebased or (used > 0 and state.window ~= quota.window)
     return {
-      stamp = stamp, grain = grain, expired = expired, used = used, is_rebased = is_rebased, is_mended = is_mended,
+      stamp = stamp, grain = grain, expired = expired, used = used, is_rebased = is_rebased, is_adjusted = is_adjusted,
     }
   end,
 

@@ -48,10 +48,10 @@ local token_bucket = {
   -- A debt is paid off up to now at the rate of the quota that wrote it. Under another quota it is then capped at that
   -- quota's capacity.
   view = function(state, quota, now)
-    local tokens, rest, at, is_mended = state.tokens, state.rest, now, false
+    local tokens, rest, at, is_adjusted = state.tokens, state.rest, now, false
     local ahead = state.at - now
     if ahead > quota.window then
-      is_mended = true
+      is_adjusted = true
     elseif ahead > 0 then
       at = state.at
     else
@@ -61,7 +61,7 @@ local token_bucket = {
       return { at = now, tokens = 0, rest = 0, used = 0 }
     end
     if state.window ~= quota.window or state.limit ~= quota.limit or state.capacity ~= quota.capacity then
-      is_mended = true
+      is_adjusted = true
       rest = mul_div_ceil(quota.window, rest, state.window)
       if rest == quota.window then
         tokens, rest = tokens + 1, 0
@@ -74,7 +74,7 @@ local token_bucket = {
     if rest > 0 then
       used = tokens + 1
     end
-    return { at = at, tokens = tokens, rest = rest, used = used, is_mended = is_mended }
+    return { at = at, tokens = tokens, rest = rest, used = used, is_adjusted = is_adjusted }
   end,
 
   -- Returns the view with tokens added, up to the capacity. A debt that already exceeds the capacity stays unchanged.

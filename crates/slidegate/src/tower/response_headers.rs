@@ -1,0 +1,166 @@
+//! Rate-limit headers of a decision before they are merged into a response.
+
+use std::iter;
+
+use http::header::{Entry, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use slidegate_core::{Decision, QuotaReport};
+
+use super::limit_list::{ItemNumbers, with_limit_list};
+use super::style::{
+    HeaderStyle, LEGACY_LIMIT, LEGACY_REMAINING, LEGACY_RESET, LegacyNumbers, RATE_LIMIT, RATE_LIMIT_POLICY,
+};
+use super::tier::Tier;
+use crate::headers::{retry_after_seconds, whole_seconds};
+
+/// Rate-limit headers of a decision. Holds numbers instead of the decision, which is several times as large and would be
+/// moved with the future of the response.
+pub(super) struct ResponseHeaders {
+    limits: Limits,
+    retry_after: RetryAfter,
+}
+
+enum Limits {
+    None,
+    /// Draft style with one quota, by far the most common case: its name is at the start of the first value.
+    One {
+        policy: HeaderValue,
+        name_bytes: usize,
+        numbers: ItemNumbers,
+    },
+    /// Draft style with several quotas.
+    Many {
+        policy: HeaderValue,
+        limits: HeaderValue,
+    },
+    Legacy(LegacyNumbers),
+}
+
+/// Change of the header `retry-after`, in seconds.
+enum RetryAfter {
+    Unchanged,
+    /// At least this.
+    AtLeast(u64),
+    /// At least this if an inner layer has set it: it must not be earlier than the end of an exhausted quota here.
+    AtLeastIfSet(u64),
+}
+
+impl ResponseHeaders {
+    const NONE: Self = Self { limits: Limits::None, retry_after: RetryAfter::Unchanged };
+
+    pub(super) fn new(style: HeaderStyle, tier: &Tier, decision: &Decision, now_ms: u64) -> Self {
+        if style == HeaderStyle::None || !decision.is_counted() {
+            return Self::NONE;
+        }
+        // A lazy decision computes its reports on each access.
+        let reports = decision.quotas();
+        let limits = match (style, &*reports) {
+            (HeaderStyle::None, _) => Limits::None,
+            (HeaderStyle::Draft, [report]) => Limits::One {
+                policy: tier.policy_header().clone(),
+                name_bytes: tier.first_name_bytes(),
+                numbers: report.into(),
+            },
+            (HeaderStyle::Draft, _) => Limits::Many {
+                policy: tier.policy_header().clone(),
+                limits: tier.with_limits(decision, header_value),
+            },
+            (HeaderStyle::LegacyEpoch | HeaderStyle::LegacyDelta, _) => {
+                Limits::Legacy(LegacyNumbers::new(style, decision, now_ms))
+            }
+        };
+        Self { limits, retry_after: RetryAfter::new(decision, &reports) }
+    }
+
+    /// Adds the headers to those of a response. Extends lists that an inner layer has written. Of two numbers, the
+    /// stricter one stays.
+    pub(super) fn write(self, headers: &mut HeaderMap) {
+        match self.limits {
+            Limits::None => {}
+            Limits::One { policy, name_bytes, numbers } => {
+                let name = &policy.as_bytes()[..name_bytes];
+                let limits = with_limit_list(iter::once((name, numbers)), header_value);
+                prepend(headers, RATE_LIMIT_POLICY, policy);
+                prepend(headers, RATE_LIMIT, limits);
+            }
+            Limits::Many { policy, limits } => {
+                prepend(headers, RATE_LIMIT_POLICY, policy);
+                prepend(headers, RATE_LIMIT, limits);
+            }
+            Limits::Legacy(LegacyNumbers { limit, remaining, reset }) => {
+                let existing = headers.get(LEGACY_REMAINING).and_then(number);
+                if existing.is_none_or(|existing| remaining < existing) {
+                    headers.insert(LEGACY_LIMIT, number_value(limit));
+                    headers.insert(LEGACY_REMAINING, number_value(remaining));
+                    headers.insert(LEGACY_RESET, number_value(reset));
+                }
+            }
+        }
+        self.retry_after.write(headers);
+    }
+}
+
+impl HeaderStyle {
+    /// Writes the headers of a decision at `now_ms`. Extends lists that an inner layer has written. Of two numbers, the
+    /// stricter one stays.
+    pub fn write(self, headers: &mut HeaderMap, tier: &Tier, decision: &Decision, now_ms: u64) {
+        ResponseHeaders::new(self, tier, decision, now_ms).write(headers);
+    }
+}
+
+impl RetryAfter {
+    fn new(decision: &Decision, reports: &[QuotaReport]) -> Self {
+        if let Some(seconds) = retry_after_seconds(decision) {
+            return Self::AtLeast(seconds);
+        }
+        let exhausted = reports.iter().filter(|report| report.remaining == 0);
+        let end_ms = exhausted.map(|report| report.more_after_ms).max();
+        end_ms.map_or(Self::Unchanged, |end_ms| Self::AtLeastIfSet(whole_seconds(end_ms)))
+    }
+
+    fn write(&self, headers: &mut HeaderMap) {
+        let existing = || headers.get(RETRY_AFTER).and_then(number);
+        let seconds = match *self {
+            Self::Unchanged => None,
+            Self::AtLeast(own) => Some(own.max(existing().unwrap_or(0))),
+            Self::AtLeastIfSet(own) => existing().filter(|existing| *existing < own).map(|_| own),
+        };
+        if let Some(seconds) = seconds {
+            headers.insert(RETRY_AFTER, number_value(seconds));
+        }
+    }
+}
+
+/// Returns a value of visible ASCII characters, in one allocation of its exact length.
+fn header_value(text: &[u8]) -> HeaderValue {
+    HeaderValue::from_bytes(text).unwrap_or_else(|_| HeaderValue::from_static(""))
+}
+
+/// `HeaderValue::from` allocates twice for each number.
+fn number_value(number: u64) -> HeaderValue {
+    header_value(itoa::Buffer::new().format(number).as_bytes())
+}
+
+fn number(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
+}
+
+/// Puts our part of a list before the inner layer's: the outer layer decides first.
+fn prepend(headers: &mut HeaderMap, name: HeaderName, own: HeaderValue) {
+    match headers.entry(name) {
+        Entry::Vacant(entry) => {
+            entry.insert(own);
+        }
+        Entry::Occupied(mut entry) => {
+            let mut list = own.as_bytes().to_vec();
+            // A trailing comma behind an empty line would make the list invalid.
+            for existing in entry.iter().filter(|existing| !existing.as_bytes().trim_ascii().is_empty()) {
+                list.extend(b", ");
+                list.extend(existing.as_bytes());
+            }
+            if let Ok(list) = HeaderValue::from_bytes(&list) {
+                entry.insert(list);
+            }
+        }
+    }
+}

@@ -1,8 +1,0 @@
-//! Degradation layer over a store that fails on demand.
-
-#![cfg(feature = "degrade")]
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod fallback;
-mod faulty;
-mod simulation;
