@@ -105,7 +105,9 @@ impl Oracle {
         }
         let blocked = self.blocked(now);
         let is_denied_by_block = blocked > 0 && (is_checked || verb == Verb::Charge);
-        reports.iter_mut().for_each(|report| report.block(narrow(blocked), is_denied_by_block));
+        for report in &mut reports {
+            report.block(narrow(blocked), is_denied_by_block);
+        }
         Outcome {
             is_allowed: fits && is_within && !is_denied_by_block,
             is_found,
@@ -132,7 +134,8 @@ impl Oracle {
         let is_complete = is_spent || matches!(verb, Verb::Refund | Verb::Block);
         let is_denied_by_block = verb == Verb::Check && self.blocked(now) > 0;
         let stores_adjusted = matches!(verb, Verb::Check | Verb::Charge) && !is_denied_by_block;
-        if !is_complete && !(stores_adjusted && adjusted.contains(&true)) {
+        let is_stored = is_complete || stores_adjusted && adjusted.contains(&true);
+        if !is_stored {
             return;
         }
         for index in (0..counts.len()).filter(|index| !is_complete && !adjusted[*index]) {
@@ -150,9 +153,9 @@ impl Oracle {
             })
         };
         let others = std::mem::take(&mut self.counts).into_iter().enumerate();
-        let others =
-            others.filter(|(index, count)| !is_replaced(*index, count)).map(|(_, count)| count).collect();
-        for mut count in retained(others, quotas, &counts, now) {
+        let others = others.filter(|(index, count)| !is_replaced(*index, count));
+        let others: Vec<_> = others.map(|(_, count)| count).collect();
+        for mut count in retained(&others, quotas, &counts, now) {
             if quotas.iter().any(|quota| count.has_algorithm_of(quota)) {
                 match verb {
                     _ if is_spent => count.spend_in_other_version(now, units),
@@ -195,7 +198,7 @@ impl Oracle {
 }
 
 /// Returns the counts of other versions that are retained beside `own`, those of the policy.
-fn retained(others: Vec<Count>, quotas: &[Quota], own: &[Count], now: u128) -> Vec<Count> {
+fn retained(others: &[Count], quotas: &[Quota], own: &[Count], now: u128) -> Vec<Count> {
     let is_needed = |index: usize, count: &Count| {
         let rest = others.iter().enumerate().filter(|(other, _)| *other != index).map(|(_, other)| other);
         let rest = own.iter().chain(rest).filter_map(|other| count.window_of_related(other));

@@ -36,7 +36,8 @@
 //! 8. *Refunds.* Units are given back from the current window first, then from the previous one, and from the oldest entries
 //!    of a log.
 //! 9. *Beyond the limit.* Units move the newest entry of a sliding log to their time while the entry before is at most an eighth
-//!    of the window old. A strict window of more units than its limit merges by that number in place of the limit.
+//!    of the window old. A strict window of more units than its limit merges by that number in place of the limit. Pairs
+//!    are merged when units are added, and by no other operation.
 //! 10. *Limits of 0.* A token bucket of limit 0 pays off like one of limit 1. No wait makes units of a limit of 0 available.
 //! 11. *Blocks.* All numbers of a quota are those of its count, except that nothing remains, and that no wait is shorter than
 //!     the block. The next operation that stores counts drops a block that has ended, so that it does not return with a clock that
