@@ -84,6 +84,8 @@ impl LegacyNumbers {
 mod tests {
     use slidegate_core::{Policy, QuotaReport, Reason, Retry, Source};
 
+    use http::HeaderMap;
+
     use super::*;
 
     #[test]
