@@ -83,7 +83,7 @@ fn list(
     list
 }
 
-pub(crate) fn digits(number: u64) -> usize {
+fn digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |last| last as usize + 1)
 }
 

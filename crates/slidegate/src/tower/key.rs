@@ -30,6 +30,8 @@ pub struct Key {
     extract: Arc<dyn Extract>,
     /// Whether extraction always completes without waiting.
     is_sync: bool,
+    /// Set if the key is an address, the default, so that no dynamic call is needed to extract it.
+    address: Option<ClientAddress>,
 }
 
 /// Key of a request, ready or pending; `None` if the request has no key.
@@ -76,7 +78,9 @@ where
 impl Key {
     /// Counts per client address.
     pub fn address(source: ClientAddress) -> Self {
-        Self::sync(move |request| source.of(request).map(KeyBytes::from))
+        let address = Some(source.clone());
+        let key = Self::sync(move |request| source.of(request).map(KeyBytes::from));
+        Self { address, ..key }
     }
 
     /// Counts per value of a header, such as an API key. Not for headers that clients can set to any value. A header
@@ -147,25 +151,25 @@ impl Key {
             let found = find(request);
             async move { found.await.map(|name| KeyBytes::Long(name.into())).filter(|name| !name.is_empty()) }
         });
-        Self { extract: Arc::new(extract), is_sync: false }
+        Self { extract: Arc::new(extract), is_sync: false, address: None }
     }
 
     /// Combines several keys. Missing if one of them is missing, or if there are none.
     pub fn all(keys: impl IntoIterator<Item = Self>) -> Self {
         let keys: Vec<Self> = keys.into_iter().collect();
-        Self { is_sync: keys.iter().all(|key| key.is_sync), extract: Arc::new(All(keys)) }
+        Self { is_sync: keys.iter().all(|key| key.is_sync), extract: Arc::new(All(keys)), address: None }
     }
 
     /// Uses the first key that is present.
     pub fn first_of(keys: impl IntoIterator<Item = Self>) -> Self {
         let keys: Vec<Self> = keys.into_iter().collect();
-        Self { is_sync: keys.iter().all(|key| key.is_sync), extract: Arc::new(FirstOf(keys)) }
+        Self { is_sync: keys.iter().all(|key| key.is_sync), extract: Arc::new(FirstOf(keys)), address: None }
     }
 
     fn sync(find: impl Fn(&RequestHead<'_>) -> Option<KeyBytes> + Send + Sync + 'static) -> Self {
         // An empty key counts as missing.
         let find = move |request: &RequestHead<'_>| find(request).filter(|name| !name.is_empty());
-        Self { extract: Arc::new(SyncExtract(find)), is_sync: true }
+        Self { extract: Arc::new(SyncExtract(find)), is_sync: true, address: None }
     }
 
     pub(super) fn find<'a>(&'a self, request: &'a RequestHead<'a>) -> Extracted<'a> {
@@ -173,8 +177,12 @@ impl Key {
     }
 
     /// Extracts the key without waiting. Returns `None`, without calling any extractor, if it may have to wait.
+    #[inline(always)]
     pub(super) fn find_now<'a>(&'a self, request: &'a RequestHead<'a>) -> Option<Extracted<'a>> {
-        self.is_sync.then(|| self.find(request))
+        match &self.address {
+            Some(source) => Some(Extracted::Now(source.of(request).map(KeyBytes::from))),
+            None => self.is_sync.then(|| self.find(request)),
+        }
     }
 }
 

@@ -54,12 +54,10 @@ impl Annotator {
     }
 
     /// Prepares the annotation of a response that is not there yet.
+    #[inline(always)]
     pub(super) fn annotation(self, tier: &Tier, decision: &Decision) -> Annotation {
-        let limited = || Box::new(Limited::new(tier.clone(), decision.clone()));
-        Annotation {
-            headers: ResponseHeaders::new(self.style, tier, decision, self.now_ms),
-            limited: self.records(decision).then(limited),
-        }
+        let headers = ResponseHeaders::new(self.style, tier, decision, self.now_ms);
+        Annotation { headers, limited: self.records(decision).then(|| boxed(tier, decision)) }
     }
 
     fn records(self, decision: &Decision) -> bool {
@@ -80,6 +78,11 @@ impl Annotation {
             record(response, *limited);
         }
     }
+}
+
+#[inline(never)]
+fn boxed(tier: &Tier, decision: &Decision) -> Box<Limited> {
+    Box::new(Limited::new(tier.clone(), decision.clone()))
 }
 
 fn record<B>(response: &mut Response<B>, mut limited: Limited) {

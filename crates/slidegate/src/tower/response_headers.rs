@@ -4,7 +4,7 @@ use std::iter;
 
 use http::header::{Entry, RETRY_AFTER};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use slidegate_core::{Decision, QuotaReport};
+use slidegate_core::{Decision, QuotaReport, Source};
 
 use super::limit_list::{ItemNumbers, with_limit_list};
 use super::style::{
@@ -45,22 +45,46 @@ enum RetryAfter {
     AtLeastIfSet(u64),
 }
 
+impl Limits {
+    #[inline(always)]
+    fn one(tier: &Tier, numbers: ItemNumbers) -> Self {
+        Self::One { policy: tier.policy_header().clone(), name_bytes: tier.first_name_bytes(), numbers }
+    }
+}
+
 impl ResponseHeaders {
     const NONE: Self = Self { limits: Limits::None, retry_after: RetryAfter::Unchanged };
 
+    /// The most common case is inlined: an allowed decision of the store about one quota.
+    #[inline(always)]
     pub(super) fn new(style: HeaderStyle, tier: &Tier, decision: &Decision, now_ms: u64) -> Self {
-        if style == HeaderStyle::None || !decision.is_counted() {
+        let is_plain = decision.is_allowed() && decision.source() == Source::Store;
+        if style == HeaderStyle::Draft && tier.policy().quotas().len() == 1 && is_plain {
+            // A lazy decision computes its report on each access.
+            let report = decision.tightest();
+            let numbers = ItemNumbers::from(&report);
+            let is_exhausted = report.remaining == 0;
+            return Self {
+                limits: Limits::one(tier, numbers),
+                retry_after: if is_exhausted {
+                    RetryAfter::AtLeastIfSet(numbers.wait_seconds)
+                } else {
+                    RetryAfter::Unchanged
+                },
+            };
+        }
+        Self::of_any(style, tier, decision, now_ms)
+    }
+
+    #[inline(never)]
+    fn of_any(style: HeaderStyle, tier: &Tier, decision: &Decision, now_ms: u64) -> Self {
+        if !decision.is_counted() {
             return Self::NONE;
         }
-        // A lazy decision computes its reports on each access.
         let reports = decision.quotas();
         let limits = match (style, &*reports) {
-            (HeaderStyle::None, _) => Limits::None,
-            (HeaderStyle::Draft, [report]) => Limits::One {
-                policy: tier.policy_header().clone(),
-                name_bytes: tier.first_name_bytes(),
-                numbers: report.into(),
-            },
+            (HeaderStyle::None, _) => return Self::NONE,
+            (HeaderStyle::Draft, [report]) => Limits::one(tier, report.into()),
             (HeaderStyle::Draft, _) => Limits::Many {
                 policy: tier.policy_header().clone(),
                 limits: tier.with_limits(decision, header_value),

@@ -115,6 +115,7 @@ impl<S: Store> Rules<S> {
     }
 
     /// Prepares the check of a request, or decides what happens without a key.
+    #[inline(always)]
     fn check_request<'t>(
         &self,
         tier: Cow<'t, Tier>,

@@ -76,9 +76,9 @@ impl HeaderSink for HeaderLines {
     fn add_rate_limit(&mut self, encoded: &EncodedPolicy, decided: &Decided<'_>, clock: &dyn Clock) {
         let policy = &decided.selection.policy;
         let (style, headers) = (policy.headers(), encoded.headers(policy.policy()));
-        let now_ms = reset_base_ms(style, clock);
-        let add = |name: &HeaderName, value: &[u8]| write_line(&mut self.0, name.as_str(), value);
-        style.visit(headers, &decided.decision, now_ms, add);
+        style.visit(headers, &decided.decision, reset_base_ms(style, clock), |name, value| {
+            write_line(&mut self.0, name.as_str(), value);
+        });
     }
 
     fn clear(&mut self) {
