@@ -3,6 +3,10 @@
 //! The crate reads and validates. It contains no running parts: the engine puts the policies in force, and the server
 //! opens the listeners.
 #![expect(missing_docs, reason = "an internal crate: names that speak for themselves have no text")]
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "an internal crate: its documentation is read with the code"
+)]
 
 mod bounded_integer;
 pub mod envoy;

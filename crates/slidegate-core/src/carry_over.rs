@@ -109,9 +109,8 @@ pub(crate) fn retain_others(
         let longest_ms = of_quotas.map(Quota::window_ms).chain(of_states).max()?;
         Some(2 * longest_ms.max(states[at].window_ms()))
     };
-    let is_retained = |at: &usize| {
-        states[*at].is_retained(now_ms, || retain_expired_ms(*at).unwrap_or(0)) && !is_replaced(*at)
-    };
+    let is_retained =
+        |at: &usize| states[*at].is_retained(now_ms, || retain_expired_ms(*at)) && !is_replaced(*at);
     // Live states take precedence over expired ones.
     let (live, expired): (Vec<usize>, Vec<usize>) =
         (own..states.len()).filter(is_retained).partition(|at| states[*at].is_live(now_ms));

@@ -162,6 +162,11 @@ impl Decision {
 
     /// Time until the key has no count and no block, if no other request comes. A peek changes nothing, so counts of other
     /// quotas expire at their own times.
+    pub fn expires_after(&self) -> Duration {
+        Duration::from_millis(self.expires_after_ms())
+    }
+
+    /// [`expires_after`](Self::expires_after) in milliseconds.
     pub fn expires_after_ms(&self) -> u64 {
         let by_reports = || self.quotas().iter().map(|report| report.reset_after_ms).max();
         if self.former_expires_after_ms > 0 {

@@ -66,6 +66,7 @@ impl core::str::FromStr for Algorithm {
 
 /// Start of a key's windows (sliding-window and fixed-window).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Anchor {
     /// Whole multiples of the window since the Unix epoch.
     #[default]

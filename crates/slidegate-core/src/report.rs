@@ -6,6 +6,7 @@ use core::{fmt, slice};
 
 /// The earliest time at which a denied request can be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Retry {
     /// Allowed after this many milliseconds if no other request comes, and not one millisecond earlier.
     AfterMs(u64),

@@ -144,12 +144,12 @@ impl State {
 
     /// Whether the state is retained beside the states of another version of the policy: while it is live, and until
     /// `while_ms` have passed since its last update. False for a block, which is handled separately.
-    pub(crate) fn is_retained(&self, now_ms: u64, while_ms: impl FnOnce() -> u64) -> bool {
+    pub(crate) fn is_retained(&self, now_ms: u64, while_ms: impl FnOnce() -> Option<u64>) -> bool {
         let (latest_ms, until_ms) = self.latest_and_expiry_ms();
         let is_far_ahead = latest_ms.saturating_sub(now_ms) > self.window_ms();
         self.algorithm().is_some()
             && !is_far_ahead
-            && (until_ms > now_ms || latest_ms.saturating_add(while_ms()) > now_ms)
+            && (until_ms > now_ms || while_ms().is_some_and(|ms| latest_ms.saturating_add(ms) > now_ms))
     }
 
     /// The window of the state's quota; 0 for a block.

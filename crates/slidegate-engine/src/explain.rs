@@ -102,6 +102,7 @@ fn add_switch(lines: &mut Lines, switch: Option<&PolicySwitch>, key: &str) {
         Mode::Enforce => "enforce",
         Mode::Shadow => "shadow: decisions are counted and reported, but not enforced",
         Mode::Off => "off: all requests are allowed without being counted",
+        other => other.name(),
     };
     lines.add("mode", mode);
     let contains = |keys: &std::collections::HashSet<Vec<u8>>| keys.contains(key.as_bytes());
@@ -135,6 +136,7 @@ fn add_failure(lines: &mut Lines, config: &Config, policy: Option<&str>) {
         OnFailure::Open => "the request is allowed",
         OnFailure::Closed => "the request is rejected with 503",
         OnFailure::Local => "this server's share of the limits decides",
+        other => other.name(),
     };
     let origin = if own_rule.is_some() { "the policy's own rule" } else { "the default of all policies" };
     let (name, budget) = (rule.on_failure.name(), rule.budget);

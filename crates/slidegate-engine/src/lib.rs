@@ -2,6 +2,10 @@
 //!
 //! The crate knows no protocol. A protocol decodes a [`Request`], lets the [`Engine`] decide it, and encodes the decision.
 #![expect(missing_docs, reason = "an internal crate: names that speak for themselves have no text")]
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "an internal crate: its documentation is read with the code"
+)]
 
 mod authenticator;
 pub mod changes;

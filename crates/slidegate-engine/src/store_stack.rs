@@ -1,9 +1,9 @@
 //! The store behind the service, built from the configuration.
 
 pub use slidegate::StoreStack;
+use slidegate::StoreStackBuilder;
 use slidegate::resilience::{FailureRule, PolicySwitch};
 use slidegate::store::StoreUrl;
-use slidegate::{AnyClock, StoreStackBuilder};
 
 use slidegate_config::{DegradeConfig, DegradeOverride, MemoryConfig};
 
@@ -14,8 +14,7 @@ pub async fn open(
     degrade: &DegradeConfig,
 ) -> Result<StoreStack, String> {
     let default = degrade.default_rule(url);
-    let builder =
-        StoreStack::builder().memory(memory.builder().clock(AnyClock::default())).connect_in_background();
+    let builder = StoreStack::builder().memory(memory.builder()).connect_in_background();
     let builder = builder
         .nodes(degrade.nodes.unwrap_or(1))
         .on_failure(default.on_failure)
@@ -56,7 +55,6 @@ pub async fn open_for_command(
     memory: MemoryConfig,
     switches: impl IntoIterator<Item = (String, PolicySwitch)>,
 ) -> Result<StoreStack, String> {
-    let builder =
-        StoreStack::builder().memory(memory.builder().clock(AnyClock::default())).switches(switches);
+    let builder = StoreStack::builder().memory(memory.builder()).switches(switches);
     builder.connect_to(url).await.map_err(|error| error.to_string())
 }

@@ -28,7 +28,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .tier("premium", ["1000/1m"])
         .in_memory()?;
     // At most five in any minute. By address, because the user is not authenticated yet.
-    let login = Limiter::over(api.store(), Policy::parse("login", ["5/1m strict-window"])?);
+    let login = Limiter::over(api.store().clone(), Policy::parse("login", ["5/1m strict-window"])?);
     let attempts = RateLimitLayer::new(login);
     let tiers = RateLimitLayer::new(api)
         .tier(|request| {

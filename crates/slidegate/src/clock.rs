@@ -190,6 +190,7 @@ fn precise_ms() -> u64 {
 /// The system clock has a variant of its own, which costs one comparison per reading. Every other clock costs an indirect
 /// call.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum AnyClock {
     /// The clock of this process.
     System(SystemClock),
@@ -253,11 +254,14 @@ impl fmt::Debug for AnyClock {
 /// A clock that moves only when it is set. Clones share the time.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use slidegate::{Clock, ManualClock};
 ///
 /// let clock = ManualClock::at(1000);
 /// clock.advance(500);
-/// assert_eq!(clock.now_ms(), 1500);
+/// clock.advance_by(Duration::from_secs(1));
+/// assert_eq!(clock.now_ms(), 2500);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
@@ -286,9 +290,14 @@ impl ManualClock {
         sleepers.into_iter().for_each(Waker::wake);
     }
 
-    /// Moves the time forward.
+    /// Moves the time forward by `ms` milliseconds.
     pub fn advance(&self, ms: u64) {
         self.set(self.now_ms() + ms);
+    }
+
+    /// Moves the time forward. The clock counts whole milliseconds; a part of one is dropped.
+    pub fn advance_by(&self, span: Duration) {
+        self.advance(whole_ms(span));
     }
 
     /// Returns the number of waiting sleeps.

@@ -5,7 +5,8 @@ use std::fmt;
 
 use slidegate_core::QuotaError;
 
-/// Failure of a store to decide, or of its decision to arrive.
+/// Failure of a store to decide, or of its decision to arrive. A limiter also returns it for a request that it cannot send
+/// to the store, which [`is_usage`](Self::is_usage) reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     kind: Kind,
@@ -19,6 +20,7 @@ enum Kind {
     Full,
     Transient,
     Permanent,
+    Usage,
 }
 
 impl StoreError {
@@ -42,6 +44,12 @@ impl StoreError {
         Self::new(Kind::Permanent, message)
     }
 
+    /// Creates an error for a request that no store can serve because the caller made a mistake, such as an unknown tier.
+    /// The request did not reach the store.
+    pub fn usage(message: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
     /// Marks the error's request as possibly counted.
     pub fn perhaps_counted(mut self) -> Self {
         self.may_have_counted = true;
@@ -63,16 +71,24 @@ impl StoreError {
         self.kind == Kind::Full
     }
 
-    /// All names that [`kind`](Self::kind) returns.
+    /// Whether the caller made a mistake: the request names an unknown tier, or a verb with the suffix `_now` was called over
+    /// a remote store. The request did not reach the store, so the error is independent of the store's health.
+    pub fn is_usage(&self) -> bool {
+        self.kind == Kind::Usage
+    }
+
+    /// All names that [`kind`](Self::kind) returns for failures of a store.
     pub const KINDS: [&str; 5] = ["full", "permanent", "too-late", "lost", "transient"];
 
     /// Kind of the failure, as in metrics: `full`, `permanent`, or for temporary failures `too-late` (no response in
-    /// time), `lost` (possibly counted) or `transient`.
+    /// time), `lost` (possibly counted) or `transient`. A mistake of the caller is not a failure of the store; it has the
+    /// kind `usage`.
     pub fn kind(&self) -> &'static str {
         let [full, permanent, too_late, lost, transient] = Self::KINDS;
         match self.kind {
             Kind::Full => full,
             Kind::Permanent => permanent,
+            Kind::Usage => "usage",
             Kind::Transient if self.is_late => too_late,
             Kind::Transient if self.may_have_counted => lost,
             Kind::Transient => transient,
@@ -81,7 +97,7 @@ impl StoreError {
 
     /// Whether the same request may succeed later.
     pub fn is_transient(&self) -> bool {
-        self.kind != Kind::Permanent
+        matches!(self.kind, Kind::Full | Kind::Transient)
     }
 
     /// Whether the response did not arrive in time.
@@ -166,6 +182,13 @@ impl std::error::Error for SettingsError {}
 pub enum BuildError {
     /// A quota, or the list of quotas of a policy, is invalid.
     Quota(QuotaError),
+    /// A quota of a tier, or the list of its quotas, is invalid.
+    Tier {
+        /// Name of the tier.
+        name: String,
+        /// The error of the quotas.
+        error: QuotaError,
+    },
     /// A setting is invalid.
     Settings(SettingsError),
     /// The store is unreachable or rejects the connection.
@@ -181,6 +204,7 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Quota(error) => error.fmt(f),
+            Self::Tier { name, error } => write!(f, "tier {name:?}: {error}"),
             Self::Settings(error) => error.fmt(f),
             Self::Connect { url, error } => write!(f, "cannot connect to the store {url}: {error}"),
         }
@@ -190,7 +214,7 @@ impl fmt::Display for BuildError {
 impl std::error::Error for BuildError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Quota(error) => Some(error),
+            Self::Quota(error) | Self::Tier { error, .. } => Some(error),
             Self::Settings(error) => Some(error),
             Self::Connect { error, .. } => Some(error),
         }
@@ -224,5 +248,13 @@ mod tests {
         ];
         assert_eq!(errors.each_ref().map(StoreError::kind), StoreError::KINDS);
         assert_eq!(StoreError::transient("").too_late().kind(), "too-late");
+    }
+
+    #[test]
+    fn a_mistake_of_the_caller_is_no_failure_of_the_store() {
+        let error = StoreError::usage("unknown tier");
+        assert!(error.is_usage() && !error.is_transient() && !error.is_full() && !error.may_have_counted());
+        assert_eq!((error.kind(), StoreError::KINDS.contains(&error.kind())), ("usage", false));
+        assert!(!StoreError::permanent("").is_usage());
     }
 }

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use slidegate::store::{MemoryStore, Operation, StoreLimiter};
+use slidegate::store::{AnyClock, MemoryStore, Operation, Store, StoreLimiter, StoreUrl};
 use slidegate::{
-    AnyClock, Check, Decision, Limiter, LimiterBuilder, ManualClock, Policy, Request, StoreError, StoreStack,
-    Verb,
+    Check, Decision, Limiter, LimiterBuilder, ManualClock, Policy, QuotaError, Request, StoreError,
+    StoreStack, Verb,
 };
 
 const NOW: u64 = 1_800_000_000_123;
@@ -90,7 +90,7 @@ fn a_limiter_follows_a_forget_of_its_policy() {
     for quota in ["3/1m", "1000000000/1h", "3/1m fixed-window", "3/1m token-bucket", "3/1m strict-window"] {
         let store = StoreStack::builder().max_keys(1000).clock(ManualClock::at(NOW)).in_memory().unwrap();
         let store = Arc::new(store);
-        let limiter = |name| Limiter::over(&store, Policy::parse(name, [quota]).unwrap());
+        let limiter = |name| Limiter::over(store.clone(), Policy::parse(name, [quota]).unwrap());
         let (api, other) = (limiter("api"), limiter("other"));
         let used = |limiter: &Limiter, key: &str| limiter.peek_now(key).unwrap().quotas()[0].used;
         for round in 1..=3 {
@@ -131,7 +131,7 @@ fn a_tier_has_its_own_quotas_and_the_counts_of_the_policy() {
 }
 
 #[test]
-fn an_unknown_tier_is_a_permanent_error_with_the_known_ones() {
+fn an_unknown_tier_is_a_usage_error_with_the_known_ones() {
     let clock = ManualClock::at(NOW);
     let limiter = builder(&clock).quotas(["2/1m"]).tier("premium", ["5/1m"]).tier("basic", ["3/1m"]);
     let limiter = limiter.in_memory().unwrap();
@@ -144,7 +144,7 @@ fn an_unknown_tier_is_a_permanent_error_with_the_known_ones() {
     ];
     for error in errors {
         assert_eq!(error.to_string(), "the policy \"api\" has no tier \"gold\"; known: basic, premium");
-        assert!(!error.is_transient() && !error.may_have_counted());
+        assert!(error.is_usage() && !error.is_transient() && !error.may_have_counted());
     }
     assert_eq!(many[2].as_ref().unwrap().remaining(), 0, "the other requests of the batch are decided");
     let without = builder(&clock).quotas(["2/1m"]).in_memory().unwrap();
@@ -169,7 +169,7 @@ async fn every_verb_has_two_forms_with_the_same_decision() {
     assert_eq!(Ok(blocked), now.check_now("b"));
     assert_eq!(waiting.reset("a").await, now.reset_now("a"));
     assert_eq!(waiting.check_many(["a", "b", "a"]).await, now.check_many_now(["a", "b", "a"]));
-    assert_eq!((waiting.forget().await, now.forget_now()), (Ok(None), Ok(())));
+    assert_eq!((waiting.forget().await, now.forget_now()), (Ok(None), Ok(None)));
     assert_eq!(waiting.peek("a").await.unwrap().remaining(), 3);
 }
 
@@ -218,17 +218,41 @@ fn invalid_settings_are_refused_with_the_field() {
     assert!(error(Limiter::in_memory("", ["1/1s"])).starts_with("policy: a name has 1 to 256 bytes"));
     assert!(error(builder(&clock).in_memory()).starts_with("quotas: none given"));
     let tier = builder(&clock).quotas(["1/1s"]).tier("gold", ["x"]);
-    assert!(error(tier.in_memory()).starts_with("tier \"gold\": quota: \"x\" is not a quota"));
+    assert!(error(tier.clone().in_memory()).starts_with("tier \"gold\": quota: \"x\" is not a quota"));
+    let error_of_tier = tier.in_memory().unwrap_err();
+    assert!(std::error::Error::source(&error_of_tier).unwrap().is::<QuotaError>());
+    let named = builder(&clock).named_quotas([("a", "1/1s"), ("b", "x")]);
+    assert!(error(named.in_memory()).starts_with("quota: \"x\" is not a quota"));
     assert!(
         error(builder(&clock).quotas(["1/1s"]).max_keys(0).in_memory()).starts_with("max_keys: 0 is not")
     );
     let store = Arc::new(StoreStack::builder().max_keys(100).in_memory().unwrap());
     assert!(
-        error(builder(&clock).quotas(["1/1s"]).over(&store)).starts_with("store: options of a shared store")
+        error(builder(&clock).quotas(["1/1s"]).over(store.clone()))
+            .starts_with("store: options of a shared store")
     );
     let quota: slidegate::Quota = "1/1s".parse().unwrap();
-    assert!(Limiter::builder("typed").quotas([quota]).over(&store).is_ok());
-    assert!(Limiter::builder("owned").quotas(["1/1s".to_owned()]).over(&store).is_ok());
+    assert!(Limiter::builder("typed").quotas([quota]).over(store.clone()).is_ok());
+    assert!(Limiter::builder("owned").quotas(["1/1s".to_owned()]).over(store.clone()).is_ok());
+}
+
+/// The sizes and the clock are separate settings: neither replaces the other, in any order.
+#[tokio::test]
+async fn the_sizes_of_a_memory_store_keep_its_clock() {
+    let clock = ManualClock::at(NOW);
+    let sizes = || MemoryStore::builder().max_keys(1000);
+    let builder = StoreStack::builder;
+    for builder in [builder().clock(clock.clone()).memory(sizes()), builder().memory(sizes()).clock(clock)] {
+        assert_eq!(builder.clone().in_memory().unwrap().clock().now_ms(), NOW);
+        #[cfg(feature = "redis")]
+        {
+            let error = builder.connect("redis://127.0.0.1:1").await.unwrap_err();
+            assert!(
+                error.to_string().starts_with("clock: redis://127.0.0.1:1 decides by the clock"),
+                "{error}"
+            );
+        }
+    }
 }
 
 #[tokio::test]
@@ -236,6 +260,8 @@ async fn a_url_chooses_the_store() {
     let api = Limiter::connect("memory:", "api", ["2/1m"]).await.unwrap();
     assert_eq!(api.check("a").await.unwrap().remaining(), 1);
     assert_eq!(api.check_now("a").unwrap().remaining(), 0);
+    let api = Limiter::builder("api").quotas(["2/1m"]).connect_to(&StoreUrl::Memory).await.unwrap();
+    assert_eq!(api.check_now("a").unwrap().remaining(), 1);
     let error = Limiter::connect("disk", "api", ["2/1m"]).await.unwrap_err();
     assert!(error.to_string().starts_with("not a store; write memory:, redis://"), "{error}");
 }
@@ -296,7 +322,7 @@ mod layers {
             error.to_string(),
             "`check_now` never waits and needs a store in memory; over a remote store use `check(…).await`"
         );
-        assert!(!error.is_transient());
+        assert!(error.is_usage() && !error.is_transient());
         for error in [limiter.peek_now("a").unwrap_err(), limiter.block_now("a", Duration::ZERO).unwrap_err()]
         {
             assert!(error.to_string().contains("over a remote store use `"), "{error}");

@@ -28,7 +28,8 @@ async fn assert_serves(url: &str) {
     let policy = Policy::parse("api", ["3/1h fixed-window"]).unwrap();
     assert!(!Store::is_immediate(&*store), "a remote store waits");
     assert!(store.feed_version(&policy.key("a")).is_some(), "the feed is the store's");
-    let (here, there) = (Limiter::over(&store, policy.clone()), Limiter::over(&other, policy.clone()));
+    let (here, there) =
+        (Limiter::over(store.clone(), policy.clone()), Limiter::over(other.clone(), policy.clone()));
 
     assert_eq!(here.check(Request::key("a").cost(2)).await.unwrap().remaining(), 1);
     let together = there.check_many(["a", "b", "a"]).await;

@@ -83,19 +83,39 @@ impl Count {
                 entries.iter().filter(|(at, _)| at + self.window > now).map(|(_, units)| units).sum()
             }
             State::Debt { debt, at } => {
-                debt.saturating_sub(self.limit * now.saturating_sub(*at)).div_ceil(self.window)
+                debt.saturating_sub(self.rate() * now.saturating_sub(*at)).div_ceil(self.window)
             }
         }
     }
 
-    /// Whether to retain a count without a quota of the policy. A count from far in the future is dropped. An expired count is
-    /// retained for some time beside others of its algorithm, so that a version of the policy does not copy a count twice.
-    pub(super) fn is_retained(&self, now: u128, all: &[Self]) -> bool {
-        let related = || all.iter().filter(|other| other.algorithm == self.algorithm);
-        let longest = related().map(|other| other.window).max().unwrap_or(0);
-        let is_far_ahead = self.at() > now + self.window;
-        let is_needed = related().count() > 1 && now < self.at() + 2 * longest;
-        !is_far_ahead && (self.used(now) > 0 || is_needed)
+    /// Debt that a token bucket pays off in each millisecond.
+    fn rate(&self) -> u128 {
+        self.limit.max(1)
+    }
+
+    /// Whether the stored time is more than a window ahead.
+    pub(super) fn is_far_ahead(&self, now: u128) -> bool {
+        self.at() > now + self.window
+    }
+
+    /// Whether a reset finds the count.
+    pub(super) fn can_be_found(&self, now: u128) -> bool {
+        self.used(now) > 0 && !self.is_far_ahead(now)
+    }
+
+    /// Returns the window of a count of the same algorithm.
+    pub(super) fn window_of_related(&self, other: &Self) -> Option<u128> {
+        (self.algorithm == other.algorithm).then_some(other.window)
+    }
+
+    /// Returns the window of a quota of the same algorithm.
+    pub(super) fn window_of_related_quota(&self, quota: &Quota) -> Option<u128> {
+        self.has_algorithm_of(quota).then(|| window(quota))
+    }
+
+    /// Whether two windows, of `longest` or its own, have not passed since the stored time.
+    pub(super) fn is_recent(&self, now: u128, longest: u128) -> bool {
+        now < self.at() + 2 * longest.max(self.window)
     }
 
     /// Whether both counts have the same quota.
@@ -121,7 +141,8 @@ impl Count {
             State::Entries(entries) => self.view_entries(entries, quota, now),
             State::Debt { debt, at } => self.view_debt(*debt, *at, quota, now),
         };
-        if view.used(now) == 0 {
+        let is_capped = is_adjusted && matches!(self.state, State::Debt { .. });
+        if view.used(now) == 0 && !is_capped {
             return (Self::empty(quota, now), false);
         }
         (view.limit, view.capacity) = (quota.limit().into(), quota.capacity().into());
@@ -167,8 +188,11 @@ impl Count {
     fn view_debt(&self, debt: u128, at: u128, quota: &Quota, now: u128) -> (Self, bool) {
         let is_far_ahead = at > now + window(quota);
         let at = if is_far_ahead { now } else { at };
-        let debt = debt.saturating_sub(self.limit * now.saturating_sub(at));
+        let debt = debt.saturating_sub(self.rate() * now.saturating_sub(at));
         let at = at.max(now);
+        if debt == 0 {
+            return (Self::empty(quota, now), false);
+        }
         if self.similarity(quota) == Some(Similarity::Same) {
             return (Self { state: State::Debt { debt, at }, ..self.clone() }, is_far_ahead);
         }
@@ -177,7 +201,7 @@ impl Count {
         (Self { state: State::Debt { debt, at }, window: window(quota), ..self.clone() }, true)
     }
 
-    /// Counts `cost` units of a request at `now`.
+    /// Counts `cost` units of a request at `now`, beyond the limit if necessary.
     pub(super) fn spend(&mut self, quota: &Quota, now: u128, cost: u128) {
         let used = self.used(now);
         let old_window = std::mem::replace(&mut self.window, window(quota));
@@ -188,7 +212,14 @@ impl Count {
             State::Windows { cur, .. } => *cur += cost,
             State::Entries(entries) => {
                 let now = now.max(newest(entries));
+                let is_beyond = self.algorithm == Algorithm::SlidingLog && used + cost > quota.limit().into();
+                let before = entries.len().checked_sub(2).map(|index| entries[index].0);
                 match entries.last_mut() {
+                    Some(newest)
+                        if is_beyond && before.is_some_and(|before| now - before <= self.window / 8) =>
+                    {
+                        *newest = (now, newest.1 + cost);
+                    }
                     Some((at, units)) if *at == now => *units += cost,
                     _ => entries.push((now, cost)),
                 }
@@ -205,44 +236,34 @@ impl Count {
         self.algorithm == quota.algorithm()
     }
 
-    /// Counts units spent under another version of the policy, beyond the limit if necessary. To stay small, a log moves its newest
-    /// entry to `now` while that entry starts less than an eighth of the window ago.
+    /// Counts units spent under another version of the policy, beyond any limit.
     pub(super) fn spend_in_other_version(&mut self, now: u128, cost: u128) {
-        let quota = self.own_quota(self.used(now) + cost);
+        let quota = self.own_quota();
         *self = self.view(&quota, now).0;
-        match (&mut self.state, self.algorithm) {
+        let full = self.capacity * self.window;
+        match &mut self.state {
             // No client waits longer than the bucket takes to fill.
-            (State::Debt { debt, .. }, _) => {
-                *debt = (*debt + cost * self.window).min(self.capacity * self.window).max(*debt);
-            }
-            (State::Entries(entries), Algorithm::SlidingLog)
-                if entries.len() > 1
-                    && now.max(newest(entries)) - entries[entries.len() - 2].0 <= self.window / 8 =>
-            {
-                let time = now.max(newest(entries));
-                let last = entries.last_mut().unwrap();
-                *last = (time, last.1 + cost);
-            }
-            _ => self.spend(&quota, now, cost),
+            State::Debt { debt, .. } => *debt = (*debt + cost * self.window).min(full).max(*debt),
+            State::Windows { .. } | State::Entries(_) => self.spend(&quota, now, cost),
         }
     }
 
     /// Counts a refund under another version of the policy.
     pub(super) fn refund_in_other_version(&mut self, now: u128, units: u128) {
         if units > 0 && self.used(now) > 0 {
-            *self = self.view(&self.own_quota(0), now).0;
+            *self = self.view(&self.own_quota(), now).0;
             self.refund(units);
         }
     }
 
-    /// Returns the quota of the count. The limit is `limit` for algorithms whose counts do not depend on it.
-    fn own_quota(&self, limit: u128) -> Quota {
+    /// Returns the quota of the count. Its limit is 0 for algorithms whose counts have none.
+    fn own_quota(&self) -> Quota {
         let narrow = |number: u128| u64::try_from(number).unwrap();
         let is_bucket = self.algorithm == Algorithm::TokenBucket;
-        let limit = if is_bucket { self.limit } else { limit };
+        let limit = if is_bucket { self.limit } else { 0 };
         let quota = Quota::new(narrow(limit), Duration::from_millis(narrow(self.window))).unwrap();
         let quota = quota.with_algorithm(self.algorithm);
-        if is_bucket { quota.with_burst(narrow(self.capacity)).unwrap() } else { quota }
+        if limit > 0 { quota.with_burst(narrow(self.capacity)).unwrap() } else { quota }
     }
 
     /// Refunds `units`, at most those that are counted.
@@ -288,7 +309,9 @@ impl Count {
 
 /// Merges the mergeable adjacent pair with the least `n_i · (ts_{i+1} − ts_i)`, the oldest of equals.
 fn merge(pairs: &mut Vec<(u128, u128)>, quota: &Quota) {
-    let (slots, limit) = (u128::from(quota.slots()), u128::from(quota.limit()));
+    let slots = u128::from(quota.slots());
+    let total: u128 = pairs.iter().map(|(_, units)| units).sum();
+    let limit = total.max(quota.limit().into());
     let may_merge = |i: &usize| {
         let (span, count) = (pairs[i + 1].0 - pairs[i - 1].0, pairs[*i].1 + pairs[i + 1].1);
         span * slots <= 4 * window(quota) && count <= (4 * limit).div_ceil(slots)
@@ -312,6 +335,6 @@ fn window(quota: &Quota) -> u128 {
 fn window_start(quota: &Quota, now: u128, window: u128) -> u128 {
     match quota.anchor() {
         Anchor::Epoch => now / window * window,
-        Anchor::FirstRequest => now,
+        _ => now,
     }
 }

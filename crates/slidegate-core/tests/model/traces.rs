@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use slidegate_core::{Algorithm, Anchor, Policy, Quota, Verb};
 
-use super::{Oracle, Outcome};
+use super::Outcome;
+use super::key::Oracle;
 
 /// A time that is not the start of a window.
 const START: u64 = 1_800_000_012_345;
-
-/// Whether traces include quotas with a limit of 0.
-const ZERO_LIMITS: bool = true;
 
 /// Limits in traces: small ones, where each unit matters, and some that need merges.
 const LIMITS: [u64; 10] = [1, 2, 3, 5, 7, 10, 20, 50, 300, 100_000];
@@ -71,7 +69,7 @@ impl Trace {
         Self { versions, steps }
     }
 
-    /// Returns the outcomes of the oracle, or `None` if the clock steps back while no count is live: a store may have dropped the
+    /// Returns the outcomes of the oracle, or `None` if the clock steps back while the key is empty: a store may have dropped the
     /// key and its time.
     fn expected(&self) -> Option<Vec<Outcome>> {
         let mut oracle = Oracle::default();
@@ -164,9 +162,7 @@ fn versions(random: &mut Random) -> Vec<Policy> {
 fn quota(random: &mut Random, algorithm: Algorithm, windows: &[u64]) -> Quota {
     let window = Duration::from_millis(*random.pick(windows));
     let limit = *random.pick(&LIMITS);
-    // A limit of 0 caps a debt to 0. Whether a store writes that is visible only to a third version, and is not specified.
-    let is_zero = ZERO_LIMITS && algorithm != Algorithm::TokenBucket && random.below(20) == 0;
-    let limit = if is_zero { 0 } else { limit };
+    let limit = if random.below(20) == 0 { 0 } else { limit };
     let quota = Quota::new(limit, window).unwrap().with_algorithm(algorithm);
     match (algorithm, random.below(3)) {
         (Algorithm::TokenBucket, 0) if limit > 0 => quota.with_burst(*random.pick(&LIMITS)).unwrap(),
@@ -225,7 +221,17 @@ fn steps(random: &mut Random, versions: &[Policy]) -> Vec<Step> {
                     Verb::Refund
                 }
                 4 if random.below(4) == 0 => Verb::Reset,
+                5 if random.below(2) == 0 => Verb::Block,
+                6..=8 => Verb::Charge,
                 _ => Verb::Check,
+            };
+            let cost = match (verb, random.below(8)) {
+                (Verb::Block, 0..=2) => 0,
+                (Verb::Block, 3) if !may_step_back => u64::MAX - random.below(2),
+                (Verb::Block, _) => random.below(2 * window_ms),
+                // Beyond a limit of 0 too.
+                (Verb::Charge, 0..=1) => random.below(2 * capacity + 4),
+                _ => cost,
             };
             oracle.execute(&versions[version], verb, now_ms, cost);
             Step { now_ms, version, verb, cost }

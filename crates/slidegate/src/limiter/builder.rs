@@ -13,7 +13,7 @@ use crate::error::{BuildError, SettingsError};
 #[cfg(feature = "resilience")]
 use crate::resilience::{OnFailure, PolicySwitch};
 use crate::stack::{StoreStack, StoreStackBuilder};
-use crate::store::WhenFull;
+use crate::store::{StoreUrl, WhenFull};
 
 /// Builder of a [`Limiter`], created by [`Limiter::builder`].
 ///
@@ -37,8 +37,8 @@ use crate::store::WhenFull;
 #[derive(Clone, Debug)]
 pub struct LimiterBuilder {
     name: String,
-    quotas: Result<Vec<Quota>, QuotaError>,
-    tiers: BTreeMap<String, Result<Vec<Quota>, QuotaError>>,
+    quotas: Result<Quotas, QuotaError>,
+    tiers: BTreeMap<String, Result<Quotas, QuotaError>>,
     store: StoreStackBuilder,
     has_store_options: bool,
 }
@@ -47,7 +47,7 @@ impl LimiterBuilder {
     pub(super) fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            quotas: Ok(Vec::new()),
+            quotas: Ok(Quotas::default()),
             tiers: BTreeMap::new(),
             store: StoreStackBuilder::default(),
             has_store_options: false,
@@ -60,6 +60,39 @@ impl LimiterBuilder {
         Q: TryInto<Quota, Error: Into<QuotaError>>,
     {
         self.quotas = parse(quotas);
+        self
+    }
+
+    /// Sets the quotas with their names, which identify them in headers and reports. [`quotas`](Self::quotas) names each quota
+    /// after its limit and window, such as `10/1s`.
+    ///
+    /// ```
+    /// use slidegate::Limiter;
+    ///
+    /// let api = Limiter::builder("api")
+    ///     .named_quotas([("burst", "10/1s"), ("daily", "5000/1d")])
+    ///     .named_tier("premium", [("burst", "100/1s"), ("daily", "50000/1d")])
+    ///     .in_memory()?;
+    /// assert_eq!(api.policy().quota_name(1), "daily");
+    /// assert_eq!(api.tier_policy("premium").map(|policy| policy.quota_name(1)), Some("daily"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn named_quotas<N, Q>(mut self, quotas: impl IntoIterator<Item = (N, Q)>) -> Self
+    where
+        N: Into<String>,
+        Q: TryInto<Quota, Error: Into<QuotaError>>,
+    {
+        self.quotas = parse_named(quotas);
+        self
+    }
+
+    /// Adds a [tier](Self::tier) with names of its quotas.
+    pub fn named_tier<N, Q>(mut self, name: &str, quotas: impl IntoIterator<Item = (N, Q)>) -> Self
+    where
+        N: Into<String>,
+        Q: TryInto<Quota, Error: Into<QuotaError>>,
+    {
+        self.tiers.insert(name.to_owned(), parse_named(quotas));
         self
     }
 
@@ -111,24 +144,30 @@ impl LimiterBuilder {
         Ok(Limiter::with_tiers(Arc::new(self.store.connect(url).await?), policy, tiers))
     }
 
+    /// Connects to the store at a parsed URL.
+    pub async fn connect_to(self, url: &StoreUrl) -> Result<Limiter, BuildError> {
+        let (policy, tiers) = self.policies()?;
+        Ok(Limiter::with_tiers(Arc::new(self.store.connect_to(url).await?), policy, tiers))
+    }
+
     /// Builds the limiter over a store that other limiters use too. The options of the store belong to the
     /// [builder of the store](StoreStack::builder) then; the error names this.
-    pub fn over(self, store: &Arc<StoreStack>) -> Result<Limiter, BuildError> {
+    pub fn over(self, store: Arc<StoreStack>) -> Result<Limiter, BuildError> {
         if self.has_store_options {
             let message =
                 "options of a shared store, such as its clock or its budget, belong to StoreStack::builder()";
             return Err(SettingsError::new("store", message).into());
         }
         let (policy, tiers) = self.policies()?;
-        Ok(Limiter::with_tiers(Arc::clone(store), policy, tiers))
+        Ok(Limiter::with_tiers(store, policy, tiers))
     }
 
     fn policies(&self) -> Result<(Policy, TierPolicies), BuildError> {
-        let policy = Policy::new(&self.name, self.quotas.clone()?)?;
+        let policy = self.quotas.clone()?.policy(&self.name)?;
         let mut tiers = TierPolicies::with_capacity(self.tiers.len());
         for (name, quotas) in &self.tiers {
-            let tier = quotas.clone().and_then(|quotas| Policy::new(&self.name, quotas));
-            let tier = tier.map_err(|error| SettingsError::new(format!("tier {name:?}"), error))?;
+            let tier = quotas.clone().and_then(|quotas| quotas.policy(&self.name));
+            let tier = tier.map_err(|error| BuildError::Tier { name: name.clone(), error })?;
             tiers.push((name.as_str().into(), tier));
         }
         Ok((policy, tiers))
@@ -182,9 +221,42 @@ impl LimiterBuilder {
 /// Names and policies of the tiers.
 type TierPolicies = Vec<(Box<str>, Policy)>;
 
-fn parse<Q>(quotas: impl IntoIterator<Item = Q>) -> Result<Vec<Quota>, QuotaError>
+/// Quotas of a policy or of a tier.
+#[derive(Clone, Debug)]
+enum Quotas {
+    /// Named by their limits and windows.
+    Unnamed(Vec<Quota>),
+    Named(Vec<(String, Quota)>),
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self::Unnamed(Vec::new())
+    }
+}
+
+impl Quotas {
+    fn policy(self, name: &str) -> Result<Policy, QuotaError> {
+        match self {
+            Self::Unnamed(quotas) => Policy::new(name, quotas),
+            Self::Named(quotas) => Policy::with_names(name, quotas),
+        }
+    }
+}
+
+fn parse<Q>(quotas: impl IntoIterator<Item = Q>) -> Result<Quotas, QuotaError>
 where
     Q: TryInto<Quota, Error: Into<QuotaError>>,
 {
-    quotas.into_iter().map(|quota| quota.try_into().map_err(Into::into)).collect()
+    let parsed = |quota: Q| quota.try_into().map_err(Into::into);
+    quotas.into_iter().map(parsed).collect::<Result<_, _>>().map(Quotas::Unnamed)
+}
+
+fn parse_named<N, Q>(quotas: impl IntoIterator<Item = (N, Q)>) -> Result<Quotas, QuotaError>
+where
+    N: Into<String>,
+    Q: TryInto<Quota, Error: Into<QuotaError>>,
+{
+    let parsed = |(name, quota): (N, Q)| Ok((name.into(), quota.try_into().map_err(Into::into)?));
+    quotas.into_iter().map(parsed).collect::<Result<_, _>>().map(Quotas::Named)
 }

@@ -45,7 +45,8 @@ use crate::store::{Operation, Store};
 /// ```
 ///
 /// Each verb takes a [`Request`]: a key alone, or a key with a cost and a tier. The verbs with the suffix `_now` never wait;
-/// they need a store in memory. An unknown tier is an error that names the known ones.
+/// they need a store in memory. An unknown tier is an error that names the known ones. Both mistakes are errors with
+/// [`StoreError::is_usage`].
 #[derive(Clone)]
 pub struct Limiter {
     shared: Arc<Shared>,
@@ -95,8 +96,8 @@ impl Limiter {
     }
 
     /// Creates a limiter of `policy` over a store that other limiters use too.
-    pub fn over(store: &Arc<StoreStack>, policy: Policy) -> Self {
-        Self::with_tiers(Arc::clone(store), policy, [])
+    pub fn over(store: Arc<StoreStack>, policy: Policy) -> Self {
+        Self::with_tiers(store, policy, [])
     }
 
     /// Returns a builder of a limiter of the policy called `name`.
@@ -269,7 +270,7 @@ impl Limiter {
             format!("known: {}", known.join(", "))
         };
         let policy = self.policy().name();
-        StoreError::permanent(format!("the policy {policy:?} has no tier {name:?}; {known}"))
+        StoreError::usage(format!("the policy {policy:?} has no tier {name:?}; {known}"))
     }
 
     fn operation<'a>(&'a self, verb: Verb, request: &Request<'a>) -> Result<Operation<'a>, StoreError> {

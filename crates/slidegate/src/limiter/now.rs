@@ -10,7 +10,8 @@ use crate::request::Request;
 use crate::store::limiter::block_cost;
 use crate::store::{Operation, Responses, Store, output_now};
 
-/// Synchronous verbs. Over a remote store they return a permanent error, because they would have to wait.
+/// Synchronous verbs. Over a remote store they return an error with [`StoreError::is_usage`], because they would
+/// have to wait.
 impl Limiter {
     /// Synchronous [`check`](Self::check).
     #[inline(always)]
@@ -111,10 +112,10 @@ impl Limiter {
 
     /// Synchronous [`forget`](Self::forget). Later checks of this limiter are a little slower; a new limiter over the same
     /// [store](Self::store) is not.
-    pub fn forget_now(&self) -> Result<(), StoreError> {
+    pub fn forget_now(&self) -> Result<Option<u64>, StoreError> {
         let store = &self.shared.store;
         let forgotten = if store.is_immediate() { output_now(store.forget(self.policy())) } else { None };
-        forgotten.unwrap_or_else(|| Err(would_wait("forget"))).map(drop)
+        forgotten.unwrap_or_else(|| Err(would_wait("forget")))
     }
 
     fn execute_now(&self, verb: Verb, request: &Request<'_>, name: &str) -> Result<Decision, StoreError> {
@@ -137,7 +138,7 @@ impl Limiter {
 /// Returns the error of a synchronous verb over a remote store.
 #[cold]
 fn would_wait(verb: &str) -> StoreError {
-    StoreError::permanent(format!(
+    StoreError::usage(format!(
         "`{verb}_now` never waits and needs a store in memory; over a remote store use `{verb}(…).await`"
     ))
 }

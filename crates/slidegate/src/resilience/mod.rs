@@ -20,10 +20,12 @@ mod telemetry;
 pub use breaker::{Breaker, BreakerSettings, BreakerState, Permit};
 pub use budget::Budget;
 pub use cache::{DeniedCache, DeniedCacheBuilder};
+#[doc(hidden)]
 pub use error_counter::ErrorCounter;
 pub use fallback::{Failure, Fallback, FallbackBuilder};
 pub use jitter::Jitter;
 pub use mode::Mode;
+#[doc(hidden)]
 pub use optional::Optional;
 pub use rules::{FailureRule, OnFailure};
 pub use switch::{PolicySwitch, Switch};

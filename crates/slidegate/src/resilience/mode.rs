@@ -2,11 +2,13 @@
 
 /// Enforcement mode of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Mode {
     /// Decisions are enforced.
     #[default]
     Enforce,
-    /// Decisions are made, counted and reported in [`Decision::shadow`](slidegate_core::Decision::shadow), but every request is allowed.
+    /// Decisions are made, counted and reported in [`Decision::shadow`](slidegate_core::Decision::shadow), but every
+    /// request is allowed.
     Shadow,
     /// No decisions are made. Every request is allowed and nothing is counted.
     Off,

@@ -7,6 +7,7 @@ const DEFAULT_BUDGET: Duration = Duration::from_millis(20);
 
 /// Handling of a request that the store does not decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum OnFailure {
     /// The request is allowed. For services where a rejection is worse than excess load.
     Open,

@@ -8,22 +8,21 @@ mod unprotected;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-#[cfg(feature = "resilience")]
 use std::time::Duration;
 
-use slidegate_core::Policy;
+use slidegate_core::{Check, Policy};
 
 #[cfg(feature = "resilience")]
 use self::layers::{Layers, Protection};
 #[cfg(not(feature = "resilience"))]
 use self::unprotected::{Layers, Protection};
-use crate::clock::{AnyClock, Clock, SystemClock};
+use crate::clock::{AnyClock, Clock};
 use crate::error::{BuildError, SettingsError, StoreError};
 #[cfg(feature = "resilience")]
 use crate::resilience::{DeniedCache, FailureRule, Fallback, OnFailure, PolicySwitch, Switch};
 use crate::store::responses::missing_response;
 use crate::store::{
-    AnyStore, MemoryStore, MemoryStoreBuilder, Operation, Responses, Store, StoreLayer, StoreUrl, WhenFull,
+    AnyStore, FeedVersion, MemoryStore, MemoryStoreBuilder, Operation, Responses, Store, StoreUrl, WhenFull,
     output_now,
 };
 
@@ -35,8 +34,8 @@ use crate::store::{
 /// use slidegate::{Limiter, Policy, StoreStack};
 ///
 /// let store = Arc::new(StoreStack::builder().max_keys(10_000).in_memory()?);
-/// let api = Limiter::over(&store, Policy::parse("api", ["10/1s"])?);
-/// let login = Limiter::over(&store, Policy::parse("login", ["5/15m strict-window"])?);
+/// let api = Limiter::over(store.clone(), Policy::parse("api", ["10/1s"])?);
+/// let login = Limiter::over(store.clone(), Policy::parse("login", ["5/15m strict-window"])?);
 /// assert!(api.check_now("user:1")?.is_allowed() && login.check_now("user:1")?.is_allowed());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -84,32 +83,50 @@ impl StoreStack {
     }
 }
 
-impl StoreLayer for StoreStack {
-    type Inner = Layers;
-
-    fn inner(&self) -> &Layers {
-        &self.layers
-    }
-
-    /// Hides the futures of the layers. Otherwise every caller's future would contain them all, and its type would soon
-    /// exceed the compiler's recursion limit.
-    async fn apply(&self, operations: &[Operation<'_>]) -> Responses {
+/// Hides the futures of the layers. Otherwise every caller's future would contain them all, and its type would soon exceed
+/// the compiler's recursion limit.
+impl Store for StoreStack {
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
         if self.layers.is_immediate() {
-            // The future of an immediate store is ready when it is first polled.
-            let missing = || operations.iter().map(|_| Err(missing_response())).collect();
-            return output_now(self.layers.execute(operations)).unwrap_or_else(missing);
+            return at_once(operations, self.layers.execute(operations));
         }
         // Compared to a round trip an allocation is cheap.
-        let response: Pin<Box<dyn Future<Output = Responses> + Send + '_>> =
-            Box::pin(self.layers.execute(operations));
+        let response: Boxed<'_, Responses> = Box::pin(self.layers.execute(operations));
         response.await
     }
 
-    async fn apply_forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
-        let forgotten: Pin<Box<dyn Future<Output = Result<Option<u64>, StoreError>> + Send + '_>> =
-            Box::pin(self.layers.forget(policy));
+    async fn execute_within(&self, operations: &[Operation<'_>], budget: Duration) -> Responses {
+        if self.layers.is_immediate() {
+            return at_once(operations, self.layers.execute(operations));
+        }
+        let response: Boxed<'_, Responses> = Box::pin(self.layers.execute_within(operations, budget));
+        response.await
+    }
+
+    async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        let forgotten: Boxed<'_, Result<Option<u64>, StoreError>> = Box::pin(self.layers.forget(policy));
         forgotten.await
     }
+
+    fn clock(&self) -> &dyn Clock {
+        self.layers.clock()
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.layers.is_immediate()
+    }
+
+    fn feed_version(&self, check: &Check<'_>) -> Option<FeedVersion> {
+        self.layers.feed_version(check)
+    }
+}
+
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Returns the responses of an immediate store, whose future is ready when it is first polled.
+fn at_once(operations: &[Operation<'_>], responses: impl Future<Output = Responses>) -> Responses {
+    let missing = || operations.iter().map(|_| Err(missing_response())).collect();
+    output_now(responses).unwrap_or_else(missing)
 }
 
 impl fmt::Debug for StoreStack {
@@ -121,8 +138,8 @@ impl fmt::Debug for StoreStack {
 /// Builder of a [`StoreStack`]. Each option of a layer adds the layer.
 #[derive(Clone, Debug)]
 pub struct StoreStackBuilder {
-    memory: MemoryStoreBuilder<AnyClock>,
-    has_clock: bool,
+    memory: MemoryStoreBuilder,
+    clock: Option<AnyClock>,
     retries_connection: bool,
     protection: Protection,
 }
@@ -130,8 +147,8 @@ pub struct StoreStackBuilder {
 impl Default for StoreStackBuilder {
     fn default() -> Self {
         Self {
-            memory: MemoryStore::builder().clock(AnyClock::default()),
-            has_clock: false,
+            memory: MemoryStore::builder(),
+            clock: None,
             retries_connection: false,
             protection: Protection::default(),
         }
@@ -139,8 +156,9 @@ impl Default for StoreStackBuilder {
 }
 
 impl StoreStackBuilder {
-    /// Sets all settings of a memory store. The fallback's local store has the same sizes.
-    pub fn memory(mut self, memory: MemoryStoreBuilder<AnyClock>) -> Self {
+    /// Sets the sizes of a memory store. The fallback's local store has the same sizes. The clock is a separate
+    /// [setting](Self::clock).
+    pub fn memory(mut self, memory: MemoryStoreBuilder) -> Self {
         self.memory = memory;
         self
     }
@@ -166,8 +184,7 @@ impl StoreStackBuilder {
     /// Sets the clock of a memory store, such as a [`ManualClock`](crate::ManualClock) in tests. Remote stores decide by the
     /// clock of their server; with one, the builder returns an error.
     pub fn clock(mut self, clock: impl Clock) -> Self {
-        self.memory = self.memory.clock(AnyClock::other(clock));
-        self.has_clock = true;
+        self.clock = Some(AnyClock::other(clock));
         self
     }
 
@@ -180,7 +197,8 @@ impl StoreStackBuilder {
 
     /// Builds a store in memory.
     pub fn in_memory(self) -> Result<StoreStack, BuildError> {
-        let store = AnyStore::in_memory(self.memory.clone())?;
+        let clock = self.clock.clone().unwrap_or_default();
+        let store = AnyStore::in_memory(self.memory.clone().clock(clock))?;
         self.stack(store, &StoreUrl::Memory)
     }
 
@@ -200,7 +218,7 @@ impl StoreStackBuilder {
         if *url == StoreUrl::Memory {
             return self.in_memory();
         }
-        if self.has_clock {
+        if self.clock.is_some() {
             let message = format!("{url} decides by the clock of its server; only memory: has a clock");
             return Err(SettingsError::new("clock", message).into());
         }
@@ -208,7 +226,7 @@ impl StoreStackBuilder {
         {
             let store = AnyStore::connect(
                 url,
-                self.memory.clone(),
+                self.memory.clone().clock(AnyClock::default()),
                 self.protection.longest_budget(url.budget()),
                 self.retries_connection,
             );
@@ -219,8 +237,7 @@ impl StoreStackBuilder {
     }
 
     fn stack(self, store: AnyStore, url: &StoreUrl) -> Result<StoreStack, BuildError> {
-        let local = self.memory.clock(SystemClock::default());
-        Ok(StoreStack { layers: self.protection.push_onto(store, url.budget(), local)? })
+        Ok(StoreStack { layers: self.protection.push_onto(store, url.budget(), self.memory)? })
     }
 }
 

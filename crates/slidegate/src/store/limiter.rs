@@ -126,7 +126,7 @@ impl<C: Clock> StoreLimiter<MemoryStore<C>> {
     }
 
     /// Synchronous [`forget`](Self::forget).
-    pub fn forget_now(&self, policy: &Policy) -> Result<(), StoreError> {
+    pub fn forget_now(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
         self.store.forget_now(policy)
     }
 

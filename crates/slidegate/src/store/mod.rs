@@ -47,6 +47,7 @@ pub use self::shared_document::{SharedDocument, SharedDocuments};
 pub use self::url::RemoteUrl;
 pub use self::url::StoreUrl;
 
+pub use crate::clock::AnyClock;
 use crate::clock::Clock;
 use crate::error::StoreError;
 

@@ -25,7 +25,7 @@ pin_project! {
 
 /// Part of the layer in a response.
 enum Own<B, E> {
-    /// What to add to the inner service's response.
+    /// Annotation of the inner service's response.
     Annotation(Option<Annotation>),
     Refused(Option<BoxedRefusal>),
     Waiting(Boxed<B, E>),

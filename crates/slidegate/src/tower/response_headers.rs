@@ -112,8 +112,8 @@ impl ResponseHeaders {
                 prepend(headers, RATE_LIMIT, limits);
             }
             Limits::Legacy(LegacyNumbers { limit, remaining, reset }) => {
-                let theirs = headers.get(LEGACY_REMAINING).and_then(number);
-                if theirs.is_none_or(|theirs| remaining < theirs) {
+                let existing = headers.get(LEGACY_REMAINING).and_then(number);
+                if existing.is_none_or(|existing| remaining < existing) {
                     headers.insert(LEGACY_LIMIT, number_value(limit));
                     headers.insert(LEGACY_REMAINING, number_value(remaining));
                     headers.insert(LEGACY_RESET, number_value(reset));
@@ -121,6 +121,14 @@ impl ResponseHeaders {
             }
         }
         self.retry_after.write(headers);
+    }
+}
+
+impl HeaderStyle {
+    /// Writes the headers of a decision at `now_ms`. Extends lists that an inner layer has written. Of two numbers, the
+    /// stricter one stays.
+    pub fn write(self, headers: &mut HeaderMap, tier: &Tier, decision: &Decision, now_ms: u64) {
+        ResponseHeaders::new(self, tier, decision, now_ms).write(headers);
     }
 }
 
@@ -135,11 +143,11 @@ impl RetryAfter {
     }
 
     fn write(&self, headers: &mut HeaderMap) {
-        let theirs = || headers.get(RETRY_AFTER).and_then(number);
+        let existing = || headers.get(RETRY_AFTER).and_then(number);
         let seconds = match *self {
             Self::Unchanged => None,
-            Self::AtLeast(ours) => Some(ours.max(theirs().unwrap_or(0))),
-            Self::AtLeastIfSet(ours) => theirs().filter(|theirs| *theirs < ours).map(|_| ours),
+            Self::AtLeast(own) => Some(own.max(existing().unwrap_or(0))),
+            Self::AtLeastIfSet(own) => existing().filter(|existing| *existing < own).map(|_| own),
         };
         if let Some(seconds) = seconds {
             headers.insert(RETRY_AFTER, number_value(seconds));
@@ -162,17 +170,17 @@ fn number(value: &HeaderValue) -> Option<u64> {
 }
 
 /// Puts our part of a list before the inner layer's: the outer layer decides first.
-fn prepend(headers: &mut HeaderMap, name: HeaderName, ours: HeaderValue) {
+fn prepend(headers: &mut HeaderMap, name: HeaderName, own: HeaderValue) {
     match headers.entry(name) {
         Entry::Vacant(entry) => {
-            entry.insert(ours);
+            entry.insert(own);
         }
         Entry::Occupied(mut entry) => {
-            let mut list = ours.as_bytes().to_vec();
+            let mut list = own.as_bytes().to_vec();
             // A trailing comma behind an empty line would make the list invalid.
-            for theirs in entry.iter().filter(|theirs| !theirs.as_bytes().trim_ascii().is_empty()) {
+            for existing in entry.iter().filter(|existing| !existing.as_bytes().trim_ascii().is_empty()) {
                 list.extend(b", ");
-                list.extend(theirs.as_bytes());
+                list.extend(existing.as_bytes());
             }
             if let Ok(list) = HeaderValue::from_bytes(&list) {
                 entry.insert(list);

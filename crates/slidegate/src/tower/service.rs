@@ -14,10 +14,10 @@ use super::future::{BoxedRefusal, ResponseFuture};
 use super::head::RequestHead;
 use super::key::Extracted;
 use super::key_bytes::KeyBytes;
-use super::layer::{MissingKey, Rules};
 use super::limited::{Annotation, Annotator, Limited};
 use super::payment::{Before, Payment};
 use super::refusal::{Refusal, Undecided};
+use super::rules::{MissingKey, Rules};
 use super::tier::Tier;
 use crate::error::StoreError;
 use crate::store::responses::Responses;
@@ -74,9 +74,9 @@ enum Step<T> {
     Check(T),
 }
 
-/// What happens to a request at first.
+/// First step of a request.
 enum Start {
-    /// It passes to the inner service, with an annotation of its response if it is counted.
+    /// Passes to the inner service, with an annotation of its response if it is counted.
     Serve(Option<Annotation>),
     Refuse(BoxedRefusal),
     Wait(Pending),

@@ -1,10 +1,9 @@
 //! Styles of the rate-limit headers.
 
+use http::HeaderName;
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, HeaderName};
 use slidegate_core::Decision;
 
-use super::response_headers::ResponseHeaders;
 use super::tier::Tier;
 use crate::headers::{retry_after_seconds, whole_seconds};
 
@@ -30,12 +29,6 @@ pub enum HeaderStyle {
 }
 
 impl HeaderStyle {
-    /// Writes the headers of a decision at `now_ms`. Extends lists that an inner layer has written. Of two numbers, the
-    /// stricter one stays.
-    pub fn write(self, headers: &mut HeaderMap, tier: &Tier, decision: &Decision, now_ms: u64) {
-        ResponseHeaders::new(self, tier, decision, now_ms).write(headers);
-    }
-
     /// Passes the name and the value of each header of a decision at `now_ms` to `header`, without an allocation. These
     /// are the headers that [`write`](Self::write) adds to a response without rate-limit headers.
     pub fn visit(
@@ -71,7 +64,7 @@ impl HeaderStyle {
 pub(super) struct LegacyNumbers {
     pub(super) limit: u64,
     pub(super) remaining: u64,
-    /// When all units are available again, in seconds since the epoch or from now.
+    /// Time at which all units are available again, in seconds since the epoch or from now.
     pub(super) reset: u64,
 }
 
@@ -90,6 +83,8 @@ impl LegacyNumbers {
 #[cfg(test)]
 mod tests {
     use slidegate_core::{Policy, QuotaReport, Reason, Retry, Source};
+
+    use http::HeaderMap;
 
     use super::*;
 

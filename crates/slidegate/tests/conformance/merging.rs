@@ -103,3 +103,29 @@ pub(crate) async fn strict_windows_merge_up_to_their_bounds<S: Store>(subject: S
         }
     }
 }
+
+/// A quota with fewer slots than its count has pairs. Pairs are merged when units are added, and not by a refund or a denial.
+pub(crate) async fn fewer_slots_merge_nothing_until_units_are_added<S: Store>(subject: Subject<S>) {
+    const WINDOW_MS: u64 = 3_600_000;
+    let many = Policy::parse("slots", ["1000/1m strict-window slots=16"]).unwrap();
+    let few = Policy::parse("slots", ["9/1h strict-window slots=4"]).unwrap();
+    let actions =
+        [("refund", Verb::Refund, 1, 7), ("denial", Verb::Check, 9, 8), ("charge of 0", Verb::Charge, 0, 8)];
+    for (number, (key, verb, cost, left)) in (0..).zip(actions) {
+        let start_ms = START + 10 * WINDOW_MS * number;
+        let run = async |verb: Verb, at_ms: u64, policy: &Policy, cost: u64| {
+            (subject.set_now)(start_ms + at_ms);
+            let operation = Operation { verb, check: policy.key(key).cost(cost) };
+            subject.store.execute(&[operation]).await.into_single().unwrap()
+        };
+        for pair in 1..=8 {
+            assert!(run(Verb::Check, 100 * pair, &many, 1).await.is_allowed(), "{key}");
+        }
+        let acted = run(verb, 900, &few, cost).await;
+        assert_eq!((acted.is_allowed(), acted.quotas()[0].used), (verb != Verb::Check, left), "{key}");
+        for pair in 9 - left..=8 {
+            let used = run(Verb::Peek, 100 * pair + WINDOW_MS, &few, 0).await.quotas()[0].used;
+            assert_eq!(used, 8 - pair, "{key}, pair {pair}");
+        }
+    }
+}

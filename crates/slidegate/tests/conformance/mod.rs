@@ -11,10 +11,13 @@ mod merging;
 mod model;
 mod traces;
 
-pub(crate) use merging::strict_windows_merge_up_to_their_bounds;
+pub(crate) use merging::{
+    fewer_slots_merge_nothing_until_units_are_added, strict_windows_merge_up_to_their_bounds,
+};
 pub(crate) use traces::{
     a_bucket_in_use_fills_in_time_despite_other_versions, a_count_survives_other_tiers,
-    a_lowered_bucket_fills_in_time, a_refund_applies_to_every_version, decides_like_the_oracle,
+    a_lowered_bucket_fills_in_time, a_refund_applies_to_every_version,
+    an_empty_count_hides_no_other_after_a_step_back, decides_like_the_oracle,
 };
 
 use std::collections::HashMap;
@@ -583,11 +586,13 @@ macro_rules! suite {
             drops_the_same_versions_as_the_core,
             a_denial_uses_up_no_other_quota,
             strict_windows_merge_up_to_their_bounds,
+            fewer_slots_merge_nothing_until_units_are_added,
             decides_like_the_oracle,
             a_lowered_bucket_fills_in_time,
             a_count_survives_other_tiers,
             a_bucket_in_use_fills_in_time_despite_other_versions,
             a_refund_applies_to_every_version,
+            an_empty_count_hides_no_other_after_a_step_back,
             admits_exactly_the_limit_under_contention,
             forgets_all_keys_of_a_policy,
             forgetting_disturbs_no_decision

@@ -128,3 +128,24 @@ pub(crate) async fn a_refund_applies_to_every_version<S: Store>(subject: Subject
         assert_eq!((peeked.is_allowed(), peeked.quotas()[0].used), (false, 9), "{algorithm}: not refunded");
     }
 }
+
+/// A count of 0 that is the only one of its algorithm is dropped by the next version of the policy, also if the clock has stepped
+/// back before its time. The version then starts with a copy of the present count.
+pub(crate) async fn an_empty_count_hides_no_other_after_a_step_back<S: Store>(subject: Subject<S>) {
+    // A copy of a log would contain only the units of the shorter window.
+    for algorithm in [Algorithm::SlidingWindow, Algorithm::FixedWindow, Algorithm::TokenBucket] {
+        let (name, other) = (format!("empty {algorithm}"), Algorithm::StrictWindow);
+        let version = |quotas: &[&str]| Policy::parse(&name, quotas.iter().copied()).unwrap();
+        let first = version(&[&format!("7/10ms {algorithm}"), &format!("300/1s {other}")]);
+        let run = async |verb: Verb, at_ms: u64, policy: &Policy, cost: u64| {
+            (subject.set_now)(at_ms);
+            let operation = Operation { verb, check: policy.key("k").cost(cost) };
+            subject.store.execute(&[operation]).await.into_single().unwrap()
+        };
+        let _ = run(Verb::Block, START, &first, 14).await;
+        let _ = run(Verb::Charge, START - 10, &version(&[&format!("20/10ms {other}")]), 1).await;
+        let _ = run(Verb::Charge, START - 10, &version(&[&format!("20/1d {algorithm}")]), 2).await;
+        let checked = run(Verb::Check, START + 50, &first, 1).await;
+        assert_eq!(checked.quotas()[0].used, 3, "{algorithm}");
+    }
+}

@@ -123,7 +123,7 @@ impl Store for FaultyStore {
             Fault::None => {}
             _ => return Err(StoreError::transient("down")),
         }
-        self.inner().forget_now(policy).map(|()| None)
+        self.inner().forget_now(policy)
     }
 
     fn clock(&self) -> &dyn Clock {

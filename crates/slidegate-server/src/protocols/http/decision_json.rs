@@ -140,7 +140,7 @@ impl<'a> From<&'a Decided<'_>> for DecisionJson<'a> {
             reset_after_ms: report.reset_after_ms,
             retry_after_ms: match report.retry {
                 Some(Retry::AfterMs(ms)) => Some(ms),
-                Some(Retry::Never) | None => None,
+                _ => None,
             },
             previous: is_peek.then_some(report.previous),
             current: is_peek.then_some(report.current),

@@ -108,7 +108,7 @@ fn write_report(json: &mut Vec<u8>, report: &QuotaReport, fragments: &QuotaFragm
         Some(Retry::AfterMs(ms)) => {
             number(json, RETRY_AFTER, ms);
         }
-        Some(Retry::Never) | None => text(json, r#","retry_after_ms":null"#),
+        _ => text(json, r#","retry_after_ms":null"#),
     }
 }
 

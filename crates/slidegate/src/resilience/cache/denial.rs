@@ -76,6 +76,8 @@ impl Denial {
         let duration_ms = match decision.retry()? {
             Retry::AfterMs(after_ms) => after_ms.saturating_sub(1),
             Retry::Never => u64::MAX,
+            // A denial without a known end is not cached.
+            _ => return None,
         };
         let expiry_ms = |max_age_ms: u64| trip.sent_at_ms.saturating_add(duration_ms.min(max_age_ms));
         let unconfirmed_expires_at_ms = expiry_ms(max_ages.unconfirmed_ms);

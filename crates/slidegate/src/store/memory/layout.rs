@@ -72,10 +72,8 @@ impl Packing {
     /// Returns `None` if the numbers of this quota need more bits.
     fn new(quota: &Quota, now_ms: u64) -> Option<Self> {
         let counts = if quota.algorithm() == Algorithm::FixedWindow { 1 } else { 2 };
-        let unit_ms = match quota.anchor() {
-            Anchor::Epoch => quota.window_ms(),
-            Anchor::FirstRequest => 1,
-        };
+        // Only windows that start at the epoch are numbered; any other start needs its time.
+        let unit_ms = if quota.anchor() == Anchor::Epoch { quota.window_ms() } else { 1 };
         let count_bits = 64 - quota.limit().leading_zeros();
         let time_shift = counts * count_bits;
         let time_bits = PAYLOAD_BITS.checked_sub(time_shift)?;

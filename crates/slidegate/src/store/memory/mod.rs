@@ -164,8 +164,8 @@ impl<C: Clock> MemoryStore<C> {
     ///
     /// The slots of these keys are freed when their counts expire or a new key needs them; until then
     /// [`len`](Self::len) includes them. Returns an error if the keys of 4096 other policies were reset before.
-    pub fn forget_now(&self, policy: &Policy) -> Result<(), StoreError> {
-        self.table.forget(policy)
+    pub fn forget_now(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
+        self.table.forget(policy).map(|()| None)
     }
 
     /// Returns the number of keys, including expired ones that have not been removed yet.
@@ -213,7 +213,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     async fn forget(&self, policy: &Policy) -> Result<Option<u64>, StoreError> {
-        self.forget_now(policy).map(|()| None)
+        self.forget_now(policy)
     }
 
     fn clock(&self) -> &dyn Clock {

@@ -117,6 +117,8 @@ impl tracing::Subscriber for Log {
 #[tokio::test]
 async fn a_denial_does_not_count_as_recovery() {
     let log = Log::default();
+    // With a single subscriber, another thread that logs a line first turns the line off for all threads. Two prevent that.
+    let _second = tracing::Dispatch::new(Log::default());
     let _logging = tracing::subscriber::set_default(log.clone());
     let (server, other) = (Server::start(Flavour::Redis), Server::start(Flavour::Redis));
     let limiter = connect(&server.url()).await;

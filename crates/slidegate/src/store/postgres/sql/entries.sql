@@ -80,8 +80,9 @@ BEGIN
       n := n + 2;
     END IF;
   END IF;
-  -- Merges the neighbours whose merge delays expiry the least. The core proves that a permitted merge exists.
-  WHILE op[q] = 2 AND n > 2 * op[q + 4] LOOP
+  -- Merges the neighbours whose merge delays expiry the least. The core proves that a permitted merge exists. Only added units
+  -- need merges: fewer slots of a changed policy keep the entries as they are.
+  WHILE spent > 0 AND op[q] = 2 AND n > 2 * op[q + 4] LOOP
     best := NULL;
     FOR i IN 3 .. n - 3 BY 2 LOOP
       CONTINUE WHEN (entries[i + 2] - entries[i - 2]) * op[q + 4] > 4 * (win + grain)

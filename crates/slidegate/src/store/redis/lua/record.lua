@@ -149,7 +149,7 @@ local function moved_sources(parts, op, spent)
 end
 
 -- Returns the time for which a part that counts nothing is kept after its last write: two windows, by the longest window
--- among the parts of its algorithm.
+-- among the parts of its algorithm; nil without another part.
 local function dead_life(parts, left, op, dead)
   local longest
   for i, quota in ipairs(op.quotas) do
@@ -162,7 +162,7 @@ local function dead_life(parts, left, op, dead)
       longest = at_least(longest or dead.state.window, part.state.window)
     end
   end
-  return longest and 2 * longest or 0
+  return longest and 2 * longest
 end
 
 -- Counts spent or refunded units in a part of another version of the policy, under the part's own quota. They increase the
@@ -205,7 +205,8 @@ local function keep_left(parts, left, op, spent, now)
   for i, part in ipairs(left) do
     local latest, ends = span(part, now)
     local is_dead = not moved[part] and latest <= now + part.state.window and ends <= now
-    if is_dead and live < MAX_LEFT and latest + dead_life(parts, left, op, part) > now then
+    local kept_ms = is_dead and live < MAX_LEFT and dead_life(parts, left, op, part)
+    if kept_ms and latest + kept_ms > now then
       is_kept[i], live = true, live + 1
     end
   end

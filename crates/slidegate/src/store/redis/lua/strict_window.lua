@@ -91,7 +91,8 @@ local strict_window = {
       times[n + 1], counts[n + 1] = view.stamp, spent
     end
     local total = at_least(view.used + spent, quota.limit)
-    while #times > quota.option do
+    -- Only added units need merges: fewer slots of a changed policy keep the pairs as they are.
+    while spent > 0 and #times > quota.option do
       local left = cheapest_merge(quota, quota.window + view.grain, total, times, counts)
       counts[left + 1] = counts[left] + counts[left + 1]
       table.remove(times, left)

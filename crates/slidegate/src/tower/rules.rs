@@ -1,0 +1,63 @@
+//! Configuration of the rate-limit layer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::Response;
+
+use super::choice::TierChoice;
+use super::head::RequestHead;
+use super::key::Key;
+use super::payment::Payment;
+use super::refusal::Refusal;
+use super::style::HeaderStyle;
+use crate::limiter::Limiter;
+use crate::store::StoreLimiter;
+
+/// Handling of a request without a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MissingKey {
+    /// All such requests share one counter.
+    Shared,
+    /// The request is refused with 400.
+    #[default]
+    Refused,
+    /// The request passes uncounted.
+    Passed,
+}
+
+pub(super) type Cost = Arc<dyn Fn(&RequestHead<'_>) -> u64 + Send + Sync>;
+pub(super) type Refuse = Arc<dyn Fn(&Refusal<'_>, &RequestHead<'_>) -> Response<Bytes> + Send + Sync>;
+
+/// Configuration of a layer.
+pub(super) struct Rules<S> {
+    pub(super) limiter: Arc<StoreLimiter<S>>,
+    /// Limiter whose tiers requests can have.
+    pub(super) limiter_of_tiers: Option<Limiter>,
+    pub(super) choice: TierChoice,
+    pub(super) key: Key,
+    pub(super) missing_key: MissingKey,
+    pub(super) cost: Option<Cost>,
+    pub(super) payment: Payment,
+    pub(super) style: HeaderStyle,
+    pub(super) records_all: bool,
+    pub(super) refuse: Option<Refuse>,
+}
+
+impl<S> Clone for Rules<S> {
+    fn clone(&self) -> Self {
+        Self {
+            limiter: Arc::clone(&self.limiter),
+            limiter_of_tiers: self.limiter_of_tiers.clone(),
+            choice: self.choice.clone(),
+            key: self.key.clone(),
+            missing_key: self.missing_key,
+            cost: self.cost.clone(),
+            payment: self.payment.clone(),
+            style: self.style,
+            records_all: self.records_all,
+            refuse: self.refuse.clone(),
+        }
+    }
+}
