@@ -28,7 +28,8 @@ pub(super) enum TierChoice {
 
 /// Tiers of a limiter.
 pub(super) struct NamedTiers {
-    pub(super) limiter: Limiter,
+    /// `None` for a layer that was built without one, which has no tiers.
+    pub(super) limiter: Option<Limiter>,
     pub(super) tiers: foldhash::HashMap<String, Tier>,
     pub(super) name: TierName,
     /// Choice for requests without a named tier.
@@ -62,6 +63,14 @@ impl NamedTiers {
         let otherwise = self.otherwise.tier(request)?;
         let Some(name) = (self.name)(request) else { return Some(otherwise) };
         let tier = self.tiers.get(name).map(Cow::Borrowed);
-        Some(tier.ok_or_else(|| self.limiter.unknown_tier(name)))
+        Some(tier.ok_or_else(|| self.unknown_tier(name)))
+    }
+
+    #[cold]
+    fn unknown_tier(&self, name: &str) -> StoreError {
+        match &self.limiter {
+            Some(limiter) => limiter.unknown_tier(name),
+            None => StoreError::usage(format!("tier {name:?}: only a layer built by `new` has tiers")),
+        }
     }
 }

@@ -52,17 +52,19 @@ impl RateLimitLayer {
 
     /// Chooses the limiter's tier of each request; `None` applies the quotas without a tier.
     ///
-    /// A request with an unknown tier is refused with 503, and [`Undecided`](super::Undecided) in the extensions of its
+    /// Only a layer built by [`new`](Self::new) has tiers. A request with an unknown tier is refused with 503, and [`Undecided`](super::Undecided) in the extensions of its
     /// response names the known tiers.
     pub fn tier(
         self,
         tier: impl for<'a> Fn(&'a RequestHead<'_>) -> Option<&'a str> + Send + Sync + 'static,
     ) -> Self {
         self.with(|rules| {
-            let Some(limiter) = rules.limiter_of_tiers.clone() else { return };
-            let of = |policy| Tier::over(limiter.store(), policy);
-            let tiers: foldhash::HashMap<String, Tier> =
-                limiter.tier_policies().map(|(name, policy)| (name.to_owned(), of(policy))).collect();
+            let limiter = rules.limiter_of_tiers.clone();
+            let mut tiers = foldhash::HashMap::<String, Tier>::default();
+            if let Some(limiter) = &limiter {
+                let of = |(name, policy): (&str, _)| (name.to_owned(), Tier::over(limiter.store(), policy));
+                tiers.extend(limiter.tier_policies().map(of));
+            }
             let otherwise = rules.choice.clone();
             rules.choice =
                 TierChoice::Named(Arc::new(NamedTiers { limiter, tiers, name: Arc::new(tier), otherwise }));
