@@ -30,22 +30,30 @@ pub struct Decision {
 }
 
 /// Storage of the reports. One quota is by far the most common case and needs no allocation.
+///
+/// `repr(u8)` gives the variants a tag of their own. If a spare value of a report served as the tag, the test for a destructor
+/// would take two comparisons, and the compiler would not remove it from the fast path.
 #[derive(Clone)]
+#[repr(u8)]
 enum Reports {
-    /// Computed on each access, from these inputs and whether the request is allowed.
-    Lazy(LazyReport, bool),
+    /// Computed on each access, from these inputs.
+    Lazy(LazyReport),
     One(QuotaReport),
     /// Includes the reports of a shadow, behind the enforced ones. A second field that needs a destructor would force the
     /// compiler to write every decision to memory, only to test whether there is something to drop.
     Many(Box<[QuotaReport]>),
 }
 
+/// A report read from memory. A separate type makes the compiler assemble a computed report in registers, instead of copying
+/// both kinds through the same memory.
+struct StoredReport(QuotaReport);
+
 impl Reports {
     /// Returns all reports, including those of a shadow.
     #[inline(always)]
     fn all(&self) -> QuotaReports<'_> {
         match self {
-            Self::Lazy(lazy, is_allowed) => QuotaReports::computed(lazy.report(*is_allowed)),
+            Self::Lazy(lazy) => QuotaReports::computed(lazy.report()),
             Self::One(report) => QuotaReports::stored(slice::from_ref(report)),
             Self::Many(all) => QuotaReports::stored(all),
         }
@@ -134,7 +142,7 @@ impl Decision {
 
     #[inline(always)]
     pub(crate) fn lazy(allowed: bool, lazy: LazyReport) -> Self {
-        let reports = Reports::Lazy(lazy, allowed);
+        let reports = Reports::Lazy(lazy);
         Self {
             allowed,
             source: Source::Store,
@@ -197,18 +205,18 @@ impl Decision {
     #[inline]
     pub fn tightest(&self) -> QuotaReport {
         match &self.reports {
-            Reports::Lazy(lazy, is_allowed) => lazy.report(*is_allowed),
-            Reports::One(report) => *report,
-            Reports::Many(_) => self.tightest_of_many(),
+            Reports::Lazy(lazy) => lazy.report(),
+            Reports::One(_) | Reports::Many(_) => self.tightest_stored().0,
         }
     }
 
-    fn tightest_of_many(&self) -> QuotaReport {
+    #[inline(never)]
+    fn tightest_stored(&self) -> StoredReport {
         let key = |report: &QuotaReport| {
             (report.remaining, core::cmp::Reverse(report.retry), core::cmp::Reverse(report.reset_after_ms))
         };
         let reports = self.quotas();
-        reports.into_iter().min_by_key(key).unwrap_or(reports[0])
+        StoredReport(reports.into_iter().min_by_key(key).unwrap_or(reports[0]))
     }
 
     /// Limit of the tightest quota.

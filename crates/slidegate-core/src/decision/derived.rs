@@ -9,8 +9,8 @@ impl Decision {
     /// Computes the report of a fast check once and stores it, for a caller that reads it more than once.
     #[inline(always)]
     pub fn with_reports(mut self) -> Self {
-        if let Reports::Lazy(lazy, is_allowed) = &self.reports {
-            self.reports = Reports::One(lazy.report(*is_allowed));
+        if let Reports::Lazy(lazy) = &self.reports {
+            self.reports = Reports::One(lazy.report());
         }
         self
     }
@@ -108,9 +108,7 @@ impl Decision {
 
     fn map_reports(mut self, change: impl Fn(QuotaReport) -> QuotaReport) -> Self {
         match &mut self.reports {
-            Reports::Lazy(lazy, is_allowed) => {
-                self.reports = Reports::One(change(lazy.report(*is_allowed)));
-            }
+            Reports::Lazy(lazy) => self.reports = Reports::One(change(lazy.report())),
             Reports::One(report) => *report = change(*report),
             Reports::Many(reports) => reports.iter_mut().for_each(|report| *report = change(*report)),
         }

@@ -8,6 +8,7 @@ use super::{Limiter, merge};
 use crate::error::StoreError;
 use crate::request::Request;
 use crate::store::limiter::block_cost;
+use crate::store::memory::SlowPathResult;
 use crate::store::{Operation, Responses, Store, output_now};
 
 /// Synchronous verbs. Over a remote store they return an error with [`StoreError::is_usage`], because they would
@@ -21,14 +22,14 @@ impl Limiter {
         match (tier, &default.fast) {
             (None, Some(fast)) => fast.check(&default.policy, key, cost),
             // Separate arguments, so that the fast path keeps them in registers.
-            _ => self.check_slow_path(key, cost, tier),
+            _ => self.check_slow_path(key, cost, tier).0,
         }
     }
 
     /// Checks a request of a tier, or over layers.
     #[inline(never)]
-    fn check_slow_path(&self, key: &[u8], cost: u64, tier: Option<&str>) -> Result<Decision, StoreError> {
-        self.execute_now(Verb::Check, &Request { key, cost, tier }, "check")
+    fn check_slow_path(&self, key: &[u8], cost: u64, tier: Option<&str>) -> SlowPathResult {
+        SlowPathResult(self.execute_now(Verb::Check, &Request { key, cost, tier }, "check"))
     }
 
     /// Synchronous [`check_many`](Self::check_many). Prefetches sixteen keys' memory at a time.

@@ -29,8 +29,8 @@ pub use settings::WhenFull;
 
 use self::settings::Settings;
 use self::slots::KeyId;
-pub(crate) use self::table::Binding;
 use self::table::Table;
+pub(crate) use self::table::{Binding, SlowPathResult};
 use super::{Operation, Responses, Store};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{SettingsError, StoreError};

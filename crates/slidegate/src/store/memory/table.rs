@@ -398,7 +398,7 @@ impl Table {
 
 /// Result of the slow path. A separate type makes the compiler assemble both results from their parts. If the slow path
 /// returned a plain `Result`, the fast path would have to write its whole decision to the same memory.
-struct SlowPathResult(Result<Decision, StoreError>);
+pub(crate) struct SlowPathResult(pub(crate) Result<Decision, StoreError>);
 
 /// Returns whether the policy is a single sliding or fixed window, for which most checks need no lock.
 #[inline(always)]
