@@ -43,7 +43,6 @@ pub enum StoreUrl {
 #[derive(Clone, Debug)]
 pub struct RemoteUrl<B> {
     builder: B,
-    budget: Option<Duration>,
     /// URL without secrets.
     redacted: String,
     /// Identifies the URL without storing its secrets.
@@ -56,7 +55,7 @@ const ALLOWED: &str = "memory:, redis://HOST:PORT, rediss://HOST:PORT for TLS, r
 #[cfg(any(feature = "redis", feature = "postgres"))]
 impl<B: Clone> RemoteUrl<B> {
     fn new(url: &str, builder: B) -> Self {
-        Self { builder, budget: budget(url), redacted: redacted(url), fingerprint: fingerprint(url) }
+        Self { builder, redacted: redacted(url), fingerprint: fingerprint(url) }
     }
 
     /// Returns the builder of the store.
@@ -71,9 +70,9 @@ impl StoreUrl {
         match self {
             Self::Memory => None,
             #[cfg(feature = "redis")]
-            Self::Redis(url) => url.budget,
+            Self::Redis(url) => url.builder.remote.own_budget,
             #[cfg(feature = "postgres")]
-            Self::Postgres(url) => url.budget,
+            Self::Postgres(url) => url.builder.remote.own_budget,
         }
     }
 
@@ -127,14 +126,6 @@ impl PartialEq for StoreUrl {
 fn fingerprint(url: &str) -> u64 {
     static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
     SEED.hash_one(url)
-}
-
-/// Returns the value of `budget_ms` in a valid URL.
-#[cfg(any(feature = "redis", feature = "postgres"))]
-fn budget(url: &str) -> Option<Duration> {
-    let (_, options) = url.split_once('?')?;
-    let ms = options.split('&').find_map(|option| option.strip_prefix("budget_ms="))?;
-    ms.parse().ok().map(Duration::from_millis)
 }
 
 impl FromStr for StoreUrl {

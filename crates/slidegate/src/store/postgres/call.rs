@@ -18,10 +18,12 @@ use crate::error::StoreError;
 /// Has the batches decided on an idle connection, within the budget.
 pub(super) async fn execute(shared: Arc<Shared>, batches: Vec<Batch>) {
     let mut open = batches.into_iter().map(CallStatement::new).collect();
-    let error = match tokio::time::timeout(shared.budget, decide_all(&shared, &mut open)).await {
+    let error = match tokio::time::timeout(shared.settings.budget(), decide_all(&shared, &mut open)).await {
         Ok(Ok(())) => return,
         Ok(Err(error)) => error,
-        Err(_) => StoreError::lost(format!("postgres: no reply within {:?}", shared.budget)).too_late(),
+        Err(_) => {
+            StoreError::lost(format!("postgres: no reply within {:?}", shared.settings.budget())).too_late()
+        }
     };
     for statement in open {
         statement.batch.fail(&error);
@@ -35,7 +37,7 @@ async fn decide_all(shared: &Shared, open: &mut VecDeque<CallStatement>) -> Resu
     while !open.is_empty() {
         let mut connection = ConnectionGuard::get(shared).await?;
         let elapsed = Duration::from_millis(clock.now_ms().saturating_sub(start_ms));
-        let timeout = server_timeout(shared.budget.saturating_sub(elapsed));
+        let timeout = server_timeout(shared.settings.budget().saturating_sub(elapsed));
         let is_single = open.len() == 1;
         let outcome = send(shared, connection.client(), open, timeout).await;
         connection.is_reusable = match &outcome {
@@ -123,7 +125,7 @@ impl CallStatement {
             Array(&arguments.which),
             Array(&arguments.ops),
             Array(&arguments.op_at),
-            shared.grain_ms
+            shared.settings.grain_ms()
         );
         if self.batch.is_peek() {
             format!("SELECT * FROM {schema}.peek_{table}({operations})")

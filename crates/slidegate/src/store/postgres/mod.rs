@@ -33,7 +33,7 @@ use self::name::Name;
 use self::pool::Shared;
 use super::invalidation::FeedVersion;
 use super::key_hash::KeyHasher;
-use super::remote::{self, PendingResponse, PriorState, QueueSender, RemoteStore};
+use super::remote::{self, PendingResponse, PriorState, QueueSender, RemoteSettings, RemoteStore};
 use super::{Operation, Responses, Store};
 use crate::clock::Clock;
 use crate::error::{SettingsError, StoreError};
@@ -107,12 +107,8 @@ impl RemoteStore for PostgresStore {
 
     const NAME: &'static str = "postgres";
 
-    fn budget(&self) -> Duration {
-        self.shared.budget
-    }
-
-    fn max_waiting(&self) -> usize {
-        self.queue.max_waiting()
+    fn settings(&self) -> &RemoteSettings {
+        &self.shared.settings
     }
 
     fn request(&self, operation: &Operation<'_>) -> (Request, PendingResponse<Response>) {
@@ -145,7 +141,7 @@ impl RemoteStore for PostgresStore {
             }
             _ => record::read(&response.prior, policy).ok(),
         };
-        let now = Moment::with_grain(response.now_ms, self.shared.grain_ms);
+        let now = Moment::with_grain(response.now_ms, self.settings().grain_ms());
         remote::compute_decision::<Self>(operation, now, response.is_allowed, prior)
     }
 }

@@ -18,7 +18,7 @@ use super::tls;
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
-use crate::store::remote;
+use crate::store::remote::RemoteSettings;
 
 /// Timeout of a connection attempt. A request waits for it no longer than its budget.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -30,11 +30,8 @@ pub(super) struct Shared {
     pub(super) server: String,
     pub(super) schema: String,
     pub(super) synchronous: Synchronous,
-    pub(super) budget: Duration,
+    pub(super) settings: RemoteSettings,
     pub(super) connections: usize,
-    pub(super) given_time: Option<Arc<dyn Clock>>,
-    /// Grain of the time that decides.
-    pub(super) grain_ms: u64,
     /// Error of all requests until the schema is known to exist.
     unprepared: Mutex<Option<StoreError>>,
     is_reconnecting: Arc<AtomicBool>,
@@ -55,7 +52,7 @@ impl Shared {
             // Only the primary decides.
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        let tls = tls::connector(builder.ca_pem.as_deref())?;
+        let tls = tls::connector(builder.remote.ca_pem.as_deref())?;
         // A connection is not tested before its use: that would take another round trip.
         let manager =
             Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
@@ -68,10 +65,8 @@ impl Shared {
             server: server_addresses(&builder.config),
             schema: builder.schema.clone(),
             synchronous: builder.synchronous,
-            budget: builder.budget,
+            settings: builder.remote.clone(),
             connections: builder.connections,
-            given_time: builder.given_time.clone(),
-            grain_ms: remote::grain_ms(builder.given_time.as_deref()),
             unprepared: Mutex::default(),
             is_reconnecting: Arc::default(),
         })
@@ -92,7 +87,7 @@ impl Shared {
 
     /// Returns the time to decide by; `None` for the server's time.
     pub(super) fn given_ms(&self) -> Option<i64> {
-        self.given_time.as_ref().map(|clock| clock.moment().now_ms().cast_signed())
+        self.settings.given_moment().map(|given| given.now_ms().cast_signed())
     }
 
     /// Returns an idle connection or a new one.

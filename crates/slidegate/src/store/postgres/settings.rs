@@ -3,20 +3,16 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
-use std::time::Duration;
 
 use tokio_postgres::Config;
 
-use crate::clock::Clock;
 use crate::error::SettingsError;
+use crate::store::remote::{RemoteSettings, remote_setters};
 
-const DEFAULT_BUDGET: Duration = Duration::from_millis(100);
 /// With two connections, one call is prepared while the server executes the other. More are useful only once two are
 /// saturated.
 const DEFAULT_CONNECTIONS: usize = 2;
-const DEFAULT_MAX_WAITING: usize = 8192;
-const OWN_OPTIONS: [&str; 7] = ["schema", "secret", "durable", "sync", "budget_ms", "connections", "ca"];
+const OPTIONS: [&str; 7] = ["schema", "secret", "durable", "sync", "budget_ms", "connections", "ca"];
 
 /// Converts the driver's error about a URL. Only details that cannot contain a secret are kept.
 fn url_error(error: &tokio_postgres::Error) -> SettingsError {
@@ -24,7 +20,7 @@ fn url_error(error: &tokio_postgres::Error) -> SettingsError {
     let names_an_option =
         ["unknown option", "invalid value for option"].iter().any(|begin| details.starts_with(begin));
     let details = if names_an_option { format!(": {details}") } else { String::new() };
-    let own = OWN_OPTIONS.join(", ");
+    let own = OPTIONS.join(", ");
     SettingsError::url(format_args!(
         "{error}{details}; the form is postgres://user:password@host:5432/database?schema=slidegate, with the options \
          {own} and those of PostgreSQL that name no file (sslmode is disable, prefer or require)"
@@ -57,17 +53,13 @@ impl Synchronous {
 /// Builder of a [`PostgresStore`](super::PostgresStore).
 #[derive(Clone)]
 pub struct PostgresStoreBuilder {
+    pub(crate) remote: RemoteSettings,
     pub(super) config: Config,
     pub(super) schema: String,
-    pub(super) secret: Option<String>,
     pub(super) is_durable: bool,
     pub(super) durability: HashMap<String, bool>,
     pub(super) synchronous: Synchronous,
-    pub(super) budget: Duration,
     pub(super) connections: usize,
-    pub(super) max_waiting: usize,
-    pub(super) ca_pem: Option<Vec<u8>>,
-    pub(super) given_time: Option<Arc<dyn Clock>>,
 }
 
 /// Omits passwords and secrets.
@@ -89,17 +81,13 @@ impl PostgresStoreBuilder {
         let (own, rest) = split_options(url);
         let config = Config::from_str(&rest).map_err(|error| url_error(&error))?;
         let mut builder = Self {
+            remote: RemoteSettings::default(),
             config,
             schema: "slidegate".to_owned(),
-            secret: None,
             is_durable: false,
             durability: HashMap::new(),
             synchronous: Synchronous::default(),
-            budget: DEFAULT_BUDGET,
             connections: DEFAULT_CONNECTIONS,
-            max_waiting: DEFAULT_MAX_WAITING,
-            ca_pem: None,
-            given_time: None,
         };
         for (name, value) in own {
             builder = builder.option(&name, &value)?;
@@ -107,11 +95,9 @@ impl PostgresStoreBuilder {
         Ok(builder)
     }
 
-    fn option(self, name: &str, value: &str) -> Result<Self, SettingsError> {
+    fn option(mut self, name: &str, value: &str) -> Result<Self, SettingsError> {
         match name {
             "schema" => self.schema(value),
-            "secret" if value.is_empty() => Err(SettingsError::option(name, "it is empty")),
-            "secret" => Ok(self.secret(value)),
             "durable" => match value {
                 "true" => Ok(self.durable(true)),
                 "false" => Ok(self.durable(false)),
@@ -131,24 +117,14 @@ impl PostgresStoreBuilder {
                 "on" => Ok(self.synchronous(Synchronous::On)),
                 _ => Err(SettingsError::option(name, format_args!("{value:?} is not one of off, local, on"))),
             },
-            "budget_ms" => match value.parse() {
-                Ok(ms @ 1..=60_000) => Ok(self.budget(Duration::from_millis(ms))),
-                _ => Err(SettingsError::option(name, format_args!("{value:?} is not between 1 and 60000"))),
-            },
             "connections" => match value.parse() {
                 Ok(count @ 1..=100) => Ok(self.connections(count)),
                 _ => Err(SettingsError::option(name, format_args!("{value:?} is not between 1 and 100"))),
             },
-            "ca" => {
-                let pem = std::fs::read(value).map_err(|error| {
-                    SettingsError::option(name, format_args!("cannot read {value:?}: {error}"))
-                })?;
-                Ok(self.ca_certificate(pem))
+            _ => {
+                self.remote.set_option(name, value, &OPTIONS)?;
+                Ok(self)
             }
-            _ => Err(SettingsError::option(
-                name,
-                format_args!("there is no such option; allowed are {}", OWN_OPTIONS.join(", ")),
-            )),
         }
     }
 
@@ -163,12 +139,6 @@ impl PostgresStoreBuilder {
         }
         schema.clone_into(&mut self.schema);
         Ok(self)
-    }
-
-    /// Sets the secret of the hash under which keys are stored. All processes that share a limit need the same secret.
-    pub fn secret(mut self, secret: &str) -> Self {
-        self.secret = Some(secret.to_owned());
-        self
     }
 
     /// Sets whether counts survive a crash of the server, `false` by default.
@@ -190,35 +160,25 @@ impl PostgresStoreBuilder {
         self
     }
 
-    /// Sets the budget of a request, 100 ms by default.
-    pub fn budget(mut self, budget: Duration) -> Self {
-        self.budget = budget;
-        self
-    }
-
     /// Sets the largest number of connections, 2 by default. Each carries one call at a time.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self
     }
+}
 
+remote_setters! {
+    PostgresStoreBuilder:
+    /// Sets the secret of the hash under which keys are stored. All processes that share a limit need the same secret.
+    secret;
+    /// Sets the budget of a request, 100 ms by default.
+    budget;
     /// Sets the largest number of queued requests, 8192 by default. Further requests are rejected at once.
-    pub fn max_waiting(mut self, max_waiting: usize) -> Self {
-        self.max_waiting = max_waiting.max(1);
-        self
-    }
-
+    max_waiting;
     /// Sets the certificate authority, as PEM, that is trusted in place of the system's.
-    pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.ca_pem = Some(pem.into());
-        self
-    }
-
+    ca_certificate;
     /// Sets the clock that decides, with its grain, in place of the server's. For tests.
-    pub fn time_from(mut self, clock: impl Clock) -> Self {
-        self.given_time = Some(Arc::new(clock));
-        self
-    }
+    time_from;
 }
 
 /// Splits a URL into Slidegate's own options and the rest, which is for the driver.
@@ -227,7 +187,7 @@ fn split_options(url: &str) -> (Vec<(String, String)>, String) {
     let (mut own, mut rest) = (Vec::new(), Vec::new());
     for option in query.split('&').filter(|option| !option.is_empty()) {
         let (name, value) = option.split_once('=').unwrap_or((option, ""));
-        if OWN_OPTIONS.contains(&name) {
+        if OPTIONS.contains(&name) {
             let value = percent_encoding::percent_decode_str(value).decode_utf8_lossy().into_owned();
             own.push((name.to_owned(), value));
         } else {

@@ -6,7 +6,6 @@ use super::invalidation::Subscriber;
 use super::pool::{self, Shared};
 use super::settings::PostgresStoreBuilder;
 use super::{PostgresStore, batcher, clean, migration};
-use crate::clock::SystemClock;
 use crate::error::StoreError;
 use crate::store::key_hash::KeyHasher;
 use crate::store::remote::{self, RemoteStore};
@@ -34,16 +33,16 @@ impl PostgresStoreBuilder {
     }
 
     fn start(self, shared: Arc<Shared>) -> PostgresStore {
-        let (queue, receiver) = remote::queue(PostgresStore::NAME, self.max_waiting);
+        let (queue, receiver) = remote::queue(PostgresStore::NAME, self.remote.max_waiting);
         batcher::start(receiver, Arc::clone(&shared));
         PostgresStore {
-            key_hasher: KeyHasher::new(self.secret.as_deref()),
+            key_hasher: KeyHasher::new(self.remote.secret.as_deref()),
             queue,
             shared,
             subscribers: Subscriber::per_table(),
             is_durable: self.is_durable,
             durability: self.durability,
-            clock: self.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
+            clock: self.remote.clock(),
         }
     }
 

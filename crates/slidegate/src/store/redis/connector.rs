@@ -62,7 +62,7 @@ impl Connector {
         Self {
             login,
             is_tls: builder.url.is_tls,
-            ca_pem: builder.ca_pem.clone(),
+            ca_pem: builder.remote.ca_pem.clone(),
             client_pem: builder.client_cert_pem.clone().zip(builder.client_key_pem.clone()),
             budget: builder.connect_budget(),
             subscriber: builder.subscriber(),

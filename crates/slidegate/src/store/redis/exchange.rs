@@ -181,7 +181,7 @@ impl Exchange {
                 }
             }
         }
-        if let (Some(server_ms), None) = (server_ms, &shared.given_time) {
+        if let (Some(server_ms), None) = (server_ms, &shared.settings.given_time) {
             peer.skew.observe(server_ms, self.sent_ms);
         }
         match (wrong_server, self.failure) {
@@ -269,7 +269,7 @@ fn handle_rejection(mut call: ScriptCall, error: &ServerError, peer: &Peer) {
 pub(super) async fn measure_skew(link: &mut Link, shared: &Shared, skew: &Skew) -> Result<(), StoreError> {
     let sent_ms = wall_ms();
     let (seconds, micros): (u64, u64) = link.query(&redis::cmd("TIME"), shared.connector.budget).await?;
-    if shared.given_time.is_none() {
+    if shared.settings.given_time.is_none() {
         skew.observe(seconds * 1000 + micros / 1000, sent_ms);
     }
     Ok(())

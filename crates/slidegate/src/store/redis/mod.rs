@@ -44,9 +44,9 @@ use self::shared::Shared;
 use self::shared_document::DocumentLink;
 use self::url::Topology;
 use super::invalidation::FeedVersion;
-use super::remote::{self, PendingResponse, PriorState, RemoteStore};
+use super::remote::{self, PendingResponse, PriorState, RemoteSettings, RemoteStore};
 use super::{Operation, Responses, Store};
-use crate::clock::{Clock, SystemClock};
+use crate::clock::Clock;
 use crate::error::{SettingsError, StoreError};
 
 /// Extension of a record's time to live if a given clock decides in place of the server's.
@@ -80,8 +80,6 @@ pub struct RedisStore {
     endpoint: Endpoint,
     document: DocumentLink,
     shared: Arc<Shared>,
-    /// Resolution of the time that decides.
-    grain_ms: u64,
     /// Extension of a record's time to live.
     slack_ms: u64,
     clock: Arc<dyn Clock>,
@@ -123,15 +121,10 @@ impl RedisStore {
         }
     }
 
-    fn start(builder: RedisStoreBuilder) -> Self {
-        let connector = Connector::new(&builder);
-        let endpoint = Endpoint::new(&builder, &connector);
-        let shared = Arc::new(Shared {
-            connector,
-            budget: builder.budget,
-            max_waiting: builder.max_waiting,
-            given_time: builder.given_time.clone(),
-        });
+    fn start(builder: &RedisStoreBuilder) -> Self {
+        let connector = Connector::new(builder);
+        let endpoint = Endpoint::new(builder, &connector);
+        let shared = Arc::new(Shared { connector, settings: builder.remote.clone() });
         let route = match builder.url.topology {
             Topology::Cluster => {
                 Route::Cluster(Cluster::start(builder.url.hosts.clone(), Arc::clone(&shared), node::start))
@@ -143,9 +136,8 @@ impl RedisStore {
             route,
             endpoint,
             document: DocumentLink::new(&builder.prefix),
-            grain_ms: remote::grain_ms(builder.given_time.as_deref()),
-            slack_ms: if builder.given_time.is_some() { GIVEN_TIME_SLACK_MS } else { 0 },
-            clock: builder.given_time.unwrap_or_else(|| Arc::new(SystemClock::default())),
+            slack_ms: if builder.remote.given_time.is_some() { GIVEN_TIME_SLACK_MS } else { 0 },
+            clock: builder.remote.clock(),
             shared,
         }
     }
@@ -214,12 +206,8 @@ impl RemoteStore for RedisStore {
 
     const NAME: &'static str = "redis";
 
-    fn budget(&self) -> Duration {
-        self.shared.budget
-    }
-
-    fn max_waiting(&self) -> usize {
-        self.shared.max_waiting
+    fn settings(&self) -> &RemoteSettings {
+        &self.shared.settings
     }
 
     fn request(&self, operation: &Operation<'_>) -> (Request, PendingResponse<Response>) {
@@ -311,7 +299,7 @@ impl RemoteStore for RedisStore {
             PriorRecord::Number(number) => record::decode_number(*number, policy.quotas()).ok(),
             PriorRecord::Bytes(record) => record::decode(record, policy.quotas()).ok(),
         };
-        let now = Moment::with_grain(response.now_ms.min(LATEST_MS), self.grain_ms);
+        let now = Moment::with_grain(response.now_ms.min(LATEST_MS), self.settings().grain_ms());
         remote::compute_decision::<Self>(operation, now, response.is_allowed, prior)
     }
 }

@@ -39,7 +39,7 @@ const MIN_IDLE_TIMEOUT_MS: u64 = 900;
 
 /// Starts the task of a server. It ends when all handles are dropped.
 pub(super) fn start(endpoint: Endpoint, shared: Arc<Shared>, cluster: Weak<Cluster>) -> NodeHandle {
-    let (sender, queue) = queue(RedisStore::NAME, shared.max_waiting);
+    let (sender, queue) = queue(RedisStore::NAME, shared.settings.max_waiting);
     let (health, watched) = watch::channel(Health::Connecting);
     let skew = Arc::new(Skew::default());
     let is_named_by_sentinel = matches!(endpoint, Endpoint::Primary { .. });
@@ -272,8 +272,9 @@ impl Node {
     async fn send(&self, in_flight: &mut InFlight, link: &Link, batch: Batch) {
         in_flight.requests += batch.requests;
         in_flight.is_busy |= in_flight.requests >= MAX_UNBATCHED;
-        let given = self.shared.given_time.as_ref().map(|clock| clock.moment());
-        let mut exchange = Box::pin(exchange(link.connection.clone(), batch, given, self.shared.budget));
+        let given = self.shared.settings.given_moment();
+        let mut exchange =
+            Box::pin(exchange(link.connection.clone(), batch, given, self.shared.settings.budget()));
         let polled = poll_fn(|context| Poll::Ready(exchange.as_mut().poll(context))).await;
         tokio::task::yield_now().await;
         in_flight.exchanges.push(match polled {

@@ -1,39 +1,42 @@
 //! Settings of a Redis store.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::RedisStore;
 use super::invalidation::Subscriber;
 use super::key::{KeyNames, KeyStyle};
 use super::url::{Topology, Url};
-use crate::clock::Clock;
 use crate::error::{SettingsError, StoreError};
+use crate::store::remote::{RemoteSettings, read_pem, remote_setters};
 
 const DEFAULT_PREFIX: &str = "sg";
-const DEFAULT_BUDGET: Duration = Duration::from_millis(100);
 /// Smallest budget of a connection. It exceeds that of a request because of the handshakes, with TLS and a sentinel.
 const MIN_CONNECT_BUDGET: Duration = Duration::from_secs(1);
-const DEFAULT_MAX_WAITING: usize = 8192;
-const OPTIONS: &str =
-    "prefix, secret, keys, budget_ms, ca, cert, key, database, sentinel_user, sentinel_password";
+const OPTIONS: [&str; 10] = [
+    "prefix",
+    "secret",
+    "keys",
+    "budget_ms",
+    "ca",
+    "cert",
+    "key",
+    "database",
+    "sentinel_user",
+    "sentinel_password",
+];
 
 /// Builder of a [`RedisStore`].
 #[derive(Clone)]
 pub struct RedisStoreBuilder {
     pub(super) url: Url,
+    pub(crate) remote: RemoteSettings,
     pub(super) prefix: String,
-    secret: Option<String>,
     key_style: KeyStyle,
-    pub(super) budget: Duration,
-    pub(super) max_waiting: usize,
-    pub(super) ca_pem: Option<Vec<u8>>,
     pub(super) client_cert_pem: Option<Vec<u8>>,
     pub(super) client_key_pem: Option<Vec<u8>>,
     pub(super) sentinel_user: Option<String>,
     pub(super) sentinel_password: Option<String>,
-    pub(super) given_time: Option<Arc<dyn Clock>>,
 }
 
 /// Omits passwords and secrets.
@@ -42,7 +45,7 @@ impl fmt::Debug for RedisStoreBuilder {
         f.debug_struct("RedisStoreBuilder")
             .field("url", &self.url)
             .field("prefix", &self.prefix)
-            .field("budget", &self.budget)
+            .field("budget", &self.remote.budget())
             .finish_non_exhaustive()
     }
 }
@@ -51,17 +54,13 @@ impl RedisStoreBuilder {
     pub(super) fn parse(url: &str) -> Result<Self, SettingsError> {
         let url = Url::parse(url)?;
         let mut builder = Self {
+            remote: RemoteSettings::default(),
             prefix: DEFAULT_PREFIX.to_owned(),
-            secret: None,
             key_style: KeyStyle::default(),
-            budget: DEFAULT_BUDGET,
-            max_waiting: DEFAULT_MAX_WAITING,
-            ca_pem: None,
             client_cert_pem: None,
             client_key_pem: None,
             sentinel_user: None,
             sentinel_password: None,
-            given_time: None,
             url,
         };
         for (name, value) in std::mem::take(&mut builder.url.options) {
@@ -74,34 +73,20 @@ impl RedisStoreBuilder {
         }
     }
 
-    fn option(self, name: &str, value: &str) -> Result<Self, SettingsError> {
+    fn option(mut self, name: &str, value: &str) -> Result<Self, SettingsError> {
         match name {
             "prefix" => self.prefix(value),
-            "secret" if value.is_empty() => Err(SettingsError::option(name, "it is empty")),
-            "secret" => Ok(self.secret(value)),
             "keys" => match value {
                 "hashed" => Ok(self.key_style(KeyStyle::Hashed)),
                 "plain" => Ok(self.key_style(KeyStyle::Plain)),
                 _ => Err(SettingsError::option(name, format_args!("{value:?} is not one of hashed, plain"))),
             },
-            "budget_ms" => match value.parse() {
-                Ok(ms @ 1..=60_000) => Ok(self.budget(Duration::from_millis(ms))),
-                _ => Err(SettingsError::option(name, format_args!("{value:?} is not between 1 and 60000"))),
-            },
             "ca" | "cert" | "key" if !self.url.is_tls => Err(SettingsError::option(
                 name,
                 "the scheme of the URL does not use TLS; use rediss:// in place of redis://",
             )),
-            "ca" | "cert" | "key" => {
-                let pem = std::fs::read(value).map_err(|error| {
-                    SettingsError::option(name, format_args!("cannot read {value:?}: {error}"))
-                })?;
-                Ok(match name {
-                    "ca" => self.ca_certificate(pem),
-                    "cert" => Self { client_cert_pem: Some(pem), ..self },
-                    _ => Self { client_key_pem: Some(pem), ..self },
-                })
-            }
+            "cert" => Ok(Self { client_cert_pem: Some(read_pem(name, value)?), ..self }),
+            "key" => Ok(Self { client_key_pem: Some(read_pem(name, value)?), ..self }),
             "database" if !matches!(self.url.topology, Topology::Unix(_)) => Err(SettingsError::option(
                 name,
                 "it is for Unix sockets only; elsewhere the database follows the host, as in redis://host/2",
@@ -117,10 +102,10 @@ impl RedisStoreBuilder {
             }
             "sentinel_user" => Ok(Self { sentinel_user: Some(value.to_owned()), ..self }),
             "sentinel_password" => Ok(Self { sentinel_password: Some(value.to_owned()), ..self }),
-            _ => Err(SettingsError::option(
-                name,
-                format_args!("there is no such option; allowed are {OPTIONS}"),
-            )),
+            _ => {
+                self.remote.set_option(name, value, &OPTIONS)?;
+                Ok(self)
+            }
         }
     }
 
@@ -135,47 +120,15 @@ impl RedisStoreBuilder {
         Ok(self)
     }
 
-    /// Sets the secret of the hash under which keys are stored. All processes that share a limit need the same secret.
-    /// Without a secret, a reader of the server's keys can test whether a guessed key is among them.
-    pub fn secret(mut self, secret: &str) -> Self {
-        self.secret = Some(secret.to_owned());
-        self
-    }
-
     /// Sets the form in which keys are stored.
     pub fn key_style(mut self, style: KeyStyle) -> Self {
         self.key_style = style;
         self
     }
 
-    /// Sets the time that a request may take in total, 100 ms by default.
-    pub fn budget(mut self, budget: Duration) -> Self {
-        self.budget = budget;
-        self
-    }
-
-    /// Sets the largest number of queued requests per server, 8192 by default. Further requests fail at once.
-    pub fn max_waiting(mut self, max_waiting: usize) -> Self {
-        self.max_waiting = max_waiting.max(1);
-        self
-    }
-
-    /// Sets the certificate authority of the servers, as PEM, in place of the system's.
-    pub fn ca_certificate(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.ca_pem = Some(pem.into());
-        self
-    }
-
     /// Sets the client certificate and its key, as PEM.
     pub fn client_certificate(mut self, cert_pem: impl Into<Vec<u8>>, key_pem: impl Into<Vec<u8>>) -> Self {
         (self.client_cert_pem, self.client_key_pem) = (Some(cert_pem.into()), Some(key_pem.into()));
-        self
-    }
-
-    /// Decides by this clock and its grain in place of the server's. For tests: processes whose clocks differ do not share an exact
-    /// limit. Records live an hour longer than needed, because the server does not know the pace of this clock.
-    pub fn time_from(mut self, clock: impl Clock) -> Self {
-        self.given_time = Some(Arc::new(clock));
         self
     }
 
@@ -189,11 +142,11 @@ impl RedisStoreBuilder {
     /// Connects in the background. Must be called within a tokio runtime. Without a connection, requests wait for it until
     /// their budget is spent, or fail at once if the last attempt has failed.
     pub fn connect_lazily(self) -> RedisStore {
-        RedisStore::start(self)
+        RedisStore::start(&self)
     }
 
     pub(super) fn names(&self) -> KeyNames {
-        KeyNames::new(&self.prefix, self.secret.as_deref(), self.key_style)
+        KeyNames::new(&self.prefix, self.remote.secret.as_deref(), self.key_style)
     }
 
     pub(super) fn subscriber(&self) -> Subscriber {
@@ -201,8 +154,24 @@ impl RedisStoreBuilder {
     }
 
     pub(super) fn connect_budget(&self) -> Duration {
-        self.budget.max(MIN_CONNECT_BUDGET)
+        self.remote.budget().max(MIN_CONNECT_BUDGET)
     }
+}
+
+remote_setters! {
+    RedisStoreBuilder:
+    /// Sets the secret of the hash under which keys are stored. All processes that share a limit need the same secret.
+    /// Without a secret, a reader of the server's keys can test whether a guessed key is among them.
+    secret;
+    /// Sets the time that a request may take in total, 100 ms by default.
+    budget;
+    /// Sets the largest number of queued requests per server, 8192 by default. Further requests fail at once.
+    max_waiting;
+    /// Sets the certificate authority of the servers, as PEM, in place of the system's.
+    ca_certificate;
+    /// Decides by this clock and its grain in place of the server's. For tests: processes whose clocks differ do not share an exact
+    /// limit. Records live an hour longer than needed, because the server does not know the pace of this clock.
+    time_from;
 }
 
 #[cfg(test)]

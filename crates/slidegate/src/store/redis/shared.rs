@@ -1,15 +1,10 @@
-//! Settings of all connections of a store.
-
-use std::sync::Arc;
-use std::time::Duration;
+//! State that all connections of a store share.
 
 use super::connector::Connector;
-use crate::clock::Clock;
+use crate::store::remote::RemoteSettings;
 
-/// Settings that the connections of a store share.
+/// Connector and settings that the connections of a store share.
 pub(super) struct Shared {
     pub(super) connector: Connector,
-    pub(super) budget: Duration,
-    pub(super) max_waiting: usize,
-    pub(super) given_time: Option<Arc<dyn Clock>>,
+    pub(super) settings: RemoteSettings,
 }

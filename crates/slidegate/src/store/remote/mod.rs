@@ -4,6 +4,7 @@
 //! decision from the state that the server returns.
 
 mod queue;
+mod settings;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -16,17 +17,16 @@ use tokio::sync::oneshot;
 #[cfg(feature = "redis")]
 pub(crate) use self::queue::task_stopped;
 pub(crate) use self::queue::{QueueReceiver, QueueSender, Queued, Reject, queue};
+#[cfg(feature = "redis")]
+pub(crate) use self::settings::read_pem;
+pub(crate) use self::settings::{RemoteSettings, remote_setters};
 
 use super::{Operation, Responses};
-use crate::clock::Clock;
 use crate::error::StoreError;
 
 /// Largest cost that is sent to a server. No count is larger, so a larger cost has the same effect: a check is denied, a
 /// refund gives back everything.
 pub(crate) const MAX_COST: u64 = 1 << 50;
-
-/// Grain of a server's time, which is rounded down to a millisecond.
-const SERVER_GRAIN_MS: u64 = 1;
 
 /// Largest number of requests that are enqueued as one group.
 const MAX_GROUP_REQUESTS: usize = 1024;
@@ -79,9 +79,7 @@ pub(crate) trait RemoteStore: Sync {
     /// Name of the store in messages.
     const NAME: &'static str;
 
-    fn budget(&self) -> Duration;
-
-    fn max_waiting(&self) -> usize;
+    fn settings(&self) -> &RemoteSettings;
 
     fn request(&self, operation: &Operation<'_>) -> (Self::Request, PendingResponse<Self::Response>);
 
@@ -126,7 +124,7 @@ impl PriorState {
 
 /// Executes operations within the store's budget.
 pub(crate) async fn execute<R: RemoteStore>(store: &R, operations: &[Operation<'_>]) -> Responses {
-    execute_within(store, operations, store.budget()).await
+    execute_within(store, operations, store.settings().budget()).await
 }
 
 /// Executes operations within `budget`, at most the store's. This is the only timer on the caller's side.
@@ -135,7 +133,7 @@ pub(crate) async fn execute_within<R: RemoteStore>(
     operations: &[Operation<'_>],
     budget: Duration,
 ) -> Responses {
-    let budget = budget.min(store.budget());
+    let budget = budget.min(store.settings().budget());
     match operations {
         [operation] => execute_one(store, operation, budget).await.into(),
         many => execute_many(store, many, budget).await,
@@ -167,7 +165,7 @@ async fn execute_many<R: RemoteStore>(
     let mut pending: Vec<PendingResponse<R::Response>> = Vec::with_capacity(operations.len());
     let mut responses = Vec::with_capacity(operations.len());
     // Bounds the share of the queue, and the time on a connection, that one caller takes.
-    let max_group = (store.max_waiting() / 8).clamp(1, MAX_GROUP_REQUESTS);
+    let max_group = (store.settings().max_waiting / 8).clamp(1, MAX_GROUP_REQUESTS);
     let in_time = async {
         let mut rest = operations;
         while !rest.is_empty() {
@@ -212,11 +210,6 @@ fn timed_out<R: RemoteStore>(
     let message = format!("{}: no response within {budget:?}", R::NAME);
     let is_dispatched = pending.is_dispatched.load(Relaxed);
     Err(if is_dispatched { StoreError::lost(message) } else { StoreError::transient(message) }.too_late())
-}
-
-/// Returns the grain of the time that decides: that of the given clock, otherwise that of the server.
-pub(crate) fn grain_ms(given_time: Option<&dyn Clock>) -> u64 {
-    given_time.map_or(SERVER_GRAIN_MS, |clock| clock.moment().grain_ms())
 }
 
 /// Computes the decision from the state that the server based its own on; `prior` is `None` if it is unreadable. The

@@ -76,10 +76,6 @@ impl<R> Clone for QueueSender<R> {
 }
 
 impl<R: Reject> QueueSender<R> {
-    pub(crate) fn max_waiting(&self) -> usize {
-        self.sender.max_capacity()
-    }
-
     /// Enqueues a request, or rejects it if the queue is full.
     pub(crate) fn try_send(&self, request: R) {
         if let Err(unsent) = self.sender.try_send(Queued::Single(request)) {
@@ -104,7 +100,7 @@ impl<R: Reject> QueueSender<R> {
     fn reject(&self, unsent: TrySendError<Queued<R>>) {
         match unsent {
             TrySendError::Full(entry) => {
-                let (store, max) = (self.store, self.max_waiting());
+                let (store, max) = (self.store, self.sender.max_capacity());
                 let message = format!("{store}: the queue of {max} requests is full; retry later");
                 entry.reject(&StoreError::transient(message));
             }
