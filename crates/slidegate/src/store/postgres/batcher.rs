@@ -13,8 +13,8 @@ use tokio::sync::Mutex;
 use super::batch::{Batch, Request};
 use super::call;
 use super::name::Name;
-use super::pool::Shared;
 use super::scheduler::{Blocked, Call, InFlight, MAX_BATCH_REQUESTS, Ready, Selection, is_large};
+use super::shared::Shared;
 use crate::store::remote::{QueueReceiver, Queued};
 use crate::store::supervise::supervise;
 
@@ -56,7 +56,7 @@ impl Batcher {
         // Requests that a failed run of this task has left: nothing is in flight any more.
         self.unblock(&self.blocked.names());
         loop {
-            while calls.len() < self.shared.connections && self.can_send(calls.len(), &in_flight) {
+            while calls.len() < self.shared.pool.max_connections && self.can_send(calls.len(), &in_flight) {
                 let next = self.next_calls(&in_flight);
                 if next.is_empty() {
                     break;
@@ -70,7 +70,7 @@ impl Batcher {
                     });
                 }
             }
-            let can_stage = calls.len() < self.shared.connections && !self.is_full();
+            let can_stage = calls.len() < self.shared.pool.max_connections && !self.is_full();
             tokio::select! {
                 biased;
                 Some(contents) = calls.next() => {
@@ -103,7 +103,7 @@ impl Batcher {
     /// Returns one large call, or the calls for the other requests.
     fn next_calls(&mut self, in_flight: &InFlight) -> Vec<Call> {
         // On a single connection, large and small calls alternate. With several, one is kept free of large calls.
-        let is_turn_of_small = self.shared.connections == 1 && self.was_large;
+        let is_turn_of_small = self.shared.pool.max_connections == 1 && self.was_large;
         let large = if is_turn_of_small { None } else { self.next_large_call(in_flight) };
         let small = if large.is_none() { self.next_small_calls(in_flight) } else { Vec::new() };
         // Reading the queue may have added the first large entry.
@@ -113,7 +113,7 @@ impl Batcher {
     }
 
     fn next_large_call(&mut self, in_flight: &InFlight) -> Option<Call> {
-        let max_large_calls = (self.shared.connections - 1).max(1);
+        let max_large_calls = (self.shared.pool.max_connections - 1).max(1);
         while in_flight.large_calls < max_large_calls
             && let Some(entry) = self.large.pop_front()
         {
@@ -146,7 +146,7 @@ impl Batcher {
             self.select(entry, in_flight, &mut selection);
         }
         let all = self.queue.waiting_requests() + selection.requests + in_flight.requests;
-        let share = all.div_ceil(self.shared.connections.min(USUAL_CALLS)).min(MAX_BATCH_REQUESTS);
+        let share = all.div_ceil(self.shared.pool.max_connections.min(USUAL_CALLS)).min(MAX_BATCH_REQUESTS);
         while selection.requests < share && self.ready.requests == 0 && !self.is_full() {
             let Some(entry) = self.queue.try_recv() else { break };
             if is_large(&entry) {

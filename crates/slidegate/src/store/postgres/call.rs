@@ -10,7 +10,7 @@ use tokio_postgres::{Client, Error};
 use super::batch::{Batch, BatchResult, UniformBatch};
 use super::failure::{is_connection_usable, is_invalid_record, is_retryable, is_timeout, statement_error};
 use super::migration::TABLE_NAMES;
-use super::pool::{ConnectionGuard, Shared};
+use super::shared::Shared;
 use super::statement::{Array, OrNull, Reply, send_all, whole_ms};
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
@@ -35,7 +35,7 @@ async fn decide_all(shared: &Shared, open: &mut VecDeque<CallStatement>) -> Resu
     let clock = PreciseClock::default();
     let start_ms = clock.now_ms();
     while !open.is_empty() {
-        let mut connection = ConnectionGuard::get(shared).await?;
+        let mut connection = shared.connection().await?;
         let elapsed = Duration::from_millis(clock.now_ms().saturating_sub(start_ms));
         let timeout = server_timeout(shared.settings.budget().saturating_sub(elapsed));
         let is_single = open.len() == 1;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::failure::statement_error;
 use super::migration::TABLE_NAMES;
-use super::pool::Shared;
+use super::shared::Shared;
 use super::statement::{OrNull, UnexpectedFormat, number, query};
 use crate::error::StoreError;
 
@@ -29,7 +29,7 @@ pub(super) async fn clean(shared: &Shared) -> Result<u64, StoreError> {
 
 /// Cleans some pages. Returns the number of removed rows, and the next page, if there is one.
 async fn sweep(shared: &Shared, table: &str, from: i64) -> Result<(u64, Option<i64>), StoreError> {
-    let client = shared.client().await?;
+    let client = shared.pool.client().await?;
     let text = format!(
         "SELECT removed, next_page FROM {}.sweep_{table}({from}, {})",
         shared.schema,

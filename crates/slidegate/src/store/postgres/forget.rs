@@ -8,7 +8,7 @@ use tokio_postgres::SimpleQueryRow;
 use super::failure::{is_retryable, statement_error};
 use super::migration::TABLE_NAMES;
 use super::name::Name;
-use super::pool::{ConnectionGuard, Shared};
+use super::shared::Shared;
 use super::statement::{UnexpectedFormat, number, query};
 use crate::error::StoreError;
 
@@ -44,7 +44,7 @@ async fn step(
     let text = format!("SELECT * FROM {}.forget_{table}('{from}', '{to}', {STEP})", shared.schema);
     let mut retries = 0;
     loop {
-        let mut connection = ConnectionGuard::get(shared).await?;
+        let mut connection = shared.connection().await?;
         let reply = tokio::time::timeout(STEP_BUDGET, query(connection.client(), &text, STEP_BUDGET)).await;
         connection.is_reusable = reply.is_ok();
         match reply {

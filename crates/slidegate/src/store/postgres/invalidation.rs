@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::failure::statement_error;
 use super::migration::TABLE_NAMES;
 use super::name::Name;
-use super::pool::{ConnectionGuard, Shared};
+use super::shared::Shared;
 use super::statement::{UnexpectedFormat, numbers, query};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
@@ -128,7 +128,7 @@ type Versions = HashMap<i32, i64>;
 const WHOLE_TABLE: i32 = -1;
 
 async fn read_versions(shared: &Shared, table: &str) -> Result<Versions, StoreError> {
-    let mut connection = ConnectionGuard::get(shared).await?;
+    let mut connection = shared.connection().await?;
     let text = format!("SELECT * FROM {}.invalidation_versions_{table}()", shared.schema);
     let reply = query(connection.client(), &text, CONFIRM_TIMEOUT).await;
     connection.is_reusable = true;

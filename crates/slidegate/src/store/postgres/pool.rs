@@ -1,8 +1,8 @@
-//! Connection pool, and the state that all calls of a store share.
+//! Connection pool.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,39 +12,32 @@ use tokio::runtime::Handle;
 use tokio_postgres::config::TargetSessionAttrs;
 
 use super::failure::connect_error;
-use super::migration;
-use super::settings::{PostgresStoreBuilder, Synchronous};
+use super::settings::PostgresStoreBuilder;
 use super::tls;
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
-use crate::store::remote::RemoteSettings;
 
 /// Timeout of a connection attempt. A request waits for it no longer than its budget.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Settings and state that the calls of a store share.
-pub(super) struct Shared {
-    pub(super) pool: Pool,
+/// Connections of a store.
+pub(super) struct ConnectionPool {
+    pool: Pool,
     /// Addresses of the servers, for messages.
     pub(super) server: String,
-    pub(super) schema: String,
-    pub(super) synchronous: Synchronous,
-    pub(super) settings: RemoteSettings,
-    pub(super) connections: usize,
-    /// Error of all requests until the schema is known to exist.
-    unprepared: Mutex<Option<StoreError>>,
+    pub(super) max_connections: usize,
     is_reconnecting: Arc<AtomicBool>,
 }
 
-impl Drop for Shared {
+impl Drop for ConnectionPool {
     fn drop(&mut self) {
         // Ends the connection attempts in the background.
         self.pool.close();
     }
 }
 
-impl Shared {
+impl ConnectionPool {
     pub(super) fn new(builder: &PostgresStoreBuilder) -> Result<Self, StoreError> {
         let mut config = builder.config.clone();
         config.connect_timeout(CONNECT_TIMEOUT);
@@ -63,31 +56,9 @@ impl Shared {
         Ok(Self {
             pool,
             server: server_addresses(&builder.config),
-            schema: builder.schema.clone(),
-            synchronous: builder.synchronous,
-            settings: builder.remote.clone(),
-            connections: builder.connections,
-            unprepared: Mutex::default(),
+            max_connections: builder.connections,
             is_reconnecting: Arc::default(),
         })
-    }
-
-    /// Creates or migrates the schema if necessary.
-    pub(super) async fn prepare(&self) -> Result<(), StoreError> {
-        migration::ensure(&*self.client().await?, &self.schema).await
-    }
-
-    pub(super) fn set_unprepared(&self, error: Option<StoreError>) {
-        *self.unprepared.lock().unwrap_or_else(PoisonError::into_inner) = error;
-    }
-
-    fn unprepared(&self) -> Option<StoreError> {
-        self.unprepared.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Returns the time to decide by; `None` for the server's time.
-    pub(super) fn given_ms(&self) -> Option<i64> {
-        self.settings.given_moment().map(|given| given.now_ms().cast_signed())
     }
 
     /// Returns an idle connection or a new one.
@@ -115,7 +86,7 @@ impl Shared {
         let Ok(runtime) = Handle::try_current() else { return };
         if !self.is_reconnecting.swap(true, Relaxed) {
             let (pool, server) = (self.pool.clone(), self.server.clone());
-            let (connections, is_reconnecting) = (self.connections, Arc::clone(&self.is_reconnecting));
+            let (connections, is_reconnecting) = (self.max_connections, Arc::clone(&self.is_reconnecting));
             runtime.spawn(async move {
                 join_all((0..connections).map(|_| open_connection(&pool, &server))).await;
                 is_reconnecting.store(false, Relaxed);
@@ -131,22 +102,6 @@ async fn open_connection(pool: &Pool, server: &str) {
         if pool.is_closed() || !error.is_transient() {
             return;
         }
-        SystemClock::default().sleep(backoff.next_ms()).await;
-    }
-}
-
-/// Creates or migrates the schema, with a backoff between attempts, until that succeeds or the store is dropped.
-pub(super) async fn prepare_until_done(shared: Weak<Shared>) {
-    let (mut backoff, mut logged) = (Backoff::default(), String::new());
-    while let Some(store) = shared.upgrade() {
-        let Err(error) = store.prepare().await else { return store.set_unprepared(None) };
-        // One warning per error, not per attempt.
-        if logged != error.to_string() {
-            tracing::warn!(%error, "postgres is not ready; trying again");
-            logged = error.to_string();
-        }
-        store.set_unprepared(Some(error));
-        drop(store);
         SystemClock::default().sleep(backoff.next_ms()).await;
     }
 }
@@ -175,18 +130,15 @@ fn server_addresses(config: &tokio_postgres::Config) -> String {
 
 /// Connection that returns to the pool when it is dropped, unless a statement may still run on it.
 pub(super) struct ConnectionGuard<'a> {
-    shared: &'a Shared,
+    pool: &'a ConnectionPool,
     client: Option<Object>,
     /// Whether no statement runs any more.
     pub(super) is_reusable: bool,
 }
 
 impl<'a> ConnectionGuard<'a> {
-    pub(super) async fn get(shared: &'a Shared) -> Result<Self, StoreError> {
-        if let Some(error) = shared.unprepared() {
-            return Err(error);
-        }
-        Ok(Self { shared, client: Some(shared.client().await?), is_reusable: false })
+    pub(super) async fn get(pool: &'a ConnectionPool) -> Result<Self, StoreError> {
+        Ok(Self { pool, client: Some(pool.client().await?), is_reusable: false })
     }
 
     pub(super) fn client(&self) -> &tokio_postgres::Client {
@@ -204,6 +156,6 @@ impl Drop for ConnectionGuard<'_> {
         // The connection is broken, or the budget ran out during a statement. Closing the connection lets the server notice
         // that its reply is no longer awaited.
         drop(Object::take(client));
-        self.shared.reconnect();
+        self.pool.reconnect();
     }
 }

@@ -7,7 +7,6 @@ use tokio_postgres::types::{ToSql, Type};
 
 use super::PostgresStore;
 use super::failure::statement_error;
-use super::pool::ConnectionGuard;
 use super::statement::UnexpectedFormat;
 use crate::error::StoreError;
 use crate::store::{SharedDocument, SharedDocuments};
@@ -23,7 +22,7 @@ impl PostgresStore {
         arguments: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Row, StoreError> {
         let execution = async {
-            let mut connection = ConnectionGuard::get(&self.shared).await?;
+            let mut connection = self.shared.connection().await?;
             let text = format!("SELECT * FROM {}.{call}", self.shared.schema);
             let rows = connection.client().query_typed(&text, arguments).await;
             connection.is_reusable = true;

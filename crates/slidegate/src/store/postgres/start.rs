@@ -1,12 +1,14 @@
 //! Start of a store by its builder, and maintenance of a schema without a store.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::invalidation::Subscriber;
-use super::pool::{self, Shared};
 use super::settings::PostgresStoreBuilder;
+use super::shared::Shared;
 use super::{PostgresStore, batcher, clean, migration};
+use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
+use crate::store::backoff::Backoff;
 use crate::store::key_hash::KeyHasher;
 use crate::store::remote::{self, RemoteStore};
 use crate::store::supervise::supervise;
@@ -25,10 +27,10 @@ impl PostgresStoreBuilder {
         let shared = Arc::new(Shared::new(&self)?);
         shared.set_unprepared(Some(StoreError::transient(format!(
             "postgres at {}: no connection yet",
-            shared.server
+            shared.pool.server
         ))));
         let weak = Arc::downgrade(&shared);
-        supervise("postgres migration task", move || pool::prepare_until_done(weak.clone()));
+        supervise("postgres migration task", move || prepare_until_done(weak.clone()));
         Ok(self.start(shared))
     }
 
@@ -55,11 +57,27 @@ impl PostgresStoreBuilder {
     /// it.
     pub async fn migrate(self) -> Result<(), StoreError> {
         let shared = Shared::new(&self)?;
-        migration::migrate(&*shared.client().await?, &shared.schema).await
+        migration::migrate(&*shared.pool.client().await?, &shared.schema).await
     }
 
     /// Removes expired keys, see [`PostgresStore::clean`], without creating the schema.
     pub async fn clean(self) -> Result<u64, StoreError> {
         clean::clean(&Shared::new(&self)?).await
+    }
+}
+
+/// Creates or migrates the schema, with a backoff between attempts, until that succeeds or the store is dropped.
+async fn prepare_until_done(shared: Weak<Shared>) {
+    let (mut backoff, mut logged) = (Backoff::default(), String::new());
+    while let Some(store) = shared.upgrade() {
+        let Err(error) = store.prepare().await else { return store.set_unprepared(None) };
+        // One warning per error, not per attempt.
+        if logged != error.to_string() {
+            tracing::warn!(%error, "postgres is not ready; trying again");
+            logged = error.to_string();
+        }
+        store.set_unprepared(Some(error));
+        drop(store);
+        SystemClock::default().sleep(backoff.next_ms()).await;
     }
 }
