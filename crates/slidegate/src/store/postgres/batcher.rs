@@ -11,20 +11,18 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::Mutex;
 
 use super::batch::{Batch, Request};
-use super::call;
 use super::name::Name;
-use super::scheduler::{Blocked, Call, InFlight, MAX_BATCH_REQUESTS, Ready, Selection, is_large};
+use super::scheduler::{Blocked, Call, InFlight, Queued, Ready, Selection, is_large};
 use super::shared::Shared;
-use crate::store::remote::{QueueReceiver, Queued};
+use super::{PostgresStore, call};
+use crate::store::remote::{Batches, FULL_BATCH, QueueReceiver, USUAL_CALLS};
 use crate::store::supervise::supervise;
 
-/// Number of calls in flight, whatever their size. With two, one is prepared while the server executes the other.
-const USUAL_CALLS: usize = 2;
 /// Number of ready and blocked requests from which the queue is not read.
 const MAX_STAGED: usize = 1024;
 
 /// Starts the task. It ends when all senders of the queue are dropped.
-pub(super) fn start(queue: QueueReceiver<Request>, shared: Arc<Shared>) {
+pub(super) fn start(queue: QueueReceiver<PostgresStore>, shared: Arc<Shared>) {
     let batcher = Arc::new(Mutex::new(Batcher::new(queue, shared)));
     supervise("postgres batcher task", move || {
         let batcher = Arc::clone(&batcher);
@@ -35,17 +33,17 @@ pub(super) fn start(queue: QueueReceiver<Request>, shared: Arc<Shared>) {
 /// Distributes requests over calls. Requests of one key pass from the queue to `ready`, if need be to `blocked`, and into
 /// a call, in this order.
 struct Batcher {
-    queue: QueueReceiver<Request>,
+    queue: QueueReceiver<PostgresStore>,
     ready: Ready,
     /// Entries that need a call of their own. They keep their slots in the queue.
-    large: VecDeque<Queued<Request>>,
+    large: VecDeque<Queued>,
     was_large: bool,
     blocked: Blocked,
     shared: Arc<Shared>,
 }
 
 impl Batcher {
-    fn new(queue: QueueReceiver<Request>, shared: Arc<Shared>) -> Self {
+    fn new(queue: QueueReceiver<PostgresStore>, shared: Arc<Shared>) -> Self {
         let (ready, blocked, large) = (Ready::default(), Blocked::default(), VecDeque::new());
         Self { queue, ready, large, was_large: false, blocked, shared }
     }
@@ -56,7 +54,7 @@ impl Batcher {
         // Requests that a failed run of this task has left: nothing is in flight any more.
         self.unblock(&self.blocked.names());
         loop {
-            while calls.len() < self.shared.pool.max_connections && self.can_send(calls.len(), &in_flight) {
+            while calls.len() < self.shared.pool.max_connections && self.can_send(&in_flight) {
                 let next = self.next_calls(&in_flight);
                 if next.is_empty() {
                     break;
@@ -93,11 +91,10 @@ impl Batcher {
         self.ready.requests + self.blocked.requests >= MAX_STAGED
     }
 
-    /// Returns whether another call may be sent. Beyond the usual calls, one must carry at least half the average of those
-    /// in flight, because the overhead of a call exceeds the cost of a few requests.
-    fn can_send(&self, calls: usize, in_flight: &InFlight) -> bool {
-        let carried = in_flight.requests.min(calls * MAX_BATCH_REQUESTS);
-        calls < USUAL_CALLS || 2 * calls * (self.ready.requests + self.queue.waiting_requests()) >= carried
+    /// Returns whether another call may be sent. The usual calls are sent whatever their size.
+    fn can_send(&self, in_flight: &InFlight) -> bool {
+        let waiting = self.ready.requests + self.queue.waiting_requests();
+        in_flight.load.calls < USUAL_CALLS || in_flight.load.is_worth_a_call(waiting)
     }
 
     /// Returns one large call, or the calls for the other requests.
@@ -140,13 +137,13 @@ impl Batcher {
     /// contend for the lock of its row.
     fn next_small_calls(&mut self, in_flight: &InFlight) -> Vec<Call> {
         let mut selection = Selection::default();
-        while selection.requests < MAX_BATCH_REQUESTS
+        while selection.requests < FULL_BATCH
             && let Some(entry) = self.ready.pop_if(|entry| selection.fits(entry))
         {
             self.select(entry, in_flight, &mut selection);
         }
-        let all = self.queue.waiting_requests() + selection.requests + in_flight.requests;
-        let share = all.div_ceil(self.shared.pool.max_connections.min(USUAL_CALLS)).min(MAX_BATCH_REQUESTS);
+        let waiting = self.queue.waiting_requests() + selection.requests;
+        let share = in_flight.load.share(waiting, self.shared.pool.max_connections.min(USUAL_CALLS));
         while selection.requests < share && self.ready.requests == 0 && !self.is_full() {
             let Some(entry) = self.queue.try_recv() else { break };
             if is_large(&entry) {
@@ -160,14 +157,14 @@ impl Batcher {
                 self.ready.push(entry);
             }
         }
-        let has_any = |batches: &Vec<Batch>| !batches.is_empty();
+        let has_any = |batches: &Batches<Batch>| !batches.is_empty();
         selection.batches.into_iter().filter(has_any).map(|batches| Call::of(batches, false)).collect()
     }
 
     /// Selects the requests of an entry. Those whose key is in flight are blocked.
-    fn select(&mut self, entry: Queued<Request>, in_flight: &InFlight, selection: &mut Selection) {
+    fn select(&mut self, entry: Queued, in_flight: &InFlight, selection: &mut Selection) {
         entry.for_each(|request| {
-            if in_flight.names.contains(&request.name) {
+            if in_flight.names.contains(&request.operation.name) {
                 self.blocked.add(request);
             } else {
                 selection.add(request);
@@ -177,12 +174,12 @@ impl Batcher {
 
     /// Keeps an entry until a call can be sent. A request whose key is in flight is blocked at once, unless ready entries
     /// may contain an earlier request of that key.
-    fn stage(&mut self, entry: Queued<Request>, in_flight: &InFlight) {
+    fn stage(&mut self, entry: Queued, in_flight: &InFlight) {
         if is_large(&entry) {
             return self.large.push_back(entry);
         }
         self.queue.release(&entry);
-        let is_in_flight = |request: &Request| in_flight.names.contains(&request.name);
+        let is_in_flight = |request: &Request| in_flight.names.contains(&request.operation.name);
         match entry {
             Queued::Single(request) if self.ready.requests == 0 && is_in_flight(&request) => {
                 self.blocked.add(request);

@@ -14,9 +14,10 @@ use super::shared::Shared;
 use super::statement::{Array, OrNull, Reply, send_all, whole_ms};
 use crate::clock::{Clock, PreciseClock};
 use crate::error::StoreError;
+use crate::store::remote::Batches;
 
 /// Has the batches decided on an idle connection, within the budget.
-pub(super) async fn execute(shared: Arc<Shared>, batches: Vec<Batch>) {
+pub(super) async fn execute(shared: Arc<Shared>, batches: Batches<Batch>) {
     let mut open = batches.into_iter().map(CallStatement::new).collect();
     let error = match tokio::time::timeout(shared.settings.budget(), decide_all(&shared, &mut open)).await {
         Ok(Ok(())) => return,

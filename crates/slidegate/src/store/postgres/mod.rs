@@ -4,6 +4,7 @@ mod batch;
 mod batcher;
 mod call;
 mod clean;
+mod encoded_operation;
 mod failure;
 mod forget;
 mod invalidation;
@@ -28,13 +29,14 @@ use slidegate_core::{Check, Decision, Moment, Policy, Verb};
 
 pub use self::settings::{PostgresStoreBuilder, Synchronous};
 
-use self::batch::{Request, Response};
+use self::batch::{KeyedOperation, Response};
+use self::encoded_operation::EncodedOperation;
 use self::invalidation::Subscriber;
 use self::name::Name;
 use self::shared::Shared;
 use super::invalidation::FeedVersion;
 use super::key_hash::KeyHasher;
-use super::remote::{self, PendingResponse, PriorState, QueueSender, RemoteSettings, RemoteStore};
+use super::remote::{self, PriorState, QueueSender, RemoteSettings, RemoteStore, Request};
 use super::{Operation, Responses, Store};
 use crate::clock::Clock;
 use crate::error::{SettingsError, StoreError};
@@ -56,7 +58,7 @@ use crate::error::{SettingsError, StoreError};
 /// ```
 pub struct PostgresStore {
     key_hasher: KeyHasher,
-    queue: QueueSender<Request>,
+    queue: QueueSender<Self>,
     shared: Arc<Shared>,
     /// Subscriber of each table.
     subscribers: [Arc<Subscriber>; 2],
@@ -103,7 +105,7 @@ impl PostgresStore {
 }
 
 impl RemoteStore for PostgresStore {
-    type Request = Request;
+    type KeyedOperation = KeyedOperation;
     type Response = Response;
 
     const NAME: &'static str = "postgres";
@@ -112,24 +114,21 @@ impl RemoteStore for PostgresStore {
         &self.shared.settings
     }
 
-    fn request(&self, operation: &Operation<'_>) -> (Request, PendingResponse<Response>) {
-        let (responder, pending) = remote::response_channel();
+    fn encode(&self, operation: &Operation<'_>) -> KeyedOperation {
         let policy = operation.check.policy;
-        let request = Request {
+        KeyedOperation {
             name: Name(self.key_hasher.hash(policy, operation.check.key)),
             is_durable: self.is_durable(policy),
             verb: operation.verb,
-            operation: batch::encode_operation(operation),
-            responder,
-        };
-        (request, pending)
+            encoded: EncodedOperation::new(operation),
+        }
     }
 
-    async fn enqueue(&self, request: Request) {
+    async fn enqueue(&self, request: Request<Self>) {
         self.queue.try_send(request);
     }
 
-    async fn enqueue_group(&self, requests: Vec<Request>) {
+    async fn enqueue_group(&self, requests: Vec<Request<Self>>) {
         self.queue.send_group(requests).await;
     }
 

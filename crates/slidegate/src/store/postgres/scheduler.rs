@@ -2,20 +2,20 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::PostgresStore;
 use super::batch::{Batch, Request};
 use super::name::Name;
-use crate::store::remote::Queued;
+use crate::store::remote::{self, Batches, FULL_BATCH, Load, add_to_batches};
 
-/// Number of requests at which a batch is full. They occupy a connection for about 2 ms.
-pub(super) const MAX_BATCH_REQUESTS: usize = 64;
+pub(super) type Queued = remote::Queued<PostgresStore>;
 
 /// Returns whether an entry takes more than one transaction. Other requests do not share a call with it.
-pub(super) fn is_large(entry: &Queued<Request>) -> bool {
+pub(super) fn is_large(entry: &Queued) -> bool {
     match entry {
         Queued::Single(_) => false,
         Queued::Group(requests) => {
-            let has = |is_durable| requests.iter().any(|request| request.is_durable == is_durable);
-            requests.len() > MAX_BATCH_REQUESTS || (has(true) && has(false))
+            let has = |is_durable| requests.iter().any(|request| request.operation.is_durable == is_durable);
+            requests.len() > FULL_BATCH || (has(true) && has(false))
         }
     }
 }
@@ -23,25 +23,22 @@ pub(super) fn is_large(entry: &Queued<Request>) -> bool {
 /// Entries that have left the queue and wait for a call.
 #[derive(Default)]
 pub(super) struct Ready {
-    entries: VecDeque<Queued<Request>>,
+    entries: VecDeque<Queued>,
     pub(super) requests: usize,
 }
 
 impl Ready {
-    pub(super) fn push(&mut self, entry: Queued<Request>) {
+    pub(super) fn push(&mut self, entry: Queued) {
         self.requests += entry.len();
         self.entries.push_back(entry);
     }
 
-    pub(super) fn push_first(&mut self, entry: Queued<Request>) {
+    pub(super) fn push_first(&mut self, entry: Queued) {
         self.requests += entry.len();
         self.entries.push_front(entry);
     }
 
-    pub(super) fn pop_if(
-        &mut self,
-        is_wanted: impl FnOnce(&Queued<Request>) -> bool,
-    ) -> Option<Queued<Request>> {
+    pub(super) fn pop_if(&mut self, is_wanted: impl FnOnce(&Queued) -> bool) -> Option<Queued> {
         let entry = self.entries.pop_front_if(|entry| is_wanted(entry))?;
         self.requests -= entry.len();
         Some(entry)
@@ -62,7 +59,7 @@ impl Blocked {
 
     pub(super) fn add(&mut self, request: Request) {
         self.requests += 1;
-        self.by_name.entry(request.name).or_default().push(request);
+        self.by_name.entry(request.operation.name).or_default().push(request);
     }
 
     pub(super) fn remove(&mut self, name: &Name) -> Vec<Request> {
@@ -75,45 +72,35 @@ impl Blocked {
 /// Requests selected for the next calls, as batches per table.
 #[derive(Default)]
 pub(super) struct Selection {
-    pub(super) batches: [Vec<Batch>; 2],
+    pub(super) batches: [Batches<Batch>; 2],
     pub(super) requests: usize,
 }
 
 impl Selection {
     /// Returns whether the entry fits. An entry is not divided here, so that a group is decided by one statement.
-    pub(super) fn fits(&self, entry: &Queued<Request>) -> bool {
-        self.requests + entry.len() <= MAX_BATCH_REQUESTS
+    pub(super) fn fits(&self, entry: &Queued) -> bool {
+        self.requests + entry.len() <= FULL_BATCH
     }
 
     /// Adds a request, unless its caller has given up.
     pub(super) fn add(&mut self, request: Request) {
-        if !request.responder.mark_dispatched() {
+        if !request.mark_dispatched() {
             return;
         }
         self.requests += 1;
-        let batches = &mut self.batches[usize::from(request.is_durable)];
-        // A full batch takes further requests of its keys: a batch that is sent again could otherwise be overtaken by the
-        // next one.
-        let is_full_with_key =
-            |batch: &Batch| batch.requests >= MAX_BATCH_REQUESTS && batch.has_key(request.name);
-        if let Some(earlier) = batches.iter().position(is_full_with_key) {
-            return batches[earlier].add(request);
-        }
-        match batches.last_mut() {
-            Some(last) if last.requests < MAX_BATCH_REQUESTS => last.add(request),
-            _ => batches.push(Batch::of(request)),
-        }
+        let batches = &mut self.batches[usize::from(request.operation.is_durable)];
+        add_to_batches(batches, request, true);
     }
 }
 
 /// Batches that are sent together on one connection.
 pub(super) struct Call {
-    pub(super) batches: Vec<Batch>,
+    pub(super) batches: Batches<Batch>,
     pub(super) contents: CallContents,
 }
 
 impl Call {
-    pub(super) fn of(batches: Vec<Batch>, is_large: bool) -> Self {
+    pub(super) fn of(batches: Batches<Batch>, is_large: bool) -> Self {
         let names = batches.iter().flat_map(Batch::names).collect();
         let requests = batches.iter().map(|batch| batch.requests).sum();
         Self { batches, contents: CallContents { names, requests, is_large } }
@@ -131,14 +118,14 @@ pub(super) struct CallContents {
 #[derive(Default)]
 pub(super) struct InFlight {
     pub(super) names: HashSet<Name>,
-    pub(super) requests: usize,
+    pub(super) load: Load,
     pub(super) large_calls: usize,
 }
 
 impl InFlight {
     pub(super) fn add(&mut self, contents: &CallContents) {
         self.names.extend(&contents.names);
-        self.requests += contents.requests;
+        self.load.add(contents.requests);
         self.large_calls += usize::from(contents.is_large);
     }
 
@@ -146,7 +133,7 @@ impl InFlight {
         for name in &contents.names {
             self.names.remove(name);
         }
-        self.requests -= contents.requests;
+        self.load.remove(contents.requests);
         self.large_calls -= usize::from(contents.is_large);
     }
 }

@@ -10,7 +10,7 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
 use crate::store::key_hash::KeyHasher;
-use crate::store::remote::{self, RemoteStore};
+use crate::store::remote;
 use crate::store::supervise::supervise;
 
 impl PostgresStoreBuilder {
@@ -35,7 +35,7 @@ impl PostgresStoreBuilder {
     }
 
     fn start(self, shared: Arc<Shared>) -> PostgresStore {
-        let (queue, receiver) = remote::queue(PostgresStore::NAME, self.remote.max_waiting);
+        let (queue, receiver) = remote::queue(self.remote.max_waiting);
         batcher::start(receiver, Arc::clone(&shared));
         PostgresStore {
             key_hasher: KeyHasher::new(self.remote.secret.as_deref()),

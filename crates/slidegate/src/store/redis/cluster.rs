@@ -7,7 +7,8 @@ use arc_swap::ArcSwap;
 use redis::Value;
 use tokio::sync::{Notify, watch};
 
-use super::batch::{Request, ScriptCall};
+use super::RedisStore;
+use super::batch::ScriptCall;
 use super::endpoint::Endpoint;
 use super::node_handle::NodeHandle;
 use super::shared::Shared;
@@ -16,7 +17,7 @@ use super::url::{Address, parse_address};
 use crate::clock::{Clock, SystemClock};
 use crate::error::StoreError;
 use crate::store::backoff::Backoff;
-use crate::store::remote::Queued;
+use crate::store::remote::Request;
 use crate::store::supervise::supervise;
 
 const SLOTS: usize = 16384;
@@ -171,7 +172,7 @@ impl Cluster {
 
     /// Sends a call, which was not executed, again.
     pub(super) fn resend(&self, call: ScriptCall) {
-        forward(call, |request| self.owner(request.slot));
+        forward(call, |request| self.owner(request.operation.slot));
     }
 
     /// Returns the server at an address; starts its task if the server is new.
@@ -248,12 +249,15 @@ impl Cluster {
 }
 
 /// Sends the requests of a call to `node`, as one group, because several of them may have the same key.
-fn forward(call: ScriptCall, node: impl FnOnce(&Request) -> Result<NodeHandle, StoreError>) {
+fn forward(call: ScriptCall, node: impl FnOnce(&Request<RedisStore>) -> Result<NodeHandle, StoreError>) {
     let mut forwarded = Vec::with_capacity(call.requests.len());
     for mut request in call.requests {
-        request.redirects += 1;
-        if request.redirects > MAX_REDIRECTS {
-            let error = format!("redis: slot {} was redirected {MAX_REDIRECTS} times in a row", request.slot);
+        request.operation.redirects += 1;
+        if request.operation.redirects > MAX_REDIRECTS {
+            let error = format!(
+                "redis: slot {} was redirected {MAX_REDIRECTS} times in a row",
+                request.operation.slot
+            );
             request.respond(Err(StoreError::transient(error)));
         } else {
             forwarded.push(request);
@@ -262,7 +266,7 @@ fn forward(call: ScriptCall, node: impl FnOnce(&Request) -> Result<NodeHandle, S
     let Some(first) = forwarded.first() else { return };
     match node(first) {
         Ok(node) => node.queue.try_send_group(forwarded),
-        Err(error) => Queued::Group(forwarded).reject(&error),
+        Err(error) => Request::fail_all(forwarded, &error),
     }
 }
 

@@ -243,13 +243,13 @@ fn handle_rejection(mut call: ScriptCall, error: &ServerError, peer: &Peer) {
     let failure = match (rejection(error), peer.cluster.upgrade()) {
         (Rejection::Redirect { address, is_importing }, Some(cluster)) => {
             for request in &mut call.requests {
-                request.is_importing = is_importing;
+                request.operation.is_importing = is_importing;
             }
             return cluster.redirect(call, &address, &peer.host);
         }
         (Rejection::Split, Some(cluster)) => {
             for request in &mut call.requests {
-                request.is_unbatched = true;
+                request.operation.is_unbatched = true;
             }
             return cluster.resend(call);
         }

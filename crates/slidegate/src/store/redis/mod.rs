@@ -1,6 +1,7 @@
 //! Redis store: one script decides, in the server, by the server's time.
 
 mod batch;
+mod batcher;
 mod cluster;
 mod connector;
 mod encoded_operation;
@@ -12,6 +13,7 @@ mod invalidation;
 mod key;
 mod node;
 mod node_handle;
+mod outage;
 mod record;
 mod script;
 mod sentinel;
@@ -33,7 +35,7 @@ use slidegate_core::{Check, Decision, Moment, Policy, Verb};
 pub use self::key::KeyStyle;
 pub use self::settings::RedisStoreBuilder;
 
-use self::batch::{GROUP_REPEAT_RANGE, MAX_BATCH_WEIGHT, PriorRecord, Request, Response};
+use self::batch::{GROUP_REPEAT_RANGE, KeyedOperation, PriorRecord, Response};
 use self::cluster::Cluster;
 use self::connector::Connector;
 use self::encoded_operation::EncodedOperation;
@@ -44,7 +46,7 @@ use self::shared::Shared;
 use self::shared_document::DocumentLink;
 use self::url::Topology;
 use super::invalidation::FeedVersion;
-use super::remote::{self, PendingResponse, PriorState, RemoteSettings, RemoteStore};
+use super::remote::{self, FULL_BATCH, PriorState, RemoteSettings, RemoteStore, Request};
 use super::{Operation, Responses, Store};
 use crate::clock::Clock;
 use crate::error::{SettingsError, StoreError};
@@ -201,7 +203,7 @@ impl RedisStore {
 }
 
 impl RemoteStore for RedisStore {
-    type Request = Request;
+    type KeyedOperation = KeyedOperation;
     type Response = Response;
 
     const NAME: &'static str = "redis";
@@ -210,32 +212,26 @@ impl RemoteStore for RedisStore {
         &self.shared.settings
     }
 
-    fn request(&self, operation: &Operation<'_>) -> (Request, PendingResponse<Response>) {
-        let (responder, pending) = remote::response_channel();
+    fn encode(&self, operation: &Operation<'_>) -> KeyedOperation {
         let name = self.names.name(operation.check.policy, operation.check.key);
-        let request = Request {
-            slot: if matches!(self.route, Route::Cluster(_)) { key::slot(&name) } else { 0 },
+        let is_single = matches!(self.route, Route::Single(_));
+        KeyedOperation {
+            slot: if is_single { 0 } else { key::slot(&name) },
             name,
-            operation: EncodedOperation::new(
-                operation,
-                self.slack_ms,
-                matches!(self.route, Route::Single(_)),
-            ),
-            responder,
+            encoded: EncodedOperation::new(operation, self.slack_ms, is_single),
             weight: encoded_operation::weight(operation.check.policy.quotas()),
             is_spending: matches!(operation.verb, Verb::Check | Verb::Charge) && operation.check.cost > 0,
             redirects: 0,
             is_importing: false,
             is_unbatched: false,
-        };
-        (request, pending)
+        }
     }
 
     /// A script call that is rejected as a whole is sent again, after later calls that may have been executed. The requests
     /// of one key in a group therefore share a call, or the later ones wait for the response to the earlier ones.
     fn group_len(operations: &[Operation<'_>]) -> usize {
         /// Weight of the requests before a repeated key. Even for long logs it is a few milliseconds of server time.
-        const MAX_WEIGHT: usize = 16 * MAX_BATCH_WEIGHT;
+        const MAX_WEIGHT: usize = 16 * FULL_BATCH;
         let mut seen = HashSet::with_capacity(operations.len());
         let mut weight = 0;
         for (count, Operation { check, .. }) in operations.iter().enumerate() {
@@ -248,26 +244,26 @@ impl RemoteStore for RedisStore {
         operations.len()
     }
 
-    async fn enqueue(&self, request: Request) {
+    async fn enqueue(&self, request: Request<Self>) {
         match &self.route {
             Route::Single(node) => node.queue.try_send(request),
-            Route::Cluster(cluster) => match cluster.node(request.slot).await {
+            Route::Cluster(cluster) => match cluster.node(request.operation.slot).await {
                 Ok(node) => node.queue.try_send(request),
                 Err(error) => request.respond(Err(error)),
             },
         }
     }
 
-    async fn enqueue_group(&self, requests: Vec<Request>) {
-        let mut by_node: Vec<(NodeHandle, Vec<Request>)> = Vec::new();
+    async fn enqueue_group(&self, requests: Vec<Request<Self>>) {
+        let mut by_node: Vec<(NodeHandle, Vec<Request<Self>>)> = Vec::new();
         // One lookup per slot: its owner may change meanwhile, and the requests of one key must go to one server.
         let mut index_by_slot: HashMap<u16, usize> = HashMap::new();
         for request in requests {
-            if let Some(index) = index_by_slot.get(&request.slot) {
+            if let Some(index) = index_by_slot.get(&request.operation.slot) {
                 by_node[*index].1.push(request);
                 continue;
             }
-            let slot = request.slot;
+            let slot = request.operation.slot;
             match self.node(slot).await {
                 Ok(node) => {
                     let known = by_node.iter().position(|(other, _)| other.queue.is_same_queue(&node.queue));

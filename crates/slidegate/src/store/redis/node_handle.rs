@@ -5,10 +5,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::RedisStore;
-use super::batch::Request;
 use super::skew::Skew;
 use crate::error::StoreError;
-use crate::store::remote::{QueueSender, RemoteStore, task_stopped};
+use crate::store::remote::{QueueSender, task_stopped};
 
 /// State of the connection to a server.
 #[derive(Clone, Debug)]
@@ -21,7 +20,7 @@ pub(super) enum Health {
 /// Handle of a server's task.
 #[derive(Clone)]
 pub(super) struct NodeHandle {
-    pub(super) queue: QueueSender<Request>,
+    pub(super) queue: QueueSender<RedisStore>,
     pub(super) health: watch::Receiver<Health>,
     pub(super) skew: Arc<Skew>,
 }
@@ -33,7 +32,7 @@ impl NodeHandle {
         match health.wait_for(|health| !matches!(health, Health::Connecting)).await.as_deref() {
             Ok(Health::Down(error)) => Err(error.clone()),
             Ok(_) => Ok(()),
-            Err(_) => Err(task_stopped(RedisStore::NAME)),
+            Err(_) => Err(task_stopped::<RedisStore>()),
         }
     }
 }

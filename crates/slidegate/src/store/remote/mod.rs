@@ -4,19 +4,19 @@
 //! decision from the state that the server returns.
 
 mod queue;
+mod request;
+mod scheduler;
 mod settings;
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, fence};
 use std::time::Duration;
 
 use slidegate_core::{Action, Counter, Decision, Moment, Policy, State, decide_matched};
-use tokio::sync::oneshot;
 
 #[cfg(feature = "redis")]
 pub(crate) use self::queue::task_stopped;
-pub(crate) use self::queue::{QueueReceiver, QueueSender, Queued, Reject, queue};
+pub(crate) use self::queue::{QueueReceiver, QueueSender, Queued, queue};
+pub(crate) use self::request::{PendingResponse, Request};
+pub(crate) use self::scheduler::{Batch, Batches, FULL_BATCH, Load, USUAL_CALLS, add_to_batches};
 #[cfg(feature = "redis")]
 pub(crate) use self::settings::read_pem;
 pub(crate) use self::settings::{RemoteSettings, remote_setters};
@@ -31,49 +31,10 @@ pub(crate) const MAX_COST: u64 = 1 << 50;
 /// Largest number of requests that are enqueued as one group.
 const MAX_GROUP_REQUESTS: usize = 1024;
 
-/// Sending end of a request's response.
-#[derive(Debug)]
-pub(crate) struct Responder<A> {
-    sender: oneshot::Sender<Result<A, StoreError>>,
-    is_dispatched: Arc<AtomicBool>,
-}
-
-/// Receiving end of a request's response, held by its caller.
-#[derive(Debug)]
-pub(crate) struct PendingResponse<A> {
-    pub(super) receiver: oneshot::Receiver<Result<A, StoreError>>,
-    /// Whether the request has left the queue. From then on the server may count it.
-    pub(super) is_dispatched: Arc<AtomicBool>,
-}
-
-pub(crate) fn response_channel<A>() -> (Responder<A>, PendingResponse<A>) {
-    let (sender, receiver) = oneshot::channel();
-    let is_dispatched = Arc::new(AtomicBool::new(false));
-    (
-        Responder { sender, is_dispatched: Arc::clone(&is_dispatched) },
-        PendingResponse { receiver, is_dispatched },
-    )
-}
-
-impl<A> Responder<A> {
-    /// Marks the request as dispatched. Returns `false` if its caller has given up; the request must not be sent then.
-    pub(crate) fn mark_dispatched(&self) -> bool {
-        // The caller closes the channel first and reads the flag second (see `timed_out`). With the fences, a caller that
-        // misses the flag is seen here as closed, so a request that is reported as not counted is never sent.
-        self.is_dispatched.store(true, Relaxed);
-        fence(SeqCst);
-        !self.sender.is_closed()
-    }
-
-    pub(crate) fn send(self, response: Result<A, StoreError>) {
-        // Fails if the caller has given up.
-        let _ = self.sender.send(response);
-    }
-}
-
 /// Store that sends its requests to a server.
-pub(crate) trait RemoteStore: Sync {
-    type Request: Send;
+pub(crate) trait RemoteStore: Sized + Sync {
+    /// Operation as it is sent, with the name of its key.
+    type KeyedOperation: Send;
     type Response: Send;
 
     /// Name of the store in messages.
@@ -81,10 +42,10 @@ pub(crate) trait RemoteStore: Sync {
 
     fn settings(&self) -> &RemoteSettings;
 
-    fn request(&self, operation: &Operation<'_>) -> (Self::Request, PendingResponse<Self::Response>);
+    fn encode(&self, operation: &Operation<'_>) -> Self::KeyedOperation;
 
     /// Enqueues a request, or rejects it if the queue is full.
-    fn enqueue(&self, request: Self::Request) -> impl Future<Output = ()> + Send;
+    fn enqueue(&self, request: Request<Self>) -> impl Future<Output = ()> + Send;
 
     /// Returns the number of leading operations that may be in flight together without one overtaking another of the
     /// same key.
@@ -94,7 +55,7 @@ pub(crate) trait RemoteStore: Sync {
 
     /// Waits for free slots and enqueues the requests as one group, so that they are sent together where possible. The
     /// group must not exceed `max_waiting`.
-    fn enqueue_group(&self, requests: Vec<Self::Request>) -> impl Future<Output = ()> + Send;
+    fn enqueue_group(&self, requests: Vec<Request<Self>>) -> impl Future<Output = ()> + Send;
 
     /// Turns the server's response into a decision.
     fn decode(&self, operation: &Operation<'_>, response: Self::Response) -> Result<Decision, StoreError>;
@@ -145,7 +106,7 @@ async fn execute_one<R: RemoteStore>(
     operation: &Operation<'_>,
     budget: Duration,
 ) -> Result<Decision, StoreError> {
-    let (request, mut pending) = store.request(operation);
+    let (request, mut pending) = Request::new(store.encode(operation));
     let in_time = async {
         store.enqueue(request).await;
         wait::<R>(&mut pending).await
@@ -173,7 +134,7 @@ async fn execute_many<R: RemoteStore>(
             let (group, later) = rest.split_at(len);
             rest = later;
             let (requests, group_pending): (Vec<_>, Vec<_>) =
-                group.iter().map(|operation| store.request(operation)).unzip();
+                group.iter().map(|operation| Request::new(store.encode(operation))).unzip();
             pending.extend(group_pending);
             store.enqueue_group(requests).await;
             while responses.len() < pending.len() {
@@ -202,13 +163,11 @@ fn timed_out<R: RemoteStore>(
     pending: &mut PendingResponse<R::Response>,
     budget: Duration,
 ) -> Result<R::Response, StoreError> {
-    pending.receiver.close();
-    if let Ok(arrived) = pending.receiver.try_recv() {
-        return arrived;
-    }
-    fence(SeqCst);
+    let is_dispatched = match pending.give_up() {
+        Ok(arrived) => return arrived,
+        Err(is_dispatched) => is_dispatched,
+    };
     let message = format!("{}: no response within {budget:?}", R::NAME);
-    let is_dispatched = pending.is_dispatched.load(Relaxed);
     Err(if is_dispatched { StoreError::lost(message) } else { StoreError::transient(message) }.too_late())
 }
 

@@ -5,21 +5,17 @@ use std::sync::Arc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, mpsc};
 
+use super::{RemoteStore, Request};
 use crate::error::StoreError;
 
-/// Request that can be completed with an error.
-pub(crate) trait Reject {
-    fn reject(self, error: StoreError);
-}
-
 /// Entry of the queue.
-pub(crate) enum Queued<R> {
-    Single(R),
+pub(crate) enum Queued<S: RemoteStore> {
+    Single(Request<S>),
     /// Requests that were enqueued together.
-    Group(Vec<R>),
+    Group(Vec<Request<S>>),
 }
 
-impl<R> Queued<R> {
+impl<S: RemoteStore> Queued<S> {
     /// Returns the number of requests.
     pub(crate) fn len(&self) -> usize {
         match self {
@@ -28,56 +24,50 @@ impl<R> Queued<R> {
         }
     }
 
-    pub(crate) fn for_each(self, mut take: impl FnMut(R)) {
+    pub(crate) fn for_each(self, mut take: impl FnMut(Request<S>)) {
         match self {
             Self::Single(request) => take(request),
             Self::Group(requests) => requests.into_iter().for_each(take),
         }
     }
-}
 
-impl<R: Reject> Queued<R> {
+    /// Responds to the requests with the error.
     pub(crate) fn reject(self, error: &StoreError) {
-        self.for_each(|request| request.reject(error.clone()));
+        self.for_each(|request| request.respond(Err(error.clone())));
     }
 }
 
 /// Callers' end of the queue.
-pub(crate) struct QueueSender<R> {
-    /// Name of the store in messages.
-    store: &'static str,
-    sender: mpsc::Sender<Queued<R>>,
+pub(crate) struct QueueSender<S: RemoteStore> {
+    sender: mpsc::Sender<Queued<S>>,
     group_slots: Arc<Semaphore>,
 }
 
 /// Sending task's end of the queue.
-pub(crate) struct QueueReceiver<R> {
-    receiver: mpsc::Receiver<Queued<R>>,
+pub(crate) struct QueueReceiver<S: RemoteStore> {
+    receiver: mpsc::Receiver<Queued<S>>,
     /// Slots for the requests of each group beyond its first, as many as the channel has. They are separate from the
     /// channel's, so that a group that waits for slots does not block single requests.
     group_slots: Arc<Semaphore>,
 }
 
 /// Creates a queue for `max_waiting` entries.
-pub(crate) fn queue<R>(store: &'static str, max_waiting: usize) -> (QueueSender<R>, QueueReceiver<R>) {
+pub(crate) fn queue<S: RemoteStore>(max_waiting: usize) -> (QueueSender<S>, QueueReceiver<S>) {
     let (sender, receiver) = mpsc::channel(max_waiting);
     let group_slots = Arc::new(Semaphore::new(max_waiting));
-    (
-        QueueSender { store, sender, group_slots: Arc::clone(&group_slots) },
-        QueueReceiver { receiver, group_slots },
-    )
+    (QueueSender { sender, group_slots: Arc::clone(&group_slots) }, QueueReceiver { receiver, group_slots })
 }
 
-// Not derived: that would require requests to be `Clone`.
-impl<R> Clone for QueueSender<R> {
+// Not derived: that would require the store to be `Clone`.
+impl<S: RemoteStore> Clone for QueueSender<S> {
     fn clone(&self) -> Self {
-        Self { store: self.store, sender: self.sender.clone(), group_slots: Arc::clone(&self.group_slots) }
+        Self { sender: self.sender.clone(), group_slots: Arc::clone(&self.group_slots) }
     }
 }
 
-impl<R: Reject> QueueSender<R> {
+impl<S: RemoteStore> QueueSender<S> {
     /// Enqueues a request, or rejects it if the queue is full.
-    pub(crate) fn try_send(&self, request: R) {
+    pub(crate) fn try_send(&self, request: Request<S>) {
         if let Err(unsent) = self.sender.try_send(Queued::Single(request)) {
             self.reject(unsent);
         }
@@ -85,7 +75,7 @@ impl<R: Reject> QueueSender<R> {
 
     /// Enqueues requests as one group, or rejects them if the queue has too few slots for all of them.
     #[cfg(feature = "redis")]
-    pub(crate) fn try_send_group(&self, requests: Vec<R>) {
+    pub(crate) fn try_send_group(&self, requests: Vec<Request<S>>) {
         let group = Queued::Group(requests);
         let Ok(slots) = self.group_slots.try_acquire_many(extra_slots(&group)) else {
             return self.reject(TrySendError::Full(group));
@@ -97,19 +87,19 @@ impl<R: Reject> QueueSender<R> {
         }
     }
 
-    fn reject(&self, unsent: TrySendError<Queued<R>>) {
+    fn reject(&self, unsent: TrySendError<Queued<S>>) {
         match unsent {
             TrySendError::Full(entry) => {
-                let (store, max) = (self.store, self.sender.max_capacity());
+                let (store, max) = (S::NAME, self.sender.max_capacity());
                 let message = format!("{store}: the queue of {max} requests is full; retry later");
                 entry.reject(&StoreError::transient(message));
             }
-            TrySendError::Closed(entry) => entry.reject(&task_stopped(self.store)),
+            TrySendError::Closed(entry) => entry.reject(&task_stopped::<S>()),
         }
     }
 
     /// Waits for free slots and enqueues requests as one group. The group must not exceed `max_waiting`.
-    pub(crate) async fn send_group(&self, requests: Vec<R>) {
+    pub(crate) async fn send_group(&self, requests: Vec<Request<S>>) {
         let group = Queued::Group(requests);
         let slots = self.group_slots.acquire_many(extra_slots(&group)).await;
         match (slots, self.sender.reserve().await) {
@@ -118,7 +108,7 @@ impl<R: Reject> QueueSender<R> {
                 // `QueueReceiver::release` frees them.
                 slots.forget();
             }
-            _ => group.reject(&task_stopped(self.store)),
+            _ => group.reject(&task_stopped::<S>()),
         }
     }
 
@@ -129,7 +119,7 @@ impl<R: Reject> QueueSender<R> {
     }
 }
 
-impl<R> QueueReceiver<R> {
+impl<S: RemoteStore> QueueReceiver<S> {
     /// Returns the number of requests that are queued, or that were received and not [released](Self::release) yet.
     pub(crate) fn waiting_requests(&self) -> usize {
         let extra = self.receiver.max_capacity().saturating_sub(self.group_slots.available_permits());
@@ -138,17 +128,17 @@ impl<R> QueueReceiver<R> {
 
     /// Waits for the next entry; `None` once all senders are dropped. A group keeps its slots until it is
     /// [released](Self::release).
-    pub(crate) async fn recv(&mut self) -> Option<Queued<R>> {
+    pub(crate) async fn recv(&mut self) -> Option<Queued<S>> {
         self.receiver.recv().await
     }
 
     /// Returns the next entry, if there is one.
-    pub(crate) fn try_recv(&mut self) -> Option<Queued<R>> {
+    pub(crate) fn try_recv(&mut self) -> Option<Queued<S>> {
         self.receiver.try_recv().ok()
     }
 
     /// Frees the slots of an entry that was received.
-    pub(crate) fn release(&self, entry: &Queued<R>) {
+    pub(crate) fn release(&self, entry: &Queued<S>) {
         if let Queued::Group(requests) = entry {
             self.group_slots.add_permits(requests.len().saturating_sub(1));
         }
@@ -156,11 +146,12 @@ impl<R> QueueReceiver<R> {
 }
 
 /// Returns the number of slots that an entry takes beyond its slot in the channel.
-fn extra_slots<R>(entry: &Queued<R>) -> u32 {
+fn extra_slots<S: RemoteStore>(entry: &Queued<S>) -> u32 {
     u32::try_from(entry.len().saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
 /// Error of a request that no task will send any more.
-pub(crate) fn task_stopped(store: &str) -> StoreError {
+pub(crate) fn task_stopped<S: RemoteStore>() -> StoreError {
+    let store = S::NAME;
     StoreError::transient(format!("{store}: the task that sends requests has stopped; retry later"))
 }

@@ -1,7 +1,6 @@
-//! Requests, and the batches that one call of a function decides.
+//! Batches that one call of a function decides.
 
 mod arguments;
-mod encoded_operation;
 mod response;
 
 use std::collections::BTreeMap;
@@ -9,86 +8,59 @@ use std::collections::BTreeMap;
 use slidegate_core::Verb;
 
 pub(super) use self::arguments::UniformBatch;
-pub(super) use self::encoded_operation::encode_operation;
 pub(super) use self::response::BatchResult;
 pub(crate) use self::response::Response;
 
 use self::arguments::{Arguments, next_index};
-use self::encoded_operation::{CHECK, SLIDING_WINDOW};
+use super::PostgresStore;
+use super::encoded_operation::{CHECK, EncodedOperation, SLIDING_WINDOW};
 use super::name::Name;
 use super::statement::UnexpectedFormat;
 use crate::error::StoreError;
-use crate::store::remote::{Reject, Responder};
+use crate::store::remote::{self, FULL_BATCH};
 
-/// Request for one decision.
-#[derive(Debug)]
-pub(crate) struct Request {
+pub(super) type Request = remote::Request<PostgresStore>;
+
+/// Operation of a request, and its key.
+pub(crate) struct KeyedOperation {
     pub(super) name: Name,
     pub(super) is_durable: bool,
     pub(super) verb: Verb,
-    /// Operation without its key, see [`encode_operation`].
-    pub(super) operation: Vec<i64>,
-    pub(super) responder: Responder<Response>,
-}
-
-impl Request {
-    pub(super) fn respond(self, response: Result<Response, StoreError>) {
-        self.responder.send(response);
-    }
-}
-
-impl Reject for Request {
-    fn reject(self, error: StoreError) {
-        self.respond(Err(error));
-    }
+    pub(super) encoded: EncodedOperation,
 }
 
 /// Requests that one transaction decides, by key. Requests of one key keep their order.
-#[derive(Debug)]
 pub(super) struct Batch {
     by_name: BTreeMap<Name, Vec<Request>>,
     pub(super) requests: usize,
 }
 
 impl Batch {
-    pub(super) fn of(request: Request) -> Self {
-        Self { requests: 1, by_name: BTreeMap::from([(request.name, vec![request])]) }
-    }
-
-    pub(super) fn add(&mut self, request: Request) {
-        self.requests += 1;
-        self.by_name.entry(request.name).or_default().push(request);
-    }
-
-    pub(super) fn has_key(&self, name: Name) -> bool {
-        self.by_name.contains_key(&name)
-    }
-
     pub(super) fn names(&self) -> impl Iterator<Item = Name> {
         self.by_name.keys().copied()
     }
 
     /// Returns whether the batch consists of peeks, which lock nothing.
     pub(super) fn is_peek(&self) -> bool {
-        self.by_name.values().flatten().all(|request| request.verb == Verb::Peek)
+        self.by_name.values().flatten().all(|request| request.operation.verb == Verb::Peek)
     }
 
     pub(super) fn is_durable(&self) -> bool {
-        self.by_name.values().flatten().any(|request| request.is_durable)
+        self.by_name.values().flatten().any(|request| request.operation.is_durable)
     }
 
     pub(super) fn arguments(&self) -> Arguments {
         let mut arguments = Arguments::default();
-        let mut operations: Vec<&[i64]> = Vec::new();
+        let mut operations: Vec<&EncodedOperation> = Vec::new();
         for (name, requests) in &self.by_name {
             arguments.names.push(*name);
             arguments.from_op.push(next_index(arguments.which.len()));
             for request in requests {
-                let known = operations.iter().rposition(|known| **known == request.operation);
+                let known = operations.iter().rposition(|known| **known == request.operation.encoded);
                 let known = known.unwrap_or_else(|| {
-                    operations.push(&request.operation);
+                    operations.push(&request.operation.encoded);
                     arguments.op_at.push(next_index(arguments.ops.len()));
-                    arguments.ops.extend_from_slice(&request.operation);
+                    arguments.ops.extend_from_slice(&request.operation.encoded.0);
                     operations.len() - 1
                 });
                 arguments.which.push(next_index(known));
@@ -107,19 +79,17 @@ impl Batch {
     }
 
     pub(super) fn fail(self, error: &StoreError) {
-        for request in self.by_name.into_values().flatten() {
-            request.respond(Err(error.clone()));
-        }
+        Request::fail_all(self.by_name.into_values().flatten(), error);
     }
 
     /// Returns the arguments of `sql/decide_uniform.sql`; `None` if it cannot decide this batch.
     pub(super) fn uniform(&self) -> Option<UniformBatch> {
         let mut requests = self.by_name.values().flatten();
-        let first = &requests.next()?.operation;
-        let [CHECK, cost, 1, SLIDING_WINDOW, limit, window_ms, _, 0] = *first.as_slice() else {
+        let first = &requests.next()?.operation.encoded;
+        let [CHECK, cost, 1, SLIDING_WINDOW, limit, window_ms, _, 0] = *first.0.as_slice() else {
             return None;
         };
-        let is_uniform = cost > 0 && requests.all(|request| request.operation == *first);
+        let is_uniform = cost > 0 && requests.all(|request| request.operation.encoded == *first);
         is_uniform.then(|| {
             let counts = self.by_name.values().map(|requests| next_index(requests.len()) - 1).collect();
             UniformBatch { counts, cost, limit, window_ms }
@@ -159,5 +129,26 @@ impl Batch {
             }
         }
         if self.by_name.is_empty() { Ok(()) } else { Err(self) }
+    }
+}
+
+impl remote::Batch for Batch {
+    type Request = Request;
+
+    fn of(request: Request) -> Self {
+        Self { requests: 1, by_name: BTreeMap::from([(request.operation.name, vec![request])]) }
+    }
+
+    fn add(&mut self, request: Request) {
+        self.requests += 1;
+        self.by_name.entry(request.operation.name).or_default().push(request);
+    }
+
+    fn is_full(&self) -> bool {
+        self.requests >= FULL_BATCH
+    }
+
+    fn has_place_beside_key(&self, request: &Request) -> bool {
+        self.by_name.contains_key(&request.operation.name)
     }
 }

@@ -2,9 +2,9 @@
 
 use tokio_postgres::SimpleQueryRow;
 
+use super::super::encoded_operation::SLIDING_WINDOW;
 use super::super::statement::{UnexpectedFormat, booleans, number, numbers};
 use super::arguments::{UniformBatch, next_index};
-use super::encoded_operation::SLIDING_WINDOW;
 
 /// Response to one request.
 #[derive(Debug)]

@@ -4,12 +4,13 @@ use slidegate_core::Verb;
 
 use super::*;
 use crate::store::postgres::PostgresStoreBuilder;
-use crate::store::postgres::batch::Response;
-use crate::store::remote::{PendingResponse, QueueSender, queue, response_channel};
+use crate::store::postgres::batch::{KeyedOperation, Response};
+use crate::store::postgres::encoded_operation::EncodedOperation;
+use crate::store::remote::{PendingResponse, QueueSender, queue};
 
 struct Rig {
     batcher: Batcher,
-    queue: QueueSender<Request>,
+    queue: QueueSender<PostgresStore>,
     /// A request whose caller is dropped is not sent.
     callers: Vec<PendingResponse<Response>>,
     in_flight: InFlight,
@@ -18,17 +19,18 @@ struct Rig {
 impl Rig {
     fn new(connections: usize) -> Self {
         let builder = PostgresStoreBuilder::parse("postgres://localhost").unwrap().connections(connections);
-        let (sender, receiver) = queue("postgres", 8192);
+        let (sender, receiver) = queue(8192);
         let batcher = Batcher::new(receiver, Arc::new(Shared::new(&builder).unwrap()));
         Self { batcher, queue: sender, callers: Vec::new(), in_flight: InFlight::default() }
     }
 
     /// Creates a request that is identified by its number.
     fn request(&mut self, key: u8, number: i64, is_durable: bool) -> Request {
-        let (responder, pending) = response_channel();
+        let encoded = EncodedOperation(vec![number]);
+        let operation = KeyedOperation { name: Name([key; 16]), is_durable, verb: Verb::Check, encoded };
+        let (request, pending) = Request::new(operation);
         self.callers.push(pending);
-        let name = Name([key; 16]);
-        Request { name, is_durable, verb: Verb::Check, operation: vec![number], responder }
+        request
     }
 
     async fn enqueue_group(&mut self, keys: impl IntoIterator<Item = u8>, is_durable: fn(u8) -> bool) {
@@ -64,7 +66,7 @@ async fn requests_of_one_key_keep_their_order() {
         rig.stage(key, i64::from(place));
     }
     let first = rig.start_calls();
-    assert_eq!((first.len(), first[0].contents.requests), (1, MAX_BATCH_REQUESTS));
+    assert_eq!((first.len(), first[0].contents.requests), (1, FULL_BATCH));
     // The third arrives while the first is in flight and the second is not blocked yet.
     rig.stage(200, 1000);
     let second = rig.start_calls();

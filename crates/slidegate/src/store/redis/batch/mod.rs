@@ -1,31 +1,34 @@
-//! Requests, the script calls that decide them, and the batches that script calls are sent in.
+//! Script calls that decide requests, and the batches that script calls are sent in.
 
-mod batcher;
 mod response;
 
 use redis::{Cmd, Value};
 use slidegate_core::Moment;
 
-pub(super) use self::batcher::{Batcher, GROUP_REPEAT_RANGE, MAX_BATCH_WEIGHT};
 pub(crate) use self::response::Response;
 pub(super) use self::response::{CallSummary, PriorRecord, UNEXPECTED_FORMAT};
 
 use self::response::PriorRecords;
 use super::encoded_operation::EncodedOperation;
 use super::failure::server_error;
-use super::script;
+use super::{RedisStore, script};
 use crate::error::StoreError;
-use crate::store::remote::{Reject, Responder};
+use crate::store::remote::{self, FULL_BATCH};
 
-/// Request for one decision.
-#[derive(Debug)]
-pub(crate) struct Request {
+/// Largest number of requests in a batch: the script refers to a request by one byte.
+pub(super) const MAX_BATCH_REQUESTS: usize = 255;
+/// Number of leading requests of a group in which keys may repeat. Those of one key always fit into one batch.
+pub(super) const GROUP_REPEAT_RANGE: usize = MAX_BATCH_REQUESTS - FULL_BATCH;
+
+type Request = remote::Request<RedisStore>;
+
+/// Operation of a request, its key and its way to the server.
+pub(crate) struct KeyedOperation {
     /// Name of the key in Redis.
     pub(super) name: Vec<u8>,
     /// Cluster slot of the key; 0 without a cluster.
     pub(super) slot: u16,
-    pub(super) operation: EncodedOperation,
-    pub(super) responder: Responder<Response>,
+    pub(super) encoded: EncodedOperation,
     /// Server time that the request may take, in units of an ordinary request.
     pub(super) weight: usize,
     /// Whether the script writes if the request is allowed.
@@ -38,31 +41,18 @@ pub(crate) struct Request {
     pub(super) is_unbatched: bool,
 }
 
-impl Request {
-    pub(super) fn respond(self, response: Result<Response, StoreError>) {
-        self.responder.send(response);
-    }
-}
-
-impl Reject for Request {
-    fn reject(self, error: StoreError) {
-        self.respond(Err(error));
-    }
-}
-
 /// Requests that one run of the script decides. They belong to one slot, and there is at least one.
-#[derive(Debug)]
 pub(super) struct ScriptCall {
     pub(super) requests: Vec<Request>,
 }
 
 impl ScriptCall {
     pub(super) fn is_importing(&self) -> bool {
-        self.requests[0].is_importing
+        self.requests[0].operation.is_importing
     }
 
     fn accepts(&self, request: &Request) -> bool {
-        let first = &self.requests[0];
+        let (first, request) = (&self.requests[0].operation, &request.operation);
         first.is_importing == request.is_importing && !first.is_unbatched && !request.is_unbatched
     }
 
@@ -73,9 +63,9 @@ impl ScriptCall {
             .requests
             .iter()
             .map(|request| {
-                let known = operations.iter().rposition(|known| **known == request.operation);
+                let known = operations.iter().rposition(|known| **known == request.operation.encoded);
                 let place = known.unwrap_or_else(|| {
-                    operations.push(&request.operation);
+                    operations.push(&request.operation.encoded);
                     operations.len() - 1
                 });
                 place as u8 + 1
@@ -84,7 +74,7 @@ impl ScriptCall {
         let mut command = redis::cmd("EVALSHA");
         command.arg(script::SHA.as_str()).arg(self.requests.len());
         for request in &self.requests {
-            command.arg(request.name.as_slice());
+            command.arg(request.operation.name.as_slice());
         }
         // The header stays empty if all requests share one operation, the server's time applies and no key is repeated.
         let mut header = Vec::new();
@@ -107,15 +97,14 @@ impl ScriptCall {
     }
 
     fn has_repeated_key(&self) -> bool {
-        let mut names: Vec<&[u8]> = self.requests.iter().map(|request| request.name.as_slice()).collect();
+        let mut names: Vec<&[u8]> =
+            self.requests.iter().map(|request| request.operation.name.as_slice()).collect();
         names.sort_unstable();
         names.windows(2).any(|pair| pair[0] == pair[1])
     }
 
     pub(super) fn fail(self, error: &StoreError) {
-        for request in self.requests {
-            request.respond(Err(error.clone()));
-        }
+        Request::fail_all(self.requests, error);
     }
 
     /// Responds to the requests with the script's reply.
@@ -130,7 +119,7 @@ impl ScriptCall {
         let mut summary = CallSummary { server_ms: Some(now_ms), ..CallSummary::default() };
         for (place, request) in (1..).zip(self.requests) {
             let is_allowed = denied.next_if_eq(&place).is_none();
-            let is_spent = is_allowed && request.is_spending;
+            let is_spent = is_allowed && request.operation.is_spending;
             request.respond(match prior.next() {
                 Some(Ok(prior)) => {
                     summary.has_written |= is_spent;
@@ -149,7 +138,6 @@ impl ScriptCall {
 }
 
 /// Script calls that are sent together. Requests of one slot keep their order.
-#[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) calls: Vec<ScriptCall>,
     pub(super) requests: usize,
@@ -157,17 +145,37 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    fn has_key(&self, name: &[u8]) -> bool {
-        self.calls.iter().any(|call| call.requests.iter().any(|request| request.name == name))
+    /// Returns whether the batch has at least `requests` requests or is full.
+    pub(super) fn is_filled(&self, requests: usize) -> bool {
+        self.requests >= requests || remote::Batch::is_full(self)
+    }
+}
+
+impl remote::Batch for Batch {
+    type Request = Request;
+
+    fn of(request: Request) -> Self {
+        let weight = request.operation.weight;
+        Self { calls: vec![ScriptCall { requests: vec![request] }], requests: 1, weight }
     }
 
     fn add(&mut self, request: Request) {
         self.requests += 1;
-        self.weight += request.weight;
+        self.weight += request.operation.weight;
         // Only the last call of the slot is considered: joining an earlier one would overtake the requests in between.
-        match self.calls.iter_mut().rfind(|call| call.requests[0].slot == request.slot) {
+        let slot = request.operation.slot;
+        match self.calls.iter_mut().rfind(|call| call.requests[0].operation.slot == slot) {
             Some(call) if call.accepts(&request) => call.requests.push(request),
             _ => self.calls.push(ScriptCall { requests: vec![request] }),
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.weight >= FULL_BATCH
+    }
+
+    fn has_place_beside_key(&self, request: &Request) -> bool {
+        let has_key = |other: &Request| other.operation.name == request.operation.name;
+        self.requests < MAX_BATCH_REQUESTS && self.calls.iter().any(|call| call.requests.iter().any(has_key))
     }
 }
