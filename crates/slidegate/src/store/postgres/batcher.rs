@@ -115,11 +115,9 @@ impl Batcher {
             && let Some(entry) = self.large.pop_front()
         {
             let mut selection = Selection::default();
-            self.queue.release(&entry);
             self.select(entry, in_flight, &mut selection);
             // Entries with few requests, which are here because they need both tables, share a call.
             while let Some(entry) = self.large.pop_front_if(|entry| selection.fits(entry)) {
-                self.queue.release(&entry);
                 self.select(entry, in_flight, &mut selection);
             }
             if selection.requests > 0 {
@@ -150,7 +148,6 @@ impl Batcher {
                 self.large.push_back(entry);
                 continue;
             }
-            self.queue.release(&entry);
             if selection.fits(&entry) {
                 self.select(entry, in_flight, &mut selection);
             } else {
@@ -178,7 +175,6 @@ impl Batcher {
         if is_large(&entry) {
             return self.large.push_back(entry);
         }
-        self.queue.release(&entry);
         let is_in_flight = |request: &Request| in_flight.names.contains(&request.operation.name);
         match entry {
             Queued::Single(request) if self.ready.requests == 0 && is_in_flight(&request) => {

@@ -13,7 +13,7 @@ pub(super) type Queued = remote::Queued<PostgresStore>;
 pub(super) fn is_large(entry: &Queued) -> bool {
     match entry {
         Queued::Single(_) => false,
-        Queued::Group(requests) => {
+        Queued::Group(requests, _) => {
             let has = |is_durable| requests.iter().any(|request| request.operation.is_durable == is_durable);
             requests.len() > FULL_BATCH || (has(true) && has(false))
         }
@@ -28,7 +28,8 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    pub(super) fn push(&mut self, entry: Queued) {
+    pub(super) fn push(&mut self, mut entry: Queued) {
+        entry.free_slots();
         self.requests += entry.len();
         self.entries.push_back(entry);
     }

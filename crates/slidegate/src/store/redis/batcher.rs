@@ -178,7 +178,6 @@ impl Batcher<'_> {
         let mut batches = Batches::new();
         let mut next = Some(first);
         while let Some(entry) = next {
-            self.queue.release(&entry);
             add_entry(&mut batches, entry);
             let is_filled = batches.first().is_some_and(|batch: &Batch| batch.is_filled(share));
             next = if is_filled { None } else { self.queue.try_recv() };

@@ -103,7 +103,6 @@ impl Node {
                 result = &mut done => return Ok(result),
                 entry = self.queue.recv() => {
                     let Some(entry) = entry else { return Err(HandlesDropped) };
-                    self.queue.release(&entry);
                     match &*self.health.borrow() {
                         Health::Down(error) => entry.reject(error),
                         _ => entry.reject(&task_stopped::<RedisStore>()),

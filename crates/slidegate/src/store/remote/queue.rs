@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::{RemoteStore, Request};
 use crate::error::StoreError;
@@ -11,29 +11,39 @@ use crate::error::StoreError;
 /// Entry of the queue.
 pub(crate) enum Queued<S: RemoteStore> {
     Single(Request<S>),
-    /// Requests that were enqueued together.
-    Group(Vec<Request<S>>),
+    /// Requests that were enqueued together, and the slots of those beyond the first.
+    Group(Vec<Request<S>>, OwnedSemaphorePermit),
 }
 
 impl<S: RemoteStore> Queued<S> {
-    /// Returns the number of requests.
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Self::Single(_) => 1,
-            Self::Group(requests) => requests.len(),
-        }
-    }
-
     pub(crate) fn for_each(self, mut take: impl FnMut(Request<S>)) {
         match self {
             Self::Single(request) => take(request),
-            Self::Group(requests) => requests.into_iter().for_each(take),
+            Self::Group(requests, _slots) => requests.into_iter().for_each(take),
         }
     }
 
     /// Responds to the requests with the error.
     pub(crate) fn reject(self, error: &StoreError) {
         self.for_each(|request| request.respond(Err(error.clone())));
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl<S: RemoteStore> Queued<S> {
+    /// Returns the number of requests.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Single(_) => 1,
+            Self::Group(requests, _) => requests.len(),
+        }
+    }
+
+    /// Frees the slots before the requests are taken.
+    pub(crate) fn free_slots(&mut self) {
+        if let Self::Group(_, slots) = self {
+            drop(slots.split(slots.num_permits()));
+        }
     }
 }
 
@@ -76,39 +86,31 @@ impl<S: RemoteStore> QueueSender<S> {
     /// Enqueues requests as one group, or rejects them if the queue has too few slots for all of them.
     #[cfg(feature = "redis")]
     pub(crate) fn try_send_group(&self, requests: Vec<Request<S>>) {
-        let group = Queued::Group(requests);
-        let Ok(slots) = self.group_slots.try_acquire_many(extra_slots(&group)) else {
-            return self.reject(TrySendError::Full(group));
-        };
-        match self.sender.try_send(group) {
-            // `QueueReceiver::release` frees them.
-            Ok(()) => slots.forget(),
-            Err(unsent) => self.reject(unsent),
+        let slots = Arc::clone(&self.group_slots).try_acquire_many_owned(extra_slots(&requests));
+        let Ok(slots) = slots else { return Request::fail_all(requests, &self.full_error()) };
+        if let Err(unsent) = self.sender.try_send(Queued::Group(requests, slots)) {
+            self.reject(unsent);
         }
     }
 
     fn reject(&self, unsent: TrySendError<Queued<S>>) {
         match unsent {
-            TrySendError::Full(entry) => {
-                let (store, max) = (S::NAME, self.sender.max_capacity());
-                let message = format!("{store}: the queue of {max} requests is full; retry later");
-                entry.reject(&StoreError::transient(message));
-            }
+            TrySendError::Full(entry) => entry.reject(&self.full_error()),
             TrySendError::Closed(entry) => entry.reject(&task_stopped::<S>()),
         }
     }
 
+    fn full_error(&self) -> StoreError {
+        let (store, max) = (S::NAME, self.sender.max_capacity());
+        StoreError::transient(format!("{store}: the queue of {max} requests is full; retry later"))
+    }
+
     /// Waits for free slots and enqueues requests as one group. The group must not exceed `max_waiting`.
     pub(crate) async fn send_group(&self, requests: Vec<Request<S>>) {
-        let group = Queued::Group(requests);
-        let slots = self.group_slots.acquire_many(extra_slots(&group)).await;
+        let slots = Arc::clone(&self.group_slots).acquire_many_owned(extra_slots(&requests)).await;
         match (slots, self.sender.reserve().await) {
-            (Ok(slots), Ok(permit)) => {
-                permit.send(group);
-                // `QueueReceiver::release` frees them.
-                slots.forget();
-            }
-            _ => group.reject(&task_stopped::<S>()),
+            (Ok(slots), Ok(permit)) => permit.send(Queued::Group(requests, slots)),
+            _ => Request::fail_all(requests, &task_stopped::<S>()),
         }
     }
 
@@ -120,14 +122,13 @@ impl<S: RemoteStore> QueueSender<S> {
 }
 
 impl<S: RemoteStore> QueueReceiver<S> {
-    /// Returns the number of requests that are queued, or that were received and not [released](Self::release) yet.
+    /// Returns the number of requests that are queued, and of received ones whose slots are not free yet.
     pub(crate) fn waiting_requests(&self) -> usize {
         let extra = self.receiver.max_capacity().saturating_sub(self.group_slots.available_permits());
         self.receiver.len() + extra
     }
 
-    /// Waits for the next entry; `None` once all senders are dropped. A group keeps its slots until it is
-    /// [released](Self::release).
+    /// Waits for the next entry; `None` once all senders are dropped.
     pub(crate) async fn recv(&mut self) -> Option<Queued<S>> {
         self.receiver.recv().await
     }
@@ -136,18 +137,11 @@ impl<S: RemoteStore> QueueReceiver<S> {
     pub(crate) fn try_recv(&mut self) -> Option<Queued<S>> {
         self.receiver.try_recv().ok()
     }
-
-    /// Frees the slots of an entry that was received.
-    pub(crate) fn release(&self, entry: &Queued<S>) {
-        if let Queued::Group(requests) = entry {
-            self.group_slots.add_permits(requests.len().saturating_sub(1));
-        }
-    }
 }
 
-/// Returns the number of slots that an entry takes beyond its slot in the channel.
-fn extra_slots<S: RemoteStore>(entry: &Queued<S>) -> u32 {
-    u32::try_from(entry.len().saturating_sub(1)).unwrap_or(u32::MAX)
+/// Returns the number of slots that a group takes beyond its slot in the channel.
+fn extra_slots<S: RemoteStore>(requests: &[Request<S>]) -> u32 {
+    u32::try_from(requests.len().saturating_sub(1)).unwrap_or(u32::MAX)
 }
 
 /// Error of a request that no task will send any more.

@@ -149,3 +149,13 @@ async fn abandoned_groups_are_not_sent_and_free_their_slots() {
     assert!(rig.start_calls().is_empty() && rig.start_calls().is_empty());
     assert_eq!(rig.batcher.queue.waiting_requests(), 0);
 }
+
+#[tokio::test]
+async fn a_dropped_group_frees_its_slots() {
+    let mut rig = Rig::new(2);
+    rig.enqueue_group(0..=9, |_| false).await;
+    let group = rig.batcher.queue.recv().await;
+    assert_eq!(rig.batcher.queue.waiting_requests(), 9);
+    drop(group);
+    assert_eq!(rig.batcher.queue.waiting_requests(), 0);
+}
