@@ -64,13 +64,15 @@ fn envoy(fields: &Fields<'_>, diagnostics: &mut Diagnostics) -> Option<EnvoyConf
 }
 
 impl Keyword for HeaderMode {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("off", Self::Off), ("denied", Self::Denied), ("always", Self::Always)];
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        [("off", Self::Off), ("denied", Self::Denied), ("always", Self::Always)].into_iter()
+    }
 }
 
 impl Keyword for DenialBody {
-    const ALL: &'static [(&'static str, Self)] =
-        &[("text", Self::Text), ("problem", Self::Problem), ("off", Self::Off)];
+    fn all() -> impl Iterator<Item = (&'static str, Self)> {
+        [("text", Self::Text), ("problem", Self::Problem), ("off", Self::Off)].into_iter()
+    }
 }
 
 /// Form of a body. `true` (a problem document) and `false` (no body) are accepted for older files.

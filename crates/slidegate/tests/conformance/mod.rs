@@ -86,7 +86,7 @@ impl Reference {
 pub(crate) fn policies() -> Vec<Policy> {
     let parse = |name: &str, quotas: &[&str]| Policy::parse(name, quotas.iter().copied()).unwrap();
     let mut policies: Vec<Policy> = Algorithm::ALL
-        .into_iter()
+        .iter()
         .map(|algorithm| parse(algorithm.name(), &[&format!("10/1s {algorithm}")]))
         .collect();
     policies.extend([
@@ -280,7 +280,7 @@ fn extreme_policy(random: &mut Random, name: &str) -> Policy {
         let window_ms =
             if window_ms > 2000 && random.below(2) == 0 { window_ms / 1000 * 1000 } else { window_ms };
         let quota = Quota::new(limit, Duration::from_millis(window_ms)).unwrap();
-        let quota = quota.with_algorithm(*random.pick(&Algorithm::ALL));
+        let quota = quota.with_algorithm(*random.pick(Algorithm::ALL));
         let quota = match (quota.algorithm(), random.below(2)) {
             (Algorithm::TokenBucket, 0) => quota.with_burst(random.of_any_size(47)),
             (Algorithm::StrictWindow, 0) => quota.with_slots(4 + 2 * random.below(5)),

@@ -57,7 +57,7 @@ pub(crate) async fn a_lowered_bucket_fills_in_time<S: Store>(subject: Subject<S>
 /// A count in another tier's window survives a request in a third tier that counts by another algorithm.
 pub(crate) async fn a_count_survives_other_tiers<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
-    for (number, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+    for (number, &algorithm) in Algorithm::ALL.iter().enumerate() {
         let name = format!("tiers {number}");
         let other = Algorithm::ALL[(number + 1) % 5];
         let tier = |quotas: &[&str]| Policy::parse(&name, quotas.iter().copied()).unwrap();
@@ -108,7 +108,7 @@ pub(crate) async fn a_bucket_in_use_fills_in_time_despite_other_versions<S: Stor
 /// Units refunded under one version of a policy are refunded under all versions that counted them.
 pub(crate) async fn a_refund_applies_to_every_version<S: Store>(subject: Subject<S>) {
     (subject.set_now)(START);
-    for algorithm in Algorithm::ALL {
+    for &algorithm in Algorithm::ALL {
         let name = format!("refunded {algorithm}");
         let small = Policy::parse(&name, [format!("10/1h {algorithm}").as_str()]).unwrap();
         let large = Policy::parse(&name, [format!("1000/1m {algorithm}").as_str()]).unwrap();

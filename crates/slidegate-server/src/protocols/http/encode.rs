@@ -242,7 +242,7 @@ mod tests {
         let configured = Policy::with_names("a \"policy\"", quotas).unwrap();
         let anonymous = Policy::anonymous_with_names(quotas).unwrap();
         let with_each_verb =
-            |decision: Decision| Verb::ALL.map(|verb| (decision.clone().with_found(true), verb));
+            |decision: Decision| Verb::ALL.iter().map(move |verb| (decision.clone().with_found(true), *verb));
         for (decision, verb) in decisions().into_iter().flat_map(with_each_verb) {
             for decided in [in_force(&configured, verb, &decision), from_request(&anonymous, verb, &decision)]
             {

@@ -235,6 +235,7 @@ fn span_name(verb: Verb) -> &'static str {
         Verb::Refund => "POST /v1/refund",
         Verb::Reset => "POST /v1/reset",
         Verb::Block => "POST /v1/block",
+        _ => "POST",
     }
 }
 
@@ -279,4 +280,17 @@ async fn only_post(method: Method) -> impl IntoResponse {
 fn unsupported_method() -> Problem {
     let detail = "the path does not support this method; the Allow header lists the methods that it supports";
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_has_a_path_and_a_span() {
+        for verb in Verb::ALL {
+            assert_eq!(verb_of(&format!("/v1/{verb}")), Some(*verb));
+            assert_eq!(span_name(*verb), format!("POST /v1/{verb}"));
+        }
+    }
 }

@@ -98,10 +98,10 @@ impl<S, C: Clock> Fallback<S, C> {
     /// Applies to the local share the change that the store has made.
     fn mirror(&self, operation: &Operation<'_>, decision: &Decision) {
         match operation.verb {
-            Verb::Check if decision.is_allowed() => self.spend_share(operation),
-            Verb::Charge => self.spend_share(operation),
-            Verb::Check | Verb::Peek => {}
-            Verb::Refund | Verb::Reset | Verb::Block => {
+            Verb::Check if !decision.is_allowed() => {}
+            Verb::Peek => {}
+            Verb::Check | Verb::Charge => self.spend_share(operation),
+            _ => {
                 let share = self.shares.of(operation.check.policy);
                 // A full local table does not invalidate the store's decision.
                 let _ = self.local_now(&share, operation, operation.check.cost);

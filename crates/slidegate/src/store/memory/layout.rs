@@ -177,7 +177,7 @@ impl Layout {
             }
             (Algorithm::SlidingWindow | Algorithm::FixedWindow, Form::Wide) => None,
             (Algorithm::TokenBucket, Form::Wide) if NarrowBucket::fits(&quota) => None,
-            (Algorithm::TokenBucket | Algorithm::StrictWindow | Algorithm::SlidingLog, _) => return None,
+            _ => return None,
         };
         let max_count = packing.as_ref().map_or(PAYLOAD_MASK, |packing| packing.cur_mask);
         let is_sliding = quota.algorithm() == Algorithm::SlidingWindow && quota.limit() <= max_count;

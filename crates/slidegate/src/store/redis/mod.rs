@@ -235,7 +235,7 @@ impl RemoteStore for RedisStore {
             ),
             responder,
             weight: encoded_operation::weight(operation.check.policy.quotas()),
-            is_spending: matches!(operation.verb, Verb::Check | Verb::Charge) && operation.check.cost > 0,
+            is_spending: operation.verb.spends() && operation.check.cost > 0,
             redirects: 0,
             is_importing: false,
             is_unbatched: false,

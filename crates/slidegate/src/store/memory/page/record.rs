@@ -44,7 +44,7 @@ impl Record {
     /// Decides. Returns `true` if a state has changed.
     pub(in super::super) fn decide(&mut self, policy: &Policy, action: Action) -> (Decision, bool) {
         if let (States::One(state), [quota]) = (&mut self.states, policy.quotas())
-            && action.verb() != Verb::Block
+            && matches!(action.verb(), Verb::Check | Verb::Peek | Verb::Charge | Verb::Refund | Verb::Reset)
             && state.belongs_to(quota)
         {
             let answer = decide_one(state, quota, action);
