@@ -137,8 +137,9 @@ pub use headers::{rate_limit_headers, retry_after_seconds};
 pub use limiter::{Limiter, LimiterBuilder};
 pub use request::Request;
 pub use slidegate_core::{
-    Algorithm, Anchor, Check, Decision, MAX_LIMIT, MAX_NAME_BYTES, MAX_QUOTAS, MAX_WINDOW_MS, Policy, Quota,
-    QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Reason, Retry, Source, Verb, parse_window,
+    Algorithm, Anchor, Check, Decision, FallbackReason, MAX_LIMIT, MAX_NAME_BYTES, MAX_QUOTAS, MAX_WINDOW_MS,
+    Policy, Quota, QuotaError, QuotaReport, QuotaReports, QuotaReportsIter, Retry, Source, Verb,
+    parse_window,
 };
 pub use stack::{StoreStack, StoreStackBuilder};
 

@@ -9,7 +9,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use serde_json::{Value, json};
 use slidegate::{MAX_LIMIT, Quota, Verb};
 use slidegate_config::{Config, StoreUrl};
-use slidegate_engine::{Decided, Engine, Rejection, Request, parse_json, store_stack};
+use slidegate_engine::{Decided, Engine, Rejection, UncheckedRequest, parse_json, store_stack};
 
 use super::certificate::ClientCertificate;
 use super::peek_report::{quota_lines, seconds};
@@ -129,7 +129,7 @@ fn utf8_key(key: OsString) -> Result<String, &'static str> {
 async fn decide_locally<'a>(
     verb: Verb,
     arguments: &Arguments,
-    request: &'a Request<'_>,
+    request: &'a UncheckedRequest<'_>,
 ) -> Result<Decided<'a>, Failure> {
     let config = match (&arguments.config, &arguments.policy) {
         (Some(file), _) => {

@@ -37,7 +37,7 @@ pub(super) struct NamedTiers {
 }
 
 impl TierChoice {
-    /// Returns the tier of a request: none passes uncounted, and an error refuses the request.
+    /// Returns the tier of a request: none passes uncounted, and an error rejects the request.
     #[inline]
     pub(super) fn tier(&self, request: &RequestHead<'_>) -> Option<Result<Cow<'_, Tier>, StoreError>> {
         match self {

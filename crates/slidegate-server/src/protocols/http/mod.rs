@@ -37,7 +37,7 @@ use slidegate::store::Store;
 use slidegate::tower::PeerAddress;
 use slidegate::{StoreError, Verb};
 use slidegate_config::Limits;
-use slidegate_engine::{Decided, Rejection, Request, Selection, StatusSource};
+use slidegate_engine::{Decided, Rejection, Selection, StatusSource, UncheckedRequest};
 use tracing::Instrument;
 
 use self::body::Body;
@@ -173,7 +173,7 @@ impl<S: Store> Routes<S> {
         &self,
         reply: &mut Reply<impl HeaderSink>,
         verb: Verb,
-        batch: &[Result<Request<'_>, Rejection>],
+        batch: &[Result<UncheckedRequest<'_>, Rejection>],
     ) -> Result<(), Rejection> {
         let policies = self.app.engine().policies();
         let selections: Vec<_> = batch

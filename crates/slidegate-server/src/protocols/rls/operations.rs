@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use slidegate::store::Operation;
 use slidegate::{Algorithm, MAX_LIMIT, Policy, Verb};
-use slidegate_config::envoy::{Amount, CounterKey, Limited, Rule, Unit, quota};
+use slidegate_config::envoy::{Amount, CounterKey, LimitedAmount, Rule, Unit, quota};
 use slidegate_engine::{EnvoyLimits, IN_REQUEST_METRICS, PolicyMetrics, Prepared, Rejection};
 use tracing::warn;
 
@@ -49,7 +49,7 @@ pub(super) struct CountedLimit<'a> {
 }
 
 enum LimitSource<'a> {
-    Configured(&'a Limited),
+    Configured(&'a LimitedAmount),
     /// A limit in the descriptor.
     Override {
         requests_per_unit: u32,
