@@ -73,10 +73,7 @@ impl<'a> Selection<'a> {
     /// Returns the operation, ready for [`Engine::decide`](crate::Engine::decide).
     pub fn prepared(&self) -> Prepared<'_> {
         let check = Check { policy: self.policy.policy(), key: self.key, cost: self.cost };
-        Prepared {
-            path: self.path,
-            ..Prepared::new(Operation { verb: self.verb, check }, self.policy.metrics())
-        }
+        Prepared { path: self.path, ..Prepared::new(Operation::new(self.verb, check), self.policy.metrics()) }
     }
 }
 

@@ -83,7 +83,7 @@ fn assert_forwards<S: Store>(layer: impl Fn(Recording) -> S, expected: &Expected
         assert_eq!(store.clock().now_ms(), 77_000, "the clock is the store's");
         assert!(store.feed_version(&policy.key("a")).is_some(), "the feed is the store's");
         assert_eq!(store.is_immediate(), is_immediate && !expected.needs_timer);
-        let operation = |key| Operation { verb: Verb::Check, check: policy.key(key) };
+        let operation = |key| Operation::new(Verb::Check, policy.key(key));
         let many = [operation("a"), operation("b"), operation("a")];
         if store.is_immediate() {
             let mut future = pin!(store.execute(&many));
@@ -98,8 +98,7 @@ fn assert_forwards<S: Store>(layer: impl Fn(Recording) -> S, expected: &Expected
         let calls = batches.lock().unwrap().len() + budgets.lock().unwrap().len();
         assert_eq!(calls, 1, "one call for the whole batch");
         let used = |key| {
-            let responses =
-                runtime.block_on(store.execute(&[Operation { verb: Verb::Peek, ..operation(key) }]));
+            let responses = runtime.block_on(store.execute(&[Operation::new(Verb::Peek, policy.key(key))]));
             responses.into_single().unwrap().quotas()[0].used
         };
         assert_eq!([used("a"), used("b"), used("c")], [2, 1, 0]);
@@ -141,7 +140,7 @@ fn a_budget_reaches_the_store_without_a_timer() {
         let budgets = Arc::clone(&recording.budgets);
         let store = layer(recording);
         let policy = Policy::parse("api", ["3/1m"]).unwrap();
-        let operation = Operation { verb: Verb::Peek, check: policy.key("a") };
+        let operation = Operation::new(Verb::Peek, policy.key("a"));
         for budget in [SHORT, LONG] {
             let responses = runtime.block_on(store.execute_within(&[operation], budget));
             assert!(responses.into_single().unwrap().is_allowed());
@@ -165,7 +164,7 @@ fn a_budget_reaches_the_store_without_a_timer() {
     let fallback = Fallback::builder(recording).budget(OWN).policy("slow", rule).build().unwrap();
     for name in ["api", "slow"] {
         let policy = Policy::parse(name, ["3/1m"]).unwrap();
-        let operation = Operation { verb: Verb::Peek, check: policy.key("a") };
+        let operation = Operation::new(Verb::Peek, policy.key("a"));
         let _ = runtime.block_on(fallback.execute(&[operation]));
     }
     assert_eq!(*budgets.lock().unwrap(), [OWN, LONG], "of the policy's failure rule");

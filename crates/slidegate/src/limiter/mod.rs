@@ -281,7 +281,7 @@ impl Limiter {
 impl LimiterTier {
     #[inline(always)]
     fn operation<'a>(&'a self, verb: Verb, request: &Request<'a>) -> Operation<'a> {
-        Operation { verb, check: Check { policy: &self.policy, key: request.key, cost: request.cost } }
+        Operation::new(verb, Check { policy: &self.policy, key: request.key, cost: request.cost })
     }
 }
 

@@ -259,5 +259,5 @@ fn candidate(switch: Option<&Arc<PolicySwitch>>) -> Option<&Policy> {
 
 /// Returns the operation under another policy.
 fn with_policy<'a>(operation: &Operation<'a>, policy: &'a Policy) -> Operation<'a> {
-    Operation { verb: operation.verb, check: policy.key(operation.check.key).cost(operation.check.cost) }
+    Operation { check: policy.key(operation.check.key).cost(operation.check.cost), ..*operation }
 }

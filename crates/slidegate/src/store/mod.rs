@@ -53,11 +53,20 @@ use crate::error::StoreError;
 
 /// A verb and the check that it applies to.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Operation<'a> {
     /// Verb.
     pub verb: Verb,
     /// Policy, key and cost.
     pub check: Check<'a>,
+}
+
+impl<'a> Operation<'a> {
+    /// Creates an operation.
+    #[inline(always)]
+    pub const fn new(verb: Verb, check: Check<'a>) -> Self {
+        Self { verb, check }
+    }
 }
 
 /// Keeps counts and decides by them.

@@ -149,7 +149,7 @@ impl<S: Store> Rules<S> {
         if !store.is_immediate() {
             return None;
         }
-        let responses = output_now(store.execute(&[Operation { verb: Verb::Check, check }]));
+        let responses = output_now(store.execute(&[Operation::new(Verb::Check, check)]));
         responses.map(Responses::into_single)
     }
 

@@ -151,7 +151,7 @@ impl<'a> RequestLimits<'a> {
             Prepared {
                 is_shadow: counted.rule.is_some_and(|rule| rule.is_shadow),
                 records_peek: true,
-                ..Prepared::new(Operation { verb: counted.verb, check }, &counted.metrics)
+                ..Prepared::new(Operation::new(counted.verb, check), &counted.metrics)
             }
         });
         prepared.collect()

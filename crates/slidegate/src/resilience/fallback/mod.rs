@@ -131,7 +131,7 @@ impl<S, C: Clock> Fallback<S, C> {
         cost: u64,
     ) -> Result<Decision, StoreError> {
         let check = share.key(operation.check.key).cost(cost);
-        self.local.execute_now(Operation { verb: operation.verb, check })
+        self.local.execute_now(Operation { check, ..*operation })
     }
 
     /// Applies the failure rule of the policy.

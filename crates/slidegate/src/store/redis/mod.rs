@@ -169,7 +169,7 @@ impl RedisStore {
         };
         let mut results = Vec::new();
         for key in &keys {
-            let probe = |verb| Operation { verb, check: policy.key(key) };
+            let probe = |verb| Operation::new(verb, policy.key(key));
             // The first check writes a record and the second changes it. Both are read by one MGET. The reset also publishes.
             let checks = self.execute_probe(&[probe(Verb::Check), probe(Verb::Check)]).await;
             let reset = self.execute_probe(&[probe(Verb::Reset)]).await;

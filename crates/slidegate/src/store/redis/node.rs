@@ -328,8 +328,7 @@ mod tests {
         // The node's task does not run before the first `await` below that waits: all requests are queued by then.
         for number in 0..MANY {
             let key = number.to_string();
-            let (request, response) =
-                store.request(&Operation { verb: Verb::Check, check: policy.key(&key) });
+            let (request, response) = store.request(&Operation::new(Verb::Check, policy.key(&key)));
             store.enqueue(request).await;
             pending.push(response);
         }

@@ -61,7 +61,7 @@ mod tests {
         let policy = Policy::parse("order", ["1000/1m"]).unwrap();
         let (mut batcher, mut pending) = (Batcher::default(), Vec::new());
         let mut add = |key: &str, redirects| {
-            let operation = Operation { verb: Verb::Check, check: policy.key(key) };
+            let operation = Operation::new(Verb::Check, policy.key(key));
             let (mut request, response) = store.request(&operation);
             request.redirects = redirects;
             pending.push(response);
