@@ -12,7 +12,7 @@ use slidegate::resilience::{
     Budget, DeniedCache, ErrorCounter, FailureRule, Fallback, Jitter, Optional, Switch,
 };
 use slidegate::store::{FeedVersion, InvalidationFeed, MemoryStore, Operation, Responses, Store};
-use slidegate::{Check, Clock, ManualClock, Policy, StoreError, Verb};
+use slidegate::{Check, Clock, ManualClock, Policy, StoreError, StoreStack, SystemClock, Verb};
 
 /// A store that records calls and has a feed.
 struct Recording {
@@ -63,6 +63,15 @@ impl Store for Recording {
 
     fn feed_version(&self, _: &Check<'_>) -> Option<FeedVersion> {
         Some(self.feed.version(0))
+    }
+}
+
+/// A store that implements only the required method.
+struct Minimal(MemoryStore);
+
+impl Store for Minimal {
+    async fn execute(&self, operations: &[Operation<'_>]) -> Responses {
+        self.0.execute(operations).await
     }
 }
 
@@ -168,4 +177,39 @@ fn a_budget_reaches_the_store_without_a_timer() {
         let _ = runtime.block_on(fallback.execute(&[operation]));
     }
     assert_eq!(*budgets.lock().unwrap(), [OWN, LONG], "of the policy's failure rule");
+}
+
+#[test]
+fn a_store_needs_one_method() {
+    fn assert_defaults(store: &impl Store) {
+        let policy = Policy::parse("api", ["3/1m"]).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let responses = runtime.block_on(store.execute(&[Operation::new(Verb::Check, policy.key("a"))]));
+        assert!(responses.into_single().unwrap().is_allowed());
+        let error = runtime.block_on(store.forget(&policy)).unwrap_err();
+        assert!(error.is_usage() && !error.is_transient());
+        assert_eq!(error.to_string(), "this store cannot clear all keys of a policy");
+        let (before, clock) = (SystemClock::default().now_ms(), store.clock().now_ms());
+        assert!((before - 1000..before + 60_000).contains(&clock), "the clock is the system's");
+    }
+
+    let store = || Minimal(MemoryStore::new());
+    assert_defaults(&store());
+    assert_defaults(&Switch::new(ErrorCounter::new(Arc::new(store()))));
+}
+
+/// The stack and the store inside it implement `Store` themselves, so each could miss a method that has a default.
+#[test]
+fn a_stack_forwards_the_clock_and_a_policy_reset() {
+    let stack = StoreStack::builder().clock(ManualClock::at(77_000)).in_memory().unwrap();
+    assert_eq!(stack.clock().now_ms(), 77_000);
+    let policy = Policy::parse("api", ["1/1m"]).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let check = || {
+        let responses = runtime.block_on(stack.execute(&[Operation::new(Verb::Check, policy.key("a"))]));
+        responses.into_single().unwrap().is_allowed()
+    };
+    assert_eq!([check(), check()], [true, false]);
+    runtime.block_on(stack.forget(&policy)).unwrap();
+    assert!(check());
 }

@@ -63,10 +63,6 @@ impl Store for ExactStore {
         operations.iter().map(decide_one).collect()
     }
 
-    async fn forget(&self, _: &Policy) -> Result<Option<u64>, StoreError> {
-        Err(StoreError::permanent("not supported"))
-    }
-
     fn clock(&self) -> &dyn Clock {
         &self.clock
     }
