@@ -8,7 +8,7 @@ use http::{Response, response};
 use tower_layer::Layer;
 
 use super::address::ClientAddress;
-use super::choice::{NamedTiers, TierChoice};
+use super::choice::TierChoice;
 use super::head::RequestHead;
 use super::key::Key;
 use super::not_allowed::NotAllowed;
@@ -59,15 +59,7 @@ impl RateLimitLayer {
         tier: impl for<'a> Fn(&'a RequestHead<'_>) -> Option<&'a str> + Send + Sync + 'static,
     ) -> Self {
         self.with(|rules| {
-            let limiter = rules.limiter_of_tiers.clone();
-            let mut tiers = foldhash::HashMap::<String, Tier>::default();
-            if let Some(limiter) = &limiter {
-                let of = |(name, policy): (&str, _)| (name.to_owned(), Tier::over(limiter.store(), policy));
-                tiers.extend(limiter.tier_policies().map(of));
-            }
-            let otherwise = rules.choice.clone();
-            rules.choice =
-                TierChoice::Named(Arc::new(NamedTiers { limiter, tiers, name: Arc::new(tier), otherwise }));
+            rules.choice = rules.choice.clone().named(rules.limiter_of_tiers.clone(), Arc::new(tier));
         })
     }
 }
