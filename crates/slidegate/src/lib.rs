@@ -158,6 +158,12 @@ struct Readme;
 #[doc = include_str!("../../../docs/library.md")]
 struct LibraryGuide;
 
+/// Runs the examples of the guides to remote stores as tests.
+#[cfg(all(doctest, feature = "redis", feature = "postgres"))]
+#[doc = include_str!("../../../docs/redis.md")]
+#[doc = include_str!("../../../docs/postgres.md")]
+struct StoreGuides;
+
 /// Runs the examples of the resilience guide as tests.
 #[cfg(all(doctest, feature = "resilience", feature = "redis"))]
 #[doc = include_str!("../../../docs/resilience.md")]
