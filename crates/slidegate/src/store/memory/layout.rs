@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_do_not_fit_are_refused_not_truncated() {
+    fn counts_that_do_not_fit_are_rejected_not_truncated() {
         let packing = packing("100/1m").unwrap();
         let pack = |start_ms, cur| packing.pack(Counts { start_ms, prev: 0, cur });
         assert!(pack(NOW, 127).is_some());

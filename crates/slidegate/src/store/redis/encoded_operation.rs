@@ -15,7 +15,7 @@ pub(super) struct EncodedOperation(Vec<u8>);
 
 impl EncodedOperation {
     /// Encodes an operation. `slack_ms` extends the record's time to live. With `is_published`, the script publishes an
-    /// invalidation whenever it gives units back or changes a limit.
+    /// invalidation whenever it lowers a count or changes a limit.
     pub(super) fn new(operation: &Operation<'_>, slack_ms: u64, is_published: bool) -> Self {
         let quotas = operation.check.policy.quotas();
         let is_simple = is_simple(operation.verb, quotas);

@@ -195,7 +195,7 @@ impl Node {
         loop {
             tokio::select! {
                 biased;
-                // Ahead of the replies: two batches that were answered together would otherwise also be replaced together,
+                // Ahead of the replies: two batches whose replies arrive together would otherwise also be replaced together,
                 // and server and client would be idle in turns.
                 first = self.queue.recv(), if in_flight.can_send() && !are_handles_dropped => match first {
                     None => are_handles_dropped = true,

@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::error::StoreError;
 
 /// Largest cost that is sent to a server. No count is larger, so a larger cost has the same effect: a check is denied, a
-/// refund gives back everything.
+/// refund clears the count.
 pub(crate) const MAX_COST: u64 = 1 << 50;
 
 /// Grain of a server's time, which is rounded down to a millisecond.
